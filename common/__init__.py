@@ -1,4 +1,4 @@
-"""findleaks: find out where the memory of a native process went, and what retains it.
+"""findleaks finds out where the memory of a native process went, and what retains it.
 
 The Python API is `findleaks.api`. Its names are also available here. They are imported at their
 first use, because debuggers import this package when they start."""

@@ -1,4 +1,4 @@
-"""Parsers for words of a command line or of a rules file: addresses, sizes, ranges."""
+"""Parse words of a command line or of a rules file: addresses, sizes, ranges."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ UNITS = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 
 
 
 def parse_address(word: str) -> int:
-    """Return the address in "0x55d0c0a012a0" or a decimal number. Raises UsageError for other
-    words."""
+    """Return the address that the word contains: "0x55d0c0a012a0" or a decimal number. Raises
+    UsageError for other words."""
     if not is_number(word):
         raise UsageError(f"{word!r} is not an address: write 0x and hexadecimal digits")
     value = int(word, 0)
@@ -34,16 +34,30 @@ def is_number(word: str) -> bool:
     return True
 
 
+def is_type_hint(word: str) -> bool:
+    """Whether a word of --type is ADDR=TYPE. All other words are patterns of names."""
+    return "=" in word
+
+
+def split_type_hint(word: str) -> tuple[str, str]:
+    """Return the address and the type in "ADDR=TYPE". Names of types do not contain "=", so the
+    last one separates them. Raises UsageError if a part is missing."""
+    address, _, name = (part.strip() for part in word.rpartition("="))
+    if not address or not name:
+        raise UsageError(f"--type {word[:200]!r}: write ADDR=TYPE, as in --type '0x55d0c0a012a0=struct client'")
+    return address, name
+
+
 def check_choice(word: str, names: Collection[str], what: str) -> str:
-    """Return `word` if it is one of `names`. Raises UsageError otherwise; `what`: the noun in its
-    message."""
+    """Return `word` if it is one of `names`. Raises UsageError otherwise. `what`: the noun for the
+    choices in the message."""
     if word not in names:
         raise UsageError(f"no {what} {word!r}; there are: {', '.join(names)}")
     return word
 
 
 def parse_count(word: str) -> int:
-    """Return the count in "0" or "50".
+    """Return the number that the word contains: "0", "50".
     Raises ArgumentTypeError, as argparse expects from the `type` of an option."""
     try:
         value = int(word)
@@ -55,7 +69,7 @@ def parse_count(word: str) -> int:
 
 
 def parse_seconds(word: str) -> float:
-    """Return the seconds in "0.05" or a larger number.
+    """Return the number of seconds that the word contains. The minimum is 0.05.
     Raises ArgumentTypeError, as argparse expects from the `type` of an option."""
     try:
         value = float(word)
@@ -67,8 +81,8 @@ def parse_seconds(word: str) -> float:
 
 
 def parse_size(word: str) -> int:
-    """Return the bytes in "4096", "4k" or "1.5MiB" (k = KiB = 1,024). Raises UsageError for other
-    words."""
+    """Return the number of bytes for a word such as "4096", "4k" or "1.5MiB" (k = KiB = 1,024).
+    Raises UsageError for other words."""
     match = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,20})?|0x[0-9a-fA-F]{1,16})\s*([a-zA-Z]*)", word.strip())
     unit = UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
@@ -85,7 +99,8 @@ class SizeRange(NamedTuple):
 
 
 def parse_size_range(word: str) -> SizeRange:
-    """Return the range in "48", "16-64", "4k-" or "-64". Raises UsageError for other words."""
+    """Return the range for a word such as "48", "16-64", "4k-" or "-64". Raises UsageError for
+    other words."""
     low, dash, high = (part.strip() for part in word.partition("-"))
     if dash and not low and not high:
         raise UsageError(f"{word!r} has no lower and no upper size: write 48, 48-64, 1k- or -16")

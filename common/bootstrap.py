@@ -1,21 +1,21 @@
-"""Make `findleaks` importable from the folder of this file, without changing sys.path.
+"""Make `findleaks` importable from the directory of this file, without changing sys.path.
 
-The files that users load into a debugger run this file by path. The folders of a checkout (bare, or
-installed editable) do not have the package's name, and the debugger's Python may not search the
-folder of a wheel. sys.path is not changed, so that modules of the debugger take precedence over
-those next to findleaks: gdb/ and lldb/ in a checkout, or other packages (perhaps for another
-Python) where it is installed. For the same reason, the libraries of findleaks have a finder that
-knows only their names and is asked last.
+The files that users load into a debugger run this file by its path. The directories of a checkout
+(bare, or installed as editable) do not have the package's name. The debugger's Python may also not
+search the directory in which a wheel was installed. sys.path is not changed, so that modules of the
+debugger take precedence over those next to findleaks. These are gdb/ and lldb/ in a checkout, or
+other packages (perhaps for another Python) where findleaks is installed. For the same reason, the
+libraries of findleaks have a finder that knows only their names and is asked last.
 
-As a script, this file is the command line without an install: `python3 common/bootstrap.py find
-core`."""
+Run as a script, this file is the command line without an installation: `python3 common/bootstrap.py
+find core`."""
 
 from __future__ import annotations
 
 import sys
 
 if __name__ == "__main__":
-    # Python added this folder, whose packages would hide standard modules (types).
+    # Python adds this directory to sys.path. Its packages would hide standard modules (types).
     sys.path[:] = [entry for entry in sys.path if entry != __file__.rpartition("/")[0]]
 
 import glob
@@ -27,16 +27,16 @@ from types import ModuleType
 
 FRONTS = ("gdb", "lldb")
 LIBRARIES = ("capstone", "elftools", "google")
-"""Libraries from the environment of findleaks that any Python 3 can use: pure Python, or through
-ctypes.
-"google" is a namespace; the library in it is protobuf, which works without its extension module if
-that is built for another Python."""
+"""Libraries in the environment of findleaks that any Python 3 can use, because they are pure Python
+or use ctypes.
+"google" is a namespace. The library in it is protobuf, which works without its extension module if
+that was built for another Python."""
 
 
 def folders(package: str) -> dict[str, str]:
-    """Map "findleaks", "findleaks.gdb" and "findleaks.lldb" to their folders.
-    `package`: the folder of the first. In a checkout it is common/, and the front ends are beside
-    it; if installed, it is findleaks/, and they are inside it."""
+    """Map "findleaks", "findleaks.gdb" and "findleaks.lldb" to their directories.
+    `package`: the directory of "findleaks". In a checkout it is common/, and the front ends are
+    beside it. If findleaks is installed, it is findleaks/, and the front ends are inside it."""
     found = {"findleaks": package}
     for front in FRONTS:
         inside = os.path.join(package, front)
@@ -46,7 +46,7 @@ def folders(package: str) -> dict[str, str]:
 
 
 class Finder:
-    """Finder for sys.meta_path that knows only the packages of findleaks."""
+    """A finder for sys.meta_path that knows only the packages of findleaks."""
 
     def __init__(self, package: str) -> None:
         self.package = package
@@ -60,9 +60,9 @@ class Finder:
 
 
 def sites(package: str) -> list[str]:
-    """Return the site-packages folders with the dependencies of `package`.
-    If installed by pip or pipx: the folder above. In a checkout: those in its .venv, for any Python
-    version."""
+    """Return the site-packages directories with the dependencies of `package`.
+    If findleaks was installed by pip or pipx, this is the directory that contains `package`. In a
+    checkout, these are the directories in its .venv, for any Python version."""
     above = os.path.dirname(package)
     if os.path.isdir(os.path.join(package, FRONTS[0])):
         return [above]
@@ -70,9 +70,9 @@ def sites(package: str) -> list[str]:
 
 
 class LibraryFinder:
-    """Finder for LIBRARIES only, at the end of sys.meta_path: libraries that Python itself finds
-    take precedence.
-    It searches `site`, or, if that is "", the folders that belong to `package`."""
+    """A finder for LIBRARIES only. It is at the end of sys.meta_path, so that libraries which
+    Python itself finds take precedence.
+    It searches `site`. If `site` is "", it searches the directories that belong to `package`."""
 
     def __init__(self, package: str, site: str = "") -> None:
         self.key = (package, site)
@@ -84,7 +84,7 @@ class LibraryFinder:
         spec = PathFinder.find_spec(name, [site] if site else sites(package))
         if spec is None or spec.loader is not None:
             return spec
-        # A result without a loader is a namespace, or an empty folder with that name.
+        # A result without a loader is a namespace, or an empty directory with that name.
         folders = [folder for folder in spec.submodule_search_locations or () if name == "google" and os.path.isdir(f"{folder}/protobuf")]
         if not folders:
             return None
@@ -94,7 +94,7 @@ class LibraryFinder:
 
 
 def install() -> None:
-    """Add the finders, once. The one for findleaks is the first, because the user asked for this
+    """Add the finders, once. The finder for findleaks is the first, because the user asked for this
     copy."""
     package = os.path.dirname(os.path.realpath(__file__))
     if not any(getattr(finder, "package", None) == package for finder in sys.meta_path):
@@ -103,8 +103,8 @@ def install() -> None:
 
 
 def add_site(site: str) -> None:
-    """Search `site` for LIBRARIES, too. A checkout does not know the environment of its editable
-    install."""
+    """Search `site` for LIBRARIES, too. This is needed because a checkout does not know the
+    environment in which it is installed as editable."""
     _append_finder(LibraryFinder("", site))
 
 

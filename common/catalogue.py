@@ -1,7 +1,7 @@
 """Names, summaries and examples of the commands.
 
-Debuggers register commands from these. Importing the commands takes about 60 ms, which would delay
-each debugger that loads findleaks from ~/.gdbinit."""
+Debuggers register commands from this module. Importing the commands themselves takes about 60 ms,
+which would delay each debugger that loads findleaks from ~/.gdbinit."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from findleaks.value_classes import NamedTuple
 
 
 class Opens(Enum):
-    """What a command reads, and how the command line opens it. In a debugger, the commands of CORES
-    read files; all others read the selected process."""
+    """What a command reads, and how the command line opens it. In a debugger, commands with CORES
+    read files, and all others read the selected process."""
 
     MOMENT = "a core; or a live process, which is stopped, copied and resumed"
     RUNNING = "a live process, which keeps running while it is read"
@@ -26,10 +26,10 @@ class Opens(Enum):
 class Entry(NamedTuple):
     """A command in the catalogue.
 
-    `example` goes after the program's name: "find --by type". `rereads`: the command reads a live
-    process again if the debugger does not report changes that the user makes to memory.
-    `completes`: what Tab completes after the word: a "file", a "variable" or a "symbol". `failed`:
-    what exit status 1 means."""
+    `example`: words that follow the program's name: "find --by type". `rereads`: whether the
+    command reads a live process again if the debugger does not report changes that the user makes
+    to memory. `completes`: what Tab completes after the command: a "file", a "variable" or a
+    "symbol". `failed`: what exit status 1 means."""
 
     word: str
     summary: str
@@ -46,13 +46,13 @@ class Entry(NamedTuple):
 
     @property
     def shell(self) -> bool:
-        """Whether the command exists on the command line only. Debuggers print what to type in a
+        """Whether only the command line has the command. Debuggers print what to type in a
         shell."""
         return self.opens is Opens.CORES
 
     @property
     def target(self) -> str:
-        """Words that name the process in an example on the command line."""
+        """The words that name the process in an example on the command line."""
         return "--pid 4711" if self.live else "core"
 
     def help(self, prog: str) -> str:
@@ -139,19 +139,19 @@ CATALOGUE = {entry.word: entry for entry in _ENTRIES}
 A new entry needs a file commands/WORD.py with a function of that name."""
 
 FRONT = {"gdb": "start GDB with findleaks loaded", "lldb": "start LLDB with findleaks loaded"}
-"""Summaries of the words that start a debugger. Only the command line has them."""
+"""Summaries of the commands that start a debugger. Only the command line has them."""
 SETUP = {
     "init": "load findleaks from ~/.gdbinit and ~/.lldbinit",
     "doctor": "check what this machine allows: debuggers, live processes, core dumps",
     "completion": "print the completion script of bash, zsh or fish",
 }
-"""Summaries of the commands that prepare the machine, by word. Only the command line has them."""
+"""Summaries of the commands that prepare the machine. Only the command line has them."""
 
 
 def suggest_word(word: str, words: Iterable[str]) -> str:
-    """Return the most similar of `words`, such as ": did you mean 'find'?"; "" if none is
-    similar."""
-    # Imported here, as loading findleaks into a debugger does not need it.
+    """Return the most similar of `words` in a phrase such as ": did you mean 'find'?"; "" if none
+    is similar."""
+    # Loading findleaks into a debugger does not need this, so it is imported here.
     from difflib import get_close_matches
 
     near = get_close_matches(word, list(words), 1)

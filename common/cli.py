@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from findleaks.target.base import Target
 
 TROUBLE = 2
-INTERRUPTED = 130  # Exit statuses: TROUBLE after an error, INTERRUPTED after Ctrl-C.
-DEFAULT = "verdict"  # The default command: `findleaks core` and `findleaks --pid 4711` run it.
+INTERRUPTED = 130  # exit statuses: TROUBLE after an error, INTERRUPTED after Ctrl-C
+DEFAULT = "verdict"  # the default command, which `findleaks core` and `findleaks --pid 4711` run
 
 FRONT_HELP = """
 COMMAND takes a core file, or --pid and a process id or name: `findleaks find core`. Without COMMAND, findleaks runs `verdict`. Also:
@@ -63,7 +63,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     closed = _open_standard_streams()
     install()
     sys.unraisablehook = repeat_interrupt
-    # With Python's default of 700, `find` takes 10 % longer on a large Python process.
+    # With Python's default of 700, `find` would take 10 % longer on a large Python process.
     gc.set_threshold(50_000)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -96,12 +96,15 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _open_standard_streams() -> bool:
-    """Open /dev/null for those of the descriptors 0 to 2 that are closed, so that files do not get
-    these numbers. Return whether standard output was closed (`>&-`): sys.stdout is None then."""
+    """If some of the descriptors 0 to 2 are closed, open /dev/null for them, so that other files do
+    not get these numbers. Returns whether standard output was closed (`>&-`); in this case
+    sys.stdout is None."""
+    closed = sys.stdout is None
+    if not os.access(os.devnull, os.R_OK | os.W_OK):
+        return closed  # A file system without devices, as in a bare chroot.
     while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
         pass
     os.close(descriptor)
-    closed = sys.stdout is None
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -109,7 +112,8 @@ def _open_standard_streams() -> bool:
 
 
 def _output_fails(error: OSError) -> bool:
-    """Whether writing standard output failed. Unwritten text stays buffered and fails again."""
+    """Whether writing to standard output failed. Text that was not written stays buffered, and
+    writing it fails again."""
     if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return True
     try:
@@ -120,7 +124,8 @@ def _output_fails(error: OSError) -> bool:
 
 
 def _drop_output() -> None:
-    """Redirect standard output to /dev/null. Otherwise the interpreter's last flush fails again."""
+    """Redirect standard output to /dev/null. Otherwise the interpreter's last flush would fail
+    again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -150,8 +155,8 @@ def _version() -> int:
 
 
 def _program() -> str:
-    """The words that call findleaks again: `findleaks` if the shell finds it, else the words
-    typed."""
+    """Return the words that call findleaks again: `findleaks` if the shell finds it, else the words
+    that the user typed."""
     typed = sys.argv[0]
     if os.path.basename(typed) == "__main__.py":
         return f"{shell_quoted(sys.executable)} -m findleaks"
@@ -192,7 +197,7 @@ def _command(words: list[str], prog: str) -> int:
 
 
 def command_parser(cmd: Command) -> commands.Parser:
-    """The parser of a command, with the options that name the process or the core."""
+    """Return the parser of a command, with the options that name the process or the core."""
     from findleaks import commands
 
     made = commands.parser(cmd, "findleaks", sys.stdout, cmd.entry.target)
@@ -224,8 +229,7 @@ def _on_session(cmd: Command, args: argparse.Namespace, core: str, invocation: I
 
 
 class _Shell:
-    """The command line's implementation of commands.Shell, for commands that open several
-    targets."""
+    """Implements commands.Shell on the command line, for commands that open several targets."""
 
     def __init__(self, args: argparse.Namespace, prog: str) -> None:
         self.out, self.width = sys.stdout, _width()
@@ -242,7 +246,7 @@ class _Shell:
 
 def _add_target(group: argparse._ArgumentGroup, entry: Entry) -> None:
     """Add the options that name what the command reads. A command for live processes also accepts a
-    core, but its help does not list it: the command then prints what to do instead."""
+    core, but its help does not list it. With a core, the command prints what to do instead."""
     from findleaks.commands.options import add_sysroot
 
     def for_cores(text: str) -> str:
@@ -259,13 +263,15 @@ def _add_target(group: argparse._ArgumentGroup, entry: Entry) -> None:
 
 
 def _has_screen() -> bool:
-    from findleaks.report.screen import has_screen  # Imported here, as only `watch` needs it.
+    # Only `watch` needs this, so it is imported here.
+    from findleaks.report.screen import has_screen
 
     return has_screen(sys.stdout)
 
 
 def _on_screen(cmd: Command, args: argparse.Namespace, invocation: Invocation) -> int:
-    """Run `watch` on a terminal: draw each result over the last one, until `q` or Ctrl-C."""
+    """Run `watch` on a terminal. Each result is drawn over the preceding one, until `q` or
+    Ctrl-C."""
     from findleaks.commands import safe_lines
     from findleaks.report.screen import Screen
     from findleaks.session.host import LiveHost
@@ -288,14 +294,14 @@ def _unknown(word: str) -> str:
 
 
 def _process(word: str) -> int:
-    """The process id for --pid. `word`: a number, or a name that exactly one process has."""
+    """Return the process id for --pid. `word`: a number, or a name that exactly one process has."""
     from findleaks.target.processes import find_process
 
     return find_process(word)
 
 
 def _process_words(args: argparse.Namespace, core: str) -> str:
-    """The words that name this process or core, quoted for a shell."""
+    """Return the words that name this process or core, quoted for a shell."""
     if args.pid is not None:
         return f"--pid {args.pid}"
     words = [word for option in (("--exe", args.exe), ("--sysroot", args.sysroot)) if option[1] for word in option]
@@ -303,8 +309,8 @@ def _process_words(args: argparse.Namespace, core: str) -> str:
 
 
 def _subject_and_core(args: argparse.Namespace, subject: str) -> str:
-    """The core's name; "" with --pid. Of two words, the one that is a file. The other word stays in
-    `args`."""
+    """Return the name of the core; "" with --pid. Of two words, the core is the one that is a file.
+    The other word stays in `args`."""
     words = [word for word in (getattr(args, subject), args.core) if word is not None]
     files = [word for word in words if os.path.isfile(word) and not is_number(word)]
     core = _one_core(args, [] if args.pid is not None and len(words) == 1 else (files or words)[-1:])
@@ -315,7 +321,8 @@ def _subject_and_core(args: argparse.Namespace, subject: str) -> str:
 
 
 def _core_word(args: argparse.Namespace, positional: str) -> str:
-    """The core's name ("" with --pid): among addresses, the word that is not a number."""
+    """Return the name of the core; "" with --pid. Among addresses, the core is the word that is not
+    a number."""
     words = [] if args.core is None else [args.core]
     if positional:
         given = getattr(args, positional)
@@ -332,7 +339,7 @@ def _core_word(args: argparse.Namespace, positional: str) -> str:
 
 
 def _one_core(args: argparse.Namespace, words: list[str]) -> str:
-    """The only word; "" with --pid, which allows no word."""
+    """Return the only word; "" with --pid, which allows no word."""
     if len(words) > 1:
         raise UsageError(f"expected one core file, got {len(words)}: {' '.join(words)}")
     if not words and args.pid is None:
@@ -361,7 +368,7 @@ def _open(args: argparse.Namespace, core: str, progress: Progress) -> Session:
 
 
 def _running(pid: int) -> Session:
-    """A live process as a target, without stopping it."""
+    """Open a live process as a target, without stopping it."""
     from findleaks.session import Session
     from findleaks.target.live import LiveTarget
     from findleaks.target.ptrace import explain_refusal, status
@@ -372,7 +379,7 @@ def _running(pid: int) -> Session:
 
 
 def _attached(args: argparse.Namespace, progress: Progress) -> Target:
-    """A copy of the live process; with --fork, of its clone."""
+    """Return a copy of the live process. With --fork, it is a copy of the process's clone."""
     if getattr(args, "fork", False):
         from findleaks.injection.forked import fork
 

@@ -1,4 +1,4 @@
-"""The common part of the GDB and LLDB front ends: it runs commands, with one session for each
+"""The common part of the GDB and LLDB front ends. It runs commands, with one session for each
 stopped process."""
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ if TYPE_CHECKING:
 
 HELP = ("help", "-h", "--help", "-help")
 NO_PROCESS = "no process or core: start or attach to a process, or load a core file, and try again"
+_TYPE = ("--type", "-type")
 RUNNING = "the process is running: stop it first"
 
 
 class Subject(NamedTuple):
-    """A process or core. Its session is valid as long as `owner` and `state` are unchanged."""
+    """A process or core. A session of it is valid as long as `owner` and `state` are unchanged."""
 
     owner: Hashable  # the debugger's inferior
-    state: Hashable  # identifies the file of a core, or a stop of a process
+    state: Hashable  # identifies the file of a core, or one stop of a process
     live: bool
     open: Callable[[], Target]
-    reports_writes: bool = True  # writes by the user change `state` or call `drop_live`
+    reports_writes: bool = True  # whether writes by the user change `state` or call `drop_live`
 
 
 class Debugger(Protocol):
@@ -54,22 +55,23 @@ class DebuggerSession:
     def __init__(self, debugger: Debugger) -> None:
         self._debugger = debugger
         self._sessions: dict[Hashable, tuple[Subject, Session]] = {}
-        # Snapshots by name, which are kept longer than their sessions.
+        # Snapshots by name. They are kept longer than their sessions.
         self._kept: dict[str, object] = {}
         self._bar: Optional[Bar] = None
-        # Session of the running command. It is closed at the end, even if the process changes
-        # meanwhile.
+        # The session of the running command. It is closed at the end of the command, even if the
+        # process changes in the meantime.
         self._used: Optional[Session] = None
 
     def kept_names(self) -> list[str]:
-        """Return the names of the snapshots that were taken here."""
+        """Return the names of the snapshots that were taken in this debugger."""
         return list(self._kept)
 
     def run(self, words: Sequence[str], out: TextIO, width: int, prog: str = "leaks", target: str = "") -> int:
         """Run one command line and print its result to `out`. Returns the exit status.
 
         `target`: the words that name the process in a shell ("" in a debugger). Raises
-        FindleaksError, with one line for the user, for every failure; Interrupted for Ctrl-C."""
+        FindleaksError, with one line for the user, for every failure, and Interrupted for
+        Ctrl-C."""
         from findleaks.commands import execute
 
         bar = self._bar = _bar()
@@ -78,7 +80,7 @@ class DebuggerSession:
             fresh = entry is not None and entry.rereads
             return execute(lambda: self.session(fresh), self._with_values(words), out, prog=prog, target=target, width=width)
         except (Interrupted, KeyboardInterrupt):
-            # Ctrl-C can interrupt anywhere, so partial results cannot be trusted.
+            # Ctrl-C can interrupt at any place, so partial results cannot be trusted.
             self.drop()
             raise Interrupted from None
         except FindleaksError:
@@ -101,9 +103,10 @@ class DebuggerSession:
                 used.close()
 
     def session(self, fresh: bool = False) -> Session:
-        """The session of what the user has selected; a new one if none is valid. `fresh` also
-        replaces one that may have missed a change by the user. Commands that users repeat after a
-        change ask for this (Entry.rereads); the other ones refer to what these showed."""
+        """Return the session of what the user has selected. A new session is made if none is valid.
+        With `fresh`, a session that may have missed a change by the user is also replaced. Commands
+        that users repeat after a change set this (Entry.rereads). Other commands refer to what
+        these commands showed."""
         from findleaks.session import Session
         from findleaks.session.host import DebuggerHost
 
@@ -127,29 +130,49 @@ class DebuggerSession:
                 kept[1].close()
 
     def drop_live(self) -> None:
-        """Close the sessions of live processes, after one ran or was changed. Sessions of cores
-        stay open."""
+        """Close the sessions of live processes, after one of them ran or was changed. Sessions of
+        cores stay open."""
         for key, (subject, _) in list(self._sessions.items()):
             if subject.live:
                 self.drop(key)
 
     def _with_values(self, words: Sequence[str]) -> list[str]:
-        """Return the words, with the debugger's expressions (`$rsp`, `&main_arena`) replaced by
-        values."""
+        """Return the words. Expressions of the debugger (`$rsp`, `&main_arena`) are replaced by
+        their values."""
         from findleaks.commands import named, parser
 
         cmd = named(words[0]) if words else None
         if cmd is not None and cmd.subject:  # the word is a name, and is passed unchanged
-            return [self._name_or_address(word) for word in words]
+            return [self._name_or_address(word) for word in self._hints(words)]
         if cmd is None or not cmd.positional or any(word in HELP[1:] for word in words[1:]):
-            return list(words)
+            return [*words[:1], *self._hints(words[1:])]
+        words = [words[0], *self._hints(words[1:])]
         made = parser(cmd, "leaks")
         valued = {option for action in made._actions if action.nargs != 0 for option in action.option_strings}
         before, expressions = _split_options(words[1:], valued)
         return [words[0], *before, *self._addresses(expressions)]
 
+    def _hints(self, words: Sequence[str]) -> list[str]:
+        """Return the words, with the address in each --type ADDR=TYPE replaced by its value."""
+        found: list[str] = []
+        for word in words:
+            option, equals, value = word.partition("=")
+            if equals and option in _TYPE:
+                found.append(f"{option}={self._hint(value)}")
+            else:
+                found.append(self._hint(word) if found and found[-1] in _TYPE else word)
+        return found
+
+    def _hint(self, word: str) -> str:
+        from findleaks.arg_types import is_number, is_type_hint, split_type_hint
+
+        if not is_type_hint(word):
+            return word
+        address, name = split_type_hint(word)
+        return f"{address if is_number(address) else hex(self._debugger.evaluate(address))}={name}"
+
     def _name_or_address(self, word: str) -> str:
-        """Return the value of an expression, or the word itself if it has none.
+        """Return the value of an expression; the word itself if it is a name.
         `(anonymous namespace)::cache` is a name, `(char *)p` is an expression."""
         if word[:1] not in ("$", "&", "*", "("):
             return word
@@ -166,23 +189,24 @@ class DebuggerSession:
         except UsageError as error:
             if len(expressions) < 2:
                 raise
-            try:  # one expression written with spaces: `leaks whatis p + 8`
+            try:  # one expression that is written with spaces: `leaks whatis p + 8`
                 return [hex(self._debugger.evaluate(" ".join(expressions)))]
             except UsageError:
                 raise error from None
 
 
 def _bar() -> Optional[Bar]:
-    """Return a progress bar on the real stderr, which the pager does not see.
-    None in editors (TERM unset or "dumb")."""
+    """Return a progress bar that writes to the real stderr, which the debugger's pager does not
+    see.
+    Returns None in editors (TERM unset or "dumb")."""
     from findleaks.progress import Bar
 
     return Bar(sys.__stderr__) if sys.__stderr__ is not None and os.environ.get("TERM", "dumb") != "dumb" else None
 
 
 def _split_options(words: Sequence[str], valued: set[str]) -> tuple[list[str], list[str]]:
-    """Split words into options with their values, and other words. `valued`: options that take a
-    value."""
+    """Split words into options with their values, and other words. `valued`: the options that take
+    a value."""
     from findleaks.arg_types import is_number
 
     options: list[str] = []
@@ -201,14 +225,14 @@ def _split_options(words: Sequence[str], valued: set[str]) -> tuple[list[str], l
 
 
 def add_find_word(words: Sequence[str]) -> list[str]:
-    """Return arguments of `findleaks`: `find` is added unless the first word is a command's
-    name."""
+    """Return arguments for `findleaks`. `find` is added unless the first word is the name of a
+    command."""
     return list(words) if words and (words[0][:1] != "-" or words[0] in HELP) else ["find", *words]
 
 
 def describe_failure(prog: str, word: str, status: int) -> str:
-    """Return an error message for scripts: the command printed its result, but has a nonzero
-    status."""
+    """Return an error message for scripts. It says that the command printed its result, but has a
+    nonzero status."""
     why = "the question could not be answered"
     if status == 1:
         why = CATALOGUE[word].failed
@@ -218,9 +242,9 @@ def describe_failure(prog: str, word: str, status: int) -> str:
 def open_core_subject(
     owner: Hashable, path: str, exe: str, sysroot: str, remedy: str, with_sources: Callable[[ImageTarget], ImageTarget]
 ) -> Subject:
-    """Return a core that a debugger has loaded from the file `path`; see `open_core` for the other
-    arguments.
-    `with_sources` returns the target, which then asks the debugger for source lines."""
+    """Return a core that a debugger has loaded from the file `path`. For the other arguments see
+    `open_core`.
+    `with_sources` returns a target that asks the debugger for source lines."""
 
     def opened() -> Target:
         from findleaks.target.core import open_core
@@ -240,8 +264,9 @@ def read_file_state(path: str) -> Hashable:
 
 
 def is_traced_by(pid: int, debugger: int) -> bool:
-    """Whether process `pid` of this machine is traced by process `debugger` or a descendant of it.
-    If the debugger's process is on another machine, its pid is unused here, or belongs to an
+    """Whether process `pid` of this machine is traced by process `debugger` or by a descendant of
+    it.
+    If the debugger's process is on another machine, its pid does not exist here, or belongs to an
     unrelated process."""
     from findleaks.target.ptrace import status
 
@@ -255,9 +280,9 @@ def is_traced_by(pid: int, debugger: int) -> bool:
 
 
 def describe_internal_error(prog: str, words: Sequence[str], error: BaseException) -> str:
-    """Return one line about an internal error, with the place where it occurred, for a report.
-    If the system has no more file descriptors, the line states that instead."""
-    import traceback  # not needed for loading into a debugger
+    """Return one line about an internal error, with the place where it occurred, for a bug report.
+    If the system has no more file descriptors, the line says this instead."""
+    import traceback  # loading findleaks into a debugger does not need this
 
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return f"{' '.join([prog, *words[:1]])}: too many open files: raise the limit (ulimit -n), or close other programs"

@@ -1,16 +1,16 @@
-"""Demangler for C++ names in symbol tables and RTTI: it calls `__cxa_demangle` of the C++ library.
+"""Demangle C++ names from symbol tables and RTTI, with `__cxa_demangle` of the C++ library.
 
 The function is specified in Itanium C++ ABI, 3.4 "Demangler API"
 (https://itanium-cxx-abi.github.io/cxx-abi/abi.html#demangler). In libstdc++ it is libiberty's
-cp-demangle.c, in libc++abi LLVM's ItaniumDemangle.h. GDB does not export its copy, so the library
-is loaded by name in debuggers too. Without a library, names stay mangled.
+cp-demangle.c, and in libc++abi LLVM's ItaniumDemangle.h. GDB does not export its copy, so the
+library is loaded by name in debuggers, too. Without a library, names stay mangled.
 
 Names come from untrusted memory. A name of a few hundred characters can expand to gigabytes by
-repeating its parts. Names stay mangled if they are longer than LONGEST, or if the upper bound on
-their text exceeds _LARGEST.
+repeating its parts. Therefore names stay mangled if they are longer than LONGEST, or if the upper
+bound on the length of their text exceeds _LARGEST.
 
-Rust names of both schemes are read by `demangle_rust`. The C++ library does not know those of v0
-(`_R…`), and shows those of the legacy scheme with their hash."""
+Rust names of both schemes are read by `demangle_rust`. The C++ library does not know the v0 scheme
+(`_R…`), and shows names of the legacy scheme with their hash."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from typing import Optional
 from findleaks.demangle_rust import demangle_rust
 from findleaks.demangle_rust_v0 import LONGEST_TEXT as LONGEST_TEXT  # the limit for all languages
 
-# In this order: the first one writes names as GDB does.
+# They are tried in this order, because the first one writes names as GDB does.
 LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++.so.1")
-# Characters of a mangled name, which also limits nesting; libstdc++'s limit from GCC 9 on.
+# Maximum number of characters of a mangled name, which also limits nesting. It is libstdc++'s limit
+# from GCC 9 on.
 LONGEST = 1024
-# Limit of `estimate`: within it, the worst known names expand to 20 MB, in 0.1 s.
+# Limit of the result of `estimate`. Within this limit, the worst known names expand to 20 MB, in
+# 0.1 s.
 _LARGEST = 1 << 20
 
 
@@ -35,19 +37,19 @@ _REFERENCE = re.compile(rb"TL[0-9]*_[0-9]*_|[ST][0-9A-Z]*_")
 _NUMBER = re.compile(rb"[0-9]+")
 _EXPANSION = re.compile(rb"Dp(?![RKOVP]*T[0-9]*_)|sp(?![RKOVP]*T[0-9]*_|[ae]c)")
 """Matches expansions of a parameter pack.
-Not the parameter itself, and not identifiers such as "special" and "space", which no expression
-follows."""
+It matches neither the parameter itself nor identifiers such as "special" and "space", which no
+expression follows."""
 _ENDLESS = re.compile(rb"[ADQX].*sr", re.DOTALL)
 """Matches a possible scoped name (sr) in an expression: GCC 12's libstdc++ hangs on
 _Z1fIXsr1aDC."""
-# Constructors and destructors repeat their class's name.
+# Constructors and destructors repeat the name of their class.
 _LAST_NAME = re.compile(rb"C[1-5I]|D[0-5]")
 
 
 @lru_cache(maxsize=8192)
 def demangle(name: str) -> str:
     """Demangle a symbol: `_ZN3foo3barEi` -> `foo::bar(int)`.
-    Unchanged if it is not mangled or cannot be demangled."""
+    The name is returned unchanged if it is not mangled or cannot be demangled."""
     if name.startswith("_R") or _RUST_HASH.search(name):
         return demangle_rust(name) or _demangle_cpp(name)
     return _demangle_cpp(name)
@@ -69,14 +71,14 @@ def _demangle_cpp(name: str) -> str:
 
 @lru_cache(maxsize=8192)
 def demangle_type(name: str) -> str:
-    """Demangle a type's name from std::type_info: `N3foo3BarE` -> `foo::Bar`; "" if it is not
-    one."""
+    """Demangle the name of a type from std::type_info: `N3foo3BarE` -> `foo::Bar`. Returns "" if it
+    is not such a name."""
     return "" if name.startswith("_") else _demangled(name) or ""
 
 
 def _demangled(name: str) -> Optional[str]:
     """Return the library's text.
-    None if `name` is invalid or beyond the limits, or if there is no library."""
+    Returns None if `name` is invalid or exceeds a limit, or if there is no library."""
     try:
         data = name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -87,25 +89,25 @@ def _demangled(name: str) -> Optional[str]:
 
 
 def within_bounds(name: bytes) -> bool:
-    """Whether the library may be called: name and text are short enough, and the call will
+    """Whether the library may be called: the name and its text are short enough, and the call will
     return."""
     return len(name) <= LONGEST and b"\0" not in name and not _ENDLESS.search(name) and estimate(name) <= _LARGEST
 
 
 def estimate(name: bytes) -> int:
-    """Return a rough upper bound on the characters of a demangled name.
-    20 times as many are possible if it consists of the letters of builtin types.
+    """Return a rough upper bound on the number of characters of a demangled name.
+    If the name consists of letters of builtin types, 20 times as many are possible.
 
     A substitution S…_ repeats a part that was complete before its first occurrence, expanded as it
     was then. T_ is a template argument of the function around the place where it is *shown*, not
-    read. Therefore the length so far is stored as a + b × argument, where b counts each T…_ in it.
-    If functions are parts of the name (Z: for local classes and values), an argument may contain
-    the same parts again, with the next function's arguments. A pack expansion shows its text once
-    for each element of the pack.
+    where it is read. Therefore the length so far is stored as a + b × argument, where b counts each
+    T…_ in it. If functions are parts of the name (Z, for local classes and values), an argument may
+    contain the same parts again, with the next function's arguments. A pack expansion shows its
+    text once for each element of the pack.
 
-    References that the regular expression finds in identifiers enlarge the estimate, but are no
-    first occurrences: a match that may be in an identifier, or be the end of one (two letters),
-    counts as another, larger part each time."""
+    The regular expression also finds references in identifiers. These only enlarge the estimate,
+    and must not count as first occurrences. Therefore a match that may be in an identifier, or at
+    the end of one (two letters), counts as another, larger part each time."""
     parts: dict[bytes, tuple[int, int]] = {}
     plain = arguments = first = 0
     spans = _identifiers(name)
@@ -132,7 +134,7 @@ def estimate(name: bytes) -> int:
     size = plain
     if arguments:
         elements = len(name) ** min(len(_EXPANSION.findall(name)), 3)
-        # cv: conversion operators, whose type precedes the arguments.
+        # cv marks conversion operators, whose type precedes the arguments.
         functions = name.count(b"Z") + name.count(b"cv")
         size = first if functions < 2 else plain
         for _ in range(min(functions, 24) or 1):
@@ -141,11 +143,12 @@ def estimate(name: bytes) -> int:
 
 
 def _identifiers(name: bytes) -> Iterator[tuple[int, int]]:
-    """Yield start and end of every possible identifier, by start. Its length is the number before
-    it."""
+    """Yield start and end of every possible identifier, ascending by start. The number before an
+    identifier is its length."""
     for match in _NUMBER.finditer(name):
         digits, start = match.group()[-4:], match.end()
-        # The end of a number may be a length, too, after a digit that belongs to something else.
+        # The last digits of a number may also be a length, if the first digits belong to something
+        # else.
         while digits and start + int(digits) > len(name):
             digits = digits[1:]
         yield start, start + int(digits or b"0")
@@ -154,7 +157,7 @@ def _identifiers(name: bytes) -> Iterator[tuple[int, int]]:
 @lru_cache(maxsize=1)
 def _cxa_demangle() -> Optional[Callable[[bytes], Optional[bytes]]]:
     """Return the library's function; None if there is no library.
-    Its result is allocated by malloc, and freed here."""
+    The function's result is allocated by malloc, and is freed here."""
     try:
         import ctypes
 
@@ -171,7 +174,8 @@ def _cxa_demangle() -> Optional[Callable[[bytes], Optional[bytes]]]:
         return None
     function.argtypes = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     function.restype = ctypes.c_void_p
-    # This is libc's `free`, even if a preloaded malloc replaces the one that the library calls.
+    # This is libc's `free`, even if a preloaded library replaces the malloc that the C++ library
+    # calls.
     free = process["free"]
     free.argtypes, free.restype = (ctypes.c_void_p,), None
 

@@ -1,4 +1,4 @@
-"""Demangler of Rust's symbol names, in both schemes, without the crates' hashes.
+"""Demangle Rust's symbol names, in both schemes. The hashes of crates are removed.
 
 - v0: see `demangle_rust_v0`.
 - legacy: rustc_symbol_mangling/src/legacy.rs of rustc 1.37 and newer. A legacy name is a C++ name
@@ -24,9 +24,9 @@ _ESCAPE = re.compile(r"\$(?:(SP|BP|RF|LT|GT|LP|RP|C)|u([0-9a-f]{1,6}))\$|\.\.")
 
 
 def demangle_rust(name: str) -> Optional[str]:
-    """The readable form of a Rust symbol, without hashes.
+    """Return the readable form of a Rust symbol, without hashes.
 
-    None if it is no Rust symbol, or if it or its text is too long."""
+    Returns None if it is not a Rust symbol, or if it or its text is too long."""
     if len(name) > LONGEST:
         return None
     if name.startswith("_R"):
@@ -37,10 +37,10 @@ def demangle_rust(name: str) -> Optional[str]:
 
 
 def _add_suffix(text: str, suffix: str) -> Optional[str]:
-    """Append what a compiler appended to the mangled name.
+    """Append to `text` what a compiler appended to the mangled name.
 
-    ".cold" marks a copy of a function: " [clone .cold]", as in names of C++. ".0" marks the first
-    field of a variable that LLVM split into its fields, and stays as it is."""
+    ".cold" marks a copy of a function, and becomes " [clone .cold]", as in names of C++. ".0" marks
+    the first field of a variable that LLVM has split into its fields, and is not changed."""
     rest = _COMPILERS_SUFFIX.sub("", suffix)
     if _FIELD.fullmatch(rest):
         return text + rest
@@ -67,7 +67,8 @@ def _demangle_legacy(name: str) -> Optional[str]:
 
 
 def _unescape(match: re.Match[str]) -> str:
-    """`$LT$` -> "<", `$u7b$` -> "{", `..` -> "::". Control characters stay escaped."""
+    """Return what an escape stands for: `$LT$` -> "<", `$u7b$` -> "{", `..` -> "::". Control
+    characters stay escaped."""
     name, code = match.group(1), match.group(2)
     if name:
         return _ESCAPES[name]

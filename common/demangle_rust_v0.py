@@ -1,12 +1,12 @@
-"""Reader of Rust's symbol names in the v0 scheme.
+"""Read Rust's symbol names in the v0 scheme.
 
 RFC 2603 (https://rust-lang.github.io/rfcs/2603-rust-symbol-name-mangling-v0.html), with the
 constants of const generics that the rustc book, "v0 Symbol Format", adds. The text is that of
 rustc-demangle's alternate form: no hashes of crates, no types of constants.
 
-Names come from untrusted memory. A backref repeats an earlier part, so that a short name can
-describe a text of any length. A name is therefore invalid if its text exceeds LONGEST_TEXT
-characters, if it is nested deeper than _DEEPEST, or if it takes more than _MOST_STEPS steps."""
+Names come from untrusted memory. A backref repeats an earlier part, so a short name can describe a
+text of any length. A name is therefore invalid if its text exceeds LONGEST_TEXT characters, if it
+is nested deeper than _DEEPEST, or if it takes more than _MOST_STEPS steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Optional
 
 LONGEST_TEXT = 4096  # characters of a readable name
 _DEEPEST = 100  # Python's stack allows about 1,000 calls, and a level takes up to five
-_MOST_STEPS = 20_000  # paths, types, constants and backrefs
+_MOST_STEPS = 20_000  # number of paths, types, constants and backrefs
 
 _BASIC_TYPES = {
     **{"a": "i8", "b": "bool", "c": "char", "d": "f64", "e": "str", "f": "f32", "h": "u8"},
@@ -30,7 +30,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def read_v0(name: str) -> Optional[str]:
-    """The text of a name without its prefix `_R` and without suffixes; None if it is invalid."""
+    """Return the text of a name without prefix `_R` and suffixes; None if it is invalid."""
     reader = _V0Reader(name)
     try:
         reader.path(in_value=True)
@@ -88,7 +88,7 @@ class _V0Reader:
             raise _InvalidName
 
     def base_62(self) -> int:
-        """`_` is 0, `0_` is 1, `Z_` is 62."""
+        """Read a number: `_` is 0, `0_` is 1, `Z_` is 62."""
         value = 0
         if self.accept("_"):
             return 0
@@ -100,7 +100,7 @@ class _V0Reader:
         return value + 1
 
     def optional_base_62(self, tag: str) -> int:
-        """0 without `tag`, or the number behind it + 1."""
+        """Return 0 if `tag` does not follow; else the number after it, plus 1."""
         return self.base_62() + 1 if self.accept(tag) else 0
 
     def decimal(self) -> int:
@@ -121,7 +121,7 @@ class _V0Reader:
         return _decode_punycode(identifier) if is_punycode else identifier
 
     def backref(self, read: Callable[[], None]) -> None:
-        """B number: the symbol that begins at that position, once more."""
+        """Read B and a number. The symbol at that position is read once more."""
         start = self.at - 1
         target = self.base_62()
         if target >= start:
@@ -135,7 +135,7 @@ class _V0Reader:
         self.at = after
 
     def path(self, in_value: bool) -> None:
-        """`in_value`: write generic arguments as expressions do (`::<T>`), not as types (`<T>`)."""
+        """Read a path. `in_value`: write generic arguments as in `::<T>`, not as in `<T>`."""
         self.enter()
         tag = self.next()
         if tag == "C":
@@ -146,7 +146,7 @@ class _V0Reader:
         elif tag in "MX":
             self.optional_base_62("s")
             self.hidden += 1
-            self.path(in_value=False)  # where the impl is: not part of what the name refers to
+            self.path(in_value=False)  # the place of the impl: not part of what the name refers to
             self.hidden -= 1
             self.write("<")
             self.type()
@@ -216,7 +216,7 @@ class _V0Reader:
             self.write("'" + (chr(ord("a") + depth) if depth < 26 else f"_{depth}"))
 
     def bound(self, read: Callable[[], None]) -> None:
-        """A symbol behind an optional binder: `for<'a, 'b> `."""
+        """Read a symbol after an optional binder: `for<'a, 'b> `."""
         count = self.optional_base_62("G")
         if count > LONGEST_TEXT:
             raise _InvalidName
@@ -294,7 +294,7 @@ class _V0Reader:
         self.list(self.dynamic_trait, " + ")
 
     def dynamic_trait(self) -> None:
-        """A trait and the types of its items, in one pair of brackets: `Iterator<Item = u8>`."""
+        """Read a trait and the types of its items in one pair of brackets: `A<Item = u8>`."""
         is_open = self.open_path()
         while self.accept("p"):
             self.write(", " if is_open else "<")
@@ -304,7 +304,7 @@ class _V0Reader:
         self.write(">" * is_open)
 
     def open_path(self) -> bool:
-        """A path whose generic arguments are not closed yet. Returns whether it has any."""
+        """Read a path whose generic arguments stay open. Returns whether it has any."""
         if self.accept("I"):
             self.path(in_value=False)
             self.write("<")
@@ -361,7 +361,7 @@ class _V0Reader:
         self.depth -= 1
 
     def fields(self) -> None:
-        """The fields of a constant structure: U none, T a tuple's, S named ones."""
+        """Read the fields of a constant structure: U none, T a tuple's, S named ones."""
         kind = self.next()
         if kind == "T":
             self.write("(")
@@ -402,14 +402,14 @@ class _V0Reader:
 
 
 def _escape(letter: str) -> str:
-    """A character as in a literal of Rust."""
+    """Return a character as it is written in a literal of Rust."""
     if letter in _ESCAPES:
         return _ESCAPES[letter]
     return letter if letter.isprintable() else f"\\u{{{ord(letter):x}}}"
 
 
 def _decode_punycode(identifier: str) -> str:
-    """RFC 3492, with "_" instead of "-" between the ASCII letters and the insertions."""
+    """Decode RFC 3492, with "_" instead of "-" between the ASCII letters and the insertions."""
     ascii_letters, _, insertions = identifier.rpartition("_")
     try:
         text = f"{ascii_letters}-{insertions}".encode("ascii").decode("punycode")

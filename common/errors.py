@@ -6,13 +6,13 @@ from typing import Optional
 
 from findleaks.formatting import printable
 
-_LONGEST = 1000  # most characters of a message
+_LONGEST = 1000  # maximum number of characters of a message
 
 
 class FindleaksError(Exception):
-    """Ends a command with one line of text and exit status 2.
-    Control characters in the text are escaped, as it may quote the target (the name of a file or a
-    process)."""
+    """An error that ends a command with one line of text and exit status 2.
+    Control characters in the text are escaped, because it may quote the target (the name of a file
+    or a process)."""
 
     def __str__(self) -> str:
         return printable(super().__str__(), _LONGEST)
@@ -27,8 +27,8 @@ class TargetError(FindleaksError):
 
 
 class UnreadableMemory(TargetError):
-    """The `size` bytes at `address` are not all readable: outside every region, or not in the
-    core."""
+    """Raised if not all of the `size` bytes at `address` can be read. They are outside every
+    region, or not in the core."""
 
     def __init__(self, address: int, size: int, why: str = "not in the target") -> None:
         super().__init__(f"cannot read {size} bytes at {address:#x}: {why}")
@@ -45,8 +45,8 @@ class Interrupted(FindleaksError):
 
 def is_interruption(error: Optional[BaseException]) -> bool:
     """Whether Ctrl-C caused this error.
-    Before Python 3.12, RuntimeError is raised if it interrupts the creation of a class, as in an
-    import."""
+    Before Python 3.12, RuntimeError is raised if Ctrl-C interrupts the creation of a class, as in
+    an import."""
     seen: list[BaseException] = []
     while error is not None and error not in seen:
         if isinstance(error, (KeyboardInterrupt, Interrupted)):

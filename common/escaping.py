@@ -1,9 +1,9 @@
-"""Escape text of a target, so that it cannot control a terminal, end a line, or run in a shell.
+"""Escape text from a target, so that it cannot control a terminal, end a line, or run in a shell.
 
-Names in a core are untrusted. They may contain escape sequences, line ends, marks of the direction
-of writing, and bytes that are not UTF-8. Inside findleaks they stay unchanged, because files are
-opened by them. `commands.emit` passes each line of text through `visible`, and writes JSON with
-`json_line`; nothing else writes to the user."""
+Names in a core are untrusted. They may contain escape sequences, line ends, marks of text
+direction, and bytes that are not UTF-8. Inside findleaks they stay unchanged, because they are also
+used to open files. `commands.emit` passes each line of text through `visible`, and writes JSON with
+`json_line`. Nothing else writes to the user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import re
 
 
 class Markup(str):
-    """A line that `emit` prints unchanged: marks by findleaks, coloured by escape sequences."""
+    """A line that `emit` prints unchanged. It contains escape sequences for colours that findleaks
+    wrote."""
 
     __slots__ = ()
 
@@ -40,11 +41,11 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def json_line(item: object) -> str:
-    """Return JSON on one line, in ASCII: all other characters are escaped.
+    """Return JSON on one line, in ASCII. All other characters are escaped.
     A byte that is not UTF-8 is written as the four characters `\\xNN`, as in text. Python would
     write a lone surrogate, which is not Unicode and which parsers refuse (RFC 7493, 2.1; RFC 8259,
     8.2)."""
-    import json  # not needed for loading into a debugger
+    import json  # loading findleaks into a debugger does not need this
 
     line = json.dumps(item)
     return _JSON_ESCAPE.sub(_well_formed, line) if "\\ud" in line else line

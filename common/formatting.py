@@ -38,7 +38,7 @@ def blocks(count: int) -> str:
 
 
 def again(name: str, number: int) -> str:
-    """Return the name of the `number`th thing with this name, from 1 on: "glibc", "glibc
+    """Return the name of the `number`th object with this name, from 1 on: "glibc", "glibc
     (second)"."""
     words = ("second", "third", "fourth", "fifth")
     return name if number < 2 else f"{name} ({words[number - 2] if number < 6 else f'no. {number}'})"
@@ -50,21 +50,22 @@ def some(names: Sequence[str], most: int = 3) -> str:
 
 
 def shortened(text: str, limit: int = 200) -> str:
-    """Return at most `limit` characters of a text. The last one is "…" if some are left out."""
+    """Return at most `limit` characters of a text. If some are left out, the last one is "…"."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def printable(text: str, limit: int = 200) -> str:
-    """Return text of the target, made `visible` and shortened to `limit` characters."""
+    """Return text from the target, made `visible` and shortened to `limit` characters."""
     return shortened(visible(text[: limit + 1]), limit)
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Wrap a sentence into lines of at most `width` columns, all but the first indented.
-    Words are not divided, because addresses must stay whole; neither are words joined by NO_BREAK.
-    Other characters that are not printable are made `visible`, as textwrap would take some for
-    spaces."""
-    import textwrap  # not needed for loading into a debugger
+    """Wrap a sentence into lines of at most `width` columns. All lines except the first are
+    indented.
+    Words are not divided, because addresses must stay whole. Words that are joined by NO_BREAK stay
+    on one line. Other characters that are not printable are made `visible`, because textwrap would
+    treat some of them as spaces."""
+    import textwrap  # loading findleaks into a debugger does not need this
 
     safe = text if text.isprintable() else NO_BREAK.join(visible(part) for part in text.split(NO_BREAK))
     return textwrap.wrap(safe, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
@@ -80,8 +81,9 @@ def hanging(lead: str, text: str, width: int, most: int = 80) -> Iterator[str]:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int], width: int, cut: int = -1) -> list[str]:
     """Return the lines of a table, with two spaces between columns.
-    `right`: numbers of the right-aligned columns. `cut`: number of the column that is shortened to
-    fit `width` (-1: none). Cells are made `visible` first, so that widths are those shown."""
+    `right`: numbers of the right-aligned columns. `cut`: number of the column that is shortened so
+    that lines fit into `width` (-1: none). Cells are made `visible` first, so that widths are those
+    that are shown."""
     body = [list(head), *([visible(cell) for cell in row] for row in rows)]
     wide = [max(len(row[i]) for row in body) for i in range(len(head))]
     over = sum(wide) + 2 * len(wide) - width

@@ -1,4 +1,5 @@
-"""Runs a command, such as `count`, in a GDB with a terminal session of its own; forwards Ctrl-C."""
+"""Run a command, such as `count`, in a GDB that has its own terminal session. Ctrl-C is forwarded
+to it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from findleaks.target.live import LiveTarget
 from findleaks.target.ptrace import explain_refusal, status
 
 _PR_SET_PDEATHSIG = 1  # prctl option: send a signal when the parent dies (linux/prctl.h)
-ENTRY = "findleaks.gdb.batch:run"  # called in GDB, as module:function; `make lint` checks it
+# Function that GDB calls, as module:function; `make lint` checks it
+ENTRY = "findleaks.gdb.batch:run"
 
 
 def drop_pid_option(words: Sequence[str]) -> list[str]:
@@ -35,12 +37,12 @@ def drop_pid_option(words: Sequence[str]) -> list[str]:
 
 
 def run_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
-    """Run the command of these words on a process, printing lines as they arrive. Returns its exit
+    """Run the command in these words on a process, and print lines as they arrive. Returns the exit
     status."""
     program = shutil.which("gdb")
     if program is None:
         raise FindleaksError(f"{words[0]} sets breakpoints by GDB, and there is no gdb on the PATH: install it (apt install gdb)")
-    # Reports why a process cannot be read, in better words than GDB.
+    # This reports why a process cannot be read, in better words than GDB.
     with LiveTarget(pid) as target:
         pid = target.pid or pid
     if status(pid).get("TracerPid", "0") != "0":
@@ -51,7 +53,7 @@ def run_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
     settings = ("set debuginfod enabled off", "set confirm off", "set pagination off", "set auto-load no", "set print thread-events off")
     options = [word for setting in settings for word in ("-iex", setting)]
     command = [program, "-nx", "-batch", *options, "-p", str(pid), "-ex", gdb_line(), "-ex", "python " + call]
-    ctypes.CDLL(None)  # load it before the fork
+    ctypes.CDLL(None)  # loads libc before the fork
     with open(os.devnull, "rb") as null:
         process = subprocess.Popen(
             command,
@@ -70,7 +72,7 @@ def run_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
         pressed = True
         process.send_signal(signal.SIGINT)
 
-    # Signals that nohup, or a script for its background jobs, set to be ignored stay ignored.
+    # Signals that nohup, or a script for its background jobs, set to be ignored, stay ignored.
     handled = [one for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
     before: dict[int, Any] = {number: signal.signal(number, forward) for number in handled}
     error = ""
@@ -102,5 +104,5 @@ def run_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
 
 
 def _end_with_parent() -> None:
-    """Arrange that GDB gets SIGTERM if this process dies, and then releases the process."""
+    """Arrange that GDB receives SIGTERM if this process dies. GDB then releases the process."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)

@@ -13,7 +13,8 @@ from typing import NoReturn, TextIO
 from findleaks.bootstrap import LIBRARIES, folders, sites
 from findleaks.errors import FindleaksError
 
-# Versions tried as lldb-N, the only names in Debian; 14 is the oldest supported one.
+# Versions that are tried as lldb-N. Debian has only these names, and 14 is the oldest supported
+# version.
 LLDB_NEWEST, LLDB_OLDEST = 29, 14
 
 
@@ -32,20 +33,21 @@ def print_init(out: TextIO) -> int:
 
 
 def gdb_lines() -> list[str]:
-    """Return GDB commands that load findleaks, then add folders with the libraries that it needs.
-    Folders that belong to findleaks are searched first."""
+    """Return GDB commands that load findleaks, and then add directories with the libraries that it
+    needs.
+    Directories that belong to findleaks are searched first."""
     return [gdb_line(), *(f"python {code}" for code in _site_code())]
 
 
 def lldb_lines() -> list[str]:
-    """Return LLDB commands that load findleaks, then add folders with the libraries that it
+    """Return LLDB commands that load findleaks, and then add directories with the libraries that it
     needs."""
     return [lldb_line(), *(f"script {code}" for code in _site_code())]
 
 
 def _site_code() -> list[str]:
-    """Return Python code for each folder of a library that this process has, but a debugger that
-    loads this copy lacks.
+    """Return Python code for each directory of a library that this process has, but that a debugger
+    which loads this copy would not find.
     A checkout does not know of an editable install in an environment other than .venv."""
     here = os.path.dirname(os.path.realpath(__file__))
     known = {os.path.realpath(site) for site in sites(here)}
@@ -62,14 +64,14 @@ def _site_code() -> list[str]:
 
 
 def _python_literal(path: str) -> str:
-    """Return a Python literal without backquotes: LLDB evaluates text between two of them, in any
-    line."""
+    """Return a Python literal without backquotes, because LLDB evaluates text between two
+    backquotes in any line."""
     return repr(path).replace("`", "\\x60")
 
 
 def gdb_line() -> str:
     """Return the GDB command that loads findleaks.
-    GDB takes the rest of the line as the file's name, spaces included."""
+    GDB takes the rest of the line, including spaces, as the name of the file."""
     return f"source {loader_path('gdb')}"
 
 
@@ -83,12 +85,13 @@ def lldb_line() -> str:
 
 
 def start_debugger(front: str, argv: Sequence[str]) -> NoReturn:
-    """Replace this process by GDB or LLDB (`lldb`, else the newest lldb-N) with findleaks and these
-    arguments.
+    """Replace this process by GDB or LLDB (`lldb`, else the newest lldb-N) with findleaks loaded
+    and with these arguments.
     The debugger handles Ctrl-C and sets the exit status. Raises FindleaksError if it is not
     installed."""
-    # GDB runs -ex commands in order, after it opened the program and the core. LLDB runs -O
-    # commands before that. findleaks is loaded first, so that the user's commands can use it.
+    # GDB runs -ex commands in order, after it has opened the program and the core. LLDB runs -O
+    # commands before it opens them. findleaks is loaded first, so that the user's commands can use
+    # it.
     program, option, lines = (gdb_program(), "-ex", gdb_lines()) if front == "gdb" else (lldb_program(), "-O", lldb_lines())
     sys.stdout.flush()
     try:

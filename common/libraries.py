@@ -1,4 +1,4 @@
-"""Check of findleaks' libraries before they are imported. common/bootstrap.py finds them."""
+"""Check findleaks' libraries before they are imported. common/bootstrap.py finds them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Optional
 
 
 def is_in_working_folder(name: str) -> bool:
-    """Whether `import name` would run a file found only by a relative entry of sys.path.
+    """Whether `import name` would run a file that is found only through a relative entry of
+    sys.path.
     Such a file is not an installed library: LLDB has "." in sys.path, and untrusted files may come
-    with a core. `name` may be a package in a namespace; the namespace is then imported."""
+    with a core. If `name` is a package in a namespace, the namespace is imported."""
     if name in sys.modules:
         return False
     spec = find_spec(name)

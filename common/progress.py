@@ -12,7 +12,7 @@ EVERY = 0.1  # seconds between two updates of the line
 
 
 class Bar:
-    """A line of a terminal that is rewritten by each call with (phase, part done). `clear` removes
+    """A line of a terminal. Each call with (phase, fraction done) rewrites it. `clear` removes
     it."""
 
     def __init__(self, stream: TextIO) -> None:

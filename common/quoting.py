@@ -6,8 +6,8 @@ import re
 
 
 def shell_quoted(word: str) -> str:
-    """Quote a word for sh, bash and zsh (zsh replaces a word that begins with = by the path of a
-    command).
+    """Quote a word for sh, bash and zsh. (zsh would replace a word that begins with = by the path
+    of a command.)
     The result has only printable characters. A word with others is written as $'…', with bytes in
     octal (POSIX 2024, 2.2.4). shlex.split reads all other results back."""
     if not word.isprintable():
@@ -29,7 +29,7 @@ def _ansi_c(character: str) -> str:
 
 def debugger_quoted(word: str) -> str:
     """Quote a word for both debuggers.
-    GDB (libiberty's buildargv) interprets a backslash even in single quotes. In double quotes it
+    GDB (libiberty's buildargv) interprets a backslash even in single quotes. In double quotes, it
     agrees with shlex.split, which reads LLDB's lines."""
     return word if re.fullmatch(r"[^\s'\"\\]+", word) else '"' + re.sub(r'(["\\])', r"\\\1", word) + '"'
 
@@ -38,6 +38,6 @@ def for_debugger(words: str) -> str:
     """Convert words that are quoted for a shell to words that are quoted for a debugger."""
     if "'" not in words:
         return words
-    import shlex  # few words need it
+    import shlex  # few words need this
 
     return " ".join(map(debugger_quoted, shlex.split(words)))

@@ -1,4 +1,4 @@
-"""Commands that prepare this machine, and open no process: `init`, `doctor` and `completion`."""
+"""Commands that prepare this machine and open no process: `init`, `doctor` and `completion`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from findleaks.results.environment import Environment
 
 SHELLS = {"bash": "findleaks", "zsh": "_findleaks", "fish": "findleaks.fish"}
-"""Files in the folder completions/ by shell, with the names that the shells expect."""
+"""For each shell, the name of its file in the directory completions/. The names are those that the
+shells expect."""
 
 
 def run_setup(word: str, words: Sequence[str], out: TextIO, width: int) -> int:
-    """Run one of these commands and return its exit status: 0; 1 if something that is installed
+    """Run one of these commands and return its exit status: 0, or 1 if something that is installed
     does not work."""
     args = parse(setup_parser(word, out), words)
     if args is None:
@@ -43,7 +44,7 @@ class _Parser(Parser):
 
 
 def setup_parser(word: str, out: Optional[TextIO] = None) -> Parser:
-    """The parser of one of these commands. Help goes to `out`."""
+    """Return the parser of one of these commands. Help is written to `out`."""
     summary = SETUP[word]
     examples = {"init": "--install", "doctor": "--json", "completion": "bash > ~/.local/share/bash-completion/completions/findleaks"}
     made = _Parser(
@@ -67,7 +68,7 @@ def setup_parser(word: str, out: Optional[TextIO] = None) -> Parser:
 
 
 def completion_file(shell: str) -> str:
-    """The path of the completion script for "bash", "zsh" or "fish"."""
+    """Return the path of the completion script for "bash", "zsh" or "fish"."""
     return os.path.join(os.path.dirname(os.path.realpath(__file__)), "completions", SHELLS[shell])
 
 
@@ -116,7 +117,8 @@ def _doctor(json: bool, out: TextIO, width: int) -> int:
 
 
 def environment_lines(found: Environment, width: int) -> Iterator[str]:
-    """The text of `doctor`: a line for each check, and the command that changes what is not ok."""
+    """Yield the text of `doctor`: a line for each check, and the command that changes what is not
+    ok."""
     yield f"findleaks {found.version}, Python {found.python}, in {shortened(found.folder)}"
     area = ""
     wide = max((len(check.name) for check in found.checks), default=0)

@@ -1,4 +1,4 @@
-"""Start of a command-line process: inherited settings, and delivery of Ctrl-C."""
+"""Start a command-line process: handle inherited settings and the delivery of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import resource
 import signal
 import sys
 
-ENOUGH_FILES = 1024  # open files: a lower limit is raised to this number
+ENOUGH_FILES = 1024  # number of open files to which a lower limit is raised
 
 
 def restore_process() -> None:
     """Undo settings that the parent process may have made.
     These are blocked signals, for which GDB would wait forever; an ignored SIGCHLD, which hides how
-    children ended; and a low limit of open files, if the hard limit allows more. Ignored SIGINT,
-    SIGTERM and SIGHUP stay ignored, as nohup sets them on purpose."""
+    children ended; and a low limit of open files, if the hard limit allows more. If SIGINT, SIGTERM
+    and SIGHUP are ignored, they stay ignored, because nohup sets them on purpose."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -24,16 +24,16 @@ def restore_process() -> None:
 
 
 def repeat_interrupt(unraisable: sys.UnraisableHookArgs) -> None:
-    """Repeat a Ctrl-C that Python dropped.
-    Python drops it in callbacks of weak references, which also run during imports: findleaks would
-    print a traceback and continue."""
+    """Repeat a Ctrl-C that Python has dropped.
+    Python drops it in callbacks of weak references, which also run during imports. Without this
+    function, findleaks would print a traceback and continue."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
         return
     import _thread
     import threading
 
-    # A timer, as it cannot be raised in this hook.
+    # A timer is used, because the exception cannot be raised in this hook.
     again = threading.Timer(0.01, _thread.interrupt_main)
     again.daemon = True
     again.start()

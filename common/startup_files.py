@@ -1,4 +1,4 @@
-"""Adds findleaks to the start-up files of debuggers, and removes it from them."""
+"""Add findleaks to the start-up files of debuggers, and remove it from them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from findleaks.report.files import write_file
 from findleaks.value_classes import NamedTuple
 
 BEGIN, END = "# >>> findleaks >>>", "# <<< findleaks <<<"
-"""Lines around the part of a start-up file that belongs to findleaks."""
+"""The lines before and after the part of a start-up file that belongs to findleaks."""
 _PART = re.compile(rf"\n?^{re.escape(BEGIN)}\n.*?^{re.escape(END)}\n?", re.M | re.S)
 
 
 class Edit(NamedTuple):
-    """A change to a start-up file. `before`: its text; None if there is no such file."""
+    """A change to a start-up file. `before`: the text of the file; None if there is no such
+    file."""
 
     path: str
     before: Optional[str]
     after: str
 
     def shown(self) -> Iterator[str]:
-        """The change as a unified diff."""
-        from difflib import unified_diff  # Needed by `init` only.
+        """Yield the lines of the change as a unified diff."""
+        from difflib import unified_diff  # only `init` needs this
 
         old, new = (self.before or "").splitlines(), self.after.splitlines()
         name = self.path if self.before is not None else os.devnull
@@ -34,7 +35,7 @@ class Edit(NamedTuple):
 
 
 def startup_file(debugger: str) -> str:
-    """The start-up file of "GDB" or "LLDB" in the user's home folder.
+    """Return the path of the start-up file of "GDB" or "LLDB" in the user's home directory.
 
     GDB reads $XDG_CONFIG_HOME/gdb/gdbinit if it exists, else ~/.gdbinit (GDB 11 and newer)."""
     if debugger == "GDB":
@@ -45,10 +46,10 @@ def startup_file(debugger: str) -> str:
 
 
 def list_edits(remove: bool) -> list[Edit]:
-    """The edits that make the installed debuggers load findleaks, or stop loading it.
+    """Return the edits that make the installed debuggers load findleaks, or stop loading it.
 
-    A file that is right already has no edit. Raises FindleaksError if no debugger is installed, or
-    a file cannot be read."""
+    A file that needs no change has no edit. Raises FindleaksError if no debugger is installed, or
+    if a file cannot be read."""
     edits, installed = [], 0
     for debugger, program, lines in (("GDB", gdb_program, gdb_lines), ("LLDB", lldb_program, lldb_lines)):
         if not remove:
@@ -68,7 +69,7 @@ def list_edits(remove: bool) -> list[Edit]:
 
 
 def edit_text(text: str, lines: Sequence[str]) -> str:
-    """Replace the part of findleaks in a start-up file by `lines`. Without lines, it is removed."""
+    """Replace findleaks' part of a start-up file by `lines`. Without lines, the part is removed."""
     rest = _PART.sub("", text)
     if not lines:
         return rest
@@ -78,7 +79,7 @@ def edit_text(text: str, lines: Sequence[str]) -> str:
 
 def write_edit(edit: Edit) -> None:
     """Replace the file in one step, and keep its mode. A symbolic link stays a link. Raises
-    FindleaksError if it cannot be written."""
+    FindleaksError if the file cannot be written."""
     write_file(edit.path, edit.after.encode("utf-8", "surrogateescape"))
 
 

@@ -1,12 +1,13 @@
-"""`dataclass`, its functions, and `NamedTuple` of the standard library, with little work at import.
+"""`dataclass`, its functions, and `NamedTuple` of the standard library, in versions that do little
+work at import.
 
-findleaks defines hundreds of such classes, of which a command uses a few. `dataclasses` imports
-`inspect`, and compiles several functions for each class; `typing.NamedTuple` compiles a function
-and each annotation. That took half of the time in which `find` reads a small core. Here a function
-is compiled when it is first called. Type checkers see the originals.
+findleaks defines hundreds of such classes, and a command uses only a few of them. `dataclasses`
+imports `inspect`, and compiles several functions for each class. `typing.NamedTuple` compiles a
+function and each annotation. This took half of the time in which `find` reads a small core. In this
+module, a function is compiled when it is first called. Type checkers see the originals.
 
 Differences: `NamedTuple` keeps its annotations as they are written, and takes no other bases.
-`dataclass` takes `frozen`, `eq` and `repr` only. The first use of `dataclasses.fields`,
+`dataclass` takes only `frozen`, `eq` and `repr`. The first use of `dataclasses.fields`,
 `dataclasses.asdict` and the like makes the class a standard one; `fields` and `replace` of this
 module do not need that."""
 
@@ -26,11 +27,11 @@ else:
     from types import FunctionType, MappingProxyType
 
     def dataclass(cls=None, *, frozen=False, eq=True, repr=True):  # noqa: A002
-        """As dataclasses.dataclass."""
+        """The same as dataclasses.dataclass."""
 
         def process(cls):
             if any("__dataclass_fields__" in vars(base) and _PLAN not in vars(base) for base in cls.__mro__):
-                import dataclasses  # a base class is a standard one
+                import dataclasses  # a base class must be a standard one
 
                 return dataclasses.dataclass(cls, frozen=frozen, eq=eq, repr=repr)
             _Plan(cls, frozen, eq, repr)
@@ -41,19 +42,20 @@ else:
     MISSING = type("Missing", (), {"__doc__": "The default value of a field without one."})()
 
     def fields(cls):
-        """The fields of a class, in order, with the attributes that dataclasses.Field has."""
+        """Return the fields of a class, in order. They have the attributes that dataclasses.Field
+        has."""
         return tuple(value.named(name) for name, value in vars(cls)[_PLAN].fields.items())
 
     def replace(record, **changes):
-        """As dataclasses.replace."""
+        """The same as dataclasses.replace."""
         return type(record)(**{name: getattr(record, name) for name in vars(type(record))[_PLAN].fields} | changes)
 
     def field(**options):
-        """As dataclasses.field, without `init`, `kw_only` and `compare`."""
+        """The same as dataclasses.field, without `init`, `kw_only` and `compare`."""
         return _Field(options)
 
     class _Field:
-        """A field, with the options of `field`."""
+        """A field, with the options that were passed to `field`."""
 
         def __init__(self, options, name=""):
             self.options, self.name = options, name
@@ -68,7 +70,7 @@ else:
     _STANDARD = ("__dataclass_fields__", "__dataclass_params__")
 
     class _Plan:
-        """The options with which a class becomes a dataclass at its first use."""
+        """The options with which a class becomes a dataclass when it is first used."""
 
         def __init__(self, cls, frozen, eq, repr):  # noqa: A002
             self.cls, self.options = cls, {"frozen": frozen, "eq": eq, "repr": repr}
@@ -102,7 +104,7 @@ else:
             setattr(cls, _PLAN, self)
 
         def compile_init(self):
-            """The __init__ with a parameter for each field."""
+            """Return an __init__ that has a parameter for each field."""
             names = {"_set": object.__setattr__, "_MISSING": MISSING}
             parameters, body = ["self"], []
             for name, one in self.fields.items():
@@ -135,7 +137,7 @@ else:
             dataclasses.dataclass(self.cls, **self.options)
 
     class _Standard:
-        """An attribute that `dataclasses` adds to a class. It is computed at its first use."""
+        """An attribute that `dataclasses` adds to a class. It is computed when it is first used."""
 
         def __init__(self, plan, name):
             self.plan, self.name = plan, name
@@ -183,7 +185,7 @@ else:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
 
     class _Named(tuple):
-        """What all named tuples have in common."""
+        """The methods that all named tuples have in common."""
 
         __slots__ = ()
         _fields = ()
@@ -213,10 +215,11 @@ else:
         def __getnewargs__(self):
             return tuple(self)
 
-    _CONSTRUCTORS = {}  # of named tuples, by the number of their fields
+    _CONSTRUCTORS = {}  # constructors of named tuples, by the number of their fields
 
     def _constructor(names, defaults):
-        """A __new__ with these parameters: the code of one with as many, with other names."""
+        """Return a __new__ with these parameters. Its code is that of a __new__ with as many
+        parameters, with other names."""
         count = len(names)
         if count not in _CONSTRUCTORS:
             numbered = "".join(f"_{number}, " for number in range(count))
@@ -240,4 +243,4 @@ else:
             return type.__new__(type, name, (_Named,), namespace)
 
     class NamedTuple(metaclass=_NamedTupleMeta):
-        """As typing.NamedTuple."""
+        """The same as typing.NamedTuple."""

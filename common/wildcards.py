@@ -1,4 +1,4 @@
-"""Patterns with wildcards, as users write them for types, modules and functions."""
+"""Match patterns with wildcards, which users write for types, modules and functions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 
 def matches(pattern: str, text: str, question: bool = True) -> bool:
     """Whether `pattern` matches the whole of `text`.
-    `*` matches any characters, `?` (if `question`) any single one, and `[` only itself, as in
-    [abi:cxx11]. Takes quadratic time at worst, with any number of stars: since Python 3.9,
-    fnmatch's regular expressions do not backtrack over more than one."""
+    `*` matches any characters, `?` (if `question`) any single character, and `[` only itself, as in
+    [abi:cxx11]. The time is quadratic in the worst case, whatever the number of stars is, because
+    since Python 3.9 fnmatch's regular expressions do not backtrack over more than one star."""
     pattern = pattern.replace("[", "[[]")
     return fnmatchcase(text, pattern if question else pattern.replace("?", "[?]"))

@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from findleaks.allocators.sites import Recording
     from findleaks.target.runs import Runs
 
-MAX_PROBLEMS = 20  # problems of one kind that are reported one by one
+MAX_PROBLEMS = 20  # further problems of the same kind are only counted
 
-PAGE = 4096  # bytes; a gap this long without a block is spare memory, a shorter one is waste
+PAGE = 4096  # bytes; a longer gap without a block is spare memory, a shorter gap is waste
 
 
 class Problem(NamedTuple):
     """A problem that a reader found, at `address`. `what` is one line for the user, which says what
     the problem means for the result.
 
-    `corrupt` is true if the target is damaged (`verify` explains it), and false if something could
-    not be read or totals do not agree. `damaged` is the range of wrong bytes, if it is known more
-    precisely than `address`. An empty `damaged` range names a block or record whose own bytes need
-    not be wrong, for example a block that was freed twice. `expected` is the correct value of the
-    damaged word."""
+    `corrupt` is true if the target's memory is damaged (`verify` explains the damage). It is false
+    if something could not be read, or if totals do not agree. `damaged` is the range of wrong
+    bytes, if it is known more precisely than `address`. An empty `damaged` range names a block or
+    record whose own bytes need not be wrong, for example a block that was freed twice. `expected`
+    is the correct value of the damaged word."""
 
     address: int
     what: str
@@ -102,7 +102,7 @@ class ThreadCache(NamedTuple):
 
 
 class Spare(NamedTuple):
-    """A range [start, end) of a heap that the allocator keeps but has not divided into blocks.
+    """A range [start, end) of a heap that belongs to the allocator, but is not divided into blocks.
 
     `sort` is the allocator's word for such memory ("top", "dirty", "free pages"). `arena` is the
     label of the heap."""
@@ -117,13 +117,14 @@ class Spare(NamedTuple):
 class Heap:
     """A contiguous range of memory whose blocks `walk` appends in ascending order.
 
-    `arena` is its label ("main", "arena 3", "mmapped"). `metadata` lists the parts with allocator
-    metadata. No part of [start, end) is root memory, except `foreign`: parts that belong to others
-    or that cannot be read because of corruption. `foreign` is complete after `walk`.
+    `arena` is the label of the heap ("main", "arena 3", "mmapped"). `metadata` lists the parts with
+    allocator metadata. No part of [start, end) is root memory, except `foreign`: parts that do not
+    belong to the allocator, or that cannot be read because of corruption. `foreign` is complete
+    after `walk`.
 
     `walk` may be called once. It adds corruption to the allocator's `problems` and returns
-    normally, so that the next heap is still walked. Readers join adjacent slabs to one heap, since
-    each heap costs microseconds."""
+    normally, so that the next heap is still walked. Readers join adjacent slabs into one heap,
+    because each heap costs microseconds."""
 
     start: int
     end: int
@@ -156,11 +157,14 @@ class Allocator:
     ordinal = 1  # 1 for the first instance with this name, 2 for the second …
     granule: int
     problems: list[Problem]
-    aligns: bool = True  # whether it has calls for aligned blocks, such as posix_memalign
+    managed: bool = False
+    """Whether the blocks are objects of an interpreter, not structures of C, C++ or Rust."""
     checked: Mapping[str, int] = {}
-    """The number of checks that the last `verify` made, by sort: "chunk headers", "bitmaps" …"""
+    """The number of checks of each sort that the last `verify` performed: "chunk headers",
+    "bitmaps" …"""
     nested = False
-    """True if its heaps may lie in blocks of another allocator. Those blocks become METADATA."""
+    """True if the heaps of this allocator may be in blocks of another allocator, which become
+    METADATA."""
     usual_file = ""
     """The prefix of the file name that nearly always contains this allocator ("libc.so"), or "" if
     there is none. Reports may omit that file name."""
@@ -173,49 +177,53 @@ class Allocator:
 
     release_call = ""
     """The call that returns free pages to the kernel ("malloc_trim(0)"), or "" if there is none."""
-    releases_free_pages = False  # measurements showed that `release_call` returns all free pages
-    release_settings: Sequence[str] = ()  # settings that reduce free pages, a phrase each
-    retention_note = ""  # a phrase about what it keeps or returns with any setting
-    cache_setting = ""  # a phrase about how to make its thread caches smaller, or ""
+    releases_free_pages = False  # measured: `release_call` returns all free pages
+    release_settings: Sequence[str] = ()  # settings that reduce free pages; one phrase for each
+    retention_note = ""  # a phrase about what the allocator keeps or returns with any setting
+    cache_setting = ""  # a phrase about how to make thread caches smaller, or ""
     site_settings: Sequence[str] = ()
-    """Settings that make it record allocation stacks, a phrase each; () if there are none."""
+    """Settings that make the allocator record allocation stacks, a phrase for each; () if there are
+    none."""
 
     def rename_settings(self, words: str) -> str:
-        """Return `words`, a setting or call from above, with the names that this build uses."""
+        """Return `words`, a setting or call from above, with the names that this build of the
+        allocator uses."""
         return words
 
     @property
     def title(self) -> str:
-        """ "glibc 2.36". A second instance, which dlmopen(3) creates, is "glibc 2.36 (second)"."""
+        """The name and version for messages: "glibc 2.36". If dlmopen(3) created a second instance,
+        that is "glibc 2.36 (second)"."""
         return again(f"{self.name} {self.version}".strip(), self.ordinal)
 
     def heaps(self) -> Sequence[Heap]:
-        """Return its heaps: disjoint, in any order, the same objects in each call."""
+        """Return the heaps of this allocator: disjoint, in any order, and the same objects in each
+        call."""
         raise NotImplementedError
 
     def mark_blocks(self, blocks: Blocks) -> None:
         """Mark the cached, free and metadata blocks of the sealed index, and compare totals."""
 
     def heuristics(self, heaps: Sequence[Range]) -> tuple[Heuristic, Sequence[int]]:
-        """Return the heuristics for interior pointers that programs of this allocator always need,
-        and addresses of types for Heuristic.OBJECTS. References that these heuristics accept count
-        as start references. `heaps` is the memory of all blocks."""
+        """Return the heuristics for interior pointers that programs with this allocator always
+        need, and the addresses of types for Heuristic.OBJECTS. References that these heuristics
+        accept count as start references. `heaps` is the memory of all blocks."""
         return Heuristic.NONE, ()
 
     def metadata(self) -> Sequence[Range]:
-        """Return its memory outside its heaps, which is never root memory: variables (main_arena),
-        thread caches with stale entries, radix trees, slab descriptors …"""
+        """Return the allocator's memory outside its heaps, which is never root memory: variables
+        (main_arena), thread caches with stale entries, radix trees, slab descriptors …"""
         return []
 
     def reserved(self) -> Sequence[Range]:
-        """Return addresses outside its heaps that are reserved for growth and not yet accessible.
-        They contain no data, even if a core has zeros there. The caller removes memory that the
-        process can write to."""
+        """Return the addresses outside the heaps that the allocator has reserved for growth and not
+        yet made accessible. They contain no data, even if a core has zeros there. The caller
+        removes memory that the process can write to."""
         return []
 
     def summary(self) -> dict[str, object]:
-        """Return the allocator's entry of `allocators[]` in the JSON: arenas, and whether totals
-        agree."""
+        """Return the allocator's entry of `allocators[]` in the JSON. It has the arenas, and
+        whether totals agree."""
         return {}
 
     def locate(self, address: int) -> str:
@@ -229,11 +237,11 @@ class Allocator:
         return count_by_size(self.name, self.heaps(), blocks)
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
-        """Return its arenas in the allocator's own order."""
+        """Return the allocator's arenas, in the allocator's own order."""
         return []
 
     def spare(self, blocks: Blocks) -> Sequence[Spare]:
-        """Return the ranges of its heaps that are not divided into blocks; disjoint, in any order.
+        """Return the ranges of the heaps that are not divided into blocks; disjoint, in any order.
 
         The default returns each gap of at least a page that has no block and is neither metadata
         nor foreign."""
@@ -244,9 +252,9 @@ class Allocator:
         return found
 
     def find_releasable(self, blocks: Blocks) -> Optional[Runs]:
-        """Return the whole pages, resident or not, that `release_call` would return to the kernel;
-        exact unless other threads allocate meanwhile. None if this cannot be predicted. Raises
-        Interrupted."""
+        """Return the whole pages, resident or not, that `release_call` would return to the kernel.
+        The result is exact unless other threads allocate meanwhile. None if this cannot be
+        predicted. Raises Interrupted."""
         return None
 
     def retention(self, free: FreeMemory) -> Retention:
@@ -256,8 +264,8 @@ class Allocator:
         return explain_retention(free, self)
 
     def class_of(self, address: int) -> str:
-        """Return the name in `caches` of the size class of the block at `address`, if the block's
-        size does not determine the class; otherwise ""."""
+        """Return the name of the size class, as in `caches`, of the block at `address`. Return ""
+        if the block's size determines the class."""
         return ""
 
     @property
@@ -271,27 +279,27 @@ class Allocator:
         return ()
 
     def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
-        """Return the blocks in each thread's cache, by size class, without empty classes."""
+        """Return the blocks in each thread's cache, by size class. Empty classes are omitted."""
         return []
 
     def read_counters(self) -> Mapping[str, int]:
-        """Return the allocator's own totals (bytes or counts) by the names that it prints; may be
-        empty."""
+        """Return the allocator's own totals (bytes or counts), by the names under which it prints
+        them. May be empty."""
         return {}
 
     structure = 4096
-    """The size limit of a descriptor or bin in bytes. A thread that changes one has a pointer into
-    it."""
+    """The maximum size in bytes of a descriptor or bin. A thread that is changing one has a pointer
+    into it."""
 
     def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterable[int]:
-        """Return further addresses that a thread inside this allocator refers to by `words`, its
-        registers and stack. Allocators refer to a block by its header, descriptor or list. See
-        in_flight.py."""
+        """Return the addresses of further blocks that a thread inside this allocator refers to.
+        `words` are the thread's registers and stack. Allocators may refer to a block by its header,
+        by a descriptor or by a list. See in_flight.py."""
         return ()
 
     def is_changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
-        """Whether a thread inside this allocator is changing the memory that the problem is about.
-        `words` are the thread's registers and stack, ascending.
+        """Return whether a thread inside this allocator is changing the memory that the problem is
+        about. `words` are the thread's registers and stack, ascending.
 
         The default looks for a word that is an address in the damaged block or structure."""
         near = Range(problem.address - self.structure, problem.address + self.structure)
@@ -304,15 +312,21 @@ class Allocator:
         return iter(())
 
 
+def size_at(blocks: Blocks, address: int) -> int:
+    """Return the size of the block in use that starts at an address; 0 if there is none."""
+    found = blocks.lookup(address)
+    return found[2] if found is not None and found[1] == address and found[3] == State.IN_USE else 0
+
+
 def list_starts(blocks: Blocks, start: int, end: int) -> Iterator[int]:
     """Yield the addresses of the blocks that start in [start, end)."""
     return (blocks.address(index) for index in range(blocks.at_or_after(start), blocks.at_or_after(end)))
 
 
 def add_first_problems(problems: list[Problem], found: Iterable[Problem], more: str, address: Optional[int] = None) -> None:
-    """Append the first MAX_PROBLEMS of `found` to `problems`. If there are others, append one
-    problem that counts them ("and 30 more …"). Its address is `address`, or else that of the first
-    of them."""
+    """Append the first MAX_PROBLEMS of `found` to `problems`. If there are more, append one problem
+    that counts the others ("and 30 more …"). Its address is `address`; without that, the address of
+    the first of the others."""
     left = iter(found)
     problems += islice(left, MAX_PROBLEMS)
     following = next(left, None)
@@ -322,8 +336,8 @@ def add_first_problems(problems: list[Problem], found: Iterable[Problem], more: 
 
 
 def list_ranges_around(problem: Problem, blocks: Blocks, header: int) -> Iterator[Range]:
-    """Yield the ranges that a problem is about: its bytes, and the blocks at them and right before
-    them. `header` is the number of bytes of a block's header."""
+    """Yield the ranges that a problem is about: its damaged bytes, the blocks that contain them,
+    and the blocks right before these. `header` is the number of bytes of a block's header."""
     place = problem.damaged or Range(problem.address, problem.address)
     yield Range(place.start, max(place.end, place.start + 1))
     yield Range(problem.address, problem.address + 1)
@@ -337,13 +351,13 @@ def list_ranges_around(problem: Problem, blocks: Blocks, header: int) -> Iterato
 
 
 def any_within(words: Sequence[int], ranges: Iterable[Range]) -> bool:
-    """Whether one of the words (ascending) lies in one of the ranges."""
+    """Return whether one of the words (ascending) is in one of the ranges."""
     return any(words[at] < high for low, high in ranges for at in (bisect_left(words, low),) if at < len(words))
 
 
 class Finder(Protocol):
-    """Finds every instance of one allocator by the structure of its data. Symbols are a shortcut
-    only.
+    """A function that finds every instance of one allocator by the structure of its data. Symbols
+    only make this faster.
 
     `taken` are sorted ranges that belong to allocators found before. They are not searched."""
 
@@ -351,7 +365,8 @@ class Finder(Protocol):
 
 
 def count_by_size(name: str, heaps: Iterable[Heap], blocks: Blocks) -> list[Cache]:
-    """Count blocks by arena and usable size, from the index. `memory` counts usable bytes only."""
+    """Count blocks by arena and usable size, using the index. In the result, `memory` counts only
+    usable bytes."""
     found: dict[tuple[str, int], list[int]] = {}
     for heap in heaps:
         for start, end in heap.parts():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from itertools import chain
 
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import Lists
@@ -13,15 +14,28 @@ from findleaks.target.arch import Words
 from findleaks.target.base import Piece, Range, Target
 
 NEAR = 1 << 20  # bytes; records at most this far apart are read together
-FEW = 50_000  # up to this many blocks of a live process are read one by one, otherwise all heaps
+MOST_RANGES = 4  # ranges that are searched for separately
+FEW = 50_000  # up to this many blocks of a live process are read one by one
 
 
 def find_pointers(engine: Engine, piece: Piece, low: int, high: int) -> tuple[array[int], Words]:
-    """Return the addresses (ascending) and values of the piece's aligned words with a value in
-    [low, high)."""
-    addresses = engine.search(piece, low, high)
+    """Return the addresses (ascending) and the values of the aligned words in the piece whose value
+    is in [low, high)."""
+    return find_pointers_into(engine, piece, [Range(low, high)])
+
+
+def find_pointers_into(engine: Engine, piece: Piece, ranges: Sequence[Range]) -> tuple[array[int], Words]:
+    """Return the same for the words whose value is in one of a few ranges."""
+    addresses = search_ranges(engine, piece, ranges)
     values, _ = engine.gather((piece,), addresses, engine.arch.word)
     return addresses, engine.arch.words(values)
+
+
+def search_ranges(engine: Engine, piece: Piece, ranges: Sequence[Range]) -> array[int]:
+    """Return the addresses, ascending, of the aligned words in the piece whose value is in one of a
+    few ranges. Each range takes a search of its own, so join many with `merge_to_most` first."""
+    found = [engine.search(piece, *one) for one in ranges]
+    return found[0] if len(found) == 1 else array("Q", sorted(chain.from_iterable(found)))
 
 
 def join_records(addresses: Sequence[int], size: int) -> list[Range]:

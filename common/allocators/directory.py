@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from typing import Optional
 
 from findleaks.allocators.base import Allocator, Finder, Heap, Problem
+from findleaks.allocators.images import find_modules
 from findleaks.allocators.in_flight import ThreadInside, find_changing_thread
-from findleaks.allocators.mapped import NO_MAPPINGS, MappedMemory
+from findleaks.allocators.mapped import NO_MAPPINGS, MappingBlocks
 from findleaks.allocators.nesting import HeapPart, nest_heaps, walk_heap
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Range, Target
@@ -26,6 +27,8 @@ FINDERS = (
     "findleaks.allocators.musl",
     "findleaks.allocators.pymalloc",
     "findleaks.allocators.gslice",
+    "findleaks.allocators.zend",
+    "findleaks.allocators.perl",
     "findleaks.allocators.glibc",
 )
 """Modules with a function `find(target, engine, taken)`, in the order they are called. Add new
@@ -34,11 +37,15 @@ allocators here.
 A module sets `NAME` if users know the allocator by another name. glibc is the last: its mmapped
 chunks look like other memory, so the memory of all other allocators must be known before."""
 
-ONLY_IN = {"findleaks.allocators.gslice": "libglib-2.0"}
-"""Beginning of the name of the one library that an allocator can be in. Its module is imported only
-if such a library is loaded."""
+ONLY_IN: dict[str, tuple[str, ...]] = {
+    "findleaks.allocators.gslice": ("libglib-2.0",),
+    "findleaks.allocators.zend": ("php", "libphp", "mod_php", "frankenphp"),
+    "findleaks.allocators.perl": ("perl", "libperl"),
+}
+"""For some allocators, the prefixes of the names of files that contain them. The module of such an
+allocator is imported only if a file with such a name is loaded."""
 
-MAX_CHANGED = 1000  # malloc changes few places at a time, so more problems than this are damage
+MAX_CHANGED = 1000  # more problems are damage, because malloc changes few places at a time
 
 
 def list_names() -> list[str]:
@@ -50,8 +57,8 @@ class Directory:
     """All blocks of all allocators (`blocks`, a sealed index), and the owner of each range.
 
     `heaps` are disjoint parts of heaps, ascending. `problems` lists what is corrupt. Blocks of a
-    corrupt heap that can still be read are in `blocks`. `mappings`: leaked mappings, which are in
-    `blocks` and `heaps`, too, but are no allocator."""
+    corrupt heap that can still be read are in `blocks`. `mappings` are the leaked mappings, which
+    are in `blocks` and `heaps`, but not in `allocators`."""
 
     def __init__(
         self,
@@ -59,7 +66,7 @@ class Directory:
         blocks: Blocks,
         heaps: Sequence[HeapPart],
         problems: list[Problem],
-        mappings: MappedMemory = NO_MAPPINGS,
+        mappings: MappingBlocks = NO_MAPPINGS,
     ) -> None:
         self.allocators = allocators
         self.mappings = mappings
@@ -70,7 +77,8 @@ class Directory:
         self._starts = [owned.start for owned in heaps]
 
     def remove_half_changed(self, inside: Sequence[ThreadInside]) -> None:
-        """Move problems that a thread was just causing from `problems` to `half_changed`."""
+        """Move the problems that a thread was just causing, because it was inside an allocator,
+        from `problems` to `half_changed`."""
         self.problems[:], self.half_changed = self.separate_half_changed(self.problems, inside)
         excused = {id(problem) for problem, _ in self.half_changed}
         for allocator in self.allocators:
@@ -79,8 +87,8 @@ class Directory:
     def separate_half_changed(
         self, problems: Sequence[Problem], inside: Sequence[ThreadInside]
     ) -> tuple[list[Problem], list[tuple[Problem, ThreadInside]]]:
-        """Divide `problems` into those that no thread inside an allocator explains, and the others,
-        each with its thread."""
+        """Divide `problems` into two lists: problems that no thread inside an allocator explains;
+        and the others, each with the thread that explains it."""
         if not inside or len(problems) > MAX_CHANGED:
             return list(problems), []
         found = [(problem, find_changing_thread(problem, inside, self.blocks)) for problem in problems]
@@ -96,8 +104,8 @@ class Directory:
         return [Range(owned.start, owned.end) for owned in self.heaps if owned.allocator is allocator]
 
     def ranges(self) -> list[Range]:
-        """Return the memory of all heaps. Adjacent heaps, such as slabs in malloc's blocks, are one
-        range."""
+        """Return the memory of all heaps, ascending. Adjacent heaps, such as slabs in malloc's
+        blocks, are one range."""
         return merge_ranges(Range(owned.start, owned.end) for owned in self.heaps)
 
     def _whole(self) -> list[Heap]:
@@ -127,14 +135,13 @@ def _without_garbage_collection() -> Iterator[None]:
 
 @_without_garbage_collection()
 def build_directory(target: Target, engine: Engine, mapped: Sequence[Range] = ()) -> Directory:
-    """Find the allocators, walk their heaps, and seal the index of blocks. Each `mapped` range
-    becomes a block of its own; see mapped.py."""
+    """Find the allocators, walk their heaps, and seal the index of blocks. Each of the `mapped`
+    ranges becomes one block; see mapped.py."""
     allocators: list[Allocator] = []
     heaps: list[tuple[Heap, Allocator]] = []
     taken: list[Range] = []
-    loaded = [module.path.rsplit("/", 1)[-1] for module in target.modules()]
     for name in FINDERS:
-        if name in ONLY_IN and not any(file.startswith(ONLY_IN[name]) for file in loaded):
+        if name in ONLY_IN and not find_modules(target, ONLY_IN[name]):
             continue
         find: Finder = importlib.import_module(name).find
         for allocator in find(target, engine, taken):
@@ -144,7 +151,7 @@ def build_directory(target: Target, engine: Engine, mapped: Sequence[Range] = ()
             heaps += found
             if not allocator.nested:
                 taken = merge_ranges([*taken, *(Range(heap.start, heap.end) for heap, _ in found)])
-    mappings = MappedMemory(mapped, target.arch.page)
+    mappings = MappingBlocks(mapped, target.arch.page)
     heaps += [(heap, mappings) for heap in mappings.heaps()]
     granule = min((allocator.granule for allocator in allocators), default=2 * target.arch.word)
     problems: list[Problem] = []

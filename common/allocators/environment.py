@@ -8,13 +8,13 @@ from typing import Optional
 from findleaks.allocators.memory import Memory
 from findleaks.target.ranges import region_at
 
-LONGEST = 256 << 10  # bytes at the end of the first thread's stack that are searched
+LONGEST = 256 << 10  # bytes at the end of the main thread's stack that are searched
 VALUE = 4096  # the largest length of a value in bytes
 
 
 def read_variable(memory: Memory, variable: str) -> Optional[str]:
-    """Return the value that an environment variable had at the start, or None if it is not
-    found."""
+    """Return the value that an environment variable had when the process started, or None if it is
+    not found."""
     target = memory.target
     for thread in target.threads()[:1]:
         region = region_at(target.regions(), thread.sp)

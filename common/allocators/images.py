@@ -1,8 +1,10 @@
-"""Finds the writable data of loaded files, where allocators have their variables."""
+"""Finds loaded files, their writable data, which contain the variables of allocators, and versions
+in their read-only memory."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 
 from findleaks.target.base import Module, Piece, Range, Target
@@ -22,9 +24,27 @@ class Image(NamedTuple):
         return sum(end - start for start, end in self.data)
 
     def pieces(self, target: Target) -> Iterator[Piece]:
-        """Yield the data in pieces, without long runs of zeros (see nonzero_pieces)."""
+        """Yield the file's writable memory in pieces, without long runs of zeros (see
+        nonzero_pieces)."""
         for start, end in self.data:
             yield from nonzero_pieces(target, start, end)
+
+
+def find_modules(target: Target, names: tuple[str, ...]) -> list[Module]:
+    """Return the loaded files whose base names begin with one of `names`."""
+    return [module for module in target.modules() if os.path.basename(module.path).startswith(names)]
+
+
+def find_version(target: Target, module: Module, pattern: re.Pattern[bytes]) -> str:
+    """Return the first group of a pattern that matches in the read-only memory of a loaded file, or
+    "" if there is no match."""
+    for region in target.regions():
+        if region.readable and not region.writable and module.start <= region.start < module.end:
+            for piece in nonzero_pieces(target, region.start, region.end):
+                match = pattern.search(piece.data)
+                if match is not None:
+                    return match[1].decode("ascii")
+    return ""
 
 
 def find_images(target: Target) -> list[Image]:

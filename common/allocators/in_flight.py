@@ -1,14 +1,14 @@
 """Blocks in flight: blocks that a thread stopped inside malloc or free refers to.
 
 An allocator takes a block from a list or from the program, and passes it on a few instructions
-later. In between, no list contains the block, and the allocator refers to it in its own form: by
+later. In between, no list contains the block, and the allocator may refer to it only indirectly, by
 the address of its header, page or list. Such a block is neither leaked nor free, and the lists that
 the thread is changing may be inconsistent.
 
 findleaks collects the words of each thread inside an allocator: its registers, and its stack up to
 the first frame outside the allocator. If the frames are unknown, it takes UNKNOWN_FRAMES bytes of
 stack. `Allocator.blocks_in_flight` derives the blocks from these words. A thread that a fatal
-signal ended is ignored, since the memory that it was reading may be the corrupt part."""
+signal ended is ignored, because the memory that it was reading may be what is corrupt."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ if TYPE_CHECKING:
 
 UNKNOWN_FRAMES = 512  # bytes of stack that are searched if frames are unknown
 # The largest number of bytes of an allocator's frames that are searched. jemalloc flushes a thread
-# cache by way of an array on the stack, so the frames are large.
+# The largest number of bytes of an allocator's frames that are searched. Such frames are large
+# because jemalloc flushes a thread cache through an array on the stack.
 LARGEST_FRAMES = 64 << 10
 
 
-# The largest distance in bytes between a file's code and data: linkers align both to x86-64's
-# largest page.
+# The largest distance in bytes between a file's code and data, because linkers align both to the
+# largest page size of x86-64.
 GAP = 2 << 20
 
-MAX_FRAMES = 32  # innermost frames that are searched for one of the allocator
+MAX_FRAMES = 32  # innermost frames among which a frame of the allocator is searched for
 
 FIRST_LOOK = 4 << 10
 """Bytes from the stack pointer upward that are searched for a return address into an allocator. The
-thread is unwound only if there is one."""
+thread is unwound only if such an address is found."""
 
 AROUND = 24 << 10
 """Bytes around malloc.o's exported functions that may contain its static functions in a stripped
@@ -54,7 +55,7 @@ ENTRIES = (
 )
 OWN_FILE = re.compile(r"malloc")  # names of files that contain an allocator and nothing else
 
-# names of libc's files, which never contain code of the program
+# libc's files, which never contain code of the program
 LIBC = re.compile(r"^(libc[.-]|ld-musl)")
 
 FUNCTION = re.compile(
@@ -125,9 +126,9 @@ def find_changing_thread(problem: Problem, inside: Sequence[ThreadInside], block
 class _AllocatorCode(NamedTuple):
     """The address range of an allocator's code.
 
-    `module` is the range of the file that contains it; a core may lack that file's headers. The
-    allocator's functions lie from `low` to `high`. `whole` is true if the file contains no other
-    functions."""
+    `module` is the range of the file that contains the code; a core may lack the file's headers.
+    The allocator's functions are between `low` and `high`. `whole` is true if the file contains no
+    other functions."""
 
     allocator: Allocator
     module: Range
@@ -144,7 +145,7 @@ class _AllocatorCode(NamedTuple):
 
 
 def _find_code(target: Target, allocator: Allocator) -> Optional[_AllocatorCode]:
-    """Determine where the allocator's code is: in the whole file, or around its exported
+    """Determine where the allocator's code is. It is the whole file, or a range around its exported
     functions."""
     module = _find_file(target, allocator.where)
     if module is None:
@@ -163,8 +164,9 @@ def _find_code(target: Target, allocator: Allocator) -> Optional[_AllocatorCode]
 def _find_file(target: Target, where: str) -> Optional[Range]:
     """Return the range at which a file is mapped, or None.
 
-    A core may lack the file's first page and code. Then the range begins where the file offset of
-    the first mapping says, or up to GAP bytes earlier if nothing else is mapped there."""
+    A core may lack the file's first page and code. Then the start of the range is computed from the
+    file offset of the first mapping, and extended by up to GAP bytes downward if nothing else is
+    mapped there."""
     end, found = 0, None
     for region in target.regions():
         if where and os.path.basename(region.name) == where:
@@ -179,8 +181,8 @@ def _find_file(target: Target, where: str) -> Optional[Range]:
 
 
 def _is_in_code(target: Target, code: _AllocatorCode, address: int) -> bool:
-    """Whether the instruction at `address` belongs to the allocator, by its symbol if it has
-    one."""
+    """Return whether the instruction at `address` belongs to the allocator. This is decided by its
+    symbol, if it has one."""
     if address not in code.module_range:
         return False
     if code.whole:
@@ -196,13 +198,14 @@ def _is_in_code(target: Target, code: _AllocatorCode, address: int) -> bool:
 def _examine_thread(target: Target, unwinder: Unwinder, thread: Thread, code: _AllocatorCode) -> Optional[ThreadInside]:
     """Return the thread with its words if it is inside the allocator, or else None.
 
-    A frame of the allocator is proof. Without one (musl has no unwind data), a thread in the same
-    file counts if it may change a heap and its stack has a return address into the allocator."""
+    A frame of the allocator is proof. If frames are unknown (musl has no unwind data), a thread in
+    the same file is taken to be inside if it may change a heap and its stack has a return address
+    into the allocator."""
     trace = unwinder.trace(thread)
     frames = trace.frames
     own = [index for index, frame in enumerate(frames[:MAX_FRAMES]) if _is_in_code(target, code, frame.call)]
     guessed = not own and thread.pc in code.module_range
-    if guessed:  # a thread that waits in the kernel is no more likely inside malloc than any caller
+    if guessed:  # a thread that waits in the kernel is not likely to be inside malloc
         if code.named:
             guessed = bool(trace.end) and _may_change(target, thread) and _returns_into(target, thread, code)
         else:
@@ -221,14 +224,15 @@ def _examine_thread(target: Target, unwinder: Unwinder, thread: Thread, code: _A
 
 
 def _waits(target: Target, thread: Thread) -> bool:
-    """Whether the thread waits in the kernel. On x86, orig_rax is -1 in a thread that does not."""
+    """Return whether the thread waits in the kernel. On x86, orig_rax is -1 in a thread that does
+    not wait."""
     return thread.registers.get(target.arch.system_call_number) != target.arch.mask and waits_in_kernel(target, thread.pc)
 
 
 def _may_change(target: Target, thread: Thread) -> bool:
-    """Whether the thread is running, or the kernel is mapping or unmapping memory for it. A thread
-    that waits for anything else, such as a lock, changes no heap, even if its stack has old return
-    addresses."""
+    """Return whether the thread is running, or the kernel is mapping or unmapping memory for it. A
+    thread that waits for anything else, such as a lock, is not changing a heap, even if its stack
+    has old return addresses into the allocator."""
     return not _waits(target, thread) or thread.registers.get(target.arch.system_call_number) in target.arch.mapping_calls
 
 

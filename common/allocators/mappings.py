@@ -1,4 +1,4 @@
-"""Blocks in mappings of their own, of which glibc and musl's oldmalloc keep no list."""
+"""Blocks in separate mappings, of which glibc and musl's oldmalloc keep no list."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ MMAPPED = "mmapped"  # the label of heaps of mapped blocks
 
 
 class MappedChunk(NamedTuple):
-    """A mapping [start, end) with one chunk: its header is at `chunk`, and `size` usable bytes
-    follow."""
+    """A mapping [start, end) with one chunk. The header of the chunk is at `chunk`, and `size`
+    usable bytes follow it."""
 
     start: int
     chunk: int

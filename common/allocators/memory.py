@@ -9,6 +9,8 @@ from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.target.base import Target
 from findleaks.target.ranges import nonzero_pieces
 
+STRING_STEP = 64  # bytes of one read of a string
+
 
 class Memory:
     """The words of a target. `size` is the size of a word in bytes."""
@@ -24,6 +26,20 @@ class Memory:
             return self.target.read(address, size)
         except UnreadableMemory:
             return b""
+
+    def c_string(self, address: int, most: int) -> bytes:
+        """Read the string at `address` up to its NUL byte, to `most` bytes, or to the first
+        unreadable byte."""
+        data = b""
+        while address and len(data) < most and b"\0" not in data:
+            # Read up to the next multiple of STRING_STEP, because the page after the string may be
+            # missing.
+            at = address + len(data)
+            part = self.read(at, min(most - len(data), STRING_STEP - at % STRING_STEP))
+            if not part:
+                break
+            data += part
+        return data.split(b"\0", 1)[0]
 
     def word(self, address: int) -> Optional[int]:
         """Read the word at `address`, or return None if it is unreadable or the address is

@@ -15,8 +15,8 @@ from findleaks.value_classes import NamedTuple, dataclass, field
 
 
 class HeapPart(NamedTuple):
-    """A part [start, end) of a heap that contains no other heap, with the heap and its
-    allocator."""
+    """A part [start, end) of a heap that contains no other heap. `heap` and `allocator` are those
+    to which it belongs."""
 
     heap: Heap
     allocator: Allocator
@@ -33,7 +33,8 @@ class Node:
     inner: list[Node] = field(default_factory=list)
 
     def parts(self) -> Iterator[HeapPart]:
-        """Yield the parts of this heap and of those inside: ascending, disjoint, without gaps."""
+        """Yield the parts of this heap and of the heaps inside it: ascending, disjoint, without
+        gaps."""
         at = self.heap.start
         for node in self.inner:
             if node.heap.start > at:
@@ -47,8 +48,9 @@ class Node:
 def nest_heaps(heaps: Sequence[tuple[Heap, Allocator]], problems: list[Problem]) -> list[Node]:
     """Arrange heaps as trees and return the outermost heaps, ascending.
 
-    A heap may lie inside another only if its allocator can be nested. Any other overlap means that
-    two readers claim the same memory. Then the heap is left out and reported in `problems`."""
+    A heap may be inside another one only if its allocator can be nested. Any other overlap means
+    that two readers claim the same memory. In this case, the heap is left out and reported in
+    `problems`."""
     tops: list[Node] = []
     open_: list[Node] = []
     for heap, allocator in sorted(heaps, key=lambda one: (one[0].start, -one[0].end, one[1].nested)):
@@ -71,8 +73,8 @@ def nest_heaps(heaps: Sequence[tuple[Heap, Allocator]], problems: list[Problem])
 def walk_heap(node: Node, blocks: Blocks, engine: Engine, target: Target, problems: list[Problem]) -> None:
     """Append the blocks of a heap and of the heaps inside it, in ascending order.
 
-    A block that contains a heap becomes METADATA up to the start of that heap. A heap that does not
-    lie in exactly one block in use is left out and reported in `problems`."""
+    A block that contains a heap becomes METADATA up to the start of that heap. A heap that is not
+    completely inside one block in use is left out and reported in `problems`."""
     if not node.inner:
         node.heap.walk(blocks)
         return

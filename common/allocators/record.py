@@ -12,8 +12,8 @@ SIZES = {"B": 1, "H": 2, "I": 4, "Q": 8, "b": 1, "h": 2, "i": 4, "q": 8, "x": 1}
 class Record:
     """A structure of integers: the offset of each field by name, and the size.
 
-    `fields` has the codes of the struct module in order, each but padding with a name, as in
-    "Q free, H used, 6x, Q size". A code may have a count ("10W fastbins"). W is a word of `word`
+    `fields` has the codes of the struct module in order, each with a name (except padding): "Q
+    free, H used, 6x, Q size". A code may have a count ("10W fastbins"). W is a word of `word`
     bytes. Each field is aligned to its size, as in C, but no padding is added at the end."""
 
     def __init__(self, fields: str, word: int = 8) -> None:
@@ -47,6 +47,6 @@ class Record:
         return self.offsets.get(name, -1)
 
     def read(self, data: bytes, offset: int = 0) -> dict[str, int]:
-        """Read the little-endian structure at `offset`: the fields by name. It must have no
-        arrays."""
+        """Read the little-endian structure at `offset`. Return its fields by name. The structure
+        must not contain arrays."""
         return dict(zip(self.offsets, self.form.unpack_from(data, offset)))

@@ -1,6 +1,6 @@
 """Retention: free memory that stays with the process, the reasons, and what the user can try.
 
-Figures are measured. findleaks does not predict the effect of another setting."""
+All numbers are measured in the target. findleaks does not predict the effect of another setting."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ class Remedies(Protocol):
 
 
 def explain_retention(free: FreeMemory, remedies: Remedies) -> Retention:
-    """Explain the free memory of an allocator from its blocks, its spare pages and its remedies
-    alone."""
+    """Explain the free memory of an allocator, using only its blocks, its spare pages and its
+    remedies."""
     spare = {sort: amount for sort, amount in free.spare().items() if amount}
     pages = sum(spare.values())
     evidence: dict[str, object] = {"in_blocks": free.kept - pages, **{sort.replace(" ", "_"): amount for sort, amount in spare.items()}}
@@ -107,8 +107,8 @@ def explain_retention(free: FreeMemory, remedies: Remedies) -> Retention:
 
 
 def explain_free_blocks(free: FreeMemory, pages: int, evidence: dict[str, object]) -> tuple[list[str], list[str]]:
-    """Return the names and sentences of the causes for free blocks, and add figures to `evidence`.
-    `pages` counts the free bytes that are not in blocks."""
+    """Return the names and the sentences of the causes for free blocks, and add numbers to
+    `evidence`. `pages` is the number of free bytes that are not in blocks."""
     shared = min(free.shared, free.kept - pages)
     whole = free.kept - pages - shared
     evidence["shared"] = shared

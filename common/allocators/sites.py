@@ -24,7 +24,8 @@ Item = TypeVar("Item")
 
 
 class SourceFrame(NamedTuple):
-    """A frame that the recorder stored as a line of source code. `line` is 0 if it is unknown."""
+    """A frame for which the recorder stored a line of source code instead of an address. `line` is
+    0 if it is unknown."""
 
     file: str
     line: int
@@ -121,8 +122,8 @@ def make_recording(
 
 
 def select_in_use(target: Target, blocks: Blocks, found: Iterable[tuple[int, int, float]]) -> Iterator[tuple[int, int, float]]:
-    """Select the tuples of `found`, which begin with an address, at which a block in use starts.
-    Raises Interrupted."""
+    """Yield the tuples of `found` whose first element is the address at which a block in use
+    starts. Raises Interrupted."""
     left, end = iter(found), len(blocks)
     while batch := list(islice(left, STEP)):
         if target.interrupted():
@@ -134,10 +135,10 @@ def select_in_use(target: Target, blocks: Blocks, found: Iterable[tuple[int, int
 
 
 def own_library(where: str, allocator: str) -> str:
-    """Return `where` if its name shows a library of this allocator, or else "".
+    """Return `where` if its name shows that it is a library of this allocator, otherwise "".
 
-    The innermost frames in such a library belong to the allocator. A program or another library may
-    contain the allocator and other code."""
+    Only if it is one, the innermost frames in it belong to the allocator. A program or another
+    library may contain both the allocator and other code."""
     return where if allocator in where and ".so" in where else ""
 
 
@@ -190,8 +191,8 @@ class Sites:
         return self.weighted(address)[0]
 
     def weighted(self, address: int) -> tuple[int, float]:
-        """Return the site's number as `number_at` does, and the number of blocks that the block
-        represents."""
+        """Return the number of the block's site, as `of` does, and the number of blocks that this
+        block represents."""
         for one, numbers in zip(self.recordings, self._numbers):
             i = one.at(address)
             if i >= 0:

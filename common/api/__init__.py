@@ -31,8 +31,8 @@ def open(path: Union[str, os.PathLike[str]], exe: str = "", sysroot: str = "") -
     """Open a core file or a minidump as a process. Compressed files are decompressed.
 
     `exe`: the program that dumped the core, if the path recorded in the core is wrong. `sysroot`: a
-    folder with the files of the core's machine. Raises TargetError if the file cannot be read, or
-    is not a core."""
+    directory with the files of the core's machine. Raises TargetError if the file cannot be read,
+    or is not a core."""
     from findleaks.target.core import open_core
 
     for what, given, is_right in (("exe", exe, os.path.isfile), ("sysroot", sysroot, os.path.isdir)):
@@ -42,11 +42,12 @@ def open(path: Union[str, os.PathLike[str]], exe: str = "", sysroot: str = "") -
 
 
 def attach(pid: Union[int, str], fork: bool = False) -> Process:
-    """A copy of a live process, which is stopped while it is copied and then resumed.
+    """Return a copy of a live process. The process is stopped while it is copied, and then runs on.
 
-    `pid`: the process id, or a name that one process has. `fork`: make the process clone itself,
-    and copy the clone, so that the stop is shorter. Raises TargetError if there is no such
-    process, or if it cannot be read; the message says which permission is missing."""
+    `pid`: the process id, or a name that only one process has. `fork`: make the process clone
+    itself, and copy the clone, so that the process is stopped for a shorter time. Raises
+    TargetError if there is no such process, or if it cannot be read; the message says which
+    permission is missing."""
     from findleaks.target.copied import attach
     from findleaks.target.processes import find_process
 
@@ -62,8 +63,8 @@ def attach(pid: Union[int, str], fork: bool = False) -> Process:
 
 
 def load(path: Union[str, os.PathLike[str]]) -> Snapshot:
-    """A snapshot that `findleaks snapshot` or `Snapshot.save` wrote. Raises TargetError if the
-    file cannot be read, or is not a snapshot."""
+    """Return a snapshot that `findleaks snapshot` or `Snapshot.save` wrote. Raises TargetError if
+    the file cannot be read, or is not a snapshot."""
     name = os.fspath(path)
     try:
         if not store.is_snapshot(name):
@@ -74,20 +75,20 @@ def load(path: Union[str, os.PathLike[str]]) -> Snapshot:
 
 
 def diff(old: Union[Snapshot, Process], new: Union[Snapshot, Process]) -> Growth:
-    """Compare two snapshots or processes: what grew from `old` to `new`.
+    """Return what grew from `old` to `new`, which are snapshots or processes.
 
-    The result has `leaked_bytes`, `leaked_blocks`, and `grown`, the figures that explain the
-    growth."""
+    The result has `leaked_bytes`, `leaked_blocks`, and `grown`, which lists the figures that
+    explain the growth."""
     return compare_snapshots([snapshot_of(one.snapshot() if isinstance(one, Process) else one) for one in (old, new)])
 
 
 def current(debugger: Any = None) -> Process:
-    """The process or core that is selected in the debugger (GDB or LLDB) that runs this Python
-    code.
+    """Return the process or core that is selected in the debugger (GDB or LLDB) in which this
+    Python code runs.
 
     `debugger`: LLDB's SBDebugger, if it is not `lldb.debugger`. A live process must be stopped.
-    Once it has run, its results raise TargetError: call `current()` again. Raises TargetError if
-    there is no debugger or no process."""
+    After the process has run, results of the returned object raise TargetError; call `current()`
+    again. Raises TargetError if there is no debugger or no process."""
     for front in ("gdb", "lldb"):
         if front in sys.modules or (debugger is not None and front == "lldb"):
             opened = importlib.import_module(f"findleaks.{front}.current").open_current(debugger)

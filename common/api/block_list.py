@@ -1,17 +1,18 @@
-"""The blocks of a process that pass filters, as an iterable or as columns."""
+"""The blocks of a process that pass filters, either one by one or as columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Optional
 
 from findleaks.audit.address_info import STATES, Describer
 from findleaks.audit.block_rows import BlockFilters, BlockRows
 from findleaks.audit.block_table import BlockTable
+from findleaks.audit.typed_places import list_members
 from findleaks.engine.terms import Kind
-from findleaks.errors import FindleaksError
-from findleaks.results.addresses import Block
+from findleaks.errors import FindleaksError, TargetError
+from findleaks.results.addresses import Block, Member
 from findleaks.results.amounts import Amount
 from findleaks.session import Session
 
@@ -39,10 +40,10 @@ class Blocks:
     def __iter__(self) -> Iterator[Block]:
         describer = Describer(self._session)
         if self._largest:
-            yield from (describer.block(index).result() for index in self._rows.largest_first(self._limit))
+            yield from (with_members(self._session, describer.block(index).result()) for index in self._rows.largest_first(self._limit))
             return
         for count, index in enumerate(self._rows.indices(), 1):
-            yield describer.block(index).result()
+            yield with_members(self._session, describer.block(index).result())
             if count == self._limit:
                 return
 
@@ -51,26 +52,27 @@ class Blocks:
         return f"<Blocks: {total.blocks} blocks of {total.bytes} bytes>"
 
     def total(self) -> Amount:
-        """The number of blocks that pass the filters, and their usable bytes, without regard to
-        `limit`."""
+        """The number of blocks that pass the filters, and their usable bytes. `limit` does not
+        apply."""
         return Amount.of(self._rows.totals())
 
     def columns(self) -> BlockTable:
-        """All blocks as columns. numpy wraps a column without a copy:
+        """Return all blocks as columns. numpy wraps a column without a copy:
         `numpy.frombuffer(blocks.columns().size, "u8")`."""
         return self._table
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A data frame: address, size, state, kind, allocator, arena, type, site, group. Words are
-        categories; `group` is the same number for the blocks of one leak, 2**32 - 1 for blocks that
-        are not leaked. Raises FindleaksError if pandas is not installed."""
+        """Return a data frame with the columns address, size, state, kind, allocator, arena, type,
+        type_from, type_sure, site and group. Columns of words are categories. `group` is the same
+        number for all blocks of one leak, and 2**32 - 1 for blocks that are not leaked. Raises
+        FindleaksError if pandas is not installed."""
         pd: Any = _module("pandas")
         np: Any = _module("numpy")
         table = self._table
-        owner = np.frombuffer(table.owner, "u4")
+        owner, sources = np.frombuffer(table.owner, "u4"), np.frombuffer(table.type_source, "u4")
 
         def words(codes: Any, names: list[Optional[str]]) -> Any:
-            """A category column. Empty names become missing values."""
+            """Return a column of categories. Empty names become missing values."""
             known = list(dict.fromkeys(name for name in names if name))
             places = np.array([known.index(name) if name else -1 for name in names] or [-1], "i4")
             return pd.Categorical.from_codes(places[codes] if len(codes) else np.array([], "i4"), known)
@@ -84,6 +86,8 @@ class Blocks:
                 "allocator": words(owner, [name for name, _ in table.owners]),
                 "arena": words(owner, [arena for _, arena in table.owners]),
                 "type": words(np.frombuffer(table.type, "u4"), list(table.types)),
+                "type_from": words(sources, [name for name, _ in table.type_sources]),
+                "type_sure": pd.array([None if sure is None else sure for _, sure in table.type_sources], "boolean").take(sources),
                 "site": np.frombuffer(table.site, "u4"),
                 "group": np.frombuffer(table.group, "u4"),
             },
@@ -91,8 +95,8 @@ class Blocks:
         )
 
     def to_arrow(self) -> pyarrow.Table:
-        """An Arrow table with the columns of `to_pandas`; words are dictionaries. Raises
-        FindleaksError if pyarrow is not installed."""
+        """Return an Arrow table with the columns of `to_pandas`. Columns of words are dictionaries.
+        Raises FindleaksError if pyarrow is not installed."""
         pa: Any = _module("pyarrow")
         table, count = self._table, len(self._table.address)
 
@@ -102,7 +106,8 @@ class Blocks:
         def words(codes: Any, names: list[Optional[str]]) -> Any:
             return pa.DictionaryArray.from_arrays(codes.cast(pa.int32()), pa.array([name or None for name in names], pa.string()))
 
-        owner, type_ = numbers(table.owner, pa.uint32()), numbers(table.type, pa.uint32())
+        owner, type_, sources = (numbers(column, pa.uint32()) for column in (table.owner, table.type, table.type_source))
+        is_sure = pa.array([sure for _, sure in table.type_sources], pa.bool_())
         return pa.table(
             {
                 "address": numbers(table.address, pa.uint64()),
@@ -112,6 +117,8 @@ class Blocks:
                 "allocator": words(owner, [name for name, _ in table.owners]),
                 "arena": words(owner, [arena for _, arena in table.owners]),
                 "type": words(type_, list(table.types)),
+                "type_from": words(sources, [name for name, _ in table.type_sources]),
+                "type_sure": is_sure.take(sources),
                 "site": numbers(table.site, pa.uint32()),
                 "group": numbers(table.group, pa.uint32()),
             }
@@ -124,6 +131,18 @@ class Blocks:
     @cached_property
     def _table(self) -> BlockTable:
         return BlockTable(self._session, self._filters, self._limit, self._largest)
+
+
+def with_members(session: Session, block: Block) -> Block:
+    """Return the block, whose `members` are now read from a session at their first use."""
+
+    def read() -> Sequence[Member]:
+        if session.is_closed:
+            raise TargetError("the process is closed: use the members of its blocks inside its `with` block first")
+        index = session.directory.blocks.find(block.address)
+        return list_members(session, index) if block.kind and index >= 0 else []
+
+    return block.read_members_by(read)
 
 
 def _module(name: str) -> Any:

@@ -1,8 +1,8 @@
-"""A process, or its core, for scripts."""
+"""A process, or the core of a process, for scripts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Optional, Union
 
@@ -17,12 +17,13 @@ from findleaks.answers.snapshots import take_snapshot
 from findleaks.answers.stacks import group_stacks
 from findleaks.answers.verdict import account_for_memory
 from findleaks.answers.warnings import warnings_of
-from findleaks.api.block_list import Blocks
+from findleaks.api.block_list import Blocks, with_members
 from findleaks.api.snapshots import Snapshot
 from findleaks.arg_types import SizeRange, check_choice, parse_size_range
 from findleaks.audit import suppressions as rules
 from findleaks.audit.address_info import STATES
 from findleaks.audit.block_rows import BlockFilters, check_allocator_name, map_words_to_kinds, parse_kinds, parse_states
+from findleaks.audit.untyped_blocks import find_untyped
 from findleaks.engine.terms import Kind
 from findleaks.errors import TargetError, UsageError
 from findleaks.results.addresses import AddressInfo, Block
@@ -32,24 +33,29 @@ from findleaks.results.references import Path, References
 from findleaks.results.roots import RetainedBlock, RetainedLeak, RetainedRoot
 from findleaks.results.runtimes import Runtime
 from findleaks.results.stacks import ThreadGroup
+from findleaks.results.untyped import Untyped
 from findleaks.results.verdict import Verdict
 from findleaks.session import Session
+from findleaks.session.known_types import check_hints
 from findleaks.target.program import program_name
+from findleaks.types.hint_files import read_hint_file
+from findleaks.types.hints import AddressHint, UserHints
 
 Address = Union[int, Block]
-"""An address, or a block, which means its start."""
+"""An address, or a block. A block means its start."""
 
 KIND_WORDS = map_words_to_kinds("leaked")
-"""Kinds of blocks by name."""
+"""Maps names to kinds of blocks."""
 
 
 class Process:
-    """A process at one moment: a core file, a copy of a live process, or the process of a debugger.
-    `findleaks.open`, `findleaks.attach` and `findleaks.current` return it.
+    """The state of a process at one time: a core file, a copy of a live process, or the process of
+    a debugger. `findleaks.open`, `findleaks.attach` and `findleaks.current` return it.
 
-    Computed data is kept until `close()`, which the end of a `with` block calls. Every method
-    raises `findleaks.TargetError` if required memory cannot be read, and `findleaks.UsageError` if
-    an argument is not valid for this process. Addresses are integers, sizes are usable bytes."""
+    Computed data is cached until `close()`, which is called at the end of a `with` block. Every
+    method raises `findleaks.TargetError` if memory that it needs cannot be read, and
+    `findleaks.UsageError` if an argument is not valid for this process. Addresses are integers, and
+    sizes are usable bytes."""
 
     def __init__(self, session: Session, is_valid: Callable[[], bool] = lambda: True) -> None:
         """`is_valid`: returns whether the process has not run since the session was opened."""
@@ -75,18 +81,37 @@ class Process:
 
     @property
     def name(self) -> str:
-        """The name of the program; "" if it is not known."""
+        """The name of the program; "" if unknown."""
         return program_name(self._session.target)
 
     @property
     def pid(self) -> Optional[int]:
-        """The process id; None if it is not known."""
+        """The process id; None if unknown."""
         return self._session.target.pid
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences on what limits the results so far, each with its consequence."""
+        """Sentences about what limits the results so far. Each states the consequence."""
         return warnings_of(self._session)
+
+    def use_types(
+        self, debug_types: Optional[bool] = None, types: Optional[Mapping[Union[int, Block], str]] = None, hints: Optional[str] = None
+    ) -> None:
+        """Choose how the types of blocks are found. A change drops computed data.
+
+        `debug_types`: True: read all debug information, False: none, None: what is small or in the
+        cache. `types`: types that you know, by address: {0x55d0c0a012a0: "struct client"}. `hints`:
+        a hint file. Raises UsageError if a type does not exist, or cannot be at its address."""
+        session = self._session
+        addresses = tuple(AddressHint(_start(address), name) for address, name in (types or {}).items())
+        file = read_hint_file(hints) if hints else None
+        session.use_debug_types(debug_types, UserHints(addresses, file) if addresses or file else None)
+        check_hints(session)
+
+    def untyped(self, limit: int = 0) -> Untyped:
+        """The blocks from which most blocks without a type are reached. `limit`: the number of
+        sources (0: all). Raises TargetError if no debug information was found."""
+        return find_untyped(self._session, limit)
 
     def leaks(
         self,
@@ -94,11 +119,12 @@ class Process:
         by: Optional[Literal["type", "size", "kind", "site"]] = None,
         suppressions: Optional[str] = None,
     ) -> list[LeakGroup]:
-        """Leaked blocks in groups, largest first.
+        """Return leaked blocks in groups, the largest first.
 
-        `kind`: "definite" or "possible"; None: both. `by`: merge groups of one "type", "size" or
-        "kind", or group by the recorded call stack that allocated the blocks ("site"); None: by
-        type and size. `suppressions`: a file of suppressions, as for `find --suppressions`."""
+        `kind`: "definite" or "possible"; None: both. `by`: "type", "size" or "kind" merges groups
+        with the same type, size or kind; "site" groups by the recorded call stack that allocated
+        the blocks; None groups by type and size. `suppressions`: a file of suppressions, as for
+        `find --suppressions`."""
         return list(self.find(kind, by, suppressions).groups)
 
     def find(
@@ -107,8 +133,8 @@ class Process:
         by: Optional[Literal["type", "size", "kind", "site"]] = None,
         suppressions: Optional[str] = None,
     ) -> Leaks:
-        """The whole result of `find`: the groups of `leaks`, the totals of all kinds, and the
-        limits of the result (`trusted`, `unread`, `notes`)."""
+        """Return the whole result of `find`: the groups of `leaks`, the totals of all kinds, and
+        the limits of the result (`trusted`, `unread`, `notes`)."""
         words = ("definite", "possible")
         kinds = {Kind[check_choice(word, words, "kind").upper()] for word in ([kind] if kind is not None else words)}
         if by is not None:
@@ -126,13 +152,13 @@ class Process:
         limit: int = 0,
         largest: bool = False,
     ) -> Blocks:
-        """Blocks that pass all filters, by address, or the `largest` first.
+        """Return the blocks that pass all filters, by address, or the `largest` first.
 
         `kind`: "reachable", "possible", "definite", "indirect", "leaked" (definite and indirect),
-        or several separated by commas. `state`: "in-use", "cached", "free", "metadata", "all".
-        `size`: usable bytes, lowest and highest, or a range such as "16-64" or "4k-". `type`: a
-        pattern with * and ?. `allocator`: its name. `site`: the number of an allocation site.
-        `limit`: the number of blocks, 0: all."""
+        or several of these, separated by commas. `state`: "in-use", "cached", "free", "metadata",
+        "all". `size`: usable bytes, lowest and highest usable bytes, or a range such as "16-64" or
+        "4k-". `type`: a pattern with * and ?. `allocator`: the name of an allocator. `site`: the
+        number of an allocation site. `limit`: the number of blocks (0: all)."""
         session = self._session
         kinds = parse_kinds(kind, KIND_WORDS)
         check_choice(state, [*STATES.values(), "all"], "state")
@@ -142,35 +168,39 @@ class Process:
         return Blocks(session, BlockFilters(kinds, parse_states(state), _sizes(size), type, allocator, site), limit, largest)
 
     def block_at(self, address: int) -> Block:
-        """The block that contains `address`. Raises UsageError if no block contains it;
-        `whatis(address).block` is then None."""
+        """Return the block that contains `address`. Raises UsageError if no block contains it. To
+        avoid the exception, use `whatis(address).block`, which is then None."""
         found = identify(self._session, [address], words=None)[0].result
         if found.block is None:
             raise UsageError(f"{address:#x} is in no block: {found.text}")
-        return found.block
+        return with_members(self._session, found.block)
 
     def whatis(self, address: Address, words: int = 16) -> AddressInfo:
-        """Describe what is at `address`: a block, a stack, a symbol, allocator metadata, a mapping.
-        `words`: number of words of a block or variable to describe (0: all)."""
+        """Describe what is at `address`: a block, a stack, a symbol, allocator metadata, or a
+        mapping. `words`: number of words of a block or variable to describe (0: all)."""
         (found,) = identify(self._session, [_start(address)], words=words)
+        if found.result.block is not None:
+            with_members(self._session, found.result.block)
         return found.result
 
     def referrers(self, address: Address, exact: bool = False, limit: int = 0) -> References:
-        """Every word that refers to the block that contains `address`. `exact`: only words equal
-        to `address`. `limit`: references to describe (0: all); `count` has all."""
+        """Return every word that refers to the block that contains `address`. `exact`: only words
+        that equal `address`. `limit`: number of references to describe (0: all); `count` in the
+        result is the number of all references."""
         return referrers(self._session, _start(address), exact, limit)
 
     def path(self, address: Address, limit: int = 0) -> Path:
-        """The shortest chain of references from a root to the block that contains `address`, or
-        from its leak head. `limit`: steps to keep (0: all)."""
+        """Return the shortest chain of references from a root to the block that contains `address`.
+        If the block is leaked, the chain begins at its leak head. `limit`: number of steps in the
+        result (0: all)."""
         return find_path(self._session, _start(address), limit).result
 
     def roots(self, name: Union[str, Address, None] = None, depth: int = 2, limit: int = 0) -> list[Union[RetainedRoot, RetainedBlock]]:
-        """Roots with what each retains, largest first.
+        """Return roots, and what each retains, the largest first.
 
-        `name`: all roots if None; else the roots with this name or pattern, or the root or block at
-        this address. `depth`: levels of fields below each. `limit`: number of roots, and of fields
-        of each (0: all). In a list of all roots, only the first ten have fields."""
+        `name`: the name of roots, a pattern, or the address of a root or block; None: all roots.
+        `depth`: levels of fields below each root. `limit`: number of roots, and of fields of each
+        root (0: all). In a list of all roots, only the first ten have fields."""
         if name is None:
             found, _ = all_roots(self._session, depth, limit or 10, limit)
         else:
@@ -178,36 +208,37 @@ class Process:
         return [row for row in found.roots if isinstance(row, (RetainedRoot, RetainedBlock))]
 
     def leaked_roots(self, depth: int = 2, limit: int = 10) -> list[RetainedLeak]:
-        """Leak heads with what each retains, largest first. `limit`: number of leak heads (0:
-        all)."""
+        """Return leak heads, and what each retains, the largest first. `limit`: number of leak
+        heads (0: all)."""
         found, _ = leaked_roots(self._session, depth, limit)
         return [row for row in found.roots if isinstance(row, RetainedLeak)]
 
     def verdict(self, residency: str = "") -> Verdict:
-        """All memory by owner, and what is wrong with it. `residency`: a file of `map
-        --save-residency`, for a core that does not contain which pages were resident."""
+        """Return all memory by owner, and what is wrong with it. `residency`: a file that `map
+        --save-residency` wrote; for a core that does not show which pages were resident."""
         return account_for_memory(self._session, residency).result
 
     def threads(self, function: str = "", module: str = "", lines: bool = True) -> Sequence[ThreadGroup]:
-        """Threads by identical call stacks, most threads first.
+        """Return threads grouped by identical call stacks, the largest groups first.
 
         `function`: only stacks with this function (a pattern). `module`: only stacks with a frame
-        in this module. `lines`: read files, lines and inlined functions from debug information."""
+        in this module. `lines`: whether to read files, lines and inlined functions from debug
+        information."""
         return group_stacks(self._session, function, module, lines=lines).result.stacks
 
     def runtimes(self, native: bool = True) -> Sequence[Runtime]:
-        """Managed runtimes with their objects by type. `native`: look for leaked objects and for
-        the native memory that objects retain, which takes longer."""
+        """Return managed runtimes and their objects by type. `native`: whether to look for leaked
+        objects and for the native memory that objects retain, which takes longer."""
         return describe_runtimes(self._session, native=native).result.runtimes
 
     def caches(self, allocator: Optional[str] = None, by_arena: bool = False, sites: bool = False) -> Caches:
-        """Size classes, arenas and thread caches of every allocator, or of one. `by_arena`: a row
-        for each size class of each arena. `sites`: also the call stacks that allocated the
-        blocks."""
+        """Return size classes, arenas and thread caches of all allocators, or of the one named
+        `allocator`. `by_arena`: whether there is a row for each size class of each arena. `sites`:
+        whether to include the call stacks that allocated the blocks."""
         return describe_caches(self._session, allocator, by_arena, sites=sites).result
 
     def snapshot(self, name: str = "") -> Snapshot:
-        """The figures of this moment, for `findleaks.diff` and `Snapshot.save`."""
+        """Return the current figures of the process, for `findleaks.diff` and `Snapshot.save`."""
         return Snapshot(take_snapshot(self._session, name or self._session.target.description))
 
     @property

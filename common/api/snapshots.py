@@ -11,7 +11,7 @@ from findleaks.history import snapshot, store
 
 
 class Snapshot:
-    """The figures of a process at one moment. `Process.snapshot` and `findleaks.load` return it."""
+    """The figures of a process at one time. `Process.snapshot` and `findleaks.load` return it."""
 
     def __init__(self, taken: snapshot.Snapshot) -> None:
         self._taken = taken
@@ -21,7 +21,7 @@ class Snapshot:
 
     @property
     def name(self) -> str:
-        """The name given to the snapshot, or its file."""
+        """The name that was given to the snapshot, or the name of its file."""
         return self._taken.name
 
     @property
@@ -31,33 +31,34 @@ class Snapshot:
 
     @property
     def pid(self) -> Optional[int]:
-        """The process id; None: not known."""
+        """The process id; None if unknown."""
         return self._taken.identity.pid
 
     @property
     def time(self) -> Optional[float]:
-        """Seconds since 1970; None: not known."""
+        """The time of the snapshot in seconds since 1970; None if unknown."""
         return self._taken.clock.time
 
     @property
     def resident_bytes(self) -> Optional[int]:
-        """Resident bytes; None: it is not known which pages were resident."""
+        """Resident bytes; None if residency is unknown."""
         total = self._taken.total()
         return total.bytes if total.name == "resident" else None
 
     @property
     def leaked_blocks(self) -> int:
-        """Definitely and indirectly lost blocks, without garbage that a collector will free."""
+        """Number of definitely and indirectly lost blocks, without garbage that a collector will
+        free."""
         return leaked_amount(self._taken)[0]
 
     @property
     def leaked_bytes(self) -> int:
-        """Usable bytes of these blocks."""
+        """Usable bytes of the leaked blocks."""
         return leaked_amount(self._taken)[1]
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences on what limits the figures."""
+        """Sentences about what limits the figures."""
         return self._taken.warnings
 
     def save(self, path: str) -> None:
@@ -67,5 +68,5 @@ class Snapshot:
 
 
 def snapshot_of(one: Snapshot) -> snapshot.Snapshot:
-    """The snapshot in the form that history/ compares."""
+    """Return the snapshot in the form that history/ compares."""
     return one._taken

@@ -1,11 +1,11 @@
-"""Commands, one file each: a function with the decorator `@command`.
+"""Commands. Each file defines one command: a function with the decorator `@command`.
 
     @command(arguments=_arguments, positional="addresses")
     def whatis(session, args) -> Result: ...
 
-The catalogue contains the command's name, summary and example. The function's docstring is the
-description in its help. Importing this package imports no command: `named()` imports one, and front
-ends run it with `execute()`."""
+The catalogue contains the name, the summary and the example of each command. The function's
+docstring is the description in the command's help. Importing this package imports no command.
+`named()` imports a command, and front ends run it with `execute()`."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from findleaks.value_classes import NamedTuple
 if TYPE_CHECKING:
     from findleaks.session import Progress, Session
 
-_LONGEST = 4000  # Most characters of a line.
-_NEXT = 100  # Most columns of a line that suggests several commands.
+_LONGEST = 4000  # Maximum number of characters of a line.
+_NEXT = 100  # Maximum number of columns of a line that suggests several commands.
 
 
 class Invocation(NamedTuple):
-    """The words that called findleaks, so that users can paste suggested commands: `prog` WORDS
-    `target`."""
+    """The words that called findleaks, in the order: `prog`, words of the command, `target`. They
+    are used for suggested commands, which users can paste."""
 
     prog: str = "leaks"
-    target: str = ""  # "core", "--pid 4711"; "" in a debugger
+    target: str = ""  # "core", "--pid 4711"; "" in a debugger, whose commands need no target
 
     def line(self, words: str) -> str:
-        """A whole command line: "leaks whatis 0x…" or "findleaks whatis 0x… core". `words` are
-        `shell_quoted`."""
+        """Return a whole command line: "leaks whatis 0x…" or "findleaks whatis 0x… core". `words`
+        must be `shell_quoted`."""
         return " ".join(part for part in (self.prog, words if self.target else for_debugger(words), self.target) if part)
 
     def next(self, width: int, *suggestions: str) -> Iterator[str]:
-        """Lines of at most `width` columns that suggest commands."""
+        """Yield lines of at most `width` columns that suggest these commands."""
         line = "  next: " + self.line(suggestions[0])
         for words in suggestions[1:]:
             if len(line) + 3 + len(self.line(words)) > min(width, _NEXT):
@@ -61,53 +61,55 @@ class Result(Protocol):
     status: int
 
     def json(self) -> Iterable[Mapping[str, object]]:
-        """The JSON objects to print, one a line; usually one object."""
+        """Return the JSON objects to print, one per line. Usually there is one object."""
         ...
 
     def text(self, width: int, invocation: Invocation) -> Iterable[str]:
-        """Lines of at most `width` columns, unless a word is longer."""
+        """Return lines of at most `width` columns. A line with a longer word is longer."""
         ...
 
 
 @runtime_checkable
 class Rows(Result, Protocol):
-    """A result of many rows that writes its JSON faster than `json()` does."""
+    """A result of many rows whose JSON is written faster than by `json()`."""
 
     def json_lines(self) -> Iterable[str]:
-        """The objects of `json` as strings of one or more lines, by `json_line` or the C engine."""
+        """Return the objects of `json` as strings of one or more lines, written by `json_line` or
+        by the C engine."""
         ...
 
 
 Found = Union[Result, Generator[Result, None, None]]
-"""What a command returns. A command that follows a process is a generator: the process runs between
-two results."""
+"""What a command returns. A command that follows a process is a generator, and the process runs
+between two results."""
 
 
 class Shell(Protocol):
-    """The command line, for commands that open several targets, or none."""
+    """The command line as it appears to commands that open several targets, or none."""
 
     out: TextIO
     width: int
 
     def open(self, core: str, progress: Progress) -> Session:
-        """Open the core of this path with --exe and --sysroot; if the path is "", the process of
-        --pid."""
+        """Open the core with this path, with the options --exe and --sysroot. If the path is "",
+        open the process of --pid."""
         ...
 
     def invocation(self, core: Optional[str]) -> Invocation:
-        """Return the words with which text suggests commands: for a core, for the process of --pid
-        (""), or without a target (None)."""
+        """Return the Invocation for suggested commands. `core`: the path of a core; "" for the
+        process of --pid; None for commands without a target."""
         ...
 
 
 class Command(NamedTuple):
     """A command and its properties.
 
-    `positional`: the argparse destination of its addresses; "" if it takes none. `subject`: the
-    destination of an optional name or address; "" if it takes none. `heapless`: the command also
-    works if the target lacks the heap. `check`: raises UsageError for wrong options, before
-    anything is opened. `takes_snapshots`: its words are names of snapshots. `in_shell`: runs a
-    command that opens several targets on the command line, and returns the exit status."""
+    `positional`: the argparse destination of the command's addresses; "" if it takes none.
+    `subject`: the destination of an optional name or address; "" if it takes none. `heapless`:
+    whether the command also works if the heap is missing from the target. `check`: raises
+    UsageError for wrong options before a target is opened. `takes_snapshots`: whether the command's
+    words are names of snapshots. `in_shell`: on the command line, this function runs a command that
+    opens several targets, and returns the exit status."""
 
     entry: Entry
     run: Callable[[Session, argparse.Namespace], Found]
@@ -126,18 +128,18 @@ class Command(NamedTuple):
     @property
     def description(self) -> str:
         """The docstring as paragraphs, wrapped for the help."""
-        import textwrap  # Imported here, as only the help needs it.
+        import textwrap  # imported here: only the help needs it
 
         paragraphs = (self.run.__doc__ or self.entry.summary).split("\n\n")
         return "\n\n".join(textwrap.fill(" ".join(paragraph.split()), 78) for paragraph in paragraphs)
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises instead of exiting: SystemExit shows a traceback in a
-    debugger. Help goes to `out`."""
+    """An argument parser that raises UsageError instead of exiting, because SystemExit would show a
+    traceback in a debugger. Help is written to `out`."""
 
     out: Optional[TextIO] = None
-    command: Optional[Command] = None  # The command that the help describes.
+    command: Optional[Command] = None  # The command whose help is printed.
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message} (see `{self.prog} --help`)")
@@ -155,7 +157,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Finished(Exception):
-    """Raised after the help was printed: no command is to be run."""
+    """Raised after the help was printed, so that no command is run."""
 
 
 def command(
@@ -168,7 +170,8 @@ def command(
     takes_snapshots: bool = False,
     in_shell: Optional[Callable[[argparse.Namespace, Shell], int]] = None,
 ) -> Callable[[Callable[[Session, argparse.Namespace], Found]], Command]:
-    """Make `run(session, args) -> Result` the command of its name. The catalogue has the rest."""
+    """Make a command of the decorated function `run(session, args) -> Result`. The command has the
+    name of the function. The catalogue contains its summary and its example."""
 
     def decorate(run: Callable[[Session, argparse.Namespace], Found]) -> Command:
         entry = CATALOGUE[run.__name__]
@@ -178,8 +181,8 @@ def command(
 
 
 def named(word: str) -> Optional[Command]:
-    """The command of this name, or None. Only its module is imported, so that findleaks starts
-    fast."""
+    """Return the command with this name, or None. Only the command's module is imported, so that
+    findleaks starts fast."""
     return load(word) if word in CATALOGUE else None
 
 
@@ -188,8 +191,8 @@ def load(word: str) -> Command:
 
 
 def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = "") -> Parser:
-    """The argument parser of one command. Help goes to `out`; the example in the help ends in
-    `target`."""
+    """Return the argument parser of a command. Help is written to `out`. The example in the help
+    ends in `target`."""
     example = f"findleaks {cmd.entry.example}" if cmd.entry.shell else Invocation(prog, target).line(cmd.entry.example)
     made = Parser(
         prog=f"{prog} {cmd.name}",
@@ -204,7 +207,8 @@ def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = 
 
 
 def parse(made: Parser, words: Sequence[str]) -> Optional[argparse.Namespace]:
-    """Parse a command's words. GDB's form -json means --json. Return None if help was printed."""
+    """Parse the words of a command. -json, as GDB's own commands spell it, means --json. Returns
+    None if help was printed."""
     try:
         return made.parse_intermixed_args(["-" + w if len(w) > 2 and w[0] == "-" and w[1].isalpha() else w for w in words])
     except _Finished:
@@ -212,8 +216,8 @@ def parse(made: Parser, words: Sequence[str]) -> Optional[argparse.Namespace]:
 
 
 def complete(words: Sequence[str], last: str, kept: Iterable[str] = ()) -> list[str]:
-    """Completions of `last`, the word under the cursor. `words`: those before it, from the command
-    on. `kept`: names of a debugger's snapshots."""
+    """Return the completions of `last`, the word under the cursor. `words`: the words before
+    `last`; the first is the command. `kept`: names of a debugger's snapshots."""
     if not words:
         return [name for name in CATALOGUE if name.startswith(last)]
     cmd = named(words[0])
@@ -232,7 +236,7 @@ def complete(words: Sequence[str], last: str, kept: Iterable[str] = ()) -> list[
 
 
 def takes_file(cmd: Command, option: str) -> bool:
-    """Whether the argument of this option is a file or a folder."""
+    """Whether the argument of this option is a file or a directory."""
     spellings = (option, "-" + option)
     found = (action for action in parser(cmd, "leaks")._actions if any(one in action.option_strings for one in spellings))
     return any(isinstance(action.metavar, str) and action.metavar.startswith(("FILE", "FOLDER")) for action in found)
@@ -244,8 +248,8 @@ def execute(
     """Run one command line (`["find", "--json"]`) in a debugger, print its result to `out`, and
     return the exit status (0 for help).
 
-    `prog` and `target` are those of Invocation. `session` is called after the words have been
-    parsed. FindleaksError (UsageError for bad words) is raised to the front end."""
+    `prog` and `target`: see Invocation. `session` is called after the words have been parsed.
+    Raises FindleaksError, which the front end prints, and UsageError for wrong words."""
     if words[:1] == ["help"] and len(words) > 1:
         words = [words[1], "--help"]
     if not words or words[0] in ("help", "-h", "--help"):
@@ -269,15 +273,16 @@ def execute(
 
 
 def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, invocation: Invocation, width: int) -> int:
-    """Run a parsed command, print each result, and return the exit status of the last one.
+    """Run a parsed command, print each result, and return the exit status of the last result.
 
-    If printing fails, the generator is closed, and undoes its changes to the process. A Ctrl-C
-    during printing is thrown into the generator, which may yield a last result. All output passes
-    here: text of the target is escaped, so that it cannot break a line or control the terminal."""
+    If printing fails, the generator is closed, and it then undoes its changes to the process. If
+    the user presses Ctrl-C during printing, KeyboardInterrupt is thrown into the generator, which
+    may yield a last result. All output passes through this function. It escapes text from the
+    target, so that this text cannot break a line or control the terminal."""
     if session.target.lacks and not cmd.heapless:
         raise TargetError(session.target.lacks)
     session.begin_command()
-    session.use_debug_types(getattr(args, "debug_types", False))
+    use_types(session, args)
     found = cmd.run(session, args)
     if not isinstance(found, Generator):
         session.done()
@@ -289,7 +294,7 @@ def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, 
             try:
                 session.done()
                 status = emit_result(result, args.json, out, invocation, width)
-                out.flush()  # Flush now, as the next result may take long.
+                out.flush()  # Flush now, because the next result may take long.
             except KeyboardInterrupt as stop:
                 try:
                     result = found.throw(stop)
@@ -298,6 +303,24 @@ def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, 
             else:
                 result = next(found, None)
     return status
+
+
+def use_types(session: Session, args: argparse.Namespace) -> None:
+    """Choose how the command finds the types of blocks, by its options. UsageError: a hint is
+    impossible."""
+    words, file = getattr(args, "hints", ()), getattr(args, "hint_file", None)
+    if not words and not file:
+        session.use_debug_types(getattr(args, "debug_types", None))
+        return
+    from findleaks.arg_types import parse_address, split_type_hint  # Few commands have hints.
+    from findleaks.session.known_types import check_hints
+    from findleaks.types.hint_files import read_hint_file
+    from findleaks.types.hints import AddressHint, UserHints
+
+    pairs = [split_type_hint(word) for word in words]  # `map` is also a submodule of this package.
+    addresses = tuple(AddressHint(parse_address(address), name) for address, name in pairs)
+    session.use_debug_types(args.debug_types, UserHints(addresses, read_hint_file(file) if file else None))
+    check_hints(session)
 
 
 def emit_result(result: Result, json: bool, out: TextIO, invocation: Invocation, width: int) -> int:
@@ -312,13 +335,13 @@ def emit_result(result: Result, json: bool, out: TextIO, invocation: Invocation,
 
 
 def safe_lines(result: Result, invocation: Invocation, width: int) -> Iterator[str]:
-    """The lines of a result's text. Text that comes from the target is escaped with `visible`, and
-    names of any length cannot fill the terminal."""
+    """Yield the lines of a result's text. Text from the target is escaped with `visible`, and long
+    lines are shortened, so that long names cannot fill the terminal."""
     return (line if isinstance(line, Markup) else visible(shortened(line, _LONGEST)) for line in result.text(width, invocation))
 
 
 def overview(prog: str) -> str:
-    """Help text that lists the commands, a line each."""
+    """Return the help text that lists the commands, one per line."""
     lines = [f"{prog} COMMAND …: find memory leaks in this process or core.", ""]
     lines += [f"  {entry.word:8} {entry.summary}" for entry in CATALOGUE.values()]
     lines += ["", f"`{prog} COMMAND --help` describes a command."]

@@ -1,4 +1,4 @@
-"""The `blocks` command: lists blocks, filtered, as text or as JSON Lines."""
+"""The `blocks` command: list the blocks that pass filters, as text or as JSON Lines."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from findleaks.results.record import SCHEMA
 from findleaks.results.written import WrittenFile, written_json
 from findleaks.session import Session
 
-KINDS = map_words_to_kinds("lost")  # Kinds by the words of --kind.
+KINDS = map_words_to_kinds("lost")  # Maps the words of --kind to kinds.
 FILES = (*BLOCKS, *STACKS, "heap")  # Formats of files.
-SHOWN = 50  # Most blocks printed as text without --limit.
-TYPES = 30  # Most rows of --by type printed as text without --limit.
+SHOWN = 50  # Maximum number of blocks printed as text without --limit.
+TYPES = 30  # Maximum number of rows of --by type printed as text without --limit.
+DESCRIBED = 1000  # Maximum number of blocks whose contents are described.
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", help=f"only these kinds, comma-separated: {', '.join(KINDS)} (definite and indirect)")
     parser.add_argument("--state", choices=[*STATES.values(), "all"], default="in-use", help="only blocks in this state (default: in-use)")
     parser.add_argument("--size", metavar="A-B", help="only usable sizes in this range: 48, 16-64, 4k-")
-    parser.add_argument("--type", metavar="GLOB", help="only blocks whose type matches: * any characters, ? one, e.g. 'osgeo::*'")
     add_allocator(parser)
     parser.add_argument(
         "--site", metavar="N", type=parse_count, help="only blocks allocated by the call stack with this number in `find --by site`"
@@ -48,19 +48,19 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", choices=("type",), help="one row for each type; blocks of unknown type by size")
     add_limit(parser, "blocks", SHOWN)
     add_output(parser, "all these blocks, or --limit of them,", FILES)
-    add_debug_types(parser)
+    add_debug_types(parser, filters=True)
 
 
 def _filters(session: Session, args: argparse.Namespace) -> BlockFilters:
-    """The blocks that the options select."""
+    """Return the filters that the options describe."""
     sizes = parse_size_range(args.size) if args.size else None
     allocator = check_allocator_name(session, args.allocator)
     return BlockFilters(parse_kinds(args.kind, KINDS), parse_states(args.state), sizes, args.type, allocator, _site(session, args.site))
 
 
 class Listing:
-    """The result of `blocks`. Rows are made while they are printed, as there may be tens of
-    millions of blocks."""
+    """The result of `blocks`. Rows are computed while they are printed, because there may be tens
+    of millions of blocks."""
 
     def __init__(self, session: Session, args: argparse.Namespace) -> None:
         self.session = session
@@ -72,8 +72,8 @@ class Listing:
         self.written: WrittenFile | None = None
 
     def write(self, file: str, form: str) -> None:
-        """Write the blocks, or their sums: by allocating call stack if stacks were recorded, else
-        by kind, allocator, type and size."""
+        """Write the blocks to a file, or their sums. Sums are by allocating call stack if stacks
+        were recorded; otherwise by kind, allocator, type and size."""
         from findleaks.commands.export import block_batches, of_target, write_blocks, write_profile
 
         limit = self.limit or 0
@@ -108,13 +108,15 @@ class Listing:
             yield {"schema": SCHEMA, "command": "blocks", **written_json(self.written), "warnings": warnings}
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
-        rows = [_row(self.session, self.rows.describer.block(index)) for index in self._indices(in_text(self.limit, SHOWN))]
+        shown = in_text(None if self.written else self.limit, SHOWN)
+        found = (self.rows.describer.block(index) for index in self._indices(shown))
+        rows = [_row(self.session, block, number < DESCRIBED) for number, block in enumerate(found)]
         count, held = self._counted_totals() or self.rows.totals()
         if rows:
             yield from table(("ADDRESS", "SIZE", "KIND", "WHAT"), rows, (1,), width, cut=3)
             yield ""
         if self.filters.site:
-            # Imported here, as few processes have recorded stacks.
+            # Few processes have recorded stacks, so this is imported here.
             from findleaks.commands.site_text import site_lines
 
             yield from site_lines(self.session, self.filters.site, width)
@@ -129,11 +131,12 @@ class Listing:
         yield from warning_lines(warnings_of(self.session), width)
 
     def _indices(self, limit: int) -> Iterator[int]:
-        """The indices of the blocks to print, in order. limit 0: all."""
+        """Yield the indices of the blocks to print, in the order of printing. limit 0: all."""
         return iter(self.rows.largest_first(limit)) if self.by_size else islice(self.rows.indices(), limit or None)
 
     def _counted_totals(self) -> Totals | None:
-        """Totals from the counters by kind and state; None if a filter must test each block."""
+        """Return totals from the counters by kind and state; None if a filter must be tested for
+        each block."""
         blocks, filters = self.session.directory.blocks, self.filters
         if filters.sizes is not None or filters.type or filters.allocator or filters.site:
             return None
@@ -145,8 +148,8 @@ class Listing:
 
 
 def _requested(session: Session, sizes: SizeRange) -> str:
-    """A sentence on the usable size of blocks that the program requests with this size. Example:
-    glibc makes blocks of 56 usable bytes for requests of 50."""
+    """Return a sentence about the usable size of the blocks that the program gets for requests of
+    this size. Example: glibc returns blocks of 56 usable bytes for requests of 50."""
     directory = session.directory
     classes = (row.size for one in directory.allocators for row in one.caches(directory.blocks) if row.in_use)
     usable = min((one for one in classes if one >= sizes.low), default=0)
@@ -155,14 +158,16 @@ def _requested(session: Session, sizes: SizeRange) -> str:
 
 
 def _site(session: Session, number: int | None) -> int:
-    """`number` unchanged, 0 for None. UsageError if there is no such site."""
+    """Return `number` unchanged, or 0 for None. Raises UsageError if there is no such site."""
     if number is not None and not 1 <= number <= len(session.sites):
         raise UsageError(f"no site {number}: {counted(len(session.sites), 'allocation stack')} recorded in this process")
     return number or 0
 
 
-def _row(session: Session, block: BlockInfo) -> tuple[str, ...]:
-    what = block.type or (describe_untyped(session, block.address, block.size) if block.kind else "") or block.hint
+def _row(session: Session, block: BlockInfo, describes: bool) -> tuple[str, ...]:
+    """Return the cells of a row. `describes`: whether to read the contents of blocks without a
+    type, which takes up to 1 ms."""
+    what = block.type or (describe_untyped(session, block.address, block.size) if describes and block.kind else "") or block.hint
     return hex(block.address), number(block.size), block.kind or block.state, what
 
 
@@ -182,8 +187,8 @@ def blocks(session: Session, args: argparse.Namespace) -> Listing | Plain:
 
 
 def _by_type(session: Session, args: argparse.Namespace, form: str) -> Plain:
-    """The sums of `--by type`."""
-    # Imported here, as few calls of the command need these modules.
+    """Return the result of `blocks --by type`."""
+    # Few calls of the command need these modules, so they are imported here.
     from findleaks.answers.block_types import sum_by_type
     from findleaks.commands.block_types_text import text
 

@@ -1,4 +1,4 @@
-"""The `caches` command: size classes of each allocator, like mdb's ::umastat."""
+"""The `caches` command: list the size classes of each allocator, like mdb's ::umastat."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def caches(session: Session, args: argparse.Namespace) -> Plain:
     found, rows = answer.holdings, answer.sites
     problems = [problem for holding in found for problem in holding.problems]
     if args.sites:
-        # Imported here, as few processes have recorded stacks.
+        # Few processes have recorded stacks, so this is imported here.
         from findleaks.commands.caches_sites import sites_text
 
         made = partial(sites_text, session, found, rows, args)

@@ -1,4 +1,4 @@
-"""`caches --sites`: the allocation stacks behind each size class, as text."""
+"""Text of `caches --sites`: the call stacks that allocated the blocks of each size class."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from findleaks.commands.site_text import amounts, sampling_lines, unrecorded_lin
 from findleaks.formatting import counted, table, wrapped
 from findleaks.session import Session
 
-STACKS = 5  # Most stacks of a size class printed as text without --limit.
+STACKS = 5  # Maximum number of stacks of a size class printed as text without --limit.
 HEAD = ("SIZE", "BLOCKS", "BYTES", "SITE", "ALLOCATED BY")
 
 
@@ -29,7 +29,7 @@ def sites_text(
     width: int,
     invocation: Invocation,
 ) -> Iterator[str]:
-    """All lines of the text."""
+    """Yield all lines of the text."""
     if not len(session.sites):
         yield from unrecorded_lines(session, width)
         yield from invocation.next(width, "caches")

@@ -1,5 +1,5 @@
-"""Text of `caches`: a headline, the size classes and their sum for each allocator; a summary;
-suggestions."""
+"""Text of `caches`. For each allocator, it contains a headline, the size classes, and their sum. A
+summary and suggested commands follow."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from findleaks.audit.caches import AllocatorCaches, Amount, sort_arenas, sort_ca
 from findleaks.commands import Invocation
 from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
 
-MANY = 40  # Most rows of a table by arena or thread without --limit.
-# The summary mentions an allocator with at least this many free bytes, if they are over half of
-# those mapped.
+MANY = 40  # Maximum number of rows of a table by arena or thread without --limit.
+# The summary mentions an allocator if it has at least this many free bytes, and if they are more
+# than half of its mapped bytes.
 MIN_KEPT_BYTES = 1 << 20
-NONE = "–"  # A cell without a value.
+NONE = "–"  # The text of a cell without a value.
 _Row = TypeVar("_Row")
-_BAND = re.compile(r"([0-9]+)-([0-9]+)")  # A band of sizes: lowest and highest size in bytes.
+# Matches a range of sizes: lowest and highest size in bytes.
+_BAND = re.compile(r"([0-9]+)-([0-9]+)")
 
 
-_Rows = Callable[[Callable[[int], str]], Iterable[Sequence[str]]]  # The argument formats a number.
+# Returns the rows. Its argument is a function that formats a number.
+_Rows = Callable[[Callable[[int], str]], Iterable[Sequence[str]]]
 
 
 def _table(head: Sequence[str], rows: _Rows, width: int, left: int = 1, marked: int = -1, marks: Sequence[str] = ()) -> list[str]:
-    """Lines of at most `width` columns; the first `left` columns are left-aligned. The first of
-    `marks` that fits is appended to row number `marked` (-1: none). If lines are too long, digits
-    are dropped, then the column TOTAL."""
+    """Return lines of at most `width` columns. The first `left` columns are left-aligned. The first
+    of `marks` that fits is appended to row number `marked` (-1: none). If lines are too long,
+    digits are omitted, then the column TOTAL."""
     for write, without in ((number, ""), (short, ""), (short, "TOTAL")):
         kept = [at for at, name in enumerate(head) if name != without]
         cells = [[row[at] for at in kept] for row in (head, *rows(write))]
@@ -56,7 +58,7 @@ def text(found: Sequence[AllocatorCaches], args: argparse.Namespace, width: int,
 
 
 def _without_memory(holding: AllocatorCaches) -> bool:
-    """Whether the allocator has no memory. This is usual for glibc's if another malloc replaces
+    """Whether the allocator has no memory. glibc's usually has none if another malloc replaces
     it."""
     return not holding.mapped and not holding.total.total
 
@@ -71,8 +73,8 @@ def _tables(holding: AllocatorCaches, args: argparse.Namespace, width: int) -> I
 
 
 def headline(holding: AllocatorCaches) -> str:
-    """For example "glibc 2.36 in libc.so.6, 16 arenas: 3.5 MiB in use, 120 KiB in thread caches,
-    239 MiB free and not returned, 1.1 MiB spare"."""
+    """Return a line such as "glibc 2.36 in libc.so.6, 16 arenas: 3.5 MiB in use, 120 KiB in thread
+    caches, 239 MiB free and not returned, 1.1 MiB spare"."""
     allocator, total = holding.allocator, holding.total
     named = printable(holding.name + (f" in {allocator.where}" if allocator.where else ""))
     if _without_memory(holding):
@@ -179,7 +181,8 @@ def _threads(holding: AllocatorCaches, args: argparse.Namespace, width: int) -> 
 
 
 def _summary(found: Sequence[AllocatorCaches], width: int) -> Iterator[str]:
-    """A sentence on all allocators, and one on each with much free memory (MIN_KEPT_BYTES)."""
+    """Yield a sentence about all allocators, and one about each allocator with much free memory
+    (MIN_KEPT_BYTES)."""
     total = Amount(*map(sum, zip(*(holding.total for holding in found))))
     mapped = sum(holding.mapped - holding.lent for holding in found)
     line = f"{blocks(total.in_use)} in use: {size(total.in_use_bytes)} of the {size(mapped)} that"
@@ -197,8 +200,8 @@ def _summary(found: Sequence[AllocatorCaches], width: int) -> Iterator[str]:
 
 
 def _next(found: Sequence[AllocatorCaches], args: argparse.Namespace) -> Iterator[str]:
-    """Suggested commands: `caches` sorted by memory, and the blocks of the size class with most
-    bytes in use."""
+    """Yield suggested commands: `caches` sorted by memory, and `blocks` for the size class with the
+    most bytes in use."""
     largest = max(found, key=lambda holding: holding.mapped)
     only = f" --allocator {largest.allocator.name}" if len(found) > 1 and largest.allocator.name.isidentifier() else ""
     if args.sort == "size" and not args.by_thread:
@@ -216,12 +219,12 @@ def _next(found: Sequence[AllocatorCaches], args: argparse.Namespace) -> Iterato
 
 
 def _range(cache: Cache) -> str:
-    """The size class as an argument of `blocks --size`; "" if its bounds are not known."""
+    """Return the size class as an argument of `blocks --size`; "" if its bounds are unknown."""
     return str(cache.size) if cache.size else cache.name if _BAND.fullmatch(cache.name) else ""
 
 
 def _cut(rows: Sequence[_Row], args: argparse.Namespace, many: bool) -> tuple[Sequence[_Row], int]:
-    """The rows to print, and the number of rows left out."""
+    """Return the rows to print, and the number of rows left out."""
     limit = args.limit if args.limit is not None else MANY if many else 0
     return (rows, 0) if limit <= 0 or len(rows) <= limit else (rows[:limit], len(rows) - limit)
 
@@ -234,7 +237,8 @@ def _left_out(more: int, one: str, many: str, empty: int = 0) -> Iterator[str]:
 
 
 def size_name(name: str, bytes_: int) -> str:
-    """The cell of SIZE: "48", "2–4 KiB" for the band 2048-4095, or the name of a class of sizes."""
+    """Return the text of the column SIZE: "48", "2–4 KiB" for the range 2048-4095, or the name of a
+    class of several sizes."""
     band = _BAND.fullmatch(name)
     if bytes_ or band is None:
         return number(bytes_) if bytes_ else printable(name)
@@ -246,8 +250,8 @@ def size_name(name: str, bytes_: int) -> str:
 
 
 def percent(part: int, whole: int) -> str:
-    """A percentage, such as "89 %", rounded down; "<1 %" for less than one; a dash if `whole` is
-    0."""
+    """Return a percentage, rounded down: "89 %"; "<1 %" for less than one percent; a dash if
+    `whole` is 0."""
     if not whole:
         return NONE
     share = part * 100 // whole
@@ -255,7 +259,7 @@ def percent(part: int, whole: int) -> str:
 
 
 def short(count: int) -> str:
-    """A number in at most six columns: "9,999", "12.3 k", "456 M"."""
+    """Return a number in at most six columns: "9,999", "12.3 k", "456 M"."""
     if count < 10000:
         return number(count)
     value, units = count / 1000, iter("kMGTPE")

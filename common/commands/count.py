@@ -1,4 +1,4 @@
-"""The `count` command: counts the calls of a function in a running process, by call stack."""
+"""The `count` command: count the calls of a function in a running process, by call stack."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def wanted(args: argparse.Namespace) -> CountRequest:
-    """The counter's options from the arguments. UsageError: they contradict each other."""
+    """Return the counter's options. Raises UsageError if the arguments contradict each other."""
     scoped = bool(args.outside_scope or args.enter or args.leave)
     one = rule(args.outside_scope, args.enter, args.leave) if scoped else None
     if args.json and args.folded:
@@ -58,8 +58,8 @@ def wanted(args: argparse.Namespace) -> CountRequest:
 
 
 def breakpoint_host(target: Target) -> BreakpointHost:
-    """The debugger's breakpoints. TargetError: the target is a core, or a process on another
-    machine."""
+    """Return the debugger's interface for breakpoints. Raises TargetError if the target is a core,
+    or a process on another machine."""
     if not target.live:
         raise TargetError("count needs a running process, not a core; `stacks` and `scopes` work on cores")
     host = target.breakpoint_host()
@@ -69,10 +69,11 @@ def breakpoint_host(target: Target) -> BreakpointHost:
 
 
 def injection_host(target: Target) -> InjectionHost:
-    """The debugger's interface for code injection. TargetError: it has none."""
+    """Return the debugger's interface for code injection. Raises TargetError if the debugger has
+    none."""
     host = target.injection_host()
     if host is None:
-        breakpoint_host(target)  # This raises if breakpoints are impossible, too.
+        breakpoint_host(target)  # This call also raises TargetError if breakpoints are impossible.
         raise TargetError("count --inject needs GDB; run it there, run `findleaks count --inject … --pid PID`, or omit --inject")
     return host
 
@@ -106,8 +107,8 @@ def count(session: Session, args: argparse.Namespace) -> Generator[CountResult, 
 
 
 def _written(session: Session, table: Table, args: argparse.Namespace) -> Union[WrittenFile, str]:
-    """The file with the stacks of the last table; if writing fails, the reason as a sentence, as
-    the table must be printed anyway."""
+    """Write the stacks of the last table to the file of -o. If writing fails, return the reason as
+    a sentence, because the table must be printed anyway."""
     from findleaks.commands.export import of_target, write_profile
     from findleaks.commands.profiles import of_stacks
 

@@ -1,4 +1,5 @@
-"""Output of `count`: a table of stacks as text, as folded lines for flame graphs, and as JSON."""
+"""Write the result of `count`: a table of stacks as text, folded lines for flame graphs, or
+JSON."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ from findleaks.formatting import counted, number, printable
 from findleaks.results.written import WrittenFile, document
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
-STACKS = 10  # Most stacks printed as text without --limit.
+STACKS = 10  # Maximum number of stacks printed as text without --limit.
 
 
 class CountResult:
-    """One of the tables that `count` prints while it runs. `index`: its number, from 0."""
+    """One of the tables that `count` prints while it runs. `index`: number of the table, from 0."""
 
     status = 0
 
@@ -35,7 +36,7 @@ class CountResult:
         notes: Sequence[str] = (),
         written: Union[WrittenFile, str, None] = None,
     ) -> None:
-        """`written`: the file of -o, or why it was not written."""
+        """`written`: the file of -o, or the reason why it was not written."""
         self._written = written if isinstance(written, WrittenFile) else None
         if isinstance(written, str):
             self.status, notes = 2, (*notes, written)
@@ -43,7 +44,8 @@ class CountResult:
         self._args, self._notes = args, notes
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
-        """The table. The last table is followed by the reason why counting ended."""
+        """Yield the lines of the table. After the last table, the reason follows why counting
+        ended."""
         if self._args.folded:
             if self._table.last:
                 yield from _folded(self._table)

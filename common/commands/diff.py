@@ -1,4 +1,5 @@
-"""The `diff` command: lists what grew between snapshots, cores, or stops of a debugger."""
+"""The `diff` command: list what grew between moments. A moment is a snapshot, a core, or a stop of
+a debugger."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from findleaks.commands import Invocation, Shell, command, diff_survivors, emit_
 from findleaks.commands.diff_text import ROWS, headline, text
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.moments import gather
+from findleaks.commands.options import add_choice_of_debug_types
 from findleaks.commands.output import STACKS, add_output, output_format
 from findleaks.commands.result import warning_lines, written_lines
 from findleaks.errors import UsageError
@@ -43,11 +45,12 @@ SECTIONS = {
     "handles": ("handles", "handle value"),
     "threads": ("threads",),
 }
-"""Sections of figures by the words of --by."""
+"""The sections of figures that each word of --by selects."""
 FILES = ("page", *STACKS)
-"""Formats of files; a name in .html means the first."""
+"""Formats of files. A file with the suffix .html has the first."""
 SURVIVORS = "survivors"
-"""The word of --by for surviving blocks, which are not figures."""
+"""The word of --by that selects surviving blocks. They are not figures, so SECTIONS does not
+contain them."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,15 +64,16 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     what = "all figures of one kind, or the blocks that were not freed (survivors), instead of the rows that explain the growth"
     parser.add_argument("--by", choices=(*SECTIONS, SURVIVORS), help=what)
     add_limit(parser, "rows", ROWS)
+    add_choice_of_debug_types(parser)
 
 
 def check(args: argparse.Namespace) -> None:
-    """Check the arguments before anything is read. UsageError: they are wrong."""
+    """Check the arguments before anything is read. Raises UsageError if they are wrong."""
     output_format(args, FILES)
 
 
 def sections(args: argparse.Namespace) -> frozenset[str]:
-    """The sections of figures that the arguments need. The HTML page needs all."""
+    """Return the sections of figures that the arguments need. The HTML page needs all of them."""
     words = SECTIONS if output_format(args, FILES) == "page" else [args.by] if args.by in SECTIONS else []
     return RANKED.union(*(SECTIONS[word] for word in words))
 
@@ -77,9 +81,9 @@ def sections(args: argparse.Namespace) -> frozenset[str]:
 class Comparison:
     """The result of `diff`.
 
-    `page`: name and size in bytes of the page that was written. `least`: the number of snapshots
-    that it needs. `current`: the last snapshot is of the debugger's process, so that further
-    commands can be suggested."""
+    `page`: name and size in bytes of the page that was written. `least`: the fewest snapshots that
+    the comparison needs. `current`: whether the last snapshot is of the debugger's process, so that
+    further commands can be suggested."""
 
     command, least = "diff", 2
     status = 0
@@ -102,7 +106,8 @@ class Comparison:
         self.written: Optional[WrittenFile] = None
 
     def write(self, file: str, form: str) -> None:
-        """Write the page, or the growth by stack. FindleaksError: it cannot be written."""
+        """Write the page, or the growth by stack. Raises FindleaksError if the file cannot be
+        written."""
         from findleaks.commands.export import rendered
         from findleaks.report.files import write_file
 
@@ -123,7 +128,7 @@ class Comparison:
         return sorted(rows, key=lambda row: (not row.series.in_bytes, -row.series.delta))
 
     def result(self) -> GrowthResult:
-        """The growth, with the rows that are printed."""
+        """Return the growth, with the rows that are printed."""
         return growth_result(self.growth, self.rows, self.limit)
 
     def json(self) -> Iterable[Mapping[str, object]]:
@@ -141,7 +146,7 @@ class Comparison:
 
 
 def compare(snapshots: Sequence[Snapshot], args: argparse.Namespace, warnings: Sequence[str] = (), current: bool = False) -> Comparison:
-    """Compare the snapshots as the arguments ask, and write the file of -o, if any."""
+    """Compare the snapshots as the arguments say. If -o was given, write its file."""
     found = Comparison(snapshots, args.limit, args.by or "", warnings, current)
     if args.output:
         found.write(args.output, output_format(args, FILES))
@@ -149,7 +154,7 @@ def compare(snapshots: Sequence[Snapshot], args: argparse.Namespace, warnings: S
 
 
 def _common(snapshots: Sequence[Snapshot]) -> Iterator[str]:
-    """The snapshots' warnings, each once, with the first snapshot that has it."""
+    """Yield each warning of the snapshots once, with the first snapshot that has it."""
     seen: dict[str, list[str]] = {}
     for one in snapshots:
         for warning in one.warnings:
@@ -159,14 +164,21 @@ def _common(snapshots: Sequence[Snapshot]) -> Iterator[str]:
 
 
 def _in_shell(args: argparse.Namespace, shell: Shell) -> int:
-    """Compare the moments that the command line names. A live process, if any, is the last."""
+    """Compare the moments that are named on the command line. If a live process is among them, it
+    is the last."""
     from findleaks.progress import Bar
 
     bar = Bar(sys.stderr)
+
+    def opened(path: str) -> Session:
+        session = shell.open(path, bar)
+        session.use_debug_types(args.debug_types)
+        return session
+
     try:
-        found, warnings = gather(args.moments, lambda path: shell.open(path, bar), sections(args), progress=bar)
+        found, warnings = gather(args.moments, opened, sections(args), progress=bar)
         if args.pid is not None:
-            with closing(shell.open("", bar)) as session:
+            with closing(opened("")) as session:
                 found.append(take_snapshot(session, f"pid {args.pid}"))
     finally:
         bar.clear()
@@ -175,7 +187,8 @@ def _in_shell(args: argparse.Namespace, shell: Shell) -> int:
 
 
 def _last_moment(args: argparse.Namespace, shell: Shell, last: Snapshot) -> Invocation:
-    """How to suggest commands for the core or process of the last moment; None if there is none."""
+    """Return the Invocation for commands about the core or the process of the last moment. It has
+    no target if the moment is neither a core nor a process that still runs."""
     word = "" if args.pid is not None else args.moments[-1]
     if word and os.path.isfile(word) and not is_snapshot(word):
         return shell.invocation(word)
@@ -209,7 +222,8 @@ def diff(session: Session, args: argparse.Namespace) -> Comparison:
 
 
 def _of_program(session: Session, kept: Mapping[str, Snapshot]) -> list[str]:
-    """Names of the snapshots of the session's program. UsageError: there are none."""
+    """Return the names of the snapshots of the session's program. Raises UsageError if there are
+    none."""
     program = identify_program(session.target)
     names = [name for name, one in kept.items() if (one.identity.program, one.identity.build_id) == program]
     if names:
@@ -223,4 +237,6 @@ def _core(session: Session, path: str) -> Session:
     from findleaks.target.core import open_core
 
     progress = session.report_progress
-    return Session(open_core(path, progress=progress), progress=session.progress)
+    made = Session(open_core(path, progress=progress), progress=session.progress)
+    made.use_debug_types(session.debug_types)
+    return made

@@ -1,4 +1,4 @@
-"""The page that `diff -o FILE.html` writes: the text of `diff`, and the figures of every moment."""
+"""Write the page of `diff -o FILE.html`: the text of `diff`, and the figures of every moment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from findleaks.report.growth.html import Words, render_html
 
 
 def page(growth: Growth, sections: Mapping[str, Sequence[str]], by: str, warnings: Sequence[str]) -> bytes:
-    """Render the page, with the category `by` opened ("": what grew)."""
+    """Return the page. The category `by` is expanded; if it is "", the category "what grew" is."""
     sentences = [sentence(row, bool(growth.several)) for row in findings(growth)]
     words = Words(headline(growth), sentences, list(differences(growth.snapshots)), warnings, label)
     return render_html(growth, sections, words, by).encode("utf-8", "replace")

@@ -1,5 +1,5 @@
-"""The differential profile that `diff -o` writes, with values for the first and the last moment:
-leaked groups, what roots retain by field, and memory of allocators and others."""
+"""Build the differential profile that `diff -o` writes. It has values for the first and the last
+moment: leaked groups, what roots retain by field, and memory of allocators and others."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from findleaks.report.profile import Frame, Profile, Sample, frame_name
 
 Path = tuple[str, ...]
 BLOCKS = ("lost", "garbage", "root", "field")
-"""Sections whose counts are numbers of blocks."""
+"""Sections in which a count is a number of blocks."""
 
 
 class Amounts(NamedTuple):
-    """Blocks and bytes, before and after."""
+    """Two pairs of blocks and bytes: at the first and at the last moment."""
 
     before: tuple[int, int]
     after: tuple[int, int]
 
 
 def of_growth(growth: Growth) -> Profile:
-    """The growth as a profile. Each step has what none of the steps below it has. The steps do not
-    overlap: their sum is the resident memory, if all blocks are resident."""
+    """Return the growth as a profile. The value of a step does not include the steps below it, so
+    steps do not overlap. Their sum is the resident memory if all blocks are resident."""
     found = {path: _amounts(one) for one in growth.series.values() for path in _path(one) if one.known}
-    whole: dict[Path, list[Amounts]] = {}  # The steps directly below each step.
+    whole: dict[Path, list[Amounts]] = {}  # The values of the steps directly below each step.
     for path, amounts in found.items():
         whole.setdefault(_above(path, found), []).append(amounts)
     samples = [_sample(path, amounts, whole.get(path, ())) for path, amounts in found.items()]
@@ -54,7 +54,7 @@ def _path(one: Series) -> Iterator[Path]:
 
 
 def _above(path: Path, found: dict[Path, Amounts]) -> Path:
-    """The nearest step above that has figures; () for none."""
+    """Return the nearest step above `path` that has figures; () if there is none."""
     for length in range(len(path) - 1, 0, -1):
         if path[:length] in found:
             return path[:length]

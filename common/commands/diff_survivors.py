@@ -1,4 +1,4 @@
-"""Text of `diff` on survivors: blocks that are in every later moment of one process."""
+"""Text of `diff` about surviving blocks: blocks that exist at every later moment of one process."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from findleaks.history.growth import Series
 from findleaks.history.survivors import Amount, Cohort, Estimate, Survival, Survivors
 
 MIN_SEEN = 16
-"""A sentence describes the blocks of a size that has at least this many."""
+"""Blocks of one size get a sentence if there are at least this many."""
 _SIZES = (re.compile(r"(?:.* \()?(\d+) B\b[^)]*\)?"), re.compile(r".*, ([\d,]+) B each, .*"))
-"""The size in a leaked group's name, and in a container's note (history/figures.py)."""
+"""Match the size in the name of a leaked group, and in the note of a container
+(history/figures.py)."""
 
 
 def clause(found: Union[Survival, str], series: Sequence[Series]) -> str:
-    """A sentence about the blocks of the first of these series that names their size; "" if none
-    does."""
+    """Return a sentence about the blocks of the first series whose name or note states a block
+    size; "" if there is none."""
     if isinstance(found, str):
         return ""
     for one in series:
@@ -45,7 +46,7 @@ def _clause(one: Survivors) -> str:
 
 
 def percent(part: Estimate) -> str:
-    """A percentage: "99 %", "96 to 99 %" for a sample, "all", "none"."""
+    """Return a percentage: "99 %", "96 to 99 %" for a sample, "all", "none"."""
     low, high = (_rounded(value) for value in (part.low, part.high))
     if low == high:
         return {"100": "all", "0": "none"}.get(low, f"{low} %")
@@ -53,14 +54,14 @@ def percent(part: Estimate) -> str:
 
 
 def _rounded(part: float) -> str:
-    """A percentage, rounded; it is 0 or 100 only if the part is exactly none or all."""
+    """Return a rounded percentage. It is 0 or 100 only if exactly none or all remain."""
     if part in (0.0, 1.0):
         return f"{part:.0%}"[:-1]
     return f"{min(max(100 * part, 0.1), 99.9):.3g}" if part < 0.01 or part > 0.99 else f"{100 * part:.0f}"
 
 
 def lines(found: Union[Survival, str], limit: int, width: int) -> Iterator[str]:
-    """The table of --by survivors."""
+    """Yield the lines of the table of --by survivors."""
     yield ""
     if isinstance(found, str):
         yield from wrapped(f"  Survivors are not known: {found}.", width)

@@ -19,7 +19,7 @@ from findleaks.results.share_sort import ShareSort
 
 ROWS, FINDINGS = 10, 3
 WORTH = 0.05
-"""A row with at least this part of the whole growth gets a sentence."""
+"""A row gets a sentence if it has at least this fraction of the whole growth."""
 _TRENDS = {
     Trend.GROWING: "still growing at the end",
     Trend.PLATEAU: "growth that has ended (a plateau)",
@@ -39,20 +39,21 @@ _SHARES: dict[str, str] = {
     ShareSort.LEAKED_MAPPINGS: "leaked anonymous mappings",
     ShareSort.UNKNOWN: "unattributed",
 }
-"""Names of the shares of `verdict`."""
+"""Names of the shares, as in `verdict`."""
 FILES = ("share", "", "files")
-"""The share of resident memory that is pages of files."""
+"""The key of the share that contains the resident pages of files."""
 _SHORT = {Trend.PLATEAU: "has ended", Trend.SAWTOOTH: "saw-tooth", Trend.FALLING: "falling"}
 
 
 def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocation: Invocation, suggests: bool = True) -> Iterator[str]:
-    """All lines. `rows`: those to list. `limit`: the number of rows to list (0: all). `suggests`:
-    whether further commands can be suggested for a core or process."""
+    """Yield all lines. `rows`: the rows from which the table is printed. `limit`: maximum number of
+    rows (0: all). `suggests`: whether further commands can be suggested for a core or process."""
     yield from wrapped(headline(growth), width)
     for line in differences(growth.snapshots):
-        if not growth.several or growth.several not in line:  # The headline contains it.
+        # Otherwise the headline already contains it
+        if not growth.several or growth.several not in line:
             yield from wrapped(f"  {line}", width)
-    # With --by, the rows are all of one kind, and those that changed little are listed, too.
+    # With --by, all rows are of one kind. Then rows that changed little are listed, too.
     explaining = rows is growth.rows
     known = [row for row in rows if None not in (row.series.compared[0], row.series.compared[-1])]
     changed: list[Grown] = []
@@ -81,8 +82,8 @@ def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocati
 
 
 def headline(growth: Growth) -> str:
-    """The first line: how much the process grew, and what grew most. For several processes: that
-    they are several, and what differs most."""
+    """Return the first line: how much the process grew, and what grew most. If the snapshots are of
+    several processes, the line says so, and names the largest difference."""
     identity, total = growth.snapshots[-1].identity, growth.total
     program = visible(identity.program) or "the program"
     build = f" (build-id {visible(identity.build_id[:8])}…)" if identity.build_id else ""
@@ -102,9 +103,9 @@ def headline(growth: Growth) -> str:
 
 
 def _by_importance(growth: Growth) -> list[Grown]:
-    """The rows that grow, most growth first. Pages of files come last unless they are nearly all
-    the growth: reading a process in a debugger makes more of them resident, and the kernel drops
-    them when memory is short."""
+    """Return the rows that grow, most growth first. Pages of files come last unless they are nearly
+    all of the growth: reading a process in a debugger makes more of them resident, and the kernel
+    drops them when memory is short."""
     rows = [row for row in growth.rows if grows(row)]
     few = EXPLAINS * growth.total.series.delta
     return sorted(rows, key=lambda row: row.series.key == FILES and row.series.delta < few)
@@ -142,7 +143,7 @@ def _unchanged(rest: Sequence[Series]) -> Iterator[str]:
 
 
 def label(row: Grown) -> str:
-    """A row's name for the reader."""
+    """Return the name of a row as the text shows it."""
     section, within, name = row.series.key
     if section == "lost":
         what = f"leaked: {name}" if name != SMALL_GROUPS else "leaked: groups that each changed little"
@@ -220,7 +221,7 @@ def _change(series: Series, noun: str) -> str:
 
 
 def _objects(growth: Growth, width: int) -> Iterator[str]:
-    """A line on the types of objects whose number grew."""
+    """Yield a line about the types whose number of objects grew."""
     listed = list(growth.objects()) if any(grows(row) for row in growth.rows) else []
     if listed:
         yield ""
@@ -241,7 +242,7 @@ def _rate(row: Grown) -> str:
 
 
 def duration(span: float) -> str:
-    """A time span: "2 h", "3.5 min", "12 s"."""
+    """Return a time span as text: "2 h", "3.5 min", "12 s"."""
     for unit, length in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if span >= 2 * length:
             return f"{span / length:.3g} {unit}"
@@ -249,7 +250,7 @@ def duration(span: float) -> str:
 
 
 def findings(growth: Growth) -> list[Grown]:
-    """The rows that get a sentence."""
+    """Return the rows that get a sentence."""
     grown = sum(row.series.delta for row in growth.rows if grows(row) and row.series.in_bytes)
     top = [row for row in _by_importance(growth) if row.series.delta >= WORTH * grown and not row.series.key[2].endswith(": metadata")]
     return top[:FINDINGS]
@@ -265,8 +266,8 @@ def _findings(growth: Growth, width: int, invocation: Invocation, suggests: bool
 
 
 def sentence(row: Grown, several: bool = False) -> str:
-    """A sentence on what the growth of a row means. For `several` processes: what the last one has
-    more of."""
+    """Return a sentence that says what the growth of a row means. If the snapshots are of `several`
+    processes, it says what the last process has more of."""
     section, _, name = row.series.key
     if several:
         more = "The last process has more"
@@ -278,7 +279,7 @@ def sentence(row: Grown, several: bool = False) -> str:
     error = ""
     if row.trend is Trend.GROWING and row.per_hour is not None:
         low, high = (_signed(row.series, value) for value in (row.per_hour.low, row.per_hour.high))
-        # The slopes of fewer points do not give a 95 % interval.
+        # With fewer points, the slopes do not give a 95 % interval.
         error = f" (Theil–Sen; {'95 %: ' if len(row.series.values) >= MIN_INTERVAL else ''}{low} to {high})"
     if section == "lost":
         kind = "Leaked, and growing: nothing refers to it"
@@ -306,7 +307,8 @@ def sentence(row: Grown, several: bool = False) -> str:
 
 
 def _with_objects(row: Grown) -> str:
-    """A clause on the memory of a variable, if objects in a managed heap are part of it."""
+    """Return a clause about the memory that a variable retains, if part of it is objects in a
+    managed heap."""
     for one in row.inside:
         if one.key[0] == "objects":
             within = one.values[-1]
@@ -318,7 +320,7 @@ def _with_objects(row: Grown) -> str:
 
 
 def suggestion(row: Grown) -> str:
-    """The words of the command that shows more about a row; "" for none."""
+    """Return the command that shows more about a row; "" if there is none."""
     section, within, name = row.series.key
     last = row.inside[-1].key[0] if row.inside else section
     if section == "lost":
@@ -342,6 +344,7 @@ def suggestion(row: Grown) -> str:
 
 
 def _pattern(name: str) -> str:
-    """The name as a pattern for `roots`. Addresses become wildcards, as they differ in each
-    process. So does the dollar sign of a Ruby variable, which debuggers would evaluate."""
+    """Return the name as a pattern for `roots`. Addresses become wildcards, because they differ
+    between processes. The dollar sign of a Ruby variable becomes a wildcard, because debuggers
+    would evaluate it."""
     return re.sub(r"^\$", "?", name.replace("…", "*"))

@@ -1,5 +1,5 @@
-"""Writes the files of -o: profiles of stacks, and blocks. Commands import this module only if a
-file is requested."""
+"""Write the files of -o: profiles of stacks, and blocks. Commands import this module only if a file
+is requested."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from findleaks.target.base import Target
 
 
 def of_target(profile: Profile, target: Target) -> Profile:
-    """Add the target's mappings, and the time at which the process was read, to a profile."""
+    """Add the target's mappings to a profile, and the time at which the process was read."""
     profile.regions, profile.time = target.regions(), target.taken_at
     profile.modules = sorted(target.modules(), key=lambda one: one.path != target.exe_path)
     return profile
 
 
 def write_profile(session: Session, profile: Profile, file: str, form: str) -> WrittenFile:
-    """Write the profile in this format, one of output.FORMATS. UsageError: the format cannot hold
-    the profile. FindleaksError: the file cannot be written."""
+    """Write the profile in this format, one of output.FORMATS. Raises UsageError if the format
+    cannot represent the profile, and FindleaksError if the file cannot be written."""
     session.report_progress(f"writing {os.path.basename(file)}", 0.0)
     data = rendered(profile, form)
     write_file(file, data)
@@ -34,7 +34,7 @@ def write_profile(session: Session, profile: Profile, file: str, form: str) -> W
 
 
 def rendered(profile: Profile, form: str) -> bytes:
-    """Render the content of the file."""
+    """Return the content of the file."""
     if form == "flamegraph":
         from findleaks.report.flamegraph.html import render
     elif form == "pprof":
@@ -51,8 +51,8 @@ def rendered(profile: Profile, form: str) -> bytes:
 def write_blocks(
     session: Session, rows: BlockRows, file: str, form: str, order: Optional[array[int]] = None, limit: int = 0
 ) -> WrittenFile:
-    """Write the blocks as CSV, SQLite or Parquet, in the given order (default: by address). limit
-    0: all."""
+    """Write the blocks as CSV, SQLite or Parquet. `order`: indices of the blocks in the order of
+    the file; None: all by address. limit 0: all."""
     found = block_batches(session, rows, order, limit)
     about = {"findleaks": "blocks/1", "process": session.target.description}
     if form == "parquet":
@@ -72,21 +72,23 @@ def write_blocks(
 
 
 def block_batches(session: Session, rows: BlockRows, order: Optional[array[int]] = None, limit: int = 0) -> Iterator[Batch]:
-    """Columns of blocks, in the given order (default: by address). limit 0: all."""
+    """Return the columns of blocks in batches. `order`: indices of the blocks in the wanted order;
+    None: all by address. limit 0: all."""
     for batch in rows.batches(order, limit):
         session.report_progress("writing blocks", 0.0)
         yield batch
 
 
 def _noting(batches: Iterable[Batch], sites: set[int]) -> Iterator[Batch]:
-    """Yield the batches, and add the numbers of their sites to `sites`."""
+    """Yield the batches unchanged, and add the numbers of their sites to `sites`."""
     for batch in batches:
         sites.update(filter(None, batch.sites))
         yield batch
 
 
 def site_rows(session: Session, numbers: Iterable[int]) -> Iterator[tuple[object, ...]]:
-    """Rows of the table `sites`: the call stacks of these sites, innermost frame first."""
+    """Yield the rows of the table `sites`: the call stacks of these sites, innermost frame
+    first."""
     from findleaks.allocators.sites import SourceFrame
     from findleaks.audit.site_stacks import SiteNames
 

@@ -1,4 +1,4 @@
-"""`find`, the main command: leaked blocks in groups."""
+"""The `find` command, which is the main command: list leaked blocks in groups."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ HEURISTIC_WORDS = {
 }
 KINDS = ("definite", "possible")
 FILES = (*STACKS, "heap", *BLOCKS)  # Formats of files.
-GROUPS = 20  # Most groups printed as text without --limit.
-SITE_FRAMES = 12  # Most frames of a site's stack printed as text without --frames.
+GROUPS = 20  # Maximum number of groups printed as text without --limit.
+SITE_FRAMES = 12  # Maximum number of frames of a site's stack printed as text without --frames.
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +53,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--heuristics", default="auto", metavar="auto|none|LIST", help=words)
     add_output(parser, "all these groups, or their blocks,", FILES)
     add_fail_over(parser, "the process")
+    what = "list the blocks from which most blocks without a type are reached, so that a hint (--type) types the most"
+    parser.add_argument("--untyped", action="store_true", help=what)
     add_debug_types(parser)
 
 
@@ -69,6 +71,10 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     Some programs and libraries put a header in front of their blocks, and keep pointers behind it.
     If nearly all interior pointers have one such offset, they count as pointers to the start
     (--heuristics auto)."""
+    if args.untyped:
+        from findleaks.commands.find_untyped import list_untyped  # Few calls have the option.
+
+        return list_untyped(session, args)
     form = output_format(args, FILES)
     if args.suppressions and (form in BLOCKS or (form and args.by == SITE)):
         raise UsageError("--suppressions applies to groups, but this file contains blocks; omit one of the two")
@@ -81,14 +87,14 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     fail_over = parse_size(args.fail_over) if args.fail_over else None
     suppressions = None
     if args.suppressions:
-        # Imported here, as few calls have the option.
+        # Few calls have the option, so this is imported here.
         from findleaks.audit.suppressions import load_suppressions
 
         suppressions = load_suppressions(args.suppressions)
     found, groups = find_leaks(session, kinds, args.by, args.heuristics, suppressions, args.limit or 0)
     shown = in_text(args.limit, GROUPS)
     if args.by == SITE:
-        # Imported here, as few processes have recorded stacks.
+        # Few processes have recorded stacks, so this is imported here.
         from findleaks.commands.find_sites import next_of_sites, site_text
 
         found = replace(found, next=next_of_sites(session, found, groups, shown))
@@ -107,9 +113,9 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
 
 
 def _status(session: Session, sure: bool, fail_over: int | None, lost_bytes: int) -> int:
-    """The exit status. 1: more leaked than --fail-over allows. 2: no blocks were found, or no more
-    than the limit leaked but memory is missing or corrupt. Else 0. Without --fail-over, a process
-    whose only heap is its runtime's gives 0."""
+    """Return the exit status. 1: more bytes leaked than --fail-over allows. 2: no blocks were
+    found, or memory is missing or corrupt and not more leaked than allowed. 0 otherwise. Without
+    --fail-over, the status is 0 for a process whose only heap is that of its runtime."""
     if fail_over is None:
         return answer_status(session)
     if blocks_status(session):

@@ -1,4 +1,4 @@
-"""The file that `find -o` writes: groups of leaked blocks as stacks, or the leaked blocks."""
+"""Write the file of `find -o`: groups of leaked blocks as stacks, or the leaked blocks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from findleaks.session import Session
 
 
 def write(session: Session, file: str, form: str, kinds: Set[Kind], leaks: Optional[Sequence[Leak]]) -> WrittenFile:
-    """Write the groups `leaks`. If `leaks` is None, write the blocks of these `kinds` and the
-    indirect ones: by the call stacks that allocated them, or as CSV, SQLite or Parquet."""
+    """Write the groups in `leaks`. If `leaks` is None, write the blocks of these `kinds` and the
+    indirect blocks. They are written by allocating call stack, or as CSV, SQLite or Parquet."""
     if leaks is not None and form not in BLOCKS:
         return write_profile(session, of_target(of_leaks(session, leaks), session.target), file, form)
     wanted = {*kinds, Kind.INDIRECT} if Kind.DEFINITE in kinds else set(kinds)

@@ -14,12 +14,12 @@ from findleaks.results.leaks import Leaks
 from findleaks.session import Session
 
 HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "SITE", "WHAT", "EXAMPLE")
-INDENT = 4  # Columns before a frame.
+INDENT = 4  # Number of columns before a frame.
 
 
 def next_of_sites(session: Session, found: Leaks, leaks: Sequence[Leak], limit: int) -> list[str]:
-    """Suggested commands for the first of these groups, or of the first `limit` groups, that has a
-    site."""
+    """Return suggested commands for the first group that has a site. Only the first `limit` groups
+    are considered (0: all)."""
     sited = next((leak for leak in leaks[: limit or None] if leak.site), None)
     if not found.totals.in_use.blocks:
         return commands(session, leaks, limit)
@@ -29,7 +29,7 @@ def next_of_sites(session: Session, found: Leaks, leaks: Sequence[Leak], limit: 
 def site_text(
     session: Session, found: Leaks, leaks: Sequence[Leak], limit: int, frames: int, width: int, invocation: Invocation
 ) -> Iterator[str]:
-    """All lines of the text. `frames`: frames of each stack; 0: all."""
+    """Yield all lines of the text. `frames`: number of frames of each stack; 0: all."""
     if not (yield from opening(session, found, width, invocation)):
         return
     if not len(session.sites):

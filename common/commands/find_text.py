@@ -23,7 +23,7 @@ HEAD = ("KIND", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")
 
 
 def text(session: Session, found: Leaks, leaks: Sequence[Leak], limit: int, width: int, invocation: Invocation) -> Iterator[str]:
-    """All lines of the text. `leaks` are the groups of `found`."""
+    """Yield all lines of the text. `leaks`: the groups of `found`."""
     if not (yield from opening(session, found, width, invocation)):
         return
     rows, rest = _cut(leaks, limit)
@@ -37,7 +37,7 @@ def text(session: Session, found: Leaks, leaks: Sequence[Leak], limit: int, widt
 
 
 def commands(session: Session, leaks: Sequence[Leak], limit: int) -> list[str]:
-    """Suggested commands for the first of these groups."""
+    """Return suggested commands for the first of these groups."""
     rows, _ = _cut(leaks, limit)
     if not rows:
         return ["verdict"]
@@ -45,12 +45,13 @@ def commands(session: Session, leaks: Sequence[Leak], limit: int) -> list[str]:
     at = f"{first.examples[0]:#x}"
     chosen = f"--type {shell_quoted(first.type)}" if first.runtime else f"--size {first.size_words}"
     found = [f"whatis {at}", suggest_about(first), f"blocks --kind {first.kind.name.lower()} {chosen}"]
-    # Show who allocated the blocks, if that was recorded, and who will allocate such blocks.
+    # These commands show which code allocated the blocks, if that was recorded, or which code
+    # allocates such blocks from now on.
     return [*found, *(["find --by site"] if session.recorded else []), *suggest_track(session, first)]
 
 
 def opening(session: Session, found: Leaks, width: int, invocation: Invocation) -> Generator[str, None, bool]:
-    """Lines before the table. Returns whether a table follows."""
+    """Yield the lines before the table. Returns whether a table follows."""
     unread = find_unread_memory(session)
     if unread.is_most:
         yield from wrapped(unread.sentences(), width)
@@ -58,7 +59,7 @@ def opening(session: Session, found: Leaks, width: int, invocation: Invocation) 
     in_use = found.totals.in_use
     seconds = sum(session.seconds.values())
     yield from wrapped(f"{blocks(in_use.blocks)} in use, {size(in_use.bytes)} ({allocators}); {seconds:.2f} s", width)
-    # Do not print "nothing leaked" if the process's allocator could not be read.
+    # If the process's allocator could not be read, "nothing leaked" must not be printed.
     if not in_use.blocks:
         known = any(part.bytes for runtime in session.runtimes for part in runtime.parts())
         yield "no allocator's blocks were found" if known else "leaks cannot be determined: no allocator's blocks were found"
@@ -76,7 +77,7 @@ def opening(session: Session, found: Leaks, width: int, invocation: Invocation) 
 
 
 def closing(session: Session, found: Leaks, width: int) -> Iterator[str]:
-    """Lines after the table."""
+    """Yield the lines after the table."""
     yield from _summary(found, _qualifier(session, found.trusted))
     for line in describe_evidence(session):
         yield from ("  " + part for part in wrapped(line, width - 2))
@@ -84,8 +85,8 @@ def closing(session: Session, found: Leaks, width: int) -> Iterator[str]:
 
 
 def _cut(leaks: Sequence[Leak], limit: int) -> tuple[Sequence[Leak], int]:
-    """The rows to print, and the number of rows left out. Beyond the limit, groups without a type
-    are merged into one row per kind."""
+    """Return the rows to print, and the number of rows left out. Groups without a type that exceed
+    the limit are merged into one row for each kind."""
     if limit <= 0 or len(leaks) <= limit:
         return leaks, 0
     kept = [leak for leak in leaks if not _plain(leak)]
@@ -108,7 +109,8 @@ def _row(leak: Leak) -> tuple[str, ...]:
 
 
 def _qualifier(session: Session, trusted: bool) -> str:
-    """The memory that the statement "nothing is leaked" covers; "" for all memory."""
+    """Return the phrase that limits the statement "nothing is leaked" to the memory that was read;
+    "" if this was all memory."""
     if not trusted:
         return " in what could be read"
     unread = find_unread_memory(session)
@@ -140,7 +142,8 @@ def _summary(found: Leaks, qualifier: str) -> Iterator[str]:
 
 
 def _convention_lines(session: Session, width: int) -> Iterator[str]:
-    """Lines on interior and disguised pointers that count as pointers to a block's start."""
+    """Yield lines about interior and disguised pointers that count as pointers to the start of a
+    block."""
     held = summarise_interior_blocks(count_interior_blocks(session))
     if held:
         yield from ("  " + part for part in wrapped(held, width - 2))
@@ -151,8 +154,8 @@ def _convention_lines(session: Session, width: int) -> Iterator[str]:
 
 
 def found_allocators(allocators: Sequence[Allocator], entries: Sequence[AllocatorInUse]) -> str:
-    """The allocators in words: "glibc 2.36, 5 arenas; pymalloc also present, 12 blocks". `entries`:
-    their blocks in use."""
+    """Return the allocators as text: "glibc 2.36, 5 arenas; pymalloc also present, 12 blocks".
+    `entries`: the blocks in use of each allocator."""
     ordered = sorted(zip(allocators, entries), key=lambda pair: -pair[1].bytes)
     if not ordered:
         return "no allocator found"
@@ -167,8 +170,8 @@ def found_allocators(allocators: Sequence[Allocator], entries: Sequence[Allocato
 
 
 def _named(allocator: Allocator, place: bool) -> str:
-    """The allocator's name, version and file. The usual file (libc.so.6 for glibc) is omitted
-    unless `place` is set."""
+    """Return the name, version and file of the allocator. The usual file (libc.so.6 for glibc) is
+    omitted unless `place` is set."""
     named = allocator.title
     where, usual = printable(allocator.where, 60), allocator.usual_file
     return f"{named} in {where}" if where and (place or not usual or not where.startswith(usual)) else named

@@ -9,7 +9,7 @@ from findleaks.commands.options import add_frames
 from findleaks.formatting import printable, shortened
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
-FRAMES = 40  # Most frames of each stack printed as text without --frames.
+FRAMES = 40  # Maximum number of frames of each stack printed as text without --frames.
 
 
 def add_stack_options(parser: argparse.ArgumentParser, stacks: int) -> None:
@@ -26,8 +26,8 @@ def add_stack_options(parser: argparse.ArgumentParser, stacks: int) -> None:
 
 
 def frame_label(frame: NamedFrame, width: int) -> str:
-    """A frame in a line of `width` columns: "parse+0x12 at io/parser.c:42". If that is too long,
-    the function is printed without its parameters."""
+    """Return a frame as a line of `width` columns: "parse+0x12 at io/parser.c:42". If the line is
+    too long, the parameters of the function are omitted."""
     place = frame.place()
     at = f" at {printable(place)}" if place else ""
     label = printable(frame.label(), 2000)

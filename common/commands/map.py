@@ -1,5 +1,5 @@
-"""The `map` command: draws each heap page by page: in use, cached, free and not returned,
-returned."""
+"""The `map` command: draw each heap page by page. Pages are in use, cached, free and not returned,
+or returned."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from findleaks.results.heap_map import SavedFile, SavedResidency
 from findleaks.results.written import WrittenFile
 from findleaks.session import Session
 
-DRAWN = 8  # Most heaps drawn as text without --limit.
+DRAWN = 8  # Maximum number of heaps drawn as text without --limit.
 FORMATS = ("map", "svg", "png")  # Formats of files.
 
 
@@ -60,7 +60,7 @@ def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
     picture = Picture(found.map.title, found.map.areas, found.map.residency, found.map.page)
     written = _write(session, picture, args.output, form) if form else None
     warnings = [*found.warnings, *warnings_of(session)]
-    # Called only for JSON, as it lists every run of pages.
+    # Called only for JSON, because it lists every run of pages.
     result = Plain(session, "map", found.result, partial(_text, found, picture, args), 0 if picture.areas else 2, warnings)
     result.written = written
     return result
@@ -81,7 +81,7 @@ def _saved(session: Session, file: str) -> Plain:
 
 
 def _write(session: Session, picture: Picture, file: str, form: str) -> WrittenFile:
-    """Write the picture to `file`."""
+    """Write the picture to `file` in the format `form`."""
     from findleaks.report.heapmap.html import render_html
     from findleaks.report.heapmap.png import render_png
     from findleaks.report.heapmap.svg import render_svg

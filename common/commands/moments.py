@@ -1,5 +1,5 @@
-"""Reads the moments that `diff` compares on the command line: snapshots, cores, and folders of
-them."""
+"""Read the moments that `diff` compares on the command line: snapshots, cores, and directories that
+contain them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from findleaks.history.store import is_snapshot, load
 from findleaks.session import Session
 
 _CORES = (b"\x7fELF", b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"\xfd7zXZ", b"BZh", b"\x04\x22\x4d\x18")
-"""First bytes of cores: ELF, and compressed files (zstd, gzip, xz, bzip2, lz4)."""
+"""The first bytes of cores: ELF files, and compressed files (zstd, gzip, xz, bzip2, lz4)."""
 
 Open = Callable[[str], Session]
-"""A function that opens the core of this path."""
+"""A function that opens the core with this path."""
 Progress = Callable[[str, float], None]
-"""A function called before each file of a folder, with the phase and the part done. It may
-raise."""
+"""A function that is called before each file of a directory is read. Its arguments are the phase
+and the fraction done. It may raise an exception."""
 
 
 def _no_progress(phase: str, part: float) -> None:
@@ -38,13 +38,13 @@ def gather(
     kept: Optional[Mapping[str, Snapshot]] = None,
     progress: Progress = _no_progress,
 ) -> tuple[list[Snapshot], list[str]]:
-    """Return the snapshots that words name, and warnings about files in folders that could not be
-    read.
+    """Return the snapshots that the words name, and warnings about files in directories that could
+    not be read.
 
-    The order is that of the words, and that of time within a folder. A word names a snapshot `kept`
-    in a debugger, a file, or a folder. Snapshot files are read with the figures of these sections
-    only. Snapshots are named after their files without folders, unless two files have the same
-    name. TargetError: a word names nothing."""
+    Snapshots are in the order of the words; the snapshots of a directory are in the order of time.
+    A word names a snapshot of `kept` (those of a debugger), a file, or a directory. From snapshot
+    files, only figures of these `sections` are read. A snapshot has the name of its file without
+    directories, unless two files have the same name. Raises TargetError if a word names nothing."""
     found: list[tuple[str, Snapshot]] = []
     warnings: list[str] = []
     for word in words:
@@ -61,8 +61,8 @@ def gather(
 
 
 def _snapshot_file(word: str) -> str:
-    """The path that a word names. If there is no file NAME, this is NAME.snapshot, which `snapshot
-    NAME` writes."""
+    """Return the path that a word names. If there is no file NAME, the path is NAME.snapshot,
+    because `snapshot NAME` writes this file."""
     path = word + SUFFIX
     return path if not os.path.exists(word) and os.path.isfile(path) else word
 

@@ -1,5 +1,5 @@
-"""The options -o FILE and --format: files that commands write in addition to their text. The code
-that writes them is imported on demand."""
+"""The options -o FILE and --format, for files that commands write in addition to their text. The
+modules that write the files are imported only when they are needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from findleaks.value_classes import NamedTuple
 
 
 class Format(NamedTuple):
-    ends: tuple[str, ...]  # Ends of file names, the usual one first.
+    ends: tuple[str, ...]  # suffixes of file names; the usual one is first
     what: str
 
 
@@ -33,16 +33,19 @@ FORMATS = {
     "database": Format((".sqlite", ".sqlite3", ".db"), "tables of cores and leaks, for sqlite3"),
     "table": Format((".parquet",), "a row a core, for pandas, Polars and DuckDB"),
     "fleet": Format((".html", ".htm"), "a table of cores and leaks, for a browser"),
+    "hprof": Format((".hprof",), "a heap dump, for Eclipse MAT and VisualVM"),
+    "heapsnapshot": Format((".heapsnapshot",), "a heap snapshot, for Chrome DevTools"),
     "parquet": Format((".parquet",), "columns of blocks, for pandas, Polars and DuckDB"),
 }
-"""Formats by the words of --format."""
+"""Formats. The keys are the words of --format."""
 STACKS = ("flamegraph", "folded", "pprof", "speedscope")
-"""Formats for any stacks. The heap profile accepts stacks of addresses only."""
+"""Formats that can represent any stacks. The heap profile can only represent stacks of
+addresses."""
 BLOCKS = ("csv", "sqlite", "parquet")
 
 
 def file_lines(written: WrittenFile) -> Iterator[str]:
-    """Sentences on a file that was written."""
+    """Yield sentences about a file that was written."""
     yield f"  written to {printable(written.file, 1000)} ({size(written.bytes)}): {FORMATS[written.format].what}"
     yield from (f"  content: {note}" for note in written.notes)
 
@@ -54,14 +57,14 @@ def add_output(parser: argparse.ArgumentParser, what: str, formats: Sequence[str
 
 
 def add_outputs(parser: argparse.ArgumentParser, what: str, formats: Sequence[str]) -> None:
-    """Add -o, which users may give several times, once for each file."""
+    """Add -o, which the user may pass several times, once for each file."""
     words = f"{_help(what, formats)}; may be given again"
     parser.add_argument("-o", "--output", metavar="FILE", action="append", default=[], help=words)
 
 
 def add_destination(parser: argparse.ArgumentParser, what: str, metavar: str) -> None:
-    """Add -o for a command whose files have one format. `metavar`: whether the option names a file
-    or a folder."""
+    """Add -o for a command that writes files of only one format. `metavar`: whether the option
+    names a file or a directory."""
     parser.add_argument("-o", "--output", metavar=metavar, default="", help=f"where to write {what}")
 
 
@@ -70,8 +73,9 @@ def _help(what: str, formats: Sequence[str]) -> str:
 
 
 def output_format(args: argparse.Namespace, formats: Sequence[str]) -> str:
-    """The format of the file; "" without -o. It is checked before anything is read. UsageError: the
-    file name implies no format. FindleaksError: the file or the format cannot be written."""
+    """Return the format of the file; "" without -o. Called before anything is read. Raises
+    UsageError if the file name implies no format, and FindleaksError if the file or the format
+    cannot be written."""
     if not args.output:
         if args.format:
             raise UsageError("--format needs a file: add -o FILE")
@@ -96,8 +100,8 @@ def output_format(args: argparse.Namespace, formats: Sequence[str]) -> str:
 
 
 def format_by_name(file: str, formats: Sequence[str], remedy: str = ", or add --format") -> str:
-    """The format of a file by the end of its name. UsageError, which ends in `remedy`: the name
-    implies none of these formats."""
+    """Return the format of a file by the suffix of its name. Raises UsageError, whose message ends
+    in `remedy`, if the suffix is not that of any of these formats."""
     base = os.path.basename(file).lower()
     for one in formats:
         if base.endswith(FORMATS[one].ends):
@@ -107,5 +111,5 @@ def format_by_name(file: str, formats: Sequence[str], remedy: str = ", or add --
 
 
 def _ends(formats: Sequence[str]) -> list[str]:
-    """The usual end of the names of each format; two formats may share one."""
+    """Return the usual suffix of each format. Two formats may have the same suffix."""
     return list(dict.fromkeys(FORMATS[one].ends[0] for one in formats))

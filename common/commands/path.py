@@ -1,5 +1,5 @@
-"""The `path ADDR` command: prints the shortest chain from a root to a block, or from the leak head
-if the block is leaked."""
+"""The `path ADDR` command: print the shortest chain of references from a root to a block. If the
+block is leaked, the chain begins at its leak head."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import argparse
 from collections.abc import Iterator
 from functools import partial
 
-from findleaks.answers.paths import STEPS, FoundPath, find_path
+from findleaks.answers.path_steps import STEPS
+from findleaks.answers.paths import FoundPath, find_path
 from findleaks.arg_types import parse_address, parse_count
 from findleaks.commands import Invocation, command
 from findleaks.commands.options import add_debug_types
@@ -17,7 +18,7 @@ from findleaks.session import Session
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("address", metavar="ADDR", help="any address inside a block")
+    parser.add_argument("address", metavar="ADDR", help="any address inside a block, or inside an object of Go or Java")
     parser.add_argument(
         "--limit", type=parse_count, default=STEPS, help=f"steps to show; the middle of a longer chain is left out ({STEPS}; 0: all)"
     )
@@ -28,7 +29,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def path(session: Session, args: argparse.Namespace) -> Plain:
     """Show the shortest chain of references from a root (a global variable, a stack, a register, a
     mapping) to the block that contains ADDR. For a leaked block, show the chain from its leak head:
-    the leaked block from which it is reachable."""
+    the leaked block from which it is reachable. For an object of Go or Java, show the chain from a
+    root of the runtime."""
     found = find_path(session, parse_address(args.address), args.limit)
     return Plain(session, "path", found.result, partial(_text, found))
 
@@ -50,6 +52,7 @@ def _text(found: FoundPath, width: int, invocation: Invocation) -> Iterator[str]
         yield f"  → {hex(step.value - step.offset)}{into}"
     yield f"{hex(target.address)}  {target.text}"
     if not path.steps:
-        kind = target.block.kind if target.block else None
-        yield "  no root reaches it" + (": it is a leak head" if kind == "definite" else "")
+        is_head = target.block is not None and target.block.kind == "definite"
+        more = ": it is not collected yet" if target.object is not None else ""
+        yield f"  no root reaches it{': it is a leak head' if is_head else more}"
         yield from invocation.next(width, f"refs {hex(target.address)}")

@@ -1,4 +1,5 @@
-"""Profiles of results: leaked blocks, all blocks, retained trees, growth."""
+"""Build profiles from results: leaked blocks, all blocks, retained trees, growth. A profile is a
+list of stacks with values."""
 
 from __future__ import annotations
 
@@ -15,27 +16,27 @@ from findleaks.session import Session
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
 NO_TYPE = "no type"
-"""The step for blocks without a known type."""
+"""The name of the step for blocks whose type is unknown."""
 HANGING = "indirect"
-"""The step for blocks that are reachable only from the leaked blocks of a group."""
+"""The name of the step for blocks that are reachable only from the leaked blocks of a group."""
 
 
 def blocks_measures(word: str = "") -> tuple[Measure, Measure]:
-    """The measures blocks and bytes. `word`: what the blocks are, such as "leaked"."""
+    """Return the measures blocks and bytes. `word`: a word before these, such as "leaked"."""
     what, before = (f"{word.capitalize()} ", f"{word}_") if word else ("", "")
     return Measure(f"{before}blocks", COUNT, f"{what}blocks".capitalize()), Measure(f"{before}bytes", BYTES, f"{what}bytes".capitalize())
 
 
 def call_frame(frame: NamedFrame) -> Frame:
-    """A function without its parameters. Code without a symbol is named by its place in its
-    file."""
+    """Return a function, without its parameters, as a frame. Code without a symbol is named by its
+    module and offset."""
     name = without_parameters(frame.function) if frame.function else frame.label()
     return Frame(frame_name(name), frame.address, printable(frame.module), printable(frame.file), frame.line, frame.inlined)
 
 
 def of_stacks(title: str, what: str, stacks: Iterable[tuple[Sequence[NamedFrame], int]]) -> Profile:
-    """A profile of stacks, innermost frame first, with a number each. `what`: what is counted, such
-    as "threads"."""
+    """Return a profile of stacks with one number each. The frames of a stack are innermost first.
+    `what`: what is counted, such as "threads"."""
     known: dict[NamedFrame, Frame] = {}
     samples = []
     for frames, count in stacks:
@@ -45,8 +46,8 @@ def of_stacks(title: str, what: str, stacks: Iterable[tuple[Sequence[NamedFrame]
 
 
 def of_leaks(session: Session, leaks: Sequence[Leak]) -> Profile:
-    """A profile of leaked blocks by kind, allocator, type and size. Indirect blocks are a step
-    below that."""
+    """Return a profile of leaked blocks by kind, allocator, type and size. Indirect blocks form a
+    step below the size."""
     samples = []
     for leak in leaks:
         steps = [leak.kind.name.lower(), _allocators(session, leak), leak.type or NO_TYPE, _size(leak)]
@@ -58,8 +59,8 @@ def of_leaks(session: Session, leaks: Sequence[Leak]) -> Profile:
 
 
 def _allocators(session: Session, leak: Leak) -> str:
-    """The allocator of a group; all allocators of its examples if the group has blocks of
-    several."""
+    """Return the name of a group's allocator. If its examples belong to several allocators, return
+    all of their names."""
     owners = (session.directory.owner(address) for address in leak.examples)
     names = dict.fromkeys(owned.allocator.title for owned in owners if owned is not None)
     return " and ".join(names) or "unknown allocator"
@@ -72,7 +73,8 @@ def _size(leak: Leak) -> str:
 
 
 def of_blocks(session: Session, batches: Iterable[Batch], names: Mapping[int, BlockNames]) -> Profile:
-    """A profile of blocks in columns, by kind or state, allocator, type and size."""
+    """Return a profile of blocks by kind or state, allocator, type and size. `batches`: the blocks
+    in columns."""
     counts: Counter[tuple[int, int]] = Counter()
     for batch in batches:
         counts.update(zip(batch.names, batch.sizes))
@@ -88,9 +90,9 @@ def of_blocks(session: Session, batches: Iterable[Batch], names: Mapping[int, Bl
 
 
 def of_retained(title: str, rows: Sequence[RetainedNode], rest: Totals) -> Profile:
-    """A profile of retained trees. The steps are a root, its fields, and the blocks that they refer
-    to. The last step of a row has all that no row below it has. `rest`: the memory that no row
-    has."""
+    """Return a profile of retained trees. The steps are a root, its fields, and the blocks that the
+    fields refer to. The value of a step does not include the rows below it. `rest`: the memory that
+    is in no row."""
     samples = list(_retained(rows))
     if rest.blocks:
         samples.append(Sample((Frame("others"),), (rest.blocks, rest.bytes)))

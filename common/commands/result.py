@@ -1,4 +1,4 @@
-"""Results of commands as JSON and text, with their warnings."""
+"""Write results of commands as JSON and text, with their warnings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from findleaks.results.record import Record
 from findleaks.results.written import WrittenFile, document
 from findleaks.session import Session
 
-Text = Callable[[int, Invocation], Iterable[str]]  # A function: (columns, invocation) -> lines.
+Text = Callable[[int, Invocation], Iterable[str]]  # A function (columns, invocation) -> lines
 Body = Union[Record, Callable[[], Record]]
 
 
@@ -31,13 +31,13 @@ def written_lines(written: Optional[WrittenFile], width: int) -> Iterator[str]:
 
 
 def blocks_status(session: Session) -> int:
-    """The exit status: 2 if no allocator's blocks were found, else 0."""
+    """Return the exit status: 2 if no allocator's blocks were found, else 0."""
     return 0 if session.directory.blocks.totals(State.IN_USE).blocks else 2
 
 
 def answer_status(session: Session) -> int:
-    """The exit status of commands that also support processes whose only heap is a runtime's
-    (Go's): 2 if no heap was found, else 0."""
+    """Return the exit status: 2 if no heap was found, else 0. This is for commands that also
+    support a process whose only heap is that of its runtime (Go)."""
     known = any(part.bytes for runtime in session.runtimes for part in runtime.parts())
     return 0 if known else blocks_status(session)
 
@@ -48,8 +48,8 @@ def fields(source: object, *names: str) -> dict[str, Any]:
 
 
 class Plain:
-    """A result with one JSON object. `text` and a function `body` are called only if needed.
-    `warnings` replace those of the session; `further` warnings follow."""
+    """A result with one JSON object. `text` is called only for text, and `body`, if it is a
+    function, only for JSON. `warnings` replace those of the session; `further` warnings follow."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Plain:
         body = self._body
         if callable(body):
             body = body()
-            self._session.done()  # Making it may have shown progress.
+            self._session.done()  # Computing the body may have shown progress.
         return [document(self._command, body, self.warnings, self.written)]
 
     def text(self, width: int, invocation: Invocation) -> Iterable[str]:

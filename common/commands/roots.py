@@ -1,4 +1,4 @@
-"""The `roots` command: prints which variables, stacks and mappings retain memory, and through which
+"""The `roots` command: print which variables, stacks and mappings retain memory, and through which
 fields."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from findleaks.commands.roots_text import text
 from findleaks.errors import UsageError
 from findleaks.session import Session
 
-LIMIT = 10  # Most roots printed as text without --limit.
+LIMIT = 10  # Maximum number of roots printed as text without --limit.
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,5 @@
-"""The file that `roots -o` writes: the retained trees of all roots, deeper than in the text."""
+"""Write the file of `roots -o`: the retained trees of all roots, with more levels than in the
+text."""
 
 from __future__ import annotations
 
@@ -20,16 +21,16 @@ from findleaks.engine.terms import Totals
 from findleaks.results.written import WrittenFile
 from findleaks.session import Session
 
-DEPTH = 12  # Levels of fields below a root.
-FIELDS = 50  # Fields of a level; further fields are one step.
-# A field gets a step if it has at least this share of its root, or of a quarter of all memory.
+DEPTH = 12  # Number of levels of fields below a root.
+FIELDS = 50  # Number of fields on each level; further fields form one step.
+# A field gets a step if it has at least this fraction of its root, or of a quarter of all memory.
 LEAST = 0.0005
-ROOTS = 500  # Roots with fields, the largest first.
-LEADERS = 2000  # Leaked blocks with fields.
+ROOTS = 500  # Number of roots that have fields, the largest first.
+LEADERS = 2000  # Number of leaked blocks that have fields.
 
 
 def write(session: Session, args: argparse.Namespace, form: str) -> WrittenFile:
-    """Write the retained trees of what `roots` shows."""
+    """Write the retained trees of the roots that `roots` shows."""
     depth = max(args.depth, DEPTH)
     if args.lost:
         tree = build_leaked_tree(session)
@@ -50,7 +51,7 @@ def write(session: Session, args: argparse.Namespace, form: str) -> WrittenFile:
 
 
 def _one(builder: TreeBuilder, named: Owners, word: str) -> list[RetainedNode]:
-    """The roots of this name, or the block or root at this address."""
+    """Return the roots with this name, or the block or root at this address."""
     numbers: Sequence[Optional[int]] = match_owners(named.all, word)
     if not numbers:
         address = parse_address(word)
@@ -62,7 +63,7 @@ def _one(builder: TreeBuilder, named: Owners, word: str) -> list[RetainedNode]:
 
 
 def _lost(builder: TreeBuilder, limit: int) -> tuple[Sequence[RetainedNode], Totals]:
-    """The leak heads by kind, and what further leak heads retain."""
+    """Return the leak heads by kind, and the memory that further leak heads retain."""
     rows = []
     for row, kind in list_leak_heads(builder, limit):
         row.name = f"{kind}: {row.name}"

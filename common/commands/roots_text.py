@@ -1,4 +1,4 @@
-"""Text of `roots`: what each root retains, with fields indented below their owners."""
+"""Text of `roots`: what each root retains. Fields are indented below their owners."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Line = tuple[str, str, str]  # The cells of a row: retained bytes, number of bl
 
 
 def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
-    """All lines of the text. Long lines continue on indented lines."""
+    """Yield all lines of the text. Long lines continue on indented lines."""
     what = "lost" if shown.lost else "reached from the roots"
     yield f"{blocks(shown.total.blocks)} {what}, {size(shown.total.bytes)}"
     if shown.held:
@@ -67,7 +67,8 @@ def _lines(row: RetainedNode, level: int) -> Iterator[_Line]:
 
 
 def _shared_lines(row: RetainedNode, level: int) -> Iterator[_Line]:
-    """Yield what several fields of a row reach: its amount, then the largest blocks."""
+    """Yield lines about memory that is reached through several fields of a row: its amount, then
+    its largest blocks."""
     if (row.fields or row.shared_rows) and row.shared.blocks:
         yield _line(row.shared, "  " * level + "└ reached through several fields")
         for one in row.shared_rows:
@@ -90,8 +91,8 @@ def _wrapped(head: str, phrase: str, width: int) -> Iterator[str]:
 
 
 def _next(shown: Shown) -> list[str]:
-    """Suggested commands: the path to a shared block, or the largest shared block; the largest root
-    in more depth."""
+    """Return suggested commands: the path to a shared block, or the largest shared block; and the
+    largest root with more levels."""
     made = []
     if shown.shared is not None and shown.shared.address:
         made.append(f"path {shown.shared.address:#x}")

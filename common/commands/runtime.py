@@ -1,26 +1,30 @@
-"""The `runtime` command: lists the objects of managed runtimes (Ruby, CPython, V8, JVM, Go), the
-native memory that they retain, and the part of it that the runtime knows."""
+"""The `runtime` command: list the objects of managed runtimes (Ruby, CPython, V8, JVM, Go), the
+native memory that these objects retain, and the part of this memory that the runtime knows of."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from findleaks.answers.runtimes import describe_runtimes
+from findleaks.answers.runtimes import FoundRuntimes, describe_runtimes
 from findleaks.audit.managed import RuntimeHoldings, TypeHoldings
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, in_text
+from findleaks.commands.output import add_output, output_format
 from findleaks.commands.result import Plain
 from findleaks.formatting import counted, number, printable, size, table, wrapped
+from findleaks.results.runtimes import RetainingObject
 from findleaks.runtimes.base import Count, Part, Site
 from findleaks.runtimes.directory import known
+from findleaks.runtimes.garbage import GARBAGE_BYTES
+from findleaks.runtimes.v8.array_bytes import ARRAY_BYTES
 from findleaks.session import Session
 
-NONE = "–"  # A cell without a value.
-ROWS = 20  # Most types and sites printed as text without --limit.
-GARBAGE = "garbage_bytes"  # Key of a type's own counts: objects that are not collected yet.
-PARTS = 20  # At least this many parts are printed below a part, even with a smaller --limit.
+FILES = ("hprof", "heapsnapshot")  # Formats of files.
+NONE = "–"  # The text of a cell without a value.
+ROWS = 20  # Maximum number of types and sites printed as text without --limit.
+PARTS = 20  # At least this many rows are printed below a part, even with a smaller --limit.
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,42 +34,53 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--by", choices=("type", "package"), default="type", help="sum objects by type, or by the package of their type")
     add_limit(parser, "types and sites", ROWS)
+    add_output(parser, "all objects of a Java heap, or the live ones of V8's heap", FILES)
 
 
 @command(arguments=_arguments)
 def runtime(session: Session, args: argparse.Namespace) -> Plain:
     """Show for each managed runtime its own counters, its own memory (V8's heap by isolate and
     space), its live objects by type, and the native blocks that only objects of this type retain.
+    RETAINED (Go, the JVM, V8) is the memory in the managed heap that would become garbage without
+    the objects of a type, one by one: these objects, and the others that one of them retains.
     REPORTED is the native memory that the objects reported to the runtime: memory that a runtime
     does not know of does not trigger a collection. Native memory that objects of several types
     share is not attributed to a type; --by package counts the types of a package as one. Allocation
     sites are listed if the runtime records them (tracemalloc, NMT). LEAKED is the number of objects
-    that no root reaches, if each object is an allocator's block (CPython)."""
+    that no root reaches, if each object is an allocator's block (CPython). `-o FILE.hprof` writes
+    the Java heap as a heap dump, which Eclipse MAT and VisualVM open; `-o FILE.heapsnapshot` writes
+    V8's heap as a heap snapshot, which Chrome DevTools opens."""
+    form = output_format(args, FILES)
     answer = describe_runtimes(session, args.only, not args.no_native, args.by == "package", args.limit)
-    found, sites = answer.holdings, answer.sites
-    text = partial(_text, found, sites, in_text(args.limit, ROWS))
+    found = answer.holdings
+    text = partial(_text, answer, in_text(args.limit, ROWS))
     problems = [problem.what for one in found for problem in one.runtime.problems]
-    return Plain(session, "runtime", answer.result, text, 0 if found else 2, further=problems)
+    result = Plain(session, "runtime", answer.result, text, 0 if found else 2, further=problems)
+    if form:
+        # Few calls have the option, so this is imported here.
+        from findleaks.commands.runtime_file import write_heap_dump
+
+        result.written = write_heap_dump(session, [one.runtime for one in found], args.output, form)
+    return result
 
 
-def _text(
-    found: Sequence[RuntimeHoldings], sites: Sequence[Sequence[Site]], limit: int, width: int, invocation: Invocation
-) -> Iterator[str]:
-    if not found:
+def _text(found: FoundRuntimes, limit: int, width: int, invocation: Invocation) -> Iterator[str]:
+    if not found.holdings:
         yield f"no managed runtime found; supported are: {', '.join(known())}"
         return
-    for at, (one, its) in enumerate(zip(found, sites)):
+    for at, (one, its, result) in enumerate(zip(found.holdings, found.sites, found.result.runtimes)):
         if at:
             yield ""
-        yield from _page(one, its, limit, width)
+        yield from _page(one, its, result.retainers, limit, width)
     yield from invocation.next(width, "roots", "verdict")
 
 
-def _page(one: RuntimeHoldings, sites: Sequence[Site], limit: int, width: int) -> Iterator[str]:
+def _page(one: RuntimeHoldings, sites: Sequence[Site], retainers: Sequence[RetainingObject], limit: int, width: int) -> Iterator[str]:
     runtime = one.runtime
     headline = f"{runtime.name} {runtime.version}".strip() + (f" in {printable(runtime.where)}" if runtime.where else "")
     held = f", which retain {size(one.native.bytes)} of native memory" if one.native is not None else ""
-    live = f": {counted(one.objects, 'live object')} of {size(one.object_bytes)}{held}" if one.types else ""
+    what = "object" if runtime.counts_garbage else "live object"
+    live = f": {counted(one.objects, what)} of {size(one.object_bytes)}{held}" if one.types else ""
     yield from wrapped(f"{headline}{live}", width)
     parts = runtime.parts()
     if parts:
@@ -74,6 +89,10 @@ def _page(one: RuntimeHoldings, sites: Sequence[Site], limit: int, width: int) -
     if one.types:
         yield ""
         yield from _types(one, limit, width)
+    if retainers:
+        yield ""
+        rows = [(size(one.retained_bytes), number(one.retained_objects), hex(one.address), f"{one.root}: {one.path}") for one in retainers]
+        yield from table(("RETAINED", "OBJECTS", "OBJECT", "PATH FROM ITS ROOT"), rows, (0, 1), width, cut=3)
     if sites:
         yield ""
         shown = sites[: limit or None]
@@ -87,7 +106,8 @@ def _page(one: RuntimeHoldings, sites: Sequence[Site], limit: int, width: int) -
 
 
 def _rows(parts: Sequence[Part], limit: int, indent: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """A row for each part, followed by its own non-empty parts, at most `limit` (0: all)."""
+    """Yield a row for each part, followed by the rows of its own parts that are not empty. At most
+    `limit` of its own parts are included (0: all)."""
     for part in parts:
         yield size(part.bytes), size(part.used) if part.used is not None else NONE, f"{indent}{part.name}", part.detail
         inner = [one for one in part.parts if one.ranges]
@@ -99,33 +119,39 @@ def _rows(parts: Sequence[Part], limit: int, indent: str = "") -> Iterator[tuple
 def _types(one: RuntimeHoldings, limit: int, width: int) -> Iterator[str]:
     shown = one.types[: limit or None]
     head = ["OBJECTS", "BYTES"]
+    retained = any(row.retained is not None for row in one.types)
+    if retained:
+        head.append("RETAINED")
     if one.native is not None:
         head += ["NATIVE", "BLOCKS"]
     if any(row.reported is not None for row in shown):
         head.append("REPORTED")
     leaked = any(row.leaked is not None and row.leaked.blocks for row in one.types)
-    garbage = any(row.type.own.get(GARBAGE) for row in one.types)
-    rows = [
-        [*_row(row)[: len(head)], *([_leaked(row)] if leaked else []), *([_garbage(row)] if garbage else []), printable(row.type.name)]
-        for row in shown
+    garbage = any(row.type.own.get(GARBAGE_BYTES) for row in one.types)
+    arrays = any(row.type.own.get(ARRAY_BYTES) for row in one.types)
+    own = [(GARBAGE_BYTES, garbage), (ARRAY_BYTES, arrays)]
+    further: list[Callable[[TypeHoldings], str]] = [
+        *([_leaked] if leaked else []),
+        *(partial(_own, key) for key, is_shown in own if is_shown),
     ]
-    head += ["LEAKED"] if leaked else []
-    head += ["GARBAGE"] if garbage else []
+    rows = [[*_row(row, retained)[: len(head)], *(cell(row) for cell in further), printable(row.type.name)] for row in shown]
+    head += [name for name, is_shown in (("LEAKED", leaked), ("GARBAGE", garbage), ("ARRAYS", arrays)) if is_shown]
     yield from table([*head, "TYPE"], rows, range(len(head)), width, cut=len(head))
     yield from _more(len(one.types), limit, "type")
 
 
-def _row(row: TypeHoldings) -> list[str]:
+def _row(row: TypeHoldings, retained: bool) -> list[str]:
+    held = [size(row.retained) if row.retained is not None else NONE] if retained else []
     native = [size(row.native.bytes) if row.native.bytes else NONE, number(row.native.blocks)] if row.native is not None else []
-    return [number(row.type.objects), size(row.type.bytes), *native, size(row.reported) if row.reported is not None else NONE]
+    return [number(row.type.objects), size(row.type.bytes), *held, *native, size(row.reported) if row.reported is not None else NONE]
 
 
 def _leaked(row: TypeHoldings) -> str:
     return number(row.leaked.blocks) if row.leaked is not None and row.leaked.blocks else NONE
 
 
-def _garbage(row: TypeHoldings) -> str:
-    return size(row.type.own[GARBAGE]) if row.type.own.get(GARBAGE) else NONE
+def _own(key: str, row: TypeHoldings) -> str:
+    return size(row.type.own[key]) if row.type.own.get(key) else NONE
 
 
 def _more(count: int, limit: int, what: str) -> Iterator[str]:

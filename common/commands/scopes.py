@@ -1,5 +1,5 @@
-"""The `scopes` command: lists V8's handle scopes, what their handles refer to, and which frames
-opened them."""
+"""The `scopes` command: list V8's handle scopes, what their handles refer to, and the frames that
+opened the scopes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from findleaks.results.scopes import InnerFunction, Isolate, Scopes
 from findleaks.session import Session
 from findleaks.value_classes import replace
 
-KINDS = 10  # Most kinds of values printed as text without --limit.
-# A scope with at least this many handles hoards: a callback seldom needs a block of 1,022 handles.
+KINDS = 10  # Maximum number of kinds of values printed as text without --limit.
+# A scope with at least this many handles is reported as hoarding. A callback seldom needs a block
+# of 1,022 handles.
 MANY = 10_000
-SHOWN = 6  # Most frames inside a hoarding scope that the text names.
+SHOWN = 6  # Maximum number of frames inside a hoarding scope that the text names.
 
 COUNT = "count MakeCallback --outside-scope v8 --for 10"
 """The command that names the callers whose handles belong to the outermost scope."""
@@ -87,7 +88,7 @@ def _verdict(isolate: Isolate, live: bool, width: int, invocation: Invocation) -
     if most.inner_functions:
         yield from wrapped(f"  Functions that run in it now: {some([_inside(one) for one in most.inner_functions], SHOWN)}.", width)
     yield from wrapped("  Handles created while no inner scope is open are freed only when that scope closes.", width)
-    # `count` can find the callers of the outermost scope only: see runtimes/rules.py.
+    # `count` can find only the callers of the outermost scope: see runtimes/rules.py.
     if most is isolate.scopes[-1]:
         if live:
             yield from invocation.next(width, COUNT)
@@ -100,7 +101,7 @@ def _inside(one: InnerFunction) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    """A percentage; "100 %" only if the part is exactly the whole."""
+    """Return a percentage. It is "100 %" only if the part equals the whole."""
     value = 100 * part / whole
     if value < 1:
         return "< 1 %" if part else ""

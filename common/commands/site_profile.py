@@ -1,4 +1,4 @@
-"""The profile of blocks by the stacks that allocated them."""
+"""Build the profile of blocks by the stacks that allocated them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from findleaks.report.profile import Frame, Profile, Sample, frame_name
 from findleaks.session import Session
 
 NOT_RECORDED = "stack not recorded"
-"""The step for blocks whose allocation was not recorded."""
+"""The name of the step for blocks whose allocation was not recorded."""
 
 
 def of_sites(session: Session, title: str, word: str, batches: Iterable[Batch], whole: bool = False) -> Profile:
-    """A profile of blocks in columns, by site.
+    """Return a profile of blocks by allocation site. `batches`: the blocks in columns.
 
     `word`: what the blocks are, such as "leaked". If the recorder samples, each sampled block
-    counts for the blocks that it represents; these blocks are not counted themselves. `whole`:
-    include the recorder's own frames. UsageError: no stacks were recorded."""
+    counts for the blocks that it represents, and these are not counted again. `whole`: whether to
+    include the recorder's own frames. Raises UsageError if no stacks were recorded."""
     sites = session.sites
     if not len(sites):
         raise UsageError("no allocation stacks were recorded in this process; `find --by site` prints how to record them")

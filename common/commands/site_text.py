@@ -1,4 +1,4 @@
-"""Text on allocation sites: their call stacks, and how to record them."""
+"""Text about allocation sites: their call stacks, and how to record them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from findleaks.formatting import number, printable, size, wrapped
 from findleaks.results.amounts import Counted
 from findleaks.session import Session
 
-FRAMES = 12  # Most frames of each stack printed as text without --frames.
-DEEP = 40  # Most frames printed of a single stack.
+FRAMES = 12  # Maximum number of frames of each stack printed as text without --frames.
+DEEP = 40  # Maximum number of frames printed if there is a single stack.
 TRACKS = "track"  # The command that records stacks of a running process.
 
 
 def stack_lines(names: SiteNames, which: int, width: int, most: int = FRAMES) -> Iterator[str]:
-    """The stack from the recorder's callers on, one line per frame. `most`: number of frames; 0:
-    all, with the recorder's own."""
+    """Yield the lines of a stack, one for each frame, without the recorder's own frames. `most`:
+    maximum number of frames; 0: all frames, including the recorder's."""
     frames = names.callers(which) if most else names.frames(which)
     shown = frames[: most or None]
     for frame in shown:
@@ -32,7 +32,7 @@ def stack_lines(names: SiteNames, which: int, width: int, most: int = FRAMES) ->
 
 
 def site_lines(session: Session, which: int, width: int) -> Iterator[str]:
-    """A site with its stack, indented."""
+    """Yield the lines of a site and its stack, indented."""
     _, site, recording = session.sites[which]
     count, amount = amounts(site.live, site.estimated)
     held = f"{count} block{'' if count == '1' else 's'} in use, {amount}, " if site.live.blocks else ""
@@ -42,14 +42,14 @@ def site_lines(session: Session, which: int, width: int) -> Iterator[str]:
 
 
 def amounts(recorded: Counted, estimated: Optional[Counted]) -> tuple[str, str]:
-    """Blocks and bytes as cells. Values that samples represent are marked as estimates."""
+    """Return numbers of blocks and bytes as cells. Estimates from samples are marked."""
     if estimated is None:
         return number(recorded.blocks), size(recorded.bytes)
     return f"≈ {number(estimated.blocks)}", f"≈ {size(estimated.bytes)}"
 
 
 def sampling_lines(session: Session, width: int) -> Iterator[str]:
-    """A line for each recorder that samples."""
+    """Yield a line for each recorder that samples."""
     for one in session.sites.recordings:
         if one.sampled:
             words = f"{one.recorder} takes one sample every {size(one.interval)} on average; figures with ≈ are estimates"
@@ -57,7 +57,7 @@ def sampling_lines(session: Session, width: int) -> Iterator[str]:
 
 
 def unrecorded_lines(session: Session, width: int) -> Iterator[str]:
-    """Lines on how to record allocation stacks, if none were recorded."""
+    """If no allocation stacks were recorded, yield lines that say how to record them."""
     yield from wrapped("no allocation stacks were recorded in this process; to record them:", width)
     for words in list_recording_hints(session):
         yield from ("  " + part for part in wrapped(words, width - 2))

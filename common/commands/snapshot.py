@@ -1,4 +1,5 @@
-"""The `snapshot` command: saves the figures of this moment for `diff`, or writes a core."""
+"""The `snapshot` command: save the figures of the process at this moment for `diff`, or write a
+core."""
 
 from __future__ import annotations
 
@@ -52,8 +53,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Taken:
-    """The result of `snapshot`: one snapshot. `single`: it is not part of a series. `replaces`: a
-    debugger's earlier snapshot of this name."""
+    """The result of `snapshot`: one snapshot. `single`: whether it is not part of a series.
+    `replaces`: whether a debugger had an earlier snapshot of this name."""
 
     status = 0
 
@@ -67,7 +68,7 @@ class Taken:
         yield document("snapshot", self.result(), self.warnings)
 
     def result(self) -> snapshots.TakenSnapshot:
-        """The snapshot with its figures."""
+        """Return the snapshot with its figures."""
         one = self.snapshot
         return snapshots.TakenSnapshot(
             one.name,
@@ -122,8 +123,8 @@ class WrittenCore:
 
 
 class Series:
-    """The last result of `snapshot --every`: how many snapshots were taken, where they are, and why
-    the series ended."""
+    """The last result of `snapshot --every`: the number of snapshots, their directory, and why the
+    series ended."""
 
     status = 0
 
@@ -163,7 +164,7 @@ def snapshot(session: Session, args: argparse.Namespace) -> Generator[Union[Take
     if kept is not None and not args.output:
         name = args.name or _free_name(kept)
         one = take_snapshot(session, name)
-        # The new snapshot is the last in the order of time.
+        # The new snapshot is the latest.
         replaces = kept.pop(name, None) is not None
         kept[name] = one
         yield Taken(one, None, replaces=replaces)
@@ -175,7 +176,7 @@ def snapshot(session: Session, args: argparse.Namespace) -> Generator[Union[Take
                 yield WrittenCore(_core(moment, args, taken + 1), moment.target, not args.every)
                 taken += 1
                 continue
-            # Only the file name is known before `take_snapshot` reads the process.
+            # Only the name of the file is known before `take_snapshot` reads the process.
             one = take_snapshot(moment, args.name or "")
             path = destination(args, one.identity.program, one.identity.pid, one.clock.time, taken + 1)
             one = replace(one, name=path.name)
@@ -199,7 +200,8 @@ def _free_name(kept: Mapping[str, object]) -> str:
 
 
 def _check(session: Session, args: argparse.Namespace) -> None:
-    """Check the arguments. UsageError: they contradict one another, or the target."""
+    """Check the arguments. Raises UsageError if they contradict one another, or if the target does
+    not support them."""
     core, target = args.weight == "core", session.target
     if args.count and not args.every:
         raise UsageError("--count needs --every SECONDS")
@@ -217,8 +219,8 @@ def _check(session: Session, args: argparse.Namespace) -> None:
 
 
 def _stopped(target: Target) -> Optional[float]:
-    """The time that the process was stopped for copying, in seconds; the longest if there were
-    several stops."""
+    """Return the number of seconds for which the process was stopped for copying. If there were
+    several stops, return the longest."""
     stops = getattr(target, "stops", ())
     return max(stops) if stops else getattr(target, "stopped", None)
 
@@ -239,8 +241,8 @@ def _core(session: Session, args: argparse.Namespace, number: int) -> Written:
 def destination(
     args: argparse.Namespace, program: str, pid: Optional[int], taken_at: Optional[float], number: int, suffix: str = SUFFIX
 ) -> Path:
-    """The file for a snapshot, number `number` of a series. TargetError: its folder cannot be
-    created."""
+    """Return the path of the file for a snapshot. `number`: its number in a series. Raises
+    TargetError if the directory cannot be created."""
     folder = bool(args.every) or os.path.isdir(args.output) or args.output.endswith("/")
     if args.output and not folder:
         return Path(args.output)

@@ -34,8 +34,9 @@ def stacks(session: Session, args: argparse.Namespace) -> Plain:
     """List the threads, grouped by identical call stacks, most threads first. -c takes a function's
     full name without parameters, or the last part of it: -c MakeCallback finds
     node::MakeCallback(…). Stacks are unwound through code generated at run time (V8's, by its frame
-    pointers) up to the function in which the thread began. `stacks` needs no heap and no debug
-    information."""
+    pointers) up to the function in which the thread began. Frames of Python functions and Ruby
+    methods precede the frame of the interpreter's function that executes them. `stacks` needs no
+    heap and no debug information."""
     form = output_format(args, STACKS)
     answer = group_stacks(session, args.function, args.module, args.not_under, lines=not args.no_lines, limit=args.limit)
     every, found, body, scheduled = answer.every, answer.found, answer.result, answer.scheduled
@@ -149,9 +150,9 @@ def folded(stacks: Iterable[tuple[Sequence[NamedFrame], int]]) -> Iterator[str]:
 
 
 def line(frame: NamedFrame, width: int) -> str:
-    """One frame. Its file is the last word, if it is known. A line that is too long has no
-    parameters."""
-    module = printable(frame.module, 40)
+    """One frame. The last word is the file with its code, or the language of a managed function. A
+    line that is too long has no parameters."""
+    module = printable(frame.module or frame.kind, 40)
     if not frame.function or not module:
         return frame_label(frame, width)
     return f"{frame_label(frame, max(20, width - len(module) - 4))}  [{module}]"

@@ -1,5 +1,5 @@
-"""The `track` command: records where a running process allocates, and what becomes of the
-blocks."""
+"""The `track` command: record where a running process allocates blocks, and what becomes of
+them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from findleaks.tracking.tracked import FoundSites, tracked_blocks
 from findleaks.tracking.tracker import Recording, Tracker
 from findleaks.tracking.unseen import find_reasons
 
-# A block may be larger than requested by at least this many bytes, or by a quarter of its size.
+# A block may exceed the requested size by at least this many bytes, or by a quarter of its size.
 SLACK = 16
 
 
@@ -82,7 +82,8 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
             raise TargetError(f"pid {host.pid}: the process has ended{_of(span)}: its heap cannot be read any more")
         with closing(_moment(session, host)) as moment:
             recorded = read_records(moment, tracker.running.layout)
-            if isinstance(session.host, LiveHost):  # The following steps read a copy.
+            # The following steps read a copy of the process.
+            if isinstance(session.host, LiveHost):
                 tracker.remove()
             with tracker.running.rules.lock:
                 assert tracker.names is not None
@@ -109,8 +110,8 @@ def _of(span: Recording) -> str:
 
 
 def _sampling(sizes: Optional[SizeRange], sample: str) -> Sampling:
-    """Return the rule that selects the blocks to record. `sizes` may be usable sizes, which are at
-    least the requested ones."""
+    """Return the rule that selects the blocks to record. `sizes` may be usable sizes, which are not
+    smaller than requested sizes."""
     mean = parse_size(sample) if sample else 0
     if sample and not 1 <= mean <= 1 << 30:
         raise UsageError(f"--sample {sample}: write 1 to 1G")
@@ -121,8 +122,8 @@ def _sampling(sizes: Optional[SizeRange], sample: str) -> Sampling:
 
 
 def _host(target: Target) -> InjectionHost:
-    """The interface that can modify the process. TargetError: the target is a core, or in a
-    debugger that cannot do this."""
+    """Return the interface that can modify the process. Raises TargetError if the target is a core,
+    or is in a debugger that cannot modify it."""
     if not target.live:
         raise TargetError("track needs a running process, not a core")
     host = target.injection_host()
@@ -136,11 +137,12 @@ def _host(target: Target) -> InjectionHost:
 
 
 def _moment(session: Session, host: InjectionHost) -> Session:
-    """The process at this moment; on the command line a copy, while the process keeps running.
+    """Return a session of the process as it is now. On the command line, it is a copy, and the
+    process keeps running.
 
-    The copy needs a stop of its own, before the one that removes the stubs. Only one thread can
+    The copy needs a separate stop, before the stop that removes the stubs. Only one thread can
     trace the process, and during the copy that is the copying thread. Also, threads inside a stub
-    must leave it before it can be removed."""
+    must leave the stub before it can be removed."""
     if not isinstance(session.host, LiveHost):
         made = Session(host.opened())
         made.progress = session.progress

@@ -1,4 +1,4 @@
-"""The file that `track -o` writes: the recorded stacks, and what became of their blocks."""
+"""Write the file of `track -o`: the recorded stacks, and what became of their blocks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from findleaks.tracking.sites import Tally, TrackedSite
 from findleaks.unwind.stacks import NamedFrame
 
 FATES = ("lost", "held", "freed", "allocated")
-"""Measures by fate; those without any blocks are omitted."""
+"""The measures of the profile: what became of the blocks. A measure is omitted if no block has
+it."""
 
 
 def write(session: Session, result: Plain, found: Sequence[TrackedSite], file: str, form: str, estimated: bool) -> None:
-    """Write the file. If this fails, the result contains the reason, as the recorded stacks must be
-    printed anyway."""
+    """Write the file. If this fails, the reason is added to the result, because the recorded stacks
+    must be printed anyway."""
     try:
         profile = of_tracked(f"Tracked blocks: {session.target.description}", found, estimated)
         result.written = write_profile(session, of_target(profile, session.target), file, form)
@@ -30,7 +31,7 @@ def write(session: Session, result: Plain, found: Sequence[TrackedSite], file: s
 
 
 def of_tracked(title: str, found: Sequence[TrackedSite], estimated: bool) -> Profile:
-    """A profile of the blocks and bytes of each fate, by call stack."""
+    """Return a profile of blocks and bytes by call stack, with two measures for each of FATES."""
     fates = [fate for fate in FATES if any(_tally(site, fate).blocks for site in found)] or ["allocated"]
     measures: list[Measure] = []
     for fate in fates:

@@ -1,4 +1,4 @@
-"""Output of `track` as text, and as folded lines for flame graphs."""
+"""Write the result of `track` as text, or as folded lines for flame graphs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from findleaks.tracking.merging import MergedStack, Variant
 from findleaks.tracking.sites import Tally, TrackedSite, add_tallies
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
-STACKS = 10  # Most entries printed as text without --limit.
-VARIANTS = 5  # Most variants of an entry that are printed.
+STACKS = 10  # Maximum number of entries printed as text without --limit.
+VARIANTS = 5  # Maximum number of variants of an entry that are printed.
 FATES = ("lost", "held", "freed")
 
 
 def text(found: Sequence[MergedStack], body: Tracked, args: argparse.Namespace, width: int, invocation: Invocation) -> Iterator[str]:
-    """Entries, most lost bytes first; then the summary."""
+    """Yield the entries, those with the most lost bytes first, then the summary."""
     about, noun = "≈ " if body.estimated and found else "", body.what.removesuffix("s")
     shown = first(found, in_text(args.limit, STACKS))
     for entry in shown:
@@ -103,7 +103,7 @@ def _fates(site: TrackedSite, about: str, noun: str) -> list[str]:
 
 
 def _word(fate: str, noun: str) -> str:
-    """Return the word for what became of blocks or mappings."""
+    """Return the word that says what became of blocks or mappings."""
     return fate if noun == "block" else {"held": "still mapped", "freed": "unmapped"}.get(fate, fate)
 
 
@@ -112,7 +112,7 @@ def _amount(tally: Union[Tally, Amount], about: str, noun: str) -> str:
 
 
 def folded(found: Sequence[TrackedSite], width: int, invocation: Invocation) -> Iterator[str]:
-    """Folded stacks with the lost bytes; with the held bytes if none are lost."""
+    """Yield folded stacks with the lost bytes. If none are lost, yield the held bytes."""
     for site in found:
         value = round(site.lost.bytes or site.held.bytes)
         if value:

@@ -1,4 +1,4 @@
-"""The `triage` command: reads many cores, and groups equal leaks."""
+"""The `triage` command: read many cores, and group equal leaks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Optional, TextIO
 from findleaks import __version__
 from findleaks.arg_types import parse_count, parse_seconds, parse_size
 from findleaks.commands import Invocation, Shell, command, emit_result, triage_text
-from findleaks.commands.options import add_fail_over
+from findleaks.commands.options import add_choice_of_debug_types, add_fail_over
 from findleaks.commands.output import add_outputs, format_by_name
 from findleaks.errors import FindleaksError, TargetError, UsageError
 from findleaks.formatting import counted
@@ -31,7 +31,7 @@ from findleaks.triage.pool import Limits, ctrl_c_later, default_limits, examined
 from findleaks.triage.row import FAILED, OK, PARTIAL, Row, utf8
 from findleaks.triage.sources import COREDUMPS, Sources, sources
 
-TOP = 20  # Groups of text without --top.
+TOP = 20  # Number of groups printed as text without --top.
 INTERRUPTED = 130
 FORMATS = ("database", "table", "fleet")  # Formats of files.
 
@@ -63,10 +63,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--scheduler", metavar="ADDRESS", default="", help="let the workers of a dask scheduler read the cores: tcp://host:8786")
     add("--timeout", metavar="SECONDS", type=parse_seconds, default=0.0, help="longest time for a core (default: no limit)")
+    add_choice_of_debug_types(parser)
 
 
 def _in_shell(args: argparse.Namespace, shell: Shell) -> int:
-    """Read the cores on the command line; this needs no process."""
+    """Read the cores that are named on the command line. This needs no process."""
     if args.sysroot and not os.path.isdir(args.sysroot):
         raise TargetError(f"--sysroot {args.sysroot}: no such folder")
     return run(args, shell.out, shell.invocation(None), shell.width)
@@ -88,7 +89,7 @@ def triage(session: Session, args: argparse.Namespace) -> NoReturn:
 
 
 class RowResult:
-    """The result for one core, printed when it is done."""
+    """The result for one core, which is printed when the core has been read."""
 
     status = 0
 
@@ -103,13 +104,13 @@ class RowResult:
 
 
 class Names:
-    """Shortens the names of cores: the folder that all cores share is omitted."""
+    """Shortens the names of cores: the directory that all cores share is omitted."""
 
     def __init__(self, cores: Sequence[str]) -> None:
         folders = {os.path.dirname(core) for core in cores}
         try:
             self.common = os.path.commonpath(folders) if folders else ""
-        except ValueError:  # For absolute and relative names.
+        except ValueError:  # Raised if both absolute and relative names are given.
             self.common = ""
 
     def __call__(self, core: str) -> str:
@@ -119,8 +120,9 @@ class Names:
 class Groups:
     """The result for all cores.
 
-    `left`: cores that were not read, after Ctrl-C. `before`: rows of the baseline. `over`: cores
-    that leaked more than `limit`. `written`: files and their sizes in bytes."""
+    `left`: number of cores that were not read because of Ctrl-C. `before`: rows of the baseline.
+    `over`: number of cores that leaked more than `limit`. `written`: files and their sizes in
+    bytes."""
 
     def __init__(self, rows: Sequence[Row], args: argparse.Namespace, left: int = 0, before: Optional[Sequence[Row]] = None) -> None:
         self.left = left
@@ -136,8 +138,9 @@ class Groups:
         self.database = ""
 
     def _status(self) -> int:
-        """The exit status. 130: Ctrl-C. 1: a core has leaked more than --fail-over allows. 2: none
-        has, but some cores could not be read completely, or no core could be read. Else 0."""
+        """Return the exit status. 130: Ctrl-C. 1: a core has leaked more than --fail-over allows.
+        2: no core has, but some cores could not be read completely, or no core could be read. 0
+        otherwise."""
         if self.left:
             return INTERRUPTED
         if self.counts[FAILED] == len(self.rows):
@@ -168,8 +171,8 @@ class Groups:
 
 
 class _Outputs:
-    """The files of -o: a database, which is written row by row, and others, which are written at
-    the end."""
+    """The files of -o: a database, which is written row by row, and other files, which are written
+    at the end."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         kinds = [(file, format_by_name(file, FORMATS, remedy="")) for file in args.output]
@@ -184,7 +187,7 @@ class _Outputs:
         if self.tables:
             from findleaks.triage.parquet import require
 
-            require()  # Fail before any core is read.
+            require()  # raises an error before any core is read
 
 
 def run(args: argparse.Namespace, out: TextIO, invocation: Invocation, width: int) -> int:
@@ -193,7 +196,7 @@ def run(args: argparse.Namespace, out: TextIO, invocation: Invocation, width: in
     outputs = _Outputs(args)
     before = list(files.rows(args.baseline)) if args.baseline else None
     if args.fail_over:
-        parse_size(args.fail_over)  # Fail before any core is read.
+        parse_size(args.fail_over)  # raises an error before any core is read
     found = _sources(args, outputs.database)
     limits = default_limits(args.jobs or None, parse_size(args.memory) if args.memory else None, args.timeout, args.sysroot)
     began = time.monotonic()
@@ -204,7 +207,7 @@ def run(args: argparse.Namespace, out: TextIO, invocation: Invocation, width: in
     try:
         for row in _rows(found.cores, limits, args, outputs, bar):
             bar.clear()
-            with ctrl_c_later():  # The rows that are printed must be those that are counted.
+            with ctrl_c_later():  # Rows must be counted if and only if they are printed.
                 emit_result(RowResult(row, not rows, names), args.json, out, invocation, width)
                 rows.append(row)
             out.flush()
@@ -231,12 +234,12 @@ def _sources(args: argparse.Namespace, database: str) -> Sources:
     found = sources(words, sys.stdin.buffer if "-" in words else None, [file for file in own if file])
     if not found.cores:
         raise FindleaksError(f"no files in {', '.join(words)}")
-    return found
+    return found._replace(cores=[one._replace(debug_types=args.debug_types) for one in found.cores])
 
 
 def _rows(cores: Sequence[Source], limits: Limits, args: argparse.Namespace, outputs: _Outputs, bar: Bar) -> Iterator[Row]:
-    """Yield the rows, those of an earlier run first. Each row is stored in the database before it
-    is printed."""
+    """Yield the rows. The rows of an earlier run come first. Each row is stored in the database
+    before it is yielded for printing."""
     with ExitStack() as stack:
         base: Optional[files.Store] = None
         left = list(cores)
@@ -250,7 +253,7 @@ def _rows(cores: Sequence[Source], limits: Limits, args: argparse.Namespace, out
             yield from (row for row in files.rows(outputs.database) if row.core in kept)
         progress = _Progress(bar, left)
         if args.scheduler:
-            # Each worker has its own sysroot otherwise.
+            # Otherwise each worker would use a sysroot of its own.
             memory = limits.memory if args.memory else None
             found = examined_by(args.scheduler, left, memory, limits.timeout, limits.sysroot, progress.show)
         else:
@@ -263,7 +266,8 @@ def _rows(cores: Sequence[Source], limits: Limits, args: argparse.Namespace, out
 
 
 class _Progress:
-    """Progress of the whole run, by bytes, as cores differ in size."""
+    """Shows the progress of the whole run. It is measured in bytes, because cores differ in
+    size."""
 
     def __init__(self, bar: Bar, left: Sequence[Source]) -> None:
         self._bar, self._began = bar, time.monotonic()

@@ -1,4 +1,4 @@
-"""Text of `triage`: a line for each core when it is done, then the groups."""
+"""Text of `triage`: a line for each core when it has been read, then the groups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAD = ("CORES", "PROGRAM", "LOST", "A CORE", "LEAK", "SIGNATURE", "SINCE", "BUI
 
 
 def row_lines(row: Row, name: str, head: bool, width: int) -> Iterator[str]:
-    """The line of a core. The widths are fixed, as later rows are not known yet."""
+    """Yield the line of a core. The widths are fixed, because later rows are not known yet."""
     if head:
         yield _line("CORE", "STATUS", "PROGRAM", "SIGNAL", "LOST", "FINDING", width)
     said = row.error or (row.findings[0].title if row.findings else "")
@@ -37,7 +37,7 @@ def _line(core: str, status: str, program: str, signal: str, lost: str, said: st
 
 
 def summary_lines(final: Groups, top: int, width: int, invocation: Invocation) -> Iterator[str]:
-    """The groups of all cores, and the files that were written."""
+    """Yield lines about the groups of all cores, and about the files that were written."""
     yield ""
     groups = final.groups[:top] if top else final.groups
     if groups:
@@ -66,8 +66,8 @@ def summary_lines(final: Groups, top: int, width: int, invocation: Invocation) -
 
 
 def headline(final: Groups) -> str:
-    """The summary: "1,204 cores, 31 GiB: 1,181 read, 14 in part, 9 not; 23 GiB leaked; 10 s, 2 at a
-    time" """
+    """Return the summary: "1,204 cores, 31 GiB: 1,181 read, 14 in part, 9 not; 23 GiB leaked; 10 s,
+    2 at a time"."""
     counts = final.counts
     held = sum(row.size for row in final.rows)
     parts = [f"{number(counts[status])} {word}" for status, word in ((OK, "read"), (PARTIAL, "in part"), (FAILED, "not")) if counts[status]]
@@ -85,7 +85,7 @@ def _row(group: LeakGroup) -> tuple[str, ...]:
 
 
 def day(when: Optional[float]) -> str:
-    """A date; "–" if it is not known."""
+    """Return a date; "–" if it is unknown."""
     if when is None:
         return "–"
     try:
@@ -95,7 +95,7 @@ def day(when: Optional[float]) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """A time span: "12 s", "4 min 10 s", "2 h 5 min" """
+    """Return a time span as text: "12 s", "4 min 10 s", "2 h 5 min"."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -1,4 +1,4 @@
-"""The `verdict` command: accounts for resident memory, lists problems, and suggests remedies."""
+"""The `verdict` command: account for resident memory, list problems, and suggest remedies."""
 
 from __future__ import annotations
 

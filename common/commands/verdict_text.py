@@ -1,4 +1,4 @@
-"""Text of `verdict`: how much is resident, who owns it, the problems, and what to try."""
+"""Text of `verdict`: how much memory is resident, who owns it, the problems, and what to try."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 
-BAR = 20  # Columns of the bar for a share of 100 %.
-# A space without a line break.
+BAR = 20  # Number of columns of the bar for a share of 100 %.
+# A space at which a line is not broken.
 _UNIT = re.compile(r"(?<=\d) (%|×|B\b|[KMGT]iB\b|blocks\b|threads\b)")
 SMALL = 1000
-"""Shares below 1/SMALL are merged into one row if there are several. Owners of less reserved
-address space are not named."""
+"""Shares that are smaller than 1/SMALL of the total are merged into one row if there are several.
+Owners with less reserved address space than that are not named."""
 
 
 def text(session: Session, answer: FoundVerdict, width: int, invocation: Invocation) -> Iterator[str]:
@@ -44,8 +44,8 @@ def text(session: Session, answer: FoundVerdict, width: int, invocation: Invocat
 
 
 def _reserved(accounting: Accounting) -> str:
-    """A clause on reserved address space without memory; "" if it is at most a twentieth of the
-    total."""
+    """Return a clause about reserved address space without memory; "" if it is at most a twentieth
+    of the total."""
     total = sum(one.bytes for one in accounting.reserved)
     if total <= accounting.total // 20:
         return ""
@@ -86,19 +86,20 @@ def _table(accounting: Accounting, width: int) -> Iterator[str]:
 
 
 def _hanging(lead: str, words: str, width: int) -> Iterator[str]:
-    """`words` after `lead`, on as many lines as needed. A number and its unit stay on one line."""
+    """Yield `words` after `lead`, on as many lines as needed. A number and its unit stay on one
+    line."""
     whole = _UNIT.sub(NO_BREAK + r"\1", words)
     return (line.replace(NO_BREAK, " ") for line in hanging(lead, whole, width))
 
 
 def _names(share: Share) -> str:
-    """The names of the largest parts, as ": /memfd:frame, /dev/zero"."""
+    """Return the names of the largest parts: ": /memfd:frame, /dev/zero"."""
     names = [printable(part.name.removesuffix(" (deleted)"), 60) for part in share.parts[:2] if part.name]
     return ": " + ", ".join(names) if names else ""
 
 
 def label(share: Share) -> str:
-    """The name of a share: "glibc 2.36: free and not returned, in 16 arenas"."""
+    """Return the name of a share: "glibc 2.36: free and not returned, in 16 arenas"."""
     count, threads = number(share.count), counted(share.count, "thread")
     stacks = "stack" if share.count == 1 else "stacks"
     if share.sort == ShareSort.FILES:

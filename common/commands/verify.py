@@ -1,4 +1,4 @@
-"""The `verify` command: checks heaps for corruption, and prints what was written where."""
+"""The `verify` command: check heaps for corruption, and print what was written where."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from findleaks.results.verify import Damage, HeapCheck, Neighbour, Verification
 from findleaks.session import Session
 from findleaks.value_classes import replace
 
-LIMIT = 10  # Most problems printed as text without --limit.
-INDENT = 14  # Most columns before the continuation lines of a problem.
-MAX_PARTS = 5  # Most further places printed for one run of damage.
+LIMIT = 10  # Maximum number of problems printed as text without --limit.
+INDENT = 14  # Maximum number of columns before the continuation lines of a problem.
+MAX_PARTS = 5  # Maximum number of further places printed for one run of damaged bytes.
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def verify(session: Session, args: argparse.Namespace) -> Plain:
     found = verify_heaps(session, args.allocator)
     shown = first_places(found.problems, in_text(args.limit, LIMIT))
     reported = {printable(problem.what, 600) for problem in session.directory.problems if problem.corrupt}
-    # Warnings on corruption are omitted, as they are listed as problems.
+    # Warnings about corruption are omitted, because the problems are listed.
     warnings = [warning for warning in warnings_of(session) if warning not in reported]
     body = replace(found, problems=first_places(found.problems, args.limit))
     return Plain(session, "verify", body, partial(_text, found, shown), _status(found), warnings)
@@ -79,7 +79,7 @@ def _text(found: Verification, problems: Sequence[Damage], width: int, invocatio
 
 
 def _threads_inside(found: Verification, width: int) -> Iterator[str]:
-    """Lines on places that may look wrong because a thread was changing them."""
+    """Yield lines about places that may look wrong because a thread was changing them."""
     for one in found.inside:
         yield ""
         line = f"thread {one.thread} was stopped inside {one.where}: data that it was changing may look wrong. Check again"
@@ -113,7 +113,7 @@ def _finding(one: Damage, count: int, width: int) -> Iterator[str]:
 
 
 def _place(one: Damage) -> str:
-    """Where the written bytes begin and end, relative to the end of the block before."""
+    """Return where the written bytes begin and end, relative to the end of the preceding block."""
     written, before = one.written, one.neighbours.before
     if written is None or before is None or one.past_end is None:
         return ""
@@ -135,7 +135,8 @@ def _block(one: Neighbour) -> str:
 
 
 def _next(one: Damage) -> list[str]:
-    """Suggested commands: the block that overran or was overwritten, and its references."""
+    """Return suggested commands: about the block that overran or was overwritten, and about its
+    references."""
     block = one.neighbours.at or one.neighbours.before or one.neighbours.after
     if block is None:
         return [f"whatis {one.address:#x}"]

@@ -1,4 +1,4 @@
-"""The `watch` command: shows what grows in a running process."""
+"""The `watch` command: show what grows in a running process."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from findleaks.session.host import DebuggerHost, LiveHost
 from findleaks.session.moments import Ended, read_repeatedly
 
 EVERY = 5.0
-"""Default interval between two moments, in seconds."""
+"""Default interval between two snapshots, in seconds."""
 COMPARED = RANKED | {"total"}
-"""Sections of figures that `watch` keeps of each moment."""
+"""Sections of figures that `watch` stores for each snapshot."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,12 +38,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add_seconds(parser)
     add_destination(parser, "each moment, as with `snapshot --every`,", "FOLDER")
     add_limit(parser, "rows", ROWS)
-    parser.set_defaults(name=None)  # The program's name begins the names of the files.
+    parser.set_defaults(name=None)  # The names of the files begin with the name of the program.
 
 
 class Watched(Comparison):
-    """The result of `watch`: what grew up to now. `ended`: why there will be no further result;
-    None if there will be one."""
+    """The result of `watch`: what has grown so far. `ended`: why no further result will follow;
+    None if one will follow."""
 
     command, least = "watch", 1
 

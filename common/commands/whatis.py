@@ -1,4 +1,4 @@
-"""The `whatis ADDR…` command: describes what is at an address."""
+"""The `whatis ADDR…` command: describe what is at each address."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def whatis(session: Session, args: argparse.Namespace) -> Plain:
     heap profiler recorded it.
 
     The words of a block or variable follow: offset, name of the member if it is known, value, and
-    what the value is or points to."""
+    what the value is or points to. For an object of Go or Java, the type, whether it is live or
+    garbage, and its words (Go) or fields (Java) are printed."""
     answers = identify(session, [parse_address(word) for word in args.addresses], words=args.words)
     return Plain(session, "whatis", Addresses([one.result for one in answers]), partial(_text, session, answers))
 
@@ -50,13 +51,16 @@ def _text(session: Session, answers: Sequence[Identified], width: int, invocatio
             from findleaks.commands.site_text import site_lines
 
             yield from site_lines(session, site, width)
-        yield from _word_lines(result.words or (), 0 if answer.block is None else answer.block.size, width)
+        yield from _word_lines(result.words or (), 0 if answer.extent is None else answer.extent[1], width)
+        if answer.object is not None and answer.object.graph.graph is not None:
+            yield from invocation.next(width, f"path {answer.address:#x}", f"refs {answer.address:#x}")
         if answer.block is not None and answer.block.kind:
             yield from invocation.next(width, *_next(session, answer.block))
 
 
 def _next(session: Session, block: BlockInfo) -> list[str]:
-    """Suggested commands: no path leads to a leak head."""
+    """Return suggested commands. `path` is not suggested for a leak head, because no path leads to
+    it."""
     refs = f"refs {block.address:#x}"
     if block.kind != "definite":
         return [f"path {block.address:#x}", refs]
@@ -64,7 +68,8 @@ def _next(session: Session, block: BlockInfo) -> list[str]:
 
 
 def _word_lines(words: Sequence[Word], size: int, width: int) -> Iterator[str]:
-    """Yield a line for each row of words, in columns. `size`: bytes of the block; 0: a variable."""
+    """Yield a line for each row of words, in columns. `size`: bytes of the block; 0 for a
+    variable."""
     rows = [(f"+{word.offset}", visible(word.member or ""), *_value(word)) for word in words]
     wide = [max(map(len, column)) for column in zip(*rows)]
     for offset, member, value, what in rows:

@@ -1,4 +1,4 @@
-"""The table of `count` as a result."""
+"""Convert the table of `count` to a result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from findleaks.results.count import Calls, CountedFunction, CountedStack
 
 
 def counted_calls(counter: Union[Counter, Injected], table: Table, limit: Optional[int] = None) -> Calls:
-    """The calls up to the moment of `table`, with `limit` stacks (0, None: all)."""
+    """Return the calls until `table` was made, with `limit` stacks (0, None: all)."""
     return Calls(
         [CountedFunction(one.address, one.name, one.module) for one in counter.functions],
         "inject" if isinstance(counter, Injected) else "breakpoints",

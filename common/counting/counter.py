@@ -1,4 +1,4 @@
-"""Counts calls at breakpoints, in a table of stacks."""
+"""Count calls with breakpoints, in a table of stacks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from findleaks.target.control import BreakpointHost, Outcome
 from findleaks.unwind.frames import Trace, Unwinder
 from findleaks.unwind.stacks import NamedFrame, Namer
 
-# Seconds between two readings of the mappings, while some stacks end too early.
+# Seconds between two readings of the mappings, which are read again while some stacks end too
+# early.
 REOPEN_SECONDS = 1.0
 
 
@@ -46,8 +47,8 @@ class CountRequest:
 
 @dataclass(frozen=True)
 class StackCount:
-    """One stack with its count. `end`: why it does not reach the thread's first frame; "": it
-    does."""
+    """A stack, and the number of calls with this stack. `end`: why the stack does not reach the
+    thread's first frame; "" if it does."""
 
     count: int
     frames: tuple[NamedFrame, ...]
@@ -56,10 +57,10 @@ class StackCount:
 
 @dataclass(frozen=True)
 class Table:
-    """The counts at one moment. `last`: counting has ended, with `outcome`. `stack_table_full`:
-    matched calls that are in no stack, as the table was full. `undecided`: calls for which the
-    scope is unknown. `notes`: changes left in the process, and data that could not be read, one
-    line each."""
+    """The counts at one time. `last`: whether counting has ended, with `outcome`.
+    `stack_table_full`: number of matched calls that are in no stack, because the table was full.
+    `undecided`: number of calls for which the scope is unknown. `notes`: changes that were left in
+    the process, and data that could not be read, one line each."""
 
     events: int
     matched: int
@@ -80,8 +81,8 @@ class _Row:
 
 
 class Counter:
-    """Counts the calls of one function in one process. `tables()` runs the process, and undoes
-    every change to it when the generator ends or is closed."""
+    """Counts the calls of one function in one process. `tables()` runs the process. When this
+    generator ends or is closed, it undoes every change to the process."""
 
     def __init__(self, process: BreakpointHost, wanted: CountRequest) -> None:
         self.process, self.pid, self.wanted = process, process.pid, wanted
@@ -93,7 +94,7 @@ class Counter:
         self._targets: list[Target] = []
         self._namer: Optional[Namer] = None
         self._table: dict[tuple[tuple[int, ...], str], _Row] = {}
-        # By id of the trace, which is kept alive here
+        # The key is the id of the trace, which is therefore kept alive here
         self._rows: dict[int, tuple[Trace, _Row]] = {}
         self._error: Optional[BaseException] = None
         self._interrupted = False
@@ -101,7 +102,7 @@ class Counter:
         self._stack = self._frame = self._link = ""
 
     def prepare(self) -> None:
-        """Find the functions, and what the rule needs. TargetError or UsageError, in one line."""
+        """Find the functions, and what the rule needs. Raises TargetError or UsageError."""
         target = self.process.opened()
         self._targets.append(target)
         self.functions = find_functions(target, self.wanted.function)
@@ -116,8 +117,8 @@ class Counter:
         self._namer = self.wanted.namer(target, self.unwind_cache.unwinder)
 
     def tables(self) -> Generator[Table, None, None]:
-        """Yield a table every `every` seconds, and a last one, each while the process is
-        stopped."""
+        """Yield a table every `every` seconds, and a last one. The process is stopped while a table
+        is used."""
         began = time.monotonic()
         try:
             self.prepare()
@@ -128,8 +129,8 @@ class Counter:
             ticks = 0
             while True:
                 elapsed = time.monotonic() - began
-                # On a busy machine the process would hardly run between tables: skip tables that
-                # are overdue.
+                # On a busy machine, the process would hardly run between two tables. Therefore
+                # tables that are overdue are skipped.
                 ticks = max(ticks, int(elapsed / self.wanted.every + 0.5)) + 1 if self.wanted.every else 0
                 ends = [end for end in (self.wanted.seconds, ticks * self.wanted.every) if end]
                 outcome = self._run(max(0.001, min(ends) - elapsed) if ends else None)
@@ -153,9 +154,10 @@ class Counter:
                     target.close()
 
     def _guard(self, addresses: Sequence[int]) -> None:
-        """Start a watchdog, if possible, that restores the code if the debugger is killed."""
+        """Start a watchdog, if possible, which restores the code if the debugger is killed."""
         target = self._targets[0]
-        # One byte, or one aligned word: a single store restores it, and no thread sees part of it.
+        # Each breakpoint is one byte, or one aligned word. A single store restores it, so no thread
+        # sees part of it.
         trap = target.arch.breakpoint
         pokes = [(address, trap, target.read(address, len(trap))) for address in addresses]
         try:
@@ -168,7 +170,8 @@ class Counter:
             os.close(memory)
 
     def _run(self, seconds: Optional[float]) -> Outcome:
-        """Run the process. Ctrl-C, even while findleaks' code runs, ends counting with a table."""
+        """Run the process. Ctrl-C ends counting with a table, even if it arrives while findleaks'
+        own code runs."""
         try:
             outcome = self.process.run(seconds)
         except KeyboardInterrupt:
@@ -182,8 +185,8 @@ class Counter:
         return Table(self.events, self.matched, elapsed, stacks, finished, outcome, notes=notes)
 
     def _hit(self, address: int) -> bool:
-        """Handle a thread at `address`. Errors are deferred to the stop: debuggers only print
-        them."""
+        """Handle a thread at `address`. Errors are raised later, when the process stops, because
+        debuggers would only print them."""
         try:
             return self._event(address)
         except KeyboardInterrupt:
@@ -212,10 +215,11 @@ class Counter:
         link = self.process.register(self._link) if self._link else 0
         trace = self.unwind_cache.lookup_or_unwind(address, sp, fp, link)
         if trace.end and time.monotonic() > self._reopened_at + REOPEN_SECONDS:
-            self._reopen()  # code may have been mapped since
+            self._reopen()  # code may have been mapped in the meantime
             trace = self.unwind_cache.lookup_or_unwind(address, sp, fp, link)
             self._reopened_at = time.monotonic()
-        # The cache returns one object per stack: a lookup by id is much faster than by trace.
+        # The cache returns the same object for each stack, and a lookup by id is much faster than
+        # by trace.
         known = self._rows.get(id(trace))
         if known is None:
             key = tuple(frame.pc for frame in trace.frames), trace.end
@@ -228,8 +232,8 @@ class Counter:
         known[1].count += 1
 
     def _named(self, address: int, trace: Trace) -> tuple[NamedFrame, ...]:
-        """Return the named frames; the name of the counted function may come from no symbol
-        table."""
+        """Return the named frames. If the counted function has no symbol, its name is the one that
+        the user gave."""
         assert self._namer is not None
         first, *rest = (self._namer.names(frame) for frame in trace.frames)
         own = first[-1]

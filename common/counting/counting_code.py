@@ -1,4 +1,4 @@
-"""Builds the code of the stub of `count --inject`: one copy per patched function."""
+"""Build the code of the stub of `count --inject`, with one copy for each patched function."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ STUB_BYTES = 2048  # bytes of stub code for each patched function
 
 
 class CountingCode(NamedTuple):
-    """Implements patcher.StubCode. `counted`: functions whose calls are counted, each with its key;
-    `steps`: functions that open or close a scope, with what each adds to the thread's depth."""
+    """Implements patcher.StubCode. `counted`: functions whose calls are counted, each with its key.
+    `steps`: functions that open or close a scope, each with the number that it adds to the thread's
+    depth."""
 
     counted: Sequence[tuple[Patch, int]]
     steps: Sequence[tuple[Patch, int]]

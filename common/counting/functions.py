@@ -1,4 +1,4 @@
-"""Finds the addresses of functions of a process by name."""
+"""Find the addresses of functions of a process by name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from findleaks.target.base import Target
 from findleaks.target.elf import Table, text
 from findleaks.unwind.stacks import NamedFrame, matches_function
 
-MAX_FUNCTIONS = 64  # most functions that one pattern may match, as each gets a breakpoint
-_FUNCTION = 2  # STT_FUNC; not STT_GNU_IFUNC, whose code runs once to select the function
+# Maximum number of functions that a pattern may match, because each gets a breakpoint
+MAX_FUNCTIONS = 64
+# STT_FUNC; STT_GNU_IFUNC is not included, because its code runs only once, to select the function
+_FUNCTION = 2
 _SHN_ABS = 0xFFF1
 
 
@@ -26,10 +28,11 @@ class Function(NamedTuple):
 
 
 def find_functions(target: Target, pattern: str) -> list[Function]:
-    """The functions of this name in all modules, by address; TargetError if there is none.
+    """Return the functions with this name in all modules, by address. Raises TargetError if there
+    is none.
 
-    As in `stacks`: the whole name, the name without parameters, or its last part, with * and ?; or
-    the address (0x…) where the function begins."""
+    As in `stacks`, `pattern` is the whole name, the name without parameters, or its last part, with
+    * and ?. It may also be the address (0x…) at which the function begins."""
     if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", pattern):
         return [_at(target, int(pattern, 16))]
     found: dict[int, Function] = {}
@@ -50,7 +53,7 @@ def find_functions(target: Target, pattern: str) -> list[Function]:
 
 
 def find_existing(target: Target, patterns: Sequence[str]) -> list[Function]:
-    """Return those of these functions that exist. TargetError if none does."""
+    """Return those of these functions that exist. Raises TargetError if none exists."""
     found: list[Function] = []
     for pattern in patterns:
         try:

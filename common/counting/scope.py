@@ -1,5 +1,6 @@
-"""Determines whether a thread is in a scope of a rule (V8 handle scopes, CPython's GIL, functions
-that open and close a scope): from the process's state, or by counting opens and closes."""
+"""Determine whether a thread is in a scope of a rule (V8 handle scopes, CPython's GIL, functions
+that open and close a scope). This is read from the state of the process, or known from counting
+opens and closes."""
 
 from __future__ import annotations
 
@@ -16,16 +17,19 @@ from findleaks.target.arch import Arch
 from findleaks.target.base import Target
 from findleaks.target.control import BreakpointHost
 
-BASELINE = 1  # V8 handle scopes that are always open in callbacks: node::Start's or a worker's
-MAX_THREADS = 10_000  # most cached thread pointers: most belong to threads that have ended
+# V8 handle scopes that are always open in callbacks: that of node::Start, or that of a worker
+BASELINE = 1
+# Maximum number of cached thread pointers; most belong to threads that have ended
+MAX_THREADS = 10_000
 
 
 class Scope(Protocol):
-    """The scopes of a rule in one process: breakpoints, and the state at them."""
+    """The scopes of a rule in one process: the breakpoints that they need, and the state at a
+    breakpoint."""
 
     @property
     def breakpoints(self) -> Mapping[int, int]:
-        """Addresses of breakpoints -> what they add to a thread's depth: 1 or -1."""
+        """Return the addresses of breakpoints, and what each adds to a thread's depth: 1 or -1."""
         ...
 
     def step(self, thread: int, by: int) -> None:
@@ -33,12 +37,13 @@ class Scope(Protocol):
         ...
 
     def outside(self, process: BreakpointHost) -> bool:
-        """Whether the thread stopped at the counted function is in no scope."""
+        """Whether the thread that stopped at the counted function is in no scope."""
         ...
 
 
 def open_scope(rule: Rule, target: Target) -> Scope:
-    """Return the scope of a rule in a process. TargetError if the rule does not work there."""
+    """Return the scopes of a rule in a process. Raises TargetError if the rule does not work
+    there."""
     if rule.state == "v8":
         return V8HandleScope(target)
     lock = gil.derive(target) if rule.state == "gil" else None
@@ -48,7 +53,8 @@ def open_scope(rule: Rule, target: Target) -> Scope:
 
 
 class Depth:
-    """Each thread's depth, by counting. Closing a scope that was opened earlier has no effect."""
+    """Counts the depth of each thread. Closing a scope that was opened before counting began has no
+    effect."""
 
     def __init__(self, rule: Rule, target: Target) -> None:
         self.breakpoints = {one.address: 1 for one in _find_existing(rule, target, rule.enter)}
@@ -75,7 +81,8 @@ def _find_existing(rule: Rule, target: Target, names: Sequence[str]) -> list[Fun
 
 
 class ReadScope:
-    """A scope read from the process's memory, without breakpoints; caches thread pointers."""
+    """Reads the scope from the process's memory, without breakpoints. Thread pointers are
+    cached."""
 
     def __init__(self, arch: Arch) -> None:
         self.breakpoints: dict[int, int] = {}
@@ -83,7 +90,7 @@ class ReadScope:
         self._pointers: dict[int, int] = {}  # by thread
 
     def step(self, thread: int, by: int) -> None:
-        """Never called: there are no breakpoints."""
+        """Never called, because there are no breakpoints."""
 
     def pointer(self, process: BreakpointHost) -> int:
         """Return the thread pointer of the stopped thread."""
@@ -96,13 +103,13 @@ class ReadScope:
         return known
 
     def forget(self, thread: int) -> None:
-        """Drop a thread's pointer: another thread may have its id by now."""
+        """Drop the cached pointer of a thread, because another thread may have its id by now."""
         self._pointers.pop(thread, None)
 
 
 class V8HandleScope(ReadScope):
-    """V8's handle scope level in the thread's isolate. A thread without an isolate is not
-    outside."""
+    """The level of V8's handle scopes in the thread's isolate. A thread without an isolate is not
+    outside a scope."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target.arch)

@@ -1,4 +1,4 @@
-"""Counts calls by a stub in front of the function, which the process itself executes.
+"""Count calls with a stub in front of the function, which the process itself executes.
 
 The process is stopped only for tables and at the end."""
 
@@ -28,7 +28,7 @@ from findleaks.target.control import InjectionHost, Outcome
 
 
 class Injected:
-    """Counts one function's calls by a stub; has the interface of counter.Counter."""
+    """Counts one function's calls with a stub. It has the interface of counter.Counter."""
 
     def __init__(self, host: InjectionHost, wanted: CountRequest) -> None:
         if wanted.when:
@@ -42,7 +42,8 @@ class Injected:
         self._names: Optional[StackNames] = None
 
     def prepare(self) -> None:
-        """Plan the patches. Refused, TargetError or UsageError explains in one line why not."""
+        """Plan the patches. Raises TargetError or UsageError with the reason if that is
+        impossible."""
         self.host.begin()
         running: RunningStub[CountTable] = RunningStub(self.host, self._isolate)
         self._running, self._names = running, StackNames(running.rules, self.wanted.namer)
@@ -62,8 +63,8 @@ class Injected:
         )
 
     def _rule(self, rule: Rule, target: Target) -> dict[int, int]:
-        """Return the functions to patch for the stub's test of the scope, with what each adds to
-        the depth."""
+        """Return the functions to patch so that the stub can test the scope. Each has the number
+        that it adds to the depth."""
         if rule.state == "v8":
             try:
                 self._v8 = derive(target)
@@ -93,8 +94,8 @@ class Injected:
         return int.from_bytes(memory.read(pointer, 8), "little") == address
 
     def tables(self) -> Generator[Table, None, None]:
-        """Yield a table every `every` seconds, and a last one, each while the process is
-        stopped."""
+        """Yield a table every `every` seconds, and a last one. The process is stopped while a table
+        is used."""
         outcome = Outcome("stop")
         try:
             self.prepare()
@@ -148,16 +149,16 @@ class Injected:
                     if count:
                         key = self._names.followed(keys, broken)
                         rows[key] = rows.get(key, 0) + count
-        # Release the lock after each stack, as threads of the process may wait for it: reading
-        # debug information may take long.
+        # The lock is released after each stack, because threads of the process may wait for it, and
+        # reading debug information may take long.
         stacks = []
         for (keys, end), count in rows.items():
             with running.rules.lock:
                 stacks.append(StackCount(count, self._names.named(keys), end))
         unsure, events = running.counter(UNSURE), running.counter(EVENTS)
         matched = sum(one.count for one in stacks) + lost
-        # Without a scope all calls match. A child that a signal handler forked in the stub may have
-        # been counted as an event, but in no stack.
+        # Without a scope, all calls match. If a signal handler forked a child while the thread was
+        # in the stub, the child's call may have been counted as an event, but not in a stack.
         events = min(events, self.wanted.events or events) if self._scoped != Scoped() else matched + unsure
         stacks.sort(key=lambda one: -one.count)
         return Table(events, matched, elapsed, stacks, finished, outcome, lost, unsure, (*running.notes, *self._names.warnings))

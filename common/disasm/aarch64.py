@@ -1,14 +1,16 @@
-"""Decodes AArch64 machine code into instructions with x86-64's names, by capstone.
+"""Decodes AArch64 machine code with capstone, and translates it to instructions with x86-64's
+names.
 
-Code that searches for a pattern in a function then works for both architectures. On AArch64 a
-large offset takes several instructions (`add x0, x0, #8, lsl #12` and `ldr x3, [x0, #25544]`), and
-a product may be a sum of shifted values. Therefore each register is tracked as a sum: values that
+Code that searches for a pattern in a function then works for both architectures. On AArch64 a large
+offset takes several instructions (`add x0, x0, #8, lsl #12` and `ldr x3, [x0, #25544]`), and a
+product may be a sum of shifted values. Therefore each register is tracked as a sum: values that
 were passed or loaded, each with a factor, and a constant.
 A memory operand is reported as the register that first received its base value, and the total
-offset. The state at a label is that of the code before it; after a return or a jump, that of the
-first branch to it. An instruction that is not tracked makes its first register unknown. If the
-first argument of a call is a value plus a constant, an `lea` is reported before the call. Atomic
-additions to memory, including those by a function of libgcc, are reported as `xadd`.
+offset. The state at a label is the state after the instruction before it. If that is a return or a
+jump, it is the state at the first branch to the label. An instruction that is not tracked makes its
+first register unknown. If the first argument of a call is a value plus a constant, an `lea` is
+reported before the call. Atomic additions to memory, including those by a function of libgcc, are
+reported as `xadd`.
 Source of the semantics: Arm Architecture Reference Manual for A-profile (DDI 0487), C6.2."""
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ from findleaks.disasm.instruction import NONE, Instruction
 from findleaks.disasm.registers import RIP
 
 NUMBERS = {0: 7, 1: 6, 2: 2, 3: 1, 4: 8, 5: 9, 29: 5, 31: 4}
-"""x86-64 register of the same use (arguments, frame, stack pointer) by register; others have 32
-added."""
+"""By AArch64 register: the number of the x86-64 register with the same use (argument, frame
+pointer, stack pointer). Other registers keep their number plus 32."""
 
 POINTER = -1  # number of the value that is the thread pointer
 _SP, _ZERO, _OTHER = 31, 32, 33
@@ -39,7 +41,7 @@ _SIZES = {"sw": 4, "b": 1, "sb": 1, "h": 2, "sh": 2}
 
 
 class Sum(NamedTuple):
-    """A sum that a register holds: `terms` are (value, factor)."""
+    """The contents of a register as a sum. `terms` are pairs (value, factor)."""
 
     terms: tuple[tuple[int, int], ...] = ()
     constant: int = 0
@@ -54,8 +56,8 @@ class Sum(NamedTuple):
 
 @lru_cache(maxsize=1)
 def decoder() -> tuple[Any, Mapping[int, tuple[int, int]]]:
-    """Create capstone's decoder; return it, and (number, width in bytes) of its general
-    registers."""
+    """Create capstone's decoder. Return it, and a map from each of its general registers to
+    (number, width in bytes)."""
     capstone = require_capstone()
     decoder: Any = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
     decoder.detail = decoder.skipdata = True  # unknown instructions are skipped, four bytes each
@@ -68,7 +70,7 @@ def decoder() -> tuple[Any, Mapping[int, tuple[int, int]]]:
 
 
 def instructions(code: bytes, address: int, adds: Callable[[int], bool] = lambda function: False) -> Iterator[Instruction]:
-    """Decode `code`; a load of a pair yields two instructions.
+    """Decode `code`. A load of a register pair yields two instructions.
     `adds` returns whether a called function satisfies is_atomic_addition. Raises
     CapstoneMissing."""
     decode, registers = decoder()
@@ -105,10 +107,10 @@ class _Machine:
 
     def __init__(self, registers: Mapping[int, tuple[int, int]], adds: Callable[[int], bool]) -> None:
         self._registers, self._adds = registers, adds
-        self._next = 64  # number of the last value; values below 32 are initial register values
+        self._next = 64  # number of the last value; below 32: initial values of registers
         # Value -> the register that first received it.
         self._origin: dict[int, int] = {register: register for register in range(32)}
-        self._place: dict[int, tuple[int, int]] = {}  # value -> (base, displacement) it came from
+        self._place: dict[int, tuple[int, int]] = {}  # value: (base, displacement) of its memory
         self._holds: dict[int, Sum] = {register: Sum(((register, 1),)) for register in range(32)}
         self._labels: dict[int, dict[int, Sum]] = {}
         self._ended = False
@@ -192,8 +194,8 @@ class _Machine:
         self._set(self._register(operands[0]), Sum().plus(right, -1) if right is not None else None)
 
     def _multiply(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
-        """Translate mul, madd, msub and their widening forms; tracked if one factor is a
-        constant."""
+        """Translate mul, madd, msub and their widening forms. The product is tracked if one factor
+        is a constant."""
         register, (one, two, *more) = self._register(operands[0]), (self._read(self._register(operand)) for operand in operands[1:])
         if one.terms and two.terms:
             self._unknown(register)
@@ -232,7 +234,8 @@ class _Machine:
         return Instruction(at, 4, "shl", number(register), immediate=operands[2].imm)
 
     def _half(self, at: int, name: str, operands: Sequence[Any]) -> None:
-        """Extend the low half of a register; the sum is assumed to fit in it."""
+        """Extend the low half of a register. The sum in the register is assumed to fit in the low
+        half."""
         whole = name != "ubfx" or (operands[2].imm, operands[3].imm) == (0, 32)
         self._set(self._register(operands[0]), self._read(self._register(operands[1])) if whole else None)
 
@@ -299,13 +302,13 @@ class _Machine:
             yield made
 
     def _adds_to(self, register: int, made: Instruction) -> bool:
-        """Whether the stored value is a sum with the previous content."""
+        """Return whether the stored value is a sum with the previous content of the memory."""
         terms = self._read(register).terms
         return len(terms) > 1 and any(count == 1 and self._place.get(value) == (made.base, made.displacement) for value, count in terms)
 
     def _addition(self, at: int, name: str, operands: Sequence[Any]) -> Optional[Instruction]:
-        """Translate ldadd and the like: `operands` are the addend, the previous content, the
-        address."""
+        """Translate ldadd and similar instructions. `operands` are the addend, the register for the
+        previous content, and the address."""
         place = operands[-1]
         made = self._operand(self._read(self._number_width(place.mem.base)[0]), at) if place.type == _MEMORY else None
         source, width = self._number_width(operands[0].reg)
@@ -314,8 +317,8 @@ class _Machine:
         return made._replace(name="xadd", source=number(source), width=width, locked=True) if made is not None else None
 
     def _where(self, insn: Any, place: Any, last: Any) -> Sum:
-        """Return the address of a load or store, and update the base register if it is written
-        back."""
+        """Return the address of a load or store. Update the base register if the instruction writes
+        it back."""
         base = self._number_width(place.mem.base)[0]
         where = self._read(base).plus(Sum((), place.mem.disp))
         if place.mem.index:

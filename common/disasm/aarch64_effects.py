@@ -1,16 +1,17 @@
 """Computes which registers an AArch64 instruction reads and overwrites, as masks, for liveness.py.
 
-The result is conservative, as in effects.py for x86-64: reads may be overstated, but a register
-in the overwritten mask is certainly overwritten as a whole. Capstone names all operands, but
-reports wrong uses for many instructions (cmp, atomics, SVE, 2-forms that keep the lower half).
-Therefore only instructions listed here overwrite registers; all others read their operands. Writing
-the low part of a vector register clears the rest, including SVE's extension, so a vector register
-has one bit. Predicates cannot hold pointers and are ignored.
+The result is conservative, as in effects.py for x86-64: it may report reads that do not happen, but
+a register in the overwritten mask is certainly overwritten as a whole. Capstone names all operands,
+but reports wrongly for many instructions whether an operand is read or written (cmp, atomics, SVE,
+instructions such as xtn2 that keep the lower half). Therefore only instructions listed here
+overwrite registers; all others read their operands. Writing the low part of a vector register
+clears the rest, including SVE's extension, so a vector register has one bit. Predicates cannot hold
+pointers and are ignored.
 
-Sources: Arm Architecture Reference Manual for A-profile (DDI 0487), C6.2, C7.2, B1.2.1;
-Procedure Call Standard for the Arm 64-bit Architecture 2023Q3 (AAPCS64), 6.1 (registers), 6.9
-(results); Vector Function Application Binary Interface 2023Q3 (v8-v23 preserved); ELF for the Arm
-64-bit Architecture 2023Q3, 5.7 (TLS descriptors); stubs: GNU Binutils, bfd/elfnn-aarch64.c."""
+Sources: Arm Architecture Reference Manual for A-profile (DDI 0487), C6.2, C7.2, B1.2.1; Procedure
+Call Standard for the Arm 64-bit Architecture 2023Q3 (AAPCS64), 6.1 (registers), 6.9 (results);
+Vector Function Application Binary Interface 2023Q3 (v8-v23 preserved); ELF for the Arm 64-bit
+Architecture 2023Q3, 5.7 (TLS descriptors); stubs: GNU Binutils, bfd/elfnn-aarch64.c."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ ALL_GENERAL = (1 << len(GENERAL)) - 1
 VECTORS = 0xFFFFFFFF << _VECTORS_AT
 REGISTERS = ALL_GENERAL | 1 << _SP | VECTORS
 _FRAME, _LINK = 1 << 29, 1 << 30
-_RETURNED = 0b11 | 0xFF << _VECTORS_AT  # x0, x1; v0-v7, of which SVE's tuples take all
+_RETURNED = 0b11 | 0xFF << _VECTORS_AT  # x0, x1; v0-v7, because tuples of SVE may take all of these
 _MASKS = {
     **{f"{letter}{number}": 1 << number for number in range(31) for letter in "xw"},
     **{"fp": _FRAME, "lr": _LINK, "sp": 1 << _SP, "wsp": 1 << _SP, "xzr": 0, "wzr": 0, "nzcv": 0, "ffr": 0, "": 0},
@@ -58,7 +59,7 @@ _SET = _names(
     subs sxtb sxth sxtw ubfiz ubfx udiv umaddl umnegl umov umsubl umulh umull uxtb uxth uxtw
     """
 )
-"""Instructions that overwrite the first operand as a whole, and read all others."""
+"""Instructions that overwrite the first operand as a whole, and read all other operands."""
 
 _SET_VECTOR = _names(
     """
@@ -70,7 +71,7 @@ _SET_VECTOR = _names(
     uqxtn urhadd urshl ushl ushll ushr usubl usubw uxtl uzp1 uzp2 xtn zip1 zip2
     """
 )
-"""Vector instructions of the same kind, if the first operand is not an SVE register."""
+"""Vector instructions that do the same if the first operand is not an SVE register."""
 
 _CONVERTS = re.compile(r"fcvt[amnpz][su]|frint[aimnpxz]")
 _KEEPS_IMMEDIATE = ("bic", "orr")
@@ -192,7 +193,8 @@ def _flow(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) -
 
 
 def _mask(names: Sequence[str]) -> int:
-    """Return the mask of these registers; "" is none, and an unknown name may be any register."""
+    """Return the mask of these registers. "" stands for none, and an unknown name for any
+    register."""
     made = 0
     for name in names:
         made |= _MASKS.get(name, REGISTERS)
@@ -204,13 +206,13 @@ def _base(insn: Any, operands: Sequence[Any]) -> str:
 
 
 def _addressed(insn: Any, operands: Sequence[Any]) -> int:
-    """Return the mask of the registers from which addresses are computed."""
+    """Return the mask of the registers that are used to compute addresses."""
     return _mask([insn.reg_name(part) or "" for one in operands if one.type == _MEM for part in (one.mem.base, one.mem.index)])
 
 
 def _same_stack(name: str, names: Sequence[str]) -> bool:
-    """Whether an instruction that sets the stack pointer stays in the same stack. GCC realigns it
-    by `and`."""
+    """Return whether the stack pointer still points into the same stack after an instruction that
+    sets it. GCC realigns the stack pointer with `and`."""
     return name == "and" or (name in ("add", "sub", "mov") and len(names) > 1 and names[1] in ("sp", "fp"))
 
 
@@ -236,7 +238,7 @@ def _value_set(insn: Any, name: str, names: Sequence[str], operands: Sequence[An
 
 
 def _called(before: bytes) -> str:
-    """See Machine: TLS descriptors are called by a blr after instructions that set x0 to the
+    """See Machine. TLS descriptors are called by a blr after instructions that set x0 to the
     descriptor."""
     *_, earlier, call = struct.unpack("<2I", before)
     if call & 0xFC000000 == 0x94000000 or call & 0xFEFFF800 == 0xD63F0800:  # bl; blraa and the like
@@ -254,7 +256,7 @@ _BTI = struct.pack("<I", 0xD503245F)  # bti c
 
 
 def stub_bytes(code: bytes) -> int:
-    """Return the length of the PLT stub that `code` begins with; 0 if it is not one."""
+    """Return the length of the PLT stub at the beginning of `code`; 0 if there is no stub."""
     front = len(_BTI) if code.startswith(_BTI) else 0
     words = struct.unpack_from("<4I", code, front) if len(code) >= front + 16 else ()
     return front + 16 if words and all(word & mask == value for word, (mask, value) in zip(words, _STUB)) else 0

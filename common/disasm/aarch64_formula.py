@@ -20,7 +20,7 @@ _MASK = (1 << 64) - 1
 
 
 class Run:
-    """One call of a function. Reads the target's memory, and writes nothing there."""
+    """One call of a function. It reads the target's memory, and writes nothing there."""
 
     def __init__(self, target: Target, arguments: Sequence[int]) -> None:
         self._target = target

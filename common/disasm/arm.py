@@ -1,9 +1,10 @@
-"""Follows ARM code (A32 and T32) symbolically: the stack changes of a function so far, and until it
-returns.
+"""Follows ARM code (A32 and T32) symbolically, to find how a function has changed the stack and the
+registers so far, and how it restores them until it returns.
 
-On ARM, most code of a C library has no unwind tables. But a returning function restores its
-caller's registers, so each path from an instruction to a return shows where they are saved. For a
-function that never returns, the saves at its beginning show it.
+On ARM, most code of a C library has no unwind tables. But a function restores its caller's
+registers before it returns, so each path from an instruction to a return shows where they are
+saved. For a function that never returns, the instructions at its beginning show where it saves
+them.
 
 Capstone decodes each instruction. An unsupported instruction makes the registers that it writes
 unknown. Source of the semantics: Arm Architecture Reference Manual for A-profile, AArch32 (DDI
@@ -20,27 +21,28 @@ from findleaks.disasm.capstone_loader import require_capstone
 from findleaks.errors import Interrupted, UnreadableMemory
 
 SP, LR, PC = 13, 14, 15
-CONSTANT = -1  # base of a value that is a plain number
+CONSTANT = -1  # base of a value that is a constant
 MOST_INSTRUCTIONS = 1500  # most instructions followed from one address
-MOST_FOLLOWED = 1 << 21  # most instructions in total, about 30 s
-MOST_RETURNS = 8  # most returns reported for one address
+MOST_FOLLOWED = 1 << 21  # most instructions followed in total, which takes about 30 s
+MOST_RETURNS = 8  # most returns that are reported for one address
 MOST_STORED = 256  # most stored words tracked on one path
 _MASK = 0xFFFFFFFF
-_CHUNK = 128  # bytes of code decoded at once
+_CHUNK = 128  # bytes of code that are decoded at once
 _REGISTER, _IMMEDIATE, _MEMORY = 1, 2, 3  # capstone's ARM_OP_...
 _ALWAYS = 15  # ARM_CC_AL
 _SYSTEM_CALLS_OF_NO_RETURN = (1, 248)  # exit, exit_group
 
 
 class Value(NamedTuple):
-    """A symbolic value: `base` + `offset`. `base` is the register (0 to 15) that had the value at
-    first, CONSTANT, or 16 + the index of a load in `CodeState.loads`."""
+    """A symbolic value: `base` + `offset`. `base` is a register number (0 to 15) for the initial
+    value of that register, CONSTANT, or 16 + the index of a load in `CodeState.loads`."""
 
     base: int
     offset: int
 
     def plus(self, other: Optional[Value], times: int = 1) -> Optional[Value]:
-        """Return the sum, or the difference (`times` -1); None if it is not a Value."""
+        """Return the sum, or the difference if `times` is -1; None if it cannot be expressed as a
+        Value."""
         if other is None or (other.base != CONSTANT and (self.base != CONSTANT or times < 0)):
             return None
         base = self.base if other.base == CONSTANT else other.base
@@ -50,8 +52,8 @@ class Value(NamedTuple):
 
 @dataclass
 class CodeState:
-    """State of one path through the code. `memory`: words stored on the path, by address. `loads`:
-    addresses that were loaded from, which `Value.base` indexes."""
+    """State of one path through the code. `memory` has the words stored on the path, by address.
+    `loads` has the addresses that were loaded from; `Value.base` is an index into it."""
 
     address: int
     thumb: bool
@@ -64,7 +66,8 @@ class CodeState:
         return CodeState(address, self.thumb, list(self.registers), dict(self.memory), self.loads)
 
     def loaded(self, address: Optional[Value]) -> Optional[Value]:
-        """Return the word at an address: as stored on the path, or else its initial value."""
+        """Return the word at an address: the one stored on the path, otherwise its initial
+        value."""
         if address is None:
             return None
         if address in self.memory:
@@ -74,8 +77,8 @@ class CodeState:
 
 
 class Code:
-    """The code of one process. `read` and `interrupted` as in Target.
-    Raises CapstoneMissing, and Interrupted while code is followed."""
+    """The code of one process. `read` and `interrupted` are those of Target.
+    May raise CapstoneMissing, and Interrupted while code is followed."""
 
     def __init__(self, read: Callable[[int, int], bytes], interrupted: Callable[[], bool] = lambda: False) -> None:
         capstone = require_capstone()
@@ -92,8 +95,8 @@ class Code:
         self._decoded: dict[tuple[int, bool], Any] = {}
 
     def returns(self, address: int, thumb: bool, called: bool) -> Iterator[CodeState]:
-        """Yield the states at the returns reachable from `address`, nearest first. `called`: a call
-        returns there, and has changed the caller-saved registers."""
+        """Yield the states at the returns reachable from `address`, nearest first. `called` means
+        that `address` is a return address, so the call has changed the caller-saved registers."""
         given = 0
         for place in self._ways(self._begin(address, thumb, called)):
             if place.returned is not None:
@@ -103,7 +106,8 @@ class Code:
                     return
 
     def reached(self, start: int, address: int, thumb: bool) -> Optional[CodeState]:
-        """Return the state when code from `start` on has reached `address`; None if it does not."""
+        """Return the state when the code from `start` on reaches `address`; None if it does not
+        reach it."""
         ways = self._ways(self._begin(start, thumb, False), address)
         return next((place for place in ways if place.address == address and place.returned is None), None)
 
@@ -132,8 +136,8 @@ class Code:
         return insn.operands[0].imm & _MASK, thumb ^ (name == "BLX")
 
     def jump(self, address: int, thumb: bool) -> Optional[int]:
-        """Return the address from which a few instructions, such as a PLT entry, load their jump
-        target."""
+        """Return the address of the word from which a few instructions at `address`, such as a PLT
+        entry, load their jump target. None if they are something else."""
         place = next(self.returns(address, thumb, False), None)
         target = place.registers[PC] if place is not None else None
         if place is None or target is None or target.base < 16:
@@ -150,7 +154,8 @@ class Code:
         return place
 
     def _ways(self, first: CodeState, until: int = -1) -> Iterator[CodeState]:
-        """Yield the state at each return on any path from `first`, and at `until`."""
+        """Yield the state at each return on any path from `first`. If a path reaches `until`, yield
+        the state there and stop."""
         waiting, seen, left = deque([first]), set(), min(MOST_INSTRUCTIONS, self._left)
         while waiting:
             place = waiting.popleft()
@@ -183,8 +188,8 @@ class Code:
         place.address = target
 
     def _jumps(self, place: CodeState, insn: Any, name: str, waiting: deque[CodeState]) -> bool:
-        """Execute an instruction; return whether it jumps to a computed address. Ignores
-        instructions whose condition may not hold."""
+        """Execute an instruction, and return whether it jumps to a computed address. If the
+        instruction is conditional, keep only register values that it does not change."""
         following, before = place.address + insn.size, list(place.registers)
         jumps = self._step(place, insn, name)
         place.address = following
@@ -197,9 +202,9 @@ class Code:
 
     @staticmethod
     def _jumped(place: CodeState, name: str) -> Iterator[CodeState]:
-        """Yield the state at a computed jump as a return: a function may end with a jump to another
-        one, after it restored lr, or without using the stack. Otherwise the new pc is the return
-        address."""
+        """Treat a computed jump as a return, and yield the possible states. A function may end with
+        a jump to another function, after it restored lr or without using the stack. Then the return
+        address is in lr. Otherwise it is the new pc."""
         link = place.registers[LR]
         if name in ("POP", "LDM") or (link == Value(LR, 0) and place.registers[SP] != Value(SP, 0)):
             link = None
@@ -214,7 +219,7 @@ class Code:
         if key not in self._decoded:
             self._decoded[key] = None
             found = list(self._decoders[thumb].disasm(self._bytes(address), address))
-            # The last ones may belong to an IT block that continues in the next chunk.
+            # The last instructions may belong to an IT block that continues in the next chunk.
             for insn in found if len(found) < 5 else found[:-4]:
                 self._decoded[insn.address, thumb] = insn
         return self._decoded[key]
@@ -333,7 +338,8 @@ class Code:
             self._load_all(place, address, words)
 
     def _literal(self, place: CodeState, address: int) -> Optional[Value]:
-        """Return a literal in the code, or a load from other memory."""
+        """Return the constant at a literal's address in the code, or a load if the address is in
+        other memory."""
         if abs(address - place.address) > 1 << 12:
             return place.loaded(Value(CONSTANT, address & _MASK))
         try:
@@ -349,7 +355,7 @@ class Code:
         if name in ("ADD", "SUB", "ADDW", "SUBW"):
             left, *rest = values if len(values) > 1 else [self._read_register(place, first.reg), *values]
             if len(rest) == 2 and rest[0] == Value(CONSTANT, 0):
-                rest = rest[:1]  # the PLT's `add ip, pc, #0, 12`
+                rest = rest[:1]  # a form of add in PLT entries: `add ip, pc, #0, 12`
             result = left.plus(rest[0], 1 if name[0] == "A" else -1) if left and len(rest) == 1 else None
         elif name == "ADR":
             here = place.registers[PC]
@@ -373,13 +379,14 @@ class Code:
 
 
 def _forget_called(place: CodeState) -> None:
-    """Forget what a call may change (AAPCS32 2023Q3, 6.1.1). Loaded words stay in memory."""
+    """Forget the registers that a call may change (AAPCS32 2023Q3, 6.1.1). Stored words are
+    kept."""
     for register in (0, 1, 2, 3, 12, LR):
         place.registers[register] = None
 
 
 def _merge(registers: list[Optional[Value]], before: list[Optional[Value]]) -> None:
-    """Keep only values that are equal whether a condition held or not."""
+    """Keep only the values that are the same whether or not the condition held."""
     for number, value in enumerate(before):
         if registers[number] != value:
             registers[number] = None

@@ -1,4 +1,4 @@
-"""Loads capstone, if this Python has it; inside GDB and LLDB `findleaks.bootstrap` finds it."""
+"""Loads capstone if this Python has it. Inside GDB and LLDB, `findleaks.bootstrap` finds it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import ModuleType
 from findleaks.errors import TargetError
 from findleaks.libraries import is_in_working_folder
 
-MAJOR = 5  # supported; 4 lacks instructions and details, 6 renames CS_ARCH_ARM64 and its registers
+MAJOR = 5  # supported; 4 lacks instructions and details, 6 renames CS_ARCH_ARM64 and registers
 
 CAPSTONE_MISSING = (
     f"Python's capstone {MAJOR} is missing or does not load: "
@@ -34,14 +34,14 @@ def require_capstone() -> ModuleType:
 def load_capstone() -> ModuleType | None:
     """Load the module `capstone`; None if it is missing, of another release, in the working folder,
     or broken.
-    The first call takes about 50 ms: call it when code must be decoded, never at import. Submodules
-    (`capstone.x86_const`) can be imported after it."""
+    The first call takes about 50 ms, so call it only when code must be decoded, never at import.
+    Submodules (`capstone.x86_const`) can be imported after it."""
     try:
         if is_in_working_folder("capstone"):
             return None
         import capstone
 
-        # The library may be of another release; a folder that is only named capstone has no
+        # The library may be of another release. A folder that happens to be named capstone has no
         # version.
         ours = capstone.CS_API_MAJOR == capstone.cs_version()[0] == MAJOR
     except Exception:  # a broken install raises ImportError, OSError, AttributeError, SyntaxError…

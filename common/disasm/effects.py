@@ -1,14 +1,14 @@
 """Computes which registers an x86-64 instruction reads and overwrites, as masks, for liveness.py.
 
-The result is conservative: reads may be overstated, but a register in the overwritten mask is
-certainly overwritten as a whole. Capstone names the operands and the implicit registers. Its claim
-that a register is only written is not used, as it is wrong for cmov and gathers, which may preserve
-the register: only instructions listed here overwrite. An instruction that matches nothing here
-reads everything.
+The result is conservative: it may report reads that do not happen, but a register in the
+overwritten mask is certainly overwritten as a whole. Capstone names the operands and the implicit
+registers. It also reports which registers are only written, but this is wrong for cmov and gathers,
+which may preserve the register. Therefore only instructions that are listed here overwrite
+registers. An instruction that is not listed here reads all registers.
 
-Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volumes 1 (3.4.1.1: a
-32-bit result clears the upper half; 14.1.4: VEX-coded instructions clear what is above their
-result) and 2 (each instruction); System V ABI, AMD64 supplement 1.0, 3.2 (registers)."""
+Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volumes 1 (3.4.1.1: a 32-bit
+result clears the upper half; 14.1.4: VEX-coded instructions clear what is above their result) and 2
+(each instruction); System V ABI, AMD64 supplement 1.0, 3.2 (registers)."""
 
 from __future__ import annotations
 
@@ -153,8 +153,9 @@ def effect(insn: Any) -> Effect:
 
 
 def _masks(insn: Any, name: str, names: Sequence[str], through: int) -> tuple[int, int] | None:
-    """Return (registers read, registers overwritten) by an instruction with these register operands
-    ("": none) and memory addressed `through` others; None if unknown."""
+    """Return (registers read, registers overwritten) by an instruction. `names` are its register
+    operands ("" for others), and `through` is the mask of registers that address its memory
+    operands. None if unknown."""
     reads = through | _read(names)
     if name in _IMPLICIT:
         more, kills = _IMPLICIT[name]
@@ -187,7 +188,7 @@ def _vector_masks(insn: Any, name: str, names: Sequence[str], through: int) -> t
 
 def _value_set(insn: Any, name: str, names: Sequence[str], kills: int) -> tuple[int | None, int]:
     """Return `Effect.constant` and `Effect.copied`."""
-    # With kills, the operands are the same register: it is cleared
+    # If the instruction overwrites it, both operands are the same register, which is cleared.
     if kills & ALL_GENERAL and name in ("xor", "sub"):
         return 0, -1
     if kills & ALL_GENERAL and name in ("mov", "movabs"):
@@ -242,8 +243,8 @@ def _memory(insn: Any, name: str, operands: Sequence[Any]) -> tuple[tuple[Memory
 
 
 def _moved(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) -> int | str | None:
-    """Return the number added to rsp; None: rsp moves in the same stack; "unknown": maybe to
-    another."""
+    """Return the number that is added to rsp. None means that rsp moves elsewhere in the
+    same stack, "unknown" that it may move to another stack."""
     if name == "push":
         return -8 if operands[0].size == 8 or operands[0].type == _IMM else None
     if name == "pop":
@@ -268,7 +269,8 @@ def _moved(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) 
 
 
 def _from_rbp(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) -> int | None:
-    """Return the number added to rbp to compute the new rsp; None if it is computed otherwise."""
+    """Return the number that is added to rbp to compute the new rsp; None if rsp is computed in
+    another way."""
     if name == "leave":
         return 8
     if name == "mov" and names[1:] == ["rbp"]:
@@ -288,7 +290,7 @@ def _copies(name: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _read(names: Sequence[str]) -> int:
-    """Return the mask of these registers as an instruction reads them; "" is none."""
+    """Return the mask of these registers if an instruction reads them; "" stands for none."""
     reads = 0
     for name in names:
         reads |= register(name)[0]
@@ -296,27 +298,29 @@ def _read(names: Sequence[str]) -> int:
 
 
 def _whole(name: str, by: str) -> int:
-    """Return the mask of what the mnemonic `by` overwrites when it sets the register `name` ("":
-    none)."""
+    """Return the mask of what an instruction with the mnemonic `by` overwrites when it sets the
+    register `name` ("": none)."""
     match = _VECTOR.fullmatch(name)
     return vector(int(match[1])) if match and by.startswith("v") else register(name)[1]
 
 
 def _preserves_destination(insn: Any) -> bool:
-    """Whether an EVEX-coded instruction preserves part of its destination, by a mask."""
+    """Return whether an EVEX-coded instruction preserves a part of its destination because of a
+    mask."""
     data = bytes(insn.bytes)
     at = next((index for index in range(min(5, len(data))) if data[index] not in (0x2E, 0x36, 0x3E, 0x26, 0x64, 0x65, 0x66, 0x67)), 0)
     return data[at] == 0x62 and len(data) > at + 3 and bool(data[at + 3] & 7)
 
 
 def _implicit(insn: Any, without: str = "") -> int:
-    """Return the mask of registers that capstone lists as read, except the one named `without`."""
+    """Return the mask of the registers that capstone lists as read implicitly, except the one named
+    `without`."""
     names = (insn.reg_name(number) or "" for number in insn.regs_access()[0])
     return _read([name for name in names if name != without])
 
 
 def _called(before: bytes) -> str:
-    """See Machine: TLS descriptors are called by `call *(%rax)`."""
+    """See Machine. TLS descriptors are called by `call *(%rax)`."""
     if before[2] == 0xE8 or any(before[-size] == 0xFF and before[-size + 1] >> 3 & 7 == 2 for size in (2, 3, 4, 6, 7)):
         return "keeping" if before[5:7] == b"\xff\x10" else "call"
     return ""
@@ -352,5 +356,5 @@ X86_64 = Machine(
     before_return=7,
     called=_called,
     in_stub=_in_stub,
-    stub_bytes=lambda code: 0,  # they have call frame information
+    stub_bytes=lambda code: 0,  # stubs have call frame information
 )

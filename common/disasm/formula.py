@@ -1,8 +1,9 @@
 """Emulates a short function that only computes from memory, to find its result (x86-64).
 
-It reads the target's memory, but runs and writes nothing there: the stack is emulated. An
-unsupported instruction, or a store outside the stack, ends it without a result. The library for
-this, unicorn, is not used: it is under the GPL, and far larger than these twenty instructions.
+The emulation reads the target's memory, but runs and writes nothing in the target; the stack is
+emulated, too. An unsupported instruction, or a store outside the stack, ends the emulation without
+a result. The library unicorn is not used for this, because it is under the GPL, and far larger than
+these twenty instructions.
 
 Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapters 3 to 5
 (instructions); System V ABI, AMD64 supplement 1.0, 3.2 (arguments, results, stack)."""
@@ -27,7 +28,7 @@ MASK = (1 << 64) - 1
 
 
 def evaluate_function(target: Target, function: int, *arguments: int) -> Optional[int]:
-    """Return the function's result for one or two arguments; None: unknown. Raises
+    """Return the result of the function for one or two arguments; None if it is unknown. Raises
     CapstoneMissing."""
     try:
         if target.arch.name == X86_64.name:
@@ -44,6 +45,7 @@ class _Run:
         self.target = target
         self.registers = [0] * 16
         self.memory = EmulatedMemory(target)
+        self.compared: Optional[tuple[int, int]] = None  # unsigned operands of the last comparison
         self.known: dict[int, Instruction] = {}
         for register, argument in zip((RDI, RSI), arguments):
             self.registers[register] = argument
@@ -82,7 +84,17 @@ class _Run:
             return to
         if one.name == "ret" and one.immediate is None:
             return self._pop() or None
+        if one.name in _CONDITIONS:
+            if self.compared is None or one.target is None:
+                raise Unknown
+            return one.target if _CONDITIONS[one.name](*self.compared) else one.end
+        if one.name in ("cmp", "test"):
+            first, second = self._destination(one), self._source(one) & _mask(one.width)
+            self.compared = (first, second) if one.name == "cmp" else (first & second, 0)
+            return one.end
         self._compute(one)
+        # Arithmetic instructions set flags, too, but this is not emulated.
+        self.compared = self.compared if one.name in _KEEPS_FLAGS else None
         return one.end
 
     def _compute(self, one: Instruction) -> None:
@@ -119,7 +131,8 @@ class _Run:
         return self.registers[one.destination] & _mask(one.width) if one.destination >= 0 else self._memory(one, one.width)
 
     def _source(self, one: Instruction, width: int = 0) -> int:
-        """Return the second operand, of `width` bytes; for call and jmp the only one."""
+        """Return the second operand, of `width` bytes. For call and jmp, return the only
+        operand."""
         if one.source >= 0:
             return self.registers[one.source] & _mask(width or one.width)
         return one.immediate if one.immediate is not None else self._memory(one, width or one.width)
@@ -161,9 +174,20 @@ _BINARY: dict[str, Callable[[int, int], int]] = {
     "imul": int.__mul__,
 }
 
+_CONDITIONS: dict[str, Callable[[int, int], bool]] = {
+    "je": int.__eq__,
+    "jne": int.__ne__,
+    "ja": int.__gt__,
+    "jae": int.__ge__,
+    "jb": int.__lt__,
+    "jbe": int.__le__,
+}
+_KEEPS_FLAGS = ("push", "pop", "leave", "mov", "movabs", "lea", "movsxd")
+
 
 def _mask(width: int) -> int:
-    """Return the mask of `width` bytes; Unknown for 8- and 16-bit parts, which are not emulated."""
+    """Return the mask of `width` bytes. Raises Unknown for 8- and 16-bit registers, which are not
+    emulated."""
     if width not in (4, 8):
         raise Unknown
     return (1 << 8 * width) - 1

@@ -17,7 +17,8 @@ _STUB = 16  # bytes of a PLT entry (procedure linkage table)
 
 def instructions_at(target: Target, address: int, size: int) -> Iterator[Instruction]:
     """Yield the instructions of [address, address + size), up to the first unknown or incomplete
-    one; none if bytes are unreadable, or the machine is unsupported. Raises CapstoneMissing."""
+    one. Yield none if bytes are unreadable, or the machine is unsupported. Raises
+    CapstoneMissing."""
     try:
         code = target.read_code(address, size)
     except UnreadableMemory:
@@ -35,8 +36,8 @@ def _is_atomic_addition(target: Target, function: int) -> bool:
 
 
 def resolve_stub(target: Target, address: int) -> int:
-    """Return the function that a call of `address` reaches: `address` itself, or the target of a
-    PLT entry.
+    """Return the address of the function that a call of `address` reaches: `address` itself, or if
+    a PLT entry is there, its target.
     Libraries call each other through these entries, which jump to the address in a slot (System V
     ABI, AMD64 supplement 1.0, 5.2). Raises CapstoneMissing."""
     for one in instructions_at(target, address, _STUB):

@@ -1,4 +1,5 @@
-"""A decoded instruction in terms of x86-64; aarch64.py translates AArch64's to it."""
+"""A decoded instruction in terms of x86-64. aarch64.py translates instructions of AArch64 to this
+form."""
 
 from __future__ import annotations
 
@@ -8,14 +9,15 @@ NONE = -1  # register number of a missing operand
 
 
 class Instruction(NamedTuple):
-    """One instruction. `name` is Intel's mnemonic without prefixes; "" if it is not translated.
-    `destination` and `source` are the general registers of the first and second operand in the
-    order of Intel's manual. A single operand is the destination, except for push, call and jmp,
-    where it is the source. A memory operand has a `displacement`, in bytes from `base` + `scaled` *
-    `scale`; with base RIP it is the address itself, with `fs` it is relative to the thread pointer.
-    For a copy from memory to memory only the first operand is recorded. `immediate` is signed as in
-    capstone. `width` is the size of the first operand in bytes. `target` is the destination of a
-    direct call, jump or branch. `locked`: the instruction is atomic."""
+    """One instruction. `name` is Intel's mnemonic without prefixes; "" for an instruction that is
+    not translated. `destination` and `source` are the general registers of the first and second
+    operand in the order of Intel's manual. A single operand is the destination, except for push,
+    call and jmp, where it is the source. A memory operand has a `displacement`, in bytes from
+    `base` + `scaled` * `scale`; with base RIP it is the address itself, with `fs` it is relative to
+    the thread pointer. For a copy from memory to memory only the first operand is recorded.
+    `immediate` is signed, as in capstone. `width` is the size of the first operand in bytes.
+    `target` is the destination of a direct call, jump or branch. `locked`: the instruction is
+    atomic."""
 
     address: int
     size: int
@@ -44,12 +46,12 @@ class Instruction(NamedTuple):
 
     @property
     def loads(self) -> bool:
-        """Whether it loads a register with 4 or 8 bytes from memory."""
+        """Whether the instruction loads 4 or 8 bytes from memory into a register."""
         return self.name == "mov" and self.displacement is not None and self.destination >= 0 and self.width >= 4
 
     @property
     def stores(self) -> bool:
-        """Whether it stores a general register in memory."""
+        """Whether the instruction stores a general register in memory."""
         return self.name == "mov" and self.displacement is not None and self.source >= 0
 
     @property
@@ -59,5 +61,6 @@ class Instruction(NamedTuple):
 
 
 def is_call_or_jump(one: Instruction) -> bool:
-    """Whether it is a direct call or an unconditional direct jump; then it has a target."""
+    """Return whether this is a direct call or an unconditional direct jump. Only such an
+    instruction has a target."""
     return one.name in ("call", "jmp") and one.target is not None

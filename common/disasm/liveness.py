@@ -1,10 +1,10 @@
-"""Liveness analysis: which registers and red zone bytes may code read from a pc on?
+"""Liveness analysis: finds the registers and red zone bytes that code may read from a pc on.
 
-A register is live if some path from there to the end of the function reads it before overwriting
+A register is live if some path from the pc to the end of the function reads it before overwriting
 it. If a path cannot be followed (an indirect jump, code that cannot be read or decoded, too many
-instructions), it may read everything; so may functions called more than DEPTH levels deep. Reads
-after the function returns depend on the caller: `Flow.through` is the set of registers that reach
-the end unchanged."""
+instructions), it is assumed to read everything. So are functions that are called more than DEPTH
+levels deep. Reads after the function returns depend on the caller: `Flow.through` is the set of
+registers that reach the end unchanged."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range
 
 MAX_INSTRUCTIONS = 1500  # most instructions visited for one query, including called functions
-# Most instructions decoded of one process (seconds); then everything counts as read
+# Most instructions decoded of one process, which takes seconds. After that, everything counts as
+# read
 MAX_IN_ALL = 100_000
 DEPTH = 3  # most levels of calls that are followed
-MAX_FUNCTION_BYTES = 1 << 14  # most bytes decoded when a whole function is
+MAX_FUNCTION_BYTES = 1 << 14  # most bytes of a whole function that are decoded
 _CHUNK = 256
 _NEAR = 1 << 20  # most bytes from the stack pointer to the frame pointer of the same function
 _MASK = (1 << 64) - 1
@@ -34,7 +35,7 @@ class Code(Protocol):
     """The code of a process, with its call frame information."""
 
     def read(self, address: int, size: int) -> bytes:
-        """Return the readable part of [address, address + size), at least a byte.
+        """Return the readable part of [address, address + size), at least one byte. Raises
         UnreadableMemory."""
 
     def extent(self, pc: int) -> Range | None:
@@ -44,15 +45,17 @@ class Code(Protocol):
         """Whether the stack pointer points to the return address at `pc`."""
 
     def pointer(self, slot: int, one: Effect) -> int:
-        """Return the code address that `one` loads from `slot`, if it cannot change now; else 0."""
+        """Return the code address that `one` loads from `slot`, if the slot cannot change any more;
+        otherwise 0."""
 
     def arguments_of_last(self, address: int) -> int | None:
-        """Return the number of arguments of a function that never returns; None for other
+        """Return the number of arguments of a function that never returns. None for other
         functions."""
 
     def system_call(self, numbers: tuple[int | None, ...]) -> tuple[int, str]:
-        """Return (mask of registers that a system call takes, "next" or "stop"). `numbers` are the
-        contents of the general registers, None if unknown."""
+        """Return two values: the mask of the registers that a system call takes as arguments, and
+        "next" if the call returns, otherwise "stop". `numbers` are the contents of the general
+        registers (None: unknown)."""
 
 
 class Flow(NamedTuple):
@@ -63,7 +66,7 @@ class Flow(NamedTuple):
 
 
 UNKNOWN = Flow(REGISTERS | ALL_ZONE, REGISTERS)
-"""Of x86-64."""
+"""The result for x86-64 if nothing is known about the code."""
 
 
 class _Exhausted(Exception):
@@ -71,9 +74,9 @@ class _Exhausted(Exception):
 
 
 class _State(NamedTuple):
-    """State before an instruction: `sp` and `bp` are rsp and rbp relative to the initial rsp (None:
-    unknown); `numbers` the known contents of general registers; `topped`: the location of the
-    return address (top of the stack, or a register) was written to."""
+    """State before an instruction. `sp` and `bp` are rsp and rbp relative to the initial rsp (None:
+    unknown). `numbers` are the known contents of general registers. `topped`: the location of the
+    return address (top of the stack, or a register) was overwritten."""
 
     sp: int | None
     bp: int | None
@@ -110,12 +113,13 @@ class Liveness:
 
     @property
     def exhausted(self) -> bool:
-        """Whether some answers are "everything" because MAX_IN_ALL instructions were decoded."""
+        """Whether some answers are "everything" because the limit MAX_IN_ALL was reached."""
         return self._left_in_all < 0
 
     def at(self, pc: int, bp: int | None = None, vectors: bool = True, known: tuple[tuple[int, int], ...] = ()) -> Flow:
-        """Return the flow from `pc` on. `bp` is rbp relative to rsp there, None if they are
-        unrelated; `known` are relevant (register number, contents).
+        """Return the flow from `pc` on. `bp` is rbp relative to rsp at `pc`, or None if they are
+        unrelated. `known` has (register number, contents) of registers that determine arguments of
+        system calls.
         Without `vectors`, no call from here takes an argument in a vector register, nor in another
         register of Machine.not_taken."""
         self._left = MAX_INSTRUCTIONS
@@ -126,8 +130,9 @@ class Liveness:
 
     def clobbered(self, pc: int) -> int:
         """Return the registers that the function at `pc` overwrites somewhere. No caller keeps
-        values in them, even if compiled together with it. (With gcc -fipa-ra, such a caller may
-        keep values in caller-saved registers that the function does not overwrite.)"""
+        values in these registers across the call, even if both were compiled together. (With gcc
+        -fipa-ra, a caller may keep values in caller-saved registers that the function does not
+        overwrite.)"""
         try:
             return self._clobbered(pc, 2)
         except _Exhausted:
@@ -165,7 +170,8 @@ class Liveness:
         return effects if whole and len(effects) <= most else None
 
     def destination(self, one: Effect) -> int:
-        """Return the destination of a jump or call, resolved through a PLT stub; 0 if unknown."""
+        """Return the destination of a jump or call. If it is a PLT stub, return the function that
+        the stub leads to. 0 if unknown."""
         target = one.target or (self._code.pointer(one.slot, one) if one.slot else 0)
         self._left = MAX_INSTRUCTIONS
         try:
@@ -177,9 +183,9 @@ class Liveness:
         return self._code.pointer(first.slot, first) if first is not None and first.flow == "jump" and first.slot else target
 
     def below(self, pc: int, bp: int | None) -> str:
-        """Return how the function at `pc` uses memory below its stack pointer: "never", "named"
-        (only by rsp- or rbp-relative operands) or "pointed to" (its address may have been
-        copied)."""
+        """Return how the function at `pc` uses memory below its stack pointer: "never"; "named", if
+        only rsp- or rbp-relative operands access it; or "pointed to", if its address may have been
+        copied."""
         extent = self._code.extent(pc)
         if extent is None:
             return "pointed to"
@@ -194,7 +200,7 @@ class Liveness:
     def _flow(self, pc: int, bp: int | None, depth: int, vectors: bool, known: tuple[tuple[int, int], ...] = ()) -> Flow:
         key = pc, bp, depth, vectors, known
         if key not in self._flows:
-            # During the analysis, for functions that call themselves
+            # Valid during the analysis, for functions that call themselves
             self._flows[key] = self._unknown
             self._flows[key] = self._solved(pc, bp, depth, vectors, dict(known))
         return self._flows[key]
@@ -310,8 +316,8 @@ class Liveness:
         return (self._code.pointer(base + one.constant & _MASK, one) or None) if one.loads else base + one.constant & _MASK
 
     def _effect(self, address: int) -> Effect | None:
-        """Return the effect; None if it cannot be decoded, is in no known function, or exceeds
-        MAX_INSTRUCTIONS."""
+        """Return the effect of the instruction at an address. None if the instruction cannot be
+        decoded, is in no known function, or exceeds MAX_INSTRUCTIONS."""
         self._left -= 1
         if self._left < 0:
             return None
@@ -322,7 +328,8 @@ class Liveness:
         return self._effects.get(address)
 
     def _decode(self, start: int, end: int) -> None:
-        """Cache effects of [start, end), up to an invalid or cached one. May raise _Exhausted."""
+        """Cache the effects of [start, end), up to an invalid or an already cached instruction. May
+        raise _Exhausted."""
         try:
             code = self._code.read(start, end - start)
         except UnreadableMemory:
@@ -358,7 +365,7 @@ def _merge_states(one: _State, other: _State) -> _State:
 
 
 def _zone(offset: int, size: int) -> int:
-    """Return the mask of the red zone part of [offset, offset + size), relative to the stack
+    """Return the mask of the red zone bytes in [offset, offset + size), relative to the stack
     pointer."""
     low, high = max(offset, -ZONE) + ZONE, min(offset + size, 0) + ZONE
     return ((1 << high) - (1 << low)) << ZONE_AT if low < high else 0
@@ -376,12 +383,12 @@ def _zones(one: Effect, state: _State) -> tuple[int, int]:
         elif operand.read:
             read |= _zone(start + operand.offset, max(operand.size, 1))
         elif start + operand.offset < 0:
-            read |= ALL_ZONE  # its address is taken
+            read |= ALL_ZONE  # the address of the red zone is taken
     return read, written
 
 
 def _use_of_zone(effects: list[Effect] | None, bp: int | None) -> str:
-    """See Liveness.below. `effects` are the instructions that use the stack; None: unknown."""
+    """See Liveness.below. `effects` are the instructions that use the stack (None: unknown)."""
     if effects is None:
         return "pointed to"
     near = bp is not None and -ZONE <= bp < _NEAR

@@ -10,8 +10,8 @@ from findleaks.disasm.system_calls import SystemCalls
 
 
 class Memory(NamedTuple):
-    """An operand on the stack: `base` is "rsp" or "rbp"; `exact` is False if it has an index.
-    If neither `read` nor `written`, only its address is computed."""
+    """An operand on the stack. `base` is "rsp" or "rbp". `exact` is False if it has an index.
+    If it is neither `read` nor `written`, only its address is computed."""
 
     base: str
     offset: int
@@ -67,8 +67,8 @@ class Machine:
     mask_of: Callable[[str], int]  # mask of a word of a thread, by its name; 0 for other names
     general: tuple[str, ...]  # general registers by number, which is the bit in masks
     registers: int
-    not_taken: int  # never hold arguments of libc functions that make system calls
-    if_unknown: int  # if a function reads all of these, its reads are unknown
+    not_taken: int  # registers that never hold arguments of libc functions that make system calls
+    if_unknown: int  # if a function reads all of these registers, its reads are unknown
     callee_saved: int
     sometimes_saved: int  # registers that some functions preserve by a special convention
     arguments: tuple[str, ...]

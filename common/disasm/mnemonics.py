@@ -28,7 +28,7 @@ CHANGED = _names(
     wrgsbase xadd xchg xor
     """
 )
-"""Instructions that read, and may write, the first operand; they read all others."""
+"""Instructions that read, and may write, the first operand, and read all other operands."""
 
 SET = _names(
     """
@@ -37,8 +37,8 @@ SET = _names(
     vcvtsd2si vcvtss2si vcvttsd2si vcvttss2si vextractps vmovmskpd vmovmskps vpextrb vpextrd vpextrq vpextrw vpmovmskb
     """
 )
-"""Instructions that overwrite the first operand as a whole, if it is a register; they read all
-others."""
+"""Instructions that overwrite the first operand as a whole if it is a register, and read all other
+operands."""
 
 SET_VECTOR = _names(
     """
@@ -61,8 +61,8 @@ _SET_VEX_MORE = _names(
     vxorpd vxorps
     """
 )
-"""VEX- or EVEX-coded instructions of the same kind, unless a mask preserves part of the
-destination."""
+"""VEX- or EVEX-coded instructions that overwrite the first operand, unless a mask preserves part of
+it."""
 
 SET_VEX = _SET_VEX_MORE | frozenset(f"v{name}" for name in SET_VECTOR)
 

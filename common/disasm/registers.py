@@ -22,7 +22,8 @@ NARROW = {
 """Register name by capstone's name of its 8- or 16-bit part."""
 
 WIDE = {f"e{name[1:]}": name for name in GENERAL[:8]} | {f"{name}d": name for name in GENERAL[8:]} | {name: name for name in GENERAL}
-"""The same for its low 32 bits and for all 64: writing either sets the whole register."""
+"""Register name by capstone's name of its low 32 bits or of all 64 bits. Writing either of them
+sets the whole register."""
 
 NUMBERS = {name: GENERAL.index(whole) for name, whole in (NARROW | WIDE).items()} | {"rip": RIP, "eip": RIP}
 """Register number by capstone's name of the register or of a part."""

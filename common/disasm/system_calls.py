@@ -1,4 +1,4 @@
-"""System calls of Linux: the registers that each takes as arguments.
+"""Tables of Linux system calls, with the registers that each call takes as arguments.
 Sources: number of arguments: Linux 6.18, SYSCALL_DEFINE (/sys/kernel/tracing/events/syscalls); call
 numbers: arch/x86/entry/syscalls/syscall_64.tbl, scripts/syscall.tbl (AArch64); arguments of futex
 operations: futex(2); registers: syscall(2)."""
@@ -20,7 +20,8 @@ ERESTARTNOINTR, ERESTARTNOHAND and ERESTART_RESTARTBLOCK, include/linux/errno.h)
 sees them."""
 _SHARED_FROM = 424
 _SHARED = "426435253322343456543421254"
-"""Numbers of arguments, from that call number on, which all architectures share."""
+"""By call number: the numbers of arguments of the calls from this number on, which are the same on
+all architectures."""
 
 
 class SystemCalls(NamedTuple):
@@ -33,16 +34,16 @@ class SystemCalls(NamedTuple):
     futex: int
     # Calls that do not return: rt_sigreturn (loads registers from memory), exit…
     ending: frozenset[int]
-    number: str  # register of the call number
-    number_kept: str  # register that has it during the call, by Arch.registers
+    number: str  # register of the call number, by `registers`
+    number_kept: str  # register that has the number during the call, by Arch.registers
     result: str
     overwritten: int
-    # Where a thread that will restart its call is stopped: at the instruction, with all arguments
-    # (Linux arch/arm64/kernel/signal.c, do_signal), or after it.
+    # Where a thread that will restart its call is stopped: True: before the instruction, with all
+    # arguments in registers (Linux arch/arm64/kernel/signal.c, do_signal); False: after it.
     restarts_at: bool
 
     def argument_count(self, number: int) -> int:
-        """Return a call's number of arguments, 6 if unknown."""
+        """Return the number of arguments of a call; 6 if it is unknown."""
         if 0 <= number < len(self.counts):
             return int(self.counts[number])
         return int(_SHARED[number - _SHARED_FROM]) if _SHARED_FROM <= number < _SHARED_FROM + len(_SHARED) else 6
@@ -86,7 +87,7 @@ AARCH64_CALLS = SystemCalls(
 
 def argument_mask(number: int, registers: Mapping[str, int], calls: SystemCalls = X86_64_CALLS) -> int:
     """Return the mask of the registers that a system call takes as arguments.
-    `registers` may be incomplete; they are needed for futex, whose arguments depend on its
+    `registers` may be incomplete. It is needed only for futex, whose arguments depend on its
     operation."""
     names = calls.arguments[: calls.argument_count(number)]
     if number == calls.futex and calls.arguments[1] in registers:

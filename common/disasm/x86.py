@@ -1,4 +1,4 @@
-"""Decodes x86-64 machine code by capstone."""
+"""Decodes x86-64 machine code with capstone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_INSTRUCTION_BYTES = 15
 _CHUNK_BYTES = 4096  # bytes decoded by one call of capstone, which takes about 2 KB per instruction
 _LOCK = 0xF0
 _REGISTER, _IMMEDIATE, _MEMORY = 1, 2, 3  # capstone's X86_OP_...
-# Instructions that only read their operand: it is `Instruction.source`
+# Instructions that only read their operand, which is therefore `Instruction.source`
 _READING = ("push", "call", "jmp")
 _MASK = (1 << 64) - 1
 
@@ -54,8 +54,8 @@ class Decoder:
         name = self._names.get(insn.id)
         if name is None:
             name = self._names[insn.id] = insn.insn_name()
-        # The structure that capstone's C library filled. `insn.operands` and the like copy all of
-        # it first, which doubles the time.
+        # The structure that capstone's C library filled. It is used because `insn.operands` and
+        # similar attributes first copy all of the structure, which doubles the time.
         detail = insn._raw.detail.contents.arch.x86
         count = detail.op_count
         destination = source = base = scaled = NONE

@@ -1,4 +1,4 @@
-"""`findleaks doctor`: checks what this machine allows findleaks to do, and says how to change it.
+"""`findleaks doctor` checks what this machine allows findleaks to do, and says how to change it.
 
 Nothing is changed, no process is stopped, and no server is contacted. Debuggers are started without
 start-up files and without a program."""
@@ -19,6 +19,6 @@ from findleaks.target.ptrace import status
 
 
 def examine_environment() -> Environment:
-    """Run all checks. This takes about a second, as each debugger is started once."""
+    """Run all checks. This takes about a second, because each debugger is started once."""
     checks = [*check_installation(), *check_debuggers(), *check_live_processes(status(os.getpid())), *check_core_dumps(), *check_network()]
     return Environment(__version__, platform.python_version(), os.path.dirname(os.path.dirname(os.path.realpath(__file__))), checks)

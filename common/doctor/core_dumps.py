@@ -1,4 +1,4 @@
-"""Checks whether a crash leaves a core file, where, and with which memory."""
+"""Check whether a crash leaves a core file, where it is written, and which memory it contains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ANONYMOUS_PRIVATE, _ANONYMOUS_SHARED, _ELF_HEADERS = 1, 2, 16  # core(5), cored
 
 def check_core_dumps(root: str = "/") -> Iterator[Check]:
     """Check the limit of a core's size, where the kernel writes cores, and which mappings it
-    includes. `root`: the folder that contains proc/; tests pass their own."""
+    includes. `root`: the directory that contains proc/. Tests pass another one."""
     pattern = read_line(root, "proc/sys/kernel/core_pattern")
     yield check_limit(resource.getrlimit(resource.RLIMIT_CORE)[0], pattern)
     yield check_pattern(pattern)
@@ -23,7 +23,8 @@ def check_core_dumps(root: str = "/") -> Iterator[Check]:
 
 
 def check_limit(limit: int, pattern: str) -> Check:
-    """Describe RLIMIT_CORE. The kernel ignores it for a pipe, except that 1 disables the dump."""
+    """Describe RLIMIT_CORE. The kernel ignores this limit if cores are written to a pipe, except
+    that 1 disables the dump."""
     if pattern.startswith("|") and limit != 1:
         return Check(AREA, "size limit", "ok", "the kernel writes cores to a program, which decides on their size", "")
     if limit == resource.RLIM_INFINITY:
@@ -34,7 +35,7 @@ def check_limit(limit: int, pattern: str) -> Check:
 
 
 def check_pattern(pattern: str) -> Check:
-    """Describe where cores go."""
+    """Describe where the kernel writes cores."""
     if not pattern:
         return Check(AREA, "core_pattern", "missing", "empty: a crash leaves no core", "sudo sysctl kernel.core_pattern=core.%p")
     if not pattern.startswith("|"):

@@ -1,4 +1,4 @@
-"""Checks which debuggers are installed, and whether findleaks loads in them."""
+"""Check which debuggers are installed, and whether findleaks loads in them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _PROBE = (
     "print('findleaks-probe', '.'.join(map(str, sys.version_info[:3])), 'findleaks' in sys.modules, "
     "*[n for n in ('capstone', 'elftools') if u.find_spec(n) is None])"
 )
-"""Prints the version of the debugger's Python, whether findleaks is loaded, and missing
-libraries."""
+"""Python code that prints the version of the debugger's Python, whether findleaks is loaded, and
+missing libraries."""
 
 
 def check_debuggers() -> Iterator[Check]:
-    """Check GDB and LLDB: whether they start, load findleaks, and have its libraries."""
+    """Check whether GDB and LLDB start, load findleaks, and have its libraries."""
     yield from _check("GDB", "gdb", gdb_program, ("-nx", "-batch"), "-ex", gdb_lines, "python ")
     yield from _check("LLDB", "lldb-19", lldb_program, ("--no-lldbinit", "--batch"), "-o", lldb_lines, "script ")
 
@@ -32,8 +32,9 @@ def check_debuggers() -> Iterator[Check]:
 def _check(
     name: str, package: str, find: Callable[[], str], first: Sequence[str], option: str, lines: Callable[[], list[str]], python: str
 ) -> Iterator[Check]:
-    """Check one debugger. `find` returns its program, `lines` the commands that load findleaks;
-    `option` passes it a command, and `python` begins one in Python."""
+    """Check one debugger. `find` returns its program. `lines` returns the commands that load
+    findleaks. `option` precedes a command on the command line, and `python` begins a command in
+    Python."""
     try:
         program = find()
     except FindleaksError:
@@ -45,8 +46,8 @@ def _check(
 
 
 def run(words: Sequence[str]) -> str:
-    """The output of a program, errors included; "" if it does not start or takes over LONGEST
-    seconds."""
+    """Return the output of a program, including errors; "" if it does not start or takes over
+    LONGEST seconds."""
     try:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LONGEST)
     except (OSError, subprocess.TimeoutExpired):
@@ -55,7 +56,7 @@ def run(words: Sequence[str]) -> str:
 
 
 def describe_debugger(name: str, program: str, output: str) -> Check:
-    """Read the output of the probe in a debugger."""
+    """Return the check that the output of the probe in a debugger leads to."""
     answer = next((line.split()[1:] for line in output.splitlines() if line.startswith("findleaks-probe ")), None)
     if answer is None:
         if "ython" in output and ("not supported" in output or "disabled" in output or "not built" in output):

@@ -1,4 +1,4 @@
-"""Checks the C engine and the libraries of this installation."""
+"""Check the C engine and the libraries of this installation."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _OPTIONAL = (
     ("pandas", "pandas", "findleaks[pandas]", "data frames of the Python API"),
     ("distributed", "distributed", "findleaks[fleet]", "triage on several machines (--scheduler)"),
 )
-_STANDARD = {"zstandard": "compression.zstd"}  # Modules of Python 3.14 that serve instead.
+_STANDARD = {"zstandard": "compression.zstd"}  # modules of Python 3.14 that replace these libraries
 
 
 def check_installation() -> Iterator[Check]:
-    """Check the C engine, required libraries, and optional ones."""
+    """Check the C engine, the required libraries, and the optional ones."""
     yield check_engine()
     for module, package, use in _NEEDED:
         found = _version(module, package)
@@ -53,7 +53,8 @@ def check_engine() -> Check:
 
 
 def _version(module: str, package: str) -> str:
-    """The version of an installed library; "installed" if it has none, "" if it is missing."""
+    """Return the version of an installed library; "installed" if it has none; "" if it is
+    missing."""
     if not _exists(module):
         return ""
     try:
@@ -65,5 +66,5 @@ def _version(module: str, package: str) -> str:
 def _exists(module: str) -> bool:
     try:
         return bool(module) and find_spec(module) is not None
-    except ImportError:  # The package that contains it is missing.
+    except ImportError:  # the package that contains it is missing
         return False

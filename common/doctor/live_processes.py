@@ -1,4 +1,4 @@
-"""Checks whether this user may read live processes."""
+"""Check whether this user may read live processes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _SECCOMP_FILTER = "2"  # field Seccomp of /proc/PID/status, proc(5)
 
 
 def check_live_processes(status: Mapping[str, str], root: str = "/") -> Iterator[Check]:
-    """Check ptrace and /proc. `status`: the lines of /proc/self/status. `root`: the folder that
-    contains proc/ and sys/; tests pass their own."""
+    """Check ptrace and /proc. `status`: the lines of /proc/self/status. `root`: the directory that
+    contains proc/ and sys/. Tests pass another one."""
     privileged = bool(int(status.get("CapEff", "0") or "0", 16) >> CAP_SYS_PTRACE & 1)
     yield check_ptrace(privileged, read_line(root, "proc/sys/kernel/yama/ptrace_scope"))
     if status.get("Seccomp") == _SECCOMP_FILTER:
@@ -25,7 +25,8 @@ def check_live_processes(status: Mapping[str, str], root: str = "/") -> Iterator
 
 
 def check_ptrace(privileged: bool, scope: str) -> Check:
-    """Describe whom this user may trace. `scope`: kernel.yama.ptrace_scope, "" without Yama."""
+    """Describe which processes this user may trace. `scope`: kernel.yama.ptrace_scope; "" without
+    Yama."""
     if scope == "3":
         detail = "ptrace is disabled until reboot (kernel.yama.ptrace_scope = 3); only cores can be read"
         return Check(AREA, "ptrace", "failed", detail, "gcore is refused too: let the kernel dump a core, kill -ABRT PID")
@@ -41,11 +42,13 @@ def check_ptrace(privileged: bool, scope: str) -> Check:
 
 
 def check_container(root: str) -> Iterator[Check]:
-    """Describe the memory limit of this control group: a copy of a process counts towards it."""
+    """Describe the memory limit of this control group, because a copy of a process counts towards
+    this limit."""
     limit, used = read_line(root, "sys/fs/cgroup/memory.max"), read_line(root, "sys/fs/cgroup/memory.current")
     if not limit.isdigit():
         limit, used = (read_line(root, f"sys/fs/cgroup/memory/memory.{name}") for name in ("limit_in_bytes", "usage_in_bytes"))
-    if not limit.isdigit() or int(limit) >= 1 << 60:  # Version 1 writes a huge number for none.
+    # Version 1 of control groups writes a huge number if there is no limit
+    if not limit.isdigit() or int(limit) >= 1 << 60:
         return
     free = max(int(limit) - (int(used) if used.isdigit() else 0), 0)
     detail = f"the control group allows {int(limit) >> 20} MiB, {free >> 20} MiB of it unused; a copy of a live process counts towards it"
@@ -53,7 +56,7 @@ def check_container(root: str) -> Iterator[Check]:
 
 
 def read_line(root: str, path: str) -> str:
-    """The text of a short file, without the line end; "" if it cannot be read."""
+    """Return the text of a short file, without the line end; "" if it cannot be read."""
     try:
         return read_file(os.path.join(root, path)).decode("utf-8", "replace").strip()
     except OSError:

@@ -1,23 +1,28 @@
 """Conventions: offsets in blocks to which a program's pointers point, instead of the start.
 
 SQLite, MariaDB, talloc, C++'s new[] and others put a header before the memory that they return.
-Every pointer to such a block is interior, so by memcheck's rules the block is *possible*.
+Every pointer to such a block is interior, so by memcheck's rules the block is *possibly lost*
+(Kind.POSSIBLE).
 
-Counts identify a convention: of the possible blocks with interior pointers, nearly all have a
-pointer to the same offset. A convention may belong to a library, or to one structure (links inside
-list nodes). So blocks are counted together and by usable size. An offset found in several sizes
-belongs to a library and counts in every size, which covers rare sizes (large buffers). Most
-reachable or possible blocks of these sizes must have such a pointer. If most are referred to by
-their start, the offset is no convention.
+A convention is identified by counting: of the possible blocks with interior pointers, nearly all
+have a pointer to the same offset. A convention may belong to a library, or to one structure (links
+inside list nodes). So blocks are counted twice: all together, and by usable size. An offset that is
+found in several sizes belongs to a library. It is then accepted in every size, because a library's
+rare sizes (large buffers) have too few blocks to show it. Most reachable or possible blocks of
+these sizes must have such a pointer. If most are referred to by their start, the offset is no
+convention.
 
-Tags in a pointer's low bits look like offsets below two words. One size may have several of them,
-and tag 0 looks like no offset. They are counted together (LOW_BITS). Blocks of the same size that
-are referred to by their start are no evidence against them.
+Tags in a pointer's low bits look like offsets below two words. Pointers to blocks of one size may
+have several different tags, and tag 0 looks like no offset. Therefore all low offsets are counted
+together (LOW_BITS), and blocks of the same size that are referred to by their start are not
+evidence against tags.
 
 Blocks are counted, not pointers: a pool or text buffer with a header has one pointer right behind
-it, and hundreds into its contents. Stray pointers prefer no offset; MIN_SHARE allows for a few.
+it, and hundreds into its contents. Stray pointers point to random offsets; MIN_SHARE tolerates a
+few blocks without a pointer to the offset.
 
-A convention decides only between possible and reachable, never whether a block is leaked."""
+A convention only decides whether a block is possibly lost or reachable. It never decides whether a
+block is definitely lost."""
 
 from __future__ import annotations
 
@@ -32,7 +37,7 @@ from findleaks.engine.interiors import LOW_BITS, MAX_OFFSET, Interiors, Row, Rul
 from findleaks.engine.terms import Heuristic, Kind, Totals
 from findleaks.value_classes import NamedTuple
 
-MIN_BLOCKS = 16  # the least number of blocks of a convention, since a few may agree by chance
+MIN_BLOCKS = 16  # minimum number of blocks of a convention; fewer may agree by chance
 # the least number of blocks of one size for its best offset to count in every size
 MIN_BLOCKS_A_SIZE = 4
 # sizes and offsets with fewer than 1 block in 2^18 are left out, to limit the work
@@ -48,7 +53,8 @@ SAMPLE = 1 << 11
 MIN_HELD_SHARE = 2 / 3
 
 HALF, WORTH = 0.5, 0.1
-"""The shares of unexplained blocks, and of the sample, that a heuristic must explain to apply."""
+"""The share of the unexplained pointers (HALF) and of the sample (WORTH) that a heuristic must
+explain to be used."""
 
 BY_CONTENT = {
     "length64": Heuristic.LENGTH64,
@@ -63,9 +69,9 @@ class Convention(NamedTuple):
     """Pointers to `offset` count as pointers to the start of blocks of these sizes."""
 
     offset: int
-    sizes: tuple[int, ...]  # usable sizes; empty for any size
-    heuristic: str  # memcheck's name for it if the blocks' contents fit, else ""
-    blocks: int  # blocks, and `bytes`, that it makes reachable
+    sizes: tuple[int, ...]  # usable sizes; empty: any size
+    heuristic: str  # memcheck's name if it fits the contents of the blocks, else ""
+    blocks: int  # blocks (and `bytes`) that the convention makes reachable
     bytes: int
 
 
@@ -73,7 +79,7 @@ class Learned(NamedTuple):
     """The conventions and heuristics by which a program's interior pointers refer to its blocks."""
 
     conventions: tuple[Convention, ...] = ()
-    heuristics: Heuristic = Heuristic.NONE  # applied to the whole heap, by contents
+    heuristics: Heuristic = Heuristic.NONE  # rules applied to the whole heap, by contents
     # blocks reachable only by these, including blocks that only they reach
     held: Totals = Totals(0, 0)
 
@@ -89,14 +95,14 @@ class Candidate(NamedTuple):
 
     offset: int
     sizes: tuple[int, ...]  # sizes in which it was found
-    blocks: int  # blocks of these sizes with a pointer to it
-    common: bool  # whether it counts in every size
-    anywhere: bool = False  # whether it shows only if all sizes are counted together
+    blocks: int  # blocks of these sizes with a pointer to the offset
+    common: bool  # whether the offset counts in every size
+    anywhere: bool = False  # whether the offset is found only if all sizes are counted together
 
 
 def candidates(rows: Iterable[Row]) -> list[Candidate]:
     """Return the offsets to which nearly all possible blocks of a size, or of all sizes, have a
-    pointer; LOW_BITS if only several low offsets together reach that share."""
+    pointer. LOW_BITS is returned if only several low offsets together reach that share."""
     looked: dict[int, int] = {}
     tagged: dict[int, int] = {}
     best: dict[int, tuple[int, int]] = {}
@@ -129,11 +135,12 @@ def candidates(rows: Iterable[Row]) -> list[Candidate]:
 
 
 def rules_of(found: Iterable[Candidate], held: Callable[[int], int], word: int) -> list[Rule]:
-    """Return the rules of the candidates that most reachable and possible blocks of their sizes
-    have a pointer to, and of candidates that are tags, ascending.
+    """Return the rules of the accepted candidates, ascending. A candidate is accepted if most
+    reachable and possible blocks of its sizes have a pointer to its offset, or if it stands for
+    tags.
 
-    `held(size)` is the number of such blocks of a size (0: of all sizes). `word` is the size of a
-    pointer in bytes."""
+    `held(size)` is the number of reachable and possible blocks of a size (0: of all sizes). `word`
+    is the size of a pointer in bytes."""
     rules: set[Rule] = set()
     for one in found:
         every = held(0) if one.anywhere else sum(held(size) for size in one.sizes)
@@ -144,14 +151,22 @@ def rules_of(found: Iterable[Candidate], held: Callable[[int], int], word: int) 
 
 
 def learn_conventions(
-    graph: Graph, blocks: Blocks, engine: Engine, word: int, fits: HeuristicMatcher, budget: int, progress: Callable[[str, float], None]
+    graph: Graph,
+    blocks: Blocks,
+    engine: Engine,
+    word: int,
+    fits: HeuristicMatcher,
+    budget: int,
+    progress: Callable[[str, float], None],
+    known: Sequence[Rule] = (),
 ) -> Learned:
-    """Find and apply the conventions of a marked graph that was built with Heuristic.AUTO.
+    """Find and apply the conventions of a marked graph that was built with Heuristic.AUTO. `known`:
+    rules that apply in any case, because runtimes know the structures.
 
     If there are none, but one of memcheck's heuristics explains most of a sample, the graph is not
-    changed, and `heuristics` of the result contains it. Then build the graph again with that
-    heuristic."""
-    if not graph.has_kind(Kind.POSSIBLE, MIN_BLOCKS):
+    changed, and `heuristics` of the result contains the heuristic. The caller must then build the
+    graph again with it."""
+    if not graph.has_kind(Kind.POSSIBLE, 1 if known else MIN_BLOCKS):
         return NO_CONVENTIONS
 
     def report(part: float = 0.0) -> None:
@@ -164,6 +179,7 @@ def learn_conventions(
         interiors.count(keys[at : at + budget])
     found = candidates(interiors.rows(max(MIN_BLOCKS_A_SIZE, len(keys) >> MIN_SHARE_BITS)))
     rules = rules_of(found, _held(interiors, found, len(blocks), budget, report), word) if found else []
+    rules = sorted({*rules, *known})
     sample = list(_sampled(blocks, keys[:: max(1, len(keys) // SAMPLE)], frozenset(rules), fits))
     unexplained = _by_content(sample, len(keys))
     if unexplained:
@@ -182,7 +198,7 @@ def learn_conventions(
 
 
 def _all(interiors: Interiors, engine: Engine, budget: int, report: Callable[[], None]) -> array[int]:
-    """Return all keys, ascending, each once."""
+    """Return all keys, ascending and without repetition."""
     keys, done = interiors.keys(budget)
     while not done:
         report()
@@ -194,8 +210,8 @@ def _all(interiors: Interiors, engine: Engine, budget: int, report: Callable[[],
 def _held(
     interiors: Interiors, found: Sequence[Candidate], count: int, budget: int, report: Callable[[float], None]
 ) -> Callable[[int], int]:
-    """Count the reachable and possible blocks of each candidate's sizes. Returns a function of the
-    size; 0 gives all."""
+    """Count the reachable and possible blocks of the sizes of all candidates. Return a function
+    from size to count; size 0 gives the count of all blocks."""
     sizes = sorted({size for one in found for size in one.sizes})
     counts = array("Q", bytes(8 * len(sizes) + 8))
     at = 0
@@ -206,10 +222,10 @@ def _held(
 
 
 class Sampled(NamedTuple):
-    """A pointer to this offset of a block."""
+    """A sampled pointer to a block: its offset in the block, and what explains it."""
 
     offset: int
-    explained: bool  # by a rule
+    explained: bool  # a rule explains the pointer
     fitting: Heuristic  # heuristics that fit the block's contents
 
 
@@ -223,8 +239,8 @@ def _sampled(blocks: Blocks, keys: Iterable[int], rules: frozenset[Rule], fits: 
 
 
 def _by_content(sample: Sequence[Sampled], count: int) -> Heuristic:
-    """Return the heuristic that explains most of the pointers that no rule explains, if it is
-    enough: HALF of these, WORTH of the sample, and MIN_BLOCKS blocks. `count` is the number of all
+    """Return the heuristic that explains most of the pointers that no rule explains. It must
+    explain HALF of these, WORTH of the sample, and MIN_BLOCKS blocks. `count` is the number of all
     keys."""
     left = [one.fitting for one in sample if not one.explained]
     found: Counter[Heuristic] = Counter()
@@ -237,8 +253,8 @@ def _by_content(sample: Sequence[Sampled], count: int) -> Heuristic:
 
 
 def _named(sample: Sequence[Sampled], offset: int) -> str:
-    """Return memcheck's name for a convention, if the contents of nearly all sampled blocks fit it;
-    or ""."""
+    """Return memcheck's name for a convention if the contents of nearly all sampled blocks fit its
+    rule; otherwise ""."""
     its = Counter(one.fitting for one in sample if one.explained and one.offset == offset)
     least = max(1, MIN_SHARE * sum(its.values()))
     fitting = ((name, sum(number for one, number in its.items() if one & heuristic)) for name, heuristic in BY_CONTENT.items())
@@ -246,7 +262,7 @@ def _named(sample: Sequence[Sampled], offset: int) -> str:
 
 
 def _conventions(rules: Sequence[Rule], effects: Sequence[Totals], names: dict[int, str]) -> Iterator[Convention]:
-    """Yield the conventions that changed a block's kind, most bytes first."""
+    """Yield the conventions that changed the kind of a block, most bytes first."""
     sizes: dict[int, list[int]] = {}
     sums: dict[int, Totals] = {}
     for (size, offset), effect in zip(rules, effects):
@@ -263,7 +279,7 @@ def heuristic_matcher(word: int, read: Callable[[int, int], Optional[int]], vtab
     """Make a matcher that reads words with `read` (address, bytes; None if missing); see
     terms.Heuristic.
 
-    An array's count must be at least 2, since 1 is a common reference count."""
+    The element count of an array must be at least 2, because 1 is a common reference count."""
     slack = shared.SLACK_WORDS * word
 
     def fits(start: int, size: int, offset: int) -> Heuristic:

@@ -2,13 +2,13 @@
 
 A scan for aligned words that equal addresses misses pointers with tags in their upper bits, in
 packed structures, shifted, or compressed to 32 bits. Blocks with only such pointers look leaked.
-Before they are reported, memory is searched for their addresses in each of these forms. If nine in
-ten of the leaked blocks of one size have a pointer of one form, the program uses that form.
+Before such blocks are reported, memory is searched for their addresses in each of these forms. If
+nine in ten leaked blocks of one size have a pointer in the same form, the program uses that form.
 
-Coincidences must not hide leaks. A word of 64 bits in a form equals the start of one of a million
-blocks with a probability of 2^-27 or less. Numbers of 32 bits often do, but then they point into
-blocks as often as to starts. So a form counts only if nearly all of its words point to one
-offset."""
+Coincidences must not hide leaks. A random 64-bit word, decoded in a form, is the start of one of a
+million blocks with a probability of 2^-27 or less. A random 32-bit number often is one, but such
+numbers point as often into the middle of blocks. So a form is accepted only if nearly all of its
+words point to one offset."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from findleaks.target.ranges import merge_to_most
 from findleaks.value_classes import NamedTuple
 
 SHARE = 0.9  # the share of the leaked blocks of one size that must have a pointer of a form
-LEAST = 8  # the least number of such blocks
-LEAST_NUMBERS = 32  # the same, for 32-bit numbers: one counter in three may lead to a start
+LEAST = 8  # minimum number of such blocks
+LEAST_NUMBERS = 32  # the same for 32-bit numbers: one counter in three may be a block's start
 # the share of a form's words into these blocks that must point to offsets that count
 PRECISE = 0.75
-OFFSETS = 4  # the largest number of offsets that count: links inside blocks, tags of four bits
+OFFSETS = 4  # maximum number of offsets that are accepted: links inside blocks, tags of four bits
 LOW_TAGS = 8  # 32-bit numbers must point below this offset: V8 sets their lowest bit
-COMMON = 0.1  # the share of a form's words that must point to an offset that counts
-PER_BLOCK = 16  # words of a form for each leaked block; a form with more is dropped
+COMMON = 0.1  # minimum share of a form's words that point to an offset that is accepted
+PER_BLOCK = 16  # words of a form for each leaked block; a form with more words is dropped
 SPARE = 1 << 16
 MOST_WORDS = 1 << 24
 
@@ -39,18 +39,18 @@ TRIAL = 256  # strips of memory in which forms are tried first
 # the least number of words into blocks there; a form is dropped if half do not point to a start
 TRIED = 64
 LITTLE = 4 << 20  # bytes of memory that are searched at once
-STEP = 64  # in more memory, one strip in this number is searched first: 128 bytes of each 8 KiB
+STEP = 64  # in more memory, one strip in 64 is searched first: 128 bytes of each 8 KiB
 SAMPLE = 4 << 20  # the largest number of bytes of a sample
 WHOLE = 64 << 20  # up to this number of bytes, all memory is searched for pointers to small groups
 CLUSTERS = 3  # strips of a table of pointers that a sample must contain to be conclusive
-EVIDENCE = 0.25  # the share of the words expected in a sample that justifies a search of all memory
+EVIDENCE = 0.25  # share of the expected words in a sample that justifies a search of all memory
 
 LEFT = (1, 2, 3, 4, 8, 12, 16)
 RIGHT = (1, 2, 3, 4)
 COMPRESSIONS = (0, 2, 3, 4)
-BASES = 6  # addresses that are tried as the base of 32-bit numbers
+BASES = 6  # number of addresses that are tried as the base of 32-bit numbers
 PAGE = 4096
-NEAR = 1 << 32  # bytes between heaps whose addresses have nearly the same upper bits
+NEAR = 1 << 32  # maximum distance in bytes of heaps whose addresses have nearly the same upper bits
 
 
 NONE = Totals(0, 0)
@@ -66,19 +66,19 @@ class Memory(Protocol):
 
 
 class DisguiseConvention(NamedTuple):
-    """A form and an offset by which `blocks` leaked blocks, of these sizes among others, are
-    referred to."""
+    """A form and an offset by which the program refers to `blocks` leaked blocks. Some of them may
+    have other sizes than `sizes`."""
 
     form: Form
     offset: int
-    sizes: tuple[int, ...]  # usable sizes of the groups that show it, most blocks first
+    sizes: tuple[int, ...]  # usable sizes that show the convention, most blocks first
     blocks: int
     bytes: int
 
 
 class Partly(NamedTuple):
-    """A form by which live memory refers to `blocks` of the `of` leaked blocks of `size`, which are
-    too few for a convention."""
+    """A form by which live memory refers to `blocks` of the `of` leaked blocks of `size`. These are
+    too few blocks for a convention."""
 
     size: int
     form: Form
@@ -87,9 +87,9 @@ class Partly(NamedTuple):
 
 
 class Disguised(NamedTuple):
-    """The result of the search. The references that count are sorted by source and address:
-    `places` has their addresses, `edges` source << 32 | target (Graph.connect), `numbers` the index
-    of the convention."""
+    """The result of the search. The accepted references are sorted by source and address. `places`
+    has their addresses, `edges` source << 32 | target (see Graph.connect), and `numbers` the index
+    of the convention of each."""
 
     conventions: Sequence[DisguiseConvention] = ()
     partly: Sequence[Partly] = ()
@@ -104,20 +104,21 @@ NOT_DISGUISED = Disguised()
 
 
 class Shown(NamedTuple):
-    """A form of the pointers to the leaked blocks of one size (0: of all sizes)."""
+    """A form of pointers, with the leaked blocks of one size (0: of all sizes) that have such
+    pointers."""
 
     size: int
     blocks: int  # leaked blocks of this size
     form: int
     offsets: tuple[int, ...]
-    heads: int  # the number of these blocks with such a pointer
-    live: int  # the number with such a pointer from live memory
+    heads: int  # number of these blocks that have a pointer in this form
+    live: int  # number of these blocks to which live memory has a pointer in this form
     precise: bool
 
 
 def search_disguises(graph: Graph, engine: Engine, memory: Memory, roots: Sequence[Range]) -> tuple[Disguised, array[int]]:
-    """Search the disguised pointers to the leaked blocks of a classified graph. Returns those that
-    count, without `held`, and the references to add to the graph."""
+    """Search for disguised pointers to the leaked blocks of a classified graph. Return the accepted
+    ones, without `held`, and the references to add to the graph."""
     sizes, counts = engine.sum_by_value(graph.leader_sizes(), array("Q"))
     leaks = sum(counts)
     total = sum(end - start for start, end in [*roots, *memory.heap_ranges()])
@@ -138,8 +139,8 @@ def search_disguises(graph: Graph, engine: Engine, memory: Memory, roots: Sequen
 
 
 def _is_conclusive(count: int, step: int) -> bool:
-    """Whether a sample of one strip in `step` would contain many of `count` pointers, even if these
-    are side by side and have four bytes each."""
+    """Whether a sample of one strip in `step` would contain many of `count` pointers, even if the
+    pointers are adjacent and have four bytes each."""
     return count * 4 >= CLUSTERS * STRIP * step
 
 
@@ -159,8 +160,9 @@ class _Search:
         self._most = min(PER_BLOCK * sum(counts) + SPARE, MOST_WORDS)
 
     def all_forms(self) -> list[Form]:
-        """Return all forms that a program may use. Inverted addresses (~p) are not among them: they
-        are weak references, or hidden from leak checkers on purpose."""
+        """Return all forms that a program may use. Inverted addresses (~p) are not among them,
+        because programs use these for weak references, or to hide a pointer from leak checkers on
+        purpose."""
         if self._engine.arch.word == 4:
             return [Form(Disguise.UNALIGNED)]
         return [
@@ -173,8 +175,8 @@ class _Search:
 
     def _bases(self) -> list[int]:
         """Return addresses that may be the base of 32-bit numbers: multiples of 4 GiB, the starts
-        of heaps, and pages to which a pointer in root memory points, since a program keeps its base
-        there."""
+        of heaps, and pages to which a pointer in root memory points, because a program keeps its
+        base in such a variable."""
         starts = [start for start, _ in self._ranges]
         found = dict.fromkeys([*(start >> 32 << 32 for start in starts), *(start & -PAGE for start in starts)])
         low, high = min(found), self._ranges[-1].end
@@ -189,9 +191,9 @@ class _Search:
         return list(found)[:BASES]
 
     def promising(self, forms: Sequence[Form], step: int) -> list[Form]:
-        """Return the forms whose words into blocks point to starts more often than not. Other forms
-        are small numbers that happen to point into a heap, and would cost much time. One strip in
-        `step` is searched."""
+        """Return the forms whose words point to the start of a block more often than into its
+        middle. The words of other forms are mostly small numbers that happen to point into a heap;
+        searching for these forms would take much time. One strip in `step` is searched."""
         trial = self._graph.disguises(self._ranges, forms, 0)
         for piece in self._memory.pieces(self._memory.heap_ranges(), PHASE, whole=True):
             trial.scan(piece, step, False)
@@ -207,7 +209,7 @@ class _Search:
         return list(self._judged(forms, self._found.keys(self._sizes)))
 
     def _judged(self, forms: Sequence[Form], keys: Keys) -> Iterator[Shown]:
-        """Yield a form for each group of words with the same form and block size."""
+        """Yield one result for each group of words with the same form and block size."""
         hits, heads, live = (dict(zip(*self._engine.sum_by_value(one, array("Q")))) for one in keys)
         by_group: dict[tuple[int, int], dict[int, int]] = {}
         for key, count in hits.items():
@@ -221,7 +223,8 @@ class _Search:
             ranked = [one for one in ranked if one < LOW_TAGS][:1] if narrow else ranked[:OFFSETS]
             chosen = [one for one in ranked if offsets[one] >= COMMON * words]
             blocks = sum(self._counts) if size < 0 else self._counts[size]
-            # If starts are one number apart, every small number points to a start.
+            # If the starts of blocks are one number apart in this form, every small number points
+            # to a start.
             apart = not narrow or self._sizes[max(size, 0)] >= 2 << form.shift
             precise = sum(offsets[one] for one in chosen) >= PRECISE * words and apart
             wanted = range(len(self._sizes)) if size < 0 else (size,)
@@ -231,7 +234,8 @@ class _Search:
             yield Shown(0 if size < 0 else self._sizes[size], blocks, number, tuple(chosen), reached, reached_live, precise)
 
     def accepted(self, forms: Sequence[Form], found: Sequence[Shown]) -> tuple[Disguised, array[int]]:
-        """Return the conventions that these forms show, and the references that count by them."""
+        """Return the conventions that the found forms show, and the references that are accepted by
+        them."""
         # by size: the first of several forms that explain the same words
         best: dict[int, Shown] = {}
         for one in found:
@@ -266,8 +270,8 @@ def lost_totals(graph: Graph) -> Totals:
 
 
 def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) -> Disguised:
-    """Return `found` with the effect of its conventions. `before` are the totals leaked without
-    them."""
+    """Return `found` with the effect of its conventions. `before` has the totals of leaked blocks
+    without the conventions."""
     after = lost_totals(graph)
     kinds = graph.kinds()
     reached: list[set[int]] = [set() for _ in found.conventions]
@@ -284,7 +288,7 @@ def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) 
 
 
 def _least(form: Form) -> int:
-    """Return the least number of blocks of a form."""
+    """Return the minimum number of blocks with pointers in a form."""
     return LEAST_NUMBERS if form.kind == Disguise.COMPRESSED else LEAST
 
 

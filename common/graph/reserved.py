@@ -1,10 +1,10 @@
-"""Reserved addresses without contents: the inaccessible end of an arena, a managed heap's space to
-grow.
+"""Reserved addresses without contents, such as the inaccessible end of an arena, or the space into
+which a managed heap can grow.
 
 They are mapped without access (PROT_NONE), so the kernel gives them no pages. GDB's gcore writes
 them as zeros and marks each segment readable, so in its cores they are private anonymous memory
 that is readable but not writable. Allocators and runtimes list the addresses that they reserved.
-Others are identified by their mapping, and in such cores by zeros."""
+Other reserved addresses are identified by their mapping, and in cores by gcore by their zeros."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Reserved(NamedTuple):
 
 
 def inaccessible_ranges(regions: Iterable[Region], readable: bool) -> list[Range]:
-    """Return private anonymous mappings without access, sorted and disjoint. `readable` includes
-    read-only ones, for cores that mark all memory readable."""
+    """Return the private anonymous mappings without access, sorted and disjoint. With `readable`,
+    also return read-only mappings, for cores that mark all memory readable."""
     found = (region for region in regions if _is_inaccessible(region) and (readable or not region.readable))
     return merge_ranges(Range(region.start, region.end) for region in found)
 
@@ -44,8 +44,8 @@ def _is_inaccessible(region: Region) -> bool:
 
 
 def reserved_by_owner(target: Target, owners: Iterable[tuple[str, Sequence[Range]]]) -> list[Reserved]:
-    """Return the reservations that the mappings confirm. The first owner that claims an address
-    gets it."""
+    """Return the reservations that the mappings confirm. If several owners claim an address, it
+    belongs to the first of them."""
     left = inaccessible_ranges(target.regions(), not target.live)
     found: dict[str, list[Range]] = {}
     for owner, claimed in owners:
@@ -58,8 +58,8 @@ def reserved_by_owner(target: Target, owners: Iterable[tuple[str, Sequence[Range
 
 def unowned_reserved(target: Target, taken: Sequence[Reserved], flagged: bool, progress: Callable[[], None]) -> list[Range]:
     """Return the reserved addresses without an owner: mappings without access. With `flagged` (a
-    core may mark all memory readable), also read-only zeros, unless the core is truncated.
-    `progress` is called for each MiB, and may raise."""
+    core may mark all memory readable), also return read-only memory with only zeros, unless the
+    core is truncated. `progress` is called for each MiB, and may raise."""
     regions = target.regions()
     holes = merge_ranges(part for one in taken for part in one.ranges)
     sure = inaccessible_ranges(regions, False)
@@ -71,7 +71,7 @@ def unowned_reserved(target: Target, taken: Sequence[Reserved], flagged: bool, p
 
 
 def _zeros(target: Target, part: Range, progress: Callable[[], None]) -> bool:
-    """Whether the readable contents are all zeros."""
+    """Return whether the readable contents are all zeros."""
     zeros = bytes(STEP)
     for piece in nonzero_pieces(target, *part):
         for low in range(0, len(piece.data), STEP):

@@ -1,8 +1,8 @@
 """Roots of the scan: registers, live stacks, and all writable memory that belongs to no allocator.
 
-A root is memory that the program can read without going through a heap block. Dead stack is no
-root, because the next call overwrites it: memory below a live thread's stack pointer, and stacks of
-ended threads."""
+A root is memory that the program can read without going through a heap block. Two kinds of dead
+stack memory are not roots, because the next call overwrites them: memory below a live thread's
+stack pointer, and stacks of ended threads."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def root_regions(regions: Sequence[Region]) -> list[Region]:
 
 
 def writable_ranges(target: Target) -> list[Range]:
-    """Return `root_regions`, and memory that the process wrote to and then protected from itself:
-    sorted and disjoint."""
+    """Return the ranges of `root_regions`, and memory that the process wrote to and then protected
+    (PROT_NONE). The ranges are sorted and disjoint."""
     return sorted([*(Range(r.start, r.end) for r in root_regions(target.regions())), *target.protected])
 
 
@@ -74,11 +74,12 @@ def root_ranges(
 
 
 def page_beginnings(target: Target) -> list[Range]:
-    """Return memory that is mapped only because mappings begin at a page: the bytes of a file
-    before a writable segment, which are the end of another segment, usually code.
+    """Return memory that is mapped only because mappings begin at a page boundary: the bytes before
+    a writable segment in its first page. These are the end of another segment of the file, usually
+    code.
 
-    Only read-only memory is returned, as RELRO makes it. If it is writable, musl's malloc uses it
-    for its heap."""
+    Only read-only memory is returned, such as RELRO. If the page is writable, musl's malloc uses
+    these bytes for its heap."""
     regions, found = target.regions(), []
     for module in target.modules():
         parsed = module_headers(target, module)
@@ -96,8 +97,8 @@ def page_beginnings(target: Target) -> list[Range]:
 def dead_ranges(
     target: Target, engine: Engine, candidates: Sequence[Region], stack_at: Optional[Callable[[int], Optional[Range]]] = None
 ) -> list[Range]:
-    """Return the stack memory that no live frame uses. `stack_at` finds the stack of a stack
-    pointer that libc does not know (None: `stack_region`)."""
+    """Return the stack memory that no live frame uses. `stack_at` finds the stack for a stack
+    pointer that libc does not know (None: use `stack_region`)."""
     stacks = thread_stacks(target)
     dead = list(dead_stacks(target, engine, candidates))
     regions = target.regions()
@@ -111,8 +112,8 @@ def dead_ranges(
 
 
 def stack_region(regions: Sequence[Region], sp: int) -> Range | None:
-    """Return the region of `sp` if it is certainly a stack: the main thread's, or one right above a
-    guard."""
+    """Return the region that contains `sp` if it is certainly a stack: the main thread's stack, or
+    a region right above a guard page."""
     index = region_index(regions, sp)
     if index < 0:
         return None
@@ -125,9 +126,9 @@ def register_words(target: Target, unread: Unread | None = None, others: Sequenc
     """Return the root words: registers of all threads except those in `unread`, addresses at which
     their DTVs were allocated, and `others` (None: those of `library_words`).
 
-    glibc's only reference to a DTV points to its second entry, in the thread control block
-    (elf/dl-tls.c, allocate_dtv). It is interior, so each DTV would be "possibly lost", as in
-    memcheck."""
+    glibc's only reference to a DTV is in the thread control block, and points to the second entry
+    of the DTV (elf/dl-tls.c, allocate_dtv). This is an interior pointer, so without this rule each
+    DTV would be "possibly lost", as in memcheck."""
     words: list[int] = []
     for thread in target.threads():
         words += unread.live(thread) if unread is not None else thread.words or thread.registers.values()
@@ -141,9 +142,9 @@ def register_words(target: Target, unread: Unread | None = None, others: Sequenc
 def kernel_words(target: Target, blocks: Blocks, references: Sequence[KernelReference]) -> list[tuple[int, KernelReference]]:
     """Return the root word of each reference that the kernel keeps.
 
-    A value with flags in its low three bits refers to a block's start if a block starts at the
-    value without flags: nginx keeps such a flag in epoll's data. Other values are returned as they
-    are."""
+    If a block starts at the value without its low three bits, these bits are flags, and the word is
+    the start of the block. For example, nginx keeps such a flag in epoll's data. Other values are
+    returned as they are."""
     values = array("Q", (remove_tag(one.value) if target.tagged else one.value for one in references))
     starts = array("Q", (value & ~7 for value in values))
     indices, _ = blocks.find_all(starts) if len(blocks) else (array("I"), array("Q"))
@@ -153,7 +154,8 @@ def kernel_words(target: Target, blocks: Blocks, references: Sequence[KernelRefe
 
 
 def library_words(target: Target) -> list[int]:
-    """Return the addresses at which the DTVs of ended threads were allocated, which glibc keeps
-    with their cached stack, and those of ld.so's table of loaded files."""
+    """Return two kinds of addresses: those at which the DTVs of ended threads were allocated, which
+    glibc keeps with the cached stacks, and those of the blocks with ld.so's table of loaded
+    files."""
     words = [word for ended in cached_thread_pointers(target) for word in dtv_words(target, ended)]
     return words + table_blocks(target)

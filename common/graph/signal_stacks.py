@@ -1,15 +1,16 @@
 """Alternate signal stacks: blocks that only the kernel refers to.
 
-A program passes a block to sigaltstack(2) and need not keep its address: the kernel has it for each
-thread, and no file of /proc shows it. Two kinds of evidence identify such a block.
+A program passes a block to sigaltstack(2) and need not keep its address, because the kernel stores
+it for each thread. No file of /proc shows this address. Two kinds of evidence identify such a
+block.
 
 - Proof: the kernel stores a `stack_t` {ss_sp, ss_flags, ss_size} with the block's address in every
-  signal frame (uc_stack), and the program passes one to sigaltstack. Either may still be in the
-  block or in the dead part of a stack.
+  signal frame (uc_stack), and the program passes one to sigaltstack. Either `stack_t` may still be
+  in the block, or in the dead part of a stack.
 - Size and contents: the process calls sigaltstack, the block has exactly the size that libc
-  recommends (SIGSTKSZ), and contains zeros, as a stack that was never used. A size that libc
-  computes from the processor's (AT_MINSIGSTKSZ) is so rare that the contents do not matter. There
-  may be at most as many such blocks as threads; more are a leak.
+  recommends (SIGSTKSZ), and contains only zeros, like a stack that was never used. If libc computes
+  the size from the processor's minimum (AT_MINSIGSTKSZ), the size is so rare that the contents do
+  not matter. At most as many such blocks as there are threads are accepted; more are a leak.
 
 Sources: glibc 2.34 and later, sysdeps/unix/sysv/linux/sysconf-sigstksz.h (4 * AT_MINSIGSTKSZ, at
 least the constant), bits/sigstack.h and musl 1.2, arch/*/bits/signal.h (the constants)."""
@@ -27,8 +28,8 @@ from findleaks.target.ranges import nonzero_pieces
 AT_MINSIGSTKSZ = 51
 _CONSTANTS = {arches.AARCH64.name: ((5120, 16384), (6144, 12288))}
 _COMMON = ((2048, 8192),)
-"""(MINSIGSTKSZ, SIGSTKSZ) in bytes of glibc, and of musl if they differ. _COMMON is for other
-machines."""
+"""(MINSIGSTKSZ, SIGSTKSZ) of glibc in bytes, and those of musl if they differ. _COMMON is used for
+machines that are not listed."""
 _PADDING = 32  # bytes by which an allocator's usable size may exceed the requested size
 _SMALLEST, _LARGEST = 2048, 1 << 20  # bytes of a stack that a stack_t may prove
 _MOST = 4096  # leaked blocks of such sizes that are examined
@@ -54,7 +55,7 @@ def signal_stacks(target: Target, engine: Engine, blocks: Blocks, graph: Graph, 
 
 
 def recommended_sizes(target: Target) -> tuple[int, frozenset[int]]:
-    """Return SIGSTKSZ as glibc computes it (0 if it is the constant), and the constants of
+    """Return SIGSTKSZ as glibc computes it (0 if it is a constant), and the constants of all
     libcs."""
     constants = _CONSTANTS.get(target.arch.name, _COMMON)
     least, constant = constants[0]
@@ -74,7 +75,7 @@ def _is_recommended(target: Target, start: int, size: int) -> bool:
 
 def _calls_sigaltstack(target: Target, engine: Engine) -> bool:
     """Whether a loaded file other than libc has the address of libc's sigaltstack in its data,
-    where ld.so stores it. A static program has the function only if it calls it."""
+    where ld.so stores it. A static program contains sigaltstack only if it calls it."""
     libcs = [module for module in target.modules() if module.path.rsplit("/", 1)[-1].startswith(_LIBC)]
     if not libcs:
         return target.symbol("sigaltstack") is not None
@@ -95,8 +96,8 @@ def _calls_sigaltstack(target: Target, engine: Engine) -> bool:
 
 
 def _proven(target: Target, engine: Engine, sizes: dict[int, int], dead: Sequence[Range]) -> Iterator[int]:
-    """Yield the blocks, given by start and usable size, whose stack_t is in the block or in a dead
-    stack."""
+    """Yield the blocks for which a stack_t is in the block itself or in a dead stack. `sizes` has
+    the usable size by start."""
     low, high = min(sizes), max(sizes) + 1
     places = [*(Range(start, start + size) for start, size in sizes.items()), *dead]
     for start, end in places:

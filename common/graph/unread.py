@@ -1,9 +1,10 @@
 """Dead words of threads: values in registers, red zones, and interrupted frames that no code reads
 again.
 
-They are no roots. Only the code shows which words are dead, and reading code takes time (`unread`).
-So `doubtful` first finds the words that may be dead and point into blocks in use. If other roots
-reach these blocks by start references, no block's kind depends on whether the words are dead."""
+Dead words are not roots. Only the code shows which words are dead, and reading code takes time
+(`unread`). So `doubtful` first finds the words that may be dead and point into blocks in use. If
+other roots reach all these blocks by start references, no block's kind depends on whether the words
+are dead, and the code need not be read."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from findleaks.target.signal_words import saved_words
 from findleaks.value_classes import NamedTuple
 
 DEEPEST = 1 << 20  # bytes of a stack that are searched for signal frames
-_LONGEST_CHAIN = 4096  # frames
+_LONGEST_CHAIN = 4096  # maximum number of frames of a chain
 NEAREST = 512  # bytes above a stack pointer that are searched for dead words of frames
 
 _CODE = ("libc.", "libc-", "libpthread", "ld-musl")
@@ -56,11 +57,11 @@ class Doubtful(NamedTuple):
 
     # threads with such words, and whether a signal interrupted a frame
     threads: list[tuple[Thread, bool]]
-    words: list[int]  # the words, ascending, each once; some may point into no block
+    words: list[int]  # the words, ascending, without repetition; some may point into no block
     # the result if all these words were dead; None if only code shows where they are
     all_dead: Unread | None
     slots: dict[int, dict[int, int]]  # `Suspects.slots` by tid
-    registers: bool  # whether some of the words are not in frames
+    registers: bool  # whether some of the words are in registers or red zones
 
 
 class Unread:
@@ -69,10 +70,11 @@ class Unread:
     def __init__(self) -> None:
         self.registers: dict[int, frozenset[str]] = {}  # tid -> names of dead registers
         self.places: list[Place] = []  # sorted and disjoint
-        self.warning = ""  # why all words count as live, or ""
-        # By the names of words (the tuple's identity) and the words that are read again.
+        self.warning = ""  # why all words count as live; "" if they do not
+        # Cached by the names of words (identity of the tuple) and the words that are read again.
         self.known: dict[tuple[int, int], frozenset[str]] = {}
-        # By the names of words and those that are dead: whether each word is read again.
+        # Cached by the names of words and the names of the dead ones: whether each word is read
+        # again.
         self._read: dict[tuple[int, frozenset[str]], list[bool]] = {}
 
     def ranges(self) -> list[Range]:
@@ -98,7 +100,7 @@ class Unread:
             return thread.words or thread.registers.values()
         if len(thread.names) < len(thread.words):
             return (value for _, value, read in self.words(thread) if read)
-        # Most threads have words of the same names, and the same dead ones.
+        # Most threads have words with the same names, of which the same are dead.
         key = id(thread.names), dead
         read = self._read.get(key)
         if read is None:
@@ -134,7 +136,8 @@ def doubtful(target: Target, engine: Engine, blocks: Blocks) -> Doubtful:
 
 
 def _all_dead(target: Target, threads: Iterable[Thread], slots: Mapping[int, Mapping[int, int]]) -> Unread:
-    """Return the same as `unread` if all words of these threads that may be dead were dead."""
+    """Return the result that `unread` would have if all words of these threads that may be dead
+    were dead."""
     found = Unread()
     for thread in threads:
         key = id(thread.names), 0
@@ -215,8 +218,9 @@ def _judge(found: Unread, reader: LivenessReader, target: Target, blocks: Blocks
 
 
 def _alternate(target: Target, one: Interrupted, thread: Thread) -> Iterator[Range]:
-    """Yield the dead stack of a handler on an alternate stack, and of the stack that it
-    interrupted. uc_stack in its struct ucontext has address, flags and size."""
+    """Yield the dead part of the alternate stack on which a handler runs, and of the stack that it
+    interrupted. uc_stack in the handler's struct ucontext has address, flags and size of the
+    alternate stack."""
     try:
         low, _, size = target.arch.unpack(target.read(one.context + 16, 24))
     except UnreadableMemory:
@@ -235,9 +239,9 @@ def _alternate(target: Target, one: Interrupted, thread: Thread) -> Iterator[Ran
 def _suspects(target: Target, blocks: Blocks, threads: Sequence[Thread]) -> Iterator[Suspects]:
     """Yield the suspects of each thread.
 
-    `values` are the words of its red zone and of registers that may be dead, between the lowest and
-    the highest block, if one of them points to a block in use. `slots` are words of its innermost
-    frames that point to a block in use."""
+    `values` are the words of its red zone, and of registers that may be dead, with values between
+    the lowest and the highest block. They are returned only if one of them points to a block in
+    use. `slots` are words of its innermost frames that point to a block in use."""
     low = blocks.address(0)
     high = blocks.address(len(blocks) - 1) + blocks.size(len(blocks) - 1)
     kept = frozenset(target.arch.kept_registers)
@@ -255,8 +259,8 @@ def _slots(target: Target, blocks: Blocks, thread: Thread, heaps: Range) -> dict
     """Return {address: value} of the words right above the stack pointer that point to blocks in
     use.
 
-    Only x86-64 is supported, since frames of other machines are unknown. A stack in a block has
-    none."""
+    Only x86-64 is supported, because frames of other machines are not analysed. If the stack itself
+    is in a block, nothing is returned."""
     word = target.arch.word
     found: dict[int, int] = {}
     if target.arch.name != X86_64.name or thread.sp % word or blocks.find(thread.sp) >= 0:
@@ -275,8 +279,8 @@ def _red_zone(target: Target, thread: Thread) -> Range:
 
 
 def _restorers(target: Target) -> list[int]:
-    """Return the return addresses of signal handlers: in libc or a static program; on some machines
-    in the kernel's vDSO."""
+    """Return the addresses to which signal handlers return. They are in libc or a static program,
+    and on some machines in the kernel's vDSO."""
     from findleaks.disasm.system_calls import SIGRETURN
 
     modules = target.modules()
@@ -292,8 +296,9 @@ def _restorers(target: Target) -> list[int]:
 
 
 def _returns_to(target: Target, thread: Thread, wanted: set[int]) -> bool:
-    """Whether the thread's link register, or one that a function in the chain of frame pointers
-    saved, is one of these addresses. It may be signed there, in bits above those of addresses."""
+    """Return whether the thread's link register, or a return address that a function in the chain
+    of frame pointers saved, is one of these addresses. It may be signed (pointer authentication),
+    in bits above those of addresses."""
     arch = target.arch
     returns, frame = thread.registers.get(arch.link_register, 0), thread.registers.get(arch.frame_pointer, 0)
     for _ in range(_LONGEST_CHAIN):

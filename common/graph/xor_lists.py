@@ -1,10 +1,10 @@
 """Finds lists whose nodes are linked by XOR. The link of a node combines the addresses of both
 neighbours in one word, so no word equals the address of a node, except at the ends.
 
-A node at an end has the plain address of its only neighbour. From there, the word of each node and
-the address of the node before give the address of the next one. If a plain pointer refers to one
-node, the program can reach the others from it, in both directions. Lists without an end (rings) are
-not found."""
+A node at an end has the plain address of its only neighbour. From there, the link of each node,
+XORed with the address of the node before it, gives the address of the next node. If a plain pointer
+refers to one node, the program can reach the others from it, in both directions. Lists without an
+end (rings) are not found."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from findleaks.engine.terms import Kind, State
 from findleaks.graph.disguises import LEAST, NOT_DISGUISED, SHARE, DisguiseConvention, Disguised
 from findleaks.value_classes import NamedTuple
 
-ENDS = 512  # leaked blocks that are examined as ends of lists: the first and the last
-TAIL = 1 << 16  # blocks in which the last are searched for
-STEPS = 200_000  # nodes that are visited: 2 s
+ENDS = 512  # leaked blocks that are examined as ends of lists: the first and the last ones
+TAIL = 1 << 16  # number of blocks at the end of the heap among which the last ones are searched for
+STEPS = 200_000  # maximum number of nodes that are visited, which takes 2 s
 
 _LEADS = re.compile(b"\\x%02x" % Kind.DEFINITE)
 
@@ -63,8 +63,8 @@ def search_xor_lists(graph: Graph, blocks: Blocks, word: int, read: ReadWord) ->
 
 
 def _links(nodes: list[_Node], held: int, offset: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the references between neighbours, away from the node that a plain pointer refers
-    to."""
+    """Yield the references between neighbours that lead away from node `held`, to which a plain
+    pointer refers."""
     for at, node in enumerate(nodes):
         target = nodes[at + 1 : at + 2] if at >= held else []
         for one in [*target, *(nodes[at - 1 : at] if 0 < at <= held else [])]:
@@ -72,7 +72,8 @@ def _links(nodes: list[_Node], held: int, offset: int) -> Iterator[tuple[int, in
 
 
 def _ends(graph: Graph) -> Iterator[int]:
-    """Return leaked blocks through which others are leaked: the first and the last ones."""
+    """Return leaked blocks that other leaked blocks are counted under: the first and the last
+    ones."""
     kinds = graph.kinds()
     tail = max(0, len(kinds) - TAIL)
     first = [match.start() for match in islice(_LEADS.finditer(kinds), ENDS // 2)]
@@ -82,8 +83,8 @@ def _ends(graph: Graph) -> Iterator[int]:
 
 
 def _list_from(graph: Graph, blocks: Blocks, end: int, word: int, read: ReadWord, most: int) -> tuple[list[_Node], int]:
-    """Return the nodes of a list from a leaked end on, and the offset of the link; no nodes if
-    there is no list."""
+    """Return the nodes of a list that begins at a leaked end, and the offset of the link. Return no
+    nodes if there is no list."""
     address, size = blocks.address(end), blocks.size(end)
     for index, interior in graph.references(end):
         start = blocks.address(index)
@@ -98,7 +99,7 @@ def _list_from(graph: Graph, blocks: Blocks, end: int, word: int, read: ReadWord
 
 
 def _walk(blocks: Blocks, nodes: list[_Node], offset: int, read: ReadWord, most: int) -> list[_Node]:
-    """Return `nodes`, the first two of a list, and all that follow."""
+    """Return `nodes`, the first two nodes of a list, and all nodes that follow."""
     seen = {node.block for node in nodes}
     size = blocks.size(nodes[0].block)
     while len(nodes) < most:

@@ -1,1 +1,1 @@
-"""Injected system calls: made by a thread of another process, and clones created by them."""
+"""Let a thread of another process make system calls, and clone processes in this way."""

@@ -1,4 +1,4 @@
-"""Decides which processes can be cloned without harm, and explains why others cannot.
+"""Decide which processes can be cloned without harm, and explain why others cannot.
 
 Sources: fork(2), open(2) (O_DIRECT), userfaultfd(2), pid_namespaces(7); Linux
 Documentation/filesystems/proc.rst (VmFlags, fdinfo)."""
@@ -14,14 +14,15 @@ from findleaks.target.files import read_file
 from findleaks.target.process import folder_of
 
 NOT_COPIED = frozenset(("dc", "wf"))
-"""VmFlags of memory that a clone does not copy (MADV_DONTFORK, MADV_WIPEONFORK)."""
+"""VmFlags of memory that is missing from a clone (MADV_DONTFORK, MADV_WIPEONFORK)."""
 _WATCHED = frozenset(("um", "uw", "ui"))  # VmFlags of memory that a userfaultfd handles
 _O_DIRECT = 0o40000
 _PINNED_SINCE = (6, 5)  # first Linux that pins pages of direct I/O, so that fork copies them
 
 
 class Refused(TargetError):
-    """The process cannot be cloned. It is unharmed, and can be read without a clone."""
+    """Raised if the process cannot be cloned. The process is unharmed, and can be read without a
+    clone."""
 
 
 def refused(pid: int, why: str) -> Refused:
@@ -29,7 +30,7 @@ def refused(pid: int, why: str) -> Refused:
 
 
 def check_clonable(pid: int) -> dict[int, set[str]]:
-    """Return the flags of the mappings, by start.
+    """Return the flags of the mappings; the key is the start of a mapping.
     Raises Refused if a clone would harm the process."""
     if os.uname().machine != "x86_64":
         raise refused(pid, "only x86-64 is supported")
@@ -42,7 +43,8 @@ def check_clonable(pid: int) -> dict[int, set[str]]:
 
 
 def pages_are_pinned(release: str) -> bool:
-    """Whether fork(2) is harmless to direct I/O in flight, by the kernel's release ("6.1.0-30")."""
+    """Whether fork(2) is harmless while direct I/O is in progress. `release`: the kernel's release
+    ("6.1.0-30")."""
     words = release.split("-")[0].split(".")[:2]
     return all(word.isdigit() for word in words) and tuple(map(int, words)) >= _PINNED_SINCE
 
@@ -78,7 +80,7 @@ def _direct_files(pid: int) -> bool:
 
 def unforkable(pid: int, tid: int) -> bool:
     """Whether children of the thread would be in another pid namespace. Such a namespace ends with
-    its first process, and then the thread cannot fork any more (pid_namespaces(7))."""
+    its first process, and then the thread can no longer fork (pid_namespaces(7))."""
     folder = f"/proc/{pid}/task/{tid}/ns"
     return link(f"{folder}/pid_for_children") != link(f"{folder}/pid")
 

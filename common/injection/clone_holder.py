@@ -18,7 +18,8 @@ import select
 import signal
 import sys
 
-_EVERY = 0.002  # seconds between two polls of threads that were in uninterruptible sleep
+# Seconds between two polls of threads that were in uninterruptible sleep during the stop
+_EVERY = 0.002
 _SOON = 0.05  # seconds between two polls of the clone
 
 

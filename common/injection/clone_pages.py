@@ -1,8 +1,9 @@
-"""Finds the pages of a cloned process: its private pages are those of the clone.
+"""Find the pages of a cloned process. Its private pages are those of the clone.
 
-Scanning a process takes longer than cloning it. Therefore the pages of the clone are scanned
-while the process runs on. A clone has all private pages of the process, and none of files and of
-shared memory: those are known from a scan before the stop (Linux mm/memory.c, copy_page_range)."""
+Scanning a process takes longer than cloning it. Therefore the pages of the clone are scanned while
+the process runs on. A clone has all private pages of the process, and no pages of files and of
+shared memory. The latter are known from a scan before the stop (Linux mm/memory.c,
+copy_page_range)."""
 
 from __future__ import annotations
 
@@ -21,8 +22,9 @@ from findleaks.target.runs import Runs
 
 
 def pages_of(proc: str, region: Region) -> array[int]:
-    """Return the private pages of a region, or all present pages of a shared region, as a flat
-    array of the start and end of each run; none if the system does not report them."""
+    """Return the private pages of a region. For a shared region, return all present pages. The
+    result is a flat array of the start and end of each run; it is empty if the system does not
+    report pages."""
     words: array[int] = array("Q")
     fd = os.open(f"{proc}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -47,8 +49,9 @@ def _runs(fd: int, region: Region) -> list[tuple[int, int, int]]:
 
 
 def compose_moment(regions: Sequence[Region], before: Moment, scanned: Mapping[int, array[int]], clone: Moment) -> Moment:
-    """Combine the pages at the stop: those in `scanned` for its regions; else the private pages of
-    the clone, and the pages of files and shared memory as they were `before`."""
+    """Combine the pages at the time of the stop. For regions in `scanned`, these are the pages
+    there. For other regions, they are the private pages of the clone, and the pages of files and
+    shared memory as they were `before`."""
     own, shared, resident, swapped = array("Q"), array("Q"), array("Q"), array("Q")
     for region in regions:
         low, high = region.start, region.end
@@ -73,7 +76,8 @@ def compose_moment(regions: Sequence[Region], before: Moment, scanned: Mapping[i
 
 
 def _append(words: array[int], more: array[int]) -> None:
-    """Append runs above all others; join the first with the last one if they touch."""
+    """Append runs that lie above all present ones. If the first touches the last present run, they
+    are joined."""
     if words and more and words[-1] == more[0]:
         words[-1] = more[1]
         more = more[2:]

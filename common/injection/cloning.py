@@ -54,28 +54,30 @@ from findleaks.target.ptrace import Tracer, has_ended, system_call, tasks
 from findleaks.target.stop_record import stat_of
 
 SHARED_BYTES = 32 << 20
-"""Most bytes of shared memory copied during the stop, about 10 ms. A clone has no copy of it."""
+"""Maximum number of bytes of shared memory that are copied during the stop, in about 10 ms. A clone
+has no copy of shared memory."""
 _PATIENCE = 0.02  # seconds to wait for a thread in uninterruptible sleep
-_TRIES, _PAUSE = 50, 0.001  # stops to find a thread that can make system calls, seconds between
+# Maximum number of stops to find a thread that can make system calls; seconds between two stops
+_TRIES, _PAUSE = 50, 0.001
 _SLEEP = 0.05  # seconds for threads in uninterruptible sleep to wake, before another stop
 _REAP_SECONDS = 5.0  # seconds after which a clone that cannot be reaped is abandoned
 _UNSHARE = 2  # CLOSE_RANGE_UNSHARE
 
 
 class Taken(NamedTuple):
-    """Data read from the process during the stop."""
+    """Data that was read from the process during the stop."""
 
     clone: int  # process id of the clone
     local: int  # process id of the clone in the pid namespace of the process
-    proc: str  # folder under /proc of a thread that has memory
-    exe: str  # path; "" if unknown
+    proc: str  # directory under /proc of a thread that has memory
+    exe: str  # path of the program; "" if unknown
     maps: bytes  # /proc/PID/maps
-    at: Moment  # pages; those of files as shortly before the stop
+    at: Moment  # pages; for files, as they were shortly before the stop
     threads: Sequence[Thread]
     warnings: Sequence[str]
-    scanned: dict[int, array[int]]  # runs of pages, by start of the region
+    scanned: dict[int, array[int]]  # runs of pages; the key is the start of the region
     copied: CopiedRuns  # pages copied during the stop: address, offset in the shared memory, bytes
-    kept: frozenset[int]  # starts of the regions whose pages were all copied
+    kept: frozenset[int]  # starts of the regions of which all pages were copied
     absent: Sequence[Range]  # pages that could not be copied
     seconds: float  # duration of the stop
     stat: bytes  # /proc/PID/stat
@@ -84,20 +86,21 @@ class Taken(NamedTuple):
 
 
 class Cloning:
-    """The clone of process `pid`, created by `take` and ended by `end`; one thread must call both.
-    `shared`: a descriptor of memory that receives the pages copied during the stop. `cancelled` is
-    called before each stop; true ends the work."""
+    """The clone of process `pid`. `take` creates it, and `end` ends it; the same thread must call
+    both. `shared`: a descriptor of memory that receives the pages copied during the stop.
+    `cancelled` is called before each stop; if it returns True, the work ends."""
 
     def __init__(self, pid: int, shared: int, cancelled: Callable[[], bool]) -> None:
         self.pid, self._cancelled = pid, cancelled
         self._shared = shared
         self._clone: Optional[SeizedThread] = None
         self._local = 0
-        self._closes = True  # seccomp permits close_range(2) in the clone
+        self._closes = True  # whether seccomp permits close_range(2) in the clone
         self._late: list[Tracer] = []  # tracers of threads that have not stopped yet
 
     def take(self) -> Taken:
-        """Create the clone. Refused, or TargetError if the process cannot be attached to."""
+        """Create the clone. Raises Refused, or TargetError if findleaks cannot attach to the
+        process."""
         flags = check_clonable(self.pid)
         proc = folder_of(self.pid)
         before = read_moment(proc, X86_64.page, _mapped(proc), _ignore)
@@ -105,7 +108,7 @@ class Cloning:
             self._check_alive()
             raise refused(self.pid, "the system does not report which of its pages are in memory")
         seconds = 0.0
-        gc.disable()  # a collection may take longer than the stop
+        gc.disable()  # a garbage collection may take longer than the stop
         found: Union[Taken, str] = ""
         for _ in range(_TRIES):
             if self._cancelled():
@@ -132,17 +135,19 @@ class Cloning:
         raise refused(self.pid, str(found))
 
     def watch(self) -> bool:
-        """Let threads run on that were in uninterruptible sleep during the stop; return False once
-        there are none.
-        Call every few ms while it returns True, and regularly afterwards: it also detects the death
-        of the clone, for which the end of the clone's pid namespace would wait."""
+        """Let threads run on that were in uninterruptible sleep during the stop. Returns False when
+        there are none left.
+        Call this every few ms while it returns True, and regularly afterwards, because it also
+        detects the death of the clone. Otherwise the end of the clone's pid namespace would wait
+        for this."""
         self._late = [tracer for tracer in self._late if not tracer.detach_all()]
         if self._clone is not None:
             self._clone.look()
         return bool(self._late)
 
     def end(self) -> float:
-        """End the clone, if any, and reap it; return the seconds for which a thread was stopped.
+        """End the clone, if there is one, and reap it. Returns the seconds for which a thread was
+        stopped.
         Raises TargetError if the clone could not be reaped. May be called again."""
         clone, self._clone = self._clone, None
         if clone is None:
@@ -157,7 +162,8 @@ class Cloning:
     # -- during the stop
 
     def _during(self, tracer: Tracer, flags: dict[int, set[str]], before: Moment) -> Union[Taken, str]:
-        """Return the data read; or the reason why no thread can create the clone at this stop."""
+        """Return the data that was read during the stop, or the reason why no thread can create the
+        clone at this stop."""
         proc = folder_of(self.pid)
         memory = os.open(f"{proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -200,8 +206,8 @@ class Cloning:
     def _copy_uncloned(
         self, proc: str, memory: int, regions: Sequence[Region], flags: dict[int, set[str]], before: Moment
     ) -> tuple[dict[int, array[int]], CopiedRuns, frozenset[int], Sequence[Range]]:
-        """Copy what the clone lacks: shared memory, up to a limit, and memory that the process does
-        not pass to its children (MADV_DONTFORK, MADV_WIPEONFORK)."""
+        """Copy what is missing from the clone: shared memory, up to a limit, and memory that the
+        process does not pass to its children (MADV_DONTFORK, MADV_WIPEONFORK)."""
         scanned: dict[int, array[int]] = {}
         copied, size = CopiedRuns.none(), 0
         for region in regions:
@@ -229,7 +235,7 @@ class Cloning:
     # -- the clone
 
     def _with_pages(self, taken: Taken, before: Moment) -> Taken:
-        """Complete the data of the stop with the pages of the clone."""
+        """Add the pages of the clone to the data of the stop."""
         regions = regions_of(taken.maps)
         there = read_moment(f"/proc/{taken.clone}", X86_64.page, regions, _ignore)
         if there is None:
@@ -244,13 +250,13 @@ class Cloning:
         return taken._replace(at=compose_moment(regions, before, taken.scanned, there), absent=[*taken.absent, *lacking])
 
     def _close_files(self) -> None:
-        """Give the clone its own table of files, with none open. Ignores failure if the clone has
-        died."""
+        """Give the clone a table of files of its own, in which no file is open. Failure is ignored
+        if the clone has died."""
         clone = self._clone
         assert clone is not None
         try:
             if not self._closes or clone.call(seized.CLOSE_RANGE, 0, (1 << 32) - 1, _UNSHARE, kill=True) != 0:
-                # Not permitted, or before Linux 5.9.
+                # Seccomp does not permit the call, or the kernel is older than Linux 5.9.
                 clone.call(seized.UNSHARE, seized.CLONE_FILES, kill=True)
                 for name in os.listdir(f"/proc/{clone.pid}/fd"):
                     clone.call(seized.CLOSE, int(name), kill=True)
@@ -259,8 +265,8 @@ class Cloning:
 
 
 def reap(pid: int, local: int) -> float:
-    """Make a process reap its clone, which has ended; return the seconds for which a thread was
-    stopped. `local` is the clone's id in the pid namespace of the process.
+    """Make a process reap its clone, which has ended. Returns the seconds for which a thread was
+    stopped. `local`: the clone's id in the pid namespace of the process.
     Raises TargetError on failure."""
     seconds, limit = 0.0, time.monotonic() + _REAP_SECONDS
     late: list[Tracer] = []
@@ -302,9 +308,9 @@ def _wait4(pid: int, tracer: Tracer, local: int) -> Union[int, str]:
 
 
 def _injector(pid: int, tracer: Tracer, memory: int, regions: Sequence[Region]) -> Union[SeizedThread, str]:
-    """Return a stopped thread that can make system calls, or the reason why there is none. Prefers
-    a thread in a system call. Excludes threads that are about to receive a signal, which would be
-    lost."""
+    """Return a stopped thread that can make system calls, or the reason why there is none. A thread
+    in a system call is preferred. Threads that are about to receive a signal are excluded, because
+    the signal would be lost."""
 
     def read(address: int, size: int) -> bytes:
         return read_memory(memory, address, size)
@@ -320,7 +326,8 @@ def _injector(pid: int, tracer: Tracer, memory: int, regions: Sequence[Region]) 
 
 
 def _check_seccomp(thread: SeizedThread) -> bool:
-    """Whether the clone may use close_range(2). TargetError if another call is not permitted."""
+    """Whether the clone may use close_range(2). Raises TargetError if another call is not
+    permitted."""
 
     def check(number: int, *arguments: int) -> None:
         thread.check_seccomp(thread.tid, thread.instruction, number, arguments)
@@ -342,7 +349,7 @@ def _ignore(part: float) -> None:
 
 
 def _mapped(proc: str) -> list[Region]:
-    """Return what the process of this /proc folder has mapped now; [] if it has ended."""
+    """Return the current mappings of the process with this /proc directory; [] if it has ended."""
     try:
         return regions_of(read_file(f"{proc}/maps"))
     except OSError:

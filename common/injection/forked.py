@@ -1,4 +1,5 @@
-"""A live process as a target: stopped while it is cloned, then copied from the clone."""
+"""A live process as a target. The process is stopped while it is cloned, and is then copied from
+the clone."""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ from findleaks.target.unread_data import UnreadReader
 
 
 class ForkedProcess(CopiedProcess):
-    """A process by pid. The constructor clones it, copies the clone, ends the clone and has it
-    reaped.
-    `stops`: seconds of each stop; the last one, which reaps the clone, stops one thread only.
+    """A process that is read through a clone. The constructor clones the process, copies the clone,
+    ends the clone, and lets the process reap it.
+    `stops`: seconds of each stop; the last stop, which reaps the clone, stops only one thread.
     `stopped`: their sum.
-    Raises Refused (a TargetError) if it cannot be cloned, NoMemory if memory for the copy is
-    lacking."""
+    Raises Refused (a TargetError) if the process cannot be cloned, and NoMemory if there is not
+    enough memory for the copy."""
 
     stops: tuple[float, ...] = ()
 
@@ -55,8 +56,8 @@ class ForkedProcess(CopiedProcess):
         taken, stop = clone.taken, StopData()
         stop.proc, stop.maps, stop.regions, stop.at = taken.proc, taken.maps, regions_of(taken.maps), taken.at
         stop.stat, stop.taken_at = taken.stat, taken.taken_at
-        # Read from the process: the clone has no descriptors. The data may be a few milliseconds
-        # newer.
+        # This is read from the process, because the clone has no descriptors. The data may be a few
+        # milliseconds newer.
         reader = UnreadReader(self._pid, is_running=True)
         stop.kernel = read_kernel_state(folder_of(self._pid), tasks(self._pid), peek_signals, reader)
         plan, stop.placed = self._plan(taken.maps, stop.regions, taken.at)
@@ -111,9 +112,10 @@ class ForkedProcess(CopiedProcess):
 
 
 def fork(pid: int, progress: Optional[Progress] = None) -> ForkedProcess:
-    """Open a process as a target: a copy of a clone of it, while it runs on.
-    Raises Refused (a TargetError) with the reason if it cannot be cloned; TargetError if it cannot
-    be attached to, or memory for the copy is lacking. The process is then unharmed."""
+    """Open a process as a target. The target is a copy of a clone of the process, which runs on.
+    Raises Refused (a TargetError) with the reason if the process cannot be cloned. Raises
+    TargetError if findleaks cannot attach to it, or if there is not enough memory for the copy. The
+    process is then unharmed."""
     try:
         return ForkedProcess(pid, progress)
     except NoMemory as lacking:

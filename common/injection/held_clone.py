@@ -1,4 +1,4 @@
-"""The clone of a process, held by a helper program (clone_holder.py) until it is ended."""
+"""The clone of a process. A helper program (clone_holder.py) holds it until it is ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from findleaks.injection.cloning import Taken
 from findleaks.injection.interpreter import interpreter
 
 _LOOK = 0.1  # seconds between two calls of `progress`
-_LEAVE = 0.2  # seconds to wait for a helper, which ends by itself
+_LEAVE = 0.2  # seconds to wait for a helper that ends by itself
 _PART = 1 << 20  # bytes read at once
 
 Progress = Callable[[float], None]
@@ -42,7 +42,8 @@ class _Helper:
         self._data = bytearray()
 
     def report(self, progress: Progress) -> tuple[str, Any]:
-        """Return the next pair; ("", None) if the helper was killed. Exceptions lose no data."""
+        """Return the next pair; ("", None) if the helper was killed. An exception that is raised
+        during the wait loses no data."""
         output = self._process.stdout
         assert output is not None
         while True:
@@ -59,12 +60,12 @@ class _Helper:
             progress(0.0)
 
     def ask_to_end(self) -> None:
-        """Close its standard input, which ends it."""
+        """Close the helper's standard input, which ends the helper."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     def leave(self, seconds: Optional[float]) -> None:
-        """Stop reading, and wait at most `seconds` for its end."""
+        """Stop reading, and wait at most `seconds` for the helper's end."""
         assert self._process.stdout is not None
         self.ask_to_end()
         self._process.stdout.close()
@@ -75,18 +76,20 @@ class _Helper:
 
 
 class HeldClone:
-    """A clone of process `pid`, to be ended by `end`; `taken` is the data read when it was created.
-    `progress` is called every 0.1 s during the creation, and may raise. Raises Refused if the
-    process cannot be cloned, TargetError if it cannot be attached to."""
+    """A clone of process `pid`. `end` must be called to end it. `taken`: the data that was read
+    when the clone was created.
+    `progress` is called every 0.1 s while the clone is created, and may raise an exception. Raises
+    Refused if the process cannot be cloned, and TargetError if findleaks cannot attach to it."""
 
     def __init__(self, pid: int, progress: Progress) -> None:
         self.pid = pid
-        # Seconds of each stop of the process; the last stops one thread only
+        # Seconds of each stop of the process; the last one stops only one thread
         self.stops: list[float] = []
         self.shared = os.memfd_create("findleaks", os.MFD_CLOEXEC)
         self._helper: Optional[_Helper] = None
         self._taken: Optional[Taken] = None
-        self._reaping = False  # a second helper reaps the clone, as the first was killed
+        # Whether a second helper reaps the clone, because the first was killed
+        self._reaping = False
         try:
             self._helper = _Helper(pid, [str(self.shared)], self.shared)
             self._taken = self._value(self._helper.report(progress))
@@ -106,8 +109,9 @@ class HeldClone:
         return self._helper.pid if self._helper is not None else 0
 
     def end(self) -> None:
-        """End the clone, and have the process reap it. May be called more than once.
-        Raises a Ctrl-C that arrives meanwhile afterwards, and TargetError if the clone stays."""
+        """End the clone, and let the process reap it. May be called more than once.
+        A Ctrl-C that arrives in the meantime is raised at the end. Raises TargetError if the clone
+        could not be ended."""
         late: Optional[KeyboardInterrupt] = None
         while self._helper is not None:
             try:

@@ -1,4 +1,5 @@
-"""Finds a Python interpreter for helper programs, which outlive findleaks or run apart from it."""
+"""Find a Python interpreter for helper programs, which outlive findleaks or run separately from
+it."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from typing import Optional
 
 
 def interpreter() -> Optional[str]:
-    """Return the path of a Python 3; None if there is none. In a debugger, sys.executable may name
-    the debugger."""
+    """Return the path of a Python 3; None if there is none. sys.executable is not always usable,
+    because in a debugger it may name the debugger."""
     name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     for path in (os.path.join(sys.base_prefix, "bin", name), shutil.which(name), shutil.which("python3")):
         if path and os.access(path, os.X_OK):

@@ -1,7 +1,7 @@
-"""Finds memory that findleaks has mapped into a process: code for patched functions, and tables.
+"""Find memory that findleaks has mapped into a process: code for patched functions, and tables.
 
-It begins with a page that identifies it, in a private mapping of code without a file. Addresses
-of blocks in its tables do not count as references."""
+The memory begins with a page that identifies it, in a private mapping of code without a file.
+Addresses of blocks in its tables do not count as references."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ Read = Callable[[int, int], bytes]
 
 
 class OwnMemory(NamedTuple):
-    """`size` bytes at `address`, the first `code` of them executable; `head`: the first page."""
+    """`size` bytes at `address`, of which the first `code` bytes are executable. `head`: the first
+    page."""
 
     address: int
     code: int
@@ -30,7 +31,7 @@ class OwnMemory(NamedTuple):
 
 
 def own_memory(regions: Iterable[Region], read: Read) -> Iterator[OwnMemory]:
-    """Yield findleaks' memory. `read` returns fewer bytes, or b"", where memory is unreadable."""
+    """Yield findleaks' memory. `read` must return fewer bytes, or b"", if memory is unreadable."""
     for region in regions:
         if not (region.executable and region.private and not region.writable and not region.name and region.size >= 2 * PAGE):
             continue

@@ -1,9 +1,9 @@
-"""System calls made by a stopped thread of another process, on x86-64 Linux.
+"""System calls that a stopped thread of another process makes, on x86-64 Linux.
 
-The thread is single-stepped at a `syscall` instruction of the process, then its registers are
-restored, so the registers that GDB has cached stay correct. Only the thread that traces the process
-may use ptrace: in GDB, the one that runs Python's commands. (Linux arch/x86/entry/common.c,
-arch/x86/include/asm/user_64.h; ptrace(2).)"""
+The thread is single-stepped at a `syscall` instruction of the process. Then its registers are
+restored, so that the registers that GDB has cached are still correct. Only the thread that traces
+the process may use ptrace. In GDB, this is the thread that runs Python's commands. (Linux
+arch/x86/entry/common.c, arch/x86/include/asm/user_64.h; ptrace(2).)"""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STEP_SECONDS = 5.0
 
 
 def read_mappings(pid: int) -> list[Region]:
-    """Return what the process has mapped now; [] if it has ended."""
+    """Return the current mappings of the process; [] if it has ended."""
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
             return regions_of(file.read())
@@ -39,14 +39,14 @@ def read_mappings(pid: int) -> list[Region]:
 
 
 class Remote(Requests):
-    """A process traced by the calling thread, with all threads stopped."""
+    """A process that the calling thread traces, with all threads stopped."""
 
     def __init__(self, pid: int) -> None:
         super().__init__()
         self.pid = pid
 
     def places(self) -> list[ThreadPosition]:
-        """Return the position of each thread. TargetError if one is running."""
+        """Return the position of each thread. Raises TargetError if a thread is running."""
         found = []
         for tid in tasks(self.pid):
             words = self.registers(tid)
@@ -57,7 +57,8 @@ class Remote(Requests):
         return found
 
     def call(self, instruction: int, number: int, *arguments: int) -> int:
-        """Make a system call; return its result, or a negative errno. TargetError if that fails."""
+        """Make a system call. Returns its result, or a negative errno. Raises TargetError if the
+        call could not be made."""
         for tid in tasks(self.pid):
             words = self.registers(tid)
             if words is None:
@@ -89,12 +90,12 @@ class Remote(Requests):
         finally:
             self.set_registers(tid, words)
             self.set_signal_mask(tid, mask)
-            if stopped:  # the debugger sent that SIGSTOP, and waits for it
+            if stopped:  # the debugger sent this SIGSTOP, and waits for it
                 self.libc.tgkill(self.pid, tid, signal.SIGSTOP)
         return signed(after[RAX], 64)
 
     def _step(self, tid: int) -> int:
-        """Execute one instruction; return the signal that stopped the thread."""
+        """Execute one instruction. Returns the signal that stopped the thread."""
         self.require(" cannot be stepped", _SINGLESTEP, tid)
         limit = time.monotonic() + _STEP_SECONDS
         while time.monotonic() < limit:
@@ -113,7 +114,7 @@ class Remote(Requests):
 
 
 def entry(regions: Sequence[Region], read: Callable[[int, int], bytes]) -> int:
-    """Return the address of a `syscall` instruction in the process. TargetError if there is
+    """Return the address of a `syscall` instruction in the process. Raises TargetError if there is
     none."""
     code = [region for region in regions if region.executable and region.name != "[vsyscall]"]
     for region in sorted(code, key=lambda region: (region.name != "[vdso]", "libc" not in region.name)):
@@ -125,7 +126,7 @@ def entry(regions: Sequence[Region], read: Callable[[int, int], bytes]) -> int:
 
 
 def check_result(what: str, result: int) -> int:
-    """Return the result of a system call. TargetError if it failed."""
+    """Return the result of a system call. Raises TargetError if it failed."""
     if -4096 < result < 0:
         raise TargetError(f"cannot allocate memory in the process: {what}: {errno.errorcode.get(-result, -result)}")
     return result

@@ -30,17 +30,17 @@ _FORM = struct.Struct("<27Q")  # struct user_regs_struct
 
 
 class Requests:
-    """ptrace requests made by the calling thread."""
+    """ptrace requests that the calling thread makes."""
 
     def __init__(self) -> None:
         self.libc = ptrace_library()
 
     def failed(self, request: int, tid: int, address: int = 0, data: int = 0) -> bool:
-        """Make a ptrace request; return True if it failed, with the reason in ctypes' errno."""
+        """Make a ptrace request. Returns True if it failed; ctypes' errno then has the reason."""
         return bool(self.libc.ptrace(request, tid, address, data) == -1)
 
     def require(self, what: str, request: int, tid: int, address: int = 0, data: int = 0) -> None:
-        """Make a ptrace request. TargetError if it failed."""
+        """Make a ptrace request. Raises TargetError if it failed."""
         if self.failed(request, tid, address, data):
             raise TargetError(f"thread {tid}{what}: {os.strerror(ctypes.get_errno()).lower()}")
 
@@ -61,13 +61,13 @@ class Requests:
         return mask.value
 
     def set_signal_mask(self, tid: int, mask: int) -> None:
-        """Block these signals. Ignores failure: the thread may have ended."""
+        """Block these signals. Failure is ignored, because the thread may have ended."""
         word = ctypes.c_uint64(mask)
         self.failed(_SETSIGMASK, tid, 8, ctypes.addressof(word))
 
     def check_seccomp(self, tid: int, instruction: int, number: int, arguments: Sequence[int]) -> None:
-        """Check that seccomp neither ends the process for the call nor refuses it.
-        Raises TargetError."""
+        """Check that seccomp permits the call, so that it neither fails nor ends the process.
+        Raises TargetError if seccomp does not permit it."""
         if status(tid).get("Seccomp", "0") == "0":
             return
         filters = self._filters(tid)

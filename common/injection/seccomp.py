@@ -1,9 +1,9 @@
-"""Evaluates a thread's seccomp filters before a system call, as evaluation by the kernel may end
-the process.
+"""Evaluate a thread's seccomp filters before a system call, because evaluation by the kernel may
+end the process.
 
 A filter is a classic BPF program over struct seccomp_data (Linux include/uapi/linux/seccomp.h,
-filter.h, bpf_common.h); the strictest of several filters decides. A tracer with CAP_SYS_ADMIN can
-read them (ptrace(2), PTRACE_SECCOMP_GET_FILTER)."""
+filter.h, bpf_common.h). The strictest of several filters decides. A tracer with CAP_SYS_ADMIN can
+read the filters (ptrace(2), PTRACE_SECCOMP_GET_FILTER)."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ def program(data: bytes) -> list[Step]:
 
 
 def is_allowed(filters: Sequence[Sequence[Step]], number: int, instruction: int, arguments: Sequence[int]) -> bool:
-    """Whether all filters allow the call by the `syscall` instruction at address `instruction`."""
+    """Whether all filters allow the system call that the `syscall` instruction at address
+    `instruction` makes."""
     padded = [*(value & _M64 for value in arguments), 0, 0, 0, 0, 0, 0][:6]
     data = _DATA.pack(number, _X86_64, instruction + 2, *padded)
     return all(verdict(one, data) & _ACTION in (ALLOW, LOG) for one in filters)
 
 
 def verdict(steps: Sequence[Step], data: bytes) -> int:
-    """Execute a filter; return its result, or KILL if it is malformed."""
+    """Execute a filter. Returns its result, or KILL if the filter is malformed."""
     a = x = at = 0
     memory = [0] * 16
     for _ in range(len(steps)):  # jumps lead forward only

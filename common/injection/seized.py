@@ -40,8 +40,8 @@ Read = Callable[[int, int], bytes]
 
 
 class SeizedThread(Requests):
-    """A thread of process `pid`, in a PTRACE_EVENT_STOP. `instruction` is the address of a
-    `syscall` in the process."""
+    """A thread of process `pid`, in a PTRACE_EVENT_STOP. `instruction`: the address of a `syscall`
+    instruction in the process."""
 
     def __init__(self, pid: int, tid: int, instruction: int) -> None:
         super().__init__()
@@ -49,8 +49,9 @@ class SeizedThread(Requests):
         self._cloned: Optional[int] = None
 
     def call(self, number: int, *arguments: int, kill: bool = False) -> int:
-        """Make a system call; return its result, or a negative errno. TargetError if that fails.
-        `kill`: the kernel kills the process if findleaks dies meanwhile."""
+        """Make a system call. Returns its result, or a negative errno. Raises TargetError if the
+        call could not be made. `kill`: whether the kernel kills the process if findleaks dies
+        during the call."""
         for _ in range(_MOST_TRIES):
             result = self._once(number, arguments, _EXITKILL if kill else 0)
             if result not in _RESTARTED:
@@ -58,25 +59,25 @@ class SeizedThread(Requests):
         raise TargetError("signals interrupt its system calls again and again")
 
     def clone(self, flags: int) -> tuple[int, int]:
-        """Create a process; return its id, here and in the pid namespace of its parent. On failure
-        the first is 0, and the second a negative errno.
-        The process is traced, stopped, blocks all signals, and sends none when it ends. It never
-        executes code of its parent: when released, or once findleaks is dead, it calls
+        """Create a process. Returns its id here, and its id in the pid namespace of its parent. On
+        failure the first is 0, and the second is a negative errno.
+        The new process is traced, is stopped, blocks all signals, and sends none when it ends. It
+        never executes code of its parent: when it is released, or when findleaks is dead, it calls
         exit_group(0)."""
         self._cloned = None
         result = self.call(CLONE, flags, 0, 0, 0, 0)
         return (self._cloned or 0), result
 
     def park(self) -> None:
-        """Point the thread at exit_group(0), which it executes when it runs."""
+        """Point the thread at a call of exit_group(0), which it executes when it runs."""
         words = list(self._registers())
         words[RAX], words[RDI], words[RIP], words[ORIG_RAX] = EXIT_GROUP, 0, self.instruction, M64
         self.set_registers(self.tid, words)
         self.set_signal_mask(self.tid, M64)
 
     def end(self) -> None:
-        """Let a parked process exit, and wait for that. Ignores a process that has already
-        ended."""
+        """Let a parked process exit, and wait for its end. A process that has already ended is
+        ignored."""
         if self.failed(_CONT, self.tid):
             self.failed(_DETACH, self.tid)
         try:
@@ -86,7 +87,7 @@ class SeizedThread(Requests):
             pass
 
     def look(self) -> None:
-        """Detect the death of a stopped process by SIGKILL."""
+        """Detect whether a stopped process was killed by SIGKILL."""
         try:
             os.waitpid(self.tid, WALL | os.WNOHANG)
         except ChildProcessError:
@@ -108,7 +109,8 @@ class SeizedThread(Requests):
             stopped |= self._run(_SYSCALL_STOP, _AT_SYSCALL)
             stopped |= self._run(_SYSCALL_STOP, _AT_SYSCALL)
             result = signed(self._registers()[RAX], 64)
-            # Only from this stop does the kernel restart an interrupted system call.
+            # Only if it is resumed from this stop does the kernel restart an interrupted system
+            # call.
             self.failed(_INTERRUPT, self.tid)
             stopped |= self._run(_CONT, _EVENT_STOP)
         except ChildProcessError:
@@ -119,16 +121,16 @@ class SeizedThread(Requests):
                 self.set_registers(self.tid, before)
                 self.set_signal_mask(self.tid, mask)
                 self._options(0)
-                if stopped:  # it stops when it runs on
+                if stopped:  # the thread stops when it runs on
                     self.libc.tgkill(self.pid, self.tid, signal.SIGSTOP)
         return result
 
     def _run(self, request: int, until: int) -> bool:
-        """Resume the thread until it stops at `until`; return whether it received a SIGSTOP, which
-        is withheld. ChildProcessError if it has ended."""
+        """Resume the thread until it stops at `until`. Returns whether it received a SIGSTOP, which
+        is withheld from it. Raises ChildProcessError if the thread has ended."""
         stopped = False
         while True:
-            self.failed(request, self.tid)  # fails for a dying thread, which waiting detects
+            self.failed(request, self.tid)  # fails for a dying thread, which the wait below detects
             _, how = os.waitpid(self.tid, WALL)
             if not os.WIFSTOPPED(how):
                 raise ChildProcessError
@@ -151,7 +153,7 @@ class SeizedThread(Requests):
             if os.WIFSTOPPED(how):
                 made._options(0)
                 made.park()
-        except ChildProcessError:  # killed just now; its reader will notice
+        except ChildProcessError:  # the thread was just killed; its reader will detect this
             pass
 
     def _options(self, options: int) -> None:
@@ -165,14 +167,15 @@ class SeizedThread(Requests):
 
 
 def instruction_at(words: tuple[int, ...], read: Read) -> int:
-    """Return the address of the `syscall` that a thread with these registers is in; 0 if none."""
+    """Return the address of the `syscall` instruction that a thread with these registers is
+    executing; 0 if there is none."""
     at = words[RIP] - len(_SYSCALL)
     return at if signed(words[ORIG_RAX], 64) >= 0 and read(at, 2) == _SYSCALL else 0
 
 
 def unsuitable(requests: Requests, tid: int, words: tuple[int, ...], read: Read) -> str:
     """Explain why this stopped thread must not make system calls for findleaks; "" if it may. The
-    reason may no longer apply after it runs on."""
+    reason may no longer apply after the thread has run on."""
     if words[CS] != _USER_CS:
         return "it executes 32-bit code"
     buffer = ctypes.create_string_buffer(32)

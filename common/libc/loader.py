@@ -1,9 +1,10 @@
-"""Finds blocks of ld.so that only interior pointers refer to.
+"""Finds blocks of ld.so to which only interior pointers refer.
 
-After the first `dlopen`, glibc 2.35 and later keep the unwinders' table of loaded files in
-cache-aligned segments of blocks (elf/dl-find_object.c, struct dlfo_mappings_segment: previous,
-to_free, size, allocated, …). Only `to_free` in the segment itself points to the start of the block.
-Without this rule, every program that loads plugins would have a "possible" leak of some 2 KiB."""
+glibc 2.35 and later keep a table of loaded files for stack unwinders. After the first `dlopen`, its
+segments are in blocks, aligned to cache lines (elf/dl-find_object.c, struct dlfo_mappings_segment:
+previous, to_free, size, allocated, …). Only `to_free` in the segment itself points to the start of
+the block. Without this rule, every program that loads plugins would have a "possible" leak of some
+2 KiB."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _LINKERS = ("ld-linux", "ld-2.", "ld64.", "ld.so")
 
 
 def table_blocks(target: Target) -> list[int]:
-    """Return the addresses of the blocks with the table's segments."""
+    """Return the addresses of the blocks that contain segments of the table."""
     found: list[int] = []
     word = target.arch.word
     regions = target.regions()
@@ -47,8 +48,8 @@ def table_blocks(target: Target) -> list[int]:
 
 
 def _start(target: Target, segment: int) -> int:
-    """Return `to_free` of a possible segment, or 0. It is aligned by malloc, and at most a cache
-    line before the segment."""
+    """Return the word `to_free` of a possible segment, or 0. It must be aligned like a block of
+    malloc, and at most a cache line below the segment."""
     word = target.arch.word
     start = word_at(target, segment + word)
     return start if 0 <= segment - start < _LINE and start % (2 * word) == 0 else 0

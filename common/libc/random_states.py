@@ -1,8 +1,8 @@
-"""Memory in which glibc keeps the states of its random numbers, which no core has.
+"""Memory in which glibc keeps the states of its random number generators. Cores do not contain it.
 
 Since 2.41 getrandom(3) draws from a generator in the vDSO, on Linux 6.11 and newer. Its states are
-in mappings with MADV_DONTDUMP and MADV_WIPEONFORK, and contain no pointers. Nearly every process
-refers to them.
+in mappings with MADV_DONTDUMP and MADV_WIPEONFORK, and contain no pointers. Without this module,
+these mappings would be reported as missing memory in the cores of nearly all such processes.
 
 Source: glibc 2.41 sysdeps/unix/sysv/linux/getrandom.c (grnd_alloc: {states, len, total, cap}:
 `states` is a mapped array of `cap` pointers, of which `total` were allocated and the first `len`
@@ -20,18 +20,19 @@ from findleaks.target.ranges import merge_ranges, nonzero_pieces
 _C_LIBRARY = ("libc.", "libc-")
 _MOST_DATA = 1 << 20  # bytes of a module's data that are searched
 _MOST_STATES = 1 << 16
-_LEAST_STATE = 64  # bytes, and a state's alignment
+_LEAST_STATE = 64  # bytes of a state at least, and the alignment of states
 
 
 def random_states(target: Target) -> list[Range]:
-    """The pages with such states, sorted and disjoint."""
+    """Return the pages with such states, sorted and disjoint."""
     modules = target.modules()
     libraries = [one for one in modules if os.path.basename(one.path).startswith(_C_LIBRARY)]
     return merge_ranges(page for module in libraries or modules[:1] for page in _of_module(target, module))
 
 
 def _of_module(target: Target, module: Module) -> Iterator[Range]:
-    """States that a variable in the data of this module refers to; see the module's source."""
+    """Yield the states that a variable in the data of this module refers to. See the module
+    docstring for the source."""
     word, page = target.arch.word, target.arch.page
     left = _MOST_DATA
     for region in target.regions():
@@ -49,13 +50,14 @@ def _of_module(target: Target, module: Module) -> Iterator[Range]:
 
 
 def _pages(target: Target, table: int, unused: int, total: int) -> Iterator[Range]:
-    """The pages of the states that an array refers to; none unless they are filled with states."""
+    """Yield the pages of the states that an array refers to. Yield none unless these pages are
+    filled with states."""
     page = target.arch.page
     try:
         values = target.arch.unpack(target.read(table, total * target.arch.word))
     except UnreadableMemory:
         return
-    # Threads that ended gave their states back in any order, so that the rest may have duplicates.
+    # Ended threads returned their states in any order, so the unused entries may have duplicates.
     states = sorted(set(values))
     size = min((after - before for before, after in zip(states, states[1:])), default=0)
     if len(set(values[:unused])) < unused or not _LEAST_STATE <= size <= page or total % (page // size):

@@ -2,9 +2,9 @@
 
 The bounds of a stack are two adjacent words in struct pthread, `stackblock` and `stackblock_size`.
 The thread pointer is the address of struct pthread in TLS variant II (x86-64, i386, s390x). In
-variant I (AArch64) it is just behind it, so offsets are negative. Regions are never used as bounds:
-since Linux 6.13 and glibc 2.42 guard pages no longer split a mapping, so adjacent stacks are one
-region.
+variant I (AArch64) struct pthread ends at the thread pointer, so offsets are negative. Regions are
+never used as bounds, because since Linux 6.13 and glibc 2.42 guard pages no longer split a mapping,
+and adjacent stacks are one region.
 
 glibc keeps the stacks of ended threads for reuse, in a ring (nptl/allocatestack.c, `stack_cache`;
 `_dl_stack_cache` in ld.so's _rtld_global since 2.34). The head of the ring is near the heads of
@@ -25,14 +25,14 @@ from findleaks.target.ranges import merge_ranges, nonzero_pieces, range_at, regi
 from findleaks.target.words import word_at, words_at
 from findleaks.value_classes import NamedTuple
 
-# more than the bytes of struct pthread up to stackblock_size: 1696 in 2.31-2.43 on x86-64
+# more bytes than struct pthread has up to stackblock_size: 1696 in 2.31-2.43 on x86-64
 PTHREAD_BYTES = 2560
 NO_OFFSET = -PTHREAD_BYTES - 1  # no possible offset in struct pthread
 # possible sizes of musl's struct pthread in variant I: 200 in 1.2.3 on AArch64
 MUSL_BYTES = range(128, 512)
 
 MIN_STACK = 4096
-MAX_STACK = 1 << 40
+MAX_STACK = 1 << 36  # Words of Go, which has no struct pthread, may look like a larger stack.
 # The largest distance in bytes between the heads of the rings. It is 16 to 48, but 16,608 in 2.31,
 # where `stack_cache` is in libpthread's .data and `__stack_user`, the main thread's ring, in its
 # .bss.
@@ -40,7 +40,7 @@ HEADS_WINDOW = 1 << 15
 
 RING_LIMIT = 1 << 20  # the largest number of nodes of all rings
 
-# threads that are examined to find an offset in struct pthread, which is equal in all
+# threads that are examined to find an offset in struct pthread, which is the same in all
 MAX_VOTERS = 256
 
 # Heads of rings near which others are searched for. There are two, or some more in a core that
@@ -54,8 +54,8 @@ EXITING, TERMINATED = 0x10, 0x20
 
 def thread_stacks(target: Target) -> dict[int, Range]:
     """Return {tid: [stackblock, stackblock + size)}, guard included, of the live threads that glibc
-    created and whose struct pthread is readable. The main thread's stack, which the kernel made, is
-    not included."""
+    created and whose struct pthread is readable. The main thread is not included, because the
+    kernel creates its stack."""
     threads = [thread for thread in target.threads() if thread.thread_pointer]
     found = _stacks_at(target, [thread.thread_pointer for thread in threads], _live_offset(target, threads))
     return {thread.tid: stack for thread, stack in zip(threads, found) if stack is not None}
@@ -81,11 +81,11 @@ def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> li
     stacks = set()
     for tcb, stack in zip(ended, _stacks_at(target, ended, offset)):
         if stack is not None:
-            # musl keeps only stacks of unjoined threads. The thread's return value is above, in
+            # musl keeps only the stacks of unjoined threads. The thread's return value is above, in
             # struct pthread.
             stacks.add(Range(stack.start, musl_pthread(target, tcb)) if is_musl(target, tcb) else stack)
-    # A thread that runs on a stack proves that it is live, whatever its thread pointer is: some
-    # cores have a wrong thread pointer.
+    # If a thread runs on a stack, the stack is live even if another thread pointer is recorded for
+    # the thread: some cores have a wrong one.
     running = sorted({*live, *(thread.sp for thread in target.threads())})
     return sorted(stack for stack in stacks if bisect_left(running, stack.start) == bisect_left(running, stack.end))
 
@@ -257,9 +257,9 @@ def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
 def dtv_words(target: Target, thread_pointer: int) -> list[int]:
     """Return the address at which glibc allocated a thread's DTV, in a list that may be empty.
 
-    The thread control block has the only reference, a pointer to the second entry of the DTV
-    (elf/dl-tls.c, allocate_dtv). It is an interior pointer, so memcheck calls every DTV "possibly
-    lost"."""
+    The only reference to the DTV is in the thread control block, and points to the second entry
+    (elf/dl-tls.c, allocate_dtv). This is an interior pointer, so memcheck reports every DTV as
+    "possibly lost"."""
     if is_musl(target, thread_pointer):
         return []  # musl's thread control block has the start of the DTV
     dtv = word_at(target, thread_pointer + target.arch.dtv_offset)
@@ -392,21 +392,21 @@ def _in_modules(target: Target, addresses: Iterable[int]) -> set[int]:
 
 
 def _windows(heads: Iterable[int], word: int) -> list[Range]:
-    """Return the ranges that may contain further heads. They are around each head, not between the
-    first and the last: if a core lacks a struct pthread, a ring may have any address in place of a
-    head."""
+    """Return the ranges that may contain further heads: around each known head. The range between
+    the first and the last head would be wrong, because if a core lacks a struct pthread, a ring may
+    have any address in place of a head."""
     return merge_ranges(Range(max(head - HEADS_WINDOW, 0) & -word, head + HEADS_WINDOW) for head in heads)
 
 
 def _aligned(target: Target, start: int, end: int) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield (address, words) of the readable memory of [start, end)."""
+    """Yield (address, words) for the readable memory of [start, end)."""
     for piece in nonzero_pieces(target, start, end):
         skip = -piece.address % target.arch.word
         yield piece.address + skip, target.arch.unpack(bytes(piece.data[skip:]))
 
 
 def _descriptors(target: Target, engine: Engine, regions: Sequence[Region]) -> Iterator[int]:
-    """Yield struct pthread headers in the anonymous ones of `regions`."""
+    """Yield the addresses of struct pthread headers in the anonymous memory of `regions`."""
     for region in regions:
         if region.writable and not region.name.startswith(("/", "[heap", "[stack")):
             for piece in nonzero_pieces(target, region.start, region.end):

@@ -2,12 +2,12 @@
 
 ld.so keeps these fields for each file in struct link_map (glibc 2.36 include/link.h):
 l_tls_initimage, l_tls_initimage_size, l_tls_blocksize, l_tls_align, l_tls_firstbyte_offset,
-l_tls_offset, l_tls_modid. The first four repeat PT_TLS, and identify the position, since the
-structure grows with every version.
+l_tls_offset, l_tls_modid. The first four fields repeat values of PT_TLS. These are searched for to
+find the position of the fields, because the structure grows with every version.
 
 Variables are l_tls_offset bytes below the thread pointer (variant II: x86-64, i386, s390x) or above
-it (variant I). Without an offset, they are in separate memory that the thread's DTV points to
-(elf/dl-tls.c)."""
+it (variant I). If a file has no offset, its variables are in separate memory that the thread's DTV
+points to (elf/dl-tls.c)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ MAX_MODULES = 1 << 16
 # the largest number for all threads: a thousand files in each of a thousand threads
 MAX_BLOCKS = 1 << 20
 
-# The size of glibc's struct pthread (DWARF of 2.31 and 2.36): in variant II that of x86-64, the
-# largest one, which is followed by unused memory on other machines; in variant I by the size of a
-# word.
+# Sizes of glibc's struct pthread (DWARF of 2.31 and 2.36). For variant II it is the size on x86-64,
+# the largest; on other machines, unused memory follows the structure. For variant I it depends on
+# the size of a word.
 PTHREAD_ABOVE = 2304
 PTHREAD_BELOW = {4: 1280, 8: 1856}
 
@@ -39,7 +39,7 @@ PTHREAD_BELOW = {4: 1280, 8: 1856}
 class Block(NamedTuple):
     """The variables of one file in one thread."""
 
-    thread: int  # its tid
+    thread: int  # tid
     module: Module
     range: Range
 
@@ -55,9 +55,9 @@ class _Template(NamedTuple):
 
 
 def control_block(target: Target, thread_pointer: int) -> Range:
-    """Return a thread's struct pthread, and the memory between it and the thread's variables or
-    stack: in variant II from the thread pointer up, in variant I below it and up to the
-    variables."""
+    """Return the memory of a thread's struct pthread. In variant II it extends from the thread
+    pointer up to the end of the structure. In variant I it is below the thread pointer, and
+    includes the memory up to the thread's variables."""
     arch = target.arch
     if not arch.variables_above:
         return Range(thread_pointer, min(thread_pointer + PTHREAD_ABOVE, arch.mask))
@@ -90,8 +90,8 @@ def static_storage(arch: Arch, thread_pointer: int, size: int) -> Range:
 
 
 def thread_local_blocks(target: Target) -> list[Block]:
-    """Return the blocks of all threads, ascending; only the program's if ld.so's list is
-    unreadable."""
+    """Return the blocks of all threads, ascending. If ld.so's list of files is unreadable, return
+    only the blocks of the program."""
     templates = list(_templates(target))
     found: list[Block] = []
     for thread in target.threads():
@@ -106,7 +106,7 @@ def thread_local_blocks(target: Target) -> list[Block]:
 
 
 def _templates(target: Target) -> Iterator[_Template]:
-    """Yield the TLS of each loaded file."""
+    """Yield the TLS template of each loaded file."""
     segments = {module.bias: (module, segment) for module in target.modules() for segment in _segment(target, module)}
     word = target.arch.word
     known = set()
@@ -135,14 +135,14 @@ def _templates(target: Target) -> Iterator[_Template]:
 
 
 def _segment(target: Target, module: Module) -> list[Segment]:
-    """Return the file's TLS segment, in a list that may be empty."""
+    """Return a list with the file's TLS segment; [] if it has none."""
     head = module_headers(target, module)
     return [segment for segment in head[1] if segment.type == PT_TLS and segment.memsz][:1] if head is not None else []
 
 
 def _link_maps(target: Target) -> Iterator[int]:
-    """Yield the loaded files: r_debug.r_map, then l_next (link.h: l_addr, l_name, l_ld, l_next,
-    l_prev)."""
+    """Yield the addresses of struct link_map of the loaded files: r_debug.r_map, then l_next
+    (link.h: l_addr, l_name, l_ld, l_next, l_prev)."""
     debug = target.symbol("_r_debug")
     if debug is None:
         return
@@ -159,7 +159,7 @@ def _link_maps(target: Target) -> Iterator[int]:
 
 
 def _start(target: Target, thread: Thread, template: _Template) -> int:
-    """Return the address of the variables in this thread, or 0 if they do not exist yet."""
+    """Return the address of the file's variables in this thread, or 0 if they do not exist yet."""
     if template.offset:
         return thread.thread_pointer + (template.offset if target.arch.variables_above else -template.offset)
     word = target.arch.word

@@ -1,4 +1,5 @@
-"""The state of threads at the time of the snapshot: waiting in the kernel, or running in a file."""
+"""Determines whether a thread was waiting in the kernel when the process was stopped, and in which
+file a thread was running."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ EPOLL_WAITS = {
     PPC64LE.name: (238, 303, 441),
 }
 """Numbers of epoll_wait, epoll_pwait and epoll_pwait2 (arch/*/kernel/syscalls/syscall.tbl,
-include/uapi/asm-generic/unistd.h). S390x keeps no number in a register."""
+include/uapi/asm-generic/unistd.h). On s390x, no register has the number during the call."""
 URING_ENTER = dict.fromkeys((X86_64.name, AARCH64.name, RISCV64.name, I386.name, ARM.name, PPC64LE.name), (426,))
 """The number of io_uring_enter."""
 
@@ -31,12 +32,12 @@ def waits_in_kernel(target: Target, pc: int) -> bool:
     try:
         return re.search(b"(?:" + target.arch.system_call + rb")\Z", target.read(pc - _LONGEST, _LONGEST), re.DOTALL) is not None
     except UnreadableMemory:
-        return True  # not every core has the text of libraries, so the answer is unknown
+        return True  # the core lacks the code: assume that the thread waits
 
 
 def threads_running_in(target: Target, address: int) -> list[Thread]:
-    """Return the threads that run code of the file at this address. Data that they change may be
-    inconsistent."""
+    """Return the threads that run code of the file at this address. Data that such a thread is
+    changing may be inconsistent."""
     module = next((one for one in target.modules() if one.start <= address < one.end), None)
     if module is None:
         return []
@@ -44,11 +45,13 @@ def threads_running_in(target: Target, address: int) -> list[Thread]:
 
 
 def count_waiting(target: Target, calls: Mapping[str, Sequence[int]]) -> int:
-    """Count the threads that wait in one of these system calls, given by architecture."""
+    """Count the threads that wait in one of these system calls. `calls` has the numbers of the
+    calls by architecture."""
     arch = target.arch
     numbers = calls.get(arch.name, ())
     inside = [thread.pc for thread in target.threads() if thread.registers.get(arch.system_call_number) in numbers]
-    # Only x86 has a register for the number alone. Elsewhere, the instruction is the evidence.
+    # Only x86 has a register that only holds the call number. On other machines, check the
+    # instruction, too.
     is_certain = arch.system_call_number.startswith("orig_")
     return sum(waits_in_kernel(target, pc) for pc in inside if is_certain or _is_readable(target, pc - _LONGEST))
 

@@ -1,4 +1,4 @@
-"""Writes blocks as CSV and as an SQLite database: one row per block, in bounded memory."""
+"""Write blocks as CSV or as an SQLite database: one row per block, in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from findleaks.errors import FindleaksError
 from findleaks.escaping import visible
 from findleaks.report.files import replacing
 
-COLUMNS = ("address", "size", "state", "kind", "allocator", "arena", "site", "type", "hint")
-"""Keys of the JSON of `blocks`."""
+COLUMNS = ("address", "size", "state", "kind", "allocator", "arena", "site", "type", "hint", "type_from", "type_sure")
+"""The keys in the JSON of `blocks`."""
 _SIGN, _WORD = 1 << 63, 1 << 64
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _SPECIAL = re.compile('[,"\r\n]')
@@ -25,7 +25,7 @@ Cell = TypeVar("Cell")
 
 
 class Texts(dict[str, Cell]):
-    """Cells of texts, cached because many texts are equal."""
+    """Cells of texts. Cells are cached because many texts are equal."""
 
     MOST = 1 << 16  # most texts remembered between batches
 
@@ -45,14 +45,14 @@ class Texts(dict[str, Cell]):
 
 
 def visible_or_none(text: str) -> Optional[str]:
-    """Return text of the core, escaped; None if it is empty."""
+    """Return text from the core, escaped; None if it is empty."""
     return visible(text) or None
 
 
 def write_csv(path: str, batches: Iterable[Batch], names: Names) -> None:
     """Write blocks as CSV with a header line (RFC 4180).
-    Addresses are as in JSON ("0x55d0…"); unknown values are empty. Text that a spreadsheet would
-    evaluate as a formula is prefixed with "'"."""
+    Addresses are as in JSON ("0x55d0…"); unknown values are empty. A text that a spreadsheet would
+    evaluate as a formula gets the prefix "'"."""
     with replacing(path) as part, open(part, "w", encoding="utf-8", newline="") as out:
         out.write(",".join(COLUMNS) + "\r\n")
         for lines in _csv_lines(batches, names):
@@ -64,15 +64,17 @@ def _csv_lines(batches: Iterable[Batch], names: Names) -> Iterator[Iterable[str]
     rows with equal names."""
     heads: dict[int, str] = {}
     types: dict[int, str] = {}
+    ends: dict[int, str] = {}
     cells = Texts(_csv_cell)
     for batch in batches:
         for number in set(batch.names) - heads.keys():
-            *before, type_name = map(_csv_cell, names[number])
-            heads[number], types[number] = ",".join(before), type_name
+            *before, type_name, source, truth = map(_csv_cell, names[number])
+            heads[number], types[number], ends[number] = ",".join(before), type_name, f"{source},{truth}"
         columns = batch.addresses, batch.sizes, map(heads.__getitem__, batch.names)
         sites = map(_csv_site, batch.sites) if batch.sites else repeat("")
         hints = cells.of(batch.hints) if batch.hints else repeat("")
-        yield map("%#x,%d,%s,%s,%s,%s\r\n".__mod__, zip(*columns, sites, map(types.__getitem__, batch.names), hints))
+        known = map(types.__getitem__, batch.names), hints, map(ends.__getitem__, batch.names)
+        yield map("%#x,%d,%s,%s,%s,%s,%s\r\n".__mod__, zip(*columns, sites, *known))
 
 
 def _csv_site(number: int) -> str:
@@ -80,7 +82,8 @@ def _csv_site(number: int) -> str:
 
 
 def _csv_cell(text: str) -> str:
-    """Prefix text that a spreadsheet would evaluate as a formula: it comes from the core."""
+    """Add a prefix to text that a spreadsheet would evaluate as a formula, because the text comes
+    from the core."""
     text = "'" * text.startswith(_FORMULA) + visible(text)
     return '"' + text.replace('"', '""') + '"' if _SPECIAL.search(text) else text
 
@@ -89,7 +92,7 @@ _TABLES = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 CREATE TABLE blocks (
   address INTEGER PRIMARY KEY, size INTEGER NOT NULL, state TEXT NOT NULL, kind TEXT, allocator TEXT, arena TEXT,
-  site INTEGER, type TEXT, hint TEXT
+  site INTEGER, type TEXT, hint TEXT, type_from TEXT, type_sure INTEGER
 );
 CREATE TABLE sites (
   site INTEGER, frame INTEGER, address INTEGER, function TEXT, offset INTEGER, module TEXT, file TEXT, line INTEGER,
@@ -97,15 +100,16 @@ CREATE TABLE sites (
 ) WITHOUT ROWID;
 CREATE VIEW totals AS
   SELECT kind, state, allocator, type, size, count(*) AS blocks, sum(size) AS bytes FROM blocks GROUP BY 1, 2, 3, 4, 5 ORDER BY bytes DESC;
-CREATE TEMP TABLE names (number INTEGER PRIMARY KEY, state TEXT, kind TEXT, allocator TEXT, arena TEXT, type TEXT);
+CREATE TEMP TABLE names (number INTEGER PRIMARY KEY, state TEXT, kind TEXT, allocator TEXT, arena TEXT, type TEXT,
+  type_from TEXT, type_sure INTEGER);
 """
 _INSERT = """
-INSERT INTO blocks SELECT column1, column2, state, kind, allocator, arena, column4, type, column5
+INSERT INTO blocks SELECT column1, column2, state, kind, allocator, arena, column4, type, column5, type_from, type_sure
 FROM (VALUES {}) CROSS JOIN names ON number = column3
 """
 _AT_ONCE = 50
-"""Rows per statement. Together with the five columns that come from a table of the connection, this
-takes a third of the time of binding nine columns per row."""
+"""Rows per statement. Seven columns of a row come from a table of the connection. Together, this
+takes a third of the time of binding all columns for each row."""
 
 
 def write_sqlite(
@@ -128,7 +132,7 @@ def write_sqlite(
                 new = [number for number in set(batch.names) if number not in known]
                 known.update(zip(new, range(len(known), len(known) + len(new))))
                 rows = ((known[number], *_columns(names[number])) for number in new)
-                base.executemany("INSERT INTO names VALUES (?, ?, ?, ?, ?, ?)", rows)
+                base.executemany("INSERT INTO names VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
                 _insert(base, batch, known, texts)
             base.executemany("INSERT INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (tuple(map(_convert_value, row)) for row in sites))
             base.execute("COMMIT")
@@ -147,9 +151,10 @@ def _insert(base: sqlite3.Connection, batch: Batch, known: Mapping[int, int], te
 
 
 def _columns(names: BlockNames) -> Iterator[object]:
-    """Return the names as stored: state, allocator and arena are never NULL."""
-    for column, name in zip(names._fields, names):
-        yield visible(name) or (None if column in ("kind", "type") else "")
+    """Return the names as the file stores them. State, allocator and arena are never NULL."""
+    for column, name in zip(names._fields[:-1], names):
+        yield visible(name) or (None if column in ("kind", "type", "type_from") else "")
+    yield int(names.type_sure == "true") if names.type_sure else None
 
 
 def _signed_addresses(addresses: Sequence[int]) -> Iterable[int]:
@@ -161,7 +166,7 @@ def _clip_sizes(sizes: Sequence[int]) -> Iterable[int]:
 
 
 def _convert_value(value: object) -> object:
-    """Convert an address to SQLite's signed integer, and escape text of the core."""
+    """Convert an address to SQLite's signed integer, and escape text from the core."""
     if isinstance(value, str):
         return visible(value)
     return value - _WORD if isinstance(value, int) and value >= _SIGN else value

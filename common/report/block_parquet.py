@@ -1,4 +1,4 @@
-"""Writes blocks as a Parquet file by pyarrow: one row per block."""
+"""Write blocks as a Parquet file with pyarrow: one row per block."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from findleaks.report.block_files import Texts, visible_or_none
 from findleaks.report.files import replacing
 
 ROWS = 1 << 18
-"""Least rows of a row group: readers load one group at a time."""
+"""Fewest rows of a row group. Readers load one group at a time."""
 
 
 def require_pyarrow() -> None:
-    """Check that pyarrow is installed.
-    Raises FindleaksError."""
+    """Raise FindleaksError if pyarrow is not installed."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
@@ -33,7 +32,8 @@ def write_parquet(path: str, batches: Iterable[Batch], names: Mapping[int, Block
 
     text, number = pyarrow.string(), pyarrow.uint64()
     fields = [("address", number), ("size", number), *((name, text) for name in ("state", "kind", "allocator", "arena"))]
-    schema = pyarrow.schema([*fields, ("site", pyarrow.uint32()), ("type", text), ("hint", text)])
+    known = ("type", text), ("hint", text), ("type_from", text), ("type_sure", pyarrow.bool_())
+    schema = pyarrow.schema([*fields, ("site", pyarrow.uint32()), *known])
     schema = schema.with_metadata({key: visible(value) for key, value in about.items()})
     texts = Texts(visible_or_none)
     with replacing(path) as part, parquet.ParquetWriter(part, schema) as writer:
@@ -65,8 +65,10 @@ def _record_batch(pyarrow: Any, schema: Any, batch: Batch, names: Mapping[int, B
     encoded = column(batch.names).dictionary_encode()
     known = [names[number] for number in encoded.dictionary.to_pylist()]
     made = {"address": column(batch.addresses), "size": column(batch.sizes)}
-    for name in BlockNames._fields:
-        blank = None if name in ("kind", "type") else ""  # as in JSON
+    truth: dict[str, Optional[bool]] = {"true": True, "false": False, "": None}
+    made["type_sure"] = pyarrow.array([truth[one.type_sure] for one in known], pyarrow.bool_()).take(encoded.indices)
+    for name in BlockNames._fields[:-1]:
+        blank = None if name in ("kind", "type", "type_from") else ""  # as in JSON
         made[name] = pyarrow.array([visible(getattr(one, name)) or blank for one in known], text).take(encoded.indices)
     site = pyarrow.uint32()
     made["site"] = pyarrow.array([one or None for one in batch.sites], site) if batch.sites else pyarrow.nulls(count, site)

@@ -1,4 +1,4 @@
-"""Width of text output: that of the terminal; unlimited for a file or a pipe."""
+"""The width of text output: the width of the terminal; unlimited for a file or a pipe."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ UNCUT = 1_000_000  # columns of output to a file or pipe: nothing is cut or wrap
 
 
 def terminal_columns(wanted: str = "") -> int:
-    """Return the columns of standard output. `wanted`: the user's setting, as in COLUMNS; "" or
-    "0": none."""
+    """Return the number of columns of standard output. `wanted`: the user's setting, as in the
+    variable COLUMNS; "" or "0": not set."""
     if wanted.isdecimal() and int(wanted[:9]) > 0:
         return max(LEAST, int(wanted[:9]))
     try:

@@ -7,7 +7,7 @@ import codecs
 HANDLER = "findleaks.plain"  # name of the error handler of `str.encode` that `install` registers
 
 _PLAIN = {
-    "…": "~",  # one character for one, so that columns stay aligned
+    "…": "~",  # each substitute is one character, so that columns stay aligned
     "–": "-",
     "·": ",",
     "→": ">",
@@ -28,8 +28,8 @@ _PLAIN = {
 
 
 def substitute_text(text: str, charset: str) -> str:
-    """Convert text to `charset`: substitutes for table and punctuation characters, else escapes
-    (\\u4e2d)."""
+    """Convert text to `charset`. Characters for tables and punctuation are substituted; other
+    missing characters are escaped (\u4e2d)."""
     install()
     return text.encode(charset, HANDLER).decode(charset)
 
@@ -40,7 +40,7 @@ def install() -> None:
 
 
 def terminal_charset() -> str:
-    """The character set of the user's locale, as the environment names it."""
+    """Return the character set of the user's locale, as the environment names it."""
     import locale  # only files need it
 
     try:

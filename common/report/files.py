@@ -1,4 +1,4 @@
-"""Writes the files that commands take by `-o`."""
+"""Write the files of the option `-o`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from findleaks.errors import FindleaksError
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Write a file, as `replacing` does."""
+    """Write a file in the way of `replacing`."""
     with replacing(path) as part, open(part, "wb") as out:
         out.write(data)
 
@@ -43,8 +43,8 @@ def replacing(path: str) -> Iterator[str]:
 
 
 def require_writable(path: str) -> None:
-    """Check in advance, where possible, that the file can be written.
-    Raises FindleaksError."""
+    """Check, where possible, that the file can be written, before any work is done.
+    Raises FindleaksError if it cannot."""
     folder = os.path.dirname(os.path.realpath(path))
     wrong = ""
     if os.path.isdir(path):

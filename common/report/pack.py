@@ -1,6 +1,6 @@
-"""Packs series of integers for a page's script.
+"""Pack series of integers for a page's script.
 
-A value is stored as its difference from the previous one (initially 0), in zigzag form (2d, or
+A value is stored as its difference from the previous value (initially 0), in zigzag form (2d, or
 -2d - 1 if d < 0) plus 1; 0 means no value. Numbers are LEB128: seven bits per byte, lowest first,
 bit 7 set except in the last byte. Example: 5, 5, none, 4 is stored as 11, 1, 0, 2. An unchanged
 figure takes one byte per sample, which deflate shrinks."""
@@ -13,11 +13,12 @@ from collections.abc import Iterable, Sequence
 from typing import Optional
 
 LARGEST = 1 << 51
-"""Values are clipped to ± this, so that the doubles of a script hold each difference exactly."""
+"""Values beyond ± this number are replaced by it, so that a script's double can represent each
+difference exactly."""
 
 
 def pack_series(series: Iterable[Sequence[Optional[int]]]) -> str:
-    """Pack all series, one after the other: deflated (zlib), in base 64."""
+    """Pack all series, one after the other. The result is deflated (zlib) and in base 64."""
     out = bytearray()
     for values in series:
         _append(out, values)

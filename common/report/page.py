@@ -1,7 +1,8 @@
-"""Builds web pages of one file: a template with the script, the style and the data inserted.
+"""Build web pages that consist of one file: a template into which the script, the style and the
+data are inserted.
 
-Text of the target is data: escaped, in an element that browsers do not run. The page loads no
-other files."""
+Text from the target is data: it is escaped, and is in an element that browsers do not run. The page
+loads no other files."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ from findleaks.escaping import json_line, visible
 
 
 def fill_template(folder: str, data: Mapping[str, str]) -> str:
-    """Fill the template `page.html` in `folder`: replace each @NAME@ by that of `data`, or else by
-    the file of that name in `folder`."""
-    pieces = _file(folder, "page.html").split("@")  # only the template is searched for names
+    """Fill the template `page.html` in `folder`. Each @NAME@ is replaced by the value of this name
+    in `data`. If there is none, it is replaced by the file with this name in `folder`."""
+    pieces = _file(folder, "page.html").split("@")  # names are searched for in the template only
     return "".join((data[piece] if piece in data else _file(folder, piece)) if at % 2 else piece for at, piece in enumerate(pieces))
 
 
@@ -24,8 +25,8 @@ def _file(folder: str, name: str) -> str:
 
 
 def script_json(value: object) -> str:
-    """Encode a value as JSON for a script element: text is `visible`, as marks of text direction
-    also act in browsers, and nothing in it can end the element."""
+    """Encode a value as JSON for a script element. Text is made `visible`, because marks of text
+    direction also act in browsers. Nothing in the text can end the element."""
     return json_line(_shown(value)).replace("<", "\\u003c")
 
 

@@ -1,8 +1,8 @@
 """A profile: stacks with figures, for the formats of `-o`.
 
-A stack is a path of frames. Frames are functions at addresses (calls, threads, allocations), or
-steps that are only names: kind, allocator, type and size of leaked blocks; a root and its
-fields."""
+A stack is a list of frames. A frame is a function at an address (of a call, a thread or an
+allocation), or a step that is only a name: kind, allocator, type and size of leaked blocks; a root
+and its fields."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from findleaks.formatting import printable
 from findleaks.target.base import Module, Region
 
 LONGEST = 2000
-"""Most characters of a frame's name."""
+"""Maximum number of characters of a frame's name."""
 BYTES, COUNT = "bytes", "count"
 """Units of measures."""
 
 
 class Frame(NamedTuple):
     """A step of a stack. `address`: a return address, except in the innermost frame; 0 for a step
-    that is only a name. `module`, `file`: "" if unknown; `line`: 0 if unknown. `inlined`: the
-    function is inlined into the frame before it, and has its address."""
+    that is only a name. `module`, `file`: "" if unknown; `line`: 0 if unknown. `inlined`: whether
+    the function is inlined in the preceding frame, whose address it has."""
 
     name: str
     address: int = 0
@@ -33,7 +33,7 @@ class Frame(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """Description of a figure: "lost_bytes" in "bytes"; `title` is for readers."""
+    """The description of a figure: "lost_bytes" in "bytes". `title` is for readers."""
 
     name: str
     unit: str
@@ -41,8 +41,8 @@ class Measure(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A stack, outermost frame first, and a value for each measure, none negative. `before`: values
-    of the earlier moment, in a profile that compares two."""
+    """A stack, outermost frame first, and a value for each measure. No value is negative. `before`:
+    the values at the earlier moment, in a profile that compares two moments."""
 
     stack: tuple[Frame, ...]
     values: tuple[int, ...]
@@ -53,13 +53,13 @@ class Sample(NamedTuple):
 class Profile:
     """A set of stacks with figures.
 
-    - `title`: describes the profile. `compared`: the samples have values of two moments.
-    - `rate`: mean bytes between two samples of the recorder, from which values are estimated; 0:
+    - `title`: describes the profile. `compared`: whether the samples have values of two moments.
+    - `rate`: mean bytes between two samples of the recorder, from which values are estimated; 0 if
       values are exact.
     - `time`: seconds since 1970, None if unknown.
-    - `regions`, `modules`: of the process, if frames have addresses; the first module is the
+    - `regions`, `modules`: those of the process, if frames have addresses. The first module is the
       program.
-    - `notes`: sentences on what the profile omits or estimates."""
+    - `notes`: sentences about what the profile omits or estimates."""
 
     title: str
     measures: Sequence[Measure]
@@ -73,14 +73,15 @@ class Profile:
 
     @property
     def main(self) -> int:
-        """Index of the measure that a format or a reader shows first: bytes, if any."""
+        """Index of the measure that is shown first: bytes if there are any."""
         return next((at for at, one in enumerate(self.measures) if one.unit == BYTES), 0)
 
     def totals(self) -> list[int]:
-        """Return the sum of all samples by measure."""
+        """Return the sum of all samples, for each measure."""
         return [sum(column) for column in zip(*(one.values for one in self.samples))] or [0] * len(self.measures)
 
 
 def frame_name(text: str) -> str:
-    """Convert text of the target to a frame name: one line, safe on a terminal, never empty."""
+    """Convert text from the target to the name of a frame: one line, safe on a terminal, never
+    empty."""
     return printable(text, LONGEST) or "?"

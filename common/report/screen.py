@@ -1,4 +1,5 @@
-"""Redraws a table in place on a terminal, as top does: alternate screen, keys, resizes.
+"""Redraw a table in place on a terminal, as top does. This handles the alternate screen, keys and
+resizing.
 
 Control sequences: xterm's "ctlseqs", DEC private modes 7 (wrap), 25 (cursor) and 1049 (alternate
 screen), which tmux, screen and Linux's console also support."""
@@ -18,27 +19,27 @@ ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 HOME, END_OF_LINE, END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 NARROW = 40
-"""Least columns that are rendered."""
+"""Fewest columns that are rendered."""
 LOOK = 0.05
 """Seconds between two polls of the keyboard during other work."""
 
 Render = Callable[[int], Iterable[str]]
-"""Returns the lines for a number of columns, safe for a terminal."""
+"""A function that returns the lines for a number of columns, safe for a terminal."""
 Handler = Union[Callable[[int, Optional[FrameType]], Any], int, None]
 
 
 def has_screen(out: TextIO) -> bool:
-    """Whether a table can be redrawn on `out`: it is a terminal, and not an editor's (TERM is
-    "dumb")."""
+    """Whether a table can be redrawn on `out`: it must be a terminal that is not part of an editor
+    (TERM is then "dumb")."""
     return out.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 class Screen:
-    """The terminal within a `with` block, which restores its previous state in any case.
+    """The terminal during a `with` block. At the end, its previous state is restored in any case.
 
-    It is also a session's Progress: it shows no progress, but each call polls the keyboard. `q`
-    raises KeyboardInterrupt, as Ctrl-C does; SIGTERM and SIGHUP raise SystemExit; Ctrl-Z releases
-    the terminal until `fg`."""
+    A Screen is also a session's Progress. It shows no progress, but each call polls the keyboard.
+    `q` raises KeyboardInterrupt, as Ctrl-C does; SIGTERM and SIGHUP raise SystemExit; Ctrl-Z
+    releases the terminal until `fg`."""
 
     def __init__(self, keys: TextIO, out: TextIO) -> None:
         self._out = out
@@ -56,12 +57,12 @@ class Screen:
         self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._woken = signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
         for number, handler in (
-            (signal.SIGWINCH, lambda number, frame: None),  # wakes `wait`, which asks for the size
+            (signal.SIGWINCH, lambda number, frame: None),  # wakes `wait`, which reads the new size
             (signal.SIGTSTP, self._on_suspend),
             (signal.SIGTERM, _end),
             (signal.SIGHUP, _end),
         ):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup does with SIGHUP
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup sets SIGHUP to be ignored
                 self._handlers[number] = signal.signal(number, handler)
         try:
             self._take()
@@ -109,8 +110,8 @@ class Screen:
     # -- output
 
     def show(self, render: Render) -> None:
-        """Show these lines from now on; `render` is called again when the terminal's size changes.
-        Excess lines and columns are cut."""
+        """Show these lines from now on. `render` is called again if the size of the terminal
+        changes. Lines and columns that do not fit are left out."""
         self._render = render
         self._draw()
 
@@ -118,7 +119,7 @@ class Screen:
         self._size = self._terminal_size()
         columns, rows = self._size
         lines = [line[:columns] for line in self._render(max(NARROW, columns))][:rows]
-        # The last line has no line end: it would scroll the first line away.
+        # The last line has no line end, because it would scroll the first line away.
         body = "\r\n".join(line + END_OF_LINE for line in lines)
         self._send(HOME + body + (END_OF_SCREEN if len(lines) < rows else ""))
 
@@ -132,7 +133,8 @@ class Screen:
     # -- input
 
     def wait(self, seconds: float) -> None:
-        """Wait, and handle keys and resizes. KeyboardInterrupt for `q`."""
+        """Wait for a number of seconds, and handle keys and resizing. Raises KeyboardInterrupt for
+        `q`."""
         end = time.monotonic() + seconds
         while True:
             left = end - time.monotonic()
@@ -141,17 +143,17 @@ class Screen:
                 return
 
     def __call__(self, phase: str, part: float) -> None:
-        """See Progress."""
+        """Poll the keyboard; see Progress."""
         now = time.monotonic()
         if now - self._looked >= LOOK:
             self._look(0.0)
             self._looked = now
 
     def clear(self) -> None:
-        """See Progress: this has nothing to clear."""
+        """Do nothing, because there is no progress line; see Progress."""
 
     def _look(self, seconds: float) -> None:
-        """Wait for a key or a signal, at most `seconds`, and handle it."""
+        """Wait for a key or a signal for at most `seconds`, and handle it."""
         watched = [self._wake[0], *([] if self._keys is None else [self._keys])]
         ready, _, _ = select.select(watched, [], [], seconds)
         if self._wake[0] in ready:
@@ -168,7 +170,8 @@ class Screen:
                 raise KeyboardInterrupt
 
     def _on_suspend(self, number: int, frame: Optional[FrameType]) -> None:
-        # The suspension is deferred: the watched process may be stopped for copying just now.
+        # The suspension is deferred, because the watched process may be stopped for copying at this
+        # moment.
         self._suspended = True
 
     def _suspend(self) -> None:

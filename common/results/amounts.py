@@ -8,18 +8,19 @@ from findleaks.results.record import Record
 from findleaks.value_classes import dataclass
 
 Kind = Literal["reachable", "possible", "definite", "indirect"]
-"""How a block in use is referenced, with memcheck's meanings."""
+"""How a block in use is referenced: the kinds of memcheck."""
 
-TypeSource = Literal["rtti", "runtime", "debug-info", "pattern", "inferred"]
-"""How a type is known: by a vtable; by a managed runtime; by debug information and references from
-typed memory; by its content; by likeness, or with doubt."""
+TypeSource = Literal["rtti", "runtime", "debug-info", "pattern", "inferred", "hint"]
+"""How a type is known. rtti: from a vtable. runtime: from a managed runtime. debug-info: from debug
+information and references in memory whose type is known. pattern: from the content of the block.
+inferred: from similar blocks, or uncertain. hint: from the user, or from a hint file."""
 
 State = Literal["in-use", "cached", "free", "metadata"]
-"""The state of a block. cached: freed by the program, and in a thread cache."""
+"""The state of a block. cached: freed by the program, and kept in a thread cache."""
 
 
 class Counted(Protocol):
-    """An object with a number of blocks and of bytes."""
+    """Any object that has a number of blocks and a number of bytes."""
 
     @property
     def blocks(self) -> int: ...
@@ -39,10 +40,10 @@ class Amount(Record):
 
     @classmethod
     def of(cls, counted: Counted) -> Amount:
-        """The figures of an object that has them."""
+        """Return the numbers of `counted` as an Amount."""
         return cls(counted.blocks, counted.bytes)
 
     @classmethod
     def known(cls, counted: Optional[Counted]) -> Optional[Amount]:
-        """The same as `of`, but None if `counted` is None."""
+        """Return the same as `of`; None if `counted` is None."""
         return None if counted is None else cls(counted.blocks, counted.bytes)

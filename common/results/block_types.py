@@ -12,22 +12,22 @@ from findleaks.value_classes import dataclass, field
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BlocksOfType(Record):
-    """The blocks of one type, or those of one size whose type is not known."""
+    """The blocks of one type. Blocks of unknown type form one row for each size."""
 
     type: Optional[str]
-    """The type; None if it is not known."""
+    """The type; None if unknown."""
     size: Optional[int]
-    """The usable size in bytes of each block, if the type is not known."""
+    """The usable size of each block in bytes, if the type is unknown."""
     blocks: int
     """Number of blocks."""
     bytes: int
     """Usable bytes of these blocks."""
     leaked: Amount
-    """The definitely or indirectly lost blocks among them."""
+    """Number and bytes of the definitely or indirectly lost blocks of this type."""
     example: int = field(metadata=ADDRESS)
     """The lowest address of these blocks."""
     contents: Optional[str]
-    """What the block at `example` contains, if its type is not known: "→ inflate, libz.so.1"."""
+    """What the block at `example` contains, if its type is unknown: "→ inflate, libz.so.1"."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,8 +39,8 @@ class BlockTypes(Record):
     total: Amount
     """All blocks that pass the filters."""
     typed: Amount
-    """The blocks among them whose type is known."""
+    """Number and bytes of those blocks in `total` whose type is known."""
     rows: int
-    """Number of rows without --limit."""
+    """Number of rows that would be listed without --limit."""
     types: Sequence[BlocksOfType]
     """Rows, the most bytes first."""

@@ -22,25 +22,26 @@ class BlockCounts(Record):
     free: int
     """Other free blocks."""
     total: int
-    """All of them."""
+    """All of these blocks."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Instance(Record):
-    """A part of a result that belongs to one allocator."""
+    """A part of the result that belongs to one allocator."""
 
     allocator: str
     """The allocator's name."""
     instance: int
-    """Its index in `totals`, as two allocators may have the same name."""
+    """The index of the allocator in `totals`. It is needed because two allocators may have the same
+    name."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AllocatorTotals(Instance):
-    """The memory of one allocator; all fields but `blocks` are bytes."""
+    """The memory of one allocator. All fields except `blocks` are bytes."""
 
     version: str
-    """Its version; "" if it is not known."""
+    """The version of the allocator; "" if unknown."""
     where: str
     """The file that contains the allocator."""
     in_use: int
@@ -50,17 +51,17 @@ class AllocatorTotals(Instance):
     free: int
     """Bytes of free blocks."""
     spare: int
-    """Bytes that are not cut into blocks."""
+    """Bytes that are free but not divided into blocks."""
     lent: int
     """Bytes of blocks in use that contain another allocator's heap."""
     memory: int
-    """Bytes of slabs, spans or chunks, with headers."""
+    """Bytes of slabs, spans or chunks, including headers."""
     mapped: int
     """Mapped bytes."""
     blocks: BlockCounts
     """Numbers of blocks."""
     counted: Mapping[str, Optional[int]]
-    """Counters that the allocator keeps, by their names in the allocator."""
+    """Counters that the allocator maintains, with the allocator's names."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,11 +69,11 @@ class SizeClass(Instance):
     """A size class of an allocator."""
 
     arena: Optional[str]
-    """The arena, if the rows are by arena."""
+    """The arena; None unless there are rows for each arena."""
     name: str
-    """The allocator's name for it."""
+    """The allocator's name for the size class."""
     size: int
-    """Usable bytes of each block; 0: sizes differ."""
+    """Usable bytes of each block; 0 if the blocks differ in size."""
     in_use: int
     """Number of blocks in use."""
     cached: int
@@ -80,7 +81,7 @@ class SizeClass(Instance):
     free: int
     """Number of free blocks."""
     total: int
-    """Number of all of these."""
+    """Number of blocks in any of these states."""
     in_use_bytes: int
     """Bytes of blocks in use."""
     cached_bytes: int
@@ -88,21 +89,21 @@ class SizeClass(Instance):
     free_bytes: int
     """Bytes of free blocks."""
     memory: int
-    """Bytes of its slabs, spans or chunks, with headers."""
+    """Bytes of the slabs, spans or chunks of this class, including headers."""
     allocs: Optional[int]
-    """Number of allocations, if it is counted."""
+    """Number of allocations; None if the allocator does not count them."""
     fails: Optional[int]
-    """Number of failed allocations, if it is counted."""
+    """Number of failed allocations; None if the allocator does not count them."""
     own: Mapping[str, int]
-    """The allocator's own counters, by its names."""
+    """Further counters of the allocator for this class, with the allocator's names."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ArenaTotals(Instance):
-    """An arena, in bytes."""
+    """An arena. All figures are bytes."""
 
     name: str
-    """Its name."""
+    """The name of the arena."""
     in_use: int
     """Bytes of blocks in use."""
     cached: int
@@ -110,11 +111,11 @@ class ArenaTotals(Instance):
     free: int
     """Bytes of free blocks."""
     spare: int
-    """Bytes that are not cut into blocks."""
+    """Bytes that are free but not divided into blocks."""
     mapped: int
-    """Mapped bytes, metadata included."""
+    """Mapped bytes, including metadata."""
     own: Mapping[str, int]
-    """The allocator's own counters, by its names."""
+    """Further counters of the allocator for this arena, with the allocator's names."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -122,33 +123,33 @@ class ThreadCache(Instance):
     """The blocks of one size class in one thread cache."""
 
     thread: Optional[int]
-    """The kernel's number of the thread; None: not known."""
+    """The kernel's number (tid) of the thread; None if unknown."""
     address: int = field(metadata=ADDRESS)
-    """Where the cache is."""
+    """The address of the thread cache."""
     name: str
     """The allocator's name for the size class."""
     size: int
-    """Usable bytes of each block; 0: sizes differ."""
+    """Usable bytes of each block; 0 if the blocks differ in size."""
     blocks: int
     """Number of blocks."""
     bytes: int
-    """Their usable bytes."""
+    """Usable bytes of these blocks."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SizeClassSite(Instance):
-    """Blocks in use of one size class that one call stack allocated."""
+    """Blocks in use of one size class that were allocated by one call stack."""
 
     name: str
     """The allocator's name for the size class."""
     size: int
-    """Usable bytes of each block; 0: sizes differ."""
+    """Usable bytes of each block; 0 if the blocks differ in size."""
     blocks: int
-    """Number of blocks that were recorded."""
+    """Number of these blocks that were recorded."""
     bytes: int
-    """Their usable bytes."""
+    """Usable bytes of the recorded blocks."""
     estimated: Optional[Amount]
-    """Estimate for all blocks, if the recorder samples."""
+    """Estimated number and bytes of all blocks; None unless the recorder samples."""
     site: Site
     """The call stack."""
 
@@ -158,13 +159,13 @@ class Caches(Record):
     """The result of `caches`."""
 
     totals: Sequence[AllocatorTotals]
-    """Every allocator."""
+    """All allocators of the process."""
     caches: Sequence[SizeClass]
-    """The size classes."""
+    """The size classes of these allocators."""
     arenas: Sequence[ArenaTotals]
-    """The arenas."""
+    """The arenas of these allocators."""
     threads: Sequence[ThreadCache]
-    """The thread caches."""
+    """The thread caches of these allocators."""
     recorders: Optional[Sequence[Recorder]] = field(default=None, metadata=OPTIONAL)
     """The recorders of call stacks, if sites were requested."""
     sites: Optional[Sequence[SizeClassSite]] = field(default=None, metadata=OPTIONAL)

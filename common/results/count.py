@@ -15,11 +15,11 @@ class CountedFunction(Record):
     """A function whose calls are counted."""
 
     address: int = field(metadata=ADDRESS)
-    """Where it begins."""
+    """The address of the function."""
     function: str
-    """Its name."""
+    """The name of the function."""
     module: str
-    """The name of the file with its code."""
+    """The name of the file that contains the function's code."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,32 +31,34 @@ class CountedStack(Record):
     frames: Sequence[StackFrame]
     """The call stack, innermost frame first."""
     complete: bool
-    """Whether the stack reaches its beginning."""
+    """Whether the stack was unwound to its beginning."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Calls(Record):
-    """The result of `count`: the calls up to now."""
+    """The result of `count`: all calls since counting began."""
 
     functions: Sequence[CountedFunction]
-    """The functions with this name."""
+    """The functions whose name matches."""
     engine: Literal["inject", "breakpoints"]
-    """The method of counting: code in the process, or breakpoints."""
+    """The method of counting. inject: code that findleaks injects into the process. breakpoints: a
+    debugger's breakpoints."""
     events: int
-    """Number of calls."""
+    """Number of all calls."""
     matched: int
-    """Number of calls that pass the rule and the expression."""
+    """Number of calls for which the rule and the expression hold. These calls are selected."""
     stack_table_full: int
-    """Number of selected calls without a stack here, because the table of stacks was full."""
+    """Number of selected calls that are missing from `stacks`, because the table of stacks was
+    full."""
     undecided: int
-    """Number of calls for which it is not known whether they were made outside a scope."""
+    """Number of calls for which it is unknown whether they were made outside a scope."""
     seconds: float
     """Seconds since counting began."""
     last: bool
     """Whether counting has ended."""
     end: Optional[str]
-    """The reason for the end, as a word: "interrupt", "time", "asked", "ended", "stop"."""
+    """The reason why counting ended, as a word: "interrupt", "time", "asked", "ended", "stop"."""
     why: Optional[str]
-    """The reason for the end, in words."""
+    """The reason why counting ended, as text."""
     stacks: Sequence[CountedStack]
-    """The selected calls by call stack, most calls first."""
+    """The selected calls by call stack, those with the most calls first."""

@@ -9,23 +9,25 @@ from findleaks.results.record import Record
 from findleaks.value_classes import dataclass
 
 CheckState = Literal["ok", "limited", "missing", "failed"]
-"""ok: works; limited: works in part; missing: not installed or not set; failed: does not work."""
+"""The result of a check. ok: works. limited: works in part. missing: not installed or not set.
+failed: does not work."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Check(Record):
-    """One thing that findleaks uses."""
+    """A check of one thing that findleaks needs."""
 
     area: str
-    """What it belongs to: "findleaks", "debuggers", "live processes", "core dumps" or "network"."""
+    """The area of the check: "findleaks", "debuggers", "live processes", "core dumps" or
+    "network"."""
     name: str
     """What was checked."""
     state: CheckState
-    """Whether it works."""
+    """Whether the checked thing works."""
     detail: str
-    """What was found, and what it means."""
+    """What was found, and what this means for the user."""
     remedy: str
-    """The command or the action that changes it; "" if nothing needs to change."""
+    """The command or action that changes the state; "" if nothing needs to change."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,8 +37,8 @@ class Environment(Record):
     version: str
     """The version of findleaks."""
     python: str
-    """The version of the Python that runs it."""
+    """The version of the Python that runs findleaks."""
     folder: str
-    """The folder of findleaks."""
+    """The directory that contains findleaks."""
     checks: Sequence[Check]
     """All checks, grouped by area."""

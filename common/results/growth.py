@@ -1,4 +1,5 @@
-"""The result of `diff`: what grew between moments of a program."""
+"""The result of `diff`: what grew between moments of a program. A moment is a snapshot, a core, or
+a process."""
 
 from __future__ import annotations
 
@@ -14,21 +15,21 @@ class Moment(Record):
     """A moment that was compared: a snapshot, a core, or a process."""
 
     name: str
-    """Its name, or its file."""
+    """The name of the snapshot, or the name of the file."""
     time: Optional[float]
-    """Seconds since 1970; None: not known."""
+    """The time in seconds since 1970; None if unknown."""
     uptime: Optional[float]
-    """Seconds since the machine's start; None: not known."""
+    """The time in seconds since the machine was started; None if unknown."""
     program: str
-    """The name of the program; "" if it is not known."""
+    """The name of the program; "" if unknown."""
     build_id: str
-    """The build id of the program; "" if it is not known."""
+    """The build id of the program; "" if unknown."""
     pid: Optional[int]
-    """The process id; None: not known."""
+    """The process id; None if unknown."""
     resident: Optional[int]
-    """Resident bytes; None: it is not known which pages were resident."""
+    """Resident bytes; None if residency is unknown."""
     mapped: Optional[int]
-    """Mapped bytes, if it is not known which pages were resident."""
+    """Mapped bytes; None unless residency is unknown."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,24 +43,24 @@ class Series(Record):
     name: str
     """The name of what was counted or measured: a type, a root, an allocator."""
     note: Optional[str]
-    """More details in words."""
+    """More details as text."""
     unit: Literal["bytes", "count"]
     """Whether `before`, `after` and `delta` are bytes or numbers."""
     before: Optional[int]
-    """The figure at the first moment; None: not known."""
+    """The figure at the first moment; None if unknown."""
     after: Optional[int]
-    """The figure at the last moment; None: not known."""
+    """The figure at the last moment; None if unknown."""
     delta: Optional[int]
     """`after` minus `before`."""
     counts: Optional[Sequence[Optional[int]]]
-    """The number of objects or blocks at every moment."""
+    """The number of objects or blocks at each moment."""
     bytes: Optional[Sequence[Optional[int]]]
-    """The bytes at every moment."""
+    """The bytes at each moment."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rate(Record):
-    """Growth an hour, in the unit of the series, with its 95 % interval."""
+    """Growth per hour, in the unit of the series, with its 95 % interval."""
 
     rate: float
     """The median of the slopes between moments (Theil–Sen)."""
@@ -76,14 +77,15 @@ class Grown(Series):
     trend: str
     """The trend of the figure: "growing", "flat" …"""
     per_hour: Optional[Rate]
-    """Its rate, if the times are known."""
+    """The rate of growth; None if the times of the moments are unknown."""
     inside: Sequence[Series]
-    """Parts of it that grew with it, the innermost last."""
+    """Parts of the figure that grew with it, the innermost last."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EstimatedAmount(Record):
-    """A number of blocks and their bytes, with 95 % intervals if only a sample was stored."""
+    """A number of blocks and their bytes. If only a sample of the blocks was stored, both are
+    estimates with 95 % intervals."""
 
     blocks: int
     """Number of blocks."""
@@ -109,14 +111,14 @@ class Interval(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Cohort(Record):
-    """Blocks that existed at one moment."""
+    """Blocks that were first seen at the same moment or in the same range of moments."""
 
     made: EstimatedAmount
     """All blocks of the cohort."""
     stayed: EstimatedAmount
-    """The blocks that exist at every later moment."""
+    """The blocks in `made` that still exist at each later moment."""
     part: Optional[Interval]
-    """The fraction that was not freed, from 0 to 1."""
+    """The fraction of the blocks that was not freed, from 0 to 1."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -124,7 +126,7 @@ class Stayed(Record):
     """Blocks by the moment at which they were first seen."""
 
     first: Cohort
-    """Blocks of the first moment."""
+    """Blocks that exist at the first moment."""
     since: Optional[Cohort]
     """Blocks first seen after the first and before the last moment."""
     newest: EstimatedAmount
@@ -138,7 +140,7 @@ class StayedOfSize(Record):
     size: int
     """Usable bytes of each block."""
     first: Cohort
-    """Blocks of the first moment."""
+    """Blocks that exist at the first moment."""
     since: Optional[Cohort]
     """Blocks first seen after the first and before the last moment."""
     newest: EstimatedAmount
@@ -147,18 +149,18 @@ class StayedOfSize(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Survivors(Record):
-    """Blocks of one process that exist at every later moment."""
+    """Blocks of one process that exist at each later moment."""
 
     sampled: bool
     """Whether the figures are estimates from samples."""
     first: Cohort
-    """Blocks of the first moment."""
+    """Blocks that exist at the first moment."""
     since: Optional[Cohort]
     """Blocks first seen after the first and before the last moment."""
     newest: EstimatedAmount
     """Blocks first seen at the last moment."""
     sizes: Sequence[StayedOfSize]
-    """The same by size."""
+    """The same figures for each size of block."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -166,7 +168,7 @@ class GrownObjects(Record):
     """Managed objects that grew, by type."""
 
     runtime: str
-    """The runtime."""
+    """The name of the runtime."""
     types: Sequence[Series]
     """The types that grew most in bytes."""
 
@@ -178,19 +180,19 @@ class Growth(Record):
     moments: Sequence[Moment]
     """The compared moments, the earliest first."""
     seconds: Optional[float]
-    """Time from the first to the last moment; None: not known."""
+    """Seconds from the first to the last moment; None if unknown."""
     several_processes: Optional[str]
-    """Why the moments are surely of several processes; None: they may be of one."""
+    """Why the moments certainly belong to several processes; None if they may belong to one."""
     differences: Sequence[str]
     """Why the moments are not fully comparable."""
     total: Grown
-    """Resident bytes; mapped bytes if residency is not known."""
+    """Resident bytes; mapped bytes if residency is unknown."""
     grown: Sequence[Grown]
-    """The figures that explain the growth, what grew most first."""
+    """The figures that explain the growth, those that grew most first."""
     survivors: Optional[Survivors]
     """The blocks that were not freed between moments."""
     survivors_unknown: Optional[str]
-    """Why `survivors` is not known."""
+    """Why `survivors` is unknown."""
     objects: Sequence[GrownObjects]
     """Managed objects that grew."""
     leaked_blocks: int = field(default=0, metadata=INTERNAL)
@@ -202,7 +204,7 @@ class Growth(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Watched(Growth):
-    """The result of `watch`: what grew up to now."""
+    """The result of `watch`: what has grown so far."""
 
     ended: Optional[str] = None
-    """Why no further result follows, in words; None: further results follow."""
+    """Why no further result will follow, as text; None if one will follow."""

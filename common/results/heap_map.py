@@ -1,4 +1,4 @@
-"""The results of `map`: heaps page by page, and the residency of pages that was saved."""
+"""The results of `map`: heaps page by page, and the saved residency of pages."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from findleaks.results.record import ADDRESS, Record
 from findleaks.value_classes import dataclass, field
 
 PageWord = Literal["in_use", "untouched", "cached", "metadata", "kept", "returned", "free", "unknown"]
-"""The state of a page: blocks in use; blocks in use that were never written to; blocks in thread
-caches; allocator metadata; free and resident (kept); free and returned to the kernel (returned);
-free, residency not known (free)."""
+"""The state of a page. in_use: blocks in use. untouched: blocks in use that were never written to.
+cached: blocks in thread caches. metadata: allocator metadata. kept: free and resident. returned:
+free and returned to the kernel. free: free, residency unknown."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Residency(Record):
-    """The source of the information which pages were resident."""
+    """How findleaks knows which pages were resident."""
 
     source: str
-    """The source; "" if it is not known which were."""
+    """The source of the residency; "" if residency is unknown."""
     rss: Optional[int]
     """The resident size that the kernel reports, in bytes."""
     saved: Optional[str]
-    """When the file of --residency was written."""
+    """When the file of --residency was written; None without this option."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MapTotals(Record):
-    """Sums of all heaps, in bytes."""
+    """Sums over all heaps, in bytes."""
 
     mapped: int
     """Mapped bytes."""
     resident: Optional[int]
-    """Resident bytes; None: not known."""
+    """Resident bytes; None if unknown."""
     in_use: int
-    """Bytes of blocks in use, with headers."""
+    """Bytes of blocks in use, including headers."""
     pages: Mapping[PageWord, int]
     """Bytes of pages by state."""
 
@@ -47,7 +47,7 @@ class Trimmable(Record):
     allocator: str
     """The allocator's name."""
     instance: int
-    """Its index among all allocators of the process."""
+    """The index of the allocator among all allocators of the process."""
     bytes: int
     """Resident bytes that the call would return."""
 
@@ -57,23 +57,23 @@ class HeapRange(Record):
     """A contiguous part of a heap."""
 
     start: int = field(metadata=ADDRESS)
-    """Its first address."""
+    """The first address of the part."""
     end: int = field(metadata=ADDRESS)
-    """The first address after it."""
+    """The first address after the part."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PageRun(Record):
-    """Adjacent pages in one state."""
+    """Adjacent pages in the same state."""
 
     address: int = field(metadata=ADDRESS)
-    """Where they begin."""
+    """The address of the first page."""
     pages: int
     """Number of pages."""
     state: PageWord
-    """What they hold."""
+    """The state of these pages."""
     in_use: int
-    """Bytes of blocks in use in them, with headers."""
+    """Bytes of blocks in use in these pages, including headers."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,43 +83,44 @@ class MappedHeap(Record):
     allocator: str
     """The allocator's name."""
     instance: int
-    """Its index among all allocators of the process."""
+    """The index of the allocator among all allocators of the process."""
     version: str
-    """Its version; "" if it is not known."""
+    """The version of the allocator; "" if unknown."""
     arena: Optional[str]
     """The arena's name; None if the allocator's heap has no arenas."""
     mapped: int
     """Mapped bytes."""
     resident: Optional[int]
-    """Resident bytes; None: not known."""
+    """Resident bytes; None if unknown."""
     swapped: int
     """Bytes in swap."""
     in_use: int
-    """Bytes of blocks in use, with headers."""
+    """Bytes of blocks in use, including headers."""
     cached: int
-    """Bytes of blocks in thread caches, with headers."""
+    """Bytes of blocks in thread caches, including headers."""
     metadata: int
     """Bytes of allocator metadata."""
     states: Mapping[PageWord, int]
     """Bytes of pages by state."""
     parts: Sequence[HeapRange]
-    """Its contiguous parts."""
+    """The contiguous parts of these heaps."""
     pages: Sequence[PageRun]
-    """Its pages, by address."""
+    """The pages of these heaps, ascending by address."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ManagedMemoryMap(Record):
-    """Memory of a managed runtime outside of allocators' heaps."""
+    """Memory of a managed runtime that is not in an allocator's heap."""
 
     name: str
     """The runtime and the part: "V8 old space"."""
     mapped: int
     """Mapped bytes."""
     resident: Optional[int]
-    """Resident bytes; None: not known."""
+    """Resident bytes; None if unknown."""
     ranges: Sequence[Sequence[int]] = field(metadata=ADDRESS)
-    """The first address of each range, and the first address after it."""
+    """The ranges of this memory: for each, the first address, and the first address after the
+    range."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -129,17 +130,18 @@ class HeapMap(Record):
     page: int
     """Bytes of a page."""
     residency: Residency
-    """The source of the information which pages were resident."""
+    """How findleaks knows which pages were resident."""
     totals: MapTotals
-    """Sums of all heaps."""
+    """Sums over all heaps."""
     trim: Sequence[Trimmable]
-    """What release calls would return to the kernel, for allocators for which this is known."""
+    """The memory that each allocator's release call would return to the kernel. Allocators for
+    which this is unknown are missing."""
     heaps: Sequence[MappedHeap]
-    """The heaps, most resident first."""
+    """The heaps, those with the most resident memory first."""
     managed: Sequence[ManagedMemoryMap]
     """Memory of managed runtimes."""
     notes: Sequence[str]
-    """Sentences on what findleaks knows, or does not know, of runtimes."""
+    """Sentences about what findleaks knows, or does not know, about runtimes."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -151,7 +153,7 @@ class SavedFile(Record):
     rss: Optional[int]
     """The resident size that the kernel reports, in bytes."""
     file: str
-    """The file."""
+    """The name of the file."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,4 +161,4 @@ class SavedResidency(Record):
     """The result of `map --save-residency`."""
 
     residency: SavedFile
-    """What was saved, and where."""
+    """What was saved, and the file."""

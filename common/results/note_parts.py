@@ -1,5 +1,5 @@
-"""Parts of the notes on uncertainty, and results of few runtimes. They are not in notes.py, because
-few processes have them, and each class adds 0.4 ms to every start."""
+"""Parts of the notes about uncertainty, and results that few runtimes have. They are not in
+notes.py, because few processes have them, and each class adds 0.4 ms to every start."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from findleaks.value_classes import dataclass, field
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Convention(Record):
-    """An offset from the start of blocks at which the program refers to them."""
+    """A convention of the program: it refers to blocks at a fixed offset from their start."""
 
     offset: int
-    """Bytes from a block's start to where pointers refer."""
+    """Offset in bytes from the start of a block to the address that the pointers contain."""
     sizes: Optional[Sequence[int]]
-    """The usable sizes of blocks to which the convention is restricted; None: any size."""
+    """The usable sizes of the blocks to which the convention applies; None for any size."""
     heuristic: Optional[str]
-    """The name of the memcheck heuristic that found them by the content of blocks."""
+    """The name of the memcheck heuristic that found these pointers by the content of the blocks;
+    None if the offset was learned."""
     blocks: int
-    """Blocks reachable only through such pointers."""
+    """Number of blocks that are reachable only through such pointers."""
     bytes: int
     """Usable bytes of these blocks."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Structure(Record):
-    """Structures of one kind that pointers to their inside refer to."""
+    """Structures of one kind that are referenced by pointers to their inside."""
 
     structure: str
     """The kind of structure: "hashbrown"."""
@@ -38,46 +39,46 @@ class Structure(Record):
     blocks: int
     """Number of structures."""
     bytes: int
-    """Usable bytes of their blocks."""
+    """Usable bytes of the blocks that contain these structures."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DisguisedConvention(Record):
-    """A form of disguised pointers that counts as references."""
+    """A form of disguised pointers that count as references."""
 
     disguise: str
     """The form: "tagged", "shifted" …"""
     base: Optional[int] = field(metadata=ADDRESS)
-    """The address that compressed pointers are relative to."""
+    """The address to which compressed pointers are relative."""
     shift: Optional[int]
-    """Bits by which the pointers are shifted."""
+    """Number of bits by which the pointers are shifted."""
     offset: int
-    """Bytes from a block's start to where the pointers refer."""
+    """Offset in bytes from the start of a block to the address that the pointers stand for."""
     sizes: Optional[Sequence[int]]
-    """The usable sizes of blocks to which the form is restricted; None: any size."""
+    """The usable sizes of the blocks to which the form applies; None for any size."""
     blocks: int
-    """Blocks reachable only through such pointers."""
+    """Number of blocks that are reachable only through such pointers."""
     bytes: int
     """Usable bytes of these blocks."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DisguisedPart(Record):
-    """A group of blocks in which too few have a disguised pointer of this form for the form to
-    count."""
+    """A group of blocks of one size. Some of them have a disguised pointer of this form, but too
+    few for the form to count."""
 
     disguise: str
     """The form: "tagged", "shifted" …"""
     base: Optional[int] = field(metadata=ADDRESS)
-    """The address that compressed pointers are relative to."""
+    """The address to which compressed pointers are relative."""
     shift: Optional[int]
-    """Bits by which the pointers are shifted."""
+    """Number of bits by which the pointers are shifted."""
     size: int
     """Usable bytes of each block."""
     blocks: int
-    """Blocks that are referenced by such a pointer."""
+    """Number of blocks to which such a pointer refers."""
     of: int
-    """All blocks of the group."""
+    """Number of all blocks of the group."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,21 +86,21 @@ class StoppedThread(Record):
     """A thread that was stopped inside an allocator."""
 
     thread: int
-    """The kernel's number of the thread."""
+    """The kernel's number (tid) of the thread."""
     where: str
     """The function or library in which it was stopped."""
     unwound: bool
-    """Whether its whole call stack is known."""
+    """Whether the whole call stack of the thread is known."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HalfChanged(Record):
-    """A place of the heap that a thread was changing."""
+    """A place in the heap that a thread was changing."""
 
     thread: int
-    """The kernel's number of the thread."""
+    """The kernel's number (tid) of the thread."""
     what: str
-    """The inconsistency."""
+    """A description of the inconsistency."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -107,36 +108,36 @@ class Unreadable(Record):
     """Kernel objects whose pointers findleaks cannot read."""
 
     what: str
-    """Their kind: "io_uring"."""
+    """The kind of object: "io_uring"."""
     count: int
     """Number of these objects in the process."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelUse(Record):
-    """A way in which a process can have given pointers to the kernel, if its descriptors are
-    unknown."""
+    """A way in which a process may have given pointers to the kernel. It is reported if the
+    process's descriptors are unknown."""
 
     what: str
-    """The kernel objects: "POSIX timers"."""
+    """The kind of kernel object: "POSIX timers"."""
     function: str
-    """The function that makes or fills them: "timer_create"."""
+    """The function that creates the objects or passes pointers to them: "timer_create"."""
     module: str
     """The program or library that imports the function."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MiscountedType(Record):
-    """Leaked objects of one type that have wrong reference counts or were not collected."""
+    """Leaked objects of one type whose reference counts are wrong, or which were not collected."""
 
     name: str
-    """The type."""
+    """The name of the type."""
     objects: int
-    """Objects whose count is larger than the number of existing references."""
+    """Number of objects whose reference count is larger than the number of existing references."""
     excess: int
-    """The sum of their counts minus the existing references."""
+    """The sum of these counts, minus the number of existing references."""
     uncollected: int
-    """Objects that a garbage collector has not freed yet."""
+    """Number of objects that a garbage collector has not freed yet."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -144,14 +145,14 @@ class ReferenceCounts(Record):
     """Reference counts of leaked managed objects, compared with the existing references."""
 
     runtime: str
-    """The runtime: "CPython"."""
+    """The name of the runtime: "CPython"."""
     automatic_collection: Optional[bool]
-    """Whether its garbage collector runs automatically; None: not known."""
+    """Whether the runtime's garbage collector runs automatically; None if unknown."""
     missing_decrement: Amount
-    """Blocks that are leaked because an object counts a reference that does not exist."""
+    """Blocks that leaked because an object counts a reference that does not exist."""
     uncollected: Amount
     """Blocks of garbage that the collector has not freed yet."""
     untracked_cycles: Amount
     """Blocks in cycles with objects that the collector does not track."""
     types: Sequence[MiscountedType]
-    """The types, most objects with an excess first."""
+    """The types, those with the most objects with a wrong count first."""

@@ -1,5 +1,5 @@
-"""Notes on the uncertainty of a result: conventions, unread memory, pointers in the kernel, threads
-that were stopped inside an allocator. Parts of these results are in note_parts.py."""
+"""Notes about the uncertainty of a result: conventions, unread memory, pointers in the kernel, and
+threads that were stopped inside an allocator. note_parts.py contains parts of these results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Disguised(Record):
     conventions: Sequence[DisguisedConvention]
     """The forms that count as references."""
     held: Amount
-    """Blocks reachable only through these pointers."""
+    """Blocks that are reachable only through these pointers."""
     partly: Sequence[DisguisedPart]
     """Groups in which too few blocks have such a pointer."""
     left_out: int
@@ -42,15 +42,15 @@ class Heuristics(Record):
     """Interior and disguised pointers that count as references to a block's start."""
 
     asked: str
-    """The words that --heuristics was given."""
+    """The value of --heuristics as the user wrote it."""
     applied: Sequence[str]
-    """Heuristics by content that count, by memcheck's names."""
+    """Names of the memcheck heuristics whose pointers count."""
     conventions: Sequence[Convention]
-    """The offsets that count."""
+    """The conventions whose pointers count."""
     structures: Sequence[Structure]
     """Recognised structures that interior pointers refer to."""
     held: Amount
-    """Blocks reachable only through conventions and structures."""
+    """Blocks that are reachable only through conventions and structures."""
     disguised: Disguised
     """Pointers that are not plain addresses."""
 
@@ -62,13 +62,13 @@ class InFlight(Record):
     blocks: int
     """Number of these blocks."""
     bytes: int
-    """Their usable bytes."""
+    """Usable bytes of these blocks."""
     threads: Sequence[StoppedThread]
     """The threads that are inside an allocator."""
     half_changed: Sequence[HalfChanged]
-    """The blocks that these threads were changing."""
+    """The places in the heap that these threads were changing."""
     reads: int
-    """Number of times that a live process was read; more than 1 if data was inconsistent."""
+    """Number of times that a live process was read. It is more than 1 if data was inconsistent."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,44 +76,45 @@ class UnreadPart(Record):
     """Memory of one owner whose content findleaks does not read."""
 
     of: Optional[str]
-    """The owner; None: unknown."""
+    """The owner of the memory; None if unknown."""
     bytes: int
-    """Bytes of it."""
+    """Bytes of this memory."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UnreadMemory(Record):
-    """Writable memory whose content findleaks does not read. Leaks in it are not reported."""
+    """Writable memory whose content findleaks does not read. Leaks in this memory are not
+    reported."""
 
     bytes: int
     """Bytes that are not read."""
     of: int
-    """Bytes of writable memory in all."""
+    """Bytes of all writable memory."""
     percent: int
-    """`bytes` of `of`, in percent."""
+    """`bytes` as a percentage of `of`."""
     resident: bool
     """Whether the figures are resident bytes. If not, they are bytes of pages that are not all
-    zero."""
+    zeros."""
     parts: Sequence[UnreadPart]
-    """By owner, the largest first."""
+    """The unread memory by owner, the largest first."""
     in_malloc_blocks: Optional[UnreadPart]
     """Blocks in use that contain a runtime's objects, which findleaks does not read."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelReferences(Record):
-    """Pointers that the kernel keeps for the process."""
+    """Pointers that the kernel stores for the process."""
 
     references: Optional[int]
-    """Words of the kernel that point into blocks; None: not known."""
+    """Number of words in the kernel that point into blocks; None if unknown."""
     unreadable: Sequence[Unreadable]
-    """Kernel objects with pointers that cannot be read."""
+    """Kernel objects whose pointers cannot be read."""
     epoll_waiters: int
-    """Threads that wait in epoll_wait, if the registered data is not known."""
+    """Number of threads that wait in epoll_wait, if the data registered with epoll is unknown."""
     uses: Sequence[KernelUse]
-    """Other kernel objects that may have pointers, if the objects of the process are not known and
-    blocks are leaked."""
+    """Other kernel objects that may contain pointers. They are listed if the kernel objects of the
+    process are unknown and blocks are leaked."""
     doubtful: Amount
-    """Leaked blocks, if one of the above may refer to them."""
+    """Number and bytes of the leaked blocks, if one of the above may refer to them."""
     signal_stacks: Amount
     """Blocks that look like alternate signal stacks, whose addresses only the kernel stores."""

@@ -1,4 +1,4 @@
-"""The base class of results, and how a field becomes a key of a JSON object."""
+"""The base class of results, and the rules by which a field becomes a key of a JSON object."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, cast
 from findleaks.value_classes import MISSING, NamedTuple, fields
 
 SCHEMA = "findleaks/1"
-"""Name and version of the JSON format."""
+"""The name and version of the JSON format."""
 
 ADDRESS: Mapping[str, Any] = {"address": True}
-"""Metadata of a field that contains one or several addresses: hexadecimal strings in JSON,
+"""Metadata of a field that contains one or several addresses. They are hexadecimal strings in JSON:
 "0x55d0…"."""
 
 OPTIONAL: Mapping[str, Any] = {"optional": True}
@@ -20,20 +20,22 @@ OPTIONAL: Mapping[str, Any] = {"optional": True}
 value."""
 
 MERGED: Mapping[str, Any] = {"merged": True}
-"""Metadata of a mapping whose keys become keys of the enclosing JSON object."""
+"""Metadata of a field that contains a mapping. The mapping's keys become keys of the enclosing JSON
+object."""
 
 
 def beside(field: str) -> Mapping[str, Any]:
-    """Metadata of a field whose key is omitted if the value of `field` is empty."""
+    """Return the metadata of a field whose key is omitted if the value of `field` is empty."""
     return {"beside": field}
 
 
 INTERNAL: Mapping[str, Any] = {"internal": True}
-"""Metadata of a field without a JSON key."""
+"""Metadata of a field that has no key in JSON."""
 
 
 def named(key: str, *more: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Metadata of a field with another JSON key, such as a keyword of Python ("from")."""
+    """Return the metadata of a field whose JSON key differs from its name, for example because the
+    key is a keyword of Python ("from")."""
     found = {"key": key}
     for one in more:
         found.update(one)
@@ -41,7 +43,7 @@ def named(key: str, *more: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class Field(NamedTuple):
-    """How one field is written. `default`: MISSING if there is none."""
+    """How a field is written as JSON. `default`: MISSING if the field has no default."""
 
     name: str
     key: str
@@ -53,23 +55,28 @@ class Field(NamedTuple):
 
 
 class Record:
-    """A result, or a part of one.
+    """A result, or a part of a result.
 
-    Subclasses are frozen dataclasses with `eq` and `repr` False. The methods here serve all of
-    them: generating these methods takes 0.4 ms a class at every start."""
+    Subclasses are frozen dataclasses with `eq` and `repr` False. This class implements these
+    methods for all of them, because generating them for each class would add 0.4 ms per class to
+    every start."""
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and vars(other) == vars(self)
+        return type(other) is type(self) and other._values() == self._values()
 
     def __hash__(self) -> int:
         return hash(repr(self))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._values().items())})"
+
+    def _values(self) -> dict[str, Any]:
+        """The values of the fields by name. Names that begin with _ are no fields."""
+        return {name: value for name, value in vars(self).items() if name[0] != "_"}
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object, with keys in the order of the fields. Text of the target is unchanged in
-        it; escaping.json_line escapes the output."""
+        """Return the JSON object, with keys in the order of the fields. Text from the target is not
+        escaped; escaping.json_line escapes it when it is printed."""
         made: dict[str, Any] = {}
         for one in json_fields(cast(Hashable, type(self))):
             value = getattr(self, one.name)
@@ -84,7 +91,7 @@ class Record:
 
 @cache
 def json_fields(record: Hashable) -> tuple[Field, ...]:
-    """The fields of a class of results that appear in JSON, in order."""
+    """Return those fields of a class of results that appear in JSON, in order."""
     found = []
     for one in fields(cast(Any, record)):
         known = one.metadata
@@ -96,7 +103,7 @@ def json_fields(record: Hashable) -> tuple[Field, ...]:
 
 
 def plain(value: Any, address: bool = False) -> Any:
-    """A value as it appears in JSON. `address`: whether integers are addresses."""
+    """Return a value as it appears in JSON. `address`: whether integers are addresses."""
     if isinstance(value, Record):
         return value.to_json()
     if isinstance(value, Mapping):

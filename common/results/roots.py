@@ -17,24 +17,24 @@ class RetainedAmount(Record):
     retained_blocks: int
     """Number of blocks."""
     retained_bytes: int
-    """Their usable bytes."""
+    """Usable bytes of these blocks."""
 
     @classmethod
     def of(cls, counted: Counted) -> RetainedAmount:
-        """The figures of anything that has them."""
+        """Return the numbers of `counted` as a RetainedAmount."""
         return cls(counted.blocks, counted.bytes)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RetainedFields(Record):
-    """Fields without a row of their own."""
+    """Fields that have no row."""
 
     fields: int
     """Number of fields."""
     retained_blocks: int
-    """Number of blocks that they retain."""
+    """Number of blocks that these fields retain."""
     retained_bytes: int
-    """Usable bytes of these."""
+    """Usable bytes of the blocks that these fields retain."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,7 +42,7 @@ class BlocksOfSize(Record):
     """Blocks of one size."""
 
     size: int
-    """Usable bytes of each."""
+    """Usable bytes of each block."""
     blocks: int
     """Number of blocks."""
 
@@ -52,11 +52,11 @@ class ContainerBlocks(Record):
     """Blocks of one size that a container retains in addition to its nodes and tables."""
 
     size: int
-    """Usable bytes of each."""
+    """Usable bytes of each block."""
     blocks: int
     """Number of blocks."""
     strings: bool
-    """Whether the examined ones contain text."""
+    """Whether those blocks that were examined contain text."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,23 +64,23 @@ class Container(Record):
     """A container, recognised by its structure or its declared type."""
 
     what: str
-    """Its kind: "std::map or set"."""
+    """The kind of container: "std::map or set"."""
     length: Optional[int]
     """Number of elements, counted by walking through the container."""
     unit: str
-    """The name of an element, in the plural: "nodes"."""
+    """The name of the elements, in the plural: "nodes"."""
     recorded_length: Optional[int]
-    """Number of elements in the container's own header."""
+    """Number of elements that the container's own header states."""
     nodes: int
-    """Blocks of nodes that the owner retains."""
+    """Number of blocks with nodes that the owner retains."""
     node_sizes: Optional[Sequence[int]]
-    """Usable bytes of the smallest and of the largest node."""
+    """Usable bytes of the smallest and of the largest block with a node."""
     tables: Sequence[int] = field(metadata=ADDRESS)
-    """Addresses of its other blocks: buckets, an array."""
+    """Addresses of the other blocks of the container: buckets, an array."""
     others: Sequence[ContainerBlocks]
-    """Blocks that it retains in addition to nodes and tables, by size."""
+    """Blocks that the container retains in addition to its nodes and tables, by size."""
     problem: Optional[str]
-    """The damage that was found, with its address."""
+    """The damage that was found in the container, with its address."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,42 +90,43 @@ class Alike(Record):
     fields: int
     """Number of fields."""
     least_blocks: Optional[int]
-    """The smallest number of blocks that one of them retains."""
+    """The smallest number of blocks that one of these fields retains."""
     most_blocks: Optional[int]
-    """The largest number of blocks that one of them retains."""
+    """The largest number of blocks that one of these fields retains."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Retained(Record):
-    """A root, a field or a block, and what it retains: the blocks that become unreachable without
-    it."""
+    """A root, a field or a block, and what it retains. To retain means: the blocks would become
+    unreachable without it."""
 
     name: str
-    """Its name: "g_sessions", "Session.buffer"."""
+    """The name of the root, field or block: "g_sessions", "Session.buffer"."""
     retained_blocks: int
-    """Number of blocks that it retains."""
+    """Number of retained blocks."""
     retained_bytes: int
-    """Usable bytes of these."""
+    """Usable bytes of the retained blocks."""
     what: Optional[str] = field(default=None, metadata=OPTIONAL)
-    """The referenced block or container, in words."""
+    """A description of the referenced block or container."""
     offset: Optional[int] = field(default=None, metadata=OPTIONAL)
-    """Bytes from the start of the owner to the field."""
+    """Offset in bytes of the field from the start of its owner."""
     address: Optional[int] = field(default=None, metadata=ADDRESS)
     """The address of the block, or of the root's memory."""
     sizes: Optional[Sequence[BlocksOfSize]] = field(default=None, metadata=OPTIONAL)
     """The blocks that a field retains, by size."""
     alike: Optional[Alike] = field(default=None, metadata=OPTIONAL)
-    """Set if the row represents several fields."""
+    """Data about similar fields, if the row represents several of them."""
     container: Optional[Container] = None
-    """The container that it is or refers to."""
+    """The container that the owner is, or that the field refers to."""
     children: Sequence[Retained] = ()
-    """Its fields, largest first."""
+    """The fields, the largest first."""
     more: RetainedFields = RetainedFields(0, 0, 0)
     """Fields that are not in `children`."""
     shared: RetainedAmount = RetainedAmount(0, 0)
-    """Blocks reachable through several fields."""
+    """Blocks that are reachable through several fields."""
     shared_children: Sequence[Retained] = field(default=(), metadata=OPTIONAL)
-    """The largest blocks reachable through several fields, with what they retain."""
+    """The largest blocks that are reachable through several fields, and what these blocks
+    retain."""
     holders: Sequence[str] = field(default=(), metadata=OPTIONAL)
     """Roots from which a shared block is reachable."""
 
@@ -139,24 +140,26 @@ class ManagedObjects(Record):
     count: int
     """Number of objects."""
     bytes: int
-    """Bytes of these in the managed heap."""
+    """Bytes that these objects occupy in the managed heap."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RetainedRoot(Retained):
-    """A root with what it retains."""
+    """A root, and what it retains."""
 
-    sort: Literal["managed-variable", "variable", "thread-local", "library", "mapping", "kernel", "stack", "registers"] = "variable"
+    sort: Literal["managed-variable", "variable", "thread-local", "library", "mapping", "kernel", "callbacks", "stack", "registers"] = (
+        "variable"
+    )
     """The kind of root."""
     thread: Optional[int] = None
-    """The kernel's number of its thread."""
+    """The kernel's number (tid) of the thread that the root belongs to."""
     objects: Optional[ManagedObjects] = field(default=None, metadata=OPTIONAL)
     """Objects that a variable of a managed language retains in the managed heap."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RetainedBlock(Retained):
-    """A block with what it retains."""
+    """A block, and what it retains."""
 
     holder: Optional[str] = None
     """The root or block that retains this block."""
@@ -164,7 +167,7 @@ class RetainedBlock(Retained):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RetainedLeak(Retained):
-    """A leak head with what it retains."""
+    """A leak head, and what it retains."""
 
     kind: Kind = "definite"
     """"definite" or "possible"."""
@@ -172,28 +175,28 @@ class RetainedLeak(Retained):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SharedSize(Record):
-    """Shared blocks of one size that retain others."""
+    """Shared blocks of one size that retain other blocks."""
 
     size: int
-    """Usable bytes of each."""
+    """Usable bytes of each block."""
     blocks: int
     """Number of blocks."""
     retained_blocks: int
-    """Number of blocks that these retain."""
+    """Number of blocks that these blocks retain."""
     retained_bytes: int
-    """Usable bytes of these."""
+    """Usable bytes of the retained blocks."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Shared(Record):
-    """Blocks reachable from several roots. No single root retains them."""
+    """Blocks that are reachable from several roots. No single root retains them."""
 
     retained_blocks: int
     """Number of blocks."""
     retained_bytes: int
-    """Their usable bytes."""
+    """Usable bytes of these blocks."""
     sizes: Sequence[SharedSize]
-    """By size, largest first."""
+    """The shared blocks by size, the largest first."""
     children: Sequence[Retained]
     """The largest shared blocks."""
 
@@ -205,12 +208,12 @@ class Roots(Record):
     total: Amount
     """All blocks reachable from roots."""
     definite: Optional[Amount] = field(default=None, metadata=OPTIONAL)
-    """With `roots --lost`: memory that definitely lost leak heads retain."""
+    """With `roots --lost`: blocks that definitely lost leak heads retain."""
     possible: Optional[Amount] = field(default=None, metadata=OPTIONAL)
-    """With `roots --lost`: memory that possibly lost leak heads retain."""
+    """With `roots --lost`: blocks that possibly lost leak heads retain."""
     roots: Sequence[Union[RetainedRoot, RetainedBlock, RetainedLeak]] = ()
     """The roots, the blocks or the leak heads, largest first."""
     more: Optional[RetainedAmount] = field(default=None, metadata=OPTIONAL)
-    """Memory of the roots that are not in `roots`."""
+    """Blocks that are retained by roots that are not in `roots`."""
     shared: Optional[Shared] = field(default=None, metadata=OPTIONAL)
-    """Memory reachable from several roots."""
+    """Blocks that are reachable from several roots."""

@@ -1,4 +1,4 @@
-"""Sorts of memory in `verdict`, `diff` and their JSON: one share of the memory for each."""
+"""The kinds of memory in `verdict`, `diff` and their JSON. Each kind is a share of the memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class ShareSort(str, Enum):
-    """The kind of memory that a share contains. The value is the word in JSON (`share`)."""
+    """The kind of memory that a share contains. The value is the word in JSON (key `share`)."""
 
     IN_USE = "in-use"
     """Blocks in use."""
@@ -23,7 +23,7 @@ class ShareSort(str, Enum):
     UNJOINED = "unjoined"
     """Stacks of threads that ended and were never joined."""
     CACHED_STACKS = "cached-stacks"
-    """Stacks of ended threads that libc caches for new ones."""
+    """Stacks of ended threads that libc caches for new threads."""
     SHARED = "shared"
     """Shared memory."""
     KERNEL = "kernel"

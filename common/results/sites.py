@@ -1,4 +1,4 @@
-"""Call stacks: their frames, and the allocation sites that a heap profiler recorded."""
+"""Call stacks, their frames, and the allocation sites that a heap profiler recorded."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ from findleaks.value_classes import dataclass, field
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StackFrame(Record):
-    """One frame of a call stack, or a function inlined in it."""
+    """A frame of a call stack, or a function that is inlined in a frame."""
 
     address: Optional[int] = field(metadata=ADDRESS)
     """The program counter or return address; None for a frame of interpreted code."""
     function: Optional[str]
     """The demangled name of the function."""
     offset: Optional[int]
-    """Bytes from the function's start."""
+    """Offset in bytes from the start of the function."""
     module: Optional[str]
-    """The name of the file with the code."""
+    """The name of the file that contains the code."""
     file: Optional[str] = field(default=None, metadata=OPTIONAL)
     """The source file."""
     line: Optional[int] = field(default=None, metadata=beside("file"))
-    """The line in it, from 1."""
+    """The line in the source file, from 1."""
     inlined: bool = field(default=False, metadata=OPTIONAL)
     """Whether this is a function that the compiler inlined in the next frame."""
+    kind: Optional[str] = field(default=None, metadata=OPTIONAL)
+    """The language of a function that an interpreter executes ("Python"), whose frame precedes that
+    of the interpreter; None for machine code."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,28 +38,29 @@ class Site(Record):
     """An allocation site: a call stack that was recorded when blocks were allocated."""
 
     number: int
-    """Its number, for `blocks --site`."""
+    """The number of the site, for `blocks --site`."""
     recorder: str
-    """The recorder: "jemalloc"."""
+    """The name of the recorder: "jemalloc"."""
     live: Amount
-    """The blocks in use that were recorded with it."""
+    """The recorded blocks of this site that are still in use."""
     allocated: Optional[Amount]
-    """All blocks that it allocated, if the recorder counts them."""
+    """All blocks that this call stack allocated; None if the recorder does not count them."""
     estimated: Optional[Amount]
-    """Estimate for all blocks, if the recorder samples."""
+    """Estimated number and bytes of all blocks; None unless the recorder samples."""
     frames: Sequence[StackFrame]
     """The call stack, innermost frame first."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recorder(Record):
-    """A heap profiler or similar tool in the process."""
+    """A heap profiler or a similar tool in the process that records call stacks."""
 
     recorder: str
-    """Its name."""
+    """The name of the recorder."""
     interval: int
-    """Bytes allocated between two samples on average; 1: every block is recorded."""
+    """Average number of bytes that are allocated between two samples; 1 if every block is
+    recorded."""
     sites: int
-    """Number of sites."""
+    """Number of recorded sites."""
     blocks: int
-    """Number of blocks recorded."""
+    """Number of recorded blocks."""

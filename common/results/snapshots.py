@@ -20,9 +20,9 @@ class SnapshotFigure(Record):
     name: str
     """The name of what was counted or measured: a type, a root, an allocator."""
     count: Optional[int]
-    """The number of objects or blocks, if they are counted."""
+    """The number of objects or blocks; None if they are not counted."""
     bytes: Optional[int]
-    """Their bytes, if they are measured."""
+    """Bytes of these objects or blocks; None if they are not measured."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,21 +30,21 @@ class TakenSnapshot(Record):
     """A snapshot that was taken."""
 
     name: str
-    """Its name."""
+    """The name of the snapshot."""
     file: Optional[str]
-    """The file that was written; None: a debugger keeps the snapshot."""
+    """The file that was written; None if a debugger stores the snapshot."""
     time: Optional[float]
-    """Seconds since 1970; None: not known."""
+    """The time in seconds since 1970; None if unknown."""
     program: str
-    """The name of the program; "" if it is not known."""
+    """The name of the program; "" if unknown."""
     build_id: str
-    """The build id of the program; "" if it is not known."""
+    """The build id of the program; "" if unknown."""
     pid: Optional[int]
-    """The process id; None: not known."""
+    """The process id; None if unknown."""
     stopped_seconds: Optional[float]
-    """Time in seconds for which the process was stopped; None: it was not running."""
+    """Seconds for which the process was stopped; None if it was not running."""
     figures: Sequence[SnapshotFigure]
-    """Its figures."""
+    """The figures of the snapshot."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -52,17 +52,17 @@ class WrittenCore(Record):
     """A core that was written."""
 
     file: str
-    """The file."""
+    """The name of the file."""
     pid: Optional[int]
     """The process id."""
     size: int
-    """Bytes of the core, uncompressed and with its holes."""
+    """Bytes of the core, uncompressed and including its holes."""
     on_disk: int
     """Bytes that the file occupies on disk."""
     threads: int
-    """Number of threads in it."""
+    """Number of threads in the core."""
     stopped_seconds: Optional[float]
-    """Time in seconds for which the process was stopped."""
+    """Seconds for which the process was stopped."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,7 +72,7 @@ class SnapshotSeries(Record):
     taken: int
     """Number of snapshots taken."""
     folder: str
-    """The folder with their files."""
+    """The directory that contains the files."""
     ended: Optional[str]
-    """Why the series ended, in words; None: the requested number was taken, or the user stopped
-    it."""
+    """Why the series ended, as text; None if the requested number was taken, or if the user stopped
+    the series."""

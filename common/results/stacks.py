@@ -17,19 +17,19 @@ class ThreadGroup(Record):
     count: int
     """Number of threads."""
     threads: Sequence[int]
-    """The kernel's numbers of the threads."""
+    """The kernel's numbers (tids) of the threads."""
     names: Sequence[Optional[str]]
-    """Their names."""
+    """The names of the threads, in the same order."""
     frames: Sequence[StackFrame]
     """The call stack, innermost frame first."""
     complete: bool
-    """Whether the stack reaches its beginning."""
+    """Whether the stack was unwound to its beginning."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UserThreadGroup(Record):
-    """Threads that a managed runtime schedules itself (goroutines), with one state and call
-    stack."""
+    """Threads that a managed runtime schedules itself (goroutines). All of them have the same state
+    and call stack."""
 
     runtime: str
     """The runtime's name."""
@@ -40,17 +40,17 @@ class UserThreadGroup(Record):
     numbers: Sequence[int]
     """The runtime's numbers of the threads, in the order of their creation."""
     state: str
-    """Their state: "waiting"."""
+    """The state of the threads: "waiting"."""
     reason: Optional[str]
-    """What they wait for: "chan receive"."""
+    """What the threads wait for: "chan receive"."""
     waiting_seconds: Optional[float]
-    """The longest wait, in seconds, if it is known."""
+    """The longest wait in seconds; None if unknown."""
     stack_bytes: int
-    """Bytes of their stacks."""
+    """Bytes of the stacks of these threads."""
     internal: bool
-    """Whether they belong to the runtime itself."""
+    """Whether the threads belong to the runtime itself."""
     creator: Optional[StackFrame]
-    """Where they were created."""
+    """The frame that created the threads."""
     frames: Sequence[StackFrame]
     """The call stack, innermost frame first."""
 
@@ -62,8 +62,10 @@ class Stacks(Record):
     threads: int
     """Number of threads of the process."""
     stacks: Sequence[ThreadGroup]
-    """By call stack, most threads first."""
+    """The threads by call stack, the largest groups first."""
     user_threads: int = field(default=0, metadata=OPTIONAL)
-    """Number of threads that managed runtimes schedule themselves, without the runtimes' own."""
+    """Number of threads that managed runtimes schedule themselves. Threads that belong to the
+    runtimes are not counted."""
     user_stacks: Sequence[UserThreadGroup] = field(default=(), metadata=OPTIONAL)
-    """These threads by state and call stack, most threads first."""
+    """The threads that runtimes schedule themselves, by state and call stack, the largest groups
+    first."""

@@ -13,8 +13,8 @@ from findleaks.value_classes import dataclass, field
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fates(Record):
-    """The fates of blocks: freed, leaked or still reachable. Bytes are requested bytes. Figures are
-    estimates if only some blocks were recorded."""
+    """What became of blocks: freed, leaked or still reachable. Bytes are requested bytes. The
+    figures are estimates if only some blocks were recorded."""
 
     allocated: Amount
     """All recorded blocks."""
@@ -23,23 +23,23 @@ class Fates(Record):
     held: Amount
     """Blocks that are still referenced."""
     possible: Amount
-    """Blocks of `held` that are reachable only through pointers to their inside."""
+    """Those of the `held` blocks that are reachable only through pointers to their inside."""
     lost: Amount
-    """Blocks that are leaked."""
+    """Blocks that leaked."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrackedEntry(Fates):
-    """The blocks that one function allocated, with one fate."""
+    """The blocks that one function allocated and that had the same fate."""
 
     function: Optional[str]
-    """The function."""
+    """The name of the function."""
     module: Optional[str]
-    """The name of the file with its code."""
+    """The name of the file that contains the function's code."""
     stacks: int
     """Number of call stacks."""
     frames: Sequence[StackFrame]
-    """The frames that these stacks have in common, innermost first."""
+    """The frames that all of these stacks have in common, innermost first."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,9 +47,9 @@ class TrackedHolder(Record):
     """A root that retains blocks."""
 
     name: str
-    """Its name."""
+    """The name of the root."""
     blocks: int
-    """Number of recorded blocks that it retains."""
+    """Number of recorded blocks that the root retains."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,15 +57,15 @@ class TrackedStack(Fates):
     """The blocks that were allocated by one call stack."""
 
     entry: int
-    """The number of its entry, from 1."""
+    """The number of the stack's entry in `entries`, from 1."""
     frames: Sequence[StackFrame]
     """The call stack, innermost frame first."""
     complete: bool
-    """Whether the stack reaches its beginning."""
+    """Whether the stack was unwound to its beginning."""
     holders: Sequence[TrackedHolder]
-    """The roots that retain blocks, most blocks first."""
+    """The roots that retain these blocks, those with the most blocks first."""
     examples: Sequence[int] = field(metadata=ADDRESS)
-    """Addresses of some leaked blocks, or of some held ones if none is leaked."""
+    """Addresses of some of the leaked blocks. If none leaked, addresses of some held blocks."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,9 +73,9 @@ class AllocatedSize(Record):
     """Blocks of one size that were allocated."""
 
     size: int
-    """Bytes requested."""
+    """The requested size in bytes."""
     blocks: int
-    """Number of blocks, estimated."""
+    """Estimated number of blocks."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,7 +85,7 @@ class UnseenReason(Record):
     what: Literal["stopped", "idle", "other_sizes", "other_allocator", "pymalloc", "sampled"] = field(metadata=named("reason"))
     """The reason as a word for scripts."""
     text: str
-    """The reason in a sentence."""
+    """The reason as a sentence."""
     sizes: Sequence[AllocatedSize] = field(default=(), metadata=OPTIONAL)
     """The sizes that were allocated instead."""
 
@@ -103,16 +103,16 @@ class Tracked(Record):
     recorded: int
     """Number of blocks that were recorded."""
     not_recorded: int
-    """Number of blocks that were not recorded, because the table was full."""
+    """Number of blocks that were not recorded because the table was full."""
     estimated: bool
-    """Whether the figures are estimates, because only some blocks were recorded."""
+    """Whether the figures are estimates because only some blocks were recorded."""
     totals: Fates
-    """Sums of all call stacks."""
+    """Sums over all call stacks."""
     entries: Sequence[TrackedEntry]
-    """The call stacks merged by function, most leaked bytes first."""
+    """The call stacks merged by function. Those with the most leaked bytes are first."""
     stacks: Sequence[TrackedStack]
-    """Every call stack, most leaked bytes first."""
+    """All call stacks. Those with the most leaked bytes are first."""
     reasons: Sequence[UnseenReason]
-    """Why no block was recorded."""
+    """The reasons why no block was recorded."""
     what: Literal["blocks", "mappings"] = field(default="blocks", metadata=OPTIONAL)
     """What was recorded. Bytes of held and lost mappings are those that are still mapped."""

@@ -12,30 +12,30 @@ from findleaks.value_classes import dataclass, field
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CoreFinding(Record):
-    """A finding of `verdict`, in short."""
+    """A short form of a finding of `verdict`."""
 
     kind: str
     """The kind of finding, as a word for scripts: "lost"."""
     bytes: int
-    """The memory concerned, in bytes."""
+    """Bytes of the memory that the finding is about."""
     title: str
-    """The finding in a sentence."""
+    """The finding as a sentence."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CoreLeak(Record):
-    """The leaks of one signature in one core."""
+    """The leaks in one core that have the same signature."""
 
     signature: str
     """An identifier that is the same for this leak in other cores and builds."""
     what: str
     """The leak in words."""
     hint: Optional[str]
-    """Text in one of the blocks."""
+    """A description of the leak."""
     leaks: int
     """Number of leak heads."""
     blocks: int
-    """Number of leaked blocks: leak heads, and blocks reachable only from them."""
+    """Number of leaked blocks: the leak heads, and the blocks that are reachable only from them."""
     bytes: int
     """Usable bytes of these blocks."""
     example: int = field(metadata=ADDRESS)
@@ -49,34 +49,34 @@ class TriagedCore(Record):
     core: str
     """The name of the core."""
     status: Literal["ok", "partial", "failed"]
-    """partial: memory is missing or damaged, and blocks reported as leaked may be referenced from
-    it; failed: the core cannot be read."""
+    """Whether the core could be read. partial: memory is missing or damaged, so blocks reported as
+    leaked may be referenced from the missing memory. failed: the core cannot be read."""
     program: Optional[str]
-    """The name of the program; None: not known."""
+    """The name of the program; None if unknown."""
     build_id: Optional[str]
-    """Its build id; None: not known."""
+    """The build id of the program; None if unknown."""
     signal: Optional[str]
-    """The signal that ended the process: "SIGSEGV"; None: none, or not known."""
+    """The signal that ended the process: "SIGSEGV"; None if there was none, or if it is unknown."""
     frame: Optional[str]
-    """The function of the program in which the process ended; None: not known."""
+    """The function of the program in which the process ended; None if unknown."""
     time: Optional[float]
-    """The time of its end, in seconds since 1970; None: not known."""
+    """The time at which the process ended, in seconds since 1970; None if unknown."""
     size: int
     """Bytes of the file."""
     lost_blocks: Optional[int]
-    """Number of definitely and indirectly lost blocks; None: no blocks were found."""
+    """Number of definitely and indirectly lost blocks; None if no blocks were found."""
     lost_bytes: Optional[int]
     """Usable bytes of these blocks."""
     findings: Sequence[CoreFinding]
-    """What is wrong with the process's memory, largest first."""
+    """The problems of the process's memory, the largest first."""
     signatures: Sequence[CoreLeak]
-    """Its leaks, largest first."""
+    """The leaks of the process, the largest first."""
     warnings: Sequence[str]
-    """What limits the result, each with its consequence."""
+    """Sentences about what limits the result. Each states the consequence."""
     seconds: float
     """Seconds that the analysis of the core took."""
     error: Optional[str]
-    """Why the core cannot be read, or why its heap is not known."""
+    """Why the core cannot be read, or why its heap is unknown."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,15 +86,15 @@ class LeakInCores(Record):
     signature: str
     """An identifier that is the same for this leak in other cores and builds."""
     program: Optional[str]
-    """The name of the program; None: not known."""
+    """The name of the program; None if unknown."""
     what: str
-    """The leak in words."""
+    """A description of the leak."""
     hint: Optional[str]
     """Text in one of the blocks of `example`."""
     cores: int
-    """Number of cores that have it."""
+    """Number of cores that have the leak."""
     partial: int
-    """Number of those among them that are partial."""
+    """Number of these cores that are partial."""
     leaks: int
     """Number of leak heads in all cores."""
     blocks: int
@@ -102,17 +102,18 @@ class LeakInCores(Record):
     bytes: int
     """Usable bytes of these blocks."""
     first: Optional[float]
-    """The time of the earliest core that has it, in seconds since 1970; None: not known."""
+    """The time of the earliest core that has the leak, in seconds since 1970; None if unknown."""
     last: Optional[float]
-    """The time of the latest core that has it."""
+    """The time of the latest core that has the leak; None if unknown."""
     builds: Sequence[str]
-    """The build ids of the programs that have it."""
+    """The build ids of the programs that have the leak."""
     new: Optional[bool]
-    """Whether it is not in the database of --baseline; None: no such database was given."""
+    """Whether the leak is missing from the database of --baseline; None if no such database was
+    given."""
     example: str
     """The core with the most bytes of this leak."""
     signatures: Sequence[str]
-    """The signatures of the leak in single cores."""
+    """The signatures of the leak in the single cores."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -126,7 +127,7 @@ class Triage(Record):
     ok: int
     """Number of cores that were read."""
     partial: int
-    """Number of cores that were read in part."""
+    """Number of cores that were read only in part."""
     failed: int
     """Number of cores that cannot be read."""
     lost_bytes: int

@@ -25,33 +25,34 @@ ShareWord = Literal[
     "files",
 ]
 """Kinds of memory: blocks in use; blocks in thread caches; free memory that an allocator has not
-returned; allocator metadata; a managed runtime's memory; stacks of threads, of ended threads that
-were not joined, and stacks cached for new threads; leaked anonymous mappings; shared memory;
-kernel mappings; unattributed memory; mapped files."""
+returned; allocator metadata; memory of a managed runtime; stacks of threads; stacks of ended
+threads that were not joined; stacks that libc caches for new threads; leaked anonymous mappings;
+shared memory; kernel mappings; unattributed memory; mapped files."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SharePart(Record):
-    """One mapping or file of a share."""
+    """A mapping or a file in a share."""
 
     address: Optional[int] = field(default=None, metadata={**ADDRESS, **OPTIONAL})
-    """Where the mapping begins."""
+    """The first address of the mapping."""
     name: Optional[str] = None
     """The name of the file or of the mapping."""
     bytes: int = 0
-    """Its bytes."""
+    """Bytes of the mapping or file."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShareKind(Record):
-    """Mappings of one kind in a share. Names are the same at every moment of a process."""
+    """Mappings of one kind in a share. The name of a kind stays the same while the process runs."""
 
     name: str
-    """The file, the name of shared memory, or the access and size of anonymous mappings."""
+    """The name of the file, the name of the shared memory, or the access rights and size of the
+    anonymous mappings."""
     bytes: int
-    """Their bytes."""
+    """Bytes of these mappings."""
     mappings: int
-    """Their number."""
+    """Number of these mappings."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,35 +64,35 @@ class Share(Record):
     of: Optional[str]
     """The owner: "glibc 2.36"."""
     bytes: int
-    """Resident bytes; mapped bytes if residency is not known."""
+    """Resident bytes; mapped bytes if residency is unknown."""
     percent: float
-    """Percentage of all memory that is accounted for."""
+    """The share as a percentage of all memory that is accounted for."""
     count: int = field(default=0, metadata=OPTIONAL)
-    """Number of blocks, threads, mappings or files in it."""
+    """Number of blocks, threads, mappings or files in the share."""
     detail: str = field(default="", metadata=OPTIONAL)
-    """More details in words."""
+    """More details as text."""
     largest: Sequence[SharePart] = field(default=(), metadata=OPTIONAL)
-    """Its largest mappings or files."""
+    """The largest mappings or files of the share."""
     kinds: Sequence[ShareKind] = field(default=(), metadata=OPTIONAL)
-    """Its mappings by kind, the largest first."""
+    """The mappings of the share by kind, the largest first."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReservedMemory(Record):
-    """Reserved address space without memory."""
+    """Reserved address space that has no memory."""
 
     of: Optional[str]
-    """The allocator or runtime that reserved them; None: unknown."""
+    """The allocator or runtime that reserved the addresses; None if unknown."""
     bytes: int
-    """Bytes of addresses."""
+    """Number of bytes of address space."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ArenaMemory(Record):
-    """The memory of an arena: resident bytes; mapped bytes if residency is not known."""
+    """The memory of an arena. Figures are resident bytes; mapped bytes if residency is unknown."""
 
     name: str
-    """Its name."""
+    """The name of the arena."""
     in_use: int
     """Bytes of blocks in use."""
     cached: int
@@ -99,7 +100,7 @@ class ArenaMemory(Record):
     free: int
     """Bytes of free blocks."""
     spare: Mapping[str, int]
-    """Bytes that are not cut into blocks."""
+    """Bytes that are free but not divided into blocks, by kind."""
     metadata: int
     """Bytes of headers and descriptors."""
     mapped: int
@@ -108,12 +109,13 @@ class ArenaMemory(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AllocatorMemory(Record):
-    """The memory of an allocator: resident bytes; mapped bytes if residency is not known."""
+    """The memory of an allocator. Figures are resident bytes; mapped bytes if residency is
+    unknown."""
 
     name: str
-    """Its name."""
+    """The name of the allocator."""
     version: str
-    """Its version; "" if it is not known."""
+    """The version of the allocator; "" if unknown."""
     where: str
     """The file that contains the allocator."""
     in_use: int
@@ -125,45 +127,46 @@ class AllocatorMemory(Record):
     metadata: int
     """Bytes of headers and descriptors."""
     not_resident: int
-    """Bytes of its heaps that are mapped but not resident."""
+    """Bytes of the heaps that are mapped but not resident."""
     arenas: Sequence[ArenaMemory]
-    """The same figures by arena."""
+    """The same figures for each arena."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HoldingType(Record):
-    """Managed objects of one type, and the native memory reachable only from them."""
+    """Managed objects of one type, and the native memory that is reachable only from these
+    objects."""
 
     name: str
-    """The type."""
+    """The name of the type."""
     objects: int
     """Number of live objects."""
     native_blocks: int
-    """Blocks in use reachable only from these objects."""
+    """Number of blocks in use that are reachable only from these objects."""
     native_bytes: int
-    """Their usable bytes."""
+    """Usable bytes of these blocks."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ManagedMemory(Record):
-    """A managed runtime's objects, and the native memory reachable only from them."""
+    """The objects of a managed runtime, and the native memory that is reachable only from them."""
 
     runtime: str
     """The runtime's name."""
     native_blocks: int
-    """Blocks in use reachable only from objects."""
+    """Number of blocks in use that are reachable only from these objects."""
     native_bytes: int
-    """Their usable bytes."""
+    """Usable bytes of these blocks."""
     objects: int
     """Number of live objects."""
     object_bytes: int
     """Bytes of the objects themselves."""
     reported_bytes: Optional[int]
-    """Native bytes that the runtime knows of; None: not known."""
+    """Native bytes that the runtime knows of; None if unknown."""
     unreported_bytes: Optional[int]
-    """Native bytes that the runtime does not know of; None: not known."""
+    """Native bytes that the runtime does not know of; None if unknown."""
     types: Sequence[HoldingType]
-    """The types with most native memory."""
+    """The types that retain the most native memory."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -173,19 +176,19 @@ class Finding(Record):
     kind: str = field(metadata=named("finding"))
     """The kind of finding, as a word for scripts: "lost"."""
     bytes: int
-    """The memory concerned, in bytes."""
+    """Bytes of the memory that the finding is about."""
     resident_bytes: Optional[int]
-    """Resident bytes of this memory; None: not known."""
+    """Resident bytes of this memory; None if unknown."""
     text: str
-    """The finding in a sentence."""
+    """The finding as a sentence."""
     cause: Optional[str]
-    """The cause, in a sentence."""
+    """The cause as a sentence."""
     remedies: Sequence[str] = field(metadata=named("try"))
     """Changes of settings or code that may help."""
     commands: Sequence[str] = field(metadata=named("next"))
-    """Commands that show more."""
+    """Commands that show more about the finding."""
     evidence: Mapping[str, Any]
-    """The numbers behind the finding; the keys depend on `kind`."""
+    """The numbers that the finding is based on. The keys depend on `kind`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -193,30 +196,30 @@ class Verdict(Record):
     """The result of `verdict`."""
 
     resident: Optional[int]
-    """Resident bytes in all; None: residency is not known."""
+    """Resident bytes in total; None if residency is unknown."""
     mapped: Optional[int]
-    """Mapped bytes in all, if residency is not known."""
+    """Mapped bytes in total; None unless residency is unknown."""
     residency: str
-    """The source of the residency of pages; "" if it is not known."""
+    """The source of the residency of pages; "" if residency is unknown."""
     rss: Optional[int]
     """The resident size that the kernel reports, in bytes."""
     swapped: int
     """Bytes in swap."""
     reserved: Sequence[ReservedMemory]
-    """Reserved address space without memory."""
+    """Reserved address space that has no memory."""
     heuristics: Heuristics
     """Interior and disguised pointers that count as references."""
     shares: Sequence[Share]
-    """All memory, each byte once, largest share first."""
+    """All memory. Each byte is in exactly one share. The largest share is first."""
     allocators: Sequence[AllocatorMemory]
-    """By allocator."""
+    """The memory of each allocator."""
     unread: UnreadMemory
     """Memory whose content findleaks does not read."""
     notes: Sequence[str]
-    """Sentences on what findleaks knows, or does not know, of runtimes and of the kernel."""
+    """Sentences about what findleaks knows, or does not know, about runtimes and the kernel."""
     kernel: KernelReferences
-    """Pointers that the kernel keeps."""
+    """Pointers that the kernel stores for the process."""
     managed: Sequence[ManagedMemory]
-    """Managed runtimes whose objects hold native memory."""
+    """Managed runtimes whose objects retain native memory."""
     findings: Sequence[Finding]
     """The findings, largest first."""

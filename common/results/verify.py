@@ -1,4 +1,4 @@
-"""The result of `verify`: damaged places of heaps, and what was written there."""
+"""The result of `verify`: damaged places in heaps, and what was written there."""
 
 from __future__ import annotations
 
@@ -11,96 +11,97 @@ from findleaks.results.record import ADDRESS, INTERNAL, OPTIONAL, Record, named
 from findleaks.value_classes import dataclass, field
 
 Content = Literal["text", "pattern", "zeros", "pointer", "link", "number", "bytes"]
-"""Forms of bytes. link: a pointer mangled by glibc; bytes: none of the other forms."""
+"""Forms of bytes. link: a pointer that glibc has mangled. bytes: none of the other forms."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DamagedBytes(Record):
-    """The wrong bytes of a problem."""
+    """The range of wrong bytes."""
 
     address: int = field(metadata=ADDRESS)
-    """Where they begin."""
+    """The address of the first wrong byte."""
     bytes: int
-    """Number of them."""
+    """Number of wrong bytes."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WrittenBytes(Record):
-    """The content of a damaged place: a run of bytes, which may extend beyond the place."""
+    """The content of a damaged place: a run of bytes, which may be longer than the place."""
 
     bytes: int
     """Length of the run."""
     address: int = field(metadata=ADDRESS)
-    """Where the run begins."""
+    """The address of the first byte of the run."""
     sort: Content = field(metadata=named("is"))
-    """The form of the bytes. The field of this name contains their value."""
+    """The form of the bytes. The field with the same name contains their value."""
     description: str
-    """The same in words."""
+    """A description of the bytes."""
     text: Optional[str] = field(default=None, metadata=OPTIONAL)
     """The text."""
     pattern: Optional[str] = field(default=None, metadata=OPTIONAL)
     """The repeated byte or word, or a known marker, as a hexadecimal number."""
     pointer: Optional[AddressInfo] = field(default=None, metadata=OPTIONAL)
-    """What the pointer refers to."""
+    """What the pointer points to."""
     link: Optional[AddressInfo] = field(default=None, metadata=OPTIONAL)
-    """What the mangled pointer refers to."""
+    """What the pointer points to after it is unmangled."""
     number: Optional[float] = field(default=None, metadata=OPTIONAL)
     """The number."""
     content: Optional[str] = field(default=None, metadata=OPTIONAL)
-    """The bytes as hexadecimal digits, if they have none of the other forms."""
+    """The bytes as hexadecimal digits, if they have no other form."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Neighbour(Block):
-    """A block beside or around the damage."""
+    """A block beside or around the damaged place."""
 
     content: Optional[str] = None
-    """A summary of what it holds."""
+    """A summary of the block's content."""
     end: int = field(default=0, metadata=INTERNAL)
-    """The end of its memory, with the part that the allocator added when it was freed."""
+    """The end of the block's memory, including the words that the allocator writes when it frees
+    the block."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Neighbours(Record):
-    """The blocks around a damaged place, in the same heap."""
+    """The blocks around a damaged place, all in the same heap."""
 
     before: Optional[Neighbour]
-    """The block that ends before it."""
+    """The block that ends before the place."""
     at: Optional[Neighbour]
-    """The block that it is in."""
+    """The block that contains the place."""
     after: Optional[Neighbour]
-    """The block that begins after it."""
+    """The block that begins after the place."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Damage(Record):
-    """A problem of a heap: damage, or a limit of what could be read."""
+    """A problem of a heap: either damage, or memory that could not be read."""
 
     allocator: str
-    """The allocator's name; "" if it is not known."""
+    """The name of the allocator; "" if unknown."""
     address: int = field(metadata=ADDRESS)
-    """The first wrong byte, or the place of the problem if that byte is not known."""
+    """The address of the first wrong byte. If it is unknown, the place of the problem."""
     what: str
-    """What is wrong, in words."""
+    """A description of what is wrong."""
     corrupt: bool
     """Whether the heap is damaged. If not, something could not be read."""
     damaged: Optional[DamagedBytes]
-    """The wrong bytes, if they are known."""
+    """The wrong bytes; None if unknown."""
     expected: Optional[int] = field(metadata=ADDRESS)
-    """The expected word, if it is known, as a hexadecimal number."""
+    """The expected word as a hexadecimal number; None if unknown."""
     neighbours: Neighbours
     """The blocks around the place."""
     written: Optional[WrittenBytes]
-    """What was written there; None: it cannot be read."""
+    """The bytes that were written there; None if they cannot be read."""
     past_end: Optional[int]
-    """Bytes from the end of the block before to the first wrong byte."""
+    """Distance in bytes from the end of the preceding block to the first wrong byte."""
     overrun: int
-    """The smallest number of bytes written past that end; 0: the run does not begin in that
-    block."""
+    """The smallest number of bytes that were written past the end of the preceding block; 0 if the
+    write did not begin in that block."""
     cause: Optional[str]
-    """The most likely cause, in words."""
+    """A description of the most likely cause."""
     part_of: Optional[int] = field(metadata=ADDRESS)
-    """The address of an earlier problem whose run of bytes reaches this one."""
+    """The address of an earlier problem. Its run of bytes extends to this problem."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -108,25 +109,25 @@ class HeapCheck(Record):
     """The checks of one allocator."""
 
     name: str
-    """Its name."""
+    """The name of the allocator."""
     version: str
-    """Its version; "" if it is not known."""
+    """The version of the allocator; "" if unknown."""
     where: str
     """The file that contains the allocator."""
     ordinal: int
-    """Its number among allocators with the same name, from 1."""
+    """The number of the allocator among those with the same name, from 1."""
     sound: bool
     """Whether no problem was found."""
     blocks: int
-    """Number of its blocks, in use and free."""
+    """Number of the allocator's blocks, both in use and free."""
     checked: Mapping[str, int]
-    """Numbers of the structures that were checked, by their names."""
+    """Numbers of checked structures, by the names of the structures."""
     problems: int
     """Number of damaged places."""
     limits: int
     """Number of places that could not be read."""
     not_listed: int
-    """Number of problems that are counted but not explained."""
+    """Number of problems that are counted but not listed."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,9 +135,9 @@ class ThreadInside(Record):
     """A thread that was stopped inside an allocator."""
 
     thread: int
-    """The kernel's number of the thread."""
+    """The kernel's number (tid) of the thread."""
     where: str
-    """The file and the function: "libc.so.6 (_int_free)"."""
+    """The name of the file, and the function: "libc.so.6 (_int_free)"."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -144,15 +145,15 @@ class Verification(Record):
     """The result of `verify`."""
 
     sound: Optional[bool]
-    """Whether no heap is damaged; None: nothing could be checked."""
+    """Whether no heap is damaged; None if nothing could be checked."""
     complete: bool
     """Whether everything could be read."""
     allocators: Sequence[HeapCheck]
     """The allocators that were checked."""
     problems: Sequence[Damage]
-    """The problems of each allocator by address, then what could not be read."""
+    """The problems of each allocator, ascending by address, then what could not be read."""
     inside: Sequence[ThreadInside]
-    """Threads that were stopped inside a damaged allocator. Data that they were changing may look
-    wrong."""
+    """Threads that were stopped inside a damaged allocator. Data that these threads were changing
+    may look wrong."""
     in_flight: InFlight
     """Blocks that threads inside an allocator were working on."""

@@ -11,23 +11,23 @@ from findleaks.value_classes import dataclass
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WrittenFile(Record):
-    """A file that was written."""
+    """A file that a command wrote."""
 
     file: str
-    """Its name."""
+    """The name of the file."""
     bytes: int
-    """Its size in bytes."""
+    """The size of the file in bytes."""
     format: str
-    """Its format, as a word of --format."""
+    """The format of the file, as a word of --format."""
     notes: Sequence[str] = ()
-    """The content of the file, in sentences."""
+    """Sentences about the content of the file."""
 
 
 def document(command: str, found: Record, warnings: Iterable[str], written: Optional[WrittenFile] = None) -> dict[str, Any]:
-    """The JSON object that a command prints for a result."""
+    """Return the JSON object that a command prints for a result."""
     return {"schema": SCHEMA, "command": command, **found.to_json(), **written_json(written), "warnings": list(warnings)}
 
 
 def written_json(written: Optional[WrittenFile]) -> dict[str, Any]:
-    """The key `written` in the JSON of a command that wrote a file."""
+    """Return the key `written` for the JSON of a command that wrote a file."""
     return {} if written is None else {"written": written.to_json()}

@@ -1,4 +1,5 @@
-"""Session: a target, and all data computed from it on demand, until the process runs again."""
+"""Session: a target, and all data computed from it. Data is computed when it is needed, and is
+dropped when the process runs again."""
 
 from __future__ import annotations
 
@@ -38,32 +39,34 @@ if TYPE_CHECKING:
     from findleaks.engine.dominators import Dominators
     from findleaks.runtimes.base import ObjectTypes, ReferenceCounts, Runtime
     from findleaks.target.kernel_references import KernelReference
+    from findleaks.types.hints import UserHints
 
 Result = TypeVar("Result")
 
-SLICE = 1 << 20  # Blocks that a thread of the C engine visits between checks for Ctrl-C (50 ms).
+SLICE = 1 << 20  # blocks that a thread of the C engine visits between two checks for Ctrl-C (50 ms)
 PURE_SLICE = 1 << 15  # The same for the Python engine.
 # A live process is read at most this many times while allocator data is inconsistent.
 MAX_READS = 5
-PAUSE = 0.003  # Seconds that the process runs between two reads.
+PAUSE = 0.003  # seconds for which the process runs between two reads
 
 
 _SHARED = ("unread", "roots", "sites", "debug_files", "sources", "members", "type_index")
-"""Data that does not depend on which interior pointers count as references."""
+"""Names of data that does not depend on which interior pointers count as references."""
 
 
 class Progress(Protocol):
-    """A progress callback. `phase`: what is done ("reading the heaps"); `part`: the part done, 0 to
-    1 (0: unknown)."""
+    """A progress callback. `phase`: what is being done ("reading the heaps"). `part`: the fraction
+    done, from 0 to 1 (0: unknown)."""
 
     def __call__(self, phase: str, part: float) -> None: ...
 
     def clear(self) -> None:
-        """Remove the progress line, as the work is done and output follows."""
+        """Remove the progress line, because the work is done and output follows."""
 
 
 class Session(DebugInformation):
-    """The data of one target that all commands work on. It is computed on first use, and kept.
+    """The data of one target, which all commands use. Each part is computed when it is first used,
+    and cached.
     Raises Interrupted if the target reports that the user wants to stop."""
 
     def __init__(self, target: Target, engine: Optional[Engine] = None, progress: Optional[Progress] = None) -> None:
@@ -71,33 +74,33 @@ class Session(DebugInformation):
         self.engine = engine or engines.load(target.arch)
         self.progress = progress
         self.seconds: dict[str, float] = {}
-        self._timed_seconds = 0.0  # Seconds of all work that was timed.
-        self.inside: Sequence[ThreadInside] = []  # Threads inside an allocator; set by `directory`.
+        self._timed_seconds = 0.0  # seconds of all timed work
+        self.inside: Sequence[ThreadInside] = []  # threads inside an allocator; set by `directory`
         self.reads = 1
         self.host: Host = Host()
         self.presence: Optional[Presence] = None  # Set when a command needs it: audit/residency.py.
         self.uses = Uses()
-        self.heuristics = Heuristic.AUTO  # The interior pointers that count as references.
+        self.heuristics = Heuristic.AUTO  # which interior pointers count as references
         self._origin: Optional[Session] = None  # See with_heuristics.
         self.is_closed = False
-        self.has_debug_types = False  # See use_debug_types.
-        self.doubtful_mappings: Sequence[Range] = ()  # Set by `directory`.
+        self.debug_types: Optional[bool] = None  # See use_debug_types.
+        self.type_hints: Optional[UserHints] = None
         self._results: dict[Hashable, object] = {}
-        self.graphs = ReferenceGraphs(self, self.heuristics)
 
     @cached_property
     def directory(self) -> Directory:
-        """Every allocator and every block, and leaked mappings as blocks."""
+        """All allocators and all blocks. Leaked mappings are blocks, too."""
         return compute_directory(self)
 
     def begin_command(self) -> None:
-        """Start a command: from now on, warnings and times are those of its own work."""
+        """Start a command. From now on, warnings and times are those of this command."""
         self.uses.begin()
         self.seconds.clear()
 
     def once(self, key: Hashable, compute: Callable[[], Result]) -> Result:
-        """Return the result of `compute`, which is kept under `key` until the process is read
-        again. If the key is a string, it is also a name of what a command uses: see uses.py."""
+        """Return the result of `compute`, which is cached under `key` until the process is read
+        again. If the key is a string, it is also the name of data that a command uses: see
+        uses.py."""
         if key in self._results:
             self.uses.repeat(key)
         else:
@@ -105,22 +108,25 @@ class Session(DebugInformation):
                 self._results[key] = compute()
         return cast(Result, self._results[key])
 
-    def use_debug_types(self, wanted: bool) -> None:
-        """Choose whether debug information is used to find the types of blocks. A change drops what
-        was computed, as groups of blocks depend on it."""
-        if wanted != self.has_debug_types:
-            self.drop_computed()
-            self.has_debug_types = wanted
+    def use_debug_types(self, wanted: Optional[bool], hints: Optional[UserHints] = None) -> None:
+        """Choose whether debug information is used to find the types of blocks. None: it is used
+        unless reading it takes long. `hints`: types that the user knows. If the choice changes, all
+        results are dropped, because groups of blocks depend on it."""
+        if (wanted, hints) != (self.debug_types, self.type_hints):
+            if "known_types" in self._results:
+                self.drop_computed()
+            self.debug_types, self.type_hints = wanted, hints
 
     def with_heuristics(self, heuristics: Heuristic) -> Session:
-        """A session of the same moment in which other interior pointers count as references. Data
-        that depends on references is computed again; all other data is shared."""
+        """Return a session of the same process in the same state, in which other interior pointers
+        count as references. Data that depends on references is computed again; all other data is
+        shared."""
         if heuristics == self.heuristics:
             return self
         return self.once(("heuristics", heuristics), lambda: self._copy(heuristics))
 
     def _copy(self, heuristics: Heuristic) -> Session:
-        _ = self.directory  # Computed before the copy, so that both sessions share it.
+        _ = self.directory  # computed before the copy, so that both sessions share it
         made = copy(self)
         made.heuristics, made._origin, made.uses = heuristics, self, Uses()
         made._results = {key: self._results[key] for key in _SHARED if key in self._results}
@@ -129,7 +135,7 @@ class Session(DebugInformation):
 
     @contextmanager
     def timed(self, work: str) -> Iterator[None]:
-        """Time `work`, without the work that is timed inside it."""
+        """Measure the time of `work`. Work that is timed inside it does not count."""
         began, before = time.perf_counter(), self._timed_seconds
         yield
         took = time.perf_counter() - began - (self._timed_seconds - before)
@@ -137,8 +143,8 @@ class Session(DebugInformation):
         self._timed_seconds += took
 
     def read_again(self) -> bool:
-        """Let a live process run for PAUSE seconds, and drop all computed data, if a thread inside
-        an allocator may have made data inconsistent. Return False if nothing was done."""
+        """If a thread inside an allocator may have left data inconsistent, let a live process run
+        for PAUSE seconds and drop all computed data. Returns False if nothing was done."""
         if not self.inside or self.reads >= MAX_READS or not self.target.run_on(PAUSE):
             return False
         self.reads += 1
@@ -151,15 +157,14 @@ class Session(DebugInformation):
             if isinstance(attribute, cached_property):
                 self.__dict__.pop(name, None)
         self._results.clear()
-        self.graphs = ReferenceGraphs(self, self.heuristics)
         if self._origin is not None:
             self._origin.drop_computed()
 
     @cached_property
     def in_flight(self) -> dict[int, ThreadInside]:
-        """Blocks in use that threads inside an allocator are working on, each with a thread. The
-        thread may hold the address in the allocator's own form."""
-        # `directory` sets `self.inside`, so it comes first.
+        """Blocks in use that threads inside an allocator are working on, each with the thread. The
+        thread may refer to a block in a form that only the allocator knows."""
+        # `directory` sets `self.inside`, so this line must come first.
         blocks = self.directory.blocks
         return find_blocks_in_flight(self.inside, blocks)
 
@@ -171,12 +176,12 @@ class Session(DebugInformation):
 
     @property
     def roots(self) -> list[Range]:
-        """Root memory, sorted and disjoint. Registers are additional roots."""
+        """Root memory, sorted and disjoint. Registers are roots, too, but are not included."""
         return self.once("roots", lambda: subtract(self.root_memory, self.unread.ranges()))
 
     @cached_property
     def root_memory(self) -> list[Range]:
-        """`roots`, and words in memory that threads will not read again."""
+        """`roots`, and the memory of words that threads will not read again."""
         nothing = [part for one in self.reserved for part in one.ranges]
         claimed = sorted([*self.directory.claimed(), *nothing, *self._own_memory()])
         return root_ranges(self.target, self.engine, claimed, self.stack_at)
@@ -195,7 +200,8 @@ class Session(DebugInformation):
         return (Range(one.address, one.address + one.size) for one in own_memory(self.target.regions(), read))
 
     def stack_at(self, sp: int) -> Optional[Range]:
-        """The mapping that contains `sp`, if it is surely only a stack; see graph/roots.py."""
+        """Return the mapping that contains `sp` if it is certainly only a stack; see
+        graph/roots.py."""
         mixed = [part for runtime in self.runtimes for part in runtime.stack_memory()]
         return None if any(start <= sp < end for start, end in mixed) else stack_region(self.target.regions(), sp)
 
@@ -223,7 +229,7 @@ class Session(DebugInformation):
             return doubtful(self.target, self.engine, self.directory.blocks)
 
     def register_words(self) -> list[int]:
-        """Register words that are roots, and other root words outside memory."""
+        """Return the words in registers that are roots, and other roots that are not in memory."""
         return [*register_words(self.target, self.unread, self.library_words), *(word for word, _ in self.kernel_references)]
 
     @cached_property
@@ -233,7 +239,7 @@ class Session(DebugInformation):
     @cached_property
     def runtimes(self) -> Sequence[Runtime]:
         """Every managed runtime in the process."""
-        from findleaks.runtimes.directory import find  # Imported here, as few commands need it.
+        from findleaks.runtimes.directory import find  # imported here: few commands need it
 
         return find(self.target, self.engine, self.directory)
 
@@ -244,8 +250,8 @@ class Session(DebugInformation):
 
     @property
     def reference_counts(self) -> Optional[ReferenceCounts]:
-        """The reference counts of leaked objects, compared with the references in `graph()`; None
-        if no runtime counts references, or nothing leaked."""
+        """The reference counts of leaked objects, compared with the references in `graph()`. None
+        if no runtime counts references, or if nothing leaked."""
         graph = self.graph()
         if not graph.has_kind(Kind.DEFINITE, 1):
             return None
@@ -258,11 +264,12 @@ class Session(DebugInformation):
 
     @property
     def sites(self) -> Sites:
-        """The allocation stacks that were recorded in the process, those of runtimes first."""
+        """The allocation stacks that were recorded in the process. Those that runtimes recorded
+        come first."""
         return self.once("sites", self._read_sites)
 
     def _read_sites(self) -> Sites:
-        from findleaks.allocators.sites import Sites  # Imported here, as few commands need it.
+        from findleaks.allocators.sites import Sites  # imported here: few commands need it
 
         with self.timed("sites"):
             blocks = self.directory.blocks
@@ -271,7 +278,7 @@ class Session(DebugInformation):
 
     @property
     def recorded(self) -> bool:
-        """Whether there may be `sites`. This is known without reading them."""
+        """Whether `sites` may be non-empty. To find out, the sites are not read."""
         return any(one.recorded for one in self.runtimes) or any(one.has_recordings for one in self.directory.allocators)
 
     @cached_property
@@ -283,29 +290,35 @@ class Session(DebugInformation):
 
     @cached_property
     def no_references(self) -> Sequence[Range]:
-        """Memory whose words are not references in any command, sorted and disjoint: `dead`, and
+        """Memory whose words are not references for any command, sorted and disjoint: `dead`, and
         the data with which runtimes find their own objects. For words inside blocks, see
         Runtime.links."""
         return merge_ranges([*self.dead, *(part for runtime in self.runtimes for part in runtime.bookkeeping())])
 
     @cached_property
     def stale_slots(self) -> Sequence[Range]:
-        """Slots of containers beyond their length, sorted and disjoint. They are not references in
-        any graph; see stale_slots/."""
+        """Slots of containers beyond the container's length, sorted and disjoint. They are not
+        references in any graph; see stale_slots/."""
         from findleaks.stale_slots import find_stale_slots
 
         with self.timed("stale slots"):
-            unaligned = merge_ranges(Range(one.start, one.end) for one in self.directory.heaps if not one.allocator.aligns)
-            heaps, poll = merge_ranges(self.heap_ranges()), partial(self.report_progress, "finding containers", 0.0)
-            return find_stale_slots(self.target, self.engine, self.directory.blocks, self.root_memory, heaps, poll, unaligned)
+            managed = merge_ranges(Range(one.start, one.end) for one in self.directory.heaps if one.allocator.managed)
+            blocks, poll = self.directory.blocks, partial(self.report_progress, "finding containers", 0.0)
+            return find_stale_slots(self.target, self.engine, blocks, self.root_memory, self.heap_ranges(), poll, managed)
 
     @cached_property
     def types(self) -> Types:
         return Types(self.target)
 
+    @cached_property
+    def graphs(self) -> ReferenceGraphs:
+        """The reference graphs, which are computed when they are needed."""
+        # Must come first, because it drops the graphs with which it finds mappings
+        _ = self.directory
+        return ReferenceGraphs(self, self.heuristics)
+
     def graph(self) -> Graph:
-        """The reference graph of all blocks, marked and classified."""
-        _ = self.directory  # It may replace `graphs`.
+        """Return the reference graph of all blocks, marked and classified."""
         return self.once("graph", self.graphs.graph)
 
     @property
@@ -316,18 +329,17 @@ class Session(DebugInformation):
 
     @property
     def references(self) -> Graph:
-        """`graph()`, possibly not yet marked and classified."""
-        _ = self.directory
+        """The same graph as `graph()`, but possibly not yet marked and classified."""
         self.once("references", self.graphs.scan)
-        return self.graphs.references  # Marking may have replaced the graph.
+        return self.graphs.references  # marking may have replaced the graph
 
     @property
     def ownership(self) -> Graph:
-        """The graph of what retains what, possibly not marked; see ReferenceGraphs.ownership. If
-        ownership needs no graph of its own, this is `graph()`, which includes disguised
-        pointers."""
-        _ = self.directory
-        return self.once("ownership", lambda: self.graphs.ownership) or self.graph()
+        """The graph that shows what retains what, possibly not marked; see
+        ReferenceGraphs.ownership. If ownership needs no separate graph, this is `graph()`, which
+        includes disguised pointers."""
+        graphs = self.graphs
+        return self.once("ownership", lambda: graphs.ownership) or self.graph()
 
     @property
     def learned(self) -> Learned:
@@ -348,18 +360,18 @@ class Session(DebugInformation):
         return self.graphs.disguised
 
     def path(self, index: int) -> list[int]:
-        """A shortest chain of block indices that starts at a block referenced by a root; [] if no
-        root reaches the block. See Graph.path."""
-        _ = self.directory
-        own = self.once("ownership", lambda: self.graphs.ownership)
-        chain = self.graphs.path(own, index) if own is not None else []
-        return chain or self.graphs.path(self.graph(), index)
+        """Return the indices of the blocks on a shortest chain that starts at a block referenced by
+        a root. Returns [] if no root reaches the block. See Graph.path."""
+        graphs = self.graphs
+        own = self.once("ownership", lambda: graphs.ownership)
+        chain = graphs.path(own, index) if own is not None else []
+        return chain or graphs.path(self.graph(), index)
 
     def pieces(self, ranges: Sequence[Range], phase: str, dead: bool = False, whole: bool = False) -> Iterator[Piece]:
-        """The memory of these ranges, with pointers without tags.
+        """Yield the memory of these ranges. Tags of pointers are removed.
 
-        `no_references` are zeros unless `dead` is set. Long runs of zeros are omitted unless
-        `whole` is set. Checks for Ctrl-C."""
+        `no_references` are replaced by zeros unless `dead` is set. Long runs of zeros are left out
+        unless `whole` is set. Checks for Ctrl-C."""
         total = sum(end - start for start, end in ranges) or 1
         done = 0
         for start, end in ranges:
@@ -371,7 +383,8 @@ class Session(DebugInformation):
 
     @property
     def budget(self) -> int:
-        """Blocks that the engine visits between two checks for Ctrl-C; more with threads."""
+        """Number of blocks that the engine visits between two checks for Ctrl-C. It is higher if
+        the engine uses threads."""
         return PURE_SLICE if self.engine.name == "pure" else SLICE * min(self.engine.threads, 4)
 
     def computed(self, tree: Dominators, phase: str) -> Dominators:
@@ -381,16 +394,17 @@ class Session(DebugInformation):
         return tree
 
     def heap_ranges(self) -> list[Range]:
+        """The memory of all heaps, sorted and disjoint."""
         return self.once(("heap ranges",), self.directory.ranges)
 
     def done(self) -> None:
-        """Remove the progress line, as the work is done and output follows."""
+        """Remove the progress line, because the work is done and output follows."""
         if self.progress is not None:
             self.progress.clear()
 
     def close(self) -> None:
-        """Close the target, and free the data computed from it. A caller that takes several moments
-        keeps the first session until the last."""
+        """Close the target, and free the data computed from it. A caller that opens several
+        sessions of one process keeps the first open until the last."""
         self.is_closed = True
         self.target.close()
         self.drop_computed()

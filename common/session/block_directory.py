@@ -1,11 +1,10 @@
-"""Builds a session's directory: every block of every allocator, and leaked mappings as blocks.
+"""Build a session's directory: all blocks of all allocators, and leaked mappings as blocks.
 
-A mapping may be leaked if nothing that findleaks knows owns it: no allocator, runtime, file or
-thread. leaked_mappings.py examines these candidates, which most processes do not have."""
+A mapping is a candidate if it has no known owner: no allocator, runtime, file or thread.
+leaked_mappings.py finds out which candidates leaked. Most processes have no candidates."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,20 +13,22 @@ from findleaks.allocators.in_flight import find_threads_inside
 from findleaks.allocators.mapped import LEAST
 from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined_threads
 from findleaks.target.base import Range, Region, Target
-from findleaks.target.ranges import intersection, merge_ranges
+from findleaks.target.ranges import find_overlaps, intersection, merge_ranges
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.session import Session
 
-LARGEST = 1 << 44  # bytes of a mapping; a damaged core may claim more
-LARGEST_GUARD = 1 << 20  # bytes; more inaccessible memory beside a mapping is a reservation
-LIBC = 256 << 10  # bytes below thread-local variables that may belong to ld.so
+LARGEST = 1 << 44  # mappings with more bytes are ignored, because a damaged core may claim any size
+# If more bytes beside a mapping are inaccessible, they are a reservation, not a guard
+LARGEST_GUARD = 1 << 20
+LIBC = 256 << 10  # bytes below the thread-local variables that may belong to ld.so
 
 
 class Mapping(NamedTuple):
-    """A candidate: the range [start, end) that the program can write to. `low`: where a guard below
-    it starts, or `start`. An address in the guard belongs to the mapping, too."""
+    """A candidate: the range [start, end), which the program can write to. `low`: the start of the
+    guard below it, or `start` if it has no guard. An address in the guard belongs to the mapping,
+    too."""
 
     low: int
     start: int
@@ -35,45 +36,49 @@ class Mapping(NamedTuple):
 
 
 def compute_directory(session: Session) -> Directory:
-    """Return the directory, and set what the session stores with it.
+    """Return the directory of all blocks.
 
-    The search for leaked mappings needs a session with all other blocks. If it finds some, the
-    indices of blocks change, so that everything computed so far is dropped."""
+    The search for leaked mappings needs a session with all other blocks. The session may compute a
+    graph with other roots, and mappings that are found change the indices of blocks. Therefore
+    everything that was computed so far is then dropped."""
     made = _walk_heaps(session, ())
-    session.__dict__["directory"] = made  # As if this function had returned.
+    # The session can then be used as if this function had returned
+    session.__dict__["directory"] = made
     try:
         candidates = list_candidates(session)
         if sum(one.end - one.start for one in candidates) < LEAST:
             return made
-        # Imported here, as most processes have no candidates.
+        # Most processes have no candidates, so this is imported here.
         from findleaks.session.leaked_mappings import find_leaked_mappings
 
         found = find_leaked_mappings(session, candidates)
     except BaseException:
         session.drop_computed()
         raise
-    if found.ranges or found.is_graph_partial:
+    if found.has_own_graph:
         session.drop_computed()
-        session.doubtful_mappings = found.doubtful
-        made = _walk_heaps(session, found.ranges) if found.ranges else made
+    if found.ranges:
+        made = _walk_heaps(session, found.ranges)
+        made.mappings.doubtful = found.doubtful
     return made
 
 
 def _walk_heaps(session: Session, mapped: Sequence[Range]) -> Directory:
-    """Read the heaps; again, after the process has run on, while a thread is changing them."""
+    """Read the heaps. While a thread is changing them, let the process run for a while, and read
+    them again."""
     with session.timed("walk"):
         while True:
             session.report_progress("finding the heaps", 0.0)
             made = build_directory(session.target, session.engine, mapped)
             session.inside = find_threads_inside(session.target, made.allocators, made.blocks)
             made.remove_half_changed(session.inside)
-            # Leaked mappings were found in the process as it is now.
+            # Leaked mappings were found in the process as it is now, so it must not run again.
             if mapped or not made.problems or not session.read_again():
                 return made
 
 
 def list_candidates(session: Session) -> list[Mapping]:
-    """Return the mappings of data that nothing explains, ascending."""
+    """Return the mappings of data that have no known owner, ascending."""
     regions = session.target.regions()
     runs = _split_at_libc(session.target, merge_ranges(Range(one.start, one.end) for one in regions if _is_data(one)))
     if sum(end - start for start, end in runs) < LEAST:
@@ -82,19 +87,19 @@ def list_candidates(session: Session) -> list[Mapping]:
     runs = _without(runs, [*known, *session.directory.claimed(), *thread_stacks(session.target).values()])
     if sum(end - start for start, end in runs) < LEAST:
         return []
-    # To find stacks of threads that ended, the memory that may contain them is searched.
+    # Stacks of ended threads are searched for only in the candidates.
     starts = [one.start for one in runs]
-    places = [one for one in regions if _is_data(one) and _overlaps(runs, starts, Range(one.start, one.end))]
-    known = [*dead_stacks(session.target, session.engine, places)]
-    runs = _without(runs, [*known, *(one.stack for one in unjoined_threads(session.target, session.engine, places))])
+    places = [one for one in regions if _is_data(one) and any(find_overlaps(runs, starts, one.start, one.end))]
+    ended = [one.stack for one in unjoined_threads(session.target, session.engine, places)]
+    runs = _without(runs, [*dead_stacks(session.target, session.engine, places), *ended])
+    reserved = merge_ranges(part for one in session.reserved for part in one.ranges)
     known = [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
-    runs = _without(runs, [*known, *(part for one in session.reserved for part in one.ranges)])
+    runs = _without(runs, [*known, *reserved])
     below, above = {one.end: one for one in regions}, {one.start: one for one in regions}
-    owned = merge_ranges(part for one in session.reserved for part in one.ranges)
     made = []
     for start, end in runs:
         before, after = below.get(start), above.get(end)
-        if not any(_excludes(one, owned) for one in (before, after) if one is not None):
+        if not any(_excludes(one, reserved) for one in (before, after) if one is not None):
             made.append(Mapping(before.start if before is not None and _is_inaccessible(before) else start, start, end))
     return made
 
@@ -105,15 +110,16 @@ def _is_data(region: Region) -> bool:
 
 
 def _split_at_libc(target: Target, runs: Sequence[Range]) -> list[Range]:
-    """Divide the run with the main thread's thread-local variables, if it is much larger.
+    """Return these ranges. If the range with the main thread's thread-local variables has more than
+    LIBC bytes, it is divided below these variables.
 
-    ld.so maps them, and little other memory, before the program starts. The kernel merges them with
-    mappings that the program makes right below."""
+    ld.so maps these variables, and little other memory, before the program starts. The kernel
+    merges this mapping with mappings that the program creates directly below it."""
     pointer = next((thread.thread_pointer for thread in target.threads()), 0)
     own = next((run for run in runs if pointer and run.end - run.start > LIBC and run.start <= pointer < run.end), None)
     if own is None:
         return list(runs)
-    # In few processes is this run large.
+    # This range is large in few processes, so this is imported here.
     from findleaks.libc.thread_local import control_block, static_tls
 
     below = static_tls(target)
@@ -122,26 +128,24 @@ def _split_at_libc(target: Target, runs: Sequence[Range]) -> list[Range]:
 
 
 def _is_inaccessible(region: Region) -> bool:
-    """Whether a region may be a guard or a reservation. gcore marks all memory as readable."""
+    """Whether a region may be a guard or a reservation. Only the other access rights are tested,
+    because gcore marks all memory as readable."""
     return region.private and not (region.writable or region.executable or region.name)
 
 
 def _without(runs: Sequence[Range], known: Sequence[Range]) -> list[Range]:
-    """Return the runs that no known range overlaps: a mapping with a known part has one owner."""
-    explained = merge_ranges(known)
-    starts = [one.start for one in explained]
-    return [one for one in runs if not _overlaps(explained, starts, one)]
+    """Return the ranges that do not overlap a known one. If a known owner has part of a mapping,
+    the whole mapping belongs to it."""
+    owned = merge_ranges(known)
+    starts = [one.start for one in owned]
+    return [one for one in runs if not any(find_overlaps(owned, starts, one.start, one.end))]
 
 
-def _overlaps(ranges: Sequence[Range], starts: Sequence[int], one: Range) -> bool:
-    at = bisect_left(starts, one.end) - 1
-    return at >= 0 and ranges[at].end > one.start
-
-
-def _excludes(neighbour: Region, owned: Sequence[Range]) -> bool:
-    """Whether memory right beside this region is not examined. A program that generates code
-    refers to data beside it by the distance, and to parts of a reservation by their number."""
+def _excludes(neighbour: Region, reserved: Sequence[Range]) -> bool:
+    """Whether memory directly beside this region cannot be examined. Generated code in the region
+    may refer to the memory by distance. If the region is a reservation, the program may refer to
+    its parts by numbers. `reserved`: the reservations of known owners."""
     if neighbour.executable and not neighbour.name:
         return True
     reserves = _is_inaccessible(neighbour) and neighbour.end - neighbour.start > LARGEST_GUARD
-    return reserves and not intersection([Range(neighbour.start, neighbour.end)], owned)
+    return reserves and not intersection([Range(neighbour.start, neighbour.end)], reserved)

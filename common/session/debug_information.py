@@ -1,5 +1,5 @@
-"""The part of a session that reads debug information. Modules are imported where they are used, as
-few commands need them."""
+"""The part of a session that reads debug information. Few commands need these modules, so they are
+imported where they are used."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Result = TypeVar("Result")
 
 
 class DebugInformation:
-    """What a session reads from debug information, on first use."""
+    """The data that a session reads from debug information when it is first used."""
 
     target: Target
     engine: Engine
 
     def once(self, key: Hashable, compute: Callable[[], Result]) -> Result:
-        """Return the result of `compute`, which is kept under `key`."""
+        """Return the result of `compute`, which is cached under `key`."""
         raise NotImplementedError
 
     def report_progress(self, phase: str, part: float) -> None:

@@ -1,4 +1,5 @@
-"""The program that opened the target of a session, and what it offers to commands."""
+"""The host of a session: the program that opened its target, and what this program offers to
+commands."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ class Host:
 
 @dataclass
 class DebuggerHost(Host):
-    """A debugger. `snapshots`: the snapshots that it keeps, by name; they outlive their
-    sessions."""
+    """A debugger. `snapshots`: the snapshots that it stores, by name. They remain when a session
+    ends."""
 
     snapshots: MutableMapping[str, object]
 
@@ -28,7 +29,7 @@ class DebuggerHost(Host):
 @dataclass
 class LiveHost(Host):
     """The command line with a live process, which keeps running. `reopen` reads the process again.
-    `wait` waits this many seconds between two reads."""
+    `wait` waits for a number of seconds between two reads."""
 
     reopen: Callable[[], Session]
     wait: Callable[[float], None] = field(default=time.sleep)

@@ -1,5 +1,5 @@
-"""Structures that interior pointers of a marked graph refer to (engine/interior_structures.py), at
-one moment of a process."""
+"""Find the structures that interior pointers of a marked graph refer to
+(engine/interior_structures.py)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from findleaks.session import Session
 
 FEW = 4096
-"""Up to this many interior references, memory is read block by block; for more, all of it is
-read."""
+"""If there are at most this many interior references, memory is read block by block; otherwise all
+of it is read."""
 
 _PHP = re.compile("(lib|mod_)?php")
 
-AROUND = 3  # Words beside a pointer that may belong to the head of a structure.
+AROUND = 3  # words beside a pointer that may belong to the head of a structure
 CREDIT = 4
-"""Limit of the bytes of tables that are read, in multiples of the size of the heaps. Intact tables
-need less than 1. A damaged or contrived heap may have many pointers to one table."""
+"""Maximum number of bytes of tables that are read, as a multiple of the size of the heaps. Intact
+tables need less than 1. A damaged or contrived heap may have many pointers to one table."""
 
 
 class Recognised(NamedTuple):
@@ -43,15 +43,15 @@ class Recognised(NamedTuple):
 class Structures(NamedTuple):
     """The structures that were found."""
 
-    found: tuple[Recognised, ...] = ()  # Most bytes first.
-    rows: array[int] = array("Q")  # See ROW in engine/interior_structures.py.
-    # Blocks reachable only through these structures, with all blocks reachable from them.
+    found: tuple[Recognised, ...] = ()  # the structure with the most bytes first
+    rows: array[int] = array("Q")  # see ROW in engine/interior_structures.py
+    # Number and bytes of blocks that are reachable only because of these structures.
     held: Totals = Totals(0, 0)
 
     def of_block(self, index: int) -> tuple[Structure, int, int, int, int] | None:
-        """The structure that contains the block with this index: its kind, the offset of the
+        """Return the structure that contains the block with this index: its kind, the offset of the
         pointer, the address of the pointer (0: unknown), the number of entries, and the capacity.
-        None if the block is in no structure."""
+        Returns None if the block is in no structure."""
         try:
             at = self.rows[1::ROW].index(index) * ROW
         except ValueError:
@@ -61,18 +61,20 @@ class Structures(NamedTuple):
 
 
 def recognise_structures(session: Session, graph: Graph) -> Structures:
-    """Find the structures, and mark the blocks reachable through them. `graph`: made with
-    Heuristic.AUTO, marked and not classified."""
+    """Find the structures, and mark the blocks that are reachable through them. `graph`: a graph
+    with Heuristic.AUTO, marked and not classified."""
     if not graph.has_kind(Kind.POSSIBLE, 1):
         return Structures()
     interiors = graph.interiors()
-    places = interiors.places(FEW)
+    php = _has_php(session)
+    # PHP's objects have tables of handlers, which are in the data of loaded files.
+    places = None if php else interiors.places(FEW)
     heaps = session.heap_ranges()
     ranges = merge_ranges([*heaps, *session.root_memory] if places is None else _named(session, places))
     code = merge_ranges(Range(region.start, region.end) for region in session.target.regions() if region.executable)
     pieces: list[Piece] = list(session.pieces(ranges, "reading structures", whole=True))
     credit = CREDIT * sum(end - start for start, end in heaps)
-    examination = interiors.examine(pieces, code, credit, _has_php(session))
+    examination = interiors.examine(pieces, code, credit, php)
     while not examination.step(session.budget):
         session.report_progress("looking for structures", 0.0)
     rows = examination.found()
@@ -87,13 +89,13 @@ def recognise_structures(session: Session, graph: Graph) -> Structures:
 
 
 def _has_php(session: Session) -> bool:
-    """Whether the process runs PHP, by the names of its modules (php8.2, php-fpm8.2, libphp.so).
-    The evidence for PHP's structures is too weak for other programs."""
+    """Whether the process runs PHP, by the names of its modules (php8.2, php-fpm8.2, libphp.so). In
+    other programs, a match with PHP's structures is too weak as evidence."""
     return any(_PHP.match(module.path.rpartition("/")[2]) for module in session.target.modules())
 
 
 def _named(session: Session, places: array[int]) -> Iterator[Range]:
-    """The memory that `Interiors.places` refers to."""
+    """Yield the memory that `Interiors.places` refers to."""
     blocks, around = session.directory.blocks, AROUND * session.target.arch.word
     for source, root, target in zip(places[0::3], places[1::3], places[2::3]):
         if source == NO_BLOCK:
@@ -105,12 +107,12 @@ def _named(session: Session, places: array[int]) -> Iterator[Range]:
 
 
 def _sums(session: Session, graph: Graph, rows: array[int]) -> Iterator[Recognised]:
-    """The sums of the rows by kind of structure, for blocks that are reachable now. The block that
-    contains a structure may itself be only possibly lost."""
+    """Yield the sums of the rows by kind of structure, for blocks that are now reachable. The block
+    that contains a structure may be only possibly lost."""
     blocks, kinds = session.directory.blocks, graph.kinds()
     structures, targets = rows[0::ROW], rows[1::ROW]
     for structure in sorted(set(structures)):
         its = [index for index in compress(targets, [one == structure for one in structures]) if kinds[index] == Kind.REACHABLE]
         if its:
-            distinct = set(its)
-            yield Recognised(Structure(structure), len(its), len(distinct), sum(map(blocks.size, distinct)))
+            distinct = array("I", sorted(set(its)))
+            yield Recognised(Structure(structure), len(its), len(distinct), sum(blocks.columns_of(distinct).size))

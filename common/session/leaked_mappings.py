@@ -1,13 +1,14 @@
-"""Finds leaked mappings: private anonymous memory from mmap to which no live word refers.
+"""Find leaked mappings: private anonymous memory from mmap to which no live word refers.
 
-Candidates (block_directory.py) that root memory or a register refers to are live. Whether the
-others are live depends on blocks: a candidate is live if a reachable block, or a live candidate,
-refers to it, and then its own words are roots. So they are left out of the roots first, and added
-to a graph that is being marked as soon as a marked block refers to them. A block that only a
-leaked mapping refers to is therefore leaked, too, even if it refers to that mapping.
+A candidate (block_directory.py) is live if root memory or a register refers to it. It is also live
+if a reachable block or a live candidate refers to it. The words of a live candidate are roots.
+Which blocks are reachable depends on these roots, so candidates are first left out of the roots.
+While blocks are marked, a candidate is added to the roots as soon as a marked block refers to it. A
+block that only a leaked mapping refers to is therefore leaked, too, even if it refers to that
+mapping.
 
-The kernel merges neighbouring mappings, so that one candidate may come from several calls of mmap.
-One reference then keeps all of it."""
+The kernel merges neighbouring mappings, so one candidate may come from several calls of mmap. A
+reference to any part of it makes all of it live."""
 
 from __future__ import annotations
 
@@ -27,13 +28,14 @@ from findleaks.value_classes import NamedTuple
 if TYPE_CHECKING:
     from findleaks.session import Session
 
-SIGNAL_STACK = 256 << 10  # bytes; a larger mapping is no alternate signal stack
-CLUSTERS = 8  # ranges of addresses in which candidates are searched for
-MOST_WORDS = 1 << 17  # words that are examined; with more, all candidates count as live
+SIGNAL_STACK = 256 << 10  # bytes; a larger mapping is not an alternate signal stack
+CLUSTERS = 8  # ranges of addresses that are searched for references to candidates
+# Words that are examined at most; if there are more, all candidates count as live
+MOST_WORDS = 1 << 17
 SHIFTS = (12, 14, 16, 20, 21, 22)  # log2 of the sizes of pages and chunks that allocators number
 SAMPLE = 8  # mappings whose numbers are searched for
-SEARCHED = 16 << 20  # bytes in which they are searched for
-ROUNDS = 32  # how often marking goes on with further mappings; then all count as live
+SEARCHED = 16 << 20  # bytes that are searched for these numbers
+ROUNDS = 32  # how often marking continues with further mappings; after that, all count as live
 PHASE = "looking for references to mappings"
 
 _DEVICES = ("/dev/", "anon_inode:", "socket:")
@@ -41,13 +43,13 @@ _MEMORY = ("/dev/zero", "/dev/hugepages")
 
 
 class LeakedMappings(NamedTuple):
-    """The ranges of leaked mappings, ascending. `doubtful`: those of them that the kernel or a
-    device may use without an address in the process. `is_graph_partial`: whether the session's
-    graph lacks references of live mappings."""
+    """The ranges of leaked mappings, ascending. `doubtful`: the leaked mappings that the kernel or
+    a device may use although the process has no address of them. `has_own_graph`: whether the
+    session's graph was computed for this search, so that it lacks these mappings as roots."""
 
     ranges: Sequence[Range] = ()
     doubtful: Sequence[Range] = ()
-    is_graph_partial: bool = False
+    has_own_graph: bool = False
 
 
 class TooManyWords(Exception):
@@ -55,11 +57,11 @@ class TooManyWords(Exception):
 
 
 def find_leaked_mappings(session: Session, found: Sequence[Mapping]) -> LeakedMappings:
-    """Return those of the candidates that leaked. The session's directory contains no mapping yet.
+    """Return the candidates that leaked. The session's directory must not contain mappings yet.
 
-    None are leaked in a truncated core, or in a process with a managed heap that findleaks does
-    not read object by object, as references there may be compressed. Computes the graph if it
-    is needed."""
+    The result is empty for a truncated core, and for a process with a managed heap that findleaks
+    does not read object by object, because references in that heap may be compressed. The graph is
+    computed if it is needed."""
     unknown = any(not one.lists_objects or one.maps_unreferenced_memory for one in session.runtimes)
     if session.target.truncated or unknown:
         return LeakedMappings()
@@ -69,21 +71,22 @@ def find_leaked_mappings(session: Session, found: Sequence[Mapping]) -> LeakedMa
         return LeakedMappings()
     if not search.left:
         return LeakedMappings()
-    graphs = session.graphs
-    graphs.mappings = search
-    kinds = graphs.graph().kinds()
-    late = search.admit(lambda index: kinds[index] in (Kind.REACHABLE, Kind.POSSIBLE))
+    session.graphs.mappings = search
+    try:
+        kinds = session.graphs.graph().kinds()
+        search.admit(lambda index: kinds[index] in (Kind.REACHABLE, Kind.POSSIBLE))
+    except TooManyWords:  # raised while blocks were marked
+        return LeakedMappings(has_own_graph=True)
     leaked = [search.found[number] for number in sorted(search.left)]
-    graphs.mappings = None
     ranges = [Range(one.start, one.end) for one in leaked]
     if sum(end - start for start, end in ranges) < (LEAST if len(ranges) >= MANY else MUCH):
-        return LeakedMappings(is_graph_partial=True)
-    return LeakedMappings(ranges, _select_doubtful(session, leaked, search), bool(late))
+        return LeakedMappings(has_own_graph=True)
+    return LeakedMappings(ranges, _select_doubtful(session, leaked, search), has_own_graph=True)
 
 
 class MappingSearch:
-    """The references to candidates. `found`: all candidates. `left`: the numbers of those that are
-    not known to be live."""
+    """Finds references to candidates. `found`: all candidates. `left`: the numbers of the
+    candidates that are not known to be live."""
 
     def __init__(self, session: Session, found: Sequence[Mapping]) -> None:
         """Search root memory, registers, and then blocks in use. Raises TooManyWords."""
@@ -91,8 +94,10 @@ class MappingSearch:
         self._lows = [one.low for one in found]
         self._clusters = merge_to_most([Range(one.low, one.end) for one in found], CLUSTERS)
         self._words, self._rounds = 0, 0
-        self._lowest: set[int] = set()  # Candidates to whose lowest address a word refers.
-        self._inside: set[int] = set()  # Candidates to which another address refers.
+        # Numbers of the candidates whose lowest address is in a word
+        self._lowest: set[int] = set()
+        # Numbers of the candidates of which another address is in a word
+        self._inside: set[int] = set()
         self.left = set(range(len(found)))
         self._blocks: dict[int, set[int]] = {}
         self._search_roots()
@@ -104,22 +109,23 @@ class MappingSearch:
         return [Range(self.found[number].start, self.found[number].end) for number in sorted(self.left)]
 
     def admit(self, is_live: Callable[[int], bool]) -> list[Range]:
-        """Return the memory of further candidates that are live, as a live block or one of them
-        refers to them; ascending. `is_live`: whether the block of an index is."""
+        """Return the memory of further live candidates, ascending: those that a live block or
+        another live candidate refers to. `is_live`: whether the block with this index is live."""
         self._rounds += 1
         every = self._rounds > ROUNDS
         first = {number for number in self.left if every or any(is_live(index) for index in self._blocks.get(number, ()))}
         return self._make_live(first)
 
     def is_at_end_of_next(self, number: int) -> bool:
-        """Whether words contain the end of a candidate that is also the start of the next one, and
-        no other word refers to that one. They may refer to either."""
+        """Whether some words contain the end of a candidate that is also the start of the next one,
+        and no other word refers to the next one. These words may refer to either candidate."""
         after = number + 1
         is_next = after < len(self.found) and self.found[after].low == self.found[number].end
         return is_next and after in self._lowest and after not in self._inside
 
     def _make_live(self, numbers: set[int]) -> list[Range]:
-        """Remove candidates, and those that they refer to, from `left`. Returns their memory."""
+        """Remove these candidates from `left`, and also the candidates that they refer to. Returns
+        their memory."""
         ranges: list[Range] = []
         while numbers:
             self.left -= numbers
@@ -136,7 +142,9 @@ class MappingSearch:
         threads = [word for thread in session.target.threads() for word in (thread.sp, thread.thread_pointer)]
         first = {number for number in map(self._find, threads) if number is not None}
         self._make_live(first | {number for _, number in self._words_in(memory)})
-        if self.left:  # Registers and words of frames: to find out which are dead takes longer.
+        # Registers and words of frames are searched last, because it takes longer to find out which
+        # are dead.
+        if self.left:
             rest = intersection(session.roots, session.doubtful.all_dead.ranges()) if session.doubtful.all_dead is not None else []
             first = {number for number in map(self._find, session.register_words()) if number is not None}
             self._make_live((first & self.left) | {number for _, number in self._words_in(rest)})
@@ -150,7 +158,8 @@ class MappingSearch:
                 self._blocks.setdefault(number, set()).add(index)
 
     def _words_in(self, ranges: Sequence[Range]) -> Iterator[tuple[int, int]]:
-        """Yield the address of each word that refers to a candidate in `left`, with its number."""
+        """Yield the address of each word that refers to a candidate in `left`, and the number of
+        the candidate."""
         session = self._session
         for piece in session.pieces(ranges, PHASE):
             for part in cut_out(piece, session.stale_slots):
@@ -165,7 +174,7 @@ class MappingSearch:
                             yield address, number
 
     def _find(self, value: int) -> Optional[int]:
-        """Return the candidate that an address is in, or at the end of."""
+        """Return the number of the candidate that contains an address or ends at it."""
         number = bisect_right(self._lows, value) - 1
         if number < 0 or value > self.found[number].end:
             return None
@@ -174,7 +183,7 @@ class MappingSearch:
 
 
 def _select_doubtful(session: Session, leaked: Sequence[Mapping], search: MappingSearch) -> list[Range]:
-    """Return the ranges that may be in use without a reference in memory: the kernel and devices
+    """Return the ranges that may be in use without a reference in memory. The kernel or a device
     may know them, or they may be alternate signal stacks, of which each thread has one."""
     if any(map(_is_device, session.target.regions())) or _are_numbered(session, leaked):
         return [Range(one.start, one.end) for one in leaked]
@@ -191,11 +200,11 @@ def _select_doubtful(session: Session, leaked: Sequence[Mapping], search: Mappin
 
 
 def _are_numbered(session: Session, leaked: Sequence[Mapping]) -> bool:
-    """Whether the program may know its mappings by their numbers, as allocators do: addresses
-    shifted right, in words of 32 or 64 bits.
+    """Whether the program may refer to its mappings by numbers, as allocators do: by an address
+    that is shifted right, in a word of 32 or 64 bits.
 
-    The lower 32 bits of such a word are looked for. With large shifts, few numbers differ, and a
-    small one may occur by chance."""
+    The lower 32 bits of such words are searched for. With large shifts, there are few different
+    numbers, and a small number may occur by chance."""
     order, left = session.target.arch.byteorder, SEARCHED
     sample = leaked[:: max(len(leaked) // SAMPLE, 1)][:SAMPLE]
     wanted = {shift: {_low_half(one.start >> shift, order) for one in sample} for shift in SHIFTS}
@@ -211,11 +220,12 @@ def _are_numbered(session: Session, leaked: Sequence[Mapping]) -> bool:
 
 
 def _low_half(number: int, order: Literal["little", "big"]) -> int:
-    """Return the lower 32 bits of a number as this machine reads them from the target's bytes."""
+    """Return the lower 32 bits of a number, with the value that this machine gets when it reads the
+    target's bytes."""
     return int.from_bytes((number & 0xFFFFFFFF).to_bytes(4, order), sys.byteorder)
 
 
 def _is_device(region: Region) -> bool:
-    """Whether a device, or an interface of the kernel such as io_uring, shares this memory. It may
-    use further memory that the program registered once."""
+    """Whether a device, or an interface of the kernel such as io_uring, shares this memory. The
+    device may also use other memory that the program registered."""
     return region.name.startswith(_DEVICES) and not (region.name.startswith(_MEMORY) or is_shared_memory(region.name))

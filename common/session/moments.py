@@ -1,4 +1,4 @@
-"""Takes several moments of one process, an interval apart."""
+"""Read one process several times, with an interval between two reads."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ class Ended(TargetError):
 
 
 def read_repeatedly(session: Session, seconds: float, count: int = 0, lasting: float = math.inf) -> Iterator[Session]:
-    """Yield this session, then a new one of the same process after each interval.
+    """Yield this session, then a new session of the same process after each interval.
 
     `seconds`: the interval; 0: only this session. `count`: number of sessions (0: no limit).
-    `lasting`: seconds in all. A session is closed when the next one is requested. Ctrl-C between
-    two sessions ends the series. Raises Ended if the process has ended or has called exec."""
+    `lasting`: total time in seconds. A session is closed when the next one is requested. Ctrl-C
+    between two sessions ends the series. Raises Ended if the process has ended or has called
+    exec."""
     if not seconds:
         yield session
         return
@@ -49,7 +50,7 @@ def read_repeatedly(session: Session, seconds: float, count: int = 0, lasting: f
             return
         with closing(_reopen(session, host)) as again:
             if _placement(again.target) != program:
-                # The process was already exiting when it was read, after the stop.
+                # The process was already exiting when it was read after the stop.
                 if not again.target.auxv:
                     raise Ended(f"pid {session.target.pid} has ended")
                 name = program_name(again.target)
@@ -68,7 +69,8 @@ def _reopen(session: Session, host: LiveHost) -> Session:
 
 
 def _placement(target: Target) -> tuple[Optional[int], ...]:
-    """Data that differs after an exec, and in a later process with the same number: the start time,
-    and where the kernel placed the program and its random bytes (getauxval(3))."""
+    """Return data that differs after an exec, and in a later process with the same pid: the start
+    time, the addresses at which the kernel placed the program, and the address of its random bytes
+    (getauxval(3))."""
     auxv = target.auxv
     return start_time(target.pid), auxv.get(AT_RANDOM), auxv.get(AT_PHDR), auxv.get(AT_ENTRY)

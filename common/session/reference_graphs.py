@@ -1,4 +1,5 @@
-"""ReferenceGraphs: the reference graphs of a session, scanned, marked and classified on demand."""
+"""The reference graphs of a session, which are scanned, marked and classified when they are
+needed."""
 
 from __future__ import annotations
 
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
 
 
 def _last_bytes(ranges: Sequence[Range]) -> list[int]:
-    """Return an address inside each range, for blocks that are possibly referred to. Each has
-    another offset, so that these words look like no convention of the program."""
+    """Return an address inside each range. Such a word makes the range possibly lost instead of
+    definitely lost. Each address has a different offset, so that the words do not look like a
+    convention of the program."""
     return [end - 1 - at % (end - start) for at, (start, end) in enumerate(ranges)]
 
 
 class ReferenceGraphs:
-    """The graphs of one moment of a process, with the interior pointers that `heuristics` count.
+    """The graphs of a session, in which the interior pointers of `heuristics` count as references.
 
     Every command uses the same references. Data with which a runtime finds its own objects is in
     none of these graphs. Examples are the lists of CPython's collector, and the table of
@@ -40,24 +42,24 @@ class ReferenceGraphs:
     def __init__(self, session: Session, heuristics: Heuristic) -> None:
         self._session, self._heuristics = session, heuristics
         self._graph: Optional[Graph] = None
-        self._is_classified = False  # Whether the graph is also marked.
+        self._is_classified = False  # whether the graph is also marked and classified
         self.learned: Learned = NO_CONVENTIONS
         self.structures = Structures()
         self.disguised: Disguised = NOT_DISGUISED
-        self.signal_stacks: list[int] = []  # Starts of alternate signal stacks.
-        # Set while leaked mappings are searched for: mappings that are no roots yet.
+        self.signal_stacks: list[int] = []  # starts of alternate signal stacks
+        # Set during the search for leaked mappings: mappings that are not roots yet.
         self.mappings: Optional[MappingSearch] = None
 
     def graph(self) -> Graph:
-        """The reference graph of all blocks, marked and classified. The attributes then contain
-        what marking found."""
+        """Return the reference graph of all blocks, marked and classified. After this call, the
+        attributes contain what marking found."""
         if not self._is_classified:
             self._graph = self._classify(self.references)
             self._is_classified = True
         return self.references
 
     def scan(self) -> None:
-        """Make the graph unless it exists."""
+        """Create the graph if it does not exist."""
         _ = self.references
 
     @property
@@ -69,7 +71,7 @@ class ReferenceGraphs:
 
     @cached_property
     def ownership(self) -> Optional[Graph]:
-        """A graph, not marked, without further words that a runtime excludes from ownership
+        """A graph, not marked, without the further words that a runtime excludes from ownership
         (Runtime.words_for_ownership). None if `references` already lacks them."""
         runtimes = self._session.runtimes
         made = (runtime.words_for_ownership() for runtime in runtimes)
@@ -77,13 +79,13 @@ class ReferenceGraphs:
         return self._scan(Heuristic.NONE, excluded) if excluded is not self._excluded else None
 
     def path(self, graph: Graph, index: int) -> list[int]:
-        """A shortest chain of block indices that starts at a block referenced by a root; [] if no
-        root reaches the block. See Graph.path."""
+        """Return the indices of the blocks on a shortest chain that starts at a block referenced by
+        a root. Returns [] if no root reaches the block. See Graph.path."""
         return self._add_doubtful(graph).path(index)
 
     def is_excluded(self, index: int, address: int, value: int) -> bool:
         """Whether the word `value` at `address` in block number `index` is not a reference, because
-        a runtime keeps it for its own use."""
+        a runtime stores it only for its own use."""
         if self._excluded is None:
             return False
         patterns, exclusions = self._excluded
@@ -98,8 +100,9 @@ class ReferenceGraphs:
     # -- scanning
 
     def _scan(self, heuristics: Heuristic, excluded: Optional[Exclusions] = None) -> Graph:
-        """A graph with all references except the `excluded` ones (default: `_excluded`), not
-        marked. Words of threads that may be dead are omitted if `_mark` can add them later."""
+        """Return a graph, not marked, with all references except the `excluded` ones (default:
+        `_excluded`). Words that threads may not read again are left out if `_mark` can add them
+        later."""
         session = self._session
         unread, stale = session.doubtful.all_dead or session.unread, session.stale_slots
         with session.timed("scan"):
@@ -117,7 +120,7 @@ class ReferenceGraphs:
             held_back = self.mappings.held_back() if self.mappings is not None else []
             for piece in session.pieces(subtract(session.root_memory, [*unread.ranges(), *held_back]), "reading the roots"):
                 graph.scan_roots(piece)
-            graph.root_words(_last_bytes(session.doubtful_mappings))
+            graph.root_words(_last_bytes(session.directory.mappings.doubtful))
             graph.root_words([*register_words(session.target, unread, session.library_words), *self._thread_blocks(), *session.in_flight])
             graph.root_words([word for word, _ in session.kernel_references])
             graph.root_words([block for runtime in session.runtimes for block in runtime.permanent_blocks()])
@@ -126,8 +129,8 @@ class ReferenceGraphs:
 
     @cached_property
     def _customary(self) -> tuple[Heuristic, list[int]]:
-        """Type addresses, and the heuristics for interior pointers that allocators and runtimes
-        always need (for references to Python's objects); see Allocator.heuristics."""
+        """The heuristics for interior pointers that allocators and runtimes always need (for
+        references to Python's objects), and type addresses; see Allocator.heuristics."""
         session = self._session
         asked = [allocator.heuristics(session.heap_ranges()) for allocator in session.directory.allocators]
         asked += [runtime.heuristics() for runtime in session.runtimes]
@@ -138,18 +141,18 @@ class ReferenceGraphs:
 
     @cached_property
     def _excluded(self) -> Optional[Exclusions]:
-        """Words of blocks that are not references, from the one runtime that defines some, or
-        None."""
+        """Words of blocks that are not references. They come from the only runtime that defines
+        such words; None if no runtime does."""
         made = (runtime.excluded_words() for runtime in self._session.runtimes)
         return next((excluded for excluded in made if excluded is not None), None)
 
     def _thread_blocks(self) -> list[int]:
-        """Starts of the blocks that threads use: stacks of coroutines, alternate signal stacks,
-        control blocks.
+        """Return the starts of blocks that threads use: stacks of coroutines, alternate signal
+        stacks, control blocks.
 
-        They are in use, but possibly only an interior stack pointer or thread pointer refers to
-        them. Example: musl's ld.so allocates the control block of the main thread with malloc if
-        the thread-local storage is large."""
+        These blocks are in use, but possibly only an interior pointer in a stack pointer or thread
+        pointer refers to them. Example: musl's ld.so allocates the control block of the main thread
+        with malloc if the thread-local storage is large."""
         blocks = self._session.directory.blocks
         threads = self._session.target.threads()
         found = (blocks.find(address) for thread in threads for address in (thread.sp, thread.thread_pointer))
@@ -158,7 +161,7 @@ class ReferenceGraphs:
     # -- marking
 
     def _classify(self, graph: Graph) -> Graph:
-        """The graph, marked and classified. It is a new graph if marking found that other
+        """Return the graph, marked and classified. It is a new graph if marking found that other
         heuristics are needed."""
         with self._session.timed("mark"):
             graph = self._mark_by_conventions(graph)
@@ -171,13 +174,13 @@ class ReferenceGraphs:
             self._session.report_progress("classifying leaked blocks", 0.0)
 
     def _add_disguised(self, graph: Graph) -> None:
-        """Add references through disguised pointers if the program uses them, then mark and
-        classify again."""
+        """If the program uses disguised pointers, add them as references, then mark and classify
+        again."""
         session = self._session
         if not self._heuristics & Heuristic.AUTO or not graph.has_kind(Kind.DEFINITE, 1):
             return
         with session.timed("disguised"):
-            # Words that threads possibly do not read again are not references here: to examine them
+            # Words that threads may not read again are not references here, because examining them
             # takes too long.
             unread = session.doubtful.all_dead or session.unread
             found, references = search_disguises(graph, session.engine, session, subtract(session.root_memory, unread.ranges()))
@@ -194,8 +197,8 @@ class ReferenceGraphs:
             self.disguised = found
 
     def _mark_by_conventions(self, graph: Graph) -> Graph:
-        """The marked graph. If a heuristic explains most interior pointers, it is a new graph with
-        this heuristic."""
+        """Return the marked graph. If a heuristic explains most interior pointers, it is a new
+        graph with this heuristic."""
         self._mark(graph)
         if not self._heuristics & Heuristic.AUTO:
             return graph
@@ -230,7 +233,7 @@ class ReferenceGraphs:
             session.report_progress("following pointers", 0.0)
 
     def _admit_mappings(self, graph: Graph) -> None:
-        """Mark what mappings refer to, if a marked block refers to the mapping."""
+        """If a marked block refers to a mapping, mark what the mapping refers to."""
         session, blocks = self._session, self._session.directory.blocks
         while self.mappings is not None and (live := self.mappings.admit(lambda index: graph.holds([blocks.address(index)]))):
             for piece in session.pieces(live, "reading mappings"):
@@ -239,7 +242,8 @@ class ReferenceGraphs:
                 session.report_progress("following pointers", 0.0)
 
     def _add_doubtful(self, graph: Graph) -> Graph:
-        """`graph` with all roots, including the doubtful words that threads will read again."""
+        """Add the doubtful words that threads will read again, and return `graph`, which then has
+        all roots."""
         session = self._session
         if session.doubtful.all_dead is not None:
             for piece in session.pieces(intersection(session.roots, session.doubtful.all_dead.ranges()), "reading the roots"):
@@ -250,12 +254,13 @@ class ReferenceGraphs:
     def _learn_conventions(self, graph: Graph) -> Learned:
         session = self._session
         word = session.target.arch.word
+        known = [rule for runtime in session.runtimes for rule in runtime.interior_offsets()]
         return learn_conventions(
-            graph, session.directory.blocks, session.engine, word, self._heuristic_matcher, session.budget, session.report_progress
+            graph, session.directory.blocks, session.engine, word, self._heuristic_matcher, session.budget, session.report_progress, known
         )
 
     def _read_number(self, address: int, length: int) -> Optional[int]:
-        """The number in `length` bytes of memory; None if they cannot be read."""
+        """Return the number in `length` bytes of memory; None if they cannot be read."""
         target = self._session.target
         try:
             if length == target.arch.word:
@@ -269,7 +274,8 @@ class ReferenceGraphs:
 
     @cached_property
     def _heuristic_matcher(self) -> HeuristicMatcher:
-        """A function that tests which of memcheck's heuristics match a block, by its content."""
+        """A function that tests which of memcheck's heuristics match a block, by the content of the
+        block."""
         vtables = self._session.types.vtables()
         word = self._session.target.arch.word
         return heuristic_matcher(word, self._read_number, lambda value: range_at(vtables, value) is not None)

@@ -1,4 +1,5 @@
-"""Records which data of a session a command uses, to select the warnings that concern it."""
+"""Record which data of a session a command uses. This selects the warnings that concern the
+command."""
 
 from __future__ import annotations
 
@@ -7,24 +8,25 @@ from contextlib import contextmanager
 
 
 class Uses:
-    """The names of the data that was computed for a command, or was computed before and used again.
+    """The names of the data that a command uses. The data may have been computed for an earlier
+    command.
 
-    A session in a debugger outlives a command. A warning about debug information, for example, must
-    be in the result of each command that uses it, even if an earlier command read it. It must not
-    be in the results of other commands."""
+    A session in a debugger outlives a command. For example, a warning about debug information must
+    be in the result of each command that uses debug information, even if an earlier command read
+    it. The warning must not be in the results of other commands."""
 
     def __init__(self) -> None:
-        self.names: set[str] = set()  # Names used since the command began.
+        self.names: set[str] = set()  # names that were used since the command began
         self._of: dict[Hashable, frozenset[str]] = {}
 
     def begin(self) -> None:
-        """A command begins."""
+        """Start a command, which has used no data yet."""
         self.names = set()
 
     @contextmanager
     def recorded(self, key: Hashable) -> Iterator[None]:
-        """Record the names used in the `with` block as the names that `key` needs. A key that is a
-        string is also a name."""
+        """Record the names that are used in the `with` block as the names that `key` needs. If the
+        key is a string, it is a name, too."""
         outer, self.names = self.names, {key} if isinstance(key, str) else set()
         try:
             yield
@@ -33,5 +35,5 @@ class Uses:
             self.names |= outer
 
     def repeat(self, key: Hashable) -> None:
-        """Use again the names recorded for `key`."""
+        """Mark the names that were recorded for `key` as used."""
         self.names |= self._of.get(key, frozenset())

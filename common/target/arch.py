@@ -1,4 +1,4 @@
-"""Table of architectures: all differences between them. No other file may assume x86-64.
+"""Table of architectures, with all differences between them. No other file may assume x86-64.
 
 Register positions are those of elf_gregset_t, as in an NT_PRSTATUS note (Linux 6.1:
 arch/x86/include/asm/user_64.h and user_32.h, struct user_regs_struct; arch/arm64, riscv, powerpc,
@@ -39,17 +39,17 @@ class Arch(NamedTuple):
     byteorder: Literal["little", "big"]
     address_bits: int  # bits of the addresses that mmap returns by default
     red_zone: int  # bytes below the stack pointer that may be in use
-    registers: tuple[str, ...]  # in order of elf_gregset_t; "": not a register of programs
+    registers: tuple[str, ...]  # in order of elf_gregset_t; "": ignored
     sp: str
     pc: str
     frame_pointer: str
-    # Offsets from the frame pointer: the caller's frame pointer, the return address; None: none.
+    # Offset of the saved frame pointer, which the return address follows; None: no such record.
     frame_record: Optional[int]
     link_register: str  # register that receives the return address; "": calls push it
-    # Names by DWARF number; "" for numbers of other registers. If the program counter has a number,
+    # DWARF register names by number; "" for other registers. If the program counter has a number,
     # its value in the caller's frame is the return address.
     dwarf_registers: tuple[str, ...]
-    thread_pointer: str  # name of its register; a name of findleaks if a note has it
+    thread_pointer: str  # name of its register; a name of findleaks if its value is in a note
     thread_pointer_note: int  # type of the note that has the thread pointer; 0: it is a register
     extra_register_notes: tuple[int, ...]  # note types of vector registers, which may hold pointers
     xsave_notes: tuple[int, ...]  # those of them that contain an XSAVE image or its beginning
@@ -69,8 +69,8 @@ class Arch(NamedTuple):
     tag_note: int = 0  # type of the note that records whether pointers may have tags; see tags.py
     page: int = 4096
     pages: tuple[int, ...] = (4096,)  # all page sizes that a kernel may be built with
-    # (code a signal handler returns to, bytes from its stack pointer up to the saved registers, in
-    # the order of `dwarf_registers` or `signal_order`); (): call frame information describes them.
+    # (code that a signal handler returns to, bytes from its stack pointer to the saved registers,
+    # in the order of `dwarf_registers` or `signal_order`); (): use call frame information.
     signal_returns: tuple[tuple[bytes, int], ...] = ()
     signal_order: tuple[str, ...] = ()
     thread_pointer_word: int = 0  # index in the note
@@ -82,7 +82,7 @@ class Arch(NamedTuple):
     back_chain: int = 0
     code_bits: int = -1  # mask of code addresses; the other bits select an instruction set
     own_unwind_tables: bool = False  # ARM's format of unwind tables; see unwind/ehabi.py
-    kept_registers: tuple[str, ...] = ()  # roots, as functions preserve them; (): all are roots
+    kept_registers: tuple[str, ...] = ()  # the roots: functions preserve them; (): all are roots
     long_alignment: int = 8  # alignment of 64-bit numbers in structures
 
     @property
@@ -132,7 +132,7 @@ class Arch(NamedTuple):
         return thread_pointer - self.thread_pointer_bias & self.mask if thread_pointer else 0
 
     def leading(self, word: int, size: int) -> int:
-        """Return the number in the first `size` bytes in memory of a word."""
+        """Return the number in those `size` bytes of a word that come first in memory."""
         return word & (1 << 8 * size) - 1 if self.byteorder == "little" else word >> 8 * (self.word - size)
 
     def with_page(self, size: int) -> Arch:
@@ -299,10 +299,10 @@ ARM = Arch(
     frame_pointer="r11",
     frame_record=None,
     link_register="lr",
-    # DWARF for the Arm Architecture 2023Q3, 4.1; cpsr is findleaks' own
+    # DWARF for the Arm Architecture 2023Q3, 4.1; the place of cpsr is findleaks' choice
     dwarf_registers=(*(f"r{number}" for number in range(13)), "sp", "lr", "pc", "cpsr"),
     thread_pointer="tpidruro",
-    thread_pointer_note=NT_ARM_TLS,  # of 64-bit kernels; see thread_pointers.py
+    thread_pointer_note=NT_ARM_TLS,  # only in cores of 64-bit kernels; see thread_pointers.py
     extra_register_notes=(NT_ARM_VFP,),
     xsave_notes=(),
     vector_prefix="",
@@ -356,7 +356,7 @@ PPC64LE = Arch(
     red_zone=288,  # 64-Bit ELF V2 ABI 1.5, 2.2.3.4, protected zone
     registers=(
         *(f"r{number}" for number in range(32)),
-        # msr, softe, trap, dar (the address of the last fault), dsisr, result are the kernel's
+        # The kernel uses msr, softe, trap, dar (the address of the last fault), dsisr, result.
         *("pc", "", "orig_r3", "ctr", "lr", "xer", "cr", "", "", "", "", ""),
     ),
     sp="r1",

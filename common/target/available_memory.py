@@ -65,7 +65,7 @@ def _number(path: str) -> Optional[int]:
 
 
 def _fields(path: str, separator: str = ":") -> dict[str, int]:
-    """Return the numbers of "name: number" lines."""
+    """Return the numbers of lines of the form "name: number", by name."""
     found = {}
     for line in (_text(path) or "").splitlines():
         name, _, value = line.partition(separator)

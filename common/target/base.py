@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 Buffer = Union[bytes, bytearray, memoryview]
 
 PIECE = 64 << 20
-"""Longest piece of `Target.pieces`, in bytes: one system call on it takes well under 200 ms."""
+"""Maximum size of a piece of `Target.pieces`, in bytes. One system call on a piece takes well under
+200 ms."""
 
 
 class Range(NamedTuple):
@@ -50,14 +51,13 @@ class Region:
 
     @property
     def anonymous(self) -> bool:
-        """Whether this is private memory without a file: pages that are not present read as
-        zeros."""
+        """Whether this is private memory without a file. Its missing pages read as zeros."""
         return self.private and not self.name.startswith("/")
 
     @property
     def may_hold_data(self) -> bool:
-        """Whether the process may have written to this memory although it cannot access it now: the
-        memory is anonymous, or shared memory that is not in a file on disk."""
+        """Whether the process may have written to this memory before it lost access to it: the
+        memory is anonymous, or is shared memory that is not in a file on disk."""
         return not (self.readable or self.executable) and (self.anonymous or is_shared_memory(self.name))
 
     def __contains__(self, address: int) -> bool:
@@ -73,8 +73,8 @@ def is_shared_memory(name: str) -> bool:
 
 
 class Module(NamedTuple):
-    """A loaded ELF file. Its addresses (p_vaddr, st_value) plus `bias` are addresses of the
-    target."""
+    """A loaded ELF file. To get an address of the target, add `bias` to an address of the file
+    (p_vaddr, st_value)."""
 
     path: str
     bias: int
@@ -104,12 +104,12 @@ class SourcePlace(NamedTuple):
     start: int = 0
 
     def short(self) -> str:
-        """Return the last parts of the path with the line, as "io/parser.c:42"; "" if unknown."""
+        """Return the end of the path and the line, as in "io/parser.c:42"; "" if unknown."""
         return f"{'/'.join(self.file.rsplit('/', 2)[-2:])}:{self.line}" if self.file and self.line else ""
 
 
 class SourceLookup(Protocol):
-    """A debugger that finds source lines by its debug information."""
+    """A debugger that finds source lines with its own debug information."""
 
     def places(self, address: int, build_id: str) -> Sequence[SourcePlace]:
         """Return the functions at an address: inlined ones first, innermost first. () if nothing is
@@ -118,7 +118,8 @@ class SourceLookup(Protocol):
 
 
 class Thread(NamedTuple):
-    """A thread at the stop. The registers that it may read again are roots.
+    """A thread at the stop. Its registers are roots, except those that its code overwrites before
+    it reads them.
     Vector registers are named by part: "xmm3" is the low 128 bits, "ymm3" the next 128, "zmm3" the
     upper 256."""
 
@@ -130,17 +131,17 @@ class Thread(NamedTuple):
     # Every aligned word of the general and vector registers, including `sp`, `pc`,
     # `thread_pointer`.
     words: Sequence[int] = ()
-    names: Sequence[str] = ()  # register of each word; "" or no entry: unknown
+    names: Sequence[str] = ()  # register of each word, by name; "" or no entry: unknown
 
 
 MARGIN = 64 << 10  # bytes
-BEGINNING = 4096  # bytes of zeros kept after data: a header may end a page
+BEGINNING = 4096  # bytes of zeros kept after data: a header of mostly zeros may end a page
 
 
 class Piece(NamedTuple):
     """Bytes of the target in findleaks' memory: a contiguous memoryview of format 'B'.
-    It is writable only so that ctypes can take its address without a copy. Never write to it: a
-    write does not reach the target."""
+    It is writable only so that ctypes can take its address without a copy. Never write to it,
+    because the target does not change."""
 
     address: int
     data: memoryview
@@ -150,7 +151,7 @@ def excluded_warning(ranges: Iterable[Range]) -> str:
     """Format the warning about memory that was excluded from the core (`Target.excluded`)."""
     parts = list(ranges)
     where = formatting.some([f"{start:#x}-{end:#x}" for start, end in parts], 2)
-    why = "as the process excluded it from dumps (MADV_DONTDUMP): pointers in it are not seen"
+    why = "because the process excluded it from dumps (MADV_DONTDUMP): pointers in it are not seen"
     return f"{formatting.size(sum(end - start for start, end in parts))} of memory is not in the core ({where}), {why}."
 
 
@@ -178,35 +179,35 @@ class MappedMemory(Protocol):
 
 class Target(MappedMemory, Protocol):
     """A process image, read only.
-    Optional members default to "not known", or "no debugger holds the process"."""
+    The defaults of optional members mean "not known", or "no debugger holds the process"."""
 
     description: str  # one line: "core of ./server (pid 4711), 5 threads"
     pid: Optional[int]
     live: bool
     trackable: bool = False  # `track` can inject code into the process
-    path: str = ""  # of the core file; "" for a live process
+    path: str = ""  # path of the core file; "" for a live process
     unread: list[Range]  # writable memory that was mapped and cannot be read
     # Part of `unread`: memory that had pages, but was excluded from dumps (MADV_DONTDUMP).
     excluded: Sequence[Range] = ()
-    # Cores only: ranges that may have held data which the core lacks, ascending and disjoint.
+    # Cores only: ranges that may have held data that the core lacks, ascending and disjoint.
     uncertain: Sequence[Uncertain] = ()
-    truncated: bool = False  # the core file is shorter than its headers state
+    truncated: bool = False  # the core file is shorter than stated by its headers
     unknown_registers: str = ""  # "the vector registers", if `Thread.words` lack them
-    lacks: str = ""  # why the heap cannot be analysed, and what to use instead; "": it can
+    lacks: str = ""  # why the heap cannot be analysed, and what to use instead; "" if it can be
     warnings: list[str]  # about unread memory, a truncated core, files that do not match
     tagged: bool = False  # pointers may have tags in their top byte; see tags.py
     crashed: int = 0  # tid of the thread ended by its own fault or abort(); 0: none, or not known
-    fault_address: Optional[int] = None  # that `crashed` accessed; None: none, or not known
-    signal: int = 0  # of a core: what made the process dump it; 0: none, or not known
-    exe_path: str = ""  # the program's path when it ran; "" where that is not known
-    called: str = ""  # the name that it was called by; "" where that is not known
-    # When the process was stopped and read, in seconds since 1970; None: not known. Of a core: only
-    # where its own notes say so.
+    fault_address: Optional[int] = None  # address that `crashed` accessed; None: none, or not known
+    signal: int = 0  # of a core: signal that made the kernel dump it; 0: none, or not known
+    exe_path: str = ""  # the program's path when the process ran; "" if not known
+    called: str = ""  # the name by which the program was called; "" if not known
+    # Time at which the process was stopped and read, in seconds since 1970; None: not known. For a
+    # core, it is known only if findleaks wrote the core.
     taken_at: Optional[float] = None
     # Start time of the process in clock ticks after boot (field 22 of /proc/PID/stat). It
     # distinguishes processes that reused a pid. None: unknown.
     start_time: Optional[int] = None
-    # The debugger that loaded the process: it may find sources that this machine's files lack.
+    # The debugger that loaded the process. It may find sources that findleaks does not find.
     debugger: Optional[SourceLookup] = None
 
     def read_code(self, address: int, size: int) -> bytes:
@@ -219,21 +220,22 @@ class Target(MappedMemory, Protocol):
 
     def nonzero(self, start: int, end: int, margin: int = MARGIN) -> Iterator[Range]:
         """Yield the parts of [start, end) that may be nonzero, ascending, for searches.
-        Omits memory that a core lacks, and long holes of its file (zeros), without reading them.
-        Keeps `margin` bytes of zeros around data, as structures may start or end with zeros."""
+        Omits memory that a core lacks, and long holes of the core file, which are zeros, without
+        reading them. Keeps `margin` bytes of zeros around data, because structures may start or end
+        with zeros."""
         return iter((Range(start, end),))
 
     def resident(self, start: int, end: int) -> Optional[int]:
         """Return how many bytes of [start, end) were in memory or in swap; None: unknown.
-        Live processes: private anonymous memory only. Cores: from findleaks' note, or from the
-        holes that the kernel leaves for pages that were never touched or were given back. Copied
-        and compressed cores lack these holes."""
+        Live processes: private anonymous memory only. Cores: the answer comes from the note of
+        findleaks, or from the holes that the kernel leaves in the file for pages that were never
+        touched or were returned. Copied and compressed cores lack these holes."""
         return None
 
     @property
     def protected(self) -> Sequence[Range]:
-        """Return the parts of `Region.may_hold_data` that have data, ascending and disjoint: memory
-        that the process protected (PROT_NONE) after writing to it."""
+        """Return the memory with data that the process cannot access, because it set PROT_NONE
+        after writing. These are parts of `Region.may_hold_data` regions, ascending and disjoint."""
         return ()
 
     def presence(self, progress: Callable[[float], None]) -> Optional[Presence]:
@@ -253,8 +255,8 @@ class Target(MappedMemory, Protocol):
         return []
 
     def symbol(self, name: str, module: str = "") -> Optional[Symbol]:
-        """Return the symbol with exactly this (mangled) name, from .symtab or .dynsym of any
-        module, or of those whose base name starts with `module`."""
+        """Return the symbol with exactly this (mangled) name from the .symtab or .dynsym of a
+        module. All modules are searched, or only those whose base name starts with `module`."""
         ...
 
     def symbols_starting(self, prefix: str) -> Sequence[Symbol]:
@@ -266,13 +268,13 @@ class Target(MappedMemory, Protocol):
         ...
 
     def thread_locals(self, module: Module) -> Sequence[Symbol]:
-        """Return a module's thread-local variables, by offset in its block of a thread's
-        storage."""
+        """Return the thread-local variables of a module, by their offset in the module's block of
+        thread-local storage."""
         return []
 
     def debug_data(self, module: Module) -> Sequence[Buffer]:
-        """Return the files that may hold a module's debug information: its own file, if proven to
-        be the loaded one, and the separate debug file of its build-id."""
+        """Return the files that may hold the debug information of a module: its own file, if it is
+        proven to be the loaded one, and the separate debug file with its build-id."""
         return []
 
     def alternate_data(self, module: Module, wanted: Alternate) -> Optional[Buffer]:
@@ -280,12 +282,13 @@ class Target(MappedMemory, Protocol):
         return None
 
     def split_data(self, module: Module, path: str) -> Optional[Buffer]:
-        """Return a .dwo file that a module's debug file names, or its .dwp file for the path ""."""
+        """Return a .dwo file that the debug file of a module names. If the path is "", return the
+        module's .dwp file."""
         return None
 
     def add_debug_file(self, module: Module, path: str) -> bool:
-        """Use a file of this machine as a module's debug file; return False if it does not
-        match."""
+        """Use a file of this machine as the debug file of a module. Return False if the file does
+        not match."""
         return False
 
     def threads(self) -> Sequence[Thread]: ...
@@ -296,25 +299,26 @@ class Target(MappedMemory, Protocol):
         return {}
 
     def kernel_state(self) -> Optional[KernelState]:
-        """Return pointers that only the kernel keeps: for processes of this machine, and for cores
-        that findleaks wrote. None if nothing is known about them."""
+        """Return the pointers that only the kernel keeps. They are known for processes of this
+        machine, and for cores that findleaks wrote; otherwise return None."""
         return None
 
     def run_on(self, seconds: float) -> bool:
-        """Let the process run for `seconds`, then stop it: data read before becomes invalid.
-        Returns False without any effect for cores, and if findleaks may not let the process run."""
+        """Let the process run for `seconds`, then stop it. Data read before is then invalid.
+        For cores, and if findleaks may not let the process run, do nothing and return False."""
         return False
 
     def breakpoint_host(self) -> Optional[BreakpointHost]:
-        """Return the process, if a debugger here can run it to breakpoints; else None."""
+        """Return the process if a debugger of this machine can run it to breakpoints; otherwise
+        None."""
         return None
 
     def injection_host(self) -> Optional[InjectionHost]:
-        """Return the process, if a debugger can change and run it; else None."""
+        """Return the process if a debugger can change and run it; otherwise None."""
         return None
 
     def interrupted(self) -> bool:
-        """Return True once the user asked to stop. Polled at least every 200 ms of work."""
+        """Return True if the user has asked to stop. Poll this at least every 200 ms of work."""
         return False
 
     def close(self) -> None: ...

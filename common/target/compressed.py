@@ -1,6 +1,6 @@
 """Unpacks compressed cores into an unnamed temporary file, which disappears when it is closed.
 A small file may unpack to a very large one, by mistake or on purpose. Therefore each step has a
-bounded size, runs of zeros take no disk space, and part of the disk stays free. If the compressed
+limited size, runs of zeros take no disk space, and part of the disk stays free. If the compressed
 file is damaged, the part before the damage is used, like a truncated core."""
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from findleaks.target.zstd import Damaged, Frames, TrailingData
 _STEP = 1 << 16
 """Most bytes unpacked in one step (zstd: one block, 128 KiB). At most this much is lost before
 damage, and Ctrl-C is checked once per step."""
-_BLOCK = 1 << 16  # bytes of a block that becomes a hole if it is all zeros
+_BLOCK = 1 << 16  # bytes of a block that becomes a hole if all of it is zeros
 _ZERO = bytes(_BLOCK)
 _KEPT_FREE = 10  # a tenth of the free disk space stays free
 
 
 class _Stream(Protocol):
-    """A file that unpacks what it reads: Python's GzipFile, LZMAFile, BZ2File, ZstdFile; Frames."""
+    """A file that returns its unpacked contents: Python's GzipFile, LZMAFile, BZ2File or ZstdFile,
+    or Frames."""
 
     def read1(self, size: int) -> bytes:
         """Return up to `size` bytes; b"" at the end. EOFError if the compressed data are cut
@@ -35,9 +36,9 @@ class _Stream(Protocol):
 
 def unpack_core(fd: int, name: str, start: bytes, progress: Callable[[float], None] = lambda part: None) -> tuple[int, str, bool]:
     """Unpack a core. Takes over and closes `fd`; `start` is the first bytes of the file.
-    Returns a descriptor of the unpacked core; the defect of the compressed file ("": none); and
-    whether part of the core is missing or may be wrong. `progress` is called at each step with the
-    completed part, and may raise.
+    Returns three values: a descriptor of the unpacked core; a description of the defect of the
+    compressed file ("": none); and whether a part of the core is missing or may be wrong.
+    `progress` is called at each step with the completed part, and may raise.
     Raises TargetError if the format is unknown, the content is not a core, or nothing can be
     unpacked."""
     with io.FileIO(fd) as file:
@@ -140,7 +141,8 @@ class _DiskFull(Exception):
 
 
 class _Output:
-    """The unpacked file: unnamed, with holes for zeros. `at`: bytes added so far, with zeros."""
+    """The unpacked file, which has no name, and has holes for zeros. `at` is the number of bytes
+    added so far, zeros included."""
 
     def __init__(self, name: str) -> None:
         self.name, self.at = name, 0
@@ -192,7 +194,7 @@ def _unnamed(name: str) -> tuple[int, str]:
     first = os.environ.get("TMPDIR") or "/var/tmp"
     with suppress(OSError):
         return os.open(first, os.O_TMPFILE | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC, 0o600), first
-    import tempfile  # most file systems have O_TMPFILE
+    import tempfile  # only needed if the file system does not support O_TMPFILE
 
     for folder in (first, tempfile.gettempdir()):
         try:
@@ -205,7 +207,7 @@ def _unnamed(name: str) -> tuple[int, str]:
 
 
 def _unpack(stream: _Stream, errors: _Errors, file: io.FileIO, out: _Output, progress: Callable[[float], None]) -> tuple[str, bool]:
-    """Unpack to the end, or to the first error; return the last two results of `unpack_core`."""
+    """Unpack up to the end or the first error. Return the last two results of `unpack_core`."""
     size = os.fstat(file.fileno()).st_size
     bad: _Errors = (OSError, TrailingData, *errors)
     while True:
@@ -216,7 +218,7 @@ def _unpack(stream: _Stream, errors: _Errors, file: io.FileIO, out: _Output, pro
             return f"{out.name}: the compressed file is cut off after {human(out.at)} of the core; the rest is missing.", True
         except bad as error:
             why = " ".join(str(error).split())
-            # "Not a gzipped file": gzip.BadGzipFile of a further member
+            # "Not a gzipped file" is gzip.BadGzipFile for data after the first member.
             if isinstance(error, TrailingData) or (out.at and why.startswith("Not a gzipped file")):
                 return f"{out.name}: the compressed core is followed by other data, which are ignored.", False
             where = f"the compressed file is damaged near byte {file.tell():,} of {size:,} ({why})"

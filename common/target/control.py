@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Why the process stopped: "asked" (by the callback), "time", "interrupt" (Ctrl-C), "stop"
-    (something else) or "ended". `text` explains the last two."""
+    """Reason why the process stopped: "asked" (by the callback), "time", "interrupt" (Ctrl-C),
+    "stop" (another reason) or "ended". `text` explains the last two."""
 
     why: str
     text: str = ""
@@ -55,19 +55,21 @@ class BreakpointHost(ProcessHost, Protocol):
         ...
 
     def close(self) -> None:
-        """End the use of the process. Called when everything is printed."""
+        """End the use of the process. Called after all output is printed."""
         ...
 
-    # The following members describe the thread at a breakpoint; they are valid within `hit` only.
+    # The following members describe the thread that reached a breakpoint. They are valid only
+    # during the call of `hit`.
 
     def thread(self) -> int:
-        """Return the thread's id."""
+        """Return the id of the thread."""
         ...
 
     def register(self, name: str) -> int: ...
 
     def read(self, address: int, size: int) -> bytes:
-        """Return the bytes there now (not cached): fewer, or b"", where nothing is mapped."""
+        """Return the bytes that are at the address now (not cached); fewer, or b"", if a part is
+        not mapped."""
         ...
 
     def holds(self, expression: str) -> bool:
@@ -85,8 +87,8 @@ class PatchHost(ProcessHost, Protocol):
     def places(self) -> list[ThreadPosition]: ...
 
     def call(self, instruction: int, number: int, *arguments: int) -> int:
-        """Run a system call in a thread, whose program counter is set to the `syscall` at
-        `instruction`; return the result."""
+        """Run a system call in a thread, with its program counter set to the `syscall` instruction
+        at `instruction`. Return the result of the call."""
         ...
 
 
@@ -99,12 +101,12 @@ class InjectionHost(PatchHost, Protocol):
         ...
 
     def hold(self) -> None:
-        """Prepare to change the process: Ctrl-C is deferred until it runs, or until all is
-        printed."""
+        """Prepare to change the process. Ctrl-C is deferred until the process runs, or until all
+        output is printed."""
         ...
 
     def close(self) -> None:
-        """End the use of the process. Called when everything is printed."""
+        """End the use of the process. Called after all output is printed."""
         ...
 
     def stop(self) -> None:

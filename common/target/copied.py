@@ -33,8 +33,9 @@ from findleaks.target.unread_data import UnreadReader
 PIECE = 4 << 20  # most bytes of a mapped file read at once
 _LONGEST = 8 << 20  # most bytes of a piece of `stored`
 _SPARE = 64 << 20
-"""Bytes to leave free, in addition to the copy and a quarter of it: the analysis needs memory."""
-# bytes: available memory is checked again if the copy grew by more since the plan
+"""Bytes of memory that must be available for the analysis, in addition to the copy and a quarter of
+its size."""
+# bytes: the available memory is checked again if the copy grew by more than this since the plan
 _SMALL = 16 << 20
 
 Progress = Callable[[float], None]
@@ -46,8 +47,9 @@ class NoMemory(Exception):
 
 
 class CopiedProcess(ExtentReader, LocalProcess):
-    """A process by pid. The constructor stops it, copies it and lets it run on.
-    Raises NoMemory if memory for a copy is lacking."""
+    """A process that is read from a copy of its memory. The constructor stops the process, copies
+    its memory, and lets it run on.
+    Raises NoMemory if there is not enough memory for a copy."""
 
     def __init__(self, pid: int, progress: Optional[Progress] = None) -> None:
         LocalProcess.__init__(self, pid, stopped=False)
@@ -84,7 +86,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
     def _adopt(
         self, plan: CopyPlan, stop: StopData, threads: Sequence[Thread], registers: Sequence[RegisterNotes], warnings: Sequence[str]
     ) -> None:
-        """Adopt the plan and the data of the stop as the state of this target."""
+        """Set the state of this target from the plan and the data of the stop."""
         self._threads = threads
         self.warnings += warnings
         self._proc = stop.proc
@@ -116,8 +118,8 @@ class CopiedProcess(ExtentReader, LocalProcess):
         return self._plan(maps, regions, at)[0]
 
     def _plan(self, maps: bytes, regions: Sequence[Region], at: Moment) -> tuple[CopyPlan, CopiedRuns]:
-        """Create a populated buffer for these pages, and assign them places; NoMemory if it is
-        refused."""
+        """Create a populated buffer for these pages, and assign each page its place. Raises
+        NoMemory if the system refuses the buffer."""
         made, pages = windows(regions, at)
         _check_memory(self._pid, pages)
         size = made[-1].offset + made[-1].end - made[-1].start if made else 0
@@ -140,8 +142,8 @@ class CopiedProcess(ExtentReader, LocalProcess):
         return CopyPlan(maps, regions, made, buffer), placed
 
     def _during(self, plan: CopyPlan, stop: StopData, tracer: Tracer) -> bool:
-        """Copy the process during the stop. Runs in the tracing thread, which receives no
-        Ctrl-C."""
+        """Copy the process during the stop. Runs in the tracing thread, which Ctrl-C does not
+        interrupt."""
 
         def look() -> None:
             if tracer.cancelled:
@@ -150,7 +152,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         stop.proc = folder_of(self._pid)
         memory = -1
         collecting = gc.isenabled()
-        gc.disable()  # a collection may take longer than everything else here
+        gc.disable()  # a collection may take longer than all other work during the stop
         try:
             memory = os.open(f"{stop.proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
             stop.taken_at = time.time()
@@ -215,16 +217,16 @@ class CopiedProcess(ExtentReader, LocalProcess):
         return None if found is None else found.resident.bytes(start, end) + found.swapped.bytes(start, end)
 
     def presence(self, progress: Progress) -> Optional[Presence]:
-        """See Target. The answer describes the stop."""
+        """See Target. Describes the time of the stop."""
         return self._presence
 
     @property
     def protected(self) -> Sequence[Range]:
-        """See Target. The answer describes the stop."""
+        """See Target. Describes the time of the stop."""
         return self._protected
 
     def record(self, progress: Progress) -> Optional[StopRecord]:
-        """Return what a core records about the process besides its memory."""
+        """Return the data that a core records about the process besides its memory."""
         return self._record
 
     def stored(self, start: int, end: int) -> Iterator[Piece]:
@@ -250,17 +252,18 @@ class CopiedProcess(ExtentReader, LocalProcess):
         return self._names
 
     def kernel_state(self) -> Optional[KernelState]:
-        """See Target. The answer describes the stop."""
+        """See Target. Describes the time of the stop."""
         return self._kernel_state
 
     @property
     def auxv(self) -> dict[int, int]:
-        """See Target. The answer describes the stop."""
+        """See Target. Describes the time of the stop."""
         return self._auxv
 
     def run_on(self, seconds: float) -> bool:
-        """See Target. The process is already running, so it is copied once more.
-        Returns False if it has ended, or if memory has become scarce."""
+        """See Target. The process is already running, so after `seconds` it is copied again.
+        Returns False if it has ended, or if there may not be enough memory for the new copy. Raises
+        TargetError if memory runs out while it is copied."""
         before = sum(source_size(extent) for extent in self._extents)
         if has_ended(self._pid) or available_memory() + before < before + before // 4 + _SPARE:
             return False
@@ -307,9 +310,9 @@ def _no_memory(pid: int, size: int, found: int) -> NoMemory:
 
 
 def attach(pid: int, progress: Optional[Progress] = None) -> Union[CopiedProcess, LiveTarget]:
-    """Open a process as a target: a copy of it, while it runs on.
-    If memory for a copy is lacking, the process itself, stopped until `close()` or the end of
-    `with`."""
+    """Open a process as a target. Normally this is a copy of the process, which runs on.
+    If there is not enough memory for a copy, it is the process itself, which stays stopped until
+    `close()` or the end of `with`."""
     try:
         return CopiedProcess(pid, progress)
     except NoMemory as lacking:

@@ -1,8 +1,8 @@
 """Copies the pages of a stopped process into a buffer that was prepared before the stop.
 
 The buffer has a window for each part of the process's memory that has pages. A page has the same
-offset in the window as in that part. Pages that the process lacks stay untouched in the buffer,
-too: they read as zeros, as in the process, and take no memory.
+offset in the window as in that part. Pages that the process lacks also stay untouched in the
+buffer. They read as zeros, as in the process, and take no memory.
 Sources: process_vm_readv(2), madvise(2), proc(5) (/proc/PID/mem)."""
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _HOLES = (16 << 20, 1 << 20, 64 << 10, 0)
 """Candidates for the longest gap without pages, in bytes, that a window may span. `windows` uses
 the first for which all windows together are at most `_SPREAD` times as large as the pages."""
 _SPREAD = 16
-_LEAST = 64 << 20  # bytes: windows of this total size are never too large
+_LEAST = 64 << 20  # bytes: windows whose total size is at most this are never too large
 _POPULATE_WRITE, _HUGE, _NO_HUGE = 23, 14, 15  # MADV_…; the first since Linux 5.14
 _HUGE_PAGE = 2 << 20  # bytes
 _STEP = 64 << 20  # bytes copied or populated between two checks for Ctrl-C: some 30 ms
-_LONGEST = 16 << 20  # most bytes of a run that is one element for process_vm_readv
+_LONGEST = 16 << 20  # most bytes of one element for process_vm_readv; longer runs are split
 _VECTOR = 1024  # UIO_MAXIOV
 _MOST_BAD = 1024  # unreadable pages in a row after which the rest of a run is skipped
 
@@ -62,16 +62,16 @@ class CopiedRuns(NamedTuple):
 
 
 def pages_to_copy(regions: Sequence[Region], at: Moment) -> Iterator[tuple[Region, array[int]]]:
-    """Yield the pages to copy of each region, as a flat array of the start and end of each run:
-    private pages, and shared pages unless they are read only. The rest is read later from the
-    mapped files."""
+    """Yield each region with the pages to copy, as a flat array of the start and end of each run.
+    These are private pages, and shared pages that are not read only. Other pages are read later
+    from the mapped files."""
     for region in regions:
         if not region.name.startswith(KERNELS) and (region.private or region.writable or region.may_hold_data):
             yield region, (at.own if region.private else at.shared).cut(region.start, region.end)
 
 
 def windows(regions: Sequence[Region], at: Moment) -> tuple[list[Window], int]:
-    """Return the windows, ascending, and the total bytes of the pages in them."""
+    """Return the windows, ascending, and the total number of bytes of the pages in them."""
     rows = [(region, words) for region, words in pages_to_copy(regions, at) if words]
     pages = sum(sum(words[1::2]) - sum(words[::2]) for _, words in rows)
     made: list[Window] = []
@@ -119,7 +119,7 @@ class CopyBuffer:
 
     def ready(self, offset: int, size: int, progress: Callable[[int], None]) -> None:
         """Populate a part of the buffer before it is written to.
-        `progress` is called after each step with the bytes populated by it, and may raise."""
+        `progress` is called after each step with the number of bytes populated, and may raise."""
         low, high = -(-offset // _HUGE_PAGE) * _HUGE_PAGE, (offset + size) // _HUGE_PAGE * _HUGE_PAGE
         if high - low >= 2 * _HUGE_PAGE:
             self._advise(_HUGE, low, high - low)
@@ -150,8 +150,8 @@ class CopyPlacement:
         self._moves = [address + window.offset - window.start for window in made]
 
     def place(self, words: array[int], placed: CopiedRuns, rest: list[Range]) -> None:
-        """Add runs of pages (start and end, flat) to `placed`, or to `rest` if no window holds
-        them."""
+        """Add runs of pages (a flat array of starts and ends) to `placed`, or to `rest` if no
+        window contains them."""
         if not words:
             return
         at = bisect_right(self._starts, words[0]) - 1
@@ -216,8 +216,8 @@ class Transfer:
                 at += not size[at]
 
     def _vector(self, source: array[int], destination: array[int], size: array[int]) -> int:
-        """Copy runs with one call of process_vm_readv; return the bytes copied, in order of the
-        runs."""
+        """Copy runs, in their order, with one call of process_vm_readv. Return the number of bytes
+        copied."""
         count = len(source)
         if self._refused:
             return self._read_page(source[0], destination[0], size[0])
@@ -234,7 +234,8 @@ class Transfer:
         return 0
 
     def _read_page(self, source: int, destination: int, size: int) -> int:
-        """Copy from /proc/PID/mem, which ignores page protection; return the bytes copied.
+        """Copy from /proc/PID/mem, which ignores page protection. Return the number of bytes
+        copied.
         Copies one page, or the whole run if process_vm_readv is refused."""
         if not self._refused:
             size = min(size, self._page - source % self._page)

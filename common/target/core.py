@@ -136,7 +136,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         return found
 
     def _mapped(self) -> Optional[Sequence[Region]]:
-        """Return the regions by findleaks' note, and record what it reports as unreadable."""
+        """Return the regions from findleaks' note, and record what it lists as unreadable."""
         note = self._snapshot
         if note is None:
             return None
@@ -153,7 +153,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         return found
 
     def _mappings(self, loads: Sequence[Load]) -> list[MappedFile]:
-        """Return the mapped files, or the segments with an ELF header if it names no files."""
+        """Return the mapped files. If none are named, return the segments with an ELF header."""
         if self._process.files:
             top = top_of(self.arch.word)
             known = [mapping._replace(end=min(mapping.end, top)) for mapping in self._process.files if mapping.start < top]
@@ -182,7 +182,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         return self._places.at(at) or next(iter(self._images), None)
 
     def _named(self, found: Image) -> Module:
-        """Return the module with a path: if no note has one, DT_SONAME or the program's name."""
+        """Return a module with its path: from a note, else DT_SONAME or the program's name."""
         module = found.module
         if module.path or found.head is None:
             return module
@@ -239,7 +239,7 @@ class CoreTarget(ExtentReader, ImageTarget):
     # -- what is missing
 
     def _find_unread(self) -> list[Range]:
-        """Return writable memory that the core certainly lacks; see `uncertain` for the rest."""
+        """Return writable memory that certainly existed and that the core lacks."""
         anonymous = any(d.there and d.flags & elf.PF_W and not self._file_name(d.start) for d in self._loads)
         found = list(missing.missing_loads(self._loads, self._file_name, self._is_module, self._lacking, anonymous))
         found += missing.missing_files(self._process.files, self._loads, self._modules)
@@ -268,7 +268,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         return gaps(start, end, self._extents, self._starts)
 
     def _unread_when_written(self) -> Sequence[Range]:
-        """Return memory with pages that findleaks did not write into the core, by its note."""
+        """Return the memory that had pages and that, by its note, findleaks did not write."""
         found = self._snapshot.unread if self._snapshot is not None else ()
         self.excluded = [part for part in found for d in [region_at(self._loads, part.start)] if d is not None and not d.filesz]
         if self.excluded:
@@ -296,7 +296,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         pid = f" (pid {self.pid})" if self.pid is not None else ""
         return f"core of {self.exe_path or 'an unnamed program'}{pid}, {n} thread{'' if n == 1 else 's'}"
 
-    # -- the protocol
+    # -- the Target protocol
 
     def resident(self, start: int, end: int) -> Optional[int]:
         if self._snapshot is not None:
@@ -318,7 +318,7 @@ class CoreTarget(ExtentReader, ImageTarget):
             self._data = Runs.of(data)
 
     def _holes_valid(self, progress: Callable[[float], None] = lambda part: None) -> bool:
-        """Whether the holes show which pages were present. May read the whole file."""
+        """Whether the holes show which pages were present. This may read the whole file."""
         if self._trusted is None:
             self._trusted = bool(self._data) and holes.find_zero_page(self._core.view(), self._data, self.arch.page, progress) >= 0
         return self._trusted
@@ -368,8 +368,8 @@ def open_core(
 ) -> ImageTarget:
     """Open a core file or a minidump, compressed (gzip, zstd, xz, bzip2) or not, as a target.
     `exe` (the program's file) and `sysroot` (a folder to use as "/") locate files that are not
-    where the core names them; `remedy` explains how to pass them; `progress` gets the part done.
-    Raises TargetError with a one-line reason if the file cannot be used."""
+    where the core names them; `remedy` explains how to pass them; `progress` gets the completed
+    part. Raises TargetError with a one-line reason if the file cannot be used."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
@@ -407,7 +407,7 @@ def open_core(
 
 
 def make_target(fd: int, size: int, path: str, exe: str, sysroot: str, remedy: str, packed: bool) -> ImageTarget:
-    """Create the target of an open file by its magic number. `packed`: its holes show no pages."""
+    """Create the target of an open file by its magic number. `packed`: its holes mean nothing."""
     if os.pread(fd, 4, 0) == MINIDUMP:
         from findleaks.target.minidump.target import MinidumpTarget  # seldom needed
 

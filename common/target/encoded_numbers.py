@@ -15,7 +15,7 @@ def signed(value: int, bits: int) -> int:
 
 
 def uleb128(data: bytes, at: int) -> tuple[int, int]:
-    """Decode the unsigned number at `data[at]`; return it and its end.
+    """Decode the unsigned number at `data[at]`; return it and the offset after it.
     Raises ValueError if it is cut off or longer than LONGEST bytes."""
     value = shift = 0
     for end, byte in enumerate(data[at : at + LONGEST], at + 1):
@@ -27,7 +27,8 @@ def uleb128(data: bytes, at: int) -> tuple[int, int]:
 
 
 def sleb128(data: bytes, at: int) -> tuple[int, int]:
-    """Decode the signed number at `data[at]`; return it and its end. ValueError as `uleb128`."""
+    """Decode the signed number at `data[at]`; return it and the offset after it. ValueError as for
+    `uleb128`."""
     value, end = uleb128(data, at)
     return signed(value, 7 * (end - at)), end
 
@@ -42,7 +43,8 @@ def sleb128_bytes(value: int) -> bytes:
 
 
 def numbers(data: Union[bytes, bytearray, memoryview], size: int, byteorder: str) -> Union[memoryview, array[int]]:
-    """View all whole numbers of `size` bytes, 4 or 8; no copy in this machine's byte order."""
+    """View all whole numbers of `size` bytes (4 or 8). They are not copied if they have this
+    machine's byte order."""
     whole = memoryview(data)[: len(data) // size * size]
     if byteorder == sys.byteorder:
         return whole.cast("Q") if size == 8 else whole.cast("I")

@@ -1,12 +1,13 @@
 """Opens files that a target names, and reads files of /proc.
 
 A core, or a process in a container, may name any path. Only regular files are opened: opening a
-FIFO, a terminal or a device may block or have side effects. So may reading files of kernel file
-systems (/proc/kmsg, trace_pipe) and of remote file systems, which may not answer, or are mounted on
-access (/net/HOST of autofs). Paths that a core names on such file systems are not touched.
+FIFO, a terminal or a device may block or have side effects. Reading some files of kernel file
+systems (/proc/kmsg, trace_pipe) has the same risk, and so have remote file systems, which may not
+answer, or may be mounted on access (/net/HOST of autofs). Therefore paths on such file systems that
+a core names are not touched.
 
-A path of the target stays below the folder that serves as its "/", as with chroot(2): ".." does
-not leave it, and absolute symbolic links are resolved below it (path_resolution(7))."""
+A path of the target stays below the folder that serves as its "/", as with chroot(2): ".." does not
+leave it, and absolute symbolic links are resolved below it (path_resolution(7))."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ _FOREIGN = frozenset(_KERNELS | _REMOTE)
 
 class FilePlace(NamedTuple):
     """A possible location of a file: `path`, below the folder `root` if that is not "".
-    `shunned`: folders that are not entered, nor anything below them; only without `root`."""
+    The folders `shunned`, and all folders below them, are not entered; only if `root` is ""."""
 
     path: str
     root: str = ""
@@ -59,8 +60,8 @@ class FilePlace(NamedTuple):
 
 
 def foreign_mounts(near: str) -> frozenset[str]:
-    """Return the mount points of kernel file systems and of remote ones, except those that contain
-    the file `near`: findleaks already reads from them."""
+    """Return the mount points of kernel file systems and of remote ones. Mount points that contain
+    the file `near` are omitted, because findleaks already reads from them."""
     try:
         table = read_file("/proc/self/mountinfo")
     except OSError:
@@ -83,7 +84,7 @@ def is_below(path: str, folder: str) -> bool:
 
 def open_regular(path: str, folder: Optional[int] = None, follow: bool = True) -> int:
     """Open a regular file for reading; return its descriptor. OSError if it is not regular.
-    The type is checked before and after opening, as the file may be replaced meanwhile."""
+    The type is checked before and after opening, because the file may be replaced meanwhile."""
     _require_regular(os.stat(path, dir_fd=folder, follow_symlinks=follow).st_mode, path)
     fd = os.open(path, _FLAGS | (0 if follow else os.O_NOFOLLOW), dir_fd=folder)
     try:
@@ -100,7 +101,7 @@ def _require_regular(mode: int, path: str) -> None:
 
 
 def _within(root: str, path: str, shunned: frozenset[str] = frozenset()) -> int:
-    """Open the file at `path` as a process would whose root folder is `root`."""
+    """Open the file at `path` as a process with the root folder `root` would do."""
     folders = [os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
     parts, links = path.split("/")[::-1], 0
     names: list[str] = []  # names of `folders` without the first
@@ -147,7 +148,8 @@ def _close_below(folders: list[int], depth: int) -> None:
 
 
 def file_state(fd: int) -> tuple[int, ...]:
-    """Return the identity of a file's content: it changes if the file is replaced or written to."""
+    """Return values that identify the content of a file. They change if the file is replaced or
+    written to."""
     found = os.fstat(fd)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -159,7 +161,8 @@ def read_file(path: str) -> bytes:
 
 
 def read_memory(memory: int, address: int, size: int) -> bytes:
-    """Read what is readable at an address, by a descriptor of /proc/PID/mem; b"" if nothing is."""
+    """Return the bytes that can be read from an address, by a descriptor of /proc/PID/mem; b"" if
+    none can."""
     try:
         return os.pread(memory, size, address)
     except (OSError, OverflowError):  # the address of vsyscall does not fit in an off_t

@@ -53,8 +53,9 @@ class ImageTarget(Target):
         return self._regions[index] if index >= 0 and address < self._regions[index].end else None
 
     def _add_unread(self, start: int, end: int) -> None:
-        """Record that [start, end) cannot be read, if it is writable and not recorded yet. Excludes
-        what lies beyond the end of a mapped file, where the process could not read either."""
+        """Record that [start, end) cannot be read, if it is writable and not recorded yet. Memory
+        beyond the end of a mapped file is excluded, because the process could not read it
+        either."""
         region = self._region_at(start)
         if region is None or not region.writable:
             return
@@ -73,8 +74,8 @@ class ImageTarget(Target):
         return region.end
 
     def _readable_pieces(self, low: int, high: int, longest: int, read: Callable[[int, int], memoryview]) -> Iterator[Piece]:
-        """Yield what `read` can read of [low, high), at most `longest` bytes each. Skips unreadable
-        pages (device memory, pages beyond the end of a file)."""
+        """Yield the parts of [low, high) that `read` can read, at most `longest` bytes each. Skips
+        unreadable pages (device memory, pages beyond the end of a file)."""
         bad = 0  # unreadable pages in a row
         while low < high:
             data = read(low, min(longest, high - low))
@@ -106,12 +107,13 @@ class ImageTarget(Target):
         raise NotImplementedError
 
     def _separate(self, module: Module, source: Optional[Source]) -> Optional[elf.Buffer]:
-        """Return the separate debug file of a module, whose own file is `source`."""
+        """Return the separate debug file of a module. `source` is the module's own file."""
         place = getattr(source, "place", None)
         return self.separate.of(module, source.view() if source is not None else None, place, self._sysroot)
 
     def symbol_tables(self, module: Module) -> Sequence[elf.Table]:
-        """See Target. Uses the tables of files, or else of the module in memory."""
+        """See Target. Uses the tables of files. If there are none, uses those of the module in
+        memory."""
         image = self._image_of(module)
         if image is None:
             return []
@@ -164,8 +166,8 @@ class ImageTarget(Target):
         return self.symbols_of(module).thread_locals()
 
     def symbolize(self, address: int) -> Optional[Symbol]:
-        """See Target. A symbol without a size covers code only: it covers neither data after the
-        last function nor anything after `_end`."""
+        """See Target. A symbol without a size covers only code. It covers neither data after the
+        last function nor memory after `_end`."""
         module = region_at(self.modules(), address)
         found = self.symbols_of(module).by_address(address) if module is not None else None
         if module is not None and found is not None and not found.size and found.address != address:

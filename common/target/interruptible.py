@@ -13,8 +13,8 @@ _Item = TypeVar("_Item")
 
 def interruptible(target: Target, items: Iterable[_Item], every: int = 1) -> Iterator[_Item]:
     """Yield the items.
-    Raises Interrupted when the user asked to stop. Polls before the first item and before each
-    `every`th."""
+    Raises Interrupted if the user has asked to stop. Polls before the first item, and after every
+    `every` items."""
     for number, item in enumerate(items):
         if number % every == 0 and target.interrupted():
             raise Interrupted

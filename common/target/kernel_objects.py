@@ -1,4 +1,4 @@
-"""Names of kernel objects whose pointers to user memory cannot be read, or only in part."""
+"""Names of kernel objects whose pointers to user memory cannot be read completely."""
 
 URING = "anon_inode:[io_uring]"  # name of an io_uring's descriptor and mappings
 AIO_RING = "/[aio]"  # prefix of the name of the mapping of an io_setup(2) context

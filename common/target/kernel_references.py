@@ -1,13 +1,15 @@
 """Reads pointers of a process that only the kernel keeps, where the kernel reports them.
 
 - /proc/PID/fdinfo/FD of an epoll descriptor: `data` of each registration (Linux 3.8,
-fs/eventpoll.c, ep_show_fdinfo; always 64 bits).
+  fs/eventpoll.c, ep_show_fdinfo; always 64 bits).
 - /proc/PID/fdinfo/FD of an io_uring: registered buffers, and the queue entries that the kernel
-  prints (io_uring/fdinfo.c, 6.x). User data of requests in flight is not printed.
+  prints (io_uring/fdinfo.c, 6.x). The kernel does not print the user data of requests in flight.
 - /proc/PID/fdinfo/FD of an eventfd: its counter, which may be a pointer (Linux 3.8, fs/eventfd.c).
 - Unread data of pipes, Unix sockets and message queues: see unread_data.py.
 - /proc/PID/timers: `sigev_value` of POSIX timers (Linux 3.10, fs/proc/base.c, show_timer; only with
   CONFIG_CHECKPOINT_RESTORE).
+- /proc/PID/fd: the number of open descriptors, by what they refer to. These are not pointers, but
+  they are counted because a descriptor that is never closed leaks kernel memory.
 - PTRACE_PEEKSIGINFO: `si_value` of queued signals (Linux 3.10; ptrace(2)).
 
 `read_kernel_state` reads these while the process is stopped. Cores that findleaks writes contain
@@ -19,8 +21,11 @@ import ctypes
 import os
 import re
 import struct
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
+from urllib.parse import quote, unquote_to_bytes
 
 from findleaks.target.arch import Arch
 from findleaks.target.files import read_file
@@ -33,13 +38,15 @@ PEEKSIGINFO = 0x4209  # PTRACE_PEEKSIGINFO
 _SHARED = 1  # PTRACE_PEEKSIGINFO_SHARED: the queue of the process, not of the thread
 _SIGINFO = 128  # bytes of siginfo_t
 _AT_ONCE = 512  # most signals read by one request
-_MOST = 1 << 20  # most references recorded of a process
+_MOST = 1 << 20  # maximum number of references that are recorded
 _VALUED = (-1, -2, -3, -4)  # SI_QUEUE, SI_TIMER, SI_MESGQ, SI_ASYNCIO: codes with an si_value
 _LONGEST_LINE = 80  # most characters of a line of the text form
+_MOST_NAMES = 64  # most files and kinds whose open descriptors are counted
 
 _EPOLL, _BPF, _EVENTFD = "anon_inode:[eventpoll]", "anon_inode:bpf-map", "anon_inode:[eventfd]"
-_LOWEST = 1 << 16  # smaller words of unread data are no pointers
+_LOWEST = 1 << 16  # smaller words of unread data are not pointers
 
+_OPENED = re.compile(rb"^OPENED ([0-9a-f]{1,8}) ([!-~]{1,12288})$", re.MULTILINE)
 _EPOLL_LINE = re.compile(rb"^tfd:\s*(\d+)\s+events:\s*[0-9a-f]+\s+data:\s*([0-9a-f]+)", re.MULTILINE)
 _COUNTER = re.compile(rb"^eventfd-count:\s*([0-9a-f]+)$", re.MULTILINE)
 _TIMER = re.compile(rb"^ID: (\d+)\nsignal: \d+/([0-9a-f]+)$", re.MULTILINE)
@@ -53,7 +60,7 @@ TIMERS, SIGNALS = "POSIX timers", "queued signals"  # holders whose parts have d
 
 class KernelReference(NamedTuple):
     """A word that the kernel keeps for the process. `holder` is the kernel object, and `part` the
-    position in it: "epoll data of descriptor 5" and "target 7", or TIMERS and "timer 0"."""
+    position in it. Examples: "epoll data of descriptor 5" and "target 7"; TIMERS and "timer 0"."""
 
     value: int
     holder: str
@@ -67,15 +74,17 @@ class KernelReference(NamedTuple):
 
 class KernelState(NamedTuple):
     """Result of `decode_raw_state`. `hidden`: number of kernel objects whose pointers cannot be
-    read, by singular name: {"io_uring descriptor": 2}."""
+    read, by singular name: {"io_uring descriptor": 2}. `opened`: number of open descriptors by path
+    or kind: {"/tmp/a": 3, "socket": 2}, the most frequent ones."""
 
     references: Sequence[KernelReference]
     hidden: Mapping[str, int]
+    opened: Mapping[str, int] = {}
 
 
 class _Queue(Protocol):
-    """Reads the queued signals of a thread (`siginfo_t`), from number `first` on. `shared`: those
-    of the process instead. None if the kernel refuses."""
+    """Reads the queued signals (`siginfo_t`) of a thread, from number `first` on; with `shared`,
+    the signals of the process. Returns None if the kernel refuses."""
 
     def __call__(self, tid: int, first: int, shared: bool) -> Optional[bytes]: ...
 
@@ -88,11 +97,13 @@ class RawState(NamedTuple):
     queued: Sequence[tuple[int, bytes]]  # (thread id or 0 for the process, siginfo_t)
     hidden: Mapping[str, int]
     unread: Sequence[UnreadData] = ()
+    opened: Mapping[str, int] = {}
 
 
 def read_kernel_state(proc: str, tids: Sequence[int], read_queue: _Queue, reader: UnreadReader) -> RawState:
-    """Read what the kernel keeps for a stopped process. `proc` is the /proc folder of a living
-    thread; `tids` are all its threads. `reader` reads the data in its pipes and sockets."""
+    """Read the data that the kernel keeps for a stopped process. `proc` is the /proc folder of a
+    living thread, `tids` are all its threads, and `reader` reads the data in its pipes and
+    sockets."""
     infos: list[tuple[str, int, bytes]] = []
     hidden: dict[str, int] = {}
     descriptors = list(_descriptors(f"{proc}/fd"))
@@ -105,6 +116,7 @@ def read_kernel_state(proc: str, tids: Sequence[int], read_queue: _Queue, reader
                     _count(hidden, "epoll descriptor")
         if link in (URING, _BPF):
             _count(hidden, URING_NAME if link == URING else "BPF map")
+    opened = Counter(link.partition(":[")[0] for _, link in descriptors)
     try:
         timers = read_file(f"{proc}/timers")
     except OSError:
@@ -117,24 +129,26 @@ def read_kernel_state(proc: str, tids: Sequence[int], read_queue: _Queue, reader
         registered = {int(match[1]) for kind, _, text in infos if kind == _EPOLL for match in _EPOLL_LINE.finditer(text)}
         descriptors = [one for one in descriptors if one[0] not in registered]
     data = list(reader.read(proc, descriptors, lambda name: _count(hidden, name)))
-    return RawState(infos, timers, queued, hidden, data)
+    return RawState(infos, timers, queued, hidden, data, dict(opened.most_common(_MOST_NAMES)))
 
 
 def decode_raw_state(raw: RawState, arch: Arch) -> KernelState:
-    """Decode the references, at most _MOST, without null pointers."""
+    """Decode at most _MOST references, without null pointers."""
     found: list[KernelReference] = []
     for one in _references(raw, arch):
         if len(found) == _MOST:
             break
         if one.value:
             found.append(one)
-    return KernelState(found, raw.hidden)
+    return KernelState(found, raw.hidden, raw.opened)
 
 
 def encode_state(state: KernelState) -> bytes:
-    """Encode as text, one item a line: "REFERENCE HEX HOLDER, PART" or "HIDDEN COUNT NAME"."""
+    """Encode as text, one item a line: "REFERENCE HEX HOLDER, PART", "HIDDEN COUNT NAME" or "OPENED
+    COUNT NAME". File names are quoted as in a URL."""
     lines = [f"REFERENCE {one.value:x} {one.holder}, {one.part}\n" for one in state.references]
     lines += [f"HIDDEN {count:x} {name}\n" for name, count in state.hidden.items()]
+    lines += [f"OPENED {count:x} {quote(os.fsencode(name))}\n" for name, count in state.opened.items()]
     return "".join(lines).encode()
 
 
@@ -149,7 +163,10 @@ def decode_state(text: bytes) -> KernelState:
         elif len(references) < _MOST:
             holder, _, part = name.partition(", ")
             references.append(KernelReference(value, holder, part))
-    return KernelState(references, hidden)
+    opened: dict[str, int] = {}
+    for match in islice(_OPENED.finditer(text), _MOST_NAMES):
+        opened[os.fsdecode(unquote_to_bytes(match[2]))] = min(int(match[1], 16), 1 << 31)
+    return KernelState(references, hidden, opened)
 
 
 def _references(raw: RawState, arch: Arch) -> Iterator[KernelReference]:
@@ -187,9 +204,9 @@ def _uring(descriptor: int, text: bytes) -> Iterator[KernelReference]:
 
 
 def _words_of_data(arch: Arch, holder: str, data: bytes) -> Iterator[KernelReference]:
-    """Yield the words of unread data that may be pointers, at any offset: a message may begin with
-    a byte for its type. On 32-bit targets only at multiples of 4, as most words look like pointers
-    there."""
+    """Yield the words of unread data that may be pointers. On 64-bit targets they may be at any
+    offset, because a message may begin with a byte for its type. On 32-bit targets they are at
+    multiples of 4, because most words look like pointers there."""
     step = 1 if arch.word == 8 else 4
     for at in range(0, len(data) - arch.word + 1, step):
         value = int.from_bytes(data[at : at + arch.word], arch.byteorder)
@@ -198,7 +215,8 @@ def _words_of_data(arch: Arch, holder: str, data: bytes) -> Iterator[KernelRefer
 
 
 def _words(arch: Arch, data: int, holder: str, part: str) -> Iterator[KernelReference]:
-    """Yield the data of an epoll registration (64 bits): one word, or two for 32-bit processes."""
+    """Yield the data of an epoll registration (64 bits): one word, or two words in a 32-bit
+    process."""
     if arch.word == 8:
         yield KernelReference(data, holder, part)
         return
@@ -255,7 +273,8 @@ def _pending(path: str) -> tuple[bool, bool]:
 
 def peek_signals(tid: int, first: int, shared: bool) -> Optional[bytes]:
     """Read queued signals of a thread from number `first` on, as `siginfo_t`s, without removing
-    them; b"" at the end, None if refused. Only the thread that traces it may call this."""
+    them. Returns b"" at the end, and None if the kernel refuses. Only the thread that traces `tid`
+    may call this."""
     from findleaks.target.ptrace import ptrace_library
 
     arguments = struct.pack("=QIi", first, _SHARED if shared else 0, _AT_ONCE)

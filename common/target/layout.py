@@ -1,4 +1,5 @@
-"""Decodes a core's program headers: the mappings, and the parts of them that the file has."""
+"""Decodes the program headers of a core: the mappings, and the part of each mapping that is in the
+file."""
 
 from __future__ import annotations
 
@@ -24,15 +25,15 @@ class Load(NamedTuple):
     end: int
     flags: int
     offset: int
-    filesz: int  # bytes from `start` that were dumped, by the header
-    there: int  # bytes of them that the file has
+    filesz: int  # bytes from `start` that were dumped, by the program header
+    there: int  # how many of these bytes are in the file
 
 
 def top_of(word: int) -> int:
     """Return the end of the memory that a process can have, given the bytes of a word.
-    Nothing is ever mapped in the last page of the address space: its addresses are the kernel's
-    error numbers (Linux include/linux/err.h, MAX_ERRNO). Memory that a core claims there is
-    ignored, so that the end of a range, and of a word or structure just after it, fits in 64
+    Nothing is ever mapped in the last page of the address space, because the kernel uses its
+    addresses as error numbers (Linux include/linux/err.h, MAX_ERRNO). Memory that a core claims
+    there is ignored. So the end of a range, and of a word or structure just after it, fits in 64
     bits."""
     return (1 << 8 * word) - _LAST_PAGE
 
@@ -40,8 +41,8 @@ def top_of(word: int) -> int:
 def loads_of(headers: Sequence[elf.Segment], size: int, word: int, data: Optional[Runs] = None) -> list[Load]:
     """Return the PT_LOADs of a core file of `size` bytes, by address, up to `top_of`.
     `data` are the parts of the file that are not holes. If segments overlap in the file, each byte
-    belongs to the first segment that names it: no program writes such cores, but in a hostile one
-    60,000 segments may name the same megabytes."""
+    belongs to the first segment that contains it. No program writes such cores, but in a hostile
+    core 60,000 segments may contain the same megabytes."""
     last = top_of(word)
     loads = []
     for s in headers:
@@ -61,7 +62,7 @@ def loads_of(headers: Sequence[elf.Segment], size: int, word: int, data: Optiona
 
 
 def _unshared(loads: Sequence[Load]) -> list[Load]:
-    """Remove the bytes of loads that begin within the bytes of an earlier load in the file."""
+    """Remove those bytes of each load that an earlier load in the file already contains."""
     found = []
     reached = 0
     for d in sorted(loads, key=lambda d: (d.offset, -d.there, d.start)):
@@ -79,9 +80,9 @@ def expected_size(headers: Sequence[elf.Segment]) -> int:
 
 
 def regions_of(loads: Sequence[Load], files: Sequence[Mapping], stack: int, is_code: Callable[[int, str, int], bool]) -> list[Region]:
-    """Return the regions of a core, sorted and disjoint: segments, named by the mapped files, and
-    mapped files without a segment (GDB writes no segments for read-only memory that it does not
-    dump).
+    """Return the regions of a core, sorted and disjoint: its segments, with the names of the mapped
+    files, and mapped files without a segment. (GDB writes no segments for read-only memory that it
+    does not dump.)
     `stack` is an address in the main thread's stack. `is_code` is called with an address, the path
     of the file, and the offset in the file."""
     starts = [m.start for m in files]

@@ -32,14 +32,14 @@ PIECE = 4 << 20
 """Bytes of a piece. /proc/PID/mem is fastest at 1 to 4 MiB a call: the buffer stays in the
 cache."""
 SKIP = 256 << 20
-"""Least bytes of untouched anonymous memory that `pieces` omits: the shadow memory of a sanitizer
-has terabytes of it."""
+"""Minimum size in bytes of a run of untouched anonymous memory that `pieces` omits. The shadow
+memory of a sanitizer has terabytes of such memory."""
 
 
 class LiveTarget(PagedReader, LocalProcess):
-    """A process by pid. With `stopped`, the caller (a debugger) holds it stopped, and findleaks
-    does not control it. Otherwise the constructor stops it, and `close()` (or `with`) lets it run
-    on."""
+    """A process that is stopped while it is read. With `stopped`, the caller (a debugger) already
+    holds it stopped, and findleaks does not control it. Otherwise the constructor stops the
+    process, and `close()` (or the end of `with`) lets it run on."""
 
     def __init__(self, pid: int, stopped: bool = True) -> None:
         LocalProcess.__init__(self, pid, stopped)
@@ -80,8 +80,8 @@ class LiveTarget(PagedReader, LocalProcess):
         self._describe(len(tasks(self._pid)))
 
     def _read_kernel_state(self) -> None:
-        """Read the kernel's pointers. Runs in the tracing thread: only that may read queued
-        signals."""
+        """Read the pointers that the kernel keeps. Runs in the tracing thread, because no other
+        thread may read queued signals."""
         proc = folder_of(self._pid)
         self._kernel_state = decode_raw_state(read_kernel_state(proc, tasks(self._pid), peek_signals, UnreadReader(self._pid)), self.arch)
 
@@ -103,8 +103,8 @@ class LiveTarget(PagedReader, LocalProcess):
 
     def pieces(self, start: int, end: int) -> Iterator[Piece]:
         """Yield the readable parts of [start, end), ascending, each at most 4 MiB.
-        Untouched pages of anonymous memory are zeros. They are not read, as this would enlarge the
-        process's page tables; very long runs of them are omitted."""
+        Untouched pages of anonymous memory are zeros. They are not read, because this would enlarge
+        the page tables of the process. Very long runs of them are omitted."""
         for region, low, high in find_overlaps(self._regions, self._region_starts, start, end):
             if region.readable and self._pagemap is not None and region.writable and region.anonymous:
                 yield from self._touched_pieces(self._pagemap, low, high)
@@ -199,8 +199,8 @@ class LiveTarget(PagedReader, LocalProcess):
     # -- writing a core
 
     def record(self, progress: Callable[[float], None]) -> Optional[StopRecord]:
-        """Return what a core records about the process besides its memory; None if the system does
-        not report which pages are in memory."""
+        """Return the data that a core records about the process besides its memory; None if the
+        system does not report which pages are in memory."""
         at = read_moment(self._proc, self._page, self._regions, progress)
         if at is None:
             return None
@@ -218,7 +218,7 @@ class LiveTarget(PagedReader, LocalProcess):
 
     def stored(self, start: int, end: int) -> Iterator[Piece]:
         """Yield the readable parts of [start, end), ascending, at most 4 MiB each. A piece is valid
-        until the next one is requested. Reads every page, which makes it resident."""
+        until the next one is requested. Every page is read, which makes it resident."""
         buffer = memoryview(bytearray(min(PIECE, end - start)))
         while start < end:
             got = self._fill(start, buffer[: min(PIECE, end - start)])
@@ -230,7 +230,7 @@ class LiveTarget(PagedReader, LocalProcess):
                 self._add_unread(start, following)
                 start = following
 
-    # -- the rest of the protocol
+    # -- the rest of the Target protocol
 
     def threads(self) -> Sequence[Thread]:
         if self._tracer is not None:
@@ -248,7 +248,7 @@ class LiveTarget(PagedReader, LocalProcess):
         return True
 
     def close(self) -> None:
-        """Let the process run on, if this class stopped it. May be called more than once."""
+        """Let the process run on, if this object stopped it. May be called more than once."""
         try:
             tracer, self._tracer = self._tracer, None
             if tracer is not None:

@@ -1,8 +1,9 @@
 """Reads mapped files of a copied process after the process runs again.
 
 An unmodified page of a mapped file has the contents of the file. A file is the mapped one if its
-device and inode match /proc/PID/maps. If it was deleted, or is in another container, the process's
-memory is read instead, provided that the same mapping still exists afterwards."""
+device and inode match /proc/PID/maps. If the file was deleted, or is in another container, the
+memory of the process is read instead, provided that the same mapping still exists after the
+read."""
 
 from __future__ import annotations
 
@@ -29,13 +30,13 @@ class MappedFiles:
     def __init__(self, proc: str, maps: bytes, page: int) -> None:
         self._proc, self.page = proc, page
         self._lines = {int(line.partition(b"-")[0], 16): line for line in maps.split(b"\n") if line}
-        # By device and inode: (descriptor or -1, size)
+        # (descriptor or -1, size), by device and inode
         self._files: dict[bytes, tuple[int, int]] = {}
         self._memory: Optional[int] = None
         self.chunks: dict[int, bytes] = {}
 
     def read(self, region: Region, address: int, size: int) -> bytes:
-        """Read [address, address + size), which lies in the region; the result may be short."""
+        """Read [address, address + size), which is in the region. The result may be shorter."""
         line = self._lines.get(region.start, b"")
         file, length = self._file(region, line)
         if file < 0:
@@ -53,16 +54,16 @@ class MappedFiles:
         return data + bytes(size - len(data)) if len(data) < size and at + len(data) >= length else data
 
     def data_parts(self, region: Region, start: int, end: int) -> list[Range]:
-        """Return the parts of [start, end), which lies in the region, that are not holes of the
-        file; none if the file cannot be opened."""
+        """Return the parts of [start, end) that are not holes of the file; [] if the file cannot be
+        opened. [start, end) is in the region."""
         file, length = self._file(region, self._lines.get(region.start, b""))
         move = region.start - region.file_offset
         last = min(end - move, -(-length // self.page) * self.page)
         return [] if file < 0 else [Range(low + move, high + move) for low, high in _data(file, start - move, last)]
 
     def end(self, region: Region) -> int:
-        """Return the address in the region where the file ends, rounded up to a page; the end of
-        the region if the file is longer, or cannot be opened."""
+        """Return the address in the region at which the file ends, rounded up to a page. If the
+        file is longer or cannot be opened, return the end of the region."""
         file, length = self._file(region, self._lines.get(region.start, b""))
         last = region.start - region.file_offset + -(-length // self.page) * self.page
         return region.end if file < 0 else max(region.start, min(last, region.end))
@@ -151,7 +152,7 @@ class MappedFile(Source):
         return memoryview(data)
 
     def some(self, offset: int, size: int) -> memoryview:
-        """Return as many of these bytes as exist, writable."""
+        """Return as many of these bytes as exist, as a writable buffer."""
         return memoryview(bytearray(self._files.read(self.region, offset, size)))
 
     def data_parts(self, start: int, end: int) -> list[Range]:
@@ -162,7 +163,7 @@ class MappedFile(Source):
         pass
 
     def _near(self, address: int, size: int) -> bytes:
-        """Read a few bytes, together with those around them, and cache them."""
+        """Read and cache a few bytes together with the bytes around them."""
         base = max(address & -AHEAD, self.region.start)
         chunks = self._files.chunks
         data = chunks.get(base)

@@ -8,13 +8,15 @@ from findleaks.target.base import Region
 
 
 def regions_of(maps: bytes) -> list[Region]:
-    """Parse the regions of /proc/PID/maps. In file names the kernel escapes line feeds only
-    (seq_file_path in fs/proc/task_mmu.c), so a carriage return does not end a line."""
+    """Parse the regions of /proc/PID/maps. In file names the kernel escapes only line feeds
+    (seq_file_path in fs/proc/task_mmu.c). A carriage return is not escaped, and does not end a
+    line."""
     return [region for region in map(_region_of, maps.split(b"\n")) if region is not None]
 
 
 def _region_of(line: bytes) -> Optional[Region]:
-    """Parse a line "start-end perms offset dev inode   path"; None if it is not one."""
+    """Parse a line "start-end perms offset dev inode   path". Return None if the line has another
+    form."""
     fields = line.split(None, 5)
     try:
         low, high = fields[0].split(b"-")

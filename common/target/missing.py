@@ -1,13 +1,13 @@
 """Finds memory that a process had and its core lacks.
 
-Memory that certainly existed is `unread`. For other ranges the core does not show whether they
-ever held data (`Uncertain`); only references to them show that.
+Memory that certainly existed is `unread`. For other ranges (`Uncertain`) the core does not show
+whether they ever held data. Only references to them are a sign of that.
 
 Sources: Linux 6.12 fs/coredump.c (vma_dump_size, dump_user_range); GDB 13 to 16 gdb/linux-tdep.c
 (linux_find_memory_regions_full, dump_mapping_p) and gdb/gcore.c:
 
-- The kernel writes a segment without bytes for memory that coredump_filter excludes, for
-mappings with MADV_DONTDUMP, and for private anonymous memory that was never written to.
+- The kernel writes a segment without bytes for memory that coredump_filter excludes, for mappings
+  with MADV_DONTDUMP, and for private anonymous memory that was never written to.
 - GDB writes no segment for the first two. A mapped file without a segment is still in NT_FILE;
   other memory leaves no trace. GDB omits unmodified private mappings of files, which cannot contain
   pointers, and also shared mappings; NT_FILE does not distinguish them."""
@@ -31,9 +31,9 @@ _READ_ONLY = (".so", ".jar", ".mo", ".pyc", ".ttf", ".otf", ".pak", ".jsa")
 """Suffixes of the names of files that programs map to read them."""
 
 _LOWEST = {4: 1 << 30, 8: 64 << 30}
-"""By the bytes of a word: values below are more likely numbers, or two numbers in one word, than
-addresses."""
-_WIDE = 64 << 30  # bytes: a larger gap separates the brk heap, or the program, from mappings
+"""By the bytes of a word: a value below this is more likely a number, or two numbers in one word,
+than an address."""
+_WIDE = 64 << 30  # bytes: only a larger gap separates the brk heap or the program from mappings
 _NEAR = 1 << 30  # bytes at the end of a wide gap in which memory may be missing
 
 Lacking = Callable[[int, int], Iterator[Range]]
@@ -68,11 +68,11 @@ def missing_loads(
     lacking: Lacking,
     anonymous: bool,
 ) -> Iterator[tuple[Range, str]]:
-    """Yield missing parts of writable segments, with the name of a file that is missing as a whole.
-    `name` returns the name of the file mapped at an address, or "".
+    """Yield the missing parts of writable segments, each with the name of the file if the whole
+    file is missing, otherwise "". `name` returns the name of the file mapped at an address, or "".
 
-    Excludes private memory (anonymous, or data of a module) without a byte if the core has such
-    memory at all (`anonymous`): that memory is uncertain."""
+    Excludes segments of private memory (anonymous, or data of a module) that have no byte in the
+    core, if the core has anonymous memory at all (`anonymous`). Such segments are uncertain."""
     reached = 0
     for load in loads:
         if not load.flags & elf.PF_W:
@@ -85,7 +85,7 @@ def missing_loads(
 
 
 def file_warning(found: Iterable[tuple[Range, str]]) -> list[str]:
-    """Format a line about the files among the missing parts; [] if there are none."""
+    """Format a warning line about the files among the missing parts; [] if there are no files."""
     files: dict[str, int] = {}
     for (start, end), name in found:
         if name:
@@ -95,8 +95,8 @@ def file_warning(found: Iterable[tuple[Range, str]]) -> list[str]:
 
 
 def missing_files(files: Sequence[Mapping], loads: Sequence[Load], modules: Sequence[Module]) -> Iterator[tuple[Range, str]]:
-    """Yield parts of mapped files without a segment that the process may have written to, with
-    their names. Excludes the files of modules, and files that look installed."""
+    """Yield the parts of mapped files that have no segment and that the process may have written
+    to, with the file names. Excludes the files of modules, and files that look installed."""
     starts = [load.start for load in loads]
     ours = {module.path for module in modules}
     folders = {os.path.dirname(path) for path in ours if ".so" in os.path.basename(path)}
@@ -108,16 +108,17 @@ def missing_files(files: Sequence[Mapping], loads: Sequence[Load], modules: Sequ
 
 
 def _is_installed(path: str, folders: set[str]) -> bool:
-    """Whether a file seems to be read only: by its folder, its name, or because a library is in the
-    same folder (a JVM's `modules`)."""
+    """Return whether a file looks as if processes only read it. This is judged by its folder, its
+    name, or a library in the same folder (as for a JVM's `modules`)."""
     if is_shared_memory(path):
         return False
     return path.startswith(_INSTALLED) or path.endswith(_READ_ONLY) or ".so." in path or os.path.dirname(path) in folders
 
 
 def uncertain_loads(loads: Iterable[Load], name: Callable[[int], str], lacking: Lacking) -> Iterator[Uncertain]:
-    """Yield private segments without bytes, and shared ones that cannot be written to.
-    `name` and `lacking`: see missing_loads."""
+    """Yield private segments of which the core has no bytes, and shared segments without write
+    permission.
+    For `name` and `lacking`, see missing_loads."""
     for load in loads:
         named = name(load.start)
         if load.filesz or load.flags & elf.PF_X or (named and (load.flags & elf.PF_W or not is_shared_memory(named))):
@@ -128,11 +129,11 @@ def uncertain_loads(loads: Iterable[Load], name: Callable[[int], str], lacking: 
 
 
 def uncertain_gaps(regions: Sequence[Region], program: Range, word: int) -> Iterator[Uncertain]:
-    """Yield addresses without a region in a core by GDB where mmap may have put one: between
-    mappings, and below the lowest one.
-    `program` is the range of the program itself, with the brk heap above it; `word` the bytes of a
-    word. mmap allocates downward from below the stack. Therefore no memory is missing between the
-    topmost mapping, usually ld.so, and the stack."""
+    """Yield the addresses at which a core by GDB has no region, but mmap may have placed one:
+    between mappings, and below the lowest mapping.
+    `program` is the range of the program itself, with the brk heap above it; `word` is the number
+    of bytes of a word. mmap allocates downward from below the stack. Therefore no memory is missing
+    between the topmost mapping, usually ld.so, and the stack."""
     stack = next((region.start for region in regions if region.name == STACK), regions[-1].start if regions else 0)
     mapped = [region for region in regions if region.end <= stack]
     for after, region in zip(mapped[::-1], mapped[-2::-1]):
@@ -146,8 +147,8 @@ def uncertain_gaps(regions: Sequence[Region], program: Range, word: int) -> Iter
 
 
 def truncation_warning(there: int, wanted: int, stacks: Sequence[bool]) -> str:
-    """Format the warning about a core that is cut off: `there` of the `wanted` bytes are left.
-    `stacks`: for each thread, whether its stack is in the core."""
+    """Format the warning about a core that is cut off: `there` of its `wanted` bytes are left.
+    `stacks` has a bool for each thread: whether its stack is in the core."""
     lacking = f"; {stacks.count(False)} of {len(stacks)} thread stacks are missing" if not all(stacks) else ""
     near = formatting.size(there) == formatting.size(wanted)  # only a few bytes are missing
     held = f"{there:,} of {wanted:,} bytes" if near else f"{formatting.size(there)} of {formatting.size(wanted)}"

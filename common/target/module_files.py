@@ -1,4 +1,4 @@
-"""Finds the files of a dead process's modules on this machine, and proves that they match."""
+"""Finds the module files of a dead process on this machine, and proves that they match."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from findleaks.target.modules import DELETED, FileSource, Image, find_module_fil
 class ModuleFiles:
     """Finds files of modules: below `sysroot` if that is not "", and at the paths that `image`
     ("the core", "the minidump") names.
-    The program's file is also searched at `exe`, and files that are named without a folder in
-    `folders`. `remedy` explains how the user passes files. `near` is the path of the image: module
-    files are searched on its file system even if that is remote."""
+    The program's file is also searched at `exe`. Files that are named without a folder are searched
+    in `folders`. `remedy` explains how the user passes files. `near` is the path of the image:
+    module files are searched on its file system even if that is remote."""
 
     def __init__(self, exe: str, sysroot: str, remedy: str, image: str, near: str, folders: Sequence[str] = ()) -> None:
         self._exe, self._sysroot, self._remedy, self._image = exe, sysroot, remedy, image
@@ -49,8 +49,8 @@ class ModuleFiles:
         return result.file
 
     def warnings(self) -> Iterator[str]:
-        """Yield a warning for files that were not found, or are another build, with the
-        consequence."""
+        """Yield a warning about files that were not found, and one about files that are another
+        build. Each states the consequence."""
         yield from self._differ
         foreign = "on a remote or kernel file system, where findleaks opens no file that a core names (--sysroot / permits it)"
         vague = f"without a build-id in {self._image} to compare with this machine's file"

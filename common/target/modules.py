@@ -34,7 +34,8 @@ class Image(NamedTuple):
 
 
 class FileSource(Source):
-    """A file on this machine, mapped on first use; zeros if it changed since it was checked."""
+    """A file on this machine, mapped on first use. It reads as zeros if it has changed since it was
+    checked."""
 
     def __init__(self, place: FilePlace, fd: int) -> None:
         super().__init__()
@@ -82,16 +83,16 @@ def headers(read: Callable[[int, int], bytes], start: int, available: int) -> Op
 
 
 def module_headers(target: MappedMemory, module: Module) -> Optional[tuple[elf.Header, list[elf.Segment]]]:
-    """Read ELF header and program headers of a loaded module; None if its first page is not in the
-    target, or is not an ELF header."""
+    """Read the ELF header and the program headers of a loaded module. None if its first page is not
+    in the target, or does not begin with an ELF header."""
     found = headers(target.read, module.start, module.end - module.start)
     return found[:2] if found is not None else None
 
 
 def image(read: Callable[[int, int], bytes], mapping: Mapping, mappings: Sequence[Mapping], machine: int, page: int) -> Optional[Image]:
-    """Return the module whose first page `mapping` maps; None if it maps something else.
-    An ELF file that is mapped as plain data is not a module: its last segment is not where its
-    headers place it."""
+    """Return the module whose first page is in `mapping`, or None.
+    An ELF file that is mapped as plain data is not a module: its last segment is not at the address
+    that the headers require."""
     if mapping.offset:
         return None
     found = headers(read, mapping.start, mapping.end - mapping.start)
@@ -117,7 +118,7 @@ def image(read: Callable[[int, int], bytes], mapping: Mapping, mappings: Sequenc
 
 
 def images(read: Callable[[int, int], bytes], mappings: Sequence[Mapping], machine: int, page: int) -> list[Image]:
-    """Return all modules among sorted mappings, sorted by start, disjoint."""
+    """Return all modules among sorted mappings, sorted by start and disjoint."""
     found: list[Image] = []
     for mapping in mappings:
         if not mapping.offset and (not found or mapping.start >= found[-1].module.end):
@@ -133,7 +134,8 @@ def mapped_files(regions: Sequence[Region]) -> list[Mapping]:
 
 
 def find_unnamed_files(read: Callable[[int, int], bytes], parts: Iterable[tuple[int, int, bool]]) -> list[Mapping]:
-    """Return mappings when names and offsets of files are unknown: each ELF header begins a file.
+    """Return the mappings of a process whose file names and offsets are unknown. Each ELF header
+    begins a file.
     `parts` are (start, end, whether the beginning is readable)."""
     found = []
     for start, end, readable in parts:
@@ -147,8 +149,8 @@ def find_unnamed_files(read: Callable[[int, int], bytes], parts: Iterable[tuple[
 
 def find_bare_modules(mappings: Sequence[Mapping], known: Sequence[Image], is_code: Callable[[Mapping], bool]) -> list[Image]:
     """Find modules whose first page cannot be read, so that only their address range is known:
-    files that are mapped from their beginning with code, or with a library's name. The bias is that
-    of a position-independent file."""
+    files that are mapped from offset 0 and have code, or have the name of a library. The bias is
+    computed as for a position-independent file."""
     taken = {found.module.path for found in known}
     spans: dict[str, list[Mapping]] = {}
     for mapping in mappings:
@@ -177,8 +179,8 @@ class ModuleIndex:
         return self._images[index] if index >= 0 and address < self._images[index].module.end else None
 
     def is_code(self, address: int, path: str, offset: int) -> bool:
-        """Whether a module's headers place code at this address, or at this offset of the file (V8
-        maps its code a second time)."""
+        """Return whether the headers of a module place code at this address, or at this offset of
+        the file (V8 maps its code a second time)."""
         found = self.at(address)
         if found is not None:
             return address - found.module.bias in self._code(found)[0]
@@ -186,7 +188,8 @@ class ModuleIndex:
         return found is not None and offset in self._code(found)[1]
 
     def _code(self, found: Image) -> tuple[Runs, Runs]:
-        """Return a module's code, by addresses of the file, and by offsets in the file."""
+        """Return the code of a module twice: as addresses of the file, and as offsets in the
+        file."""
         start, page = found.module.start, self._page
         if start not in self._known:
             code = [s for s in found.segments if s.type == elf.PT_LOAD and s.flags & elf.PF_X]
@@ -196,25 +199,25 @@ class ModuleIndex:
 
 
 def _runs(ranges: Iterable[Range]) -> Runs:
-    """Return the ranges without those beyond 64 bits: headers may claim any numbers."""
+    """Return the ranges without those beyond 64 bits, because headers may claim any numbers."""
     return Runs.of(one for one in merge_ranges(ranges) if one.end < 1 << 64)
 
 
 class FileCheck(NamedTuple):
-    """The file found for a module: `file` is set only if it is proven to be the loaded one."""
+    """Result of `find_module_file`. `file` is set only if it is proven to be the loaded file."""
 
     file: Optional[FileSource]
-    path: str  # the first candidate that is an ELF file, "" if there is none
+    path: str  # the first candidate that is an ELF file; "" if none is
     build_id: str  # build-id of the candidate
     mismatch: bool
 
 
 def find_module_file(candidates: Sequence[FilePlace], loaded: Image, named: Sequence[FilePlace] = ()) -> FileCheck:
-    """Find the file that a module was loaded from: the first candidate with the same build-id.
-    Without a build-id to compare, the first page decides, which has the size and place of every
-    segment. This applies to modules without a build-id (musl's ld.so), and to files that the user
-    `named` whose note the core lacks (patchelf moves it off the first page, as in wheels repaired
-    by auditwheel)."""
+    """Find the file that a module was loaded from: the first candidate with the same build-id. If
+    there is no build-id to compare, the first pages are compared, which contain the size and place
+    of every segment. This applies to modules without a build-id (musl's ld.so). It also applies to
+    files that the user `named`, if the core lacks the note with the build-id: patchelf moves it to
+    another page, for example in wheels repaired by auditwheel."""
     seen = FileCheck(None, "", "", False)
     for place in candidates:
         try:
@@ -249,8 +252,9 @@ def _pread(fd: int, at: int, size: int) -> bytes:
 
 
 def find_symbol_tables(own: Optional[elf.Buffer], separate: Callable[[], Optional[elf.Buffer]]) -> list[elf.Table]:
-    """Return the symbol tables of a module: from its file `own`, its separate debug file, and its
-    MiniDebugInfo (a compressed .symtab in .gnu_debugdata, as in Fedora's packages)."""
+    """Return the symbol tables of a module. They come from its own file, from its separate debug
+    file, and from its MiniDebugInfo (a compressed .symtab in .gnu_debugdata, as in Fedora's
+    packages)."""
     found = _tables(own) if own is not None else []
     if len(found) < 2 or not found[0].symbols:
         apart = separate()

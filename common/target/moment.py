@@ -1,4 +1,4 @@
-"""Reads the pages of a process at a stop: private pages, to be copied, and shared pages.
+"""Finds the pages that a stopped process has: private pages, which are copied, and shared pages.
 Sources: include/uapi/linux/fs.h (PAGEMAP_SCAN, 6.7), Documentation/admin-guide/mm/pagemap.rst."""
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ _TOP = 1 << 63  # addresses from here on belong to the kernel
 
 
 class Moment(NamedTuple):
-    """Pages by kind. `own`: anonymous pages, and file pages that were written to since they were
-    mapped, including swapped ones, without the kernel's zero page where the kernel identifies it.
-    `shared`: pages of files and of shared memory that are mapped at the moment."""
+    """The pages of a process at one stop.
+
+    `own` has anonymous pages, and file pages that were written to since they were mapped, including
+    swapped pages. The zero page of the kernel is omitted if the kernel identifies it. `shared` has
+    the pages of files and of shared memory that are mapped at the stop."""
 
     presence: Presence
     own: Runs
@@ -29,13 +31,13 @@ class Moment(NamedTuple):
 
 
 def protected_parts(at: Moment, regions: Sequence[Region]) -> list[Range]:
-    """Return pages that the process cannot access: see Target.protected."""
+    """Return the pages that the process cannot access; see Target.protected."""
     found = (region for region in regions if region.may_hold_data)
     return [part for one in found for part in (at.own if one.private else at.shared).within(one.start, one.end)]
 
 
 def read_moment(proc: str, page: int, regions: Sequence[Region], progress: Callable[[float], None]) -> Optional[Moment]:
-    """Read the pages of a stopped process; None if the system does not report them.
+    """Find the pages of a stopped process; None if the system does not report them.
     `proc` is its folder ("/proc/4711"). `progress` is called regularly, and may raise."""
     # The vsyscall page belongs to the kernel
     regions = [region for region in regions if region.end < _TOP]
@@ -75,7 +77,7 @@ def _scanned(fd: int, regions: Sequence[Region], progress: Callable[[float], Non
 
 
 def _read(fd: int, proc: str, page: int, regions: Sequence[Region], progress: Callable[[float], None]) -> Optional[Moment]:
-    """Read the pages from smaps and pagemap entries, for kernels without PAGEMAP_SCAN."""
+    """Find the pages by smaps and pagemap entries, for kernels without PAGEMAP_SCAN."""
     found = presence.read_presence(proc, page, progress)
     if found is None:
         return None

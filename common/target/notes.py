@@ -1,5 +1,5 @@
 """Decodes the notes of a core: threads, registers, mapped files, auxiliary vector, process name.
-pyelftools is not used, as it does not decode NT_PRSTATUS, NT_AUXV and NT_SIGINFO.
+pyelftools is not used, because it does not decode NT_PRSTATUS, NT_AUXV and NT_SIGINFO.
 Layouts: Linux 6.x include/linux/elfcore.h (elf_prstatus, elf_prpsinfo), fs/binfmt_elf.c
 (fill_files_note: NT_FILE)."""
 
@@ -22,11 +22,12 @@ AT_PHDR, AT_PAGESZ, AT_BASE, AT_ENTRY, AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR = 3
 
 
 FAULTS = (4, 7, 8, 11, 31)
-"""Faults: SIGILL, SIGBUS, SIGFPE, SIGSEGV, SIGSYS; si_code is above 0 if the thread caused them."""
+"""SIGILL, SIGBUS, SIGFPE, SIGSEGV, SIGSYS. If the thread itself caused the signal, si_code is above
+0."""
 
 SIGABRT, SIGBUS, SIGSEGV = 6, 7, 11
 SI_TKILL, SI_KERNEL = -6, 128
-CURRENT_SIGNAL = 12  # offset of elf_prstatus.pr_cursig, a short behind elf_siginfo
+CURRENT_SIGNAL = 12  # offset of elf_prstatus.pr_cursig, a short after elf_siginfo
 
 
 class Mapping(NamedTuple):
@@ -42,7 +43,7 @@ class RegisterNotes(NamedTuple):
     """Registers of a thread, as in the notes of a core."""
 
     tid: int
-    signal: int  # signal that it was about to receive; 0: none
+    signal: int  # signal that the thread was about to receive; 0: none
     general: bytes  # elf_gregset_t
     extra: Sequence[tuple[int, bytes]]  # (type, contents) of the notes with other registers
 
@@ -56,13 +57,13 @@ class Process(NamedTuple):
     files: list[Mapping]
     auxv: dict[int, int]
     problems: list[str]
-    unit: int = 0  # NT_FILE's page size: the system's in the kernel's cores, 1 in GDB's; 0: no note
-    crashed: int = 0  # the thread that a fault or its own abort() ended
+    unit: int = 0  # page size in NT_FILE: of the system (kernel's cores), 1 (GDB's); 0: no note
+    crashed: int = 0  # id of the thread that ended the process by a fault or abort()
     snapshot: Optional[memoryview] = None  # findleaks' own note
-    called: str = ""  # see `called`
-    signal: int = 0  # that the first thread, the one that dumped, was about to take; 0: none
-    tagged: bool = False  # it may use pointers with tags
-    fault_address: Optional[int] = None  # that `crashed` accessed; None: none, or not known
+    called: str = ""  # see Target.called
+    signal: int = 0  # signal that the dumping (first) thread was about to receive; 0: none
+    tagged: bool = False  # the process may use pointers with tags
+    fault_address: Optional[int] = None  # address that `crashed` accessed; None: none, or not known
 
 
 def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[tuple[int, bytes]]) -> Thread:
@@ -84,7 +85,8 @@ def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[tuple[int, by
 
 
 class _Problems(list[str]):
-    """The first few problems; further ones are only counted, as a core may have millions."""
+    """A list that keeps the first few problems and only counts further ones, because a core may
+    have millions."""
 
     most, more = 8, 0
 
@@ -151,21 +153,23 @@ def parse_notes(arch: Arch, notes: Iterable[Note]) -> Process:
 
 
 def _own_fault(order: str, info: memoryview) -> bool:
-    """Whether siginfo_t reports an act of the thread itself: a fault, or abort(), which signals its
-    own thread. `kill` by another process gives si_code 0.
+    """Return whether siginfo_t reports an act of the thread itself: a fault, abort() or raise(),
+    which send a signal to their own thread. After `kill` by another process, si_code is 0. Handlers
+    of faults, such as Python's faulthandler, raise the signal again.
     Layout: Linux include/uapi/asm-generic/siginfo.h (si_signo, si_errno, si_code)."""
     if len(info) < 12:
         return False
     number, _, code = struct.unpack_from(order + "3i", info)
-    return bool((number in FAULTS and code > 0) or (number == SIGABRT and code == SI_TKILL))
+    return bool((number in FAULTS and code > 0) or (number in (*FAULTS, SIGABRT) and code == SI_TKILL))
 
 
 def _fault_address(arch: Arch, info: memoryview) -> Optional[int]:
-    """si_addr of a SIGSEGV or SIGBUS, which follows si_code at the alignment of a pointer. None if
-    the processor reported none (si_code SI_KERNEL), as for addresses that are not valid at all."""
+    """Return si_addr of a SIGSEGV or SIGBUS, which follows si_code at the alignment of a pointer.
+    None if the processor reported no address (si_code SI_KERNEL), as for addresses that are not
+    canonical, or if the program raised the signal."""
     number, _, code = struct.unpack_from(arch.word_format[0] + "3i", info)
     at = -(-12 // arch.word) * arch.word
-    if number not in (SIGSEGV, SIGBUS) or code == SI_KERNEL or len(info) < at + arch.word:
+    if number not in (SIGSEGV, SIGBUS) or code <= 0 or code == SI_KERNEL or len(info) < at + arch.word:
         return None
     return arch.unpack(bytes(info[at : at + arch.word]))[0]
 
@@ -181,11 +185,11 @@ def auxiliary(arch: Arch, data: bytes) -> dict[int, int]:
 
 
 def program_name(name: str, words: str) -> str:
-    """Return the name that a program was started by; "" if it is unclear.
-    For a program with many names it differs from the file's: "redis-server", whose file is
-    redis-check-rdb. `name` is the kernel's 15-character name, and `words` the command line, or the
-    title that replaced it ("nginx: worker process"). They disagree for scripts, and for threads
-    that renamed themselves."""
+    """Return the name by which a program was started; "" if it is unclear.
+    If a program has several names, this may not be the name of its file: "redis-server", whose file
+    is redis-check-rdb. `name` is the kernel's 15-character name, and `words` the command line, or
+    the title that replaced it ("nginx: worker process"). If they disagree, the name is unclear.
+    This happens for scripts, and for threads that renamed themselves."""
     first = words.partition("\0")[0].split(" ")[0].rpartition("/")[2].removesuffix(":").removeprefix("-")
     return first if first and first[:15] == name else ""
 

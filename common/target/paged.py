@@ -10,13 +10,13 @@ from findleaks.target.base import Region
 from findleaks.target.image_target import ImageTarget
 
 _PAGE = 4096  # bytes
-# Bytes fetched for a short read: one request to another machine serves many reads
+# Bytes fetched for a short read, because one request to another machine then serves many reads
 _AHEAD = 4 * _PAGE
 _MOST_PAGES = 1 << 14  # most pages in the cache
 
 
 class PagedReader(ImageTarget):
-    """`read` and `word` of the Target protocol, based on `_read_some` of the subclass."""
+    """Implements `read` and `word` of the Target protocol with `_read_some` of the subclass."""
 
     longest_read = 1 << 30  # most bytes of one call of `_read_some`
 
@@ -37,7 +37,7 @@ class PagedReader(ImageTarget):
         Raises UnreadableMemory."""
         at, end = address, address + size
         reached = address if size > _AHEAD else end
-        while reached < end:  # check the regions before reading: a corrupt size may be huge
+        while reached < end:  # check the regions before reading, because a corrupt size may be huge
             region = self._region_at(reached)
             if region is None:
                 raise UnreadableMemory(address, size)
@@ -56,8 +56,8 @@ class PagedReader(ImageTarget):
         return b"".join(parts)
 
     def _cached(self, address: int, size: int) -> bytes:
-        """Return at most `size` bytes of the page that contains `address`. Fetches a few pages at
-        once."""
+        """Return at most `size` bytes of the page that contains `address`. If the page is not
+        cached, fetch it and a few more pages."""
         base = address & -_PAGE
         if base not in self._pages:
             region = self._region_at(address)

@@ -1,4 +1,5 @@
-"""A process of this machine without its memory: identity, mappings, modules and their files."""
+"""A process of this machine, without access to its memory: identity, mappings, modules and their
+files."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from findleaks.target.reader import Source
 
 
 class LocalProcess(ImageTarget):
-    """A process by pid; subclasses read its memory.
-    Raises TargetError if it cannot be read."""
+    """A process of this machine. Subclasses read its memory.
+    Raises TargetError if the process cannot be read."""
 
     live = True
     trackable = True
@@ -80,8 +81,8 @@ class LocalProcess(ImageTarget):
             return {}
 
     def _file(self, image: Image) -> Optional[Source]:
-        """Return the mapped file itself, even if deleted or replaced since; else the file at its
-        path, in the process's root folder."""
+        """Return the mapped file itself, even if it was deleted or replaced. If this fails, return
+        the file at its path, below the root folder of the process."""
         module = image.module
         region = self._region_at(module.start)
         if not module.path.startswith("/") or region is None:
@@ -92,13 +93,14 @@ class LocalProcess(ImageTarget):
 
 
 def folder_of(pid: int) -> str:
-    """Return the /proc folder by which the process's memory can be read: that of a living thread. A
-    main thread that ended before the others has no memory."""
+    """Return a /proc folder through which the memory of the process can be read: the folder of a
+    living thread. If the main thread has ended before the others, its own folder shows no
+    memory."""
     return next((f"/proc/{tid}" for tid in (pid, *tasks(pid)) if state(pid, tid) not in "ZX"), f"/proc/{pid}")
 
 
 def _checked_pid(pid: int, stopped: bool) -> int:
-    """Return the process id, given that of a process or thread.
+    """Return the process id for the id of a process or thread.
     Raises TargetError if the process cannot be read."""
     lines = status(pid) if pid > 0 else {}
     if not lines:

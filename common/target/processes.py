@@ -1,4 +1,4 @@
-"""Finds a process by name, and its start time, from /proc."""
+"""Finds a process by name, and reads the start time of a process, from /proc."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHOWN = 8  # most process ids in an error message
 
 
 def find_process(word: str) -> int:
-    """Return the process id that `word` is, or that it names.
+    """Return the process id for a word, which is a process id or the name of a process.
     The name is that of the running file (/proc/PID/exe: the interpreter of a script), of the first
     word of the command line, or of the process (/proc/PID/comm, at most 15 characters).
     Raises ArgumentTypeError unless exactly one process has the name."""
@@ -38,7 +38,7 @@ def _names(pid: int) -> set[str]:
     try:
         names.add(os.path.basename(os.fsdecode(read_file(f"/proc/{pid}/cmdline").split(b"\0")[0])))
         names.add(os.fsdecode(read_file(f"/proc/{pid}/comm").rstrip(b"\n")))
-        # Last, since it is refused for processes of other users.
+        # Read this last, because the kernel refuses it for processes of other users.
         names.add(os.path.basename(os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")))
     except OSError:
         pass

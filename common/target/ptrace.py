@@ -1,13 +1,13 @@
 """Stops a process with ptrace(2), reads its threads' registers, and lets it run on.
 
-PTRACE_SEIZE and PTRACE_INTERRUPT send no signal, and a process that was stopped before stays
-stopped. Signals that arrive meanwhile stay queued; a signal that a thread was about to receive is
-passed on at detach. If findleaks dies, the kernel detaches. As with any debugger, a system call
+PTRACE_SEIZE and PTRACE_INTERRUPT send no signal. A process that was already stopped stays stopped
+afterwards. Signals that arrive meanwhile stay queued; a signal that a thread was about to receive
+is passed on at detach. If findleaks dies, the kernel detaches. As with any debugger, a system call
 that never restarts (epoll_wait, see signal(7)) returns EINTR in the process.
 
-The kernel accepts ptrace requests only from the thread that attached, and detaches when that
-thread ends. Therefore one thread, started for this purpose, makes all ptrace requests. Ctrl-C does
-not interrupt it, and its end also frees threads that never stopped."""
+The kernel accepts ptrace requests only from the thread that attached, and detaches when that thread
+ends. Therefore one thread, started for this purpose, makes all ptrace requests. Ctrl-C does not
+interrupt this thread. When it ends, the kernel also detaches from threads that never stopped."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WALL = 0x40000000  # __WALL of waitpid(2)
 _EVENT_STOP = 128  # PTRACE_EVENT_STOP
 _PF_KTHREAD = 0x200000
 _PATIENCE = 2.0  # seconds to wait for threads in uninterruptible sleep (vfork, dead file server)
-_MOST_PASSES = 10_000  # most passes over the list of threads until it has no new ones
+_MOST_PASSES = 10_000  # most passes over the list of threads until no new threads appear
 NOT_TRACED = -1  # the thread has ended, or was never attached
 
 
@@ -62,11 +62,12 @@ class Tracer:
         self._read: list[RegisterNotes] = []
         self._sleeping: list[Thread] = []  # threads that did not stop
         self._libc = ptrace_library()
-        # By thread: the signal to pass on at detach, 0: none; None: it did not stop; NOT_TRACED.
+        # By thread: the signal to pass on at detach; 0: none; None: the thread did not stop;
+        # NOT_TRACED.
         self.stops: dict[int, Optional[int]] = {}
         self._error: Optional[BaseException] = None
-        # Plain locks, each released by the other thread: unlike threading.Event and Thread.join, a
-        # Ctrl-C at any point does not break them.
+        # These are plain locks. Each of the two threads releases the one that the other waits for.
+        # Unlike threading.Event and Thread.join, they cannot be left broken by a Ctrl-C.
         self._stopped, self._let_go, self._over = allocate_lock(), allocate_lock(), allocate_lock()
         for lock in (self._stopped, self._let_go, self._over):
             lock.acquire()
@@ -77,14 +78,14 @@ class Tracer:
 
     @cached_property
     def threads(self) -> list[Thread]:
-        """Return the stopped threads, the main one first. Decoded on demand, not during the
-        stop."""
+        """Return the stopped threads, the main thread first. They are decoded on first use, not
+        during the stop."""
         made = [thread(self.arch, one.tid, one.general, one.extra) for one in self._read]
         return sorted([*made, *self._sleeping], key=lambda t: (t.tid != self.pid, t.tid))
 
     def register_notes(self) -> list[RegisterNotes]:
-        """Return the registers of `threads`, in that order, as in a core. For threads that did not
-        stop, all but the stack pointer and the program counter are zeros."""
+        """Return the registers of `threads`, in the same order, as in a core. If a thread did not
+        stop, all its registers are zeros except the stack pointer and the program counter."""
         names, form = self.arch.registers, self.arch.word_format
         made = list(self._read)
         for one in self._sleeping:
@@ -94,8 +95,8 @@ class Tracer:
 
     def stop(self, during: Optional[Callable[[], Optional[bool]]] = None) -> None:
         """Stop every thread, including threads that start meanwhile, and read the registers.
-        Then the tracing thread calls `during`; only that thread can make ptrace requests. If
-        `during` returns true, or raises, the process runs on at once.
+        Then call `during` in the tracing thread, because only that thread can make ptrace requests.
+        If `during` returns true, or raises, the process runs on at once.
         Raises TargetError if the kernel refuses."""
         self._during = during
         try:
@@ -147,9 +148,10 @@ class Tracer:
             self._stopped.release()
 
     def stop_all(self, patience: float = _PATIENCE) -> None:
-        """Stop every thread and read the registers, for a caller that makes all ptrace requests in
-        one thread. Threads in uninterruptible sleep have `patience` seconds to stop.
-        Raises TargetError if the kernel refuses; call `detach_all` in that case, too."""
+        """Stop every thread and read the registers. This is for a caller that makes all ptrace
+        requests in one thread. Threads in uninterruptible sleep have `patience` seconds to stop.
+        Raises TargetError if the kernel refuses. The caller must call `detach_all` also in this
+        case."""
         for _ in range(_MOST_PASSES):
             new = [tid for tid in tasks(self.pid) if tid not in self.stops]
             if not new or self.cancelled:
@@ -180,9 +182,9 @@ class Tracer:
         return self.stops[tid] not in (None, NOT_TRACED)
 
     def detach_all(self) -> bool:
-        """Let the threads run on. Returns False while it holds a thread that has not stopped yet:
-        that thread would stop when it wakes. Call again until True, or let the tracing thread
-        end."""
+        """Let the threads run on. Return False if a thread has not stopped yet: it cannot be
+        detached, and would stop when it wakes. Call this again until it returns True, or let the
+        tracing thread end."""
         for tid, signal in list(self.stops.items()):
             if signal is None:
                 self._wait(tid, None)
@@ -200,7 +202,7 @@ class Tracer:
         return 0
 
     def _seize(self, tid: int) -> None:
-        # A main thread that ended before the others stays a zombie
+        # A main thread that ended before the others stays a zombie, and is never reaped here.
         if state(self.pid, tid) in "ZX":
             self.stops[tid] = NOT_TRACED
             return
@@ -233,7 +235,8 @@ class Tracer:
             if deadline is None or self.cancelled:
                 return
             late = time.monotonic() - deadline
-            # A thread that waits for a processor gets more time: it stops as soon as it runs.
+            # A thread that waits for a processor gets more time, because it stops as soon as it
+            # runs.
             if late > _PATIENCE or (late > 0 and state(self.pid, tid) == "D"):
                 return
             time.sleep(pause)
@@ -258,9 +261,10 @@ class Tracer:
         return buffer.raw[: vector.len]
 
     def _reap(self, tid: int) -> None:
-        """Reap a thread that died while traced: otherwise the process would stay a zombie."""
+        """Reap a thread that died while it was traced. Otherwise the process would stay a
+        zombie."""
         if tid == self.pid and status(tid).get("PPid") == str(os.getpid()):
-            return  # for a child of findleaks, the code that started it waits
+            return  # the code that started this child of findleaks waits for it
         limit = time.monotonic() + 0.2
         try:
             while os.waitpid(tid, _WALL | os.WNOHANG)[0] == 0 and state(self.pid, tid) in "ZX" and time.monotonic() < limit:
@@ -292,8 +296,9 @@ def has_ended(pid: int) -> bool:
 
 
 def is_exiting(pid: int) -> bool:
-    """Whether the last thread has freed the memory, but is not a zombie yet. Kernel threads never
-    had memory: PF_KTHREAD in the flags (proc_pid_stat(5), field 9; linux/sched.h)."""
+    """Return whether the last thread has freed the memory of the process, but is not a zombie yet.
+    Kernel threads never had memory; they have PF_KTHREAD in their flags (proc_pid_stat(5), field 9;
+    linux/sched.h)."""
     lines, flags = status(pid), stat_field(stat_of(f"/proc/{pid}"), 9)
     return bool(lines) and "VmSize" not in lines and flags is not None and not flags & _PF_KTHREAD and len(tasks(pid)) < 2
 
@@ -301,7 +306,7 @@ def is_exiting(pid: int) -> bool:
 def status(pid: int) -> dict[str, str]:
     """Return the lines of /proc/PID/status; {} if the process is gone."""
     try:
-        # newline: the process name may contain \r.
+        # Split only at line feeds, because the process name may contain \r.
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:
             return {key: value.strip() for key, _, value in (line.partition(":") for line in file)}
     except OSError:
@@ -309,8 +314,8 @@ def status(pid: int) -> dict[str, str]:
 
 
 def read_sleeping_thread(pid: int, tid: int, arch: Arch) -> Optional[Thread]:
-    """Return a thread that cannot be stopped, from /proc/PID/task/TID/syscall, which has the
-    arguments of the system call, sp and pc; None if that is empty."""
+    """Return a thread that cannot be stopped, as described by /proc/PID/task/TID/syscall: the
+    arguments of its system call, sp and pc. None if that file is empty."""
     try:
         fields = read_file(f"/proc/{pid}/task/{tid}/syscall").split()
         values = [int(field, 16) for field in fields[1:]]
@@ -323,7 +328,8 @@ def read_sleeping_thread(pid: int, tid: int, arch: Arch) -> Optional[Thread]:
 
 
 def system_call(pid: int, tid: int) -> Optional[int]:
-    """Return the number of the system call that a stopped thread is in; -1: none; None: unknown."""
+    """Return the number of the system call that a stopped thread is in; -1 if it is in none; None
+    if this is unknown."""
     try:
         return int(read_file(f"/proc/{pid}/task/{tid}/syscall").split()[0])
     except (OSError, ValueError, IndexError):  # "running"

@@ -25,7 +25,8 @@ def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
 
 def subtract(ranges: Sequence[Range], holes: Iterable[Range]) -> list[Range]:
     """Return sorted, disjoint `ranges` without `holes`, which may overlap.
-    Takes linear time except for sorting the holes: a core may have tens of thousands of both."""
+    Except for sorting the holes, this takes linear time, because a core may have tens of thousands
+    of both."""
     left: list[Range] = []
     taken = merge_ranges(holes)
     first = 0
@@ -44,14 +45,15 @@ def subtract(ranges: Sequence[Range], holes: Iterable[Range]) -> list[Range]:
 
 
 def range_at(ranges: Sequence[Range], address: int) -> Optional[Range]:
-    """Return the range that contains `address`; None if none does. Sorted, disjoint ranges."""
+    """Return the one of these sorted, disjoint ranges that contains `address`; None if none
+    does."""
     index = bisect_right(ranges, (address, 1 << 65)) - 1
     return ranges[index] if index >= 0 and address < ranges[index].end else None
 
 
 def subtract_few(ranges: Sequence[Range], holes: Sequence[Range]) -> list[Range]:
-    """Like `subtract`, for few ranges and many sorted, disjoint `holes`: only holes nearby are
-    read."""
+    """Do the same as `subtract`, for few ranges and many sorted, disjoint `holes`. Reads only the
+    holes that are near the ranges."""
     if not ranges:
         return []
     first, last = bisect_right(holes, (ranges[0].start, 0)), bisect_right(holes, (ranges[-1].end, 0))
@@ -59,12 +61,12 @@ def subtract_few(ranges: Sequence[Range], holes: Sequence[Range]) -> list[Range]
 
 
 def intersection(ranges: Sequence[Range], others: Iterable[Range]) -> list[Range]:
-    """Return the parts of `others` that lie in the sorted, disjoint `ranges`."""
+    """Return the parts of `others` that are in the sorted, disjoint `ranges`."""
     return subtract(merge_ranges(others), subtract(merge_ranges(others), ranges))
 
 
 def nonzero_pieces(target: Target, start: int, end: int, margin: int = MARGIN) -> Iterator[Piece]:
-    """`Target.pieces` for searches: omits long runs of known zeros."""
+    """Yield `Target.pieces` without long runs of known zeros, for searches."""
     for part in target.nonzero(start, end, margin):
         yield from target.pieces(*part)
 
@@ -103,7 +105,8 @@ def gaps(start: int, end: int, parts: Sequence[Ranged], starts: Sequence[int]) -
 
 
 def region_at(mapped: Sequence[_Ranged], address: int) -> Optional[_Ranged]:
-    """Return the sorted, disjoint region or module that contains `address`; None if none does."""
+    """Return the one of these sorted, disjoint regions or modules that contains `address`, or
+    None."""
     index = region_index(mapped, address)
     return mapped[index] if index >= 0 else None
 
@@ -121,8 +124,8 @@ def region_index(regions: Sequence[Ranged], address: int) -> int:
 
 
 def cut_out(piece: Piece, holes: Sequence[Range]) -> Iterator[Piece]:
-    """Yield the parts of a piece outside sorted, disjoint holes; the piece itself if none
-    overlaps."""
+    """Yield the parts of a piece that are outside sorted, disjoint holes. If no hole overlaps the
+    piece, yield the piece itself."""
     low, high = piece.address, piece.address + len(piece.data)
     near = holes[max(bisect_right(holes, (low, low)) - 1, 0) : bisect_left(holes, (high,))]
     for start, end in subtract([Range(low, high)], near) if near else [Range(low, high)]:
@@ -130,7 +133,8 @@ def cut_out(piece: Piece, holes: Sequence[Range]) -> Iterator[Piece]:
 
 
 def blank_out(piece: Piece, holes: Sequence[Range]) -> Piece:
-    """Return a piece with zeros in sorted, disjoint holes; the piece itself if none overlaps."""
+    """Return a piece with zeros in place of sorted, disjoint holes. If no hole overlaps the piece,
+    return the piece itself."""
     low, high = piece.address, piece.address + len(piece.data)
     near = holes[max(bisect_right(holes, (low, low)) - 1, 0) : bisect_left(holes, (high,))]
     parts = [(max(start, low) - low, min(end, high) - low) for start, end in near if end > low]

@@ -1,4 +1,5 @@
-"""Reads a target by address from buffers in findleaks' memory: a mapped core, mapped files."""
+"""Reads memory of a target by address from buffers in findleaks' memory: a mapped core, mapped
+files."""
 
 from __future__ import annotations
 
@@ -23,19 +24,17 @@ PAGE = 4096  # bytes
 
 
 def map_file(fd: int, size: int, scattered: bool = False) -> memoryview:
-    """Map `size` bytes of an open file copy-on-write; page by page without read-ahead if
-    `scattered`.
-    Copy-on-write lets ctypes take addresses in the map (it refuses read-only memory), and no write
-    reaches the file. The mapping does not count against the overcommit limit, which a big core
-    would exceed. If the system counts it nevertheless, the mapping is read-only, and `pieces`
-    copies."""
+    """Map `size` bytes of an open file copy-on-write. If `scattered`, map it without read-ahead.
+    ctypes can take addresses in such a map (it refuses read-only memory), but no write reaches the
+    file. The mapping does not count against the overcommit limit, which a big core would exceed. If
+    the system counts it nevertheless, the mapping is read-only, and `pieces` copies the data."""
     flags = mmap.MAP_PRIVATE | MAP_NORESERVE
     try:
         made = mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     except OSError:
         made = mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ)
     if scattered and hasattr(made, "madvise"):
-        with suppress(OSError):  # only advice
+        with suppress(OSError):  # this is only advice to the kernel
             made.madvise(mmap.MADV_RANDOM)
     return memoryview(made)
 
@@ -46,9 +45,9 @@ def zeros(size: int) -> memoryview:
 
 
 class Source:
-    """A buffer, created on first use. `direct`: `view` has all of it.
-    `data`: the parts that may be nonzero, if known without reading. Holes of a file are zeros, and
-    a core may have terabytes of them."""
+    """A buffer, created on first use. If `direct` is set, `view` has all of it.
+    `data` has the parts that may be nonzero, if they are known without reading. The other parts are
+    holes of a file, which are zeros; a core may have terabytes of them."""
 
     direct = True
 
@@ -65,7 +64,7 @@ class Source:
         raise NotImplementedError
 
     def part(self, offset: int, size: int) -> memoryview:
-        """Return these bytes, fewer at the end of the buffer."""
+        """Return these bytes. The result is shorter at the end of the buffer."""
         return self.view()[offset : offset + size]
 
     def nonzero(self, offset: int, end: int) -> Iterator[Range]:
@@ -73,7 +72,8 @@ class Source:
         return iter((Range(offset, end),)) if self.data is None else self.data.within(offset, end)
 
     def ahead(self, offset: int, size: int) -> None:
-        """Start to read these bytes ahead: three times as fast as page faults on a cold file."""
+        """Start to read these bytes ahead. On a cold file this is three times as fast as page
+        faults."""
         owner = self.view().obj
         if isinstance(owner, mmap.mmap) and hasattr(owner, "madvise"):
             for start, end in self.nonzero(offset, min(offset + size, len(owner))):
@@ -81,7 +81,7 @@ class Source:
                 if low < end:
                     try:
                         owner.madvise(mmap.MADV_WILLNEED, low, end - low)
-                    except (OSError, ValueError):  # only advice
+                    except (OSError, ValueError):  # this is only advice to the kernel
                         pass
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class Source:
 
 class Zeros(Source):
     """`size` bytes of zeros that take no memory.
-    `view` has at most PIECE of them: the headers of a core may claim any number."""
+    `view` has at most PIECE bytes, because the headers of a core may claim any size."""
 
     direct = False
 
@@ -116,7 +116,7 @@ class Zeros(Source):
 
 
 class Extent(NamedTuple):
-    """[start, end) of the target's memory, stored at `offset` of `source`."""
+    """Memory [start, end) of the target, which is stored at `offset` of `source`."""
 
     start: int
     end: int
@@ -124,7 +124,7 @@ class Extent(NamedTuple):
     source: Source
 
     def part(self, start: int, end: int) -> Extent:
-        """Return the part of it in [start, end), which lies in it."""
+        """Return the part [start, end) of this extent, which must contain it."""
         return Extent(start, end, self.offset + start - self.start, self.source)
 
 
@@ -140,7 +140,7 @@ def disjoint(extents: Sequence[Extent]) -> list[Extent]:
         if start < end:
             before = result[-1] if result else None
             if before and (before.end, before.source, before.offset + before.end - before.start) == (start, source, offset):
-                result[-1] = before._replace(end=end)  # also adjacent in the file, as most are
+                result[-1] = before._replace(end=end)  # most extents are adjacent in the file, too
             else:
                 result.append(Extent(start, end, offset, source))
             last = end
@@ -148,7 +148,8 @@ def disjoint(extents: Sequence[Extent]) -> list[Extent]:
 
 
 class ExtentReader:
-    """`read`, `word` and `pieces` of the Target protocol for sorted, disjoint extents."""
+    """Implements `read`, `word` and `pieces` of the Target protocol for sorted, disjoint
+    extents."""
 
     def __init__(self, arch: Arch, extents: Sequence[Extent]) -> None:
         self.arch = arch
@@ -159,7 +160,8 @@ class ExtentReader:
     def set_extents(self, extents: Sequence[Extent]) -> None:
         self._extents = extents
         self._starts = [extent.start for extent in extents]
-        # Cache of the extent of the last word read: lists and structures are mostly in one place.
+        # Cache of the extent of the last word read, because lists and structures are mostly in one
+        # extent.
         self._low, self._high, self._delta = 1, 0, 0
         self._view = memoryview(b"")
 
@@ -181,7 +183,7 @@ class ExtentReader:
         if address + size <= extent.end:
             return extent.source.part(at, size).tobytes()
         missing = next(gaps(address, address + size, self._extents, self._starts), None)
-        if missing is not None:  # checked before copying: a corrupt size may be huge
+        if missing is not None:  # checked before copying, because a corrupt size may be huge
             raise UnreadableMemory(address, size, f"nothing is mapped from {missing.start:#x}")
         parts = find_overlaps(self._extents, self._starts, address, address + size)
         return b"".join(extent.source.part(low - extent.start + extent.offset, high - low) for extent, low, high in parts)

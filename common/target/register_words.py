@@ -1,9 +1,10 @@
 """Names the register of each word in a core's notes, ptrace register sets and signal frames.
 
 Layouts: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, 10.5.1 (FXSAVE) and
-13.4 (XSAVE, standard format), which Linux uses in notes and signal frames, whatever it uses itself
-(arch/x86/kernel/fpu/xstate.c, 6.x, copy_xstate_to_uabi_buf). The offsets of the parts after the AVX
-one depend on the processor (CPUID leaf 0xD): Intel leaves space for MPX, AMD does not."""
+13.4 (XSAVE, standard format), which Linux uses in notes and signal frames, whatever format it uses
+internally (arch/x86/kernel/fpu/xstate.c, 6.x, copy_xstate_to_uabi_buf). The offsets of the parts
+after the AVX part depend on the processor (CPUID leaf 0xD), because Intel leaves space for MPX, and
+AMD does not."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ FEATURES_AT = 464  # offset of the features (XCR0), which Linux stores in bytes 
 _AVX, _OPMASK, _ZMM, _ZMM16, _PKRU = 2, 5, 6, 7, 9  # bits of XCR0
 _UPPER = 576  # offset of the upper halves of ymm0 to ymm15
 _SVE_FLAGS = 32  # position of the flags in the second word of struct user_sve_header, in bits
-_PLAIN = 32  # 128-bit registers in an NT_PRFPREG, on machines other than x86
-# Offsets of k0-7, of the upper halves of zmm0-15, of zmm16-31, and the end of the last.
+_PLAIN = 32  # number of 128-bit registers in an NT_PRFPREG, on machines other than x86
+# Offsets of k0-7, of the upper halves of zmm0-15, and of zmm16-31, and the end of zmm16-31.
 _INTEL, _AMD = (1088, 1152, 1664, 2688), (832, 896, 1408, 2432)
 
 
@@ -27,7 +28,7 @@ _INTEL, _AMD = (1088, 1152, 1664, 2688), (832, 896, 1408, 2432)
 def xsave_words(features: int, size: int) -> tuple[str, ...]:
     """Return the register of each 8-byte word of an XSAVE image of `size` bytes, or of its
     beginning (the FXSAVE image, 512 bytes).
-    "xmm3" is a word of the register's low 128 bits, "ymm3" of the next 128, "zmm3" of the upper
+    "xmm3" is a word of the low 128 bits of register 3, "ymm3" of the next 128, "zmm3" of the upper
     256; "" is a word of unknown content."""
     names = [""] * (size // 8)
 
@@ -57,8 +58,8 @@ def xsave_words(features: int, size: int) -> tuple[str, ...]:
 
 def _places(features: int, size: int) -> tuple[int, int, int, int] | None:
     """Return the offsets of AVX-512's parts; None if unknown.
-    The size of the image distinguishes Intel's layout from AMD's, whose last part is PKRU (8 bytes)
-    or AVX-512 itself. AMX tiles, which only Intel has, come after both."""
+    The size of the image distinguishes Intel's layout from AMD's. The last part is PKRU (8 bytes)
+    or AVX-512 itself, except on Intel processors with AMX, whose tiles come after both."""
     if features >> _OPMASK & 7 != 7 or features >> 10:
         return _INTEL if features >> _OPMASK & 7 == 7 and features >> 17 & 3 == 3 and size == 11008 else None
     for places in (_INTEL, _AMD):
@@ -68,9 +69,11 @@ def _places(features: int, size: int) -> tuple[int, int, int, int] | None:
 
 
 def sve_words(length: int, scalable: bool, size: int) -> tuple[str, ...]:
-    """Return the register of each word of `size` bytes that begin with a 16-byte header.
-    They contain arm64's registers of `length` bytes, or of 16 if they are not `scalable`. Each
-    contains the vector register of the same number, whose name is used here."""
+    """Return the register of each word of an area of `size` bytes that begins with a 16-byte
+    header.
+    The area contains the registers of arm64, of `length` bytes each, or of 16 bytes if they are not
+    `scalable`. Each register contains the vector register of the same number, whose name is used
+    here."""
     words = (length if scalable else 16) // 8
     known = min(_PLAIN, (size - 16) // (8 * words)) if words and length % 16 == 0 else 0
     names = ["", "", *(f"v{number}" for number in range(known) for _ in range(words))]
@@ -91,8 +94,9 @@ def plain_words(arch: Arch, kind: int, features: int, size: int) -> tuple[str, .
 
 @lru_cache(maxsize=64)
 def note_words(arch: Arch, images: tuple[tuple[int, int, int], ...]) -> tuple[str, ...]:
-    """Return the register of each word of a register set followed by notes of (type, features,
-    size); those of x86 are XSAVE images. All threads share one tuple."""
+    """Return the register of each word of a register set that is followed by notes. `images` has
+    (type, features, size) of each note; on x86 the notes are XSAVE images. All threads share one
+    tuple."""
     names = list(arch.registers)
     for kind, features, size in images:
         if kind in arch.xsave_notes:
@@ -103,9 +107,10 @@ def note_words(arch: Arch, images: tuple[tuple[int, int, int], ...]) -> tuple[st
 
 
 def vector_words(name: str, count: int, prefix: str = "") -> list[str]:
-    """Return the word names of a vector register that a debugger shows as a whole; "" if unknown.
-    "zmm3" has 8 words, "ymm3" 4, "xmm3" 2; if `prefix` is "v", "v3" has 2, and "z3" begins with
-    these 2."""
+    """Return the names of the words of a vector register that a debugger shows as a whole; "" if
+    unknown.
+    "zmm3" has 8 words, "ymm3" 4, and "xmm3" 2. If `prefix` is "v", "v3" has 2 words, and "z3"
+    begins with these words."""
     if prefix and name[:1] in (prefix, "z") and name[1:].isdigit():
         return [prefix + name[1:]] * count
     kind, number = name[:3], name[3:]
@@ -115,16 +120,16 @@ def vector_words(name: str, count: int, prefix: str = "") -> list[str]:
 
 
 def image_of(arch: Arch, kind: int, note: Sequence[int], size: int) -> tuple[int, int]:
-    """Return (features, size) of the image in a note, given its words: they determine its
-    layout."""
+    """Return (features, size) of the image in a note, which determine its layout. `note` has the
+    words of the note."""
     if kind == NT_ARM_SVE and len(note) > 1:
         return note[1], size
     return (note[FEATURES_AT // arch.word] if kind in arch.xsave_notes and size > LEGACY else 0, size)
 
 
 def debugger_thread(arch: Arch, tid: int, registers: dict[str, int], vectors: Iterable[tuple[str, Sequence[int]]]) -> Thread:
-    """Build a Thread from a debugger's word-sized registers, and words of vector registers by
-    name."""
+    """Build a Thread from the word-sized registers of a debugger, and the words of vector registers
+    by name."""
     words, names = list(registers.values()), list(registers)
     for name, found in vectors:
         words += found

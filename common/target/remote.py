@@ -26,8 +26,8 @@ Read = Callable[[int, int], bytes]  # (address, size) -> the readable bytes from
 class RemoteTarget(PagedReader):
     """A stopped process behind a debugger, read by the callbacks `read` and `threads`.
     `regions` are sorted and disjoint; without `offsets` their file offsets are unknown. Symbols
-    come from files of this machine (below `sysroot`, if given) whose build-ids match, else from the
-    modules in memory."""
+    come from files of this machine (below `sysroot`, if given) whose build-ids match. If there are
+    none, they come from the modules in memory."""
 
     live = True
     longest_read = CHUNK
@@ -86,7 +86,7 @@ class RemoteTarget(PagedReader):
             if region.readable:
                 yield from self._readable_pieces(low, high, CHUNK, lambda at, size: memoryview(bytearray(self._read_some(at, size))))
 
-    # -- the rest of the protocol
+    # -- the rest of the Target protocol
 
     def threads(self) -> Sequence[Thread]:
         if self._threads is None:

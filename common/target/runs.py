@@ -1,4 +1,5 @@
-"""Long lists of address ranges: millions in flat arrays, 16 bytes each, in the kernel's layout."""
+"""Long lists of address ranges. They may have millions of ranges, in flat arrays of 16 bytes a
+range, in the layout of the kernel."""
 
 from __future__ import annotations
 
@@ -12,15 +13,16 @@ from findleaks.target.base import Range
 
 
 class Runs:
-    """Sorted, disjoint ranges that do not touch. `words` has the start and end of each in turn."""
+    """Sorted, disjoint ranges that do not touch. `words` has the start and the end of each range in
+    turn."""
 
     def __init__(self, words: array[int]) -> None:
         self.words = words
 
     @classmethod
     def of(cls, ranges: Iterable[tuple[int, int]]) -> Runs:
-        """Build from ascending, disjoint ranges. Ranges that touch are joined, empty ones dropped.
-        Raises ValueError if the ranges do not ascend."""
+        """Build a list from ascending, disjoint ranges. Ranges that touch are joined, empty ones
+        dropped. Raises ValueError if the ranges do not ascend."""
         words: array[int] = array("Q")
         for start, end in ranges:
             if end <= start:
@@ -46,7 +48,7 @@ class Runs:
 
     @cached_property
     def _sums(self) -> array[int]:
-        """Cumulative bytes of the first 0, 1, 2 … ranges."""
+        """Total bytes of the first 0, 1, 2 … ranges."""
         lengths = (end - start for start, end in zip(self.words[::2], self.words[1::2]))
         return array("Q", accumulate(chain((0,), lengths)))
 
@@ -60,11 +62,11 @@ class Runs:
         return self._sums[-1]
 
     def bytes(self, start: int, end: int) -> int:
-        """Return how many bytes of [start, end) lie in a range, by two binary searches."""
+        """Return how many bytes of [start, end) are in a range. Takes two binary searches."""
         return self._below(end) - self._below(start) if start < end else 0
 
     def within(self, start: int, end: int) -> Iterator[Range]:
-        """Yield the parts of the ranges that lie in [start, end), ascending."""
+        """Yield the parts of the ranges that are in [start, end), ascending."""
         words = self.words
         at = bisect_right(words, start)
         at -= at & 1
@@ -75,7 +77,7 @@ class Runs:
             at += 2
 
     def cut(self, start: int, end: int) -> array[int]:
-        """Return `within` in the form of `words`."""
+        """Return the result of `within` in the layout of `words`."""
         low, high = bisect_right(self.words, start), bisect_left(self.words, end)
         made = self.words[low - (low & 1) : high + (high & 1)] if start < end else array("Q")
         if made:

@@ -1,13 +1,18 @@
 """Finds separate debug files of programs and libraries.
 
-They are found as in GDB ("Debugging Information in Separate Files" in its manual): by build-id
-below the folders for debug files; by the name in .gnu_debuglink beside the file, in its .debug
-folder, and below those folders; supplementary files of dwz by .gnu_debugaltlink. A file counts only
-if its build-id, or else its checksum, matches."""
+They are searched for as in GDB ("Debugging Information in Separate Files" in its manual):
+
+- by build-id, below the folders for debug files;
+- by the name in .gnu_debuglink, beside the program or library, in the .debug folder beside it, and
+  below the folders for debug files;
+- supplementary files of dwz, by .gnu_debugaltlink.
+
+A file is used only if its build-id matches, or its checksum if there is no build-id."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
@@ -20,7 +25,7 @@ from findleaks.value_classes import NamedTuple
 
 FOLDERS = ("/usr/lib/debug",)
 _SLICE = 1 << 24  # bytes per step of a checksum
-_MAPPED = 1 << 24  # bytes from which a file of split DWARF is mapped
+_MAPPED = 1 << 24  # size from which a file of split DWARF is mapped
 
 
 class Link(NamedTuple):
@@ -38,8 +43,8 @@ class Alternate(NamedTuple):
 
 
 class SeparateFiles:
-    """Separate debug files of a target's modules. `folders`: where such files are installed;
-    `shunned`: see FilePlace."""
+    """Separate debug files of a target's modules. `folders` are the folders where such files are
+    installed. For `shunned`, see FilePlace."""
 
     def __init__(self) -> None:
         self.folders: Sequence[str] = FOLDERS
@@ -48,14 +53,14 @@ class SeparateFiles:
         self._beside: dict[int, str] = {}  # folder of a module's debug file, by path
 
     def of(self, module: Module, own: Optional[elf.Buffer], place: Optional[FilePlace], sysroot: str) -> Optional[memoryview]:
-        """Return a module's separate debug file; `own` is its file, at `place`, if this machine has
-        it."""
+        """Return the separate debug file of a module. If this machine has the module's own file, it
+        is `own`, at `place`."""
         if module.start not in self._found:
             self._found[module.start] = self._find(module, own, place, sysroot)
         return self._found[module.start]
 
     def add(self, module: Module, path: str) -> bool:
-        """Use the file at `path` for a module; return False if it does not match."""
+        """Use the file at `path` for a module. Return False if the file does not match."""
         found = _opened(FilePlace(path), module.build_id, None)
         if found is not None:
             self._found[module.start], self._beside[module.start] = found, os.path.dirname(path)
@@ -71,8 +76,9 @@ class SeparateFiles:
         return next((data for place in places if (data := _opened(place, wanted.build_id, None)) is not None), None)
 
     def split(self, module: Module, path: str, sysroot: str) -> Optional[elf.Buffer]:
-        """Return a .dwo file: by its path, or by its name beside the module or its debug file. ""
-        is the module's .dwp file. The caller compares the ids of its units."""
+        """Return a .dwo file. It is searched at its path, and by its name beside the module and
+        beside the module's debug file. If the path is "", return the module's .dwp file. The caller
+        compares the ids of the units."""
         folders = [folder for folder in (self._beside.get(module.start, ""), os.path.dirname(module.path)) if folder]
         base = os.path.basename(module.path)
         names = [os.path.basename(path)] if path else [f"{base}.dwp", f"{base}.debug.dwp"]
@@ -102,8 +108,8 @@ class SeparateFiles:
         return None
 
     def _by_build_id(self, build_id: str, sysroot: str) -> Iterator[FilePlace]:
-        """Yield paths below the sysroot and on this machine: the name of such a file states its
-        content."""
+        """Yield possible paths below the sysroot and on this machine. A file found there matches,
+        because its name is the build-id."""
         for folder in self.folders if len(build_id) > 2 else ():
             path = f"{folder}/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
             yield from (FilePlace(path, sysroot), FilePlace(path)) if sysroot else (FilePlace(path),)
@@ -116,8 +122,8 @@ class SeparateFiles:
 
 
 def _opened(place: FilePlace, build_id: str, link: Optional[Link]) -> Optional[memoryview]:
-    """Map the file; None if it is missing or does not match. If it, or the module, has no build-id,
-    the checksum of `link` decides."""
+    """Map the file; None if it is missing or does not match. If the file or the module has no
+    build-id, the checksum in `link` is compared."""
     try:
         fd = place.open()
     except (OSError, ValueError):
@@ -135,8 +141,8 @@ def _opened(place: FilePlace, build_id: str, link: Optional[Link]) -> Optional[m
 
 
 def _contents(place: FilePlace) -> Optional[elf.Buffer]:
-    """Read a file, or map a large one: a mapped file keeps a descriptor, and there may be thousands
-    of .dwo files."""
+    """Read a file, or map it if it is large. Small files are read because a mapped file keeps a
+    descriptor open, and there may be thousands of .dwo files."""
     try:
         fd = place.open()
     except (OSError, ValueError):
@@ -157,6 +163,15 @@ def _checksum(data: memoryview) -> int:
     for at in range(0, len(data), _SLICE):
         value = zlib.crc32(data[at : at + _SLICE], value)
     return value
+
+
+_C_LIBRARY = re.compile(r"(lib(c|m|mvec|dl|rt|pthread|resolv|util|nsl|anl|crypt|nss_\w+|thread_db)|ld)[-.]")
+"""Matches file names of the C library's parts: libc.so.6, libm-2.31.so, ld-musl-x86_64.so.1."""
+
+
+def is_c_library(module: Module) -> bool:
+    """Return whether a module is a part of the C library, by its file name."""
+    return _C_LIBRARY.match(os.path.basename(module.path)) is not None
 
 
 def has_debug_info(data: elf.Buffer) -> bool:

@@ -1,11 +1,12 @@
 """Maps the words that the kernel saved for an interrupted thread to registers.
 
-struct ucontext has uc_mcontext at 40 on x86-64, at 176 on AArch64. There are:
+struct ucontext has uc_mcontext at offset 40 on x86-64, and at 176 on AArch64. It contains:
 
 - on x86-64 the general registers and the address of the FPU's state (Linux
-arch/x86/include/uapi/asm/sigcontext.h, struct sigcontext_64), which is an XSAVE image;
+  arch/x86/include/uapi/asm/sigcontext.h, struct sigcontext_64), which is an XSAVE image;
 - on AArch64 fault_address, the registers as in NT_PRSTATUS, and from 288 on, a multiple of 16,
-records of 32-bit type and size (arch/arm64/include/uapi/asm/sigcontext.h)."""
+  records that begin with a 32-bit type and a 32-bit size
+  (arch/arm64/include/uapi/asm/sigcontext.h)."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ SIGINFO = 128  # bytes of the siginfo_t in front of struct ucontext, on most mac
 _CONTEXT = 40
 _SAVED = ("r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rdi", "rsi", "rbp", "rbx", "rdx", "rax", "rcx")
 _STATE_AT = _CONTEXT + 23 * 8
-# FP_XSTATE_MAGIC1, in that state's bytes from 464; extended_size, xfeatures, xstate_size follow
+# FP_XSTATE_MAGIC1, at byte 464 of the FPU's state; extended_size, xfeatures, xstate_size follow
 _MAGIC = 0x46505853
 
 _RECORDS_AT, _RECORDS_END = 176 + 288, 176 + 288 + 4096
@@ -29,8 +30,8 @@ _MOST_RECORDS = 16
 
 
 def saved_words(target: Target, context: int) -> Iterator[tuple[str, int]]:
-    """(register, address) of words that the kernel saved in the struct ucontext at `context`; ""
-    for a word of no known register."""
+    """Yield (register, address) of each word that the kernel saved in the struct ucontext at
+    `context`. The register is "" if it is not known."""
     returns = target.arch.signal_returns
     if not returns:
         yield from _of_x86_64(target, context)

@@ -44,7 +44,7 @@ from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 
 VERSION = 1
-SOURCE = "note of the core"  # of the residency, as JSON names it
+SOURCE = "note of the core"  # source of the residency, as named in JSON
 
 _HEAD = struct.Struct("<2Id2Q5Q3Q")
 _UNKNOWN = (1 << 64) - 1
@@ -52,11 +52,12 @@ _LATEST = 1e11  # seconds since 1970: some three thousand years
 
 
 class Damaged(Exception):
-    """The note makes no sense; the text says why."""
+    """The note is invalid; the text explains why."""
 
 
 class SnapshotNote(NamedTuple):
-    """What the note says. Times: `taken_at` in seconds since 1970, `start_time` in clock ticks."""
+    """Contents of the note. `taken_at` is in seconds since 1970, `start_time` in clock ticks after
+    boot."""
 
     taken_at: float
     start_time: int
@@ -64,7 +65,7 @@ class SnapshotNote(NamedTuple):
     unread: Sequence[Range]
     maps: bytes
     names: Mapping[int, str]
-    version: str  # of the findleaks that wrote it
+    version: str  # version of findleaks that wrote the note
     kernel: Optional[KernelState] = None  # None: not known
 
 
@@ -124,7 +125,7 @@ def decode_note(desc: memoryview, page: int) -> SnapshotNote:
 
 
 def _kernel_state(rest: memoryview) -> Optional[KernelState]:
-    """Decode the part after the version of findleaks."""
+    """Decode the part after the version of findleaks. None if it is missing."""
     if not rest:
         return None
     if len(rest) < 8:
@@ -146,8 +147,9 @@ def damage_warning(name: str, why: str) -> str:
 
 
 def regions(note: SnapshotNote, loads: Sequence[Load], top: int) -> Optional[list[Region]]:
-    """Return the mappings by the note, which names anonymous ones and identifies shared ones; None
-    if they do not match the core's segments. Mappings beyond `top` are dropped."""
+    """Return the mappings from the note, which has the names of anonymous mappings and shows which
+    are shared. None if they do not match the segments of the core. Mappings beyond `top` are
+    dropped."""
     found = [region for region in regions_of(note.maps) if region.end <= top]
     if len(found) != len(loads):
         return None
@@ -163,7 +165,7 @@ def _flat(ranges: Sequence[Range]) -> array[int]:
 
 
 def _little_endian(words: array[int]) -> array[int]:
-    """Convert words between this machine's byte order and the note's."""
+    """Convert words between this machine's byte order and little-endian."""
     if sys.byteorder != "little":
         words = words[:]
         words.byteswap()

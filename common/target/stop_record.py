@@ -1,4 +1,4 @@
-"""Data of a process at one stop, besides its memory: what a core records."""
+"""The data of one stop of a process that a core records, besides memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class StopRecord(NamedTuple):
     """One stop of a process: `stat` is the text of /proc/PID/stat, `maps` that of
     /proc/PID/maps."""
 
-    proc: str  # its folder under /proc
+    proc: str  # folder of the process below /proc
     stat: bytes
     maps: bytes
     moment: Moment
@@ -40,7 +40,8 @@ def start_time_of(stat: bytes) -> Optional[int]:
 
 
 def stat_field(stat: bytes, number: int) -> Optional[int]:
-    """Return a field of `stat_of`, counted from 1 (proc_pid_stat(5)); None if missing."""
+    """Return a field of the text that `stat_of` returns, counted from 1 (proc_pid_stat(5)); None if
+    it is missing."""
     # The second field, the name, is in parentheses, and may contain any characters.
     fields = stat.rpartition(b")")[2].split()
     try:

@@ -16,7 +16,7 @@ from findleaks.target.runs import Runs
 
 
 class CopyPlan(NamedTuple):
-    """State of the process while it still ran, and the buffer for its copy."""
+    """The state of the process before the stop, and the buffer for its copy."""
 
     maps: bytes
     regions: Sequence[Region]
@@ -28,7 +28,7 @@ class StopData:
     """Data read during the stop."""
 
     def __init__(self) -> None:
-        self.proc = ""  # the folder under /proc of a thread that has memory
+        self.proc = ""  # folder below /proc of a thread that has memory
         self.taken_at = 0.0  # seconds since 1970
         self.maps = b""  # the text of /proc/PID/maps
         self.stat = b""  # the text of /proc/PID/stat
@@ -38,7 +38,7 @@ class StopData:
         self.rest: list[Range] = []  # pages outside the plan's windows
         self.extra: Optional[CopyBuffer] = None  # the buffer of `rest`
         self.absent: list[Range] = []  # pages that could not be read
-        self.kernel: Optional[RawState] = None  # what the kernel keeps for the process
+        self.kernel: Optional[RawState] = None  # data that the kernel keeps for the process
         self.kernels: list[tuple[int, bytes]] = []  # address and bytes of the vDSO
 
 
@@ -79,7 +79,8 @@ def _windows(plan: CopyPlan, stop: StopData) -> list[Extent]:
 
 
 def _between(region: Region, parts: Sequence[Extent], source: Source) -> Iterator[Extent]:
-    """Yield extents that fill the region between these parts; offsets in `source` are addresses."""
+    """Yield extents that fill the parts of the region between these extents. Offsets in `source`
+    are addresses."""
     for low, high in gaps(region.start, region.end, parts, [part.start for part in parts]):
         yield Extent(low, high, low, source)
 
@@ -106,7 +107,7 @@ class _Memory(Source):
 
 
 def join_pages(placed: CopiedRuns) -> Iterator[tuple[int, int]]:
-    """Yield (address in findleaks' memory, bytes) of the copied pages, with adjacent ones
+    """Yield (address in findleaks' memory, bytes) of the copied pages. Adjacent pages are
     joined."""
     low = high = -1
     for at, count in zip(placed.destination, placed.size):

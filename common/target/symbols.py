@@ -1,8 +1,8 @@
 """Symbols of modules, by name and by address.
 
-Names are searched in the tables directly; addresses in an index that is built once per module.
-pyelftools is not used, as it creates an object for each symbol: `struct.iter_unpack` reads the
-219,591 symbols of Node 22 in 0.13 s, pyelftools in 15 s."""
+Names are searched for in the tables directly. Addresses are looked up in an index that is built
+once per module. pyelftools is not used, because it creates an object for each symbol: it reads the
+219,591 symbols of Node 22 in 15 s, `struct.iter_unpack` in 0.13 s."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _FUNCTIONS = (2, 10)
 _TLS = 6
 _SHN_ABS = 0xFFF1  # section of absolute values, which are not addresses
 _MOST_SPELLINGS = 256  # most occurrences of a name in a string table that are tried
-_LOOK_BACK = 8  # symbols before an address that are tried: a big symbol may contain small ones
-_MOST_ENTRIES = 256  # most values tried for that, including those without a symbol
+_LOOK_BACK = 8  # symbols before an address that are tried: a big one may contain small ones
+_MOST_ENTRIES = 256  # most values tried for _LOOK_BACK, including those without a symbol
 
 
 class ModuleSymbols:
-    """The symbols of one module, from all its tables; `module.bias` is added to their values.
+    """The symbols of one module, from all its tables. `module.bias` is added to their values.
     Bits of function addresses outside `code_bits` are cleared."""
 
     def __init__(self, module: Module, tables: Sequence[Table], code_bits: int = -1) -> None:
@@ -38,15 +38,18 @@ class ModuleSymbols:
         self._code_bits = code_bits
         self._tables = tables
         self._name = module.path.rsplit("/", 1)[-1]
-        self._values: Optional[Sequence[int]] = None  # of all entries, sorted
-        self._order: Sequence[int] = ()  # their numbers
+        self._values: Optional[Sequence[int]] = None  # values of all entries, sorted
+        self._order: Sequence[int] = ()  # numbers of the entries in this order
         self._firsts: list[int] = []  # the number of each table's first entry
-        self._columns: dict[int, list[int]] = {}  # st_name, by table
+        self._columns: dict[int, list[int]] = {}  # column st_name by table
+        self._preferred: dict[int, Optional[tuple[int, int, bool]]] = {}  # results of _entries
 
     def by_name(self, name: str) -> Optional[Symbol]:
-        """The defined symbol of exactly this name, global before local.
-        The string table is searched for the name, and the column of names for its offset, some
-        hundred times faster than entry by entry. Names share tails: "free" is in "cfree"."""
+        """Return the defined symbol with exactly this name; a global one is preferred to a local
+        one.
+        The string table is searched for the name, and then the column of names for its offset. This
+        is some hundred times faster than comparing entry by entry. Names share tails: "free" is in
+        "cfree"."""
         wanted = name.encode("utf-8", "surrogateescape") + b"\0"
         local: Optional[Symbol] = None
         for number, table in enumerate(self._tables):
@@ -61,15 +64,15 @@ class ModuleSymbols:
         return local
 
     def _names(self, number: int) -> list[int]:
-        """The column st_name of a table, read once."""
+        """Return the column st_name of a table, which is read once."""
         if number not in self._columns:
             table = self._tables[number]
             self._columns[number] = _column(table, "I", 0).tolist()
         return self._columns[number]
 
     def starting(self, prefix: str) -> list[Symbol]:
-        """Return the defined symbols whose name starts with `prefix`, in the tables' order, once
-        each."""
+        """Return the defined symbols whose name starts with `prefix`, in the order of the tables,
+        without repetition."""
         found: dict[str, Symbol] = {}
         mark = b"\0" + prefix.encode("utf-8", "surrogateescape")
         for table in self._tables:
@@ -83,8 +86,8 @@ class ModuleSymbols:
         return list(found.values())
 
     def thread_locals(self) -> list[Symbol]:
-        """Return the thread-local variables (demangled), by offset in the module's block of a
-        thread."""
+        """Return the thread-local variables (demangled), by their offset in the module's block of
+        thread-local storage."""
         from findleaks.demangle import demangle  # slow to import, and rarely needed
 
         found: dict[int, Symbol] = {}
@@ -106,7 +109,7 @@ class ModuleSymbols:
 
     def _build(self) -> Sequence[int]:
         """Sort the entries of all tables by value. The other fields of an entry are decoded on
-        demand: of hundreds of thousands of entries, few ever are."""
+        demand, because only few of hundreds of thousands of entries are needed."""
         values: list[int] = []
         for table in self._tables:
             self._firsts.append(len(values))
@@ -120,9 +123,14 @@ class ModuleSymbols:
         return [value & self._code_bits if info & 15 in _FUNCTIONS else value for _, info, _, value, _ in rows]
 
     def _entries(self, start: int, end: int) -> Optional[tuple[int, int, bool]]:
-        """Return the preferred symbol of entries with one value: (size, table << 32 | st_name, is
-        code).
-        Defined symbols with a size come first, then global before weak before local ones."""
+        """Return the preferred symbol among the entries with one value, as (size, table << 32 |
+        st_name, is code).
+        Defined symbols with a size come first, then global, weak, and local symbols."""
+        if start not in self._preferred:  # Thousands of undefined symbols have the value 0.
+            self._preferred[start] = self._choose(start, end)
+        return self._preferred[start]
+
+    def _choose(self, start: int, end: int) -> Optional[tuple[int, int, bool]]:
         best: Optional[tuple[int, int, int, bool]] = None
         for entry in self._order[start:end]:
             index = bisect_right(self._firsts, entry) - 1
@@ -137,7 +145,7 @@ class ModuleSymbols:
 
     def by_address(self, address: int) -> Optional[Symbol]:
         """Return the symbol that covers `address`. If the table has no size, a function extends to
-        the next symbol, and data covers its first byte only."""
+        the next symbol, and data covers only its first byte."""
         values = self._values if self._values is not None else self._build()
         value = address - self.module.bias
         end = bisect_right(values, value)
@@ -162,20 +170,20 @@ class ModuleSymbols:
 
 
 def _marks_code(table: Table, name: int) -> bool:
-    """Whether this is a mapping symbol, which marks where code or data begins (ELF for the Arm
-    64-bit Architecture 2023Q3, 5.7: "$x", "$d"; for the Arm Architecture, 5.5.5: "$a", "$t",
+    """Return whether this is a mapping symbol, which marks where code or data begins (ELF for the
+    Arm 64-bit Architecture 2023Q3, 5.7: "$x", "$d"; for the Arm Architecture, 5.5.5: "$a", "$t",
     "$d")."""
     return table.strings[name : name + 2] in (b"$x", b"$d", b"$a", b"$t") and table.strings[name + 2 : name + 3] in (b"\0", b".")
 
 
 def _values(table: Table) -> Sequence[int]:
-    """The column st_value of a table."""
+    """Return the column st_value of a table."""
     return _column(table, "Q" if table.wide else "I", 1)
 
 
 def _column(table: Table, typecode: str, first: int) -> array[int]:
-    """Return a column of the symbol table: from each entry, the number with index `first`, where
-    all numbers of the entry have this type."""
+    """Return a column of the symbol table: the number with index `first` from each entry, if an
+    entry is read as numbers of this type code."""
     size = struct.calcsize(table.form)
     words = array(typecode)
     words.frombytes(bytes(table.symbols[: len(table.symbols) // size * size]))
@@ -185,7 +193,7 @@ def _column(table: Table, typecode: str, first: int) -> array[int]:
 
 
 def _places(numbers: list[int], wanted: int) -> Iterator[int]:
-    """The indices of `wanted`, ascending."""
+    """Yield the indices of `wanted`, ascending."""
     at = -1
     with suppress(ValueError):
         while True:

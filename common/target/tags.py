@@ -14,13 +14,13 @@ from findleaks.target.base import Piece
 
 ENABLED = 1  # PR_TAGGED_ADDR_ENABLE
 
-_WORD, _TOP, _UNUSED = 8, 7, 6  # bytes of a word; offsets of the tag and of bits 48 to 55 in it
-_KEPT = bytes([0]) + bytes([0xFF]) * 255  # by bits 48 to 55: mask of the top byte
+_WORD, _TOP, _UNUSED = 8, 7, 6  # bytes of a word; offsets in it of the tag, and of bits 48 to 55
+_KEPT = bytes([0]) + bytes([0xFF]) * 255  # mask of the top byte, by the value of bits 48 to 55
 
 
 def remove_tags(piece: Piece) -> Piece:
-    """Return a piece without tags in its aligned words: the piece itself if none has one, else a
-    copy."""
+    """Return a piece without tags in its aligned words. If no word has a tag, this is the piece
+    itself, otherwise a copy."""
     first = -piece.address % _WORD
     end = first + (len(piece.data) - first) // _WORD * _WORD
     tops = bytes(piece.data[first + _TOP : end : _WORD])

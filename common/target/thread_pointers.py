@@ -4,13 +4,14 @@
 On x86 a thread pointer is the address of glibc's tcbhead_t (sysdeps/x86_64/nptl/tls.h and
 sysdeps/i386/nptl/tls.h, 2.31 to 2.43), whose first word (tcb) and third word (self) point to
 itself; the second is the DTV. struct pthread (nptl/descr.h) begins there, and contains the kernel's
-thread id as an int. It lies at the upper end of a thread's stack. ld.so puts the main thread's into
-a small separate mapping, a static program at the beginning of its heap.
+thread id as an int. It lies at the upper end of a thread's stack. ld.so puts the struct pthread of
+the main thread into a small separate mapping; a static program puts it at the beginning of its
+heap.
 
-On architectures with thread-local variables above the thread pointer, struct pthread is below
-it, and nothing points to itself. There the thread id is found first: it follows the links of a ring
-of threads. The distance from the thread id to the thread pointer, which has the DTV, is the same in
-every thread."""
+On architectures with thread-local variables above the thread pointer, struct pthread is below it,
+and no word points to itself. On these architectures the thread id is found first, because it
+follows the links of a ring of threads. The distance from the thread id to the thread pointer, which
+leads to the DTV, is the same in every thread."""
 
 from __future__ import annotations
 
@@ -26,18 +27,18 @@ from findleaks.target.ranges import nonzero_pieces, region_at
 from findleaks.target.words import word_at
 
 _MOST_OF_STACK = 16 << 20  # most bytes searched in the used part of one stack
-_MOST_OF_STACKS = 256 << 20  # in all stacks
-_MOST_OF_REGION = 1 << 20  # in one region
-_MOST = 64 << 20  # in all regions
-_MOST_SEARCHED = 1 << 30  # in all regions, summed over threads
+_MOST_OF_STACKS = 256 << 20  # most bytes searched in all stacks
+_MOST_OF_REGION = 1 << 20  # most bytes searched in one region
+_MOST = 64 << 20  # most bytes searched in all regions
+_MOST_SEARCHED = 1 << 30  # most bytes searched in all regions, summed over threads
 _MOST_VOTERS = 256  # most threads that are compared
 _MOST_PLACES = 1 << 12  # most occurrences of a number that are tried in one piece of memory
-_TID_WITHIN = 0x400  # bytes from the thread pointer that hold the thread id
+_TID_WITHIN = 0x400  # maximum distance in bytes from the thread pointer to the thread id
 
 
 def add_thread_pointers(target: Target, threads: Sequence[Thread]) -> list[Thread]:
-    """Return the threads; those without a thread pointer get one from memory, also in their
-    words."""
+    """Return the threads. A thread without a thread pointer gets the one found in memory, also in
+    its words."""
     if target.arch.variables_above:
         found = _below_variables(target, [thread for thread in threads if not thread.thread_pointer])
         return [thread if thread.thread_pointer else _with_pointer(target, thread, found.get(thread.tid, 0)) for thread in threads]
@@ -63,8 +64,8 @@ def add_thread_pointers(target: Target, threads: Sequence[Thread]) -> list[Threa
                     missing.discard(tid)
             if not missing:
                 break
-        # In another pid namespace ids differ: a single block left belongs to the single thread
-        # left.
+        # In another pid namespace the ids differ. If only one block and one thread are left, they
+        # belong together.
         if len(missing) == len(others) == 1:
             found[missing.pop()] = others[0]
     return [thread if thread.thread_pointer else _with_pointer(target, thread, found.get(thread.tid, 0)) for thread in threads]
@@ -79,7 +80,7 @@ def _with_pointer(target: Target, thread: Thread, pointer: int) -> Thread:
 
 
 def _used_stacks(target: Target, threads: Iterable[Thread]) -> Iterator[tuple[Thread, int, int]]:
-    """Yield each thread's stack from its stack pointer upward, up to a total size."""
+    """Yield the stack of each thread, from its stack pointer upward, up to a maximum total size."""
     regions, left = target.regions(), _MOST_OF_STACKS
     for thread in threads:
         region = region_at(regions, thread.sp)
@@ -116,7 +117,7 @@ def _blocks_between(target: Target, start: int, end: int) -> Iterator[int]:
 
 
 def _is_block(target: Target, address: int) -> bool:
-    """Whether a word that points to itself is the first of a thread control block."""
+    """Return whether a word that points to itself is the first word of a thread control block."""
     word = target.arch.word
     try:
         dtv, own = target.word(address + word), target.word(address + 2 * word)
@@ -167,8 +168,8 @@ def _below_variables(target: Target, threads: Sequence[Thread]) -> dict[int, int
 
 
 def _ids(target: Target, start: int, end: int, tids: set[int]) -> dict[int, int]:
-    """Return addresses of thread ids in struct pthread: after the links of glibc's ring of threads
-    (nptl/descr.h, `list`), or after musl's pointer to itself and its ring."""
+    """Return the addresses of thread ids in struct pthread. They follow the links of glibc's ring
+    of threads (nptl/descr.h, `list`), or musl's pointer to itself and its ring."""
     found: dict[int, int] = {}
     for piece in nonzero_pieces(target, start, end):
         data = bytes(piece.data)
@@ -201,9 +202,9 @@ def _itself_before(target: Target, address: int) -> bool:
 def _vector_at(target: Target, pointer: int) -> int:
     """Score a candidate thread pointer by its DTV: one of the first modules must have its variables
     just above the thread pointer.
-    2: glibc's DTV (number of entries, generation, then two words per module). 1: musl's, in the
-    word before the thread pointer, which is weaker evidence (number of modules, then one word
-    each). 0: no DTV."""
+    Return 2 for glibc's DTV (number of entries, generation, then two words per module). Return 1
+    for musl's DTV, whose address is in the word before the thread pointer (number of modules, then
+    one word for each); this is weaker evidence. Return 0 if there is no DTV."""
     word = target.arch.word
     dtv = word_at(target, pointer + target.arch.dtv_offset)
     if dtv > 2 * word and 0 < word_at(target, dtv - 2 * word) < _MODULES and word_at(target, dtv) < _MODULES:

@@ -1,4 +1,5 @@
-"""Reads data that a process sent and has not received yet: in pipes, Unix sockets, message queues.
+"""Reads data that a process has sent to itself and not received yet, in pipes, Unix sockets and
+message queues.
 
 A pointer that one thread sends to another exists only in the kernel until it is received. Nothing
 is consumed, and no descriptor is opened a second time:
@@ -12,7 +13,7 @@ A POSIX message queue reports the number of unread bytes only (mq_overview(7))."
 
 from __future__ import annotations
 
-import _socket as socket  # its constants: the module `socket` takes milliseconds to import
+import _socket as socket  # has the constants; importing `socket` would take milliseconds
 import ctypes
 import fcntl
 import os
@@ -33,10 +34,11 @@ _NO_WAIT = 2  # SPLICE_F_NONBLOCK
 _MSG_COPY, _IPC_NOWAIT = 0o40000, 0o4000  # linux/msg.h, linux/ipc.h
 _QUEUE_FILE = 80  # FILENT_SIZE of ipc/mqueue.c: size of each file of the mqueue file system
 _UNNAMED = re.compile(rb"^[0-9a-f]+: \S+ \S+ \S+ \S+ (?:01|03) +(\d+)$", re.MULTILINE)
-"""Lines of /proc/PID/net/unix: sockets without a name that are not listening, as of socketpair."""
+"""Matches lines of /proc/PID/net/unix about sockets that have no name and are not listening, such
+as those of socketpair."""
 _STATUS = re.compile(rb"QSIZE:(\d+) +NOTIFY:\d+ +SIGNO:\d+ +NOTIFY_PID:(\d+)")
 _MOST_OBJECTS = 4096  # most pipes and sockets that are examined
-_MOST_BYTES = 16 << 20  # most bytes read in all
+_MOST_BYTES = 16 << 20  # most bytes read in total
 
 PIPE, SOCKET, QUEUE = "unread pipe", "unread socket", "unread message queue"
 """Objects with data that cannot be read, or only in part."""
@@ -44,15 +46,16 @@ UNEXAMINED = "unexamined pipe or socket"
 
 
 class UnreadData(NamedTuple):
-    """Data of one kernel object. `holder`: "pipe, descriptor 5"."""
+    """Unread data of one kernel object. `holder` is a name such as "pipe, descriptor 5"."""
 
     holder: str
     data: bytes
 
 
 class UnreadReader:
-    """Reads the unread data of one process. `is_running`: it is not stopped; a descriptor that is
-    registered with epoll is not duplicated then, as its registration would outlive its close."""
+    """Reads the unread data of one process. With `is_running`, the process is not stopped. In this
+    case, descriptors that are registered with epoll are not duplicated, because the registration
+    would remain if the process closed the original."""
 
     def __init__(self, pid: int, is_running: bool = False) -> None:
         self.is_running = is_running
@@ -64,8 +67,8 @@ class UnreadReader:
 
     def read(self, folder: str, descriptors: Sequence[tuple[int, str]], count: Callable[[str], None]) -> Iterator[UnreadData]:
         """Yield the data of these descriptors, given as (number, link target), and of the System V
-        queues of the process. `folder`: that of a living thread in /proc. `count` is called with
-        the name of each object whose data cannot be read."""
+        queues of the process. `folder` is the /proc folder of a living thread. `count` is called
+        with the name of each object whose data cannot be read."""
         self._folder, self._count, tid = folder, count, int(os.path.basename(folder))
         candidates = self._candidates(descriptors)
         if candidates:
@@ -81,7 +84,7 @@ class UnreadReader:
     def _descriptors(self, candidates: Mapping[str, Sequence[int]]) -> Iterator[UnreadData]:
         for number, (link, ends) in enumerate(candidates.items()):
             if self._pidfd < 0 or number >= _MOST_OBJECTS:
-                # Only a pipe with both ends in the process passes pointers between its threads.
+                # Threads of the process can pass pointers through a pipe only if it has both ends.
                 if len(ends) > 1 or not link.startswith("pipe:"):
                     self._count(UNEXAMINED)
                 continue
@@ -103,7 +106,7 @@ class UnreadReader:
                     break
 
     def _candidates(self, descriptors: Sequence[tuple[int, str]]) -> Mapping[str, list[int]]:
-        """Return the descriptors of pipes, unnamed Unix sockets and message queues, by object."""
+        """Return, for each pipe, unnamed Unix socket and message queue, its descriptors."""
         found: dict[str, list[int]] = {}
         sockets = self._sockets() if any(link.startswith("socket:[") for _, link in descriptors) else frozenset()
         for descriptor, link in descriptors:
@@ -127,7 +130,8 @@ class UnreadReader:
         return stat.S_ISREG(status.st_mode) and status.st_size == _QUEUE_FILE and not os.major(status.st_dev)
 
     def _examine(self, copy: int, link: str, descriptor: int) -> tuple[bool, Optional[UnreadData]]:
-        """Return whether the other descriptors of the object need not be examined, and the data."""
+        """Return two values: whether the other descriptors of the object can be skipped, and the
+        data found."""
         if link.startswith("/"):
             status = _STATUS.match(os.pread(copy, _QUEUE_FILE, 0))
             if status and (int(status[1]) or int(status[2]) == self._pid):
@@ -145,7 +149,7 @@ class UnreadReader:
             data = self._peek(copy, unread[0])
             return True, UnreadData(f"socket, descriptor {descriptor}", data) if data else None
         if fcntl.fcntl(copy, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY:
-            return False, None  # tee needs the end for reading; if only others have it, they read
+            return False, None  # tee needs the reading end, and this process lacks it
         data = self._tee(copy, unread[0])
         return True, UnreadData(f"pipe, descriptor {descriptor}", data)
 
@@ -159,7 +163,8 @@ class UnreadReader:
             return b""
         buffer = ctypes.create_string_buffer(size)
         got = self._libc.recv(copy, buffer, ctypes.c_size_t(size), socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        # FIONREAD counts all messages of a SOCK_SEQPACKET socket, and the first one of SOCK_DGRAM.
+        # FIONREAD counts all messages of a SOCK_SEQPACKET socket, but only the first message of a
+        # SOCK_DGRAM socket.
         if got < size or kind.value == socket.SOCK_DGRAM:
             self._count(SOCKET)
         return buffer.raw[: max(got, 0)]
@@ -167,7 +172,7 @@ class UnreadReader:
     def _tee(self, copy: int, size: int) -> bytes:
         reader, writer = os.pipe()
         try:
-            # A pipe is a ring of pages. The copy needs as many of them, even if they are not full.
+            # A pipe is a ring of pages. The copy needs as many pages, even if they are not full.
             self._libc.fcntl(writer, _SET_PIPE_SIZE, self._libc.fcntl(copy, _GET_PIPE_SIZE))
             got = self._libc.tee(copy, writer, ctypes.c_size_t(size), _NO_WAIT)
             if got < size:
@@ -181,7 +186,7 @@ class UnreadReader:
             os.close(writer)
 
     def _system_v(self) -> Iterator[UnreadData]:
-        """Yield the messages of System V queues that this process was the last to send to."""
+        """Yield the messages of System V queues to which this process was the last to send."""
         try:
             rows = [line.split() for line in read_file("/proc/sysvipc/msg").splitlines()[1:]]
             if os.readlink(f"{self._folder}/ns/ipc") != os.readlink("/proc/self/ns/ipc"):
@@ -198,7 +203,7 @@ class UnreadReader:
                 yield UnreadData(f"message queue {identity}", copied)
 
     def _copy_messages(self, queue: int, size: int, messages: int) -> bytes:
-        word = ctypes.sizeof(ctypes.c_long)  # mtype, which precedes the text of each message
+        word = ctypes.sizeof(ctypes.c_long)  # bytes of mtype, which begins each message
         buffer = ctypes.create_string_buffer(word + size)
         found = b""
         for number in range(messages):

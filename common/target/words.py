@@ -15,7 +15,7 @@ def word_at(target: Target, address: int) -> int:
 
 
 def words_at(target: Target, address: int, size: int) -> tuple[int, ...]:
-    """Return the words of [address, address + size), fewer where memory ends."""
+    """Return the words of [address, address + size); fewer if a part is unreadable."""
     data = b""
     for piece in target.pieces(address, address + size):
         if piece.address != address + len(data):

@@ -1,5 +1,5 @@
-"""Unpacks frames of zstd block by block with python-zstandard, whose own output size is unbounded
-for some input.
+"""Unpacks frames of zstd block by block with python-zstandard, because its own reader returns
+output of unlimited size for some input.
 Format: RFC 8878, 3.1.1 (frames: magic number, header, blocks of at most 128 KiB, checksum), 3.1.2
 (skippable frames)."""
 
@@ -34,7 +34,7 @@ class Frames:
 
     def read1(self, size: int) -> bytes:
         """Return the next bytes, at most a block (128 KiB) whatever `size` is; b"" at the end.
-        Raises EOFError if the file is cut off, Damaged, or TrailingData."""
+        Raises EOFError if the file is cut off, Damaged if it is invalid, or TrailingData."""
         while True:
             if self._machine is None:
                 if not self._begin():
@@ -45,8 +45,8 @@ class Frames:
                 return data
 
     def _begin(self) -> bool:
-        """Read the header of a frame, or a whole skippable frame; return False at the end of the
-        file."""
+        """Read the header of a frame, or skip a whole skippable frame. Return False at the end of
+        the file."""
         start = self._file.read(4)
         if not start:
             return False

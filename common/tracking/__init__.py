@@ -1,1 +1,1 @@
-"""Records the blocks that a running process allocates, with their stacks."""
+"""Record the blocks that a running process allocates, with their call stacks."""

@@ -1,4 +1,4 @@
-"""Selects the functions of a process's allocators to hook, and builds the code of the hooks."""
+"""Select the functions of a process's allocators to hook, and build the code of the hooks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from findleaks.injection.stub.free_range import MAX_DISTANCE
 from findleaks.injection.stub.relocate import Patch, Refused, relocate_code
 from findleaks.injection.stub.table import EXACT, OWN, pack
 from findleaks.target.base import Module, Target
-from findleaks.target.elf import Table
 from findleaks.tracking.generated import track as trackcode
 
 _NOTHROW = "RKSt9nothrow_t"
@@ -33,20 +32,21 @@ FUNCTIONS: Mapping[str, Sequence[str]] = {
     "moving": ("realloc", "rallocx"),
     "freeing": ("free", "cfree", "free_sized", "free_aligned_sized", "dallocx", "sdallocx", *_DELETE),
 }
-"""Hooked functions by stub of track.S: C functions, C++ operators new and delete by their mangled
-names (Itanium C++ ABI, 5.1.4), and further functions of jemalloc."""
+"""Functions to hook, by the stub of track.S that they get: C functions, C++ operators new and
+delete by their mangled names (Itanium C++ ABI, 5.1.4), and further functions of jemalloc."""
 MAPPING_FUNCTIONS: Mapping[str, Sequence[str]] = {
     "first": ("sbrk", "__sbrk"),
     "second": ("mmap", "mmap64", "__mmap"),
     "remapping": ("mremap", "__mremap"),
     "freeing": ("munmap", "__munmap"),
 }
-"""The same for mappings. They return -1 where they fail, which read_records leaves out."""
+"""Functions of mappings to hook, by the stub that they get. They return -1 if they fail;
+read_records leaves out such results."""
 
 
 class HookSet(NamedTuple):
-    """Functions to hook. A module that defines all `required` functions is hooked. `what`: what
-    they allocate, for messages."""
+    """Functions to hook. They are hooked in each module that defines all `required` functions.
+    `what`: what they allocate, for messages."""
 
     stubs: Mapping[str, str]
     required: tuple[str, ...]
@@ -62,8 +62,8 @@ _MADE_OF_CALLER = pack(OWN, 16, 1, -16)  # the stub has pushed the frame pointer
 
 
 class Hook(NamedTuple):
-    """A function that gets the stub `kind`. `other`: function that the stub calls instead; 0:
-    itself."""
+    """A function that gets the stub `kind`. `other`: the function that the stub calls instead; 0:
+    the hooked function."""
 
     address: int
     name: str
@@ -73,7 +73,7 @@ class Hook(NamedTuple):
 
 
 class TrackingCode:
-    """Routines, and a stub for each hook. Implements patcher.StubCode."""
+    """The routines, and a stub for each hook. Implements patcher.StubCode."""
 
     def __init__(self, hooks: Sequence[tuple[Hook, Patch]]) -> None:
         self._hooks = hooks
@@ -117,9 +117,9 @@ def _align(size: int) -> int:
 
 
 def find_hooks(target: Target, patch: Callable[[int, str], Patch], wanted: HookSet = BLOCKS) -> tuple[list[tuple[Hook, Patch]], list[str]]:
-    """Return the functions to hook, each with its patch, and a line for each that cannot be
-    patched.
-    Raises TargetError if no allocation, or no release, would be seen."""
+    """Return the functions to hook, each with its patch, and a line for each function that cannot
+    be patched.
+    Raises TargetError if no allocation, or no release, would be recorded."""
     found = _reachable(target, list(_hooked_modules(target, wanted)), wanted)
     made: list[tuple[Hook, Patch]] = []
     notes = []
@@ -134,10 +134,10 @@ def find_hooks(target: Target, patch: Callable[[int, str], Patch], wanted: HookS
 
 
 def _hooked_modules(target: Target, wanted: HookSet) -> Iterator[list[Hook]]:
-    """Yield the functions of each module that defines the required ones."""
+    """Yield, for each module that defines the required functions, its hooks."""
     for module in target.modules():
         name = module.path.rsplit("/", 1)[-1]
-        if name.startswith("ld-"):  # its functions serve only itself, before libc is loaded
+        if name.startswith("ld-"):  # ld.so calls these functions only itself, before libc is loaded
             continue
         at = _find_defined(target, module, wanted)
         if all(required in at for required in wanted.required):
@@ -152,14 +152,14 @@ def _hooks(at: Mapping[str, int], module: str, wanted: HookSet) -> Iterator[Hook
             continue
         other = at.get(name + _NOTHROW, 0) if stub == "throwing" else 0
         if stub == "throwing" and not other:
-            continue  # the function that it calls is hooked
+            continue  # the function that this one calls is hooked
         seen.add(address)
         yield Hook(address, name, stub, module, other)
 
 
 def _reachable(target: Target, allocators: list[list[Hook]], wanted: HookSet) -> list[Hook]:
-    """Return the hooks within reach of one stub. Prefers the program's own allocator, which the
-    libraries also use, to one that is too far from it."""
+    """Return the hooks that are within reach of one stub. If allocators are too far from each
+    other, the program's own is preferred, because libraries also use it."""
     if not allocators:
         raise TargetError(f"no module of the process has {' and '.join(wanted.required)} in its symbol tables: nothing to track")
     program = target.exe_path.rsplit("/", 1)[-1]
@@ -172,21 +172,7 @@ def _find_defined(target: Target, module: Module, wanted: HookSet) -> dict[str, 
     """Return the addresses of the wanted functions that a module defines."""
     found: dict[str, int] = {}
     for table in target.symbol_tables(module):
-        for name, value in _find_wanted(table, wanted):
-            found.setdefault(name, value + module.bias)
+        for name, (_, info, section, value, size) in table.named(wanted.stubs):
+            if section not in (0, _SHN_ABS) and info & 15 == _FUNCTION and value and size:
+                found.setdefault(name, value + module.bias)
     return found
-
-
-def _find_wanted(table: Table, wanted: HookSet) -> Iterator[tuple[str, int]]:
-    names: dict[int, str] = {}
-    for name in wanted.stubs:
-        at = table.strings.find(name.encode() + b"\0")
-        while at >= 0:
-            names[at] = name  # string tables share tails of names
-            at = table.strings.find(name.encode() + b"\0", at + 1)
-    if names:
-        for row in struct.iter_unpack(table.form, table.symbols):
-            if row[0] in names:
-                at, info, section, value, size = table.fields(row)
-                if section not in (0, _SHN_ABS) and info & 15 == _FUNCTION and value and size:
-                    yield names[at], value

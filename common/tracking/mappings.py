@@ -1,4 +1,4 @@
-"""Joins recorded mappings with those that the process has now, and sums them up by stack."""
+"""Match recorded mappings with the mappings that the process has now, and sum them by stack."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from findleaks.tracking.sites import Recorded, TrackedSite, order_sites
 def find_mapping_sites(
     session: Session, recorded: Recorded, sampling: Sampling, sizes: Optional[SizeRange], names: StackNames
 ) -> list[TrackedSite]:
-    """Return the sites of recorded mappings. Bytes are what is left of them, for mappings that are
-    not wholly unmapped. A mapping is lost if it is one of the session's leaked mappings."""
+    """Return the sites of recorded mappings. For a mapping that was partly unmapped, bytes are
+    those that are left. A mapping is lost if it is one of the session's leaked mappings."""
     leaked = Runs.of(session.directory.mappings.ranges)
     found: dict[int, TrackedSite] = {}
     for record, left in zip(recorded.records, _what_is_left(session, recorded.records)):
@@ -41,13 +41,15 @@ def find_mapping_sites(
 
 
 def _what_is_left(session: Session, records: Sequence[Record]) -> list[list[Range]]:
-    """Return the parts of each mapping that are still mapped, and not by a later record.
+    """Return the parts of each recorded mapping that are still mapped, without parts that a later
+    record maps again.
 
-    munmap of its first page marks a record as freed, even if more of the mapping is left: this is
-    how allocators align mappings. If the first page is mapped again, all of it was unmapped."""
+    munmap of its first page marks a record as freed, even if more of the mapping is left:
+    allocators unmap the first pages to align a mapping. If the first page is now mapped again, the
+    whole mapping was unmapped in between."""
     page = session.target.arch.page
     mapped = Runs.of(merge_ranges(Range(region.start, region.end) for region in session.target.regions()))
-    later: list[Range] = []  # disjoint, ascending
+    later: list[Range] = []  # disjoint ranges, ascending
     found: list[list[Range]] = []
     for record in reversed(records):
         whole = Range(record.address, record.address + max(record.size + page - 1 & -page, page))

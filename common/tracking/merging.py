@@ -1,9 +1,10 @@
-"""Merges the stacks of one leak: those that allocate in the same function, with the same fate.
+"""Merge the stacks of one leak: stacks that allocate in the same function, and whose blocks have
+the same fate.
 
-A function with many callers, or a recursive one, allocates by many stacks. Their common frames
-are those from the function outwards that all of them share; where they differ, they are variants.
-Functions that allocate for any caller (malloc, strdup, xmalloc, std::vector) do not count as the
-function: unrelated leaks share them."""
+A function with many callers, or a recursive one, allocates with many stacks. Their common frames
+are those that all of them share, from this function outwards. Stacks that differ in further frames
+are variants. Functions that allocate for any caller (malloc, strdup, xmalloc, std::vector) do not
+count as this function, because unrelated leaks share them."""
 
 from __future__ import annotations
 
@@ -21,16 +22,16 @@ _ALLOCATES = re.compile(
     r"|operator new(?:\[\])?|mallocx|rallocx",
     re.IGNORECASE,
 )
-"""Last parts of names of functions that allocate for their callers: xmalloc, g_malloc0_n."""
+"""Last parts of the names of functions that allocate for their callers: xmalloc, g_malloc0_n."""
 _LIBRARIES = re.compile(r"[<&*]*(?:std|core|alloc|hashbrown|__gnu_cxx|void std|decltype)\b.*::")
-"""Names in the standard libraries of C++ and Rust."""
-CALLERS = 4  # most frames that identify a variant
+"""Matches names in the standard libraries of C++ and Rust."""
+CALLERS = 4  # maximum number of frames that identify a variant
 
 
 @dataclass
 class Variant:
-    """Stacks of an entry with further frames in common. `frames`: the first frames that differ from
-    other variants, innermost first; () for a stack that ends where the others continue."""
+    """Stacks of an entry that have further frames in common. `frames`: the first frames that differ
+    from other variants, innermost first; () for a stack that ends where the others continue."""
 
     frames: tuple[NamedFrame, ...]
     total: TrackedSite
@@ -39,8 +40,9 @@ class Variant:
 
 @dataclass
 class MergedStack:
-    """Merged stacks. `frames` are common to all; those whose code address differs have no offset
-    and line. `key`: frame of the function that allocates. `total` sums the `sites`."""
+    """Merged stacks. `frames`: the frames that all stacks have in common; a frame whose address
+    differs between the stacks has no offset and line. `key`: the frame of the function that
+    allocates. `total`: the sum of `sites`."""
 
     key: NamedFrame | None
     frames: tuple[NamedFrame, ...]
@@ -50,7 +52,7 @@ class MergedStack:
 
 
 def merge_stacks(found: Sequence[TrackedSite]) -> list[MergedStack]:
-    """Merge sites to entries, ordered by their sums."""
+    """Merge sites into entries, ordered by their sums."""
     groups: dict[tuple[str, object], list[TrackedSite]] = {}
     for site in found:
         at = allocating_frame(site.frames)
@@ -61,7 +63,7 @@ def merge_stacks(found: Sequence[TrackedSite]) -> list[MergedStack]:
 
 def allocating_frame(frames: Sequence[NamedFrame]) -> int:
     """Return the index of the innermost frame whose function does not allocate for its callers; 0
-    if none."""
+    if there is none."""
     return next((at for at, frame in enumerate(frames) if not _serves_callers(frame)), 0)
 
 
@@ -73,7 +75,8 @@ def _serves_callers(frame: NamedFrame) -> bool:
 
 
 def _identity(frame: NamedFrame) -> object:
-    """Return what identifies the function of a frame; without a symbol, its address."""
+    """Return a value that identifies the function of a frame. Without a symbol, it is the
+    address."""
     return (frame.function, frame.module) if frame.function else frame.address
 
 
@@ -96,7 +99,7 @@ def _count_shared_frames(stacks: Sequence[Sequence[NamedFrame]]) -> int:
 
 
 def _merged_frames(stacks: Sequence[Sequence[NamedFrame]]) -> tuple[NamedFrame, ...]:
-    """Merge frames of equal functions to one stack."""
+    """Merge the frames of stacks with equal functions into one stack."""
     return tuple(
         frames[0] if len(set(frames)) == 1 else frames[0]._replace(offset=0, line=0, file="", address=min(one.address for one in frames))
         for frames in zip(*stacks)
@@ -104,7 +107,8 @@ def _merged_frames(stacks: Sequence[Sequence[NamedFrame]]) -> tuple[NamedFrame, 
 
 
 def _variants(sites: Sequence[TrackedSite], own: Sequence[Sequence[NamedFrame]], shared: int) -> list[Variant]:
-    """Return variants by the first frame outside the common ones, or by addresses within these."""
+    """Return the variants. Stacks are divided by the first frame after the common frames, or by the
+    addresses in the common frames."""
     groups: dict[object, list[tuple[TrackedSite, Sequence[NamedFrame]]]] = {}
     apart = any(len(stack) > shared for stack in own)
     for site, stack in zip(sites, own):

@@ -1,13 +1,13 @@
 """Layout of the memory in which the stubs of `track` record blocks: settings and records.
 
-It extends the table of `count --inject` (stub/table.py), with other entries of threads, by
-(offsets as in track.S):
+The layout extends the table of `count --inject` (stub/table.py). Entries of threads differ, and
+these parts are added (offsets as in track.S):
 
 - draws: 4-byte numbers, from which a thread draws the distance to its next sample
-- filter: by hash of an address, the number of live records with it, in two bytes each (a small copy
-  among the switches stays in the L1 cache)
+- filter: by hash of an address, the number of live records with this hash, in two bytes each (a
+  small copy beside the switches stays in the L1 cache)
 - index: by hash of an address, the number of its record plus 1, in four bytes
-- records: address, stack, size, mean and state; in order of allocation"""
+- records: address, stack, size, mean and state; in the order of allocation"""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from findleaks.injection.stub.table import EVENTS, GOLDEN, PATIENCE, CountTable,
 from findleaks.tracking.generated import track as trackcode
 
 MEAN = 0x50  # offset of a setting that may change while the stubs work
-LEAST = 0x1018  # offset of the least size that is recorded, followed by the largest minus the least
-TAKEN = EVENTS  # number of records, including those without space
+# Offset of the smallest size that is recorded; the largest minus the smallest follows
+LEAST = 0x1018
+TAKEN = EVENTS  # number of records, including those for which there was no space
 LIVE, FREED, UNSEEN, UNPLACED = 1, 2, 3, 4  # states; UNSEEN: freed by a function without a stub
 DRAWS, FILTERS = 1 << 12, 1 << 17  # as track.S hashes
 DRAW_UNIT = 1 << 10
@@ -32,8 +33,9 @@ _THREAD, _DRAW, _FILTER, _NODE, _INDEX = 64, 4, 2, 32, 4  # bytes of each entry
 
 
 class Record(NamedTuple):
-    """A block. `stack`: node of its last frame, with bit 0 set if the stack could not be followed
-    to the end; 0: there was no space. `mean`: one in `mean` was recorded; 0: every one."""
+    """A recorded block. `stack`: node of the last frame of its stack. Bit 0 is set if the stack
+    could not be followed to the end; 0 means that there was no space. `mean`: one block in `mean`
+    was recorded; 0: every block."""
 
     address: int
     stack: int
@@ -43,8 +45,8 @@ class Record(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """Which blocks are recorded: requests of `least` to `most` bytes; one in `mean` bytes
-    (`by_bytes`), or in `mean` blocks; up to 1: all."""
+    """Which blocks are recorded: requests of `least` to `most` bytes. Of these, one in `mean` bytes
+    (`by_bytes`) or one in `mean` blocks is recorded; all if `mean` is at most 1."""
 
     least: int = 0
     most: int = MOST_BYTES
@@ -53,14 +55,14 @@ class Sampling(NamedTuple):
 
     @property
     def selects(self) -> bool:
-        """Whether some sizes are not wanted."""
+        """Whether some sizes are not recorded."""
         return self.least > 0 or self.most < MOST_BYTES
 
     def weight(self, record: Record) -> float:
-        """Return how many blocks a record represents.
+        """Return the number of blocks that a record represents.
         A Poisson sample with a mean of m bytes contains a block of s bytes with probability 1 -
-        exp(-s / m), so each record counts as the inverse. Example: m = 512 KiB, s = 1 KiB: about
-        512 blocks."""
+        exp(-s / m), so each record counts as the inverse of this probability. Example: with m = 512
+        KiB and s = 1 KiB, a record counts as about 512 blocks."""
         if not record.mean:
             return 1.0
         amount = record.size | 1 if self.by_bytes else 1  # as in track.S
@@ -96,11 +98,12 @@ class RecordTable(CountTable):
 
     @property
     def size(self) -> int:
-        """Bytes, in whole pages."""
+        """Bytes of the table, rounded up to whole pages."""
         return self.records_at + RECORD.size * self.records + 4095 & -4096
 
     def recording(self, sampling: Sampling, routines: int) -> bytes:
-        """Build settings and switches, with recording disabled; `routines` is their address."""
+        """Return the bytes of the settings and switches, with recording disabled. `routines`: the
+        address of the routines."""
         base = self.address
         words = [0, 0, PATIENCE, GOLDEN, base + self.rules_at, self.rules - 1, base + self.nodes_at, self.nodes - 1]
         words += [base + self.threads_at, _THREAD * (self.threads - 1), sampling.mean, (1 << 64) - 1 if sampling.by_bytes else 0]
@@ -111,11 +114,12 @@ class RecordTable(CountTable):
 
 
 def build_draws() -> bytes:
-    """Build the table of random draws for sampling by bytes.
+    """Return the bytes of the table of random draws for sampling by bytes.
 
     The exponential distribution is divided into DRAWS parts of equal probability. Each draw is the
     mean of one part. The mean of all draws is therefore exactly that of the distribution."""
-    # The integral of -log(u), which turns a uniform u into an exponentially distributed number.
+    # This is the integral of -log(u), which turns a uniform u into an exponentially distributed
+    # number.
     bounds = [0.0] + [u - u * math.log(u) for u in (number / DRAWS for number in range(1, DRAWS + 1))]
     parts = [DRAWS * (high - low) for low, high in zip(bounds, bounds[1:])]
     return struct.pack(f"<{DRAWS}I", *(round(DRAW_UNIT * part) for part in parts))

@@ -1,4 +1,4 @@
-"""Joins recorded blocks with the present heap, and sums them up by stack."""
+"""Match recorded blocks with the present heap, and sum them by stack."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from findleaks.tracking.record_table import LIVE, RECORD, TAKEN, UNPLACED, Recor
 from findleaks.unwind.stacks import NamedFrame
 
 FULL = "the table of stacks was full"
-MAX_HOLDERS = 3  # most holders named for each stack
-MAX_ASKED = 500  # most held blocks of a stack whose holder is searched
-FAR = 1 << 20  # most references from a root to a block
+MAX_HOLDERS = 3  # maximum number of holders that are named for each stack
+MAX_ASKED = 500  # maximum number of held blocks of a stack whose holder is searched
+FAR = 1 << 20  # maximum number of references from a root to a block
 _NO_BLOCK = 0xFFFFFFFF
-_FAILED = (1 << 64) - 4096  # results from here on are errors of mmap
+_FAILED = (1 << 64) - 4096  # this result of mmap and larger ones are errors
 
 
 @dataclass
 class Tally:
-    """Blocks, and the bytes that were requested; estimates if only some blocks were recorded."""
+    """A number of blocks, and the bytes that were requested. Both are estimates if only some blocks
+    were recorded."""
 
     blocks: float = 0.0
     bytes: float = 0.0
@@ -39,8 +40,8 @@ class Tally:
 
 @dataclass
 class TrackedSite:
-    """The blocks of one stack. Allocated blocks are freed, held or lost. `possible`: blocks held by
-    interior pointers only. `end`: why the stack is incomplete; "": complete."""
+    """The blocks of one stack. Allocated blocks are freed, held or lost. `possible`: blocks that
+    only interior pointers refer to. `end`: why the stack is incomplete; "" if it is complete."""
 
     frames: tuple[NamedFrame, ...] = ()
     end: str = ""
@@ -49,15 +50,17 @@ class TrackedSite:
     held: Tally = field(default_factory=Tally)
     possible: Tally = field(default_factory=Tally)
     lost: Tally = field(default_factory=Tally)
-    # Addresses of lost blocks, or else of held ones
+    # Addresses of lost blocks; if there are none, of held blocks
     examples: list[int] = field(default_factory=list)
-    holders: list[tuple[str, int]] = field(default_factory=list)  # with recorded blocks, most first
+    # Roots, with their number of recorded blocks; largest first
+    holders: list[tuple[str, int]] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)  # indices of held blocks
-    records: int = 0  # blocks recorded; fewer than `allocated` if only some were
+    records: int = 0  # number of blocks that were recorded; fewer than `allocated` if not all were
 
     @property
     def fate(self) -> str:
-        """The most important fate of its blocks: "lost" if any are, else "held", else "freed"."""
+        """The most important fate of the blocks: "lost" if any are lost, else "held" if any are
+        held, else "freed"."""
         return "lost" if self.lost.blocks else "held" if self.held.blocks else "freed"
 
     @property
@@ -66,7 +69,8 @@ class TrackedSite:
 
 
 class Recorded(NamedTuple):
-    """Contents of the table: records, `missed` calls without space, and stacks."""
+    """The contents of the table: records, the number of calls for which there was no space
+    (`missed`), and stacks."""
 
     records: Sequence[Record]
     missed: int
@@ -74,7 +78,7 @@ class Recorded(NamedTuple):
 
 
 def read_records(session: Session, table: RecordTable) -> Recorded:
-    """Return the records as of the moment to which the session's heaps belong."""
+    """Return the records that existed when the session's heaps were read."""
     read = session.target.read
     taken = int.from_bytes(read(table.address + TAKEN, 8), "little")
     count = min(taken, table.records)
@@ -126,23 +130,23 @@ def find_sites(
 
 
 def order_sites(found: Mapping[int, TrackedSite], recorded: Recorded, names: StackNames) -> list[TrackedSite]:
-    """Name the frames of these sites, given by stack, and merge equal ones: those with the most
-    lost bytes first, then by held bytes."""
+    """Return these sites (by stack), with the frames named. Sites with equal frames are merged.
+    Those with the most lost bytes come first, then by held bytes."""
     return sorted(_name_sites(found, recorded.nodes, names), key=lambda site: site.order)
 
 
 class _Wanted:
-    """Whether blocks are of the wanted sizes, by the requested size, or by the usable size as in
-    `find`.
-    The usable size of a freed block is inferred: that of a live block with the same requested size,
-    or with the next larger one."""
+    """Decides whether blocks have the wanted sizes, by the requested size or, as in `find`, by the
+    usable size.
+    The usable size of a freed block is inferred from a live block with the same requested size, or
+    with the next larger one."""
 
     def __init__(self, sizes: Optional[SizeRange], pairs: Iterable[tuple[int, int]]) -> None:
         self._sizes = sizes
         self._usable = dict(pairs) if sizes is not None else {}
 
     def __call__(self, requested: int, usable: Optional[int]) -> bool:
-        """`usable`: None for a block that was freed."""
+        """`usable`: the usable size; None for a block that was freed."""
         return self._sizes is None or self._in(requested) or self._in(self._inferred(requested) if usable is None else usable)
 
     def _in(self, size: int) -> bool:
@@ -158,7 +162,7 @@ class _Wanted:
 
 
 def _name_sites(found: Mapping[int, TrackedSite], nodes: Mapping[int, Node], names: StackNames) -> list[TrackedSite]:
-    """Return the sites with the frames of their stacks; sites whose stacks look alike are
+    """Return the sites with the frames of their stacks. Sites whose stacks look alike are
     merged."""
     made: dict[tuple[tuple[int, ...], str], TrackedSite] = {}
     for stack, site in found.items():
@@ -173,7 +177,7 @@ def _name_sites(found: Mapping[int, TrackedSite], nodes: Mapping[int, Node], nam
 
 
 def _keys(address: int, nodes: Mapping[int, Node]) -> tuple[int, ...]:
-    """Return the keys of a stack's frames, innermost first; () if it is not in the table."""
+    """Return the keys of a stack's frames, innermost first; () if the stack is not in the table."""
     keys: list[int] = []
     while address and len(keys) <= DEEPEST:
         node = nodes.get(address)
@@ -196,7 +200,7 @@ def add_tallies(into: TrackedSite, other: TrackedSite) -> None:
 
 
 def name_holders(session: Session, found: Sequence[TrackedSite], holders: OwnerTree) -> None:
-    """Find the roots that hold the held blocks of these sites."""
+    """Find the roots that retain the held blocks of these sites."""
     roots: dict[int, str] = {}
     for site in found:
         counts: Counter[str] = Counter()
@@ -207,7 +211,7 @@ def name_holders(session: Session, found: Sequence[TrackedSite], holders: OwnerT
 
 
 def _holder(index: int, holders: OwnerTree, roots: dict[int, str]) -> str:
-    """Return the label of the only root that leads to a block; "" if there is none."""
+    """Return the label of the root that alone retains a block; "" if there is none."""
     passed: list[int] = []
     node: Optional[int] = index
     while node is not None and node >= 0 and node not in roots and len(passed) < FAR:

@@ -1,8 +1,8 @@
-"""Records only one block in N, at random, if a program allocates too often.
+"""Record only one block in N, at random, if a program allocates too often.
 
-Recording a block costs up to two microseconds with cold caches. A program that allocates
-millions of blocks a second would be slowed down, and would fill the table at once. Each record has
-its N: sums of such records are estimates."""
+Recording a block takes up to two microseconds with cold caches. A program that allocates millions
+of blocks per second would be slowed down, and would fill the table at once. Each record contains
+its N, so sums over such records are estimates."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import math
 import time
 from collections.abc import Callable
 
-FREE_RECORDS = 1 << 16  # records that are never thinned
-RECORDS_A_SECOND = 3_000  # target rate beyond those
+FREE_RECORDS = 1 << 16  # this many records are made before thinning begins
+RECORDS_A_SECOND = 3_000  # target rate of further records
 LOOK_SECONDS = 0.02  # seconds between checks
 LASTING_SECONDS = 60.0  # seconds for which the table must last if no duration is given
 
 
 class Thinning:
-    """Called often, while a table of `capacity` records is filled.
-    `taken` returns the number of records. `thin` sets how many blocks one record represents (1:
-    each). `seconds`: duration of the recording; 0: unknown."""
+    """Called often while a table of `capacity` records is being filled.
+    `taken` returns the number of records. `thin` sets how many blocks a record represents (1: each
+    block is recorded). `seconds`: duration of the recording; 0 if unknown."""
 
     def __init__(self, taken: Callable[[], int], capacity: int, thin: Callable[[int], None], seconds: float) -> None:
         self._taken, self._capacity, self._thin = taken, capacity, thin
@@ -38,7 +38,7 @@ class Thinning:
             self._thin(mean)
 
     def mean(self, mean: int, taken: int, rate: float, left: float) -> int:
-        """Return the next mean, given the rate of records per second."""
+        """Return the next mean. `rate`: records per second."""
         if taken < FREE_RECORDS or taken >= self._capacity:
             return mean
         lasting = max(1.0, LASTING_SECONDS if math.isinf(left) else left)

@@ -1,4 +1,4 @@
-"""What was recorded of allocations, as a result."""
+"""Convert what was recorded of allocations to a result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXAMPLES = 3  # lost blocks whose addresses are listed
 
 
 class FoundSites(NamedTuple):
-    """Stacks, also merged to entries; without any, the reasons."""
+    """Stacks, and the entries into which they are merged. If there are none, the reasons why."""
 
     sites: Sequence[TrackedSite]
     entries: Sequence[MergedStack]
@@ -27,7 +27,7 @@ class FoundSites(NamedTuple):
 def tracked_blocks(
     found: FoundSites, recorded: Recorded, span: Recording, pid: int, limit: Optional[int] = None, mappings: bool = False
 ) -> Tracked:
-    """The result, with `limit` entries and stacks (0, None: all)."""
+    """Return the result, with `limit` entries and stacks (0, None: all)."""
     numbers = {id(site): number for number, entry in enumerate(found.entries, 1) for site in entry.sites}
     most = limit or None
     return Tracked(
@@ -46,7 +46,8 @@ def tracked_blocks(
 
 
 def _entry(entry: MergedStack) -> TrackedEntry:
-    """An entry's sums; `function` allocates, and `frames` are those that all of its stacks have."""
+    """Return the sums of an entry. `function` is the one that allocates, and `frames` are those
+    that all of its stacks have in common."""
     return TrackedEntry(
         **_fates(entry.total),
         function=entry.key.function or None if entry.key is not None else None,

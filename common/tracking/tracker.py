@@ -1,4 +1,4 @@
-"""Records the blocks that a process allocates while stubs are in front of its allocators."""
+"""Record the blocks that a process allocates, with stubs in front of its allocators' functions."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from findleaks.unwind.stacks import Namer
 
 
 class Recording(NamedTuple):
-    """Duration of the recording, and why it ended."""
+    """The duration of the recording, and why it ended."""
 
     seconds: float
     outcome: Outcome
 
 
 class Tracker:
-    """Tracks one process: call `start`, `wait`, read the process, then `remove`. `close` must be
-    called; it removes the stubs if `remove` was not called. `lines`: whether source lines of frames
-    are read. `wanted`: the functions to hook."""
+    """Tracks one process. Call `start` and `wait`, read the process, then call `remove`. `close`
+    must be called; it removes the stubs if `remove` was not called. `lines`: whether source lines
+    of frames are read. `wanted`: the functions to hook."""
 
     def __init__(self, host: InjectionHost, sampling: Sampling, lines: bool = False, wanted: HookSet = BLOCKS) -> None:
         self.host, self.sampling, self._lines, self._wanted = host, sampling, lines, wanted
@@ -58,7 +58,7 @@ class Tracker:
         return Namer(target, unwinder, Sources(target) if self._lines else None)
 
     def start(self, until_full: bool, seconds: float = 0.0) -> None:
-        """Install the stubs. TargetError explains in one line why not.
+        """Install the stubs. Raises TargetError with the reason if that is impossible.
         Unless the table is to be filled (`until_full`), recording is thinned so that the table
         lasts for `seconds` (0: unknown)."""
         self.host.begin()
@@ -73,7 +73,8 @@ class Tracker:
         code = TrackingCode(found)
 
         def settings(layout: RecordTable) -> bytes:
-            # All sizes at first, until the probe restricts them to the wanted ones.
+            # Blocks of all sizes are recorded at first, until the probe restricts recording to the
+            # wanted sizes.
             every_size = self.sampling._replace(least=0, most=MOST_BYTES)
             return layout.recording(every_size, layout.address - (code.size + PAGE - 1 & -PAGE))
 

@@ -1,4 +1,4 @@
-"""Explains why `track` has no stacks to show."""
+"""Explain why `track` has no stacks to show."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from findleaks.tracking.probe import Probe
 from findleaks.tracking.record_table import Record, Sampling
 from findleaks.tracking.tracker import Recording
 
-STOPPED = 0.9  # share of the time from which a process counts as stopped
-SIZES = 5  # most sizes named, those of most blocks first
+STOPPED = 0.9  # a process counts as stopped if it was stopped for this fraction of the time
+SIZES = 5  # maximum number of sizes that are named, those with the most blocks first
 PYMALLOC_MOST = 512
-"""Bytes of pymalloc's largest block (CPython, Objects/obmalloc.c, SMALL_REQUEST_THRESHOLD)."""
+"""Size in bytes of the largest block of pymalloc (CPython, Objects/obmalloc.c,
+SMALL_REQUEST_THRESHOLD)."""
 _PYMALLOC = "pymalloc"
 
 
@@ -32,8 +33,8 @@ def find_reasons(
     modules: Collection[str],
     mappings: bool = False,
 ) -> list[UnseenReason]:
-    """Why no block, or no mapping, of these `sizes` (None: of any size) is in the `records`.
-    `modules`: those whose functions have stubs."""
+    """Return the reasons why no block, or no mapping, of these `sizes` (None: any size) is in the
+    `records`. `modules`: the modules whose functions have stubs."""
     if span.outcome.why == "stop" and span.outcome.text:
         return [UnseenReason("stopped", f"the process was stopped after {span.seconds:.1f} s: {span.outcome.text}")]
     part = probe.stopped_part if probe is not None else 0.0
@@ -56,7 +57,7 @@ def find_reasons(
 
 
 def _allocated(records: Sequence[Record], sampling: Sampling, probe: Optional[Probe]) -> Iterator[UnseenReason]:
-    """Yield the reason that blocks of other sizes were allocated, if there were any."""
+    """If blocks of other sizes were allocated, yield this as the reason."""
     counts: Counter[int] = Counter()
     for record in records:
         counts[record.size] += round(sampling.weight(record)) if record.mean else 1
@@ -73,15 +74,16 @@ def _allocated(records: Sequence[Record], sampling: Sampling, probe: Optional[Pr
 
 
 def _small_objects(session: Session, sizes: Optional[SizeRange]) -> Iterator[UnseenReason]:
-    """CPython's own allocator, which takes small objects out of arenas."""
+    """If CPython's own allocator serves these sizes, yield this as the reason. It allocates small
+    objects in arenas, without calling malloc."""
     if any(one.name == _PYMALLOC for one in session.directory.allocators) and (sizes is None or sizes.low <= PYMALLOC_MOST):
         what = f"Python's small objects (up to {size(PYMALLOC_MOST)}) come from pymalloc: malloc sees only its arenas"
         yield UnseenReason("pymalloc", f"{what}; a Python started with PYTHONMALLOC=malloc allocates each by malloc")
 
 
 def _unreached(session: Session, modules: Collection[str]) -> Iterator[UnseenReason]:
-    """Allocators with blocks whose functions have no stub: linked statically under other names, or
-    too far away."""
+    """Yield allocators that have blocks but whose functions have no stub. They are linked
+    statically under other names, or are too far away."""
     seen = sorted(modules)
     for one in _others(session.directory.allocators, modules):
         held = _count_in_use(session, one)

@@ -1,5 +1,5 @@
-"""Reads one core in a process of its own, on a worker: standard input names the core as JSON, and
-its row is written to standard output."""
+"""Read one core in a separate process, on a worker. Standard input names the core as JSON, and the
+row of the core is written to standard output."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Groups leaked blocks of one size into clusters, one for each leak.
+"""Group leaked blocks of one size into clusters, one for each leak.
 
-Not all blocks that one line of code leaks look alike: a pointer is null in some of them, and words
-that the program never wrote contain remains of former blocks. Different leaks are recognised by
-words that differ together. Example: all blocks with a function in word 0 have a string in
-word 3, and all others have a lock there: these are two leaks. Remains vary independently of other
-words."""
+Blocks that one line of code leaks do not all look alike: a pointer is null in some of them, and
+words that the program never wrote contain remains of former blocks. Two leaks are distinguished by
+words that differ together. Example: all blocks with a function in word 0 have a string in word 3,
+and all others have a lock there. These are two leaks. Remains vary independently of other words."""
 
 from __future__ import annotations
 
@@ -18,36 +17,36 @@ from findleaks.triage.shapes import DATA, HELD, LOST, OWN, TEXT_LABEL, UNCLEAR, 
 LEAST = 4  # Fewest leak heads of a cluster that is split off because its words differ together.
 REPEATED = 4  # If each combination of words occurs in this many blocks, the words are not remains.
 # Two sides differ together in a word if the distance between their distributions of classes is at
-# least this.
+# least this large.
 TOGETHER = 0.6
 CHANCE = 1.0
 """Factor of sqrt((classes - 1) · (1/m + 1/n)). The product is about twice the distance that chance
-alone gives for samples of m and n leak heads: many words are compared, and the largest distance
-counts."""
-# If the sides differ in a single word only, each must have this share of the leak heads.
+alone gives for samples of m and n leak heads. Twice is needed because many words are compared, and
+the largest distance counts."""
+# If the sides differ in only one word, each must have this fraction of the leak heads.
 ALONE = 0.2
-MIXED = 0.05  # A word counts as sometimes a pointer if it is one in this share of the leak heads.
-AGREED = 0.9  # Share of the leak heads with a non-zero word that must agree on its class.
-PRESENT = 0.1  # A word counts only if it is non-zero in this share of a cluster's leak heads.
-# A first word of a text becomes part of the name if this share of the texts begins with it.
+MIXED = 0.05  # A word is sometimes a pointer if it is one in this fraction of the leak heads.
+AGREED = 0.9  # Fraction of the leak heads with a non-zero word that must agree on its class.
+PRESENT = 0.1  # A word counts only if it is non-zero in this fraction of a cluster's leak heads.
+# The first word of a text becomes part of the name if this fraction of the texts begins with it.
 TOKEN = 0.1
 LARGER = 16
-"""Bytes by which some blocks of a size may be larger. glibc does not split a chunk if the rest is
-smaller than a chunk (malloc/malloc.c, MINSIZE)."""
-OWN_SIZE = 0.1  # A size is a leak of its own if it has this share of the leak heads of one shape.
+"""Some blocks of a size may be larger by this number of bytes, because glibc does not split a chunk
+if the rest is smaller than a chunk (malloc/malloc.c, MINSIZE)."""
+OWN_SIZE = 0.1  # A size is a separate leak if it has this fraction of the leak heads of one shape.
 LARGER_PART, LARGER_DATA = 0.5, 0.35
-"""The most such larger blocks for each block of the usual size; the second number applies if only
-the size is known of them."""
+"""Maximum number of such larger blocks for each block of the usual size. The second number applies
+if only the size of the larger blocks is known."""
 
 
 MOST_WORK = 50_000_000
-"""Limit of the words of leak heads that are compared in one core. 50,000 leak heads whose words
-have 6 classes take about 16 million. In a core with thousands of modules, each module could be a
-class of its own."""
+"""Maximum number of words of leak heads that are compared in one core. 50,000 leak heads whose
+words have 6 classes take about 16 million. In a core with thousands of modules, each module could
+be a separate class."""
 
 
 class Leader(NamedTuple):
-    """A leak head: its shape, and how many leak heads, blocks and bytes it represents."""
+    """A leak head: its shape, and the number of leak heads, blocks and bytes that it represents."""
 
     shape: Shape
     size: int
@@ -60,8 +59,9 @@ class Leader(NamedTuple):
 class Cluster:
     """The leak heads of one leak.
 
-    `size`: usable bytes of the blocks; 0: they vary. `words`: the class of each of their first
-    words, UNCLEAR if they do not agree on one. `ring`: most of them are heads of cycles."""
+    `size`: usable bytes of the blocks; 0 if they differ. `words`: for each of the first words, the
+    class on which most blocks agree; UNCLEAR if they do not agree. `ring`: whether most of the leak
+    heads are heads of cycles."""
 
     def __init__(self, size: int, members: Sequence[Leader]) -> None:
         self.size, self.members, self.label = size, list(members), members[0].shape.label
@@ -70,7 +70,7 @@ class Cluster:
         self.words = _words(members, self.weight)
 
     def joined(self, other: Cluster) -> Cluster:
-        """Both clusters as one, with the size and the words of this one."""
+        """Return both clusters as one, with the size and the words of this one."""
         made = Cluster(self.size, [*self.members, *other.members])
         made.words = self.words
         return made
@@ -83,7 +83,7 @@ class _Work:
         self.left = MOST_WORK
 
     def take(self, amount: int) -> bool:
-        """Use up this amount; return whether it was still allowed."""
+        """Use this number of comparisons. Returns whether they were still allowed."""
         self.left -= amount
         return self.left >= 0
 
@@ -116,25 +116,24 @@ def _split(leaders: list[Leader], work: _Work) -> Iterator[list[Leader]]:
 
 
 def _hold_no_remains(leaders: Sequence[Leader], work: _Work) -> bool:
-    """Whether each combination of words occurs in several blocks. False if the comparison takes too
-    long."""
+    """Whether each combination of words occurs in several blocks. The result is False if the
+    comparison takes too long."""
     combinations = len({tuple(map(said, leader.shape.words)) for leader in leaders})
     return len(leaders) >= REPEATED * combinations and work.take(combinations * len(leaders))
 
 
 def _halves(leaders: list[Leader], work: _Work) -> Optional[list[list[Leader]]]:
-    """Divide the leak heads into those with one class of some word and the others, if these are
-    different leaks. None if all are of one leak, or no comparisons are left."""
+    """Divide the leak heads into two sides, if these are different leaks: those with a certain
+    class in a certain word, and the others. Returns None if all are of one leak, or if no
+    comparisons are left."""
     best, chosen = TOGETHER, None
     width = max(len(leader.shape.words) for leader in leaders)
     columns = [[_broad(leader.shape.words[at]) if at < len(leader.shape.words) else ZERO for leader in leaders] for at in range(width)]
-    # A choice of (word, class) divides the leak heads; it is accepted if another word's classes
-    # differ
-    # between the sides. Example: "word 0 is libfoo code" is accepted if word 3 is text on this side
-    # and a pointer to the block itself on the other. Remains usually fill several words. So a
-    # single
-    # word that varies is accepted alone (`lone`) only if it is the only one that is sometimes a
-    # pointer.
+    # A (word, class) divides the leak heads into two sides. The division is accepted if the classes
+    # of another word differ between the sides. Example: "word 0 is libfoo code" is accepted if word
+    # 3 is text on this side and a pointer to the block itself on the other. Remains usually fill
+    # several words. Therefore a single word that varies (`lone`) is accepted only if no other word
+    # is sometimes a pointer.
     parts = [_pointers(column) for column in columns]
     mixed = [at for at, part in enumerate(parts) if part >= MIXED]
     lone = mixed if len(mixed) == 1 and parts[mixed[0]] <= 1 - MIXED else []
@@ -160,24 +159,25 @@ def _halves(leaders: list[Leader], work: _Work) -> Optional[list[list[Leader]]]:
 
 
 def _pointers(column: Sequence[str]) -> float:
-    """The share of the leak heads in which a word is a pointer to a leaked block or into a module,
-    among those in which it is not zero."""
+    """Return the fraction of the leak heads in which a word is a pointer to a leaked block or into
+    a module. Only leak heads in which the word is not zero count."""
     present = [word for word in column if word != ZERO]
     return sum(word not in (DATA, HELD, OWN) for word in present) / max(len(present), 1)
 
 
 def _broad(word: str) -> str:
-    """The class of a word. All leaked blocks have one class, as targets of a pointer may vary in
-    size."""
+    """Return the class of a word. Pointers to leaked blocks all have one class, because the size of
+    their targets may vary."""
     return LOST if word.startswith(LOST) else word
 
 
 def _distance(column: Sequence[str], inside: Sequence[bool], others: Sequence[bool]) -> float:
-    """The total variation distance between a word's classes in the leak heads of two sides, without
-    zeros.
+    """Return the total variation distance between a word's classes on the two sides. Zeros do not
+    count.
 
-    Example: 3 of 4 are DATA on one side, and 1 of 4 on the other: the distance is 0.5. The result
-    is 0 if chance may explain the distance, which is large for few leak heads and many classes."""
+    Example: 3 of 4 are DATA on one side, and 1 of 4 on the other, so the distance is 0.5. The
+    result is 0 if chance may explain the distance. This is often the case for few leak heads and
+    many classes."""
     sides = [Counter(word for word, is_in in zip(column, side) if is_in and word != ZERO) for side in (inside, others)]
     totals = [sum(side.values()) for side in sides]
     if min(totals) < LEAST:
@@ -188,7 +188,7 @@ def _distance(column: Sequence[str], inside: Sequence[bool], others: Sequence[bo
 
 
 def _of_few(leaders: Sequence[Leader]) -> Iterator[list[Leader]]:
-    """Divide leak heads into leaks if they are too few to find words that differ together."""
+    """Divide leak heads into leaks if there are too few to find words that differ together."""
     found: list[list[Leader]] = []
     for leader in sorted(leaders, key=lambda one: (one.shape.words.count(ZERO), one.shape.words, one.start)):
         near = next((several for several in found if alike(several[0].shape.words, leader.shape.words)), None)
@@ -200,15 +200,16 @@ def _of_few(leaders: Sequence[Leader]) -> Iterator[list[Leader]]:
 
 
 def alike(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether blocks with these words may be of one leak. Of the words that are a pointer in
-    either, most must be the same in both. Null pointers and unclear words are not compared."""
+    """Whether blocks with these words may be of one leak. Of the words that are a pointer in either
+    block, most must be the same in both. Null pointers and unclear words are not compared."""
     agree, contradict = compared(one, other)
     return contradict < agree or not contradict
 
 
 def compared(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
-    """The number of words that agree on a pointer, and the number that contradict. It does not
-    matter whether the target is leaked: other blocks may refer to it."""
+    """Return the number of words in which both blocks have the same pointer, and the number in
+    which they contradict. It does not matter whether the target is leaked, because other blocks may
+    refer to it."""
     both = [(said(a), said(b)) for a, b in zip(one, other)]
     clear = [(a, b) for a, b in both if a and b and (a, b) != (DATA, DATA)]
     agree = sum(a == b for a, b in clear)
@@ -216,11 +217,11 @@ def compared(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
 
 
 def said(word: str) -> str:
-    """The part of a word's class that identifies a leak; "" for none."""
+    """Return the part of a word's class that identifies a leak; "" if there is none."""
     return "" if word in (ZERO, UNCLEAR) else LOST if word == HELD else _broad(word)
 
 
-# -- what a cluster is
+# -- the description of a cluster
 
 
 def _words(members: Sequence[Leader], weight: float) -> tuple[str, ...]:
@@ -245,13 +246,14 @@ def _agreed(counts: dict[str, float], weight: float) -> str:
 
 
 def with_larger(found: Iterable[Cluster]) -> list[Cluster]:
-    """The clusters, joined with those of blocks that are LARGER bytes larger."""
+    """Return the clusters. Clusters of blocks that are LARGER bytes larger are joined with those of
+    the smaller blocks."""
     left = dict(enumerate(sorted(found, key=lambda one: (-one.weight, one.words))))
     groups: dict[tuple[str, int], list[int]] = {}
     for number, one in left.items():
         groups.setdefault((one.label, one.size), []).append(number)
     for at in sorted(left, key=lambda number: left[number].weight):
-        small = left[at]  # Both include the clusters that were joined with them.
+        small = left[at]  # both include the clusters that were joined with them before
         if not small.size:
             continue
         usual = [(other, left[other]) for other in groups.get((small.label, small.size - LARGER), ()) if other in left]
@@ -269,8 +271,8 @@ def with_larger(found: Iterable[Cluster]) -> list[Cluster]:
 
 
 def varying(found: Iterable[Cluster], sizes: int) -> Iterator[tuple[int, Cluster]]:
-    """The clusters, each with its size. The size is 0 for clusters that are the same leak in
-    varying sizes: there must be at least `sizes` of these."""
+    """Yield the clusters, each with its size. Several clusters are the same leak in varying sizes
+    if there are at least `sizes` of them; their size is then 0."""
     same: dict[tuple[str, tuple[str, ...]], list[Cluster]] = {}
     for cluster in found:
         same.setdefault((cluster.label, tuple(map(said, cluster.words))), []).append(cluster)
@@ -282,13 +284,13 @@ def varying(found: Iterable[Cluster], sizes: int) -> Iterator[tuple[int, Cluster
 
 
 def pointers(words: Iterable[str]) -> int:
-    """The number of a cluster's words that are pointers."""
+    """Return the number of a cluster's words that are pointers."""
     return sum(said(word) not in ("", DATA) for word in words)
 
 
 def common_tokens(leaders: Sequence[Leader]) -> list[Leader]:
-    """The leak heads. A text whose first word is rare is labelled only "text": texts of one origin
-    may be names, each with another first word."""
+    """Return the leak heads. A text whose first word is rare gets the label "text" only: texts of
+    one origin may be names, each with a different first word."""
     counts: dict[str, float] = {}
     for leader in leaders:
         if leader.shape.label.startswith(TEXT_LABEL) and leader.shape.strong:

@@ -1,4 +1,4 @@
-"""Reads systemd's journal for crashes whose cores are no longer available."""
+"""Read systemd's journal to find crashes whose cores are no longer available."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import subprocess
 from collections import Counter
 from typing import Any
 
-LONGEST = 30.0  # Timeout of coredumpctl, in seconds.
+LONGEST = 30.0  # timeout of coredumpctl in seconds
 
 
 def absent() -> str:
-    """A line on the crashes that coredumpctl lists without a readable core, by reason. "" if there
-    are none, or coredumpctl is not installed.
+    """Return a line about the crashes that coredumpctl lists without a readable core, by reason.
+    Returns "" if there are none, or if coredumpctl is not installed.
 
     The key "corefile" of `coredumpctl list --json=short` (systemd 248 and later) is the state of
-    each: "present", "missing" (removed by age or size), "truncated", "inaccessible", "journal"
-    (inside the journal), "none" (never stored)."""
+    each core: "present", "missing" (removed because of age or size), "truncated", "inaccessible",
+    "journal" (inside the journal), "none" (never stored)."""
     program = shutil.which("coredumpctl")
     if program is None:
         return ""

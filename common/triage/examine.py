@@ -1,4 +1,4 @@
-"""Examines one core: from its file to its row."""
+"""Examine one core, from its file to its row."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from findleaks.target.program import identify_program
 from findleaks.triage.row import FAILED, OK, PARTIAL, FindingLine, Row
 from findleaks.triage.signature import leak_sums
 
-FINDINGS, WARNINGS = 20, 50  # Most of these in a row.
+FINDINGS, WARNINGS = 20, 50  # Maximum number of findings, and of warnings, in a row.
 
 Opened = Callable[[Target], None]
-"""A function called when the core is open, before its heaps are read."""
+"""A function that is called when the core is open, before its heaps are read."""
 
 
 class Source(NamedTuple):
-    """A file to examine. `path` opens it, and `core` names it.
+    """A file to examine. `path` is used to open it, and `core` is its name in the row.
 
-    Known before the file is read: `size` in bytes; `changed`, the time of its last change
-    (nanoseconds since 1970); `program` and `time` from systemd's file name."""
+    The other fields are known before the file is read: `size` in bytes; `changed`, the time of its
+    last change (nanoseconds since 1970); `program` and `time` from the file names that systemd
+    gives."""
 
     path: str
     core: str
@@ -41,10 +42,11 @@ class Source(NamedTuple):
     changed: int = 0
     program: str = ""
     time: Optional[float] = None
+    debug_types: Optional[bool] = None  # See Session.use_debug_types.
 
 
 def examine(source: Source, sysroot: str = "", progress: Optional[Progress] = None, opened: Opened = lambda target: None) -> Row:
-    """The row of a core. There is a row for any file, even for one that cannot be read. Raises
+    """Return the row of a core. There is a row for any file, even if it cannot be read. Raises
     Interrupted if the user wants to stop."""
     began = time.perf_counter()
     row = _row(source, sysroot, progress, opened)
@@ -52,7 +54,7 @@ def examine(source: Source, sysroot: str = "", progress: Optional[Progress] = No
 
 
 def failed(source: Source, why: str) -> Row:
-    """The row of a core that cannot be read."""
+    """Return the row of a core that cannot be read."""
     when = source.time if source.time is not None else source.changed / 1e9 or None
     return Row(source.core, FAILED, program=source.program, time=when, error=shortened(why, 600), size=source.size)
 
@@ -65,7 +67,9 @@ def _row(source: Source, sysroot: str, progress: Optional[Progress], opened: Ope
         report = progress or (lambda phase, part: None)
         with closing(open_core(source.path, sysroot=sysroot, progress=report)) as target:
             opened(target)
-            return _of_session(source, Session(target, progress=progress))
+            session = Session(target, progress=progress)
+            session.use_debug_types(source.debug_types)
+            return _of_session(source, session)
     except Interrupted:
         raise
     except FindleaksError as error:
@@ -79,7 +83,7 @@ def _row(source: Source, sysroot: str, progress: Optional[Progress], opened: Ope
 
 
 def _why(source: Source, text: str) -> str:
-    """A message without the file's name, as the row contains it."""
+    """Return a message without the name of the file, because the row contains it."""
     return text.removeprefix(f"{source.path}: ").removeprefix(f"{os.path.basename(source.path)}: ")
 
 
@@ -103,19 +107,20 @@ def _of_session(source: Source, session: Session) -> Row:
         lost_bytes=sum(one.bytes for one in lost) if known else None,
         findings=tuple(FindingLine(one.kind, one.bytes, one.title) for one in found[:FINDINGS]),
         signatures=tuple(leak_sums(session, name)),
-        warnings=tuple(dict.fromkeys(one for one in warnings[:WARNINGS])),
+        warnings=tuple(dict.fromkeys(warnings[:WARNINGS])),
         error=shortened(_why(source, target.lacks), 600),
         size=source.size,
     )
 
 
 def _frame(target: Target) -> str:
-    """The function in which the process ended: the innermost one outside the C library."""
+    """Return the function in which the process ended: the innermost one that is not in the C
+    library."""
     frame = own_frame(crashed_frames(target))
     return shortened(frame.short_name(), 200) if frame is not None else ""
 
 
 def kind_of_file(mode: int) -> str:
-    """The kind of a file that is not a regular file."""
+    """Return a phrase for a file that is not a regular file."""
     kinds = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a block device"), (stat.S_ISCHR, "a device"))
     return next((name for test, name in (*kinds, (stat.S_ISDIR, "a folder")) if test(mode)), "not a regular file")

@@ -1,8 +1,8 @@
-"""Lets the workers of a dask.distributed scheduler examine cores, on many machines.
+"""Let the workers of a dask.distributed scheduler examine cores on many machines.
 
 Each core is a task. If a worker ends during a task, the scheduler gives the task to another worker.
-After several such failures it gives the task up, and the row of the core reports this. A worker
-reads each core in a process of its own (alone.py), which ends with the worker."""
+After several such failures it gives up, and the row of the core reports this. A worker reads each
+core in a separate process (alone.py), which ends with the worker."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from findleaks.triage.examine import Source, failed
 from findleaks.triage.pool import PR_SET_PDEATHSIG, WAIT
 from findleaks.triage.row import Row, unpacked
 
-CONNECT = 20.0  # Seconds to wait for the scheduler.
+CONNECT = 20.0  # seconds to wait for the scheduler
 _ALONE = "from findleaks.triage.alone import main; main()"
 
 
 def examined_by(
     address: str, sources: Sequence[Source], memory: Optional[int], timeout: float, sysroot: str, waiting: Callable[[], None]
 ) -> Generator[tuple[Source, Row], None, None]:
-    """Yield each source once with its row, when it is done.
+    """Yield each source once, with its row, when it has been examined.
 
     The workers open the files by the same names. `waiting` is called at least every WAIT seconds.
-    Closing the generator cancels the remaining tasks. FindleaksError: there is no scheduler, or
-    dask.distributed is not installed."""
+    Closing the generator cancels the remaining tasks. Raises FindleaksError if there is no
+    scheduler, or if dask.distributed is not installed."""
     try:
         distributed: Any = import_module("distributed")
     except ImportError as error:
         raise FindleaksError(
             f"--scheduler needs dask.distributed ({error}): pip install 'findleaks[fleet]', here and on the workers"
         ) from None
-    # Disable logging: the rows report failures, and Ctrl-C may interrupt a call of a logger.
-    # Loggers below these, such as distributed.client, have their own levels.
+    # Logging is disabled, because the rows report failures, and Ctrl-C may interrupt a call of a
+    # logger. Loggers below these, such as distributed.client, have their own levels.
     for logger in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in ("distributed", "tornado", "asyncio")]:
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     try:
@@ -81,20 +81,21 @@ def _asked(source: Source, memory: Optional[int], timeout: float, sysroot: str) 
 
 
 def _row(source: Source, task: Any) -> Row:
-    """The row of a finished task. If its worker ended before the row was fetched, the scheduler
-    repeats the task, and this function waits for it."""
+    """Return the row of a finished task. If the worker ended before the row was fetched, the
+    scheduler repeats the task, and this function waits for it."""
     try:
         return unpacked(task.result())
     except (KeyError, TypeError, ValueError):
         return failed(source, "the worker returned no row; check that it has the same version of findleaks")
-    except Exception as error:  # The exception that the task raised on the worker, or KilledWorker.
+    except Exception as error:  # the exception that the task raised on the worker, or KilledWorker
         if type(error).__name__ == "KilledWorker":
             return failed(source, "every worker that read it was killed")
         return failed(source, f"the worker failed: {type(error).__name__}: {error}")
 
 
 def examine_apart(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """On a worker: read a core in a process of its own, and return its packed row."""
+    """Read a core in a separate process, and return its packed row. This function runs on a
+    worker."""
     done = subprocess.run(
         [sys.executable, "-c", _ALONE], input=json.dumps(asked).encode("ascii"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
@@ -108,4 +109,4 @@ def end_with_parent() -> None:
     """Let the kernel end this process when its parent ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() == 1:
-        os._exit(1)  # The parent has already ended.
+        os._exit(1)  # the parent has already ended

@@ -1,4 +1,4 @@
-"""Groups: one for the same leak in many cores."""
+"""Group leaks: one group for the same leak in many cores."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from findleaks.triage.same import same_leaks
 class LeakGroup:
     """A leak, and the cores that have it.
 
-    `blocks`, `bytes`: sums over all cores. `most`: bytes in the core with the most, which is
-    `example`. `first`, `last`: times of cores, None if unknown. `new`: whether the leak is not in
-    the baseline; None without a baseline. `signatures`: its signatures in single cores. `partial`:
-    number of partial cores, in which references to the blocks may be in missing memory."""
+    `blocks`, `bytes`: sums over all cores. `example`: the core in which the leak has the most
+    bytes. `most`: these bytes. `first`, `last`: times of the first and the last core, None if
+    unknown. `new`: whether the leak is missing from the baseline; None without a baseline.
+    `signatures`: the leak's signatures in the single cores. `partial`: number of partial cores, in
+    which missing memory may refer to the blocks."""
 
     signature: str
     program: str
@@ -40,11 +41,11 @@ class LeakGroup:
 
     @property
     def doubtful(self) -> bool:
-        """Whether all its cores are partial."""
+        """Whether all of the leak's cores are partial."""
         return self.partial == self.cores
 
     def add(self, row: Row, leak: LeakSum) -> None:
-        """Add the leaks of one core. It is called once for each core."""
+        """Add the leaks of one core. Called once for each core."""
         self.cores += 1
         self.partial += row.status == PARTIAL
         self.leaks += leak.leaks
@@ -60,7 +61,7 @@ class LeakGroup:
             self.builds[row.build_id] = self.builds.get(row.build_id, 0) + 1
 
     def result(self) -> LeakInCores:
-        """The group as a result."""
+        """Return the group as a typed result."""
         return LeakInCores(
             self.signature,
             self.program or None,
@@ -81,15 +82,15 @@ class LeakGroup:
 
 
 class Grouped(NamedTuple):
-    """All groups and rows. `groups`: those in most cores first, then by bytes; doubtful groups
-    last. `rows`: the leaks of each group have its signature."""
+    """All groups and rows. `groups`: those in the most cores first, then by bytes; doubtful groups
+    last. `rows`: in them, the leaks of a group have the signature of the group."""
 
     groups: list[LeakGroup]
     rows: list[Row]
 
 
 def grouped(rows: Sequence[Row], before: Optional[Sequence[Row]] = None) -> Grouped:
-    """The leaks of all rows as groups. `before`: rows of the baseline, if any."""
+    """Return the leaks of all rows as groups. `before`: rows of the baseline, if any."""
     every = [*rows, *(before or ())]
     by_program: dict[str, list[tuple[int, LeakSum]]] = {}
     for number, row in enumerate(every):
@@ -116,7 +117,7 @@ def grouped(rows: Sequence[Row], before: Optional[Sequence[Row]] = None) -> Grou
 
 
 def _named(row: Row, names: Mapping[str, LeakGroup]) -> Row:
-    """The row, in which the leaks of each group are merged into one."""
+    """Return the row, in which leaks of the same group are merged."""
     merged: dict[str, LeakSum] = {}
     for leak in row.signatures:
         group = names[leak.signature]

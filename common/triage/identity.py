@@ -1,4 +1,4 @@
-"""Names of a leak: its signature, and its description."""
+"""Compute the names of a leak: its signature, and its description."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from findleaks.triage.shapes import DATA, LOST, UNCLEAR, ZERO, ZEROS_LABEL
 
 
 def signature_of(program: str, label: str, size: int, words: Sequence[str]) -> str:
-    """The signature: 12 hexadecimal digits, a digest of the program's name and of the leaked
-    blocks' properties. Only words that identify a leak count."""
+    """Return the signature: 12 hexadecimal digits of a digest of the program's name and of the
+    properties of the leaked blocks. Only words that identify a leak are included."""
     meant = ["" if said(word) == DATA else said(word) for word in words]
     key = "\n".join([program, label, str(size), "\t".join(meant).rstrip("\t")])
     return blake2b(key.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()

@@ -1,5 +1,5 @@
-"""Writes the rows of triage as a Parquet file with pyarrow: one row for each core, which contains
-lists of its findings and leaks."""
+"""Write the rows of triage as a Parquet file with pyarrow. There is one row for each core, which
+contains lists of its findings and leaks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from findleaks.triage.row import Row, utf8
 
 
 def require() -> None:
-    """Check that pyarrow is installed. FindleaksError: it is not."""
+    """Raise FindleaksError if pyarrow is not installed."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
@@ -22,8 +22,8 @@ def require() -> None:
 
 
 def table(rows: Sequence[Row]) -> bytes:
-    """A Parquet file of the rows. Columns are those of --json; times are UTC, in microseconds;
-    bytes of names that are no UTF-8 are \\xNN."""
+    """Return the rows as a Parquet file. The columns are those of --json. Times are UTC, in
+    microseconds. Bytes of names that are not UTF-8 are \\xNN."""
     import pyarrow as arrow
     import pyarrow.parquet as parquet
 
@@ -53,7 +53,8 @@ def table(rows: Sequence[Row]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """The value, with text escaped, except for the path of the core: it must name the file."""
+    """Return the value with its text escaped. The path of the core is not escaped, because it must
+    name the file."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, dict):

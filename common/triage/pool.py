@@ -1,8 +1,8 @@
-"""Examines cores in parallel on this machine, each in a process of its own.
+"""Examine cores in parallel on this machine, each in a separate process.
 
-If a core makes its process fail (a signal, no memory, a timeout), only the row of this core is
-affected. The number of processes is limited by `jobs` and by memory: their estimated sum must not
-exceed the available memory."""
+If a core makes its process fail (by a signal, lack of memory, or a timeout), only the row of this
+core is affected. The number of processes is limited by `jobs` and by memory: the sum of their
+estimated sizes must not exceed the available memory."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from findleaks.target.base import Target
 from findleaks.triage.examine import Source, examine, failed
 from findleaks.triage.row import Row, unpacked
 
-LEAST_MEMORY = 128 << 20  # Bytes of memory that a process needs for any core.
-PART = 0.5  # Bytes of memory for each byte of a core on disk.
-PACKED = 4  # Bytes of a core for each byte of a compressed core.
-SHARE = 0.8  # Part of the free memory that is used.
-WAIT = 0.1  # Seconds between two calls of `waiting`.
+LEAST_MEMORY = 128 << 20  # bytes of memory that a process needs for any core
+PART = 0.5  # bytes of memory for each byte of a core on disk
+PACKED = 4  # bytes of a core for each byte of a compressed core
+SHARE = 0.8  # fraction of the free memory that is used
+WAIT = 0.1  # seconds between two calls of `waiting`
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 _PACKED_NAMES = (".zst", ".gz", ".xz", ".bz2", ".lz4")
@@ -43,8 +43,8 @@ _LATE = (
 
 
 class Limits(NamedTuple):
-    """The limits. `jobs`: processes at a time. `memory`: bytes for all of them together, and the
-    limit for each. `timeout`: seconds for each; 0: no limit."""
+    """The limits. `jobs`: maximum number of processes at a time. `memory`: bytes for all processes
+    together, which is also the limit for each. `timeout`: seconds for each process; 0: no limit."""
 
     jobs: int
     memory: int
@@ -61,7 +61,8 @@ class _Job(NamedTuple):
 
 
 def default_limits(jobs: Optional[int], memory: Optional[int], timeout: float, sysroot: str = "") -> Limits:
-    """The default limits: one process for each usable processor, fewer if memory is short."""
+    """Return the default limits: one process for each usable processor, and fewer if memory is
+    short."""
     from findleaks.target.available_memory import available_memory
 
     free = memory if memory is not None else int(SHARE * available_memory())
@@ -72,8 +73,8 @@ def default_limits(jobs: Optional[int], memory: Optional[int], timeout: float, s
 def examined(
     sources: Sequence[Source], limits: Limits, waiting: Callable[[], None] = lambda: None
 ) -> Generator[tuple[Source, Row], None, None]:
-    """Yield each source with its row, when it is done. `waiting` is called at least every WAIT
-    seconds. Closing the generator ends all processes at once."""
+    """Yield each source with its row, when it has been examined. `waiting` is called at least every
+    WAIT seconds. Closing the generator ends all processes at once."""
     _preload()
     with selectors.DefaultSelector() as ended:
         running: dict[int, _Job] = {}
@@ -82,13 +83,14 @@ def examined(
         try:
             while left or running or done:
                 while left and _fits(left[-1], running, limits):
-                    # Block Ctrl-C during the fork. When it arrives, every child must be in
-                    # `running` and ignore it, or the child would continue as a second parent.
+                    # Ctrl-C is blocked during the fork. When it arrives, each child must be in
+                    # `running` and ignore it. Otherwise the child would continue as a second
+                    # parent.
                     with ctrl_c_later():
                         job, descriptor = _start(left.pop(), limits)
                         running[descriptor] = job
                         ended.register(descriptor, selectors.EVENT_READ)
-                # Yield after other processes were started: the caller may wait for a disk.
+                # Yield after other processes were started, because the caller may wait for a disk.
                 yield from done
                 done = []
                 for key, _ in ended.select(WAIT if running else 0):
@@ -111,8 +113,8 @@ def examined(
 
 @contextmanager
 def ctrl_c_later() -> Iterator[None]:
-    """Delay a Ctrl-C until the end of the `with` block, even one that another thread receives, as
-    threads of dask may. Children inherit the signal mask."""
+    """Delay a Ctrl-C until the end of the `with` block, even if another thread receives it, such as
+    a thread of dask. Children inherit the signal mask."""
     came: list[int] = []
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
@@ -126,15 +128,15 @@ def ctrl_c_later() -> Iterator[None]:
 
 
 def _preload() -> None:
-    """Import modules that are usually imported on first use: once here, rather than in each
+    """Import modules that are usually imported at their first use, once here instead of in each
     process."""
     for module in _LATE:
         import_module(module)
-    missing_native()  # This also loads the C engine.
+    missing_native()  # this also loads the C engine
 
 
 def estimated(source: Source) -> int:
-    """The estimated bytes of memory for examining a file."""
+    """Return the estimated number of bytes of memory for examining a file."""
     try:
         stored = os.stat(source.path).st_blocks * 512
     except (OSError, ValueError):
@@ -150,7 +152,7 @@ def _fits(source: Source, running: dict[int, _Job], limits: Limits) -> bool:
 
 def _start(source: Source, limits: Limits) -> tuple[_Job, int]:
     reads, writes = os.pipe()
-    # Otherwise the garbage collector of the child copies every page with objects of the parent.
+    # Otherwise the garbage collector of the child would copy every page with objects of the parent.
     gc.freeze()
     parent, pid = os.getpid(), os.fork()
     if not pid:
@@ -162,7 +164,7 @@ def _start(source: Source, limits: Limits) -> tuple[_Job, int]:
 def _child(source: Source, limits: Limits, writes: int, parent: int) -> NoReturn:
     """Examine the core and write the row.
 
-    The process ends with its parent. It ignores Ctrl-C, which the parent handles. If memory is
+    The process ends when its parent ends. It ignores Ctrl-C, which the parent handles. If memory is
     short, the kernel ends this process rather than others."""
     status = 1
     try:
@@ -170,24 +172,24 @@ def _child(source: Source, limits: Limits, writes: int, parent: int) -> NoReturn
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
-            os._exit(status)  # The parent ended before the request was made.
+            os._exit(status)  # the parent ended before the request was made
         with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
             file.write("1000")
-        if limits.jobs > 1:  # One thread, as other processes use the other processors.
+        if limits.jobs > 1:  # one thread, because other processes use the other processors
             os.environ.setdefault(THREADS, "1")
         row = examine(source, limits.sysroot, opened=lambda target: _bound_memory(target, limits.memory))
         with os.fdopen(writes, "wb") as out:
             out.write(json.dumps(row.packed()).encode("ascii"))
         status = 0
     except (Exception, KeyboardInterrupt):
-        pass  # The parent detects that the row is incomplete.
+        pass  # the parent detects that the row is incomplete
     finally:
         os._exit(status)
 
 
 def _bound_memory(target: Target, memory: int) -> None:
-    """Limit the memory of the process to this much, without the mapping of the core, whose pages
-    belong to the file."""
+    """Limit the memory of the process to `memory` bytes. The mapping of the core does not count,
+    because its pages belong to the file."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as file:
         used = next((int(line.split()[1]) << 10 for line in file if line.startswith("VmData:")), 0)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -196,7 +198,7 @@ def _bound_memory(target: Target, memory: int) -> None:
 
 
 def _result(job: _Job) -> Row:
-    """The row of a process that has closed its pipe."""
+    """Return the row of a process that has closed its pipe."""
     _, status = os.waitpid(job.pid, 0)
     with suppress(ValueError, KeyError, TypeError):
         return unpacked(json.loads(job.said))
@@ -216,7 +218,7 @@ def _why(status: int) -> str:
 
 
 def _too_long(running: dict[int, _Job], ended: selectors.BaseSelector, timeout: float) -> Iterator[tuple[Source, Row]]:
-    """End the processes that exceed the time limit."""
+    """End the processes that exceed the time limit, and yield their rows."""
     if not timeout:
         return
     now = time.monotonic()

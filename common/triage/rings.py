@@ -1,4 +1,4 @@
-"""Cycles of leaked blocks: which of a cycle's blocks is its head.
+"""Choose the head of a cycle of leaked blocks.
 
 The engine chooses the block with the lowest address, which differs in each run. The object that a
 program considers as the whole (a document, a connection, a loop) is the block that the parts refer
@@ -10,13 +10,13 @@ from collections import Counter
 
 from findleaks.engine.contract import Blocks, Graph
 
-MOST = 1_000  # Most blocks of one cycle that are examined.
+MOST = 1_000  # maximum number of blocks of one cycle that are examined
 
 
 def head(graph: Graph, blocks: Blocks, leader: int) -> int:
-    """The head of the cycle that contains the block of index `leader`: the block that most other
-    blocks of the cycle refer to. If several blocks tie, the order is: rarest size in the cycle,
-    most referring words, lowest index."""
+    """Return the head of the cycle that contains the block with the index `leader`. It is the block
+    that most other blocks of the cycle refer to. If several blocks are equal in this, the choice is
+    by: rarest size in the cycle, most referring words, lowest index."""
     ring = _members(graph, leader)
     sizes = Counter(blocks.size(index) for index in ring)
     referring, words = Counter[int](), Counter[int]()
@@ -28,8 +28,8 @@ def head(graph: Graph, blocks: Blocks, leader: int) -> int:
 
 
 def _members(graph: Graph, leader: int) -> set[int]:
-    """The blocks of the cycle: those that are reachable from the leader and from which it is
-    reachable, including the leader."""
+    """Return the blocks of the cycle: those that are reachable from the leader and from which the
+    leader is reachable, including the leader itself."""
     referrers: dict[int, list[int]] = {leader: []}
     left = [leader]
     while left and len(referrers) < MOST:

@@ -1,4 +1,4 @@
-"""The row that triage keeps for one core, with the leaks by signature."""
+"""The row that triage stores for one core, with the leaks by signature."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ class LeakSum(NamedTuple):
     """The leaks of one signature in one core.
 
     `leaks`: number of leak heads. `blocks` and `bytes` include indirect blocks. `hint`: text in one
-    of the blocks, or "". `example`: the address of one. Used for comparison: `label`, `size` (0: it
-    varies), `words` (see shapes.py), and `ring`: whether most leak heads are in cycles."""
+    of the blocks, or "". `example`: the address of one of the blocks. These are used for
+    comparison: `label`, `size` (0 if it varies), `words` (see shapes.py), and `ring`: whether most
+    leak heads are in cycles."""
 
     signature: str
     what: str
@@ -34,17 +35,17 @@ class LeakSum(NamedTuple):
     words: Sequence[str] = ()
 
     def joined(self, other: LeakSum) -> LeakSum:
-        """Both as one, with the text and the example of the one with more bytes."""
+        """Return both as one, with the text and the example of the one that has more bytes."""
         one, less = (self, other) if (-self.bytes, self.example) <= (-other.bytes, other.example) else (other, self)
         return one._replace(leaks=one.leaks + less.leaks, blocks=one.blocks + less.blocks, bytes=one.bytes + less.bytes)
 
     def result(self) -> CoreLeak:
-        """The leak as a result."""
+        """Return the leak as a typed result."""
         return CoreLeak(self.signature, self.what, self.hint or None, self.leaks, self.blocks, self.bytes, self.example)
 
 
 class FindingLine(NamedTuple):
-    """A finding of `verdict`, in short."""
+    """A short form of a finding of `verdict`."""
 
     kind: str
     bytes: int
@@ -56,11 +57,12 @@ class Row:
     """The row of a core.
 
     `status`: OK; PARTIAL if memory is missing or corrupt, so that blocks reported as leaked may be
-    referenced from it; FAILED if nothing could be read. `error`: why the core cannot be read, or
-    why its heap is unknown. `lost_bytes`: bytes of definitely and indirectly lost blocks; None if
-    no block was found. `signal`: the signal that ended the process ("SIGSEGV"); `frame`: the
-    function of the program in which it ended; "" if unknown. `time`: its end, in seconds since
-    1970; None if unknown. `seconds`: duration of the analysis."""
+    referenced from the missing memory; FAILED if nothing could be read. `error`: why the core
+    cannot be read, or why its heap is unknown. `lost_bytes`: bytes of definitely and indirectly
+    lost blocks; None if no block was found. `signal`: the signal that ended the process
+    ("SIGSEGV"); "" if unknown. `frame`: the function of the program in which the process ended; ""
+    if unknown. `time`: when the process ended, in seconds since 1970; None if unknown. `seconds`:
+    duration of the analysis."""
 
     core: str
     status: Status
@@ -76,10 +78,10 @@ class Row:
     warnings: Sequence[str] = ()
     seconds: float = 0.0
     error: str = ""
-    size: int = field(default=0)  # Bytes of the file.
+    size: int = field(default=0)  # bytes of the file
 
     def result(self) -> TriagedCore:
-        """The row as a result."""
+        """Return the row as a typed result."""
         return TriagedCore(
             self.core,
             self.status,
@@ -99,12 +101,12 @@ class Row:
         )
 
     def packed(self) -> dict[str, Any]:
-        """The row as JSON for another process; `unpacked` reads it."""
+        """Return the row as JSON for another process, which reads it with `unpacked`."""
         return asdict(self)
 
 
 def unpacked(packed: Mapping[str, Any]) -> Row:
-    """The row that `Row.packed` wrote. KeyError, TypeError: it is not a row."""
+    """Return the row that `Row.packed` wrote. Raises KeyError or TypeError if it is not a row."""
     parts = dict(packed)
     parts["findings"] = tuple(FindingLine(*one) for one in parts["findings"])
     parts["signatures"] = tuple(LeakSum(*one)._replace(words=tuple(one[-1])) for one in parts["signatures"])
@@ -116,5 +118,5 @@ def utf8(text: str) -> str:
     """Text for files in UTF-8. Bytes of a name that are not UTF-8 become \\xNN."""
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    except UnicodeEncodeError:  # Surrogates that do not stand for bytes.
+    except UnicodeEncodeError:  # surrogates that do not stand for bytes
         return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,10 +1,10 @@
-"""Finds the same leak in many cores.
+"""Find the same leak in many cores.
 
-One core may have a single block of a leak, which does not show which words are always pointers and
-which are remains. Or all blocks of a leak in one core may refer to blocks that were reachable by
-chance. So the leaks of all cores are compared, those with most blocks first. Each leak joins the
-one with which it has most in common, unless both are in the same cores: two signatures in one core
-are two leaks."""
+A core may have a single block of a leak. This block does not show which of its words are always
+pointers and which are remains. In another core, all blocks of a leak may refer to blocks that were
+reachable by chance. Therefore the leaks of all cores are compared, those with the most blocks
+first. Each leak joins the leak with which it has the most in common, unless both are in the same
+cores, because two signatures in one core are two leaks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from findleaks.triage.clusters import Cluster, Leader, alike, common_tokens, com
 from findleaks.triage.row import LeakSum
 from findleaks.triage.shapes import LOST, UNCLEAR, ZERO, Shape
 
-# If one shape occurs in this many sizes with few blocks each, it is one leak of varying size.
+# If one shape occurs in this many sizes with few blocks each, it is one leak whose size varies.
 SIZES = 8
-BESIDE = 0.5  # If this share of the cores of one leak also has the other, they are two leaks.
+BESIDE = 0.5  # If this fraction of the cores of one leak also has the other, they are two leaks.
 
 
 class Same(NamedTuple):
-    """One leak. `signatures`: its signatures in single cores. `size`: 0 if it varies."""
+    """One leak. `signatures`: its signatures in the single cores. `size`: 0 if it varies."""
 
     label: str
     size: int
@@ -33,15 +33,16 @@ class Same(NamedTuple):
 
 @dataclass
 class _Seen:
-    """A signature: a leak head that represents all its leaks, and the cores that have them."""
+    """A signature: a leak head that represents all leaks with this signature, and the cores that
+    have them."""
 
     leader: Leader
     cores: set[int] = field(default_factory=set)
 
 
 def same_leaks(leaks: Iterable[tuple[int, LeakSum]]) -> list[Same]:
-    """Group the leaks of one program, each given with the number of its core, by the leak that they
-    are."""
+    """Group the leaks of one program. `leaks`: pairs of the core's number and a leak. Each group
+    contains the leaks that are the same."""
     seen = _by_signature(leaks)
     names = list(seen)
     by_kind: dict[tuple[str, int], list[Leader]] = {}
@@ -60,7 +61,8 @@ def same_leaks(leaks: Iterable[tuple[int, LeakSum]]) -> list[Same]:
 
 
 def _by_signature(leaks: Iterable[tuple[int, LeakSum]]) -> dict[str, _Seen]:
-    """The leaks by signature, in order. `start` of each leak head is its position."""
+    """Return the leaks by signature, in order. `start` of each leak head is its position in this
+    order."""
     found: dict[str, list[tuple[int, LeakSum]]] = {}
     for core, leak in leaks:
         found.setdefault(leak.signature, []).append((core, leak))
@@ -76,7 +78,7 @@ def _by_signature(leaks: Iterable[tuple[int, LeakSum]]) -> dict[str, _Seen]:
 
 
 def _common(column: Iterable[str]) -> str:
-    """The class of a word that one signature has in several cores."""
+    """Return the class of a word that one signature has in several cores."""
     classes = set(column)
     if len(classes) == 1:
         return classes.pop()
@@ -84,8 +86,8 @@ def _common(column: Iterable[str]) -> str:
 
 
 def _joined(leaders: Sequence[Leader], cores: Sequence[set[int]]) -> list[list[Leader]]:
-    """Group leaks of one label and size. The leaks with most blocks come first; each is followed by
-    the leaks that are the same."""
+    """Group leaks with the same label and size. Leaks with the most blocks come first. Each group
+    contains leaks that are the same."""
     found: list[list[Leader]] = []
     inside: list[set[int]] = []
     for leader in sorted(leaders, key=lambda one: (-one.leaks, one.shape.words, one.start)):
@@ -106,5 +108,5 @@ def _joined(leaders: Sequence[Leader], cores: Sequence[set[int]]) -> list[list[L
 
 
 def _same(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether two leaks are alike, and have a pointer in common if both have any."""
+    """Whether two leaks are alike. If both have pointers, they must have a pointer in common."""
     return alike(one, other) and (not pointers(one) or not pointers(other) or compared(one, other)[0] > 0)

@@ -1,5 +1,5 @@
-"""Shapes of leaked blocks: their content, described without addresses, so that it does not depend
-on where the process was loaded and how its code was compiled."""
+"""Compute shapes of leaked blocks. A shape describes the content without addresses, so that it does
+not depend on where the process was loaded and how its code was compiled."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.audit.block_contents import WEAK_TYPES
 from findleaks.audit.block_type import find_object_type
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, State
@@ -16,41 +17,40 @@ from findleaks.formatting import number
 from findleaks.session import Session
 from findleaks.target.ranges import range_at, region_at
 
-WORDS = 8  # Number of a block's first words that are examined.
-TEXT = 64  # Number of a block's first bytes that are examined for text.
-LONGEST = 4096  # Number of a block's first bytes in which the end of its text is searched.
-REST = 40  # Bytes after a text that may contain remains, because a block is larger than requested.
+WORDS = 8  # number of words at the start of a block that are examined
+TEXT = 64  # number of bytes at the start of a block that are examined for text
+LONGEST = 4096  # number of bytes at the start of a block in which the end of its text is searched
+REST = 40  # bytes after a text that may contain remains, because a block is larger than requested
 
 ZERO, DATA, HELD, OWN, LOST = "0", ".", "held", "itself", "→ "
-"""Classes of words, in addition to "libfoo data".
+"""Classes of words. Further classes name a module, such as "libfoo data".
 
-ZERO: zero. DATA: no pointer, or one that differs in each run. HELD: a pointer to a block that is
-not leaked. OWN: a pointer to the block itself. LOST: a pointer to a leaked block, followed by its
-description."""
-UNCLEAR = "?"  # The class of a word if several blocks do not agree on one.
+ZERO: zero. DATA: not a pointer, or a pointer that differs in each run. HELD: a pointer to a block
+that is not leaked. OWN: a pointer to the block itself. LOST: a pointer to a leaked block, followed
+by a description of that block."""
+UNCLEAR = "?"  # the class of a word if several blocks do not agree on one
 TEXT_LABEL, ZEROS_LABEL, ARRAY_LABEL = "text", "zeros", "array of "
-HEADER = 2  # Most words of an array before its elements: its length, and a header of a library.
-ELEMENTS = 4  # A block that contains only pointers is an array if it has at least this many.
-# Share of an array's words that must be pointers to blocks; the others are beyond its end.
+# Maximum number of words before the elements of an array: its length, and a header of a library
+HEADER = 2
+ELEMENTS = 4  # a block that contains only pointers is an array if it has at least this many
+# Fraction of an array's words that must be pointers to blocks; the others are beyond its end.
 FILLED = 3 / 4
-LONGEST_ARRAY = 512  # Number of words of a block that are examined for an array.
+LONGEST_ARRAY = 512  # number of words of a block that are examined for an array
 
 _ADDRESS = re.compile(r"\+0x[0-9a-f]+$")
 _COUNT = re.compile(r"\[\d+\]$")
 _CLONE = re.compile(r"\.(?:constprop|part|isra|cold|lto_priv|llvm)(?:\.\d+)*$|\s*\[clone [^\]]*\]")
 _VERSION = re.compile(r"\.so(?:\.[\w.]+)?$|(?:-\d[\w.]*)\.so$")
 _TOKEN = re.compile(rb"[^0-9A-Za-z\x00-\x1f\x7f-\xff]{0,2}([A-Za-z]{2,16})(?![A-Za-z])")
-_WEAK = ("code in ", "class ", "table ", "function ")
-"""Beginnings of names that are not C++ classes: other blocks may begin with the same word."""
 
 
 class Shape(NamedTuple):
     """The shape of a block.
 
     `label`: the type's name, "text", 'text "GET"', "array of text", "array of blocks", "zeros", or
-    "". It is escaped, because files keep it. `strong`: the type alone identifies the leak at any
-    size, so there are no `words`. `words`: the classes of the first words. `ring`: the block is the
-    head of a cycle."""
+    "". The label is escaped, because it is stored in files. `strong`: whether the type alone
+    identifies the leak at any size; if so, there are no `words`. `words`: the classes of the first
+    words. `ring`: whether the block is the head of a cycle."""
 
     label: str
     strong: bool
@@ -59,8 +59,8 @@ class Shape(NamedTuple):
 
 
 class _Text(NamedTuple):
-    """A label ('text "GET"', "text" or "zeros"), and the offset at which the text ends in the
-    block."""
+    """A label ('text "GET"', "text" or "zeros"), and the offset in the block at which the text
+    ends."""
 
     label: str
     end: int
@@ -78,13 +78,13 @@ class Shapes:
         self._claimed = session.directory.claimed()
 
     def of(self, start: int, size: int, ring: bool, leads: bool) -> Shape:
-        """The shape of the leaked block at `start`. `leads`: other leaked blocks are reachable only
-        from it."""
+        """Return the shape of the leaked block at `start`. `leads`: whether other leaked blocks are
+        reachable only from this block."""
         managed = find_object_type(self._session, self._blocks.find(start))
         if managed is not None:
             return Shape(visible(managed), True, ring, ())
         name = visible(stable_name(self._types.of_block(start, size)))
-        if name and not name.startswith(_WEAK):
+        if name and not name.startswith(WEAK_TYPES):
             return Shape(name, True, ring, ())
         text = self._text(start, size) if not name else None
         if text is not None and (not leads or text.end >= size - REST):
@@ -96,8 +96,9 @@ class Shapes:
         return Shape(name, False, ring, tuple(self._class(value, start) for value in values[:WORDS]))
 
     def _elements(self, values: Sequence[int], start: int) -> str:
-        """What the pointers of an array refer to, "text" or "blocks"; "" if the block is not an
-        array of pointers. An array has any length, so single targets are not part of its shape."""
+        """Return what the pointers of an array refer to, "text" or "blocks"; "" if the block is not
+        an array of pointers. Arrays have different lengths, so their single targets are not part of
+        the shape."""
         if len(values) < ELEMENTS:
             return ""
         most = [self._class(value, start) for value in values[HEADER:-1]]
@@ -108,8 +109,9 @@ class Shapes:
         return TEXT_LABEL if 4 * texts >= len(found) else "blocks"
 
     def _text(self, start: int, size: int) -> Optional[_Text]:
-        """The text with which a block begins, or its zeros; None if it begins with neither. A
-        length in a word before the text is skipped (SQLite and counted strings have one)."""
+        """Return the text at the start of a block, or its zeros; None if it begins with neither. If
+        a word with a length precedes the text, it is skipped (SQLite and counted strings have
+        one)."""
         data = self._memory.read(start, min(size, LONGEST))
         if data and not data.strip(b"\0"):
             return _Text(ZEROS_LABEL, 0)
@@ -137,19 +139,19 @@ class Shapes:
             if address == start:
                 return OWN
             if state != State.IN_USE:
-                return DATA  # The target has been freed; what remains of it differs in each run.
+                return DATA  # the target has been freed; what remains of it differs in each run
             if self._graph.kind(index) in (Kind.DEFINITE, Kind.INDIRECT, Kind.POSSIBLE):
                 return LOST + self._child(address, size)
             return HELD
         module = region_at(self._modules, value)
         if module is None or range_at(self._claimed, value):
-            return DATA  # An arena in libc's data: malloc left this pointer in the block.
+            return DATA  # an arena in libc's data: malloc left this pointer in the block
         region = region_at(self._regions, value)
         part = "data" if region is None or region.writable else "code" if region.executable else "constants"
         return f"{library_name(module.path)} {part}"
 
     def _child(self, start: int, size: int) -> str:
-        """The description of a leaked block that another one refers to: its type, "text", or its
+        """Describe a leaked block that another leaked block refers to: its type, "text", or its
         size."""
         managed = find_object_type(self._session, self._blocks.find(start))
         if managed is not None:
@@ -163,16 +165,16 @@ class Shapes:
 
 
 def stable_name(name: str) -> str:
-    """A type's name without parts that differ between builds: addresses, counts, compilers'
-    clones."""
+    """Return the name of a type without the parts that differ between builds: addresses, counts,
+    and the suffixes of compilers' clones."""
     if not name:
         return ""
     name = _CLONE.sub("", _COUNT.sub("[]", _ADDRESS.sub("", name)))
     words = name.split(" ")
-    return " ".join([*words[:-1], library_name(words[-1])]) if name.startswith(_WEAK) else name
+    return " ".join([*words[:-1], library_name(words[-1])]) if name.startswith(WEAK_TYPES) else name
 
 
 def library_name(path: str) -> str:
-    """The name of a library without its version: "libfoo" for /usr/lib/libfoo.so.1.2.3. For a
-    program, its name."""
+    """Return the name of a library without its version: "libfoo" for /usr/lib/libfoo.so.1.2.3. For
+    a program, return its name."""
     return _VERSION.sub("", path.removesuffix(" (deleted)").rsplit("/", 1)[-1]) or "module"

@@ -1,10 +1,11 @@
-"""Signatures: what a leak has in common in many cores, for all addresses and builds of the program.
+"""Compute signatures: what a leak has in common in many cores, at all addresses and in all builds
+of the program.
 
-A signature is a digest of the program's name and of the leaked blocks. For typed blocks it uses the
-type; for text, the first word; for other blocks the size, and which of the first words are pointers
-to what (shapes.py). The number of blocks is not part of it, as it grows.
+A signature is a digest of the program's name and of the leaked blocks. For typed blocks it includes
+the type; for text, the first word; for other blocks the size, and which of the first words are
+pointers and what they point to (shapes.py). The number of blocks is not included, because it grows.
 
-One core may have too few blocks of a leak to find what all of them have in common. So same.py
+A core may have too few blocks of a leak to show what all of them have in common. Therefore same.py
 compares the leaks of all cores."""
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from findleaks.triage.rings import head
 from findleaks.triage.row import LeakSum
 from findleaks.triage.shapes import TEXT_LABEL, Shapes
 
-SAMPLED = 50_000  # Most leaked blocks that are examined one by one: about a second.
-EACH = 2_000  # Most leaked blocks of one size, type and cycle.
-# If one shape occurs in this many sizes with few blocks each, the sizes of a core are merged.
+SAMPLED = 50_000  # leaked blocks that are examined one by one at most: about a second
+EACH = 2_000  # maximum number of these blocks with the same size, type and cycle
+# If one shape occurs in this many sizes with few blocks each, the sizes in a core are merged.
 SIZES = 64
 
 _LEADS = re.compile(re.escape(bytes([Kind.DEFINITE])))
@@ -37,7 +38,7 @@ _Key = tuple[int, int, bool]
 
 
 def leak_sums(session: Session, program: str) -> list[LeakSum]:
-    """The definite leaks of a core by signature, most bytes first."""
+    """Return the definite leaks of a core by signature, those with the most bytes first."""
     graph = session.graph()
     groups = [group for group in group_leaked_blocks(session, graph) if group.kind == Kind.DEFINITE]
     sums: dict[str, LeakSum] = {}
@@ -49,7 +50,8 @@ def leak_sums(session: Session, program: str) -> list[LeakSum]:
 
 
 def _leaders(session: Session, graph: Graph, groups: Sequence[Group]) -> Iterator[Leader]:
-    """The leak heads; if there are very many, a sample in which each represents several."""
+    """Yield the leak heads. If there are very many, yield a sample in which each represents
+    several."""
     blocks, shapes = session.directory.blocks, Shapes(session, graph)
     for group, starts in zip(groups, _members(session, graph, groups)):
         whole = len(starts) == group.blocks
@@ -57,7 +59,7 @@ def _leaders(session: Session, graph: Graph, groups: Sequence[Group]) -> Iterato
         for count, start in enumerate(starts):
             if count % 256 == 0:
                 session.report_progress("comparing leaked blocks", 0.0)
-            index = graph.leader(blocks.find(start))  # An example represents a cycle.
+            index = graph.leader(blocks.find(start))  # an example of a group represents a cycle
             chief = head(graph, blocks, index) if group.cycle > 1 and group.label == NO_LABEL else index
             size = blocks.size(chief)
             shape = shapes.of(blocks.address(chief), size, group.cycle > 1, group.indirect_blocks > 0)
@@ -70,8 +72,8 @@ def _leaders(session: Session, graph: Graph, groups: Sequence[Group]) -> Iterato
 
 
 def _members(session: Session, graph: Graph, groups: Sequence[Group]) -> list[list[int]]:
-    """The addresses of the blocks of each group: all if there are at most EACH, else a sample that
-    includes at least the group's examples."""
+    """Return the addresses of the blocks of each group. If a group has more than EACH blocks,
+    return a sample that includes the group's examples."""
     at_key: dict[tuple[_Key, int], int] = {}
     at_label: dict[int, int] = {}
     for at, group in enumerate(groups):
@@ -109,7 +111,7 @@ def _key(group: Group) -> _Key:
 
 
 def _type_word(memory: Memory, types: Sequence[Range], start: int, size: int) -> int:
-    """The first word of a block, as the engine groups by it; 0 if it is not a type."""
+    """Return the first word of a block as the engine groups by it; 0 if the word is not a type."""
     if size < memory.size or start % memory.size:
         return 0
     first = memory.word(start) or 0
@@ -136,12 +138,13 @@ def _summed(session: Session, program: str, size: int, cluster: Cluster) -> Leak
 
 
 def _hint(session: Session, label: str, start: int, size: int) -> str:
-    """The text of a block that the label does not describe, or what else it contains."""
+    """Return text of a block that is not in its label; if there is none, what else the block
+    contains."""
     return describe_untyped(session, start, size) if not label or label.startswith(TEXT_LABEL) else ""
 
 
 def _typical(cluster: Cluster) -> int:
-    """The first of the blocks whose words are the most common ones."""
+    """Return the first of the blocks whose words are the most common."""
     patterns = Counter(tuple(map(said, leader.shape.words)) for leader in cluster.members)
     usual, _ = min(patterns.items(), key=lambda item: (-item[1], item[0]))
     return min(leader.start for leader in cluster.members if tuple(map(said, leader.shape.words)) == usual)

@@ -1,4 +1,4 @@
-"""Finds the cores that triage is given: files, folders of them, lists of names."""
+"""Find the cores that the user names for triage: files, directories of files, lists of names."""
 
 from __future__ import annotations
 
@@ -12,28 +12,31 @@ from findleaks.errors import TargetError
 from findleaks.triage.examine import Source
 
 COREDUMPS = "/var/lib/systemd/coredump"
-"""The folder in which systemd-coredump stores cores: coredump.conf(5), Storage=external."""
-LONGEST_LIST = 1 << 30  # Most bytes of a list of names.
+"""The directory in which systemd-coredump stores cores: coredump.conf(5), Storage=external."""
+LONGEST_LIST = 1 << 30  # maximum number of bytes of a list of names
 
 _SYSTEMD = re.compile(r"core\.(?P<comm>.+)\.(?P<uid>\d+)\.(?P<boot>[0-9a-f]{32})\.(?P<pid>\d+)\.(?P<time>\d{1,20})(?:\.(?:zst|xz|lz4))?")
 """core.COMM.UID.BOOT.PID.TIME: systemd 246 and later, src/coredump/coredump.c, make_filename. TIME
-is in microseconds since 1970. In COMM, dots, slashes, spaces and what is not ASCII are \\xNN."""
+is in microseconds since 1970. In COMM, dots, slashes, spaces and characters that are not ASCII are
+\\xNN."""
 _ESCAPE = re.compile(r"\\x([0-9a-f]{2})")
 
 
 class Sources(NamedTuple):
-    """The cores to read. `links`: number of symbolic links in folders, which are not followed."""
+    """The cores to read. `links`: number of symbolic links in directories, which are not
+    followed."""
 
     cores: list[Source]
     links: int
 
 
 def sources(words: Sequence[str], standard_input: Optional[BinaryIO] = None, left_out: Iterable[str] = ()) -> Sources:
-    """The files that words name, each once, in order.
+    """Return the files that the words name, each once, in order.
 
-    A word is a file, a folder (all files below it, ordered by name), "@LIST" (a file of names), or
-    "-" (names on standard input). Lists have one name a line, or end each name with NUL.
-    `left_out`: files that are not cores. TargetError: a folder or list cannot be read."""
+    A word is a file, a directory (all files below it, ordered by name), "@LIST" (a file that
+    contains names), or "-" (names on standard input). A list has one name per line, or a NUL byte
+    after each name. `left_out`: files that are not cores. Raises TargetError if a directory or list
+    cannot be read."""
     found: dict[str, Source] = {}
     links = 0
     others = {os.path.realpath(path) for path in left_out}
@@ -50,7 +53,7 @@ def sources(words: Sequence[str], standard_input: Optional[BinaryIO] = None, lef
 
 
 def source(path: str) -> Source:
-    """The properties of a file that are known without reading it."""
+    """Return the properties of a file that are known without reading it."""
     program, when = _by_systemd(os.path.basename(path))
     try:
         info = os.stat(path)
@@ -86,8 +89,8 @@ def _listed(data: bytes) -> Iterator[str]:
 
 
 def _below(folder: str) -> tuple[list[str], int]:
-    """All files below a folder, by name, and the number of symbolic links. A subfolder that cannot
-    be read counts as a file, so that it has a row."""
+    """Return all files below a directory, by name, and the number of symbolic links. A subdirectory
+    that cannot be read is returned as a file, so that it has a row."""
     found: list[str] = []
     links = 0
 
@@ -109,7 +112,8 @@ def _below(folder: str) -> tuple[list[str], int]:
 
 
 def _by_systemd(name: str) -> tuple[str, Optional[float]]:
-    """The program and the time in a file name that systemd made; "" and None for other names."""
+    """Return the program and the time in a file name that systemd created; "" and None for other
+    names."""
     match = _SYSTEMD.fullmatch(name)
     if match is None:
         return "", None

@@ -68,30 +68,30 @@ CREATE INDEX leaks_by_signature ON leaks (signature);
 CREATE INDEX warnings_by_core ON warnings (core);
 """
 _SCHEMA = {re.split(r"\W+", sql)[2]: sql for sql in (part.strip() for part in _TABLES.split(";")) if sql}
-"""The SQL of each table and index as sqlite_master stores it, by name."""
+"""For each table and index, the SQL that sqlite_master stores for it."""
 _DAMAGED = (sqlite3.Error, ValueError, TypeError, OverflowError)
-"""Exceptions of reading a damaged file. Text that is not UTF-8 raises ValueError."""
+"""Exceptions that reading a damaged file may raise. Text that is not UTF-8 raises ValueError."""
 _CORE = "INSERT INTO cores VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _LEAK = "INSERT INTO leaks VALUES (?, ?, ?, ?, nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?)"
 _LEAKS = """SELECT own, what, ifnull(hint, ''), leaks, blocks, bytes, example, label, size, ring, words FROM leaks WHERE core = ?"""
 
 
 class Store:
-    """A triage database, open for writing. FindleaksError: it cannot be written."""
+    """A triage database that is open for writing. Raises FindleaksError if it cannot be written."""
 
     def __init__(self, base: sqlite3.Connection, path: str) -> None:
         self._base, self.path = base, path
 
     def done(self) -> dict[str, tuple[int, int]]:
-        """The size and the time of change of each file that has a row, by name. TargetError: the
-        database is damaged."""
+        """Return the size and the time of change of each file that has a row, by name. Raises
+        TargetError if the database is damaged."""
         try:
             return {core: (size, changed) for core, size, changed in self._base.execute("SELECT core, size, changed FROM cores")}
         except _DAMAGED as error:
             raise TargetError(f"{self.path}: the triage database is damaged: {error}") from None
 
     def add(self, source: Source, row: Row) -> None:
-        """Add a core, and replace its earlier row, if any."""
+        """Add a core. If the core has a row from an earlier run, it is replaced."""
         core = utf8(row.core)
         try:
             with self._base as base:
@@ -106,7 +106,8 @@ class Store:
             raise _unwritable(self.path, error) from None
 
     def name(self, groups: Iterable[LeakGroup]) -> None:
-        """Give the leaks of all cores the signature and the description of their group."""
+        """Set the signature and the description of the leaks of all cores to those of their
+        group."""
         named = [(group.signature, visible(group.what), own) for group in groups for own in group.signatures]
         try:
             with self._base as base:
@@ -119,7 +120,7 @@ class Store:
 
 
 def create(path: str, version: str) -> Store:
-    """Create a database. FindleaksError: the file exists, or cannot be written."""
+    """Create a database. Raises FindleaksError if the file exists, or cannot be written."""
     if os.path.lexists(path):
         raise FindleaksError(f"{path} exists; resume it with --resume if it is a triage database, else use another name or remove it")
     try:
@@ -129,8 +130,8 @@ def create(path: str, version: str) -> Store:
 
 
 def resume(path: str, version: str) -> Store:
-    """Open a database to continue it, or create one. FindleaksError: as for `create`, or the file
-    is not a triage database."""
+    """Open a database to continue it, or create one. Raises FindleaksError as `create` does, or if
+    the file is not a triage database."""
     if not os.path.lexists(path):
         return create(path, version)
     if not os.path.isfile(path):
@@ -138,7 +139,7 @@ def resume(path: str, version: str) -> Store:
     try:
         base = sqlite3.connect(Path(path).absolute().as_uri() + "?mode=rw", uri=True)
         if not base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            return _begun(base, path, version)  # The earlier run ended before it wrote the tables.
+            return _begun(base, path, version)  # the earlier run ended before it wrote the tables
         _check(base, path)
         base.execute("PRAGMA synchronous = NORMAL")
         return Store(base, path)
@@ -147,7 +148,7 @@ def resume(path: str, version: str) -> Store:
 
 
 def _begun(base: sqlite3.Connection, path: str, version: str) -> Store:
-    """Make all tables of a new database in one transaction."""
+    """Create all tables of a new database in one transaction."""
     numbers = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}"
     row = f"INSERT INTO triage VALUES ('{version}', {time.time():.6f})"
     base.executescript(f"PRAGMA synchronous = NORMAL; BEGIN; {numbers}; {_TABLES} {row}; COMMIT")
@@ -155,7 +156,8 @@ def _begun(base: sqlite3.Connection, path: str, version: str) -> Store:
 
 
 def rows(path: str) -> Iterator[Row]:
-    """The rows of a database, by core. TargetError: it is not a triage database, or is damaged."""
+    """Yield the rows of a database, by core. Raises TargetError if it is not a triage database, or
+    is damaged."""
     base = _opened(path)
     try:
         _check(base, path)
@@ -190,8 +192,8 @@ def _check(base: sqlite3.Connection, path: str) -> None:
     made = dict(base.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL LIMIT 100"))
     if made != _SCHEMA:
         raise TargetError(f"{path}: the triage database is damaged: its tables are not those of this format")
-    # A circle of pages would be read forever, and an index that lacks rows would fail when they
-    # change.
+    # A cycle of pages would be read forever, and an index that lacks rows would fail when these
+    # rows change.
     (found,) = base.execute("PRAGMA integrity_check(1)").fetchone()
     if found != "ok":
         raise TargetError(f"{path}: the triage database is damaged: {shortened(str(found), 200)}")

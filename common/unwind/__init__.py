@@ -1,2 +1,2 @@
-"""Stack unwinding without a debugger: by call frame information, or else by the chain of frame
-pointers."""
+"""Stack unwinding without a debugger. It uses call frame information, and if there is none, the
+chain of frame pointers."""

@@ -1,10 +1,10 @@
-"""Unwinds functions of 32-bit ARM by their unwind tables, or else by their code.
+"""Unwinds functions of 32-bit ARM by their unwind tables, and if these are missing, by their code.
 
-Tables (ehabi.py) are valid at calls only. GCC emits them for C++, and for C on request: in
-Debian, four fifths of glibc's code have none. For such code, and for code that was interrupted, the
-paths to a return show where registers are saved, or else the beginning of the function
-(disasm/arm.py). A result is used only if the return address that it yields follows a call
-instruction."""
+Tables (ehabi.py) are valid only at calls. GCC emits them for C++, but for C only on request: in
+Debian, four fifths of glibc's code have no tables. For such code, and for code that was
+interrupted, the paths to a return show where registers are saved. If no return is found, the
+beginning of the function shows it (disasm/arm.py). A result is used only if the return address that
+it yields follows a call instruction."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ if TYPE_CHECKING:
     from findleaks.disasm.arm import CodeState as Reached
 
 THUMB = 0x20  # bit of the program status register
-LONGEST_START = 256  # bytes from a program's entry point to its call of main's caller
+LONGEST_START = 256  # bytes from the entry point to the call of the function that calls main
 FARTHEST_PUSH = 4096  # bytes searched for the instruction that saves the return address
 MOST_PUSHES = 6
-LONGEST_BEFORE_PUSH = 64  # most bytes of a function before it saves its return address
-LONGEST_CHAIN = 8  # most loads, each from the address that the previous one loaded
+LONGEST_BEFORE_PUSH = 64  # maximum number of bytes of a function before it saves its return address
+LONGEST_CHAIN = 8  # maximum number of loads, each from the address that the previous one loaded
 _OWN = range(4, 12)  # registers that functions preserve for their callers
 _OUTERMOST = Row(return_register=LR, rules={LR: Rule("undefined")})
 
 Returned = Callable[[Row], Optional[int]]
-"""Returns the return address that a row yields, with its lowest bit; None: none, or one further
-down the stack."""
+"""Function that returns the return address that results from a row, with its lowest bit. None if
+there is none, or if the caller's stack pointer would be below the current one."""
 
 
 class ArmRows:
-    """Unwind rows for all code of one process. `executable`: whether an address contains code."""
+    """Unwind rows for all code of one process. `executable` returns whether an address contains
+    code."""
 
     def __init__(self, target: MappedMemory, module: Callable[[int], Optional[Module]], executable: Callable[[int], bool]) -> None:
         self._target, self._module, self._executable = target, module, executable
@@ -47,11 +48,11 @@ class ArmRows:
         self._returns: dict[tuple[int, bool, bool], Sequence[Row]] = {}
         self._beginnings: dict[tuple[int, bool, bool], Sequence[tuple[Row, int]]] = {}
         self._code: Optional[Code] = None
-        self.lacks = ""  # why code cannot be read
+        self.lacks = ""  # why code cannot be read; "" if it can
 
     def row(self, pc: int, exact: bool, thumb: bool, returned: Returned) -> Optional[Row]:
-        """Return the row that leads to the caller. `exact`: pc was interrupted, and is not a return
-        address."""
+        """Return the row that leads to the caller. `exact` means that `pc` was interrupted, so it
+        is not a return address."""
         table = self._table(pc if exact else pc - 1)
         if table is not None and not exact and LR in table.rules:
             return table
@@ -83,7 +84,8 @@ class ArmRows:
         return self._code
 
     def _by_returns(self, pc: int, exact: bool, thumb: bool) -> Sequence[Row]:
-        """Find rows by the paths from `pc` to the returns of the function; cached."""
+        """Find rows from the paths between `pc` and the returns of the function. The result is
+        cached."""
         key = (pc, exact, thumb)
         code = self._reader()
         if key not in self._returns:
@@ -93,9 +95,11 @@ class ArmRows:
         return self._returns[key]
 
     def _begun(self, pc: int, exact: bool, thumb: bool, returned: Returned) -> Optional[Row]:
-        """Find a row by what the function saved at its beginning.
-        Prefers a beginning whose function the call before the return address calls; else the
-        nearest one that is called by a pointer, or jumped to by a function of the same file."""
+        """Find a row by the registers that the function saved at its beginning.
+        Candidates are the beginnings of functions before `pc`. Preferred is the function that is
+        called by the call before the return address. If there is none, it is the nearest function
+        for which that call is indirect, or whose file contains the called function, which may have
+        jumped to it."""
         key = (pc, exact, thumb)
         if key not in self._beginnings:
             self._beginnings[key] = list(self._by_beginning(pc, thumb))
@@ -110,7 +114,8 @@ class ArmRows:
         return nearest
 
     def _by_beginning(self, pc: int, thumb: bool) -> Iterator[tuple[Row, int]]:
-        """Yield the nearest addresses before `pc` where a function saves its return address."""
+        """Yield a row and an address for each of the nearest places before `pc` where a function
+        saves its return address."""
         code, module = self._reader(), self._module(pc)
         if code is None or module is None or not self._executable(pc):
             return
@@ -132,7 +137,8 @@ class ArmRows:
                     return
 
     def _leads(self, row: Row, returned: Returned) -> bool:
-        """Whether the row leads to code after a call, to a signal return, or to 0."""
+        """Return whether the return address of the row is after a call, is that of a signal
+        handler, or is 0."""
         value = returned(row)
         if value is None:
             return False
@@ -141,8 +147,8 @@ class ArmRows:
         return there or not address
 
     def _called(self, returns: int) -> Optional[int]:
-        """Return the function that the call before a return address calls, also through the PLT;
-        None if the call is by a pointer."""
+        """Return the function that is called by the call before a return address, also through a
+        PLT entry. None if the call is indirect."""
         code, bits = self._reader(), self._target.arch.code_bits
         called = code.called(returns & bits, bool(returns & 1)) if code is not None else None
         if code is None or called is None:
@@ -160,8 +166,9 @@ class ArmRows:
             return False
 
     def _outermost(self, pc: int, thumb: bool) -> bool:
-        """Whether the function at `pc` has no caller: it is the first function of the program, or
-        of a thread, which ends the thread when its callee returns."""
+        """Return whether the function at `pc` has no caller. It is the first function of the
+        program, or the first function of a thread, which ends the thread when its callee
+        returns."""
         module = self._module(pc)
         if module is not None and 0 < pc - self._entry(module) <= LONGEST_START:
             return True
@@ -197,8 +204,8 @@ def _saves_link(code: bytes, thumb: bool) -> bool:
 
 
 def _distance_of_arguments(before: bytes, thumb: bool) -> int:
-    """Return the bytes from the saved lr up to pushed arguments (of r0 to r3), 0 if there are none:
-    a variadic function pushes these first."""
+    """Return the number of bytes between the saved lr and pushed arguments (r0 to r3), which a
+    variadic function pushes first; 0 if there are none."""
     size = 2 if thumb else 4
     for at in range(len(before) - size, -1, -size):
         word = int.from_bytes(before[at : at + size], "little")
@@ -233,7 +240,8 @@ def _row_to_return(place: Reached) -> Optional[Row]:
 
 
 def _place(place: Reached, value: Value, depth: int = LONGEST_CHAIN) -> Optional[ehabi.ComputedAddress]:
-    """Convert an address to an unwind rule: from a register, or from a loaded word."""
+    """Convert a symbolic address to an unwind rule, based on a register or on a loaded word. None
+    if that is not possible."""
     if 0 <= value.base < 16:
         return ehabi.ComputedAddress(value.base, value.offset)
     if value.base < 0 or not depth:
@@ -243,8 +251,8 @@ def _place(place: Reached, value: Value, depth: int = LONGEST_CHAIN) -> Optional
 
 
 def _row_from_beginning(place: Reached) -> Optional[Row]:
-    """Build the row in which the initial stack pointer is a register minus the distance it
-    moved."""
+    """Build the row in which the caller's stack pointer is a register minus the distance that it
+    has moved."""
     for register in (SP, 7, 11):
         now = place.registers[register]
         if now is not None and now.base == SP:

@@ -1,9 +1,9 @@
 """Reads call frame information from a module's .eh_frame: rules for the caller's registers at a pc.
 
-It is read from the target's memory, where any byte may be wrong: lengths are bounded, and
-invalid data count as no information (None). pyelftools is not used, as it reads files and has no
-lookup by .eh_frame_hdr: it lists the 3,713 entries of libc in 0.8 s, while finding one takes 0.1 ms
-here. It checks this module in tests (tests/unit/test_cfi.py).
+It is read from the target's memory, where any byte may be wrong. Therefore lengths are limited, and
+invalid data count as no information (None). pyelftools is not used, because it reads files and
+cannot look up entries by .eh_frame_hdr. It lists the 3,713 entries of libc in 0.8 s; finding one
+takes 0.1 ms here. Tests compare this module with pyelftools (tests/unit/test_cfi.py).
 
 Sources: DWARF 5, sections 6.4 and 7.24; Linux Standard Base Core 5.0, 10.6 (.eh_frame,
 .eh_frame_hdr, pointer encodings)."""
@@ -40,7 +40,7 @@ class Rule(NamedTuple):
 @dataclass
 class Row:
     """The rules at a pc. The canonical frame address (CFA) is register + offset, or `expression`.
-    Registers have DWARF numbers; a register without a rule keeps its value."""
+    Registers have DWARF numbers. A register without a rule keeps its value."""
 
     register: int = -1
     offset: int = 0
@@ -64,7 +64,7 @@ class Malformed(Exception):
 
 
 class Bytes:
-    """A cursor over bytes of the target; Malformed past the end."""
+    """A cursor over bytes of the target. Reading past the end raises Malformed."""
 
     def __init__(self, data: bytes, address: int, word: int, byteorder: str) -> None:
         self.data, self.address, self.word = data, address, word
@@ -127,8 +127,8 @@ class Bytes:
 
 class Common(NamedTuple):
     """A common information entry (CIE). `sized`: its FDEs have augmentation data after their
-    length. `start`: the row of its initial instructions. `handles`: its FDEs name tables of
-    exception handlers, to which control may transfer from any call."""
+    length. `start` is the row after its initial instructions. `handles`: its FDEs refer to tables
+    of exception handlers, so any call may continue at a handler."""
 
     code_align: int
     data_align: int
@@ -139,7 +139,7 @@ class Common(NamedTuple):
 
 
 class FrameTable:
-    """The call frame information of one module; empty without a usable .eh_frame_hdr."""
+    """The call frame information of one module. It is empty without a usable .eh_frame_hdr."""
 
     def __init__(self, target: MappedMemory, module: Module) -> None:
         self.target, self.module = target, module
@@ -151,7 +151,7 @@ class FrameTable:
             self._count = 0
 
     def row(self, pc: int) -> Optional[Row]:
-        """Return the row at `pc`; None if there is no information."""
+        """Return the row at `pc`; None if the module has no information about it."""
         try:
             entry = self._entry(pc) if self._count else 0
             return self._row(entry, pc) if entry else None
@@ -202,8 +202,8 @@ class FrameTable:
         self._count = min(count, segment.memsz // 8)
 
     def _entry(self, pc: int) -> int:
-        """Return the address of the frame description entry (FDE) for `pc`, by bisection of the
-        header's table; 0 if none."""
+        """Return the address of the frame description entry (FDE) for `pc`, found by bisection of
+        the header's table; 0 if there is none."""
         low, high = 0, self._count
         while low < high:
             middle = (low + high) // 2
@@ -216,8 +216,8 @@ class FrameTable:
         return self._bytes(self._table + 8 * low - 4, 4).signed(4) + self._header
 
     def _record(self, address: int) -> tuple[Bytes, int, int]:
-        """Return an entry's contents after its length, the address of its second word, and that
-        word (in an FDE the distance to its CIE, in a CIE 0)."""
+        """Return an entry's contents after its length, the address of its second word, and this
+        word. In an FDE the word is the distance to its CIE, in a CIE it is 0."""
         length = self._bytes(address, 4).unsigned(4)
         if not 4 <= length <= MAX_ENTRY_BYTES:
             raise Malformed
@@ -291,7 +291,7 @@ class _Program:
         self._remembered: list[Row] = []
 
     def run(self, location: int, pc: int) -> None:
-        """Execute the instructions that apply at `pc`; the described code begins at `location`."""
+        """Execute the instructions that apply at `pc`. The described code begins at `location`."""
         data = self._data
         while data.at < len(data.data):
             code = data.unsigned(1)
@@ -362,8 +362,8 @@ class _Program:
         return True
 
     def _whole_row(self, code: int) -> bool:
-        """Execute DW_CFA_remember_state, restore_state, and instructions without effect here;
-        return False for others."""
+        """Execute DW_CFA_remember_state, restore_state, and instructions that have no effect here.
+        Return False for other instructions."""
         if code == 0x0A:
             if len(self._remembered) >= MAX_REMEMBERED_ROWS:
                 raise Malformed
@@ -380,8 +380,8 @@ class _Program:
         return True
 
     def _signs_address(self, code: int) -> bool:
-        """Skip instructions that change no rule; return False for others.
-        Except nop, they state whether the return address is signed (DWARF for the Arm 64-bit
+        """Skip instructions that change no rule. Return False for other instructions.
+        All of them except nop state whether the return address is signed (DWARF for the Arm 64-bit
         Architecture, "Call frame instructions"): AARCH64_set_ra_state, which has two operands,
         AARCH64_negate_ra_state_with_pc, and AARCH64_negate_ra_state, which is GNU_window_save on
         other machines. `Unwinder` removes signatures from all return addresses."""

@@ -1,10 +1,10 @@
 """Reads ARM's unwind tables, .ARM.exidx and .ARM.extab, as rows of call frame information.
 
-They are valid at calls, not within a function's prologue and epilogue. They are read from the
-target's memory, where any byte may be wrong: lengths are bounded, and invalid data count as no
-information (None). pyelftools is not used, as it reads them from files by section headers, and
-decodes large prel31 and uleb128 values wrongly; binutils' readelf checks this module in tests
-(tests/unit/test_ehabi.py).
+The tables are valid at calls, not within a function's prologue and epilogue. They are read from the
+target's memory, where any byte may be wrong. Therefore lengths are limited, and invalid data count
+as no information (None). pyelftools is not used, because it reads the tables from files by section
+headers, and decodes large prel31 and uleb128 values wrongly. Tests compare this module with
+binutils' readelf (tests/unit/test_ehabi.py).
 
 Source: Exception Handling ABI for the Arm Architecture 2023Q3, sections 6 and 10; for functions
 with a personality routine of C++ or C, gcc 12's libgcc/config/arm/unwind-arm.c and pr-support.c."""
@@ -27,7 +27,8 @@ _BREG, _DEREF = 0x70, 0x06  # DW_OP_breg0, DW_OP_deref
 
 
 class ComputedAddress(NamedTuple):
-    """An address: a register or the result of a DWARF expression, plus an offset in bytes."""
+    """An address as a sum: a register or the result of a DWARF expression, plus an offset in
+    bytes."""
 
     base: Union[int, bytes]
     offset: int
@@ -43,13 +44,14 @@ class ComputedAddress(NamedTuple):
         return self.base + (b"\x11" + sleb128_bytes(self.offset) + b"\x22" if self.offset else b"")
 
     def loaded(self) -> ComputedAddress:
-        """Return the address that is stored at this one."""
+        """Return the address that is stored at this address."""
         return ComputedAddress(self.expression() + bytes([_DEREF]), 0)
 
 
 def row_of(frame: ComputedAddress, saved: dict[int, ComputedAddress]) -> Row:
-    """Build the row with this canonical frame address, and these addresses of saved registers.
-    The register of the return address is `lr`, even if it was loaded into `pc`."""
+    """Build the row with this canonical frame address. `saved` has the addresses of saved
+    registers. The register of the return address is `lr`, even if the function loads it into
+    `pc`."""
     row = Row(return_register=LR)
     if isinstance(frame.base, int):
         row.register, row.offset = frame.base, frame.offset
@@ -64,7 +66,7 @@ def row_of(frame: ComputedAddress, saved: dict[int, ComputedAddress]) -> Row:
 
 
 class ExceptionTable:
-    """The unwind table of one module; empty if it has none."""
+    """The unwind table of one module. It is empty if the module has none."""
 
     def __init__(self, target: MappedMemory, module: Module) -> None:
         self._target = target
@@ -76,7 +78,7 @@ class ExceptionTable:
             self._count = min(segment.memsz, module.end - module.start) // 8
 
     def row(self, pc: int) -> Optional[Row]:
-        """Return the row at `pc`; None without information, or if the function cannot be
+        """Return the row at `pc`. None if there is no information, or if the function cannot be
         unwound."""
         try:
             entry = self._entry(pc)
@@ -106,7 +108,8 @@ class ExceptionTable:
         return self._start + 8 * (low - 1) if low else 0
 
     def _instructions(self, entry: int) -> bytes:
-        """Return the unwind instructions of an entry; b"" if it cannot be unwound."""
+        """Return the unwind instructions of an index entry; b"" if its functions cannot be
+        unwound."""
         word = self._word(entry + 4)
         if word == CANNOT_UNWIND:
             return b""
@@ -116,7 +119,7 @@ class ExceptionTable:
             return word.to_bytes(4, "big")[1:]
         at = self._relative(entry + 4)
         word = self._word(at)
-        if not word >> 31:  # a custom personality routine: those of GNU use the same format
+        if not word >> 31:  # a custom personality routine; those of GNU use the same format
             at, word = at + 4, self._word(at + 4)
             return self._more(word.to_bytes(4, "big")[1:], at, word >> 24)
         routine, first = word >> 24, word.to_bytes(4, "big")
@@ -143,8 +146,8 @@ class _Program:
         self._saved: dict[int, ComputedAddress] = {}
 
     def row(self) -> Optional[Row]:
-        """Return the row; None if the code refuses to unwind. Malformed for reserved or spare
-        codes."""
+        """Return the row. None if the instructions say that the function cannot be unwound. Raises
+        Malformed for reserved or spare codes."""
         while self._at < len(self._code):
             code = self._next()
             if code == _FINISH:
@@ -203,7 +206,7 @@ class _Program:
             except ValueError:
                 raise Malformed from None
             self._pointer = self._pointer.plus(0x204 + (value << 2))
-        elif code in (0xB4, 0xB5):  # an authentication code is popped; what it was made with
+        elif code in (0xB4, 0xB5):  # pops an authentication code; sets the modifier of the code
             self._pointer = self._pointer.plus(4 if code == 0xB4 else 0)
         elif code in (0xB3, 0xC6, 0xC8, 0xC9):  # D registers (by FSTMFDX: a word more), wR, D
             self._pointer = self._pointer.plus(8 * (self._next() & 0x0F) + (12 if code == 0xB3 else 8))

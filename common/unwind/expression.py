@@ -8,7 +8,7 @@ from typing import Optional
 from findleaks.target.encoded_numbers import signed
 from findleaks.unwind.cfi import Bytes, Malformed
 
-MAX_OPERATIONS = 1000  # most operations of one expression; more count as an endless loop
+MAX_OPERATIONS = 1000  # most operations of one expression; more are treated as an endless loop
 
 
 def evaluate(
@@ -21,8 +21,9 @@ def evaluate(
 ) -> int:
     """Evaluate an expression; return the value on top of the stack.
 
-    `register` returns a register's value by DWARF number, None if unknown; `load` reads a word;
-    `stack`: initial values. Raises Malformed if it is invalid, and what `load` raises."""
+    `register` returns the value of a register by its DWARF number (None: unknown), `load` reads a
+    word, and `stack` has the initial values. Raises Malformed if the expression is invalid, and the
+    exceptions of `load`."""
     return _Machine(Bytes(expression, 0, word, byteorder), word, register, load, list(stack)).run()
 
 
@@ -61,7 +62,8 @@ class _Machine:
         return signed(value, self._bits)
 
     def _constant(self, code: int) -> Optional[int]:
-        """Return the value of an operation without operands on the stack; None for others."""
+        """Return the value that an operation pushes if it takes no operands from the stack; None
+        for other operations."""
         data, mask = self._data, self._mask
         if 0x30 <= code <= 0x4F:  # DW_OP_lit0 …
             return code - 0x30

@@ -19,9 +19,10 @@ _NO_NUMBER = -1  # number of a register without a DWARF number
 
 
 class Frame(NamedTuple):
-    """A stack frame. `pc`: address at which it continues; `call`: address used to name it, which
-    for a caller is inside the call instruction; `sp`: stack pointer on entry to its part of the
-    stack; `how`: source of the frame: "top", "cfi", "frame pointer", "return address"."""
+    """A stack frame. `pc` is the address at which it continues. `call` is the address used to name
+    the function, which in a caller is inside the call instruction. `sp` is the lowest address of
+    its part of the stack. `how` is the source of the frame: "top", "cfi", "frame pointer" or
+    "return address"."""
 
     pc: int
     call: int
@@ -30,25 +31,25 @@ class Frame(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """Frames of a thread, innermost first; at least one. `end`: why the outermost frame is missing,
-    or ""."""
+    """Frames of a thread, innermost first; at least one. `end` explains why the outermost frame is
+    missing; "" if it is not missing."""
 
     frames: tuple[Frame, ...]
     end: str
 
 
 class FrameRegisters(NamedTuple):
-    """Register values (by DWARF number) in a frame, at its call; None if unknown. `own`: registers
-    that its function saved in order to use them; the values of the others belong to outer
-    frames."""
+    """Register values (by DWARF number) in a frame, at its call. `own` are the registers that the
+    function of this frame saved; the values of all others belong to outer frames. None if
+    unknown."""
 
     registers: Mapping[int, int]
     own: Optional[frozenset[int]]
 
 
 class Unwinder:
-    """Unwinds the threads of one target; caches modules. Code without call frame information, such
-    as V8's builtins and JIT code, must maintain the chain of frame pointers."""
+    """Unwinds the threads of one target. Modules are cached. Code without call frame information,
+    such as V8's builtins and JIT code, must maintain the chain of frame pointers."""
 
     def __init__(self, target: MappedMemory) -> None:
         self.target = target
@@ -81,11 +82,12 @@ class Unwinder:
         return self.trace_with_registers(thread, [])
 
     def trace_with_registers(self, thread: Thread, kept: list[FrameRegisters], most: int = DEEPEST) -> Trace:
-        """Unwind a thread's stack, at most `most` frames; `kept` receives the registers of each."""
+        """Unwind a thread's stack, at most `most` frames. `kept` receives the registers of each
+        frame."""
         registers = {number: thread.registers[name] for number, name in enumerate(self._names) if name in thread.registers}
         pc, sp = thread.pc, thread.sp
         frames = [Frame(pc, pc, sp, "top")]
-        exact = True  # the frame was interrupted here: pc is not a return address
+        exact = True  # this frame was interrupted, so pc is not a return address
         interrupted = self._interrupted(pc, registers)
         while len(frames) < most:
             row = self._row(pc, exact, registers) if interrupted is None else None
@@ -121,8 +123,9 @@ class Unwinder:
         return Trace(tuple(frames), f"more than {most:,} frames")
 
     def _interrupted(self, pc: int, registers: Mapping[int, int]) -> Optional[dict[int, int]]:
-        """Return the registers that a signal interrupted, if `pc` is the address to which its
-        handler returns, and call frame information does not describe that."""
+        """Return the registers of the code that a signal interrupted, if `pc` is the address to
+        which the signal handler returns; otherwise None. Also None on machines where call frame
+        information describes this address (Arch.signal_returns is empty)."""
         arch = self.target.arch
         names = arch.signal_order or self._names
         try:
@@ -136,7 +139,7 @@ class Unwinder:
         return {**found, self._pc: saved[names.index(arch.pc)]}
 
     def _row(self, pc: int, exact: bool, registers: dict[int, int]) -> Optional[Row]:
-        """Return the unwind row of a frame. `exact`: its `pc` is not a return address."""
+        """Return the unwind row of a frame. `exact` means that its `pc` is not a return address."""
         row = self.row(pc if exact else pc - 1)
         if row is not None or self._arm is None:
             return row
@@ -189,7 +192,7 @@ class Unwinder:
         return Range(region.start, region.end) if region is not None else Range(sp, sp)
 
     def _by_row(self, row: Row, registers: dict[int, int]) -> Optional[tuple[dict[int, int], str]]:
-        """Unwind one frame by call frame information; None if there is no caller, or memory is
+        """Unwind one frame with call frame information. None if there is no caller, or if memory is
         missing."""
         caller = self._stepped(row, registers)
         return (caller, "cfi") if caller is not None else None
@@ -241,17 +244,18 @@ class Unwinder:
         return evaluate(expression, arch.word, arch.byteorder, registers.get, self.target.word, stack)
 
     def _above(self, least: int, outer: int, returns: int) -> int:
-        """Return a caller's stack pointer, given its frame pointer.
-        On x86 it is `least`, the end of what a call and the prologue push. With a link register,
-        local variables lie between the saved registers and the caller's stack pointer. The call
-        frame information of a caller needs the stack pointer only in code of GCC, which saves the
-        frame pointer at the lower end of a frame."""
+        """Return the stack pointer of a caller. `least` is the address above the saved frame
+        pointer and return address, and `outer` is the caller's frame pointer.
+        On x86 the result is `least`. On machines with a link register, local variables lie between
+        the saved registers and the caller's stack pointer. The stack pointer is needed only if the
+        caller's call frame information uses it; this is so in code of GCC, which saves the frame
+        pointer at the lower end of a frame, so the result is `outer`."""
         row = self.row(returns - 1) if self._link != _NO_NUMBER else None
         return outer if row is not None and row.register == self._sp and not row.expression and outer > least else least
 
     def _outermost(self, registers: dict[int, int]) -> bool:
-        """Whether the chain ends here: code of _start has a frame pointer of 0 (System V ABI, AMD64
-        supplement 1.0, 3.4.1)."""
+        """Return whether the chain ends here, because _start has a frame pointer of 0 (System V
+        ABI, AMD64 supplement 1.0, 3.4.1)."""
         if self._arm is not None:
             return False
         if self.target.arch.back_chain:
@@ -264,7 +268,7 @@ class Unwinder:
     def _by_chain(self, registers: dict[int, int], pc: int, exact: bool) -> Optional[tuple[dict[int, int], str]]:
         """Unwind one frame without call frame information.
         After a call to an invalid address, the return address is on top of the stack. JIT code
-        maintains frame pointers, or stack pointers."""
+        maintains the chain of frame pointers, or of stack pointers (Arch.back_chain)."""
         word, sp, link = self.target.arch.word, registers[self._sp], self._link
         try:
             if exact and not self.executable(pc):

@@ -2,12 +2,12 @@
 may read again.
 
 The analysis starts at the program counter, and continues at return addresses, frame by frame, as
-needed. It uses three facts besides the code:
+far as needed. In addition to the code, it uses three facts:
 
 - Callers of another module's functions keep nothing in caller-saved registers across the call
-(System V ABI, AMD64 supplement 1.0, 3.2.1; AAPCS64 2023Q3, 6.1). Within a module gcc may rely on
-registers that the callee does not change (-fipa-ra). TLS descriptors and a few functions of libc
-preserve all registers, vector functions some.
+  (System V ABI, AMD64 supplement 1.0, 3.2.1; AAPCS64 2023Q3, 6.1). Within a module gcc may rely on
+  registers that the callee does not change (-fipa-ra). TLS descriptors and a few functions of libc
+  preserve all registers, and vector functions preserve some.
 - libc functions that make a system call neither receive, return nor pass on values in vector
   registers, and return at most one general register.
 - sigreturn loads every register from the signal frame."""
@@ -36,12 +36,12 @@ from findleaks.unwind.slots import MOST_FRAMES, FrameSlots
 
 _MACHINES = {arch.X86_64.name: X86_64, arch.AARCH64.name: AARCH64}
 _STUB_BYTES = 20  # bytes of the longest stub of a procedure linkage table
-_NEAREST = 3  # frames unwound at first: most threads sleep a few calls deep in libc
+_NEAREST = 3  # frames unwound at first, because most threads sleep a few calls deep in libc
 _DEEPEST = 64
 
 _LIBC = re.compile(r"(libc|libpthread|librt|ld)[-.][\w.-]*so[\w.]*|ld-linux-x86-64\.so\.2")
 _KEEPING = {"mcount", "_mcount", "__fentry__", "__morestack", "_dl_tlsdesc_return", "_dl_tlsdesc_undefweak", "_dl_tlsdesc_dynamic"}
-# Functions of libc that never return, by their number of arguments.
+# Functions of libc that never return, with their number of arguments.
 _LAST = {
     "abort": 0,
     "__stack_chk_fail": 0,
@@ -55,8 +55,8 @@ _LAST = {
 
 
 class Interrupted(NamedTuple):
-    """An interrupted frame: address of its saved registers (struct ucontext), sp, and mask of live
-    ones."""
+    """An interrupted frame: the address of its saved registers (struct ucontext), its stack
+    pointer, and the mask of its live registers."""
 
     context: int
     sp: int
@@ -64,8 +64,8 @@ class Interrupted(NamedTuple):
 
 
 class LiveWords(NamedTuple):
-    """Live registers and red zone bytes (a mask of effects.py) of a thread, and interrupted
-    frames."""
+    """Result of LivenessReader.live_words: the mask (see effects.py) of a thread's live registers
+    and red zone bytes, and its interrupted frames."""
 
     live: int
     interrupted: tuple[Interrupted, ...]
@@ -114,8 +114,8 @@ class ProcessCode:
         return not self._machine.link or row.return_register not in row.rules
 
     def pointer(self, slot: int, one: Effect) -> int:
-        """See Code. `slot` is a read-only slot (RELRO), or that of a stub of the procedure linkage
-        table, which may still change, but to the same function."""
+        """See Code. `slot` must be read-only (RELRO), or the slot of a PLT stub. The latter may
+        still change, but the stub then leads to the same function."""
         at = bisect_right(self._writable, (slot, 1 << 64)) - 1
         if at >= 0 and slot < self._writable[at][1] and not self._machine.in_stub(self._target.read, one):
             return 0
@@ -151,7 +151,8 @@ class ProcessCode:
 
 
 class LivenessReader:
-    """Liveness of threads, cached by code: many threads that sleep at one pc cost little more."""
+    """Computes the liveness of threads. Results are cached by code, so many threads that sleep at
+    one pc take little more time than one."""
 
     def __init__(self, target: Target, capstone: ModuleType) -> None:
         self._target = target
@@ -168,13 +169,13 @@ class LivenessReader:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the limit of decoded code was reached: all words of some threads then count as
+        """Whether the limit of decoded code was reached. If so, all words of some threads count as
         live."""
         return self._liveness.exhausted
 
     def live_words(self, thread: Thread, signals: bool) -> LiveWords:
-        """Return a thread's live words; with `signals`, also those of interrupted frames on its
-        stack."""
+        """Return the live words of a thread. With `signals`, include the frames on its stack that
+        signals interrupted."""
         kept: list[FrameRegisters] = []
         most = _DEEPEST if signals else _NEAREST
         trace = self._unwinder.trace_with_registers(thread, kept, most)
@@ -194,8 +195,8 @@ class LivenessReader:
         return LiveWords(self._everything if live is None else live, tuple(found))
 
     def dead_slots(self, thread: Thread, wanted: Collection[int]) -> list[int]:
-        """Return the addresses among `wanted` of words in the thread's innermost frames that it
-        will not read again, ascending."""
+        """Return those addresses among `wanted` whose words in the thread's innermost frames the
+        thread will not read again, ascending."""
         return self._slots.dead(self._unwinder.trace_with_registers(thread, [], MOST_FRAMES + 1).frames, wanted)
 
     def _registers(self, kept: FrameRegisters) -> dict[str, int]:
@@ -210,7 +211,8 @@ class LivenessReader:
         return row is not None and row.signal and self._code.bytes_at(frame.pc, len(SIGRETURN)) == SIGRETURN
 
     def _from(self, frames: Sequence[Frame], kept: Sequence[FrameRegisters], first: int, registers: Mapping[str, int]) -> int | None:
-        """Return live words from interrupted frame `first` on; None if more frames are needed."""
+        """Return the mask of the live words in interrupted frame `first`; None if more frames are
+        needed."""
         machine = self._machine
         top = frames[first]
         sp, pc = top.sp, top.pc
@@ -245,14 +247,14 @@ class LivenessReader:
         return None if len(frames) < _DEEPEST else live | rest
 
     def _frame_pointer(self, frame: Frame, own: Mapping[str, int]) -> int | None:
-        """Return the frame pointer relative to the stack pointer, if it may point to the red
-        zone."""
+        """Return the frame pointer relative to the stack pointer; None if it cannot point to the
+        red zone or the frame."""
         bp = own["rbp"] - frame.sp if self._machine.red_zone and "rbp" in own else None
         return bp if bp is not None and -ZONE <= bp < 1 << 20 else None
 
     def _known(self, registers: Mapping[str, int], restarts: bool) -> tuple[tuple[int, int], ...]:
-        """Return (register, contents) that determine the arguments of the next system call: its
-        number, and, if that call is certainly the next instruction, its second argument (see
+        """Return (register, contents) pairs that determine the arguments of the next system call:
+        the call number, and if the call is certainly the next instruction, its second argument (see
         argument_mask)."""
         calls = self._machine.calls
         names = (calls.number, calls.arguments[1]) if restarts else (calls.number,)

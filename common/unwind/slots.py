@@ -1,21 +1,22 @@
 """Finds dead words in the frames of functions that are still running (x86-64).
 
-A word of a frame is dead if its function does not read it again before it overwrites it or
-returns. Typical examples are padding, which a function reserves for alignment and never uses, and
-slots of registers that it saved around an earlier call. They contain values that an earlier, deeper
-call left there.
+A word of a frame is dead if its function does not read it again before it overwrites it or returns.
+Typical examples are padding, which a function reserves for alignment and never uses, and slots in
+which it saved registers during an earlier call. Such words contain values that earlier, deeper
+calls left there.
 
-Call frame information relates each operand on the stack to the canonical frame address (CFA), so
-no values have to be tracked. All words of a frame count as live if one of these makes the result
-uncertain:
+Call frame information relates each operand on the stack to the canonical frame address (CFA), so no
+values have to be tracked. If one of these conditions makes the result uncertain, all words of the
+frame count as live:
 
 - the function copies its stack pointer, takes the address of a word, or indexes the stack;
 - its code cannot be decoded completely, jumps through a register, or continues in another part of
   the function (".cold"), or it has no exact call frame information;
 - it has exception handlers, or calls a function that returns twice (setjmp, vfork).
 
-A word that was ever written also stays live at a call of a function that may take arguments on
-the stack, and if the function saved a register of its caller there."""
+There are two more cases in which a word counts as live: the function writes to the word somewhere
+and calls a function that may take arguments on the stack, or the word holds a saved register of the
+caller."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ from findleaks.unwind.frames import Frame, Unwinder
 
 _LARGEST = 1 << 12  # most bytes of an analysed frame
 _MOST_INSTRUCTIONS = 1000  # most instructions of a function
-MOST_FRAMES = 6  # most innermost frames of a thread
-_TAIL_CALLS = 3  # most tail calls followed in a row
+MOST_FRAMES = 6  # maximum number of a thread's innermost frames that are analysed
+_TAIL_CALLS = 3  # maximum number of tail calls followed in a row
 _RETURN = 8  # bytes of the return address, at the end of a frame
 _TWICE = re.compile(r"_*(sig)?setjmp|_*vfork|getcontext|savectx")
 _LIBC = re.compile(r"(libc|libpthread|ld)[-.].*|ld-linux.*")
@@ -42,11 +43,11 @@ _LIBC = re.compile(r"(libc|libpthread|ld)[-.].*|ld-linux.*")
 
 class _Function(NamedTuple):
     """A function whose use of its frame is known.
-    Masks have one bit per byte of the frame: bit n is the byte at CFA - _LARGEST + n. For example,
-    the return address at CFA - 8 has bits _LARGEST - 8 to _LARGEST - 1."""
+    Masks have one bit for each byte of the frame: bit n is the byte at CFA - _LARGEST + n. For
+    example, the return address at CFA - 8 has bits _LARGEST - 8 to _LARGEST - 1."""
 
     instructions: dict[int, Effect]
-    reads: dict[int, int]  # by address
+    reads: dict[int, int]  # by address of an instruction
     writes: dict[int, int]
     used: int  # bytes that some instruction reads or writes
     saved: int  # bytes with saved registers of the caller
@@ -72,8 +73,9 @@ class FrameSlots:
         self._live: dict[int, int] = {}  # results of `_live_at`
 
     def dead(self, frames: Sequence[Frame], wanted: Collection[int]) -> list[int]:
-        """Return the addresses among `wanted` of dead words in the innermost frames, ascending.
-        `frames` are those of Unwinder.trace. Only code of frames with such words is read."""
+        """Return those addresses among `wanted` that are dead words in the innermost frames,
+        ascending. `frames` are those of Unwinder.trace. Only the code of frames with such addresses
+        is read."""
         found: list[int] = []
         before: int | None = None  # where the callee of this frame was called
         for index, (frame, caller) in enumerate(zip(frames, frames[1:])):
@@ -89,11 +91,12 @@ class FrameSlots:
         return sorted(found)
 
     def _dead_at(self, pc: int, call: int, before: int | None, wanted: int) -> int:
-        """Return the dead bytes among `wanted` of the frame of the function at `call` that
-        continues at `pc`. `before` is an address in its callee, None for the innermost frame."""
+        """Return the bytes among `wanted` that are dead in the frame of the function at `call`,
+        which continues at `pc`. `before` is an address in the function that it called, or None in
+        the innermost frame."""
         function = self._function(call)
         if function is None or pc not in function.instructions:
-            return 0  # also if its last instruction was a call that does not return
+            return 0  # also if the last instruction of the function is a call that does not return
         dead = ~function.used
         if wanted & function.used and (before is None or self._takes_none(before, _TAIL_CALLS)):
             if pc not in self._live:
@@ -159,8 +162,9 @@ class FrameSlots:
         return made._replace(used=used, saved=saved)
 
     def _agrees(self, one: Effect, row: Row, known: dict[int, Effect]) -> bool:
-        """Whether the call frame information after an instruction matches its change of the stack
-        pointer: not all compilers describe epilogues."""
+        """Return whether the call frame information after an instruction matches how the
+        instruction changes the stack pointer. This is checked because not all compilers describe
+        epilogues."""
         for address in _after(one):
             after = self._unwinder.row(address) if address in known else row
             if after is None or after.register not in self._bases or after.expression:
@@ -181,8 +185,8 @@ class FrameSlots:
         return True
 
     def _accessed(self, one: Effect, row: Row, known: dict[int, Effect]) -> tuple[int, int] | None:
-        """Return (bytes of the frame that an instruction reads, bytes that it writes); None if
-        uncertain, or if it takes the address of one."""
+        """Return (bytes of the frame that an instruction reads, bytes that it writes). None if this
+        is uncertain, or if the instruction takes the address of a byte."""
         base = self._bases[row.register]
         if one.flow == "unknown" or "rsp" in one.copies or (base == "rbp" and "rbp" in one.copies):
             return None
@@ -199,12 +203,12 @@ class FrameSlots:
             if operand.base != base:
                 if operand.base == "rsp":
                     return None if not (operand.written or operand.read) or not _pushes(one) else (0, 0)
-                continue  # rbp is not a frame pointer here
+                continue  # here, rbp is not a frame pointer
             if not operand.exact:
                 return None
             if not (operand.read or operand.written):
                 if one.moved == 0:
-                    return None  # its address is taken
+                    return None  # the address of the operand is taken
                 continue  # lea of the stack pointer
             start = operand.offset - row.offset
             if not operand.size or start < -_RETURN < start + operand.size:
@@ -217,8 +221,8 @@ class FrameSlots:
         return reads, writes
 
     def _stays(self, one: Effect, row: Row, known: dict[int, Effect]) -> bool:
-        """Whether control stays in the function, or leaves it after its frame is removed. A call as
-        the last instruction does not return."""
+        """Return whether control stays in the function, or leaves it only after its frame is
+        removed. If the last instruction is a call, the call does not return."""
         if one.flow in ("next", "system"):
             return one.address + one.size in known
         if one.flow == "branch" and one.address + one.size not in known:
@@ -232,7 +236,7 @@ class FrameSlots:
         return row is not None and self._bases.get(row.register) == "rbp" and not row.expression
 
     def _may_return_twice(self, one: Effect) -> bool:
-        """Whether a call may be one of setjmp or vfork."""
+        """Return whether a call may be a call of setjmp, vfork or a similar function."""
         target = self._liveness.destination(one)
         if not target:
             return True
@@ -240,7 +244,7 @@ class FrameSlots:
         if symbol is not None and symbol.address == target:
             return _TWICE.match(symbol.name.split("@")[0]) is not None
         mine, its = self._unwinder.module(one.address), self._unwinder.module(target)
-        # These functions are libc's, and have names there.
+        # These functions are in libc, where they have names.
         return not self._shared_libc or mine is None or its is None
 
     def _takes_none(self, pc: int, depth: int) -> bool:
@@ -272,8 +276,8 @@ def _pushes(one: Effect) -> bool:
 
 
 def _reachable_instructions(instructions: dict[int, Effect], start: int) -> dict[int, Effect]:
-    """Return the instructions that control reaches from `start`, without the padding after a
-    return."""
+    """Return the instructions that control can reach from `start`. This leaves out the padding
+    after a return."""
     found: dict[int, Effect] = {}
     todo = [start]
     while todo:
@@ -286,7 +290,7 @@ def _reachable_instructions(instructions: dict[int, Effect], start: int) -> dict
 
 
 def _after(one: Effect) -> tuple[int, ...]:
-    """Return addresses of the instructions that may follow within the function."""
+    """Return the addresses of the instructions that may follow this one within the function."""
     after = one.address + one.size
     if one.flow in ("next", "call", "system"):
         return (after,)

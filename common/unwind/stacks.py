@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, TypeVar
 
 from findleaks.errors import Interrupted
 from findleaks.target.base import SourcePlace, Symbol, Target
-from findleaks.unwind.frames import Frame, Trace, Unwinder
+from findleaks.unwind.frames import Frame, FrameRegisters, Trace, Unwinder
+from findleaks.unwind.managed_frames import ManagedFrames, NativeStack, Placed, place_frames
 from findleaks.wildcards import matches
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ class NamedFrame(NamedTuple):
     """A frame with its names. `function`: "" if no symbol covers the address; `offset`: from the
     function, or from the module's address 0; `module`: a base name, "" for code without a file.
     `file`, `line`: source position, or "", 0. An `inlined` function is part of the next frame, and
-    has its address and offset."""
+    has its address and offset. `kind`: the language of a managed function that an interpreter
+    executes ("Python"), whose frame has no address; "" for machine code."""
 
     address: int
     function: str
@@ -29,12 +30,15 @@ class NamedFrame(NamedTuple):
     file: str = ""
     line: int = 0
     inlined: bool = False
+    kind: str = ""
 
     def label(self) -> str:
         """Return a short label: "uv_run+0x164", "list_add (inlined)", "libm.so.6+0x1234",
         "0x7f…"."""
         if self.inlined:
             return f"{self.function or '?'} (inlined)"
+        if self.kind:
+            return self.function or f"unknown {self.kind} function"
         if self.function:
             return f"{self.function}+{self.offset:#x}" if self.offset else self.function
         return f"{self.module}+{self.offset:#x}" if self.module else hex(self.address)
@@ -103,26 +107,39 @@ def own_function(symbol: Optional[Symbol], place: SourcePlace) -> tuple[str, int
     return (symbol.name, symbol.address) if symbol is not None else ("", 0)
 
 
-def group_threads(target: Target, sources: Optional[Sources] = None) -> list[Stack]:
-    """Return stacks, those with most threads first, else in thread order. Interrupted on Ctrl-C."""
+def group_threads(target: Target, sources: Optional[Sources] = None, readers: Sequence[ManagedFrames] = ()) -> list[Stack]:
+    """Return stacks, those with most threads first, else in thread order. Interrupted on Ctrl-C.
+
+    `readers` read frames of managed functions; threads in different ones have different stacks."""
     unwinder = Unwinder(target)
     namer = Namer(target, unwinder, sources)
-    groups: dict[Trace, list[int]] = {}
+    groups: dict[tuple[tuple[NamedFrame, ...], str], Stack] = {}
     for thread in target.threads():
         if target.interrupted():
             raise Interrupted
-        trace = unwinder.trace(thread)
-        key = Trace(tuple(frame._replace(sp=0) for frame in trace.frames), trace.end)
-        groups.setdefault(key, []).append(thread.tid)
-    made = [Stack(tuple(chain.from_iterable(map(namer.names, trace.frames))), trace.end, tids) for trace, tids in groups.items()]
-    return sorted(made, key=lambda stack: -len(stack.threads))
+        registers: list[FrameRegisters] = []
+        trace = unwinder.trace_with_registers(thread, registers)
+        placed = place_frames(NativeStack(thread, trace, registers), readers) if readers else {}
+        frames = tuple(named_frames(namer, trace, placed))
+        key = frames, trace.end
+        groups.setdefault(key, Stack(frames, trace.end, [])).threads.append(thread.tid)
+    return sorted(groups.values(), key=lambda stack: -len(stack.threads))
+
+
+def named_frames(namer: Namer, trace: Trace, placed: Placed) -> Iterator[NamedFrame]:
+    """Yield the frames of a thread, innermost first; managed ones are in their places."""
+    for at, frame in enumerate(trace.frames):
+        yield from placed.get(at, ())
+        yield from namer.names(frame)
+    yield from placed.get(len(trace.frames), ())
 
 
 _KEPT = ("(anonymous namespace)", "(lambda", "{lambda")
 
 
 def without_parameters(function: str) -> str:
-    """Strip parameters and brackets: "node::Start(int, char**)" becomes "node::Start"."""
+    """Strip parameters and brackets: "node::Start(int, char**)" becomes "node::Start". The receiver
+    of a method of Go stays: "http.(*conn).serve"."""
     depth = 0
     for at, letter in enumerate(function):
         before = function[:at]
@@ -130,7 +147,7 @@ def without_parameters(function: str) -> str:
             depth += 1
         elif letter == ">" and depth:
             depth -= 1
-        elif letter == "(" and at and not depth and not function.startswith(_KEPT, at) and not before.endswith("operator"):
+        elif letter == "(" and at and not depth and not function.startswith(_KEPT, at) and not before.endswith(("operator", ".")):
             return before
     return function
 
@@ -141,7 +158,7 @@ def matches_function(frame: NamedFrame, pattern: str) -> bool:
     if not frame.function:
         return False
     plain = without_parameters(frame.function)
-    known = (frame.function, plain, plain.rsplit("::", 1)[-1])
+    known = (frame.function, plain, plain.rsplit("." if frame.kind else "::", 1)[-1])
     return any(matches(pattern, name) for name in known) if any(c in pattern for c in "*?") else pattern in known
 
 

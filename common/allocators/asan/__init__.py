@@ -4,8 +4,8 @@ x86-64: LLVM 12 to 19, GCC 11 to 16. AArch64: LLVM 16 to 18, GCC 14 to 16. layou
 sources. HWAddressSanitizer, which has the same allocator with other headers, is reported but not
 read.
 
-This module is imported for every process. It only checks whether the shadow is mapped, or memory at
-the fixed end of the allocator's address range, or whether pointers may have tags."""
+This module is imported for every process. It only checks whether the shadow is mapped, whether the
+fixed end of the allocator's address range is mapped, and whether pointers may have tags."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from findleaks.target.ranges import region_at
 
 NAME = "AddressSanitizer"
 SPACE_ENDS = (0x540000000000, 0x640000000000)
-"""kAllocatorSpace + kAllocatorSize (asan/asan_allocator.h): since LLVM 18 and GCC 14, and
-before."""
+"""kAllocatorSpace + kAllocatorSize (asan/asan_allocator.h). The first value is that of LLVM 18, GCC
+14 and later, the second that of earlier releases."""
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:

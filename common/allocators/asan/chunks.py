@@ -1,4 +1,4 @@
-"""Reads the chunks of a size class, and the large ones, by their headers."""
+"""Reads the chunks of size classes, and the large chunks, by their headers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.target.base import Piece, Range
 
-# bytes of chunks that are read at once: about 1 ms, or 100 ms in the reference engine
+# bytes of chunks that are read at once, which takes about 1 ms (100 ms in the reference engine)
 STEP = 4 << 20
 
 LOWER = 0xFFFFFFFF
@@ -25,8 +25,8 @@ _STATES = bytes({UNUSED: State.FREE, QUARANTINED: State.FREE}.get(state, State.I
 class Region(NamedTuple):
     """The addresses of one size class.
 
-    Chunks of `chunk` bytes extend from `start` to `carved`. Memory is mapped up to `mapped`, and
-    for the free array at `free_array`."""
+    Chunks of `chunk` bytes extend from `start` to `carved`. Memory is mapped from `start` up to
+    `mapped`. The mapping of the free array begins at `free_array`."""
 
     number: int
     start: int
@@ -130,9 +130,10 @@ def large_chunk(memory: Memory, one: Large) -> Optional[Chunks]:
 
 
 def append(memory: Memory, read: Chunks, blocks: Blocks, damage: Damage) -> int:
-    """Append chunks, those in use and the others as free. Returns the number in the quarantine.
+    """Append chunks in use, and all other chunks as free blocks. Return the number of chunks in the
+    quarantine.
 
-    The chunk of a damaged header counts as in use, so that no reference in it is missed."""
+    A chunk with a damaged header counts as in use, so that no reference in it is missed."""
     at = read.states.find(DAMAGED)
     while at >= 0:
         damage.add(memory, read.blocks[at] - HEADER, read.sizes[at])
@@ -142,12 +143,12 @@ def append(memory: Memory, read: Chunks, blocks: Blocks, damage: Damage) -> int:
 
 
 def append_region(memory: Memory, engine: Engine, region: Region, blocks: Blocks, damage: Damage) -> int:
-    """Append the chunks of a class. Returns the number in the quarantine."""
+    """Append the chunks of a class. Return the number of chunks in the quarantine."""
     return sum(append(memory, read, blocks, damage) for read in chunks(memory, engine, region))
 
 
 def append_large(memory: Memory, one: Large, blocks: Blocks, damage: Damage) -> int:
-    """Append a large chunk, unless a thread is allocating or freeing it. Returns the number in the
-    quarantine."""
+    """Append a large chunk, unless a thread is allocating or freeing it. Return 1 if it is in the
+    quarantine, otherwise 0."""
     read = large_chunk(memory, one)
     return append(memory, read, blocks, damage) if read is not None and read.states[0] != UNUSED else 0

@@ -1,4 +1,5 @@
-"""The stack depot of the sanitizers' runtime: a number for each stack of an allocation or a free.
+"""The stack depot of the sanitizers' runtime, which assigns a number to each call stack of an
+allocation or a free.
 
 There are three forms. Each is found by the data that the runtime's variables point to.
 
@@ -6,8 +7,8 @@ There are three forms. Each is found by the data that the runtime's variables po
   in the store, plus 1. The store consists of blocks of 8 MiB
   (sanitizer_common/sanitizer_stackdepot.cpp, StackDepotNode; sanitizer_stack_store.h, StackStore).
 - GCC 12: for each number a pointer to its stack (sanitizer_stackdepot.cpp, tracePtrs).
-- LLVM 12 and 13, GCC 11: a hash table of lists of nodes {link 8, id 4, hash_and_use_count 4,
-  size 4, tag 4, stack}.
+- LLVM 12 and 13, GCC 11: a hash table of lists of nodes {link 8, id 4, hash_and_use_count 4, size
+  4, tag 4, stack}.
 
 Nodes and pointers are in a TwoLevelMap (sanitizer_flat_map.h): 2^15 pointers to arrays of 2^16."""
 
@@ -34,8 +35,8 @@ BLOCK_INFO = 16  # bytes: {data_ 8, stored_ 4, mtx_ 1, state 1}
 PACKED = 1  # state of a block that was compressed (compress_stack_depot=1)
 
 MOST_FRAMES = 255  # kStackTraceMax is 255
-MOST_TAGS = 64  # the largest number of kinds of stacks; there are few
-TRIED = 8  # the first numbers, whose stacks identify a depot
+MOST_TAGS = 64  # maximum number of kinds of stacks; there are fewer
+TRIED = 8  # numbers that are tried first; their stacks identify a depot
 
 MOST_NODES = 1 << 24
 POLL = 1 << 10  # nodes read between two checks for Ctrl-C
@@ -47,7 +48,7 @@ class Depot(Protocol):
     memory: Memory
 
     def ranges(self) -> Sequence[Range]:
-        """Return its own mappings."""
+        """Return the mappings of the depot."""
         ...
 
     def stack(self, number: int) -> tuple[int, ...]:
@@ -57,7 +58,7 @@ class Depot(Protocol):
 
 
 def _frames(memory: Memory, address: int, size_bits: int) -> tuple[int, ...]:
-    """Read the stack at `address`: a word of size and tag, and as many addresses."""
+    """Read the stack at `address`. Its first word has size and tag; `size` addresses follow."""
     head = memory.word(address) or 0
     size, tag = head & (1 << size_bits) - 1, head >> size_bits
     if not 0 < size <= MOST_FRAMES or tag > MOST_TAGS:
@@ -165,7 +166,7 @@ def _store(memory: Memory, blocks: int) -> Iterator[Range]:
 
 
 def find(memory: Memory, engine: Engine, image: Image) -> Optional[Depot]:
-    """Find the depot in this file's variables; None if no known form has a stack."""
+    """Find the depot by the variables in this file. None if no known form leads to a stack."""
     code = image.module
     found = list(find_words_between(memory.target, engine, image.data, PAGE, memory.target.arch.top))
     pages = [(address, value) for address, value in found if value % PAGE == 0]
@@ -183,8 +184,8 @@ def find(memory: Memory, engine: Engine, image: Image) -> Optional[Depot]:
 
 
 def _linked_nodes(memory: Memory, code: Module, heads: Iterable[int]) -> dict[int, int]:
-    """Return the addresses of the nodes of the lists that begin at `heads`, by number. Other
-    pointers are ignored."""
+    """Return the addresses of the nodes of the lists that begin at `heads`, by number. Pointers
+    that do not lead to a node are ignored."""
     nodes: dict[int, int] = {}
     for head in heads:
         while head and len(nodes) < MOST_NODES:
@@ -205,11 +206,12 @@ def _filled(memory: Memory, array: int) -> int:
 
 
 def _holds(code: Module, depot: Depot, count: int) -> bool:
-    """Whether the first `count` numbers all have stacks of the runtime's own calls."""
+    """Return whether the first `count` numbers all have stacks that begin in the runtime."""
     return count > 0 and all(_ours(code, depot.stack(number)) for number in range(1, count + 1))
 
 
 def _ours(code: Module, frames: Sequence[int]) -> bool:
-    """Whether the innermost frame is in the runtime's own file, as that of an interceptor is. Other
-    frames may be wrong, since the runtime unwinds by frame pointers."""
+    """Return whether the innermost frame is in the runtime's own file, like the frame of an
+    interceptor. Other frames are not checked: they may be wrong, because the runtime unwinds by
+    frame pointers."""
     return bool(frames) and code.start <= frames[0] < code.end

@@ -12,8 +12,9 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece
 
 DAMAGED = 255
-"""The state of a chunk with a damaged header: the header is said to be outside the chunk, the state
-does not exist, or the size is 0 or too large. asan_chunks.c has the same number."""
+"""The state of a chunk with a damaged header: the recorded address of the header is outside the
+chunk, the state does not exist, or the size is 0 or too large. asan_chunks.c has the same
+number."""
 
 
 class Chunks(NamedTuple):
@@ -30,7 +31,7 @@ class Chunks(NamedTuple):
 
 
 def settled(first: int, capacity: int, good: bool = True) -> tuple[int, int]:
-    """Return size and state of a chunk by the first word of its header. `good` is false if the
+    """Return size and state of a chunk, given the first word of its header. `good` is false if the
     header is at an invalid address."""
     size, state = used_size(first), state_of(first)
     if state == UNUSED:

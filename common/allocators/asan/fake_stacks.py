@@ -1,11 +1,12 @@
-"""Fake stacks: mappings with the variables of functions, which are otherwise on the thread's stack.
+"""Find fake stacks. A fake stack is a mapping with the variables of functions that would otherwise
+be on the thread's stack.
 
 They detect uses of a variable after its function returned (detect_stack_use_after_return; clang's
 default since 15). No code reads a frame that has returned, so only frames in use are roots.
 
-Source: asan/asan_fake_stack.h of LLVM 12 to 19 (FakeStack). A fake stack is a page with the
-positions of eleven size classes and the logarithm of their bytes; a byte for each frame, 1 while it
-is in use; and the frames."""
+Source: asan/asan_fake_stack.h of LLVM 12 to 19 (FakeStack). A fake stack has three parts: a page
+with the positions of eleven size classes and the logarithm of their bytes; a byte for each frame,
+which is 1 while the frame is in use; and the frames."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ _UNUSED = re.compile(rb"\0+")
 
 
 def dead_frames(memory: Memory, engine: Engine, ranges: Iterable[Range]) -> Iterator[Range]:
-    """Yield the parts of fake stacks that belong to no frame in use. `ranges` are anonymous
-    memory."""
+    """Yield the parts of fake stacks that belong to no frame in use. `ranges` is the anonymous
+    memory that is searched."""
     for start, end in ranges:
         reached = start
         for piece in nonzero_pieces(memory.target, start, end):
@@ -46,7 +47,7 @@ def dead_frames(memory: Memory, engine: Engine, ranges: Iterable[Range]) -> Iter
 
 
 def _unused(memory: Memory, base: int, end: int) -> Sequence[Range]:
-    """Return the unused parts of the fake stack at `base`; [] if there is none."""
+    """Return the unused parts of the fake stack at `base`; [] if no fake stack is there."""
     words = memory.words(base, SIZES + 2)
     if words is None or words[-1] & 0xFF > 1:
         return []

@@ -40,7 +40,7 @@ WITH_TAGS = "an allocator that is not read, with sizes beside the chunks: its bl
 
 
 class Unread(Allocator):
-    """An AddressSanitizer with another layout, or HWAddressSanitizer. It is reported, but not
+    """An AddressSanitizer with an unknown layout, or HWAddressSanitizer. It is reported, but not
     read."""
 
     version = "another layout"
@@ -94,7 +94,7 @@ class Asan(Allocator):
         headers = self.memory.words(found.headers.start, (found.headers.end - found.headers.start) // 8) or ()
         self.large = large(self.memory, headers, self.problems)
         self.damage = Damage(self.problems)
-        self.quarantined: dict[str, int] = {}  # chunks by their class, filled by `walk`
+        self.quarantined: dict[str, int] = {}  # number of chunks by class, filled by `walk`
         self._heaps: list[Heap] = []
 
     def heaps(self) -> list[Heap]:
@@ -133,7 +133,7 @@ class Asan(Allocator):
 
     @cached_property
     def own(self) -> list[Range]:
-        """Thread caches, and parts of fake stacks that no frame uses."""
+        """The thread caches, and the parts of fake stacks that no frame uses."""
         heaps = [Range(heap.start, heap.end) for heap in self.heaps()]
         others = find_unclaimed(self.target, [*heaps, self.shadow])
         found = list(dead_frames(self.memory, self.engine, others))
@@ -185,8 +185,8 @@ class Asan(Allocator):
         return recordings(self.memory, self.engine, self.depot, self.regions, self.large, self.found.image)
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """Return a row for each class (see Allocator), named by the size of its chunks, as sizes of
-        blocks vary."""
+        """Return a row for each class (see Allocator). A class is named by the size of its chunks,
+        because the sizes of its blocks vary."""
         rows = [self._cache(blocks, str(region.chunk), [Range(region.start, region.mapped)]) for region in self.regions]
         rows.append(self._cache(blocks, LARGE, [Range(one.start, one.end) for one in self.large]))
         return [row for row in rows if row.total]

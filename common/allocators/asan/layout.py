@@ -1,5 +1,4 @@
-"""Layouts of AddressSanitizer's allocator on x86-64 Linux, and on AArch64 since both have the same
-one.
+"""Layouts of AddressSanitizer's allocator on x86-64 and AArch64 Linux, which have the same layout.
 
 Sources, in compiler-rt/lib of LLVM 12 to 19, and in libsanitizer of GCC 11 to 16:
 asan/asan_allocator.cpp (ChunkHeader, LargeChunkHeader),
@@ -14,11 +13,12 @@ PAGE = 4096  # the least page size
 
 # The primary allocator has a part of its address range for each size class.
 SPACE = 1 << 42  # bytes: kAllocatorSize
-SLACK = 1 << 20  # the largest number of bytes that follow it in its range, alignment included
+SLACK = 1 << 20  # most bytes that follow the space in the range, alignment included
 SPACE_BEGIN = 4
-"""The word of SizeClassAllocator64 (NonConstSpaceBeg) with the address of the space, if that is not
-fixed (since LLVM 21 and GCC 16). Otherwise the word is 0, and the space is where its range begins.
-The range comes first: {base_, size_, name_, os_handle_}."""
+"""The index of the word of SizeClassAllocator64 with the address of the space (NonConstSpaceBeg),
+which is set if the address is not fixed (since LLVM 21 and GCC 16). Otherwise the word is 0, and
+the space is at the start of its range. The range precedes this word: {base_, size_, name_,
+os_handle_}."""
 CLASSES = 64  # kNumClassesRounded
 CHUNK_CLASSES = range(2, 53)  # classes of chunks; the first class has no space for a block
 REGION = 1 << 36  # bytes of addresses of a class (kRegionSize)
@@ -36,8 +36,8 @@ block in its lower half, and the thread in its upper half. The block of a quaran
 with such a word about its free, if it has 8 bytes."""
 UNUSED, ALLOCATED, QUARANTINED = 0, 2, 3  # CHUNK_INVALID, CHUNK_ALLOCATED, CHUNK_QUARANTINE
 MAGIC = 0xCC6E96B9CC6E96B9
-"""kAllocBegMagic: the first word of a chunk whose header is further behind, at the address in the
-second word."""
+"""kAllocBegMagic. If it is the first word of a chunk, the header is further inside the chunk, at
+the address in the second word."""
 
 # The secondary allocator maps each large chunk separately. The first page is for a header.
 LARGE_HEADER = 4  # words: map_beg, map_size, size, chunk_idx

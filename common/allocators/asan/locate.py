@@ -1,4 +1,4 @@
-"""Finds AddressSanitizer's allocator by the variables of its parts, without symbols."""
+"""Finds AddressSanitizer's allocator without symbols, by the variables of its parts."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
-SAMPLE = 64  # chunks of a class by which the headers' layout is identified
+SAMPLE = 64  # chunks of a class that are examined to identify the layout of headers
 
 
 class Found(NamedTuple):
     """An allocator: its file, the address of its variables there, and its address range.
 
     `infos` are the records of the classes, `regions` the classes with chunks. `headers` is the
-    array of the large chunks' headers. `beside` is true if the data about a chunk is not in the
-    chunk, as in other sanitizers."""
+    array of the large chunks' headers. `beside` is true if the data about chunks is elsewhere, not
+    in the chunks, as in other sanitizers."""
 
     image: Image
     address: int
@@ -60,7 +60,7 @@ class Found(NamedTuple):
 
 def locate(target: Target, engine: Engine) -> Iterator[Found]:
     """Yield the allocators in the process. SizeClassAllocator64 begins with the address and the
-    size of its range, which contains the space and the records behind it."""
+    size of its range. The range contains the space and then the records."""
     memory = Memory(target)
     for image in find_images(target):
         for piece in image.pieces(target):
@@ -86,7 +86,8 @@ def _at(memory: Memory, image: Image, address: int) -> Optional[Found]:
 
 
 class _Fit(NamedTuple):
-    """The records of the classes in one layout, and how many classes with chunks fit it."""
+    """The records of the classes in one layout, and the number of classes with chunks whose record
+    fits the layout."""
 
     layout: RegionInfo
     words: Sequence[int]
@@ -137,7 +138,7 @@ def _regions(fit: _Fit, space: int, problems: list[Problem]) -> Iterator[Region]
 
 
 def _beside(fit: _Fit, regions: Sequence[Region]) -> bool:
-    """Whether most classes have 16 bytes for each chunk elsewhere (allocated_meta)."""
+    """Return whether most classes keep 16 bytes for each chunk elsewhere (allocated_meta)."""
     used = [one for one in regions if one.carved > one.start]
     words = [fit.words[_word(fit.layout, one.number) + fit.layout.allocated + 1] for one in used]
     return 2 * sum(word == (one.carved - one.start) // one.chunk * 16 for one, word in zip(used, words)) > len(used)
@@ -159,8 +160,8 @@ def _large_headers(memory: Memory, address: int, problems: list[Problem]) -> Ran
 
 
 def older(memory: Memory, regions: Sequence[Region]) -> bool:
-    """Whether the chunk headers are those of LLVM 11 and before. There the requested size is in the
-    second word, and most bits of the first word's upper half are set."""
+    """Return whether the chunk headers have the layout of LLVM 11 and before. In this layout, the
+    requested size is in the second word, and most bits of the first word's upper half are set."""
     fit = misfit = 0
     for region in regions:
         for at in range(region.start, min(region.carved, region.start + SAMPLE * region.chunk), region.chunk):

@@ -1,6 +1,6 @@
 """The stacks that allocated the blocks, and those that freed the blocks in the quarantine.
 
-Each chunk has their numbers in the stack depot."""
+The header of each chunk has the numbers of its stacks in the stack depot."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RUNTIME = ("libasan.so", "libclang_rt.asan")
 
 
 class _Stacks:
-    """Blocks, ascending, with the numbers of their stacks; and the sizes of live blocks."""
+    """Blocks, ascending, with the numbers of their stacks, and the sizes of the live blocks."""
 
     def __init__(self) -> None:
         self.blocks = array("Q")
@@ -38,8 +38,8 @@ class _Stacks:
 def recordings(
     memory: Memory, engine: Engine, depot: Depot, regions: Sequence[Region], large: Sequence[Large], image: Image
 ) -> list[Recording]:
-    """Return the stacks that allocated the blocks in use and in the quarantine, and those that
-    freed the latter."""
+    """Return the recordings: the stacks that allocated the blocks in use and in the quarantine, and
+    the stacks that freed the blocks in the quarantine."""
     allocated, freed = _Stacks(), _Stacks()
     for read in _every(memory, engine, regions, large):
         known, used = read.states.translate(_KNOWN), read.states.translate(_USED)

@@ -1,5 +1,5 @@
-"""Threads' caches of free chunks. They contain 32-bit offsets, two of which may look like a
-pointer.
+"""The threads' caches of free chunks. They contain 32-bit offsets, and two adjacent offsets may
+look like a pointer.
 
 Source: sanitizer_common/sanitizer_allocator_local_cache.h of LLVM 12 to 19
 (SizeClassAllocator64LocalCache): for each class {count 4, max_count 4, class_size 8, offsets}."""
@@ -22,8 +22,8 @@ COUNT = CHUNK_CLASSES.stop + 1  # classes, with one at each end that has no chun
 
 
 def caches(memory: Memory, engine: Engine, ranges: Iterable[Range]) -> Iterator[Range]:
-    """Yield the thread caches in these ranges. The sizes of the classes, in order, identify
-    them."""
+    """Yield the thread caches in these ranges. They are identified by the sizes of the classes, in
+    order."""
     sizes = [class_size(number) for number in range(1, CHUNK_CLASSES.stop)]
     for start, end in ranges:
         for piece in nonzero_pieces(memory.target, start, end):

@@ -21,7 +21,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
     """Find the glibc mallocs of a process (see base.Finder). There are two if a static program
     loads a libc, or after dlmopen."""
     if any(is_musl(target, thread.thread_pointer) for thread in target.threads()[:1]):
-        # In a musl process there is no main_arena, and a search of all memory for one takes long.
+        # A musl process has no main_arena, and searching all its memory for one takes long.
         return []
     memory = Memory(target)
     found = []
@@ -46,8 +46,8 @@ def _find_unclaimed(target: Target, allocators: Sequence[Glibc], others: Sequenc
 
 
 def _distribute_mapped(memory: Memory, allocators: Sequence[Glibc], free: Sequence[Range]) -> None:
-    """Find the mmapped chunks and distribute them over the instances by the counts in each mp_. A
-    chunk itself does not show its instance."""
+    """Find the mmapped chunks, and distribute them over the instances by the counts in each mp_,
+    because a chunk does not show which instance it belongs to."""
     counts = [allocator.par("n_mmaps") for allocator in allocators]
     sizes = [allocator.par("mmapped_mem") for allocator in allocators]
     known = None not in counts and None not in sizes
@@ -60,8 +60,8 @@ def _distribute_mapped(memory: Memory, allocators: Sequence[Glibc], free: Sequen
 
 
 def _take_portion(chunks: list[MappedChunk], count: int, size: int) -> tuple[list[MappedChunk], list[MappedChunk]]:
-    """Divide `chunks` into `count` adjacent chunks of `size` bytes in total, and the others. If no
-    such chunks exist, take the first `count`."""
+    """Divide `chunks` into two lists: `count` adjacent chunks of `size` bytes in total, and the
+    others. If no such chunks exist, the first list has the first `count` chunks."""
     ends = [0, *accumulate(chunk.end - chunk.start for chunk in chunks)]
     first = next((i for i, end in enumerate(ends[count:]) if end - ends[i] == size), 0)
     return chunks[first : first + count], [*chunks[:first], *chunks[first + count :]]

@@ -1,5 +1,5 @@
-"""Reads arenas (struct malloc_state) and thread arenas' heaps (malloc/arena.c). All may be
-corrupt."""
+"""Reads arenas (struct malloc_state) and the heaps of thread arenas (malloc/arena.c). Any of these
+may be corrupt."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class GlibcArena:
 
     @property
     def is_initialised(self) -> bool:
-        """Whether the arena ever got memory from the system. Before, top is 0 or the unsorted bin's
-        address."""
+        """Whether the arena ever got memory from the system. Before that, top is 0 or the address
+        of the unsorted bin."""
         return self.top not in (0, self.bin_head(0))
 
     def bin_head(self, index: int) -> int:
-        """Return the address by which fd and bk refer to a bin: two words before its pair
+        """Return the address by which fd and bk refer to a bin: two words below its pair of words
         (malloc.c, bin_at)."""
         return self.address + self.layout.bins + (2 * index - 2) * self.layout.word
 
@@ -76,7 +76,7 @@ class GlibcSpan:
     where top, a fencepost or nothing follows.
 
     The walk fills in the last four fields. `unsure` are headers that mark the chunk before them
-    free while its copy of the size differs."""
+    free, although that chunk's copy of its size is wrong."""
 
     arena: GlibcArena
     start: int
@@ -86,7 +86,7 @@ class GlibcSpan:
     system: int  # bytes that count in system_mem; the unused tail of a thread heap does not
     top_unknown: bool = False  # the last chunk before `stop` is the top
     metadata: list[Range] = field(default_factory=list)
-    # parts of others, or corrupt parts; they are root memory
+    # parts that belong to others or are corrupt; they are root memory
     foreign: list[Range] = field(default_factory=list)
     last_free: list[int] = field(default_factory=list)  # fenceposts that follow a free chunk
     unsure: list[int] = field(default_factory=list)
@@ -120,8 +120,8 @@ def read_arena(memory: Memory, address: int, layout: StateLayout) -> Optional[Gl
 
 
 def count_bins(memory: Memory, arena: GlibcArena) -> tuple[int, int]:
-    """Count the bins that are empty, and those that do not link back to their head: (empty,
-    broken)."""
+    """Return two numbers: the bins that are empty, and the bins that do not link back to their
+    head."""
     word, empty, broken = memory.size, 0, 0
     for index in range(NBINS):
         head = arena.bin_head(index)
@@ -134,8 +134,8 @@ def count_bins(memory: Memory, arena: GlibcArena) -> tuple[int, int]:
 
 
 def find_heap_info(memory: Memory, arena: GlibcArena) -> Optional[HeapInfoLayout]:
-    """Return the layout of the heap_info right before the arena, or None. Its ar_ptr is the arena
-    and its prev is 0."""
+    """Return the layout of the heap_info right before the arena, or None. In this heap_info, ar_ptr
+    is the arena and prev is 0."""
     for info in HEAP_INFOS:
         if info.word == memory.size:
             start = arena.address - info.size
@@ -148,8 +148,8 @@ MAX_GROWN = 128 << 20  # bytes by which an arena may grow at once; above DEFAULT
 
 
 def is_plausible(memory: Memory, arena: GlibcArena) -> bool:
-    """Whether this may be an arena: its counters agree, and its bins are circular or all 0. A few
-    bins may be damaged."""
+    """Return whether this may be an arena: its counters agree, and its bins are circular lists, or
+    are all 0. A few bins may be damaged."""
     # sysmalloc updates system_mem first, so for some instructions it may be larger than
     # max_system_mem.
     page = memory.arch.page
@@ -175,8 +175,8 @@ def read_top(memory: Memory, arena: GlibcArena) -> None:
 
 
 def follow_ring(memory: Memory, main: GlibcArena, layout: StateLayout) -> tuple[list[GlibcArena], str]:
-    """Return the arenas from `main` along `next`, and the reason if the ring does not close, or
-    ""."""
+    """Return the arenas from `main` along `next`, and "" or the reason why the ring does not
+    close."""
     arenas, seen, address = [main], {main.address}, main.next
     while address != main.address:
         if address in seen:
@@ -186,7 +186,7 @@ def follow_ring(memory: Memory, main: GlibcArena, layout: StateLayout) -> tuple[
             return arenas, f"next of {arenas[-1].name} at {arenas[-1].address:#x} is {address:#x}, which cannot be read"
         arena.heap_info = find_heap_info(memory, arena)
         if arena.heap_info is None or not is_plausible(memory, arena):
-            return arenas, f"next of {arenas[-1].name} at {arenas[-1].address:#x} is {address:#x}, which is no arena"
+            return arenas, f"next of {arenas[-1].name} at {arenas[-1].address:#x} is {address:#x}, which is not an arena"
         arena.number = len(arenas)
         arenas.append(arena)
         seen.add(address)
@@ -197,11 +197,12 @@ def follow_ring(memory: Memory, main: GlibcArena, layout: StateLayout) -> tuple[
 
 
 def find_heaps(memory: Memory, arena: GlibcArena, hint: int, problems: list[Problem]) -> None:
-    """Fill in a thread arena's `heaps`, from the one with top along `prev` to the first.
+    """Fill in `heaps` of a thread arena: from the heap that contains top, along `prev`, to the
+    first.
 
-    The size of a heap's reserved range is stored nowhere, but `top & -size` gives the heap with
-    top. So `hint` (4 huge pages, or 0) and then the sizes of HEAP_MAXES are tried until the chain
-    is complete."""
+    No word has the size of a heap's reserved range, but if the size is known, `top & -size` is the
+    heap that contains top. So `hint` (4 huge pages, or 0) and then the sizes of HEAP_MAXES are
+    tried until the chain is complete."""
     info = arena.heap_info
     if info is None:
         return
@@ -224,8 +225,7 @@ def find_heaps(memory: Memory, arena: GlibcArena, hint: int, problems: list[Prob
 
 
 def _follow_chain(memory: Memory, arena: GlibcArena, first: int, heap: int, reserve: int) -> list[HeapInfo]:
-    """Return the heaps from `heap` back to `first`, oldest first, or [] if one of them is not
-    sound."""
+    """Return the heaps from `heap` back to `first`, oldest first. [] if one of them is damaged."""
     chain: list[HeapInfo] = []
     seen: set[int] = set()
     while heap not in seen and len(chain) < MAX_HEAPS:
@@ -245,8 +245,8 @@ def _follow_chain(memory: Memory, arena: GlibcArena, first: int, heap: int, rese
 
 
 def _read_heap(memory: Memory, arena: GlibcArena, start: int, reserve: int) -> Optional[HeapInfo]:
-    """Return the heap whose heap_info is at `start`, if it belongs to this arena and its sizes
-    agree."""
+    """Return the heap whose heap_info is at `start`. None if it does not belong to this arena, or
+    its sizes do not agree."""
     words = memory.words(start, 4)
     if words is None or words[0] != arena.address:
         return None

@@ -1,8 +1,8 @@
-"""Determines which size word was overwritten if a walk over chunks meets an invalid header.
+"""Determines which size word was overwritten if a walk over chunks reaches an invalid header.
 
 There are two candidates: the size word of that header, and the size word of the chunk before it,
-which may have led the walk into the middle of a block. The size word of the chunk before counts as
-right unless one of these contradicts it:
+which may have led the walk into the middle of a block. The size word of the chunk before is assumed
+to be right, unless one of these contradicts it:
 
 - a chain of sound chunks starts inside the chunk and passes the invalid header
 - a free chunk's copy of its size gives another size
@@ -11,8 +11,9 @@ right unless one of these contradicts it:
 
 The content of a word alone proves nothing. The word 0x31 is a common size word, and also the text
 "1", and text may fill a block up to the next header. If text may end in the first byte of the size
-word before, a pointer to the block behind it shows that a block really starts there.
-(malloc/malloc.c of glibc 2.26 to 2.43, struct malloc_chunk)"""
+word of the chunk before, memory is searched for a pointer to the block with the invalid header.
+Such a pointer shows that a block really starts there. (malloc/malloc.c of glibc 2.26 to 2.43,
+struct malloc_chunk)"""
 
 from __future__ import annotations
 
@@ -26,10 +27,10 @@ from findleaks.errors import Interrupted
 from findleaks.target.ranges import nonzero_pieces
 from findleaks.value_classes import NamedTuple
 
-HOPS = 24  # consecutive sound chunks that prove a position where the true start is unknown
+HOPS = 24  # number of consecutive sound chunks that prove a position if the true start is unknown
 SEARCH_BYTES = 1 << 18  # bytes behind a header that are searched for the true end of its chunk
-MAX_JUDGED = 64  # invalid headers of one instance that are examined; further ones are not
-MAX_SEARCHED = 4  # of these, headers for which all memory is searched for a pointer
+MAX_JUDGED = 64  # invalid headers of one instance that are examined; further headers are not
+MAX_SEARCHED = 4  # number of these headers for which all memory is searched for a pointer
 
 
 class Verdict(NamedTuple):
@@ -100,8 +101,8 @@ class Judge:
         return f"the size word of the block at {chunk + 2 * memory.size:#x} is {head:#x}{text}"
 
     def _passed_by(self, span: GlibcSpan, before: int, chunk: int) -> Optional[int]:
-        """Return the true size word of `before` if it is too large: chunks begin inside it and skip
-        `chunk`."""
+        """Return the true size word of `before` if it is too large, that is, if a chain of sound
+        chunks begins inside `before` and has no chunk at `chunk`."""
         memory, word = self.memory, self.memory.size
         for real in range(before + 4 * word, min(chunk, before + SEARCH_BYTES), 2 * word):
             head = memory.word(real + word) or 0
@@ -111,8 +112,8 @@ class Judge:
         return None
 
     def _free_size(self, span: GlibcSpan, chunk: int, start: int) -> Optional[int]:
-        """Return the size word of `chunk` if it is free: its size is repeated at `start` or behind
-        it."""
+        """Return the size word of `chunk` if it is free. In this case, its size is repeated in a
+        later word, at `start` or above."""
         memory, word = self.memory, self.memory.size
         for base, words in memory.scan(start, min(chunk + SEARCH_BYTES, span.stop + 2 * word)):
             for index in range(-((base - chunk) // word) % 2, len(words) - 1, 2):
@@ -123,23 +124,23 @@ class Judge:
         return None
 
     def _nearest(self, span: GlibcSpan, chunk: int, end: int) -> int:
-        """Return the first address at which chunks are sound again, if the chunk before it is in
-        use; 0 if unknown."""
+        """Return the first address at which chunks are sound again, if the chunk before that
+        address is in use; 0 if unknown."""
         after = self.memory.word(end + self.memory.size)
         if after is None or not after & PREV_INUSE or end == span.end:
             return 0
         return find_sound(self.memory, chunk + 2 * self.memory.size, span) or end
 
     def _size_word(self, span: GlibcSpan, chunk: int, end: int) -> Optional[int]:
-        """Return the original size word of `chunk`, from the copy of its size or from the next
-        sound chunk."""
+        """Return the original size word of `chunk`, derived from the copy of its size or from the
+        next sound chunk."""
         free = self._free_size(span, chunk, chunk + 4 * self.memory.size)
         nearest = 0 if free is not None else self._nearest(span, chunk, end)
         return nearest - chunk | PREV_INUSE | _arena_flag(span) if nearest - chunk >= 4 * self.memory.size else free
 
     def _behind_free(self, span: GlibcSpan, chunk: int) -> bool:
-        """Whether the header says that the chunk before it is free, and the copy of that size
-        agrees."""
+        """Return whether the header says that the chunk before it is free, and the copy of that
+        chunk's size agrees."""
         memory, word = self.memory, self.memory.size
         size = memory.word(chunk) or 0
         if not 4 * word <= size <= chunk - span.first:
@@ -180,7 +181,7 @@ class Judge:
 
 
 def is_sound(memory: Memory, chunk: int, span: GlibcSpan) -> bool:
-    """Whether the chunk's header is valid in this span."""
+    """Return whether the header of the chunk is valid in this span."""
     head = memory.word(chunk + memory.size)
     if head is None or (chunk + 2 * memory.size) % span.arena.layout.align:
         return False
@@ -190,7 +191,7 @@ def is_sound(memory: Memory, chunk: int, span: GlibcSpan) -> bool:
 
 def find_sound(memory: Memory, start: int, span: GlibcSpan) -> Optional[int]:
     """Return the first address from `start` on at which HOPS consecutive chunks are sound, or a
-    shorter chain reaches the top. Chunks resume there after corruption, or after memory that
+    shorter chain reaches the top. The walk resumes there after corruption, or after memory that
     another caller of sbrk got."""
     word, align = memory.size, span.arena.layout.align
     flags = FLAG_BITS & ~_arena_flag(span)
@@ -204,8 +205,8 @@ def find_sound(memory: Memory, start: int, span: GlibcSpan) -> Optional[int]:
 
 
 def is_chain_sound(memory: Memory, chunk: int, span: GlibcSpan, avoid: int = 0) -> bool:
-    """Whether HOPS consecutive chunks from `chunk` on are sound. With `avoid`, only chunks behind
-    that address count, and no chunk may start at it."""
+    """Return whether HOPS consecutive chunks from `chunk` on are sound. With `avoid`, chunks are
+    counted only above that address, and no chunk may start at it."""
     word = memory.size
     others = FLAG_BITS & ~PREV_INUSE & ~_arena_flag(span)
     hops = 0

@@ -22,13 +22,15 @@ from findleaks.value_classes import NamedTuple
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import GlibcArena
 
-# chunks of a bin that are followed in Python; the engine reads the whole heap and is faster above
+# number of chunks of a bin that are followed in Python; for more, the engine is faster, although it
+# reads the whole heap
 SHORT = 1024
 
 
 class Classes(NamedTuple):
-    """Size classes. Each size of a thread cache's list is one class (up to 1,032 usable bytes on
-    x86-64). Larger sizes form one class for each power of two, named "1033-2047", "2048-4095" …"""
+    """Size classes. Each list of a thread cache has one size, which is one class (up to 1,032
+    usable bytes on x86-64). Larger sizes form one class for each power of two, named "1033-2047",
+    "2048-4095" …"""
 
     word: int
     align: int
@@ -49,8 +51,8 @@ class Classes(NamedTuple):
         return usable + self.word if (usable + self.word) % self.align == 0 else usable + 2 * self.word
 
     def name(self, usable: int) -> tuple[str, int]:
-        """Return (name, size) of the class of a block with this usable size. The size of a range is
-        0."""
+        """Return (name, size) of the class for blocks of this usable size. If the class is a range
+        of sizes, the size is 0."""
         if usable <= self.small:
             return str(usable), usable
         low = 1 << usable.bit_length() - 1
@@ -74,8 +76,8 @@ def list_caches(glibc: GlibcView, blocks: Blocks) -> list[Cache]:
 
 
 def _sum_classes(arena: str, sizes: Sequence[Cache], classes: Classes) -> Iterator[Cache]:
-    """Yield the classes of one arena. `sizes` has a row for each usable size, a word less for free
-    chunks."""
+    """Yield the classes of one arena. `sizes` has a row for each usable size. The size of a free
+    chunk is one word less than that of a block in use."""
     groups: dict[tuple[str, int], list[int]] = {}
     for row in sizes:
         chunk = classes.chunk(row.size)
@@ -102,8 +104,8 @@ def list_arenas(glibc: GlibcView, listed: Sequence[FreeLists], blocks: Blocks) -
 
 
 def list_thread_caches(glibc: GlibcView, blocks: Blocks) -> list[ThreadCache]:
-    """Return each thread's lists by size. Lists of large chunks (2.42) have several sizes, which
-    are counted in the classes of ranges."""
+    """Return the lists of each thread by size. Lists of large chunks (2.42) contain several sizes,
+    which are counted in the classes of ranges."""
     classes = Classes(glibc.memory.size, glibc.granule)
     made = []
     for cache, index, entries in glibc.kept:
@@ -151,7 +153,8 @@ class Bin(NamedTuple):
     """A fastbin or bin that is not empty, as malloc_info prints it. Sizes are in bytes."""
 
     sort: str  # name of its XML element
-    # in bins with flag bits (chunksize_nomask); in fastbins the smallest size rounded up to `most`
+    # in bins, size words with flag bits (chunksize_nomask); in fastbins, the smallest size is
+    # rounded up to `most`
     least: int
     most: int
     total: int
@@ -209,7 +212,7 @@ def follow_lists(glibc: GlibcView) -> list[FreeLists]:
 
 
 def _read_free_lists(glibc: GlibcView, arena: GlibcArena) -> FreeLists:
-    """Count as int_mallinfo and __malloc_info do: `rest` includes top, which is in no bin."""
+    """Count as int_mallinfo and __malloc_info do. `rest` includes top, which is in no bin."""
     memory = glibc.memory
     top = (memory.word(arena.top + memory.size) or 0) & ~FLAG_BITS
     fast = []
@@ -245,10 +248,11 @@ def _read_sizes(glibc: GlibcView, arena: GlibcArena, index: int) -> Sequence[int
 
 
 def _read_many_sizes(glibc: GlibcView, head: int) -> Sequence[int]:
-    """Return the same as `_sizes`, in bulk, for a list that is long or circular."""
+    """Return the result of `_read_sizes`. This reads in bulk, for a list that is long or
+    circular."""
     word, engine, pieces = glibc.memory.size, glibc.engine, glibc.chunk_pieces
     nodes, _ = engine.follow(pieces, glibc.memory.word(head + 2 * word) or 0, 2 * word, False, free_lists.LONGEST)
-    if nodes and nodes[-1] == head:  # the bin's head may lie in one of the pieces
+    if nodes and nodes[-1] == head:  # the head of the bin may be in one of the pieces
         nodes.pop()
     records, _ = engine.gather(pieces, free_lists.add_to_each(nodes, word), word)
     return glibc.memory.arch.unpack(bytes(records))

@@ -1,4 +1,5 @@
-"""The engine's functions for glibc: append chunks to an index, and find headers that agree.
+"""The engine's functions for glibc: one appends chunks to an index, another finds headers that
+agree with each other.
 
 engine_native.py (common/native/glibc_chunks.c) and engine_reference.py implement them."""
 
@@ -23,7 +24,7 @@ class ChunkWalk(NamedTuple):
     chunk: int  # address of the next chunk header
     done: bool
     problem: str  # the reason why the walk stopped early at `chunk`, or ""
-    unsure: bool = False  # only the state of the chunk before is in doubt; the walk may continue
+    unsure: bool = False  # only the state of the previous chunk is in doubt; the walk may continue
 
 
 class SoundChunks(NamedTuple):
@@ -41,10 +42,10 @@ def walk_chunks(blocks: Blocks, piece: Piece, chunk: int, end: int) -> ChunkWalk
     contains their size words. To continue with the next piece, pass the result's `chunk`. A piece
     may end between any two words.
 
-    `end` is the header of the chunk that ends the heap (top or a fencepost), which is no block. The
-    walk is done when it has read the PREV_INUSE bit of that header, so pieces should extend to
-    `end` + 2 words. The next header's PREV_INUSE gives a chunk's state. The chunk counts as in use
-    if the next header is unreadable or corrupt.
+    `end` is the header of the chunk that ends the heap (top or a fencepost), which is not a block.
+    PREV_INUSE in the next header gives the state of a chunk, so the walk is done when it has read
+    this bit of the header at `end`, and pieces should extend to `end` + 2 words. If the next header
+    is unreadable or corrupt, the chunk counts as in use.
 
     The usable size is the chunk's size less one word. It is two words less if the chunk is free
     (its last word is prev_size of the next) or IS_MMAPPED (always in use, without a next header).
@@ -55,16 +56,16 @@ def walk_chunks(blocks: Blocks, piece: Piece, chunk: int, end: int) -> ChunkWalk
     - `chunk` is below blocks that were appended before, is misaligned, or is past `end`
     - its header is below `piece`
 
-    The walk stops with `unsure` at a header that marks the chunk before it free while the copy of
-    that chunk's size differs. That chunk counts as in use. Call again with the same `chunk` to
+    The walk stops with `unsure` at a header that marks the chunk before it free, although the copy
+    of that chunk's size is wrong. That chunk counts as in use. Call again with the same `chunk` to
     continue."""
     walked: ChunkWalk = _loops(isinstance(blocks, NativeBlocks)).walk_chunks(blocks, piece, chunk, end)
     return walked
 
 
 def sound_chunks(engine: Engine, piece: Piece, chunk: int, stop: int, normal: int, previous: int) -> SoundChunks:
-    """Find the run of headers from `chunk` on that agree. `normal` are the flags of a chunk in use
-    that follows one in use. `previous` is the chunk before `chunk`, or 0."""
+    """Find the run of headers from `chunk` on that agree with each other. `normal` are the flags of
+    a chunk in use after another chunk in use. `previous` is the chunk before `chunk`, or 0."""
     sound: SoundChunks = _loops(engine.name == "native").sound_chunks(engine, piece, chunk, stop, normal, previous)
     return sound
 

@@ -43,7 +43,7 @@ def walk_chunks(blocks: PureBlocks, piece: Piece, chunk: int, end: int) -> Chunk
             size = head & flags
             if size < least or size & align or size > end - chunk or (chunk + 2 * word) & granule_mask:
                 code = _size_problem(size, word, end - chunk)
-                # An invalid header is no evidence about the block before it, which stays in use.
+                # An invalid header is not evidence about the block before it, which stays in use.
                 pending = False
                 break
         if pending and not head & PREV_INUSE:
@@ -78,8 +78,8 @@ def walk_chunks(blocks: PureBlocks, piece: Piece, chunk: int, end: int) -> Chunk
 
 
 def _start_problem(blocks: PureBlocks, chunk: int, end: int, first: int) -> int:
-    """Return why no walk can begin at `chunk`, or OK. `first` is the address of the piece's first
-    word."""
+    """Return the code of the reason why no walk can begin at `chunk`, or OK. `first` is the address
+    of the piece's first word."""
     word = blocks.arch.word
     if chunk > end or end + 2 * word > blocks.arch.mask or (chunk + 2 * word) % blocks.granule or chunk % word:
         return terms.MISPLACED
@@ -89,8 +89,8 @@ def _start_problem(blocks: PureBlocks, chunk: int, end: int, first: int) -> int:
 
 
 def _size_problem(size: int, word: int, space: int) -> int:
-    """Return what is wrong with a chunk `space` bytes before the end whose size or address is
-    invalid."""
+    """Return the code of what is wrong with a chunk `space` bytes before the end. Its size or
+    address is invalid."""
     if size < 4 * word:
         return terms.SMALL
     if size % (2 * word):

@@ -19,8 +19,8 @@ MANGLED_BY = 12  # PROTECT_PTR stores a link XORed with its own address >> 12
 
 
 def find_blocks_in_flight(heap: GlibcView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-    """Yield the blocks whose headers these words point to, and the blocks linked from them (see
-    Allocator)."""
+    """Yield the blocks whose headers these words point to, and the blocks that these blocks link to
+    (see Allocator)."""
     header, mask = 2 * heap.memory.size, heap.memory.arch.mask
     yield from ((word + header) & mask for word in words)
     todo = [word for one in words for word in (one, (one + header) & mask) if _starts_block(blocks, word)]
@@ -47,8 +47,9 @@ def _starts_block(blocks: Blocks, address: int) -> bool:
 def is_changing(heap: GlibcView, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
     """Whether a word points to the memory that the problem is about (see Allocator).
 
-    A problem of a whole arena is about its structure and top. A problem of a thread cache is about
-    the cache. A problem of the number of mmapped chunks is about any page where one may begin."""
+    A problem of a whole arena is about malloc_state and top, and a problem of a thread cache about
+    all of the cache. A problem of the number of mmapped chunks is about all pages where such a
+    chunk may begin."""
     if any_within(words, _list_ranges(heap, problem, blocks)):
         return True
     if not heap.instance.par or problem.address != heap.instance.par:

@@ -35,7 +35,8 @@ class Glibc(Allocator):
     """One glibc malloc; see Allocator.
 
     The constructor finds the spans of thread arenas. `claim_main` and `claim_mapped` find the main
-    arena's spans and the mmapped chunks, once all instances and so the unowned memory are known."""
+    arena's spans and the mmapped chunks. They are called later, because the memory without an owner
+    is known only after all instances are found."""
 
     name = "glibc"
     usual_file = "libc.so"
@@ -55,11 +56,12 @@ class Glibc(Allocator):
         self.problems: list[Problem] = []
         self.mapped: list[MappedChunk] = []
         self.checked: dict[str, int] = {}
-        self.unclaimed: list[Range] = []  # memory of no instance when mmapped chunks were searched
+        # memory that no instance owned when mmapped chunks were searched for
+        self.unclaimed: list[Range] = []
         self.tcaches = tcache.Tcaches([], [])
         self.mangled: Optional[bool] = None
         self.judge = Judge(self.memory, engine)
-        # with the first block of the list, whose size is wrong
+        # problems of lists in thread caches whose first block has a wrong size, with this block
         self._misfits: list[tuple[Problem, int]] = []
         self.balances: list[ArenaBalance] = []  # one for each arena, filled by `mark_blocks`
         # (cache, number of the list, blocks)
@@ -108,8 +110,8 @@ class Glibc(Allocator):
             if self.mapped:
                 self.problems.append(Problem(address, f"mp_ was not found: {len(self.mapped):,} mmapped blocks are unchecked", False))
         elif len(self.mapped) != count or not size_agrees(self.mapped, size, self.memory.size):
-            # If more were found than counted, other memory looks like a chunk. If fewer, a header
-            # was overwritten or memory is missing.
+            # If more blocks were found than mp_ counts, other memory looks like a block. If fewer
+            # were found, a header was overwritten, or memory is missing.
             lost = len(self.mapped) < count and not (self.target.unread or self.target.truncated)
             what = f"mp_ counts {count:,} mmapped blocks, {size:,} bytes; {len(self.mapped):,} were found, {found:,} bytes"
             self.problems.append(Problem(address, what, lost))
@@ -180,8 +182,8 @@ class Glibc(Allocator):
         if len(unknown) > 20:
             self.problems.append(Problem(unknown[20][0], f"and {len(unknown) - 20:,} more"))
         damaged = {problem.damaged.start for problem in self.problems if problem.damaged}
-        # A damaged size word that was reported explains a list with a wrong size, and a wrong sum
-        # of its arena. These are not reported again.
+        # If a damaged size word was reported, it explains a list with a wrong size and a wrong sum
+        # of its arena, so these are not reported.
         explained = {id(problem) for problem, block in self._misfits if block - self.memory.size in damaged}
         self.problems[:] = [problem for problem in self.problems if id(problem) not in explained]
         wrong = [span.arena for span in self.spans if any(span.first <= place < span.end for place in damaged)]
@@ -193,13 +195,13 @@ class Glibc(Allocator):
             held.count(blocks, parts.get(held.arena.name, []))
 
     def walked_blocks(self, span: GlibcSpan, blocks: Blocks) -> Blocks:
-        """Return the index with a span's blocks: a separate one if they contain heaps of other
-        allocators."""
+        """Return the index that contains the span's blocks. It is a separate one if the blocks
+        contain heaps of other allocators."""
         return self._walked.get(span.start, blocks)
 
     def _mark(self, blocks: Blocks) -> list[tuple[int, str]]:
-        """Mark cached and free blocks, and thread caches. Return (address, what) of entries that
-        are not a block."""
+        """Mark cached and free blocks, and thread caches. Return (address, description) of entries
+        that are not a block."""
         cached: array[int] = array("Q")
         for cache in self.tcaches.caches:
             for index, head, length in cache.lists:
@@ -226,8 +228,8 @@ class Glibc(Allocator):
         return unknown
 
     def _mark_free_before(self, blocks: Blocks, chunk: int) -> None:
-        """Mark the block before `chunk` free: a fencepost or an unknown top showed its state after
-        the walk."""
+        """Mark the block before `chunk` free. This is for a fencepost or an unknown top, which
+        shows the state of that block only after the walk."""
         index = blocks.at_or_after(chunk + 2 * self.memory.size) - 1
         if index >= 0 and blocks.state(index) == State.IN_USE and blocks.address(index) + blocks.size(index) == chunk + self.memory.size:
             blocks.set_state([blocks.address(index)], State.FREE)
@@ -322,8 +324,8 @@ class Glibc(Allocator):
         return caches.follow_lists(self)
 
     def spare(self, blocks: Blocks) -> list[Spare]:
-        """Return each arena's top, and the tails that heaps of thread arenas gave back (see
-        Allocator)."""
+        """Return each arena's top, and the tails of thread arenas' heaps that were returned to the
+        kernel (see Allocator)."""
         found = []
         for span in self.spans:
             top, size = span.arena.top, span.arena.top_size
@@ -334,7 +336,8 @@ class Glibc(Allocator):
         return [one for one in found if one.start < one.end]
 
     def owns(self, address: int) -> bool:
-        """Whether `address`, a pointer that malloc returned, lies among this instance's chunks."""
+        """Return whether `address`, a pointer that malloc returned, is among this instance's
+        chunks."""
         span = self._span(address)
         return span is not None and span.first < address < span.stop
 

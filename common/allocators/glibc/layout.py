@@ -5,8 +5,8 @@ and 2.43 for x86-64 were compared with the DWARF of Debian's packages, and those
 32 bits with that of i386 and arm. Layouts that end before 2.31 are taken from the source only.
 
 The content of memory decides which layout fits (locate.py, tcache.py), never the version that a
-library states. `since` and `until` are the first and last release with a layout. They serve
-reports, and two rules of 2.43 that are no offsets (locate.py, verify.py)."""
+library states. `since` and `until` are the first and last release with a layout. They are used in
+reports, and for two rules of 2.43 that are not offsets (locate.py, verify.py)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from findleaks.allocators.record import Record
 from findleaks.value_classes import dataclass
 
 Version = tuple[int, int]
-NEWEST: Version = (2, 99)  # `until` of a layout that the newest known release has
+NEWEST: Version = (2, 99)  # `until` of a layout that is in the newest known release
 NBINS = 127  # unsorted, 62 small, 63 large, one never used; malloc.c counts a bin 0, too
 BINMAP = 4  # words of 32 bits in malloc_state.binmap
 PREV_INUSE, IS_MMAPPED, NON_MAIN_ARENA, FLAG_BITS = 1, 2, 4, 7
@@ -50,7 +50,8 @@ class StateLayout(GlibcLayout):
 
 
 def _state(since: Version, until: Version, word: int, align: int, fastbins: int, start: str, end: str) -> StateLayout:
-    """Make a layout from the fields before the fastbins, and from those behind binmap."""
+    """Make a layout from the fields before the fastbins (`start`) and the fields after binmap
+    (`end`)."""
     fast = f"{fastbins}W fastbins, " if fastbins else ""
     bins = f"W top, W last_remainder, {2 * NBINS}W bins, {BINMAP}I binmap"
     state = Record(f"{start}, {fast}{bins}, {end}, W system_mem, W max_system_mem", word)
@@ -64,8 +65,8 @@ def _states() -> Iterator[StateLayout]:
     # 2.43 has neither fastbins nor have_fastchunks.
     for word, align in (8, 16), (4, 16), (4, 8):
         yield _state((2, 43), NEWEST, word, align, 0, "i mutex, i flags", ring)
-    # 2.27 made have_fastchunks, a flag before, an int of its own. i386 has an alignment of 16 bytes
-    # since 2.26, and therefore one fastbin more.
+    # In 2.27, have_fastchunks, a flag before, became a separate int. i386 has an alignment of 16
+    # bytes since 2.26, and therefore one fastbin more.
     for word, align, fastbins in (8, 16, 10), (4, 16, 11), (4, 8, 10):
         yield _state((2, 27), (2, 42), word, align, fastbins, "i mutex, i flags, i have_fastchunks", ring)
     # 2.23 added attached_threads.
@@ -107,7 +108,8 @@ FIRST = ("trim_threshold", "top_pad", "mmap_threshold", "arena_test", "arena_max
 
 
 def _par(since: Version, until: Version, word: int, huge_pages: str, last: str) -> ParLayout:
-    """Make a layout from the fields of huge pages, and those behind max_mmapped_mem."""
+    """Make a layout from the fields for huge pages, and the fields after max_mmapped_mem
+    (`last`)."""
     counts = "i n_mmaps, i n_mmaps_max, i max_n_mmaps, i no_dyn_threshold, W mmapped_mem, W max_mmapped_mem"
     par = Record(", ".join([*(f"W {name}" for name in FIRST), *filter(None, [huge_pages]), counts, last]), word)
     offsets = par["n_mmaps"], par["mmapped_mem"], par["sbrk_base"], par.get("tcache_bins"), par.get("hp_pagesize")
@@ -144,14 +146,15 @@ class TcacheLayout(GlibcLayout):
     counter: int  # bytes of a counter
     bins: int
     entries: int  # offset of the list heads
-    slots: bool  # a counter is the number of blocks that the list may still take, not its length
+    slots: bool  # a counter is the number of blocks that the list may still take
 
     @property
     def size(self) -> int:
         return self.entries + self.bins * self.word
 
     def chunk_size(self, align: int) -> int:
-        """Return the size of the chunk that malloc allocates for it (malloc.c, request2size)."""
+        """Return the size of the chunk that malloc allocates for the structure (malloc.c,
+        request2size)."""
         return max((self.size + self.word + align - 1) & -align, 4 * self.word)
 
 
@@ -178,7 +181,7 @@ class HeapInfoLayout(GlibcLayout):
     """struct heap_info, at the start of each heap of a thread arena: ar_ptr, prev, size and
     mprotect_size, a word each, then (since 2.35) pagesize and padding.
 
-    Layouts differ only in size, which the address of the first heap's arena shows."""
+    Layouts differ only in size. The address of the arena in the first heap shows the size."""
 
     size: int
 
@@ -207,11 +210,11 @@ def align_chunk(memory: Memory, address: int, align: int) -> int:
 
 
 def measure_fencepost(memory: Memory, chunk: int, align: int) -> int:
-    """Return the bytes of the fencepost at `chunk`, or 0 if there is none.
+    """Return the number of bytes of the fencepost at `chunk`, or 0 if there is none.
 
-    A fencepost ends a span of the main arena (sysmalloc): two chunks of two words each that reach
-    to the end of a page, or as near to it as the alignment of chunks permits. There are three if
-    two words were left of the old top, which are too few to free."""
+    A fencepost ends a span of the main arena (sysmalloc). It consists of two chunks of two words
+    each, which extend to the end of a page, or as near to it as the alignment of chunks permits. If
+    two words were left of the old top, which are too few to free, there are three chunks."""
     words = memory.words(chunk, 4)
     small = 2 * memory.size
     if words is None or words[1] & ~PREV_INUSE != small or words[3] != small | PREV_INUSE:

@@ -1,8 +1,8 @@
 """Follows glibc's free lists (fastbins and bins), and finds out whether links are mangled.
 
-Safe-linking (2.32, malloc.c: PROTECT_PTR) XORs a link with its own address >> 12. List heads are
-never mangled. Fastbins link chunks by fd, thread caches link blocks by word 0. Both are the same
-word of a chunk."""
+Safe-linking (2.32, malloc.c: PROTECT_PTR) XORs a link with (the link's address >> 12). List heads
+are never mangled. Fastbins link chunks by fd, thread caches link blocks by word 0. Both are the
+same word of a chunk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANCHORS = 1 << 16  # chunks of one bin that are followed
 
 def are_links_mangled(glibc: HeapView, lists: Iterable[tuple[int, int, int]]) -> bool:
     """Decide by a vote of these lists whether links are mangled. A list is (head, shift, length);
-    see `follow`. A length of -1 is unknown.
+    see `follow_list`. A length of -1 means unknown.
 
     Each link that leads to a chunk, or ends the list where it should, is a vote for one of the two
     readings. In a small 32-bit heap, a few links may be valid in both readings."""
@@ -34,8 +34,8 @@ def are_links_mangled(glibc: HeapView, lists: Iterable[tuple[int, int, int]]) ->
 
 
 def _count_sound_links(glibc: HeapView, head: int, shift: int, length: int, is_mangled: bool) -> int:
-    """Count the links up to the first that does not lead to a chunk or ends the list early; at most
-    LINKS."""
+    """Count the links up to the first one that does not lead to a chunk, or ends the list early; at
+    most LINKS."""
     user = head + shift
     for count in range(LINKS):
         link = glibc.memory.word(user)
@@ -51,9 +51,9 @@ def _count_sound_links(glibc: HeapView, head: int, shift: int, length: int, is_m
 
 
 def follow_list(glibc: HeapView, head: int, limit: int, shift: int = 0) -> tuple[array[int], str]:
-    """Return the blocks of a list, and the reason if it ends early, or "".
+    """Return the blocks of a list, and "" or the reason why it ends early.
 
-    `head` and the links are block addresses less `shift`. Fastbins link chunk headers, which are
+    `head` and the links are block addresses minus `shift`. Fastbins link chunk headers, which are
     two words before the block."""
     nodes: array[int] = array("Q")
     seen = set()
@@ -91,7 +91,7 @@ def add_to_each(values: array[int], shift: int) -> array[int]:
 
 
 def follow_fastbins(glibc: HeapView, arena: GlibcArena) -> Iterator[tuple[int, array[int], str]]:
-    """Yield (number, blocks, reason) of each fastbin that is not empty. The reason says why the
+    """Yield (number, blocks, reason) of each fastbin that is not empty. The reason explains why the
     list ended early, or is ""."""
     for number, head in enumerate(arena.fastbins):
         if head:
@@ -99,8 +99,9 @@ def follow_fastbins(glibc: HeapView, arena: GlibcArena) -> Iterator[tuple[int, a
 
 
 def find_bin_chunks(memory: Memory, arena: GlibcArena, astray: bool = False) -> list[int]:
-    """Return the ascending chunks in the unsorted, small and large bins, up to where links
-    disagree. With `astray`, include a chunk that a bin leads to but that does not link back."""
+    """Return the chunks in the unsorted, small and large bins, ascending. A bin is followed up to
+    the first link that disagrees. With `astray`, include the chunk there, to which the bin leads,
+    but which does not link back."""
     word, found = memory.size, set()
     for index in range(NBINS):
         head = arena.bin_head(index)

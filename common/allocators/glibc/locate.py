@@ -7,7 +7,8 @@ main_arena is in .data of libc.so.6 or of a static program. Two properties ident
   the pair less two words.
 
 The distance from the bins to `next` is the same in all layouts, so bins alone fit every layout. The
-ring refers to the start of the structure, so it closes only with the right layout."""
+links of the ring refer to the start of the structure, so the ring closes only with the right
+layout."""
 
 from __future__ import annotations
 
@@ -23,13 +24,13 @@ from findleaks.target.base import Range, Region, Target
 from findleaks.target.ranges import region_at, subtract
 from findleaks.value_classes import dataclass
 
-SAMPLE = 16  # if no main_arena is expected, every 16th pair of words is tried: 8 of its 127 bins
+SAMPLE = 16  # if none is expected, every 16th pair of words is tried: 8 of its 127 bins
 LONGEST_STATE = max(layout.size for layout in STATES)
 
 # bytes around the thread pointer that are searched for thread_arena, an arena's address
 TLS_WINDOW = 16 << 10
 
-MAX_THREADS = 256  # threads whose TLS is searched for it; more add no evidence
+MAX_THREADS = 256  # threads whose TLS is searched for thread_arena; more add no evidence
 # bytes around main_arena searched for mp_; measured: 2304 to 2400 bytes before it
 PAR_WINDOW = 64 << 10
 
@@ -39,7 +40,7 @@ class GlibcInstance:
     """One glibc malloc in the process."""
 
     arenas: list[GlibcArena]
-    ring_problem: str  # why not all its arenas are known, or ""
+    ring_problem: str  # "", or the reason why not all its arenas are known
     region: Optional[Region]
     par: int = 0  # 0 if mp_ was not found
     par_layout: Optional[ParLayout] = None
@@ -54,21 +55,27 @@ class GlibcInstance:
 
 
 def find_instances(target: Target, taken: Sequence[Range] = ()) -> list[GlibcInstance]:
-    """Find every main_arena: by structure, or else by symbol. `taken` are heaps of other
-    allocators, which contain none."""
+    """Find every main_arena by its structure. If none is found, use the symbol. `taken` are heaps
+    of other allocators, which contain none."""
     memory = Memory(target)
     layouts = [layout for layout in STATES if layout.word == memory.size]
     regions = [region for region in target.regions() if region.writable and region.readable and region.size]
-    files = [region for region in regions if region.name.startswith("/")]
+    with_code = {region.name for region in target.regions() if region.executable}
+    named = [region for region in regions if region.name.startswith("/")]
+    files = [region for region in named if region.name in with_code or _is_libc_like(region)]
+    data_files = [region for region in named if region.name not in with_code and not _is_libc_like(region)]
     others = [region for region in regions if not region.name.startswith("/")]
     unnamed = (one for region in others for one in _search_region(memory, region, layouts, False, taken))
     searches = (
         (one for region in files for one in _search_region(memory, region, layouts, _is_libc_like(region))),
-        # A static program that has not called malloc yet, or has called it in other threads only.
+        # For a static program that has not called malloc yet, or only in threads.
         (one for region in files for one in _search_region(memory, region, layouts, True)),
         _find_by_symbol(memory, regions, layouts),
         # Files may be unknown (cores of qemu), or ld.so may have copied .data elsewhere.
         (one for one in unnamed if not _is_in_thread_heap(memory, one.main.address)),
+        # A core may lack the code of libc's file. Mapped data may be gigabytes, so it is searched
+        # last.
+        (one for region in data_files for one in _search_region(memory, region, layouts, False)),
     )
     for search in searches:
         found: dict[int, GlibcInstance] = {}
@@ -88,8 +95,9 @@ def _find_by_symbol(memory: Memory, regions: Sequence[Region], layouts: Sequence
 def _is_in_thread_heap(memory: Memory, address: int) -> bool:
     """Whether `address` is in the first page of a thread heap.
 
-    The arena of a thread heap is there, and its bins look like main_arena's. The heap's header
-    decides, since `address` may be off if the wrong layout was tried."""
+    This page contains the arena of the thread heap, whose bins look like those of main_arena. The
+    heap's header is checked instead of the arena, because `address` may be wrong if the wrong
+    layout was tried."""
     infos = {info.size for info in HEAP_INFOS if info.word == memory.size}
     for most in HEAP_MAXES:
         base = address & -most
@@ -106,8 +114,8 @@ def _is_libc_like(region: Region) -> bool:
 def _search_region(
     memory: Memory, region: Region, layouts: Sequence[StateLayout], whole: bool, taken: Sequence[Range] = ()
 ) -> Iterator[GlibcInstance]:
-    """Yield the main_arenas in one region, except in `taken`. With `whole`, every word is examined,
-    and rings of arenas are searched too, since bins may still be all 0."""
+    """Yield the main_arenas in one region, except in `taken`. With `whole`, examine every word, and
+    also search for rings of arenas, because bins may still be all 0."""
     parts = subtract([Range(region.start, region.end)], taken)
     for base, words in (found for part in parts for found in memory.scan(*part)):
         places: list[tuple[int, StateLayout]] = []
@@ -118,8 +126,8 @@ def _search_region(
 
 
 def _verify_places(memory: Memory, region: Optional[Region], places: Sequence[tuple[int, StateLayout]]) -> Iterator[GlibcInstance]:
-    """Yield the places with a main_arena. A place whose ring is broken counts only if no ring
-    closes nearby."""
+    """Yield the places with a main_arena. A place with a broken ring is used only if no ring closes
+    nearby."""
     done: set[int] = set()
     broken: list[GlibcInstance] = []
     for address, layout in sorted(dict.fromkeys(places), key=lambda place: not _starts_well(memory, *place)):
@@ -142,8 +150,8 @@ def _verify_places(memory: Memory, region: Optional[Region], places: Sequence[tu
 
 
 def _starts_well(memory: Memory, address: int, layout: StateLayout) -> bool:
-    """Whether the main heap starts with a chunk at the address that this layout's alignment gives.
-    Some 32-bit layouts differ only in the alignment."""
+    """Return whether the main heap starts with a chunk at the address that follows from this
+    layout's alignment. Some 32-bit layouts differ only in the alignment."""
     main = arenas.read_arena(memory, address, layout)
     if main is None or not main.is_initialised:
         return False
@@ -154,8 +162,9 @@ def _starts_well(memory: Memory, address: int, layout: StateLayout) -> bool:
 
 
 def _weigh_evidence(memory: Memory, instance: GlibcInstance) -> int:
-    """Weigh the evidence for a main arena whose ring is broken: arenas reached, threads that use
-    it, an mp_ of the same releases. Bins alone do not show where the structure starts."""
+    """Weigh the evidence for a main arena whose ring is broken: the number of arenas reached, the
+    number of threads that use it, and an mp_ of the same releases. The bins alone do not show where
+    the structure starts."""
     find_par(memory, instance)
     used = 0
     for pointer in list(dict.fromkeys(thread.thread_pointer for thread in memory.target.threads() if thread.thread_pointer))[:MAX_THREADS]:
@@ -165,14 +174,15 @@ def _weigh_evidence(memory: Memory, instance: GlibcInstance) -> int:
 
 
 def _has_memory(memory: Memory, main: GlibcArena) -> bool:
-    """Whether an initialised main arena has memory in whole pages, or at least a sound top."""
+    """Return whether an initialised main arena has memory in whole pages, or at least a valid
+    top."""
     arenas.read_top(memory, main)
     return main.top_size > 0 or (main.system_mem > 0 and main.system_mem % memory.arch.page == 0)
 
 
 def _find_by_ring(memory: Memory, base: int, words: Sequence[int], layouts: Sequence[StateLayout]) -> list[tuple[int, StateLayout]]:
-    """Return the places whose `next` is the arena itself, or a thread arena whose ring returns to
-    it."""
+    """Return the places whose `next` is the arena itself, or is a thread arena whose ring returns
+    to it."""
     size, places = memory.size, []
     low, high = base - LONGEST_STATE, base + len(words) * memory.size
     for index in [i for i, v in enumerate(words) if low <= v < high and 0 < base + i * size - v <= LONGEST_STATE]:
@@ -191,8 +201,8 @@ def _find_by_ring(memory: Memory, base: int, words: Sequence[int], layouts: Sequ
 def _find_by_bins(
     memory: Memory, base: int, words: Sequence[int], layouts: Sequence[StateLayout], step: int
 ) -> list[tuple[int, StateLayout]]:
-    """Return the places whose bins start at an empty bin or before it, with no word 0 in
-    between."""
+    """Return the places of arenas for which an empty bin was found. The arena's bins start there,
+    or before it without a word 0 in between."""
     size, places = memory.size, []
     covered = -1
     for index in _find_empty_bins(base, words, size, step):
@@ -221,8 +231,8 @@ def _find_empty_bins(base: int, words: Sequence[int], size: int, step: int) -> l
 
 
 def find_par(memory: Memory, instance: GlibcInstance) -> None:
-    """Find mp_ near main_arena: the place with the highest score, if there is one. Fills in `par`
-    and `par_layout`."""
+    """Find mp_ near main_arena, and fill in `par` and `par_layout`. If several places fit, use the
+    one with the highest score."""
     main = instance.main
     start, end = main.address - PAR_WINDOW, main.end + PAR_WINDOW
     if instance.region is not None:
@@ -239,8 +249,8 @@ def find_par(memory: Memory, instance: GlibcInstance) -> None:
 
 
 def _find_par_places(base: int, words: Sequence[int], layout: ParLayout, main: GlibcArena) -> Iterator[int]:
-    """Yield places whose thread cache fields agree, or in layouts without these, places whose
-    sbrk_base fits the main arena."""
+    """Yield the places whose thread cache fields agree. In layouts without these fields, yield the
+    places whose sbrk_base fits the main arena."""
     size = layout.word
     if layout.tcache_bins >= 0:
         align = main.layout.align
@@ -262,8 +272,9 @@ def _find_par_places(base: int, words: Sequence[int], layout: ParLayout, main: G
 def _score_par(memory: Memory, place: int, layout: ParLayout, main: GlibcArena) -> int:
     """Score how well mp_ fits at `place`: 0 if it does not, up to 18.
 
-    Each property adds points, since a thread may be halfway through an update of the counters. A
-    place whose sbrk_base is the start of the main heap (8 points) needs no further evidence."""
+    Each property adds points, because no single one is certain: a thread may be in the middle of
+    updating the counters. A place whose sbrk_base is the start of the main heap (8 points) needs no
+    further evidence."""
     words = memory.words(place, layout.size // layout.word)
     ints = [memory.int32(place + layout.n_mmaps + 4 * i) for i in range(3)]
     if words is None or None in ints:

@@ -1,20 +1,21 @@
 """Chunks in mappings of their own (malloc.c, sysmalloc_mmap), for requests of mmap_threshold or
 more.
 
-No list contains them; mp_ only counts them. Each occupies whole pages. Its size word has the flag
-IS_MMAPPED and no other. memalign moves the chunk further into the mapping and stores the distance
-in prev_size; the old header stays at the start of the page.
+No list contains these chunks; mp_ only counts them. Each chunk occupies whole pages. Its size word
+has the flag IS_MMAPPED and no other. memalign moves the chunk further into the mapping and stores
+the distance in prev_size; the old header stays at the start of the page.
 
-Up to 2.41 a chunk's size reaches to the end of the mapping. In 2.43 it is two words less, and
-malloc hands out one of these two.
+Up to 2.41 the size of a chunk extends to the end of the mapping. In 2.43 it is two words less, and
+the block includes one of these two words.
 
-The kernel merges mappings with adjacent ones, even those of other code. So every page of unowned
-memory is tried until the counts of mp_ are reached."""
+The kernel merges mappings with adjacent ones, even with mappings of other code. So every page of
+memory without an owner is tried until the counts of mp_ are reached."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import Optional
 
 from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED
@@ -24,10 +25,12 @@ from findleaks.errors import Interrupted
 from findleaks.target.base import Range
 from findleaks.target.ranges import nonzero_pieces
 
+MOST_ADDED, MOST_SINGLE = 3, 300  # limits of _add_up: chunks of a set, and different sizes
+
 
 def find_mmapped(memory: Memory, align: int, free: Sequence[Range], count: Optional[int], size: Optional[int]) -> list[MappedChunk]:
-    """Find mmapped chunks in the sorted ranges `free`, ascending. Stop at `count` chunks of `size`
-    bytes in total (None: unknown)."""
+    """Find mmapped chunks in the sorted ranges `free`, ascending. Stop when `count` chunks with
+    `size` bytes in total are found (None: unknown)."""
     found: list[MappedChunk] = []
     total = 0
     page = memory.arch.page
@@ -49,7 +52,7 @@ def find_mmapped(memory: Memory, align: int, free: Sequence[Range], count: Optio
 
 
 def size_agrees(found: Sequence[MappedChunk], size: int, word: int) -> bool:
-    """Whether mp_.mmapped_mem may be `size` with these chunks.
+    """Return whether mp_.mmapped_mem can be `size` with these chunks.
 
     Sizes must be equal, except that 2.43 adds two words whenever mremap resizes a chunk (measured;
     its chunks leave one word unused)."""
@@ -62,15 +65,18 @@ def size_agrees(found: Sequence[MappedChunk], size: int, word: int) -> bool:
 def _remove_strays(found: list[MappedChunk], count: Optional[int], size: Optional[int], word: int) -> list[MappedChunk]:
     """Leave out memory that only looks like a chunk, if that makes both counts of mp_ right.
 
-    Either all chunks of one size are left out, or the smallest ones, since malloc maps large
-    requests only. Among several choices, the one whose total is nearest wins (2.43 counts a little
-    too much). If two are equally good, all chunks are kept."""
+    One of three sets is left out: all chunks of one size; the smallest chunks, because malloc maps
+    only large requests; or a few chunks whose sizes add up to the surplus bytes, because a JVM's
+    class metadata has one or two pages that begin like a chunk. Of several possible sets, the one
+    whose total is nearest is chosen (2.43 counts a little too much). If two are equally good, all
+    chunks are kept."""
     surplus = len(found) - count if count is not None else 0
     if size is None or surplus <= 0:
         return found
     sizes = Counter(m.end - m.start for m in found)
     choices = {frozenset({each}) for each, times in sizes.items() if times == surplus}
     choices.add(frozenset(sorted(sizes.elements())[:surplus]))
+    choices.update(_add_up(sizes, surplus, sum(sizes.elements()) - size))
     served: list[tuple[int, list[MappedChunk]]] = []
     for strays in choices:
         kept = [m for m in found if m.end - m.start not in strays]
@@ -78,6 +84,19 @@ def _remove_strays(found: list[MappedChunk], count: Optional[int], size: Optiona
             served.append((size - sum(m.end - m.start for m in kept), kept))
     served.sort(key=lambda choice: choice[0])
     return served[0][1] if served and (len(served) == 1 or served[0][0] < served[1][0]) else found
+
+
+def _add_up(sizes: Counter[int], count: int, total: int) -> Iterator[frozenset[int]]:
+    """Yield sets of `count` sizes that add up to `total`. Only sizes of which there is a single
+    chunk are used."""
+    single = [size for size, times in sizes.items() if times == 1]
+    if not 0 < count <= MOST_ADDED or len(single) > MOST_SINGLE:
+        return
+    known = set(single)
+    for others in combinations(single, count - 1):
+        last = total - sum(others)
+        if last in known and last not in others:
+            yield frozenset({*others, last})
 
 
 _MARKS = bytes(byte & FLAG_BITS == IS_MMAPPED for byte in range(256))
@@ -112,7 +131,7 @@ def _read_mapping(memory: Memory, align: int, start: int, limit: int) -> Optiona
         size = (words[1] & ~FLAG_BITS) + header - start if words is not None else 0
         if words is None or words[0] & ~FLAG_BITS != header - start or size < page or size % page not in (0, page - 2 * word):
             return None
-    # alignments of memalign, which are larger than malloc's
+    # alignments of memalign are larger than malloc's
     for shift in range(align.bit_length(), 40):
         alignment = 1 << shift
         if start + alignment > limit + page:

@@ -1,12 +1,13 @@
-"""Headers in doubt: PREV_INUSE says that the chunk before is free, but the copy of its size
-differs.
+"""Headers in doubt: PREV_INUSE says that the chunk before is free, but that chunk's copy of its
+size is wrong.
 
-A string that ends one byte past its block has this effect: its 0 clears the lowest byte of the next
-size word, with PREV_INUSE. malloc.c clears the bit and writes the copy (set_foot) only for chunks
-in bins, which are linked in both directions. So the links show which word was overwritten.
+A string that ends one byte past its block has this effect, because its final 0 clears the lowest
+byte of the next size word, which contains PREV_INUSE. malloc.c clears the bit and writes the copy
+(set_foot) only for chunks in bins, which are linked in both directions. So the links show which
+word was overwritten.
 
-Between these two steps both words are right. Then a thread is running in libc with the address of
-one of the two chunks in a register."""
+If a thread is stopped between these two steps, both words are right. Such a thread is running in
+libc, and has the address of one of the two chunks in a register."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ SHOWN = 20  # problems of one span that are reported one by one
 
 
 def settle_headers(heap: HeapView, span: GlibcSpan, blocks: Blocks) -> Iterator[int]:
-    """Yield the headers in doubt that are right: the chunk before them is free. Report the wrong
-    ones once."""
+    """Yield those headers in doubt that are right, so that the chunk before them is free. Report
+    the wrong headers, each only once."""
     if not span.unsure:
         return
     memory, word = heap.memory, heap.memory.size
@@ -61,19 +62,20 @@ def settle_headers(heap: HeapView, span: GlibcSpan, blocks: Blocks) -> Iterator[
 
 
 def is_linked(memory: Memory, chunk: int) -> bool:
-    """Whether a neighbour in a bin links to the chunk. One of the two suffices, since a link may be
-    damaged."""
+    """Return whether a neighbour in a bin links to the chunk. One of the two neighbours is enough,
+    because a link may be damaged."""
     word = memory.size
     links = memory.words(chunk + 2 * word, 2)
     return links is not None and chunk in (memory.word(links[0] + 3 * word), memory.word(links[1] + 2 * word))
 
 
 def make_not_free_problem(memory: Memory, before: int, chunk: int, corrupt: bool = True) -> Problem:
-    """Make the problem that `chunk` marks the chunk before it free, which is in use."""
+    """Make the problem that `chunk` marks the chunk before it free, although that chunk is in
+    use."""
     head = memory.word(chunk + memory.size) or 0
     cut = head & 0xFF == 0 and memory.arch.byteorder == "little"
     low = "; its lowest byte is 0, as after a string that ends one byte too far" if cut else ""
-    why = f"it says that the block before it, at {before + 2 * memory.size:#x}, is free, but it is in no free list{low}"
+    why = f"it marks the block before it, at {before + 2 * memory.size:#x}, as free, but that block is in no free list{low}"
     return make_size_word_problem(memory, chunk, why, head | PREV_INUSE, corrupt)
 
 

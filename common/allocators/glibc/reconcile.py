@@ -23,7 +23,7 @@ class ArenaBalance:
     arena: GlibcArena
     chunks: int = 0  # bytes of the chunks walked, headers included
     top: int = 0
-    own: int = 0  # heap_info, malloc_state, fenceposts, alignment
+    own: int = 0  # heap_info, malloc_state, fenceposts and alignment
     foreign: int = 0  # bytes that belong to others, or that cannot be read because of corruption
     covered: int = 0
     heaps: int = 0
@@ -40,7 +40,7 @@ class ArenaBalance:
         return self.covered == self.arena.system_mem == self.sum
 
     def add(self, part: ArenaBalance) -> None:
-        """Add the figures of one span."""
+        """Add the numbers of one span."""
         for name in ("chunks", "top", "own", "foreign", "covered", "heaps"):
             setattr(self, name, getattr(self, name) + getattr(part, name))
 
@@ -63,8 +63,8 @@ class ArenaBalance:
 
 
 def balance_span(blocks: Blocks, word: int, span: GlibcSpan) -> ArenaBalance:
-    """Sum a span before cached blocks are marked. A chunk is a block and one word, or two words if
-    free."""
+    """Sum the bytes of a span before cached blocks are marked. A chunk in use has one word more
+    than its block, and a free chunk two words."""
     used = blocks.totals(State.IN_USE, span.start, span.end)
     free = blocks.totals(State.FREE, span.start, span.end)
     arena = span.arena
@@ -72,7 +72,7 @@ def balance_span(blocks: Blocks, word: int, span: GlibcSpan) -> ArenaBalance:
     own = sum(end - start for start, end in span.metadata if end > span.first) + span.first - span.start
     chunks = used.bytes + word * used.blocks + free.bytes + 2 * word * free.blocks
     foreign = sum(end - start for start, end in span.foreign)
-    # The walk gave up: top and the last fencepost lie in the foreign part.
+    # The walk gave up, so top and the last fencepost are in the foreign part.
     if span.foreign and span.foreign[-1].end == span.end:
         start = span.foreign[-1].start
         foreign -= span.end - (span.start + span.system)
@@ -84,8 +84,8 @@ def balance_span(blocks: Blocks, word: int, span: GlibcSpan) -> ArenaBalance:
 def check_arenas(
     arenas: Sequence[GlibcArena], walked: Sequence[ArenaBalance], problems: list[Problem], wrong: Sequence[GlibcArena] = ()
 ) -> list[ArenaBalance]:
-    """Return one balance for each arena. Add a problem for each that does not add up, except for
-    arenas in `wrong`, which have damaged size words."""
+    """Return one balance for each arena. Add a problem for each arena whose bytes do not add up,
+    except for arenas in `wrong`, in which damaged size words explain it."""
     sums = {arena.number: ArenaBalance(arena) for arena in arenas}
     for part in walked:
         sums[part.arena.number].add(part)

@@ -14,8 +14,9 @@ from findleaks.formatting import counted, size
 
 ARENAS = 2  # more arenas than this are too many for their contents: advise MALLOC_ARENA_MAX=2
 SPREAD = 0.6
-"""Free memory counts as spread over the arenas if the ARENAS largest have less than this part of
-it. If few arenas have nearly all of it, fewer arenas would not reduce it."""
+"""Free memory counts as spread over the arenas if the ARENAS arenas with the most free memory have
+less than this share of all free memory. If few arenas have nearly all of it, a lower number of
+arenas would not reduce it."""
 
 Parameter = Callable[[str], Optional[int]]  # reads a field of mp_ by its name; see Glibc.par
 

@@ -1,4 +1,4 @@
-"""Spans: the contiguous runs of chunks that the memory of an arena consists of.
+"""Spans: the contiguous runs of chunks that make up the memory of an arena.
 
 malloc.c, sysmalloc: the main arena grows by brk. While brk succeeds, it is one span from
 mp_.sbrk_base to the end of top. If another caller moved the break, or malloc had to use mmap (at
@@ -91,12 +91,12 @@ def find_main_spans(
             return _make_span_without_top(memory, arena, start, problems)
         right = start + arena.system_mem
         region = region_at(memory.target.regions(), start)
-        # The end of the mapping confirms system_mem, so the size of top is wrong.
+        # The end of the mapping agrees with system_mem, so the size of top is wrong.
         if end != right and sbrk_base and region is not None and region.end == right > top:
             problems.append(_make_top_problem(memory, arena, right))
             arena.top_size, end = right - top, right
         elif end != right:
-            what = f"the main arena spans {end - start:,} bytes from {start:#x} to {end:#x}, but its system_mem says {arena.system_mem:,}"
+            what = f"the main arena spans {end - start:,} bytes from {start:#x} to {end:#x}, but its system_mem is {arena.system_mem:,}"
             problems.append(Problem(arena.address, what))
         first = align_chunk(memory, start, arena.layout.align)
         return [GlibcSpan(arena, start, first, top, end, end - start)]
@@ -104,7 +104,7 @@ def find_main_spans(
 
 
 def _is_mostly_mapped(memory: Memory, start: int, end: int) -> bool:
-    """Whether at least half of the range is mapped. Memory from brk is one piece, but programs may
+    """Whether at least half of the range is mapped. Memory from brk is contiguous, but programs may
     exclude parts of it from cores."""
     mapped = sum(max(0, min(end, region.end) - max(start, region.start)) for region in memory.target.regions())
     return 2 * mapped >= end - start
@@ -113,7 +113,7 @@ def _is_mostly_mapped(memory: Memory, start: int, end: int) -> bool:
 def _make_span_without_top(memory: Memory, arena: GlibcArena, start: int, problems: list[Problem]) -> list[GlibcSpan]:
     """Return the span of a main arena whose top is corrupt: system_mem bytes from its start."""
     if memory.word(start & -memory.size) is None or not arena.system_mem:
-        what = f"the main arena's top is {arena.top:#x}, which is none of its chunks: none of its blocks are read"
+        what = f"the main arena's top is {arena.top:#x}, which is not one of its chunks: its blocks are not read"
         problems.append(Problem(arena.address, what))
         return []
     region = region_at(memory.target.regions(), start)  # system_mem may be as corrupt as top
@@ -137,7 +137,7 @@ def _find_noncontiguous_spans(
         while at < end and missing > 0:
             span = None
             # The break may have moved before the first call of malloc: ld.so of 2.31 stores a copy
-            # of its tunables there, a static program its TLS.
+            # of its tunables at the start of the heap, a static program its TLS.
             if at < sbrk_base < at + memory.arch.page:
                 span = _find_span(memory, engine, arena, sbrk_base, end)
             span = span or _find_span(memory, engine, arena, at, end)
@@ -154,8 +154,8 @@ def _find_noncontiguous_spans(
 
 
 def _find_span(memory: Memory, engine: Engine, arena: GlibcArena, start: int, limit: int) -> Optional[GlibcSpan]:
-    """Return the span at `start`, if it is complete: it ends with top, or with a fencepost at a
-    page's end."""
+    """Return the span at `start` if it is complete, that is, if it ends with top, or with a
+    fencepost at the end of a page. Otherwise return None."""
     word = memory.size
     first = align_chunk(memory, start, arena.layout.align)
     head = memory.word(first + word)

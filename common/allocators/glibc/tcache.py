@@ -28,13 +28,13 @@ class BadList(NamedTuple):
     """A list that does not fit its counter or its size."""
 
     what: str  # a phrase
-    misfit: int = 0  # its first block, if that has a wrong size, or 0
+    misfit: int = 0  # first block of the list, if its size is wrong; else 0
 
 
 @dataclass(eq=False, repr=False)
 class Tcache:
     """The cache of one thread. `lists` has (index, head, expected length or -1) of each list that
-    is not empty. `good` counts lists without a fault, `bad` has the others."""
+    is not empty. `good` is the number of lists without a fault; `bad` has the other lists."""
 
     tid: int  # 0 if unknown
     address: int
@@ -45,7 +45,7 @@ class Tcache:
 
     @property
     def name(self) -> str:
-        """ "thread 17's cache", or its address if the thread is unknown"""
+        """ "thread 17's cache", or a name with the address if the thread is unknown"""
         return f"thread {self.tid}'s cache" if self.tid else f"the thread cache at {self.address:#x}"
 
 
@@ -57,8 +57,9 @@ class Tcaches(NamedTuple):
 
 
 def find_tcaches(glibc: HeapView, threads: Sequence[Thread]) -> Tcaches:
-    """Find every thread's cache. If a thread pointer is unknown, add the caches that are the first
-    chunk of an arena, which is where the first malloc puts a cache."""
+    """Find the cache of every thread. If a thread pointer is unknown, add the caches that are the
+    first chunk of an arena, because the first call of malloc in an arena often puts a cache
+    there."""
     known = [thread for thread in threads if thread.thread_pointer]
     unread = [thread.tid for thread in threads if not thread.thread_pointer]
     offset = _find_offset(glibc, known)
@@ -87,11 +88,11 @@ def _list_first_blocks(glibc: HeapView) -> set[int]:
 
 
 def _find_offset(glibc: HeapView, threads: Sequence[Thread]) -> Optional[int]:
-    """Return the offset of the cache pointer from the thread pointer that has the most evidence, or
-    None.
+    """Return the offset from the thread pointer to the pointer to the cache for which there is most
+    evidence, or None.
 
-    The search starts close to the thread pointer. Each candidate's weight is the sum over a few
-    threads, so a stale pointer in one thread's TLS does not win."""
+    The search begins near the thread pointer. The evidence for each offset is summed over a few
+    threads, so that a stale pointer in the TLS of one thread is not chosen."""
     for window in (CLOSE, WINDOW, WIDE):
         weights: dict[int, int] = {}
         for thread in threads[:SAMPLES]:
@@ -147,8 +148,8 @@ def examine_tcache(glibc: HeapView, pointer: int) -> Optional[Tcache]:
     found = []
     for layout in TCACHES:
         least = layout.chunk_size(glibc.granule)
-        # malloc hands out a free chunk whole if the remainder is too small for a chunk. In 2.43 the
-        # remainder was as large as the smallest chunk (measured).
+        # malloc returns a free chunk as a whole if the remainder would be too small for a chunk. In
+        # 2.43 the remainder was as large as the smallest chunk (measured).
         if layout.word == memory.size and least <= size <= least + 4 * memory.size:
             cache = _read_tcache(glibc, pointer, layout)
             if cache is not None and len(cache.bad) <= max(cache.good, 2):
@@ -186,6 +187,6 @@ def _read_tcache(glibc: HeapView, pointer: int, layout: TcacheLayout) -> Optiona
             cache.good += 1
         else:
             what = f"list {index} starts at {first:#x}, "
-            cache.bad.append(BadList(what + "its counter says 0") if fits else BadList(what + "which is no chunk of its size", first))
+            cache.bad.append(BadList(what + "its counter says 0") if fits else BadList(what + "which is not a chunk of its size", first))
         cache.lists.append((index, first, length))
     return cache

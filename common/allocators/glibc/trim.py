@@ -1,9 +1,9 @@
 """Predicts what malloc_trim(0) would return to the kernel (malloc.c, mtrim, systrim; 2.10 to 2.43).
 
 Every arena first merges the chunks of its fastbins with free neighbours. In each free chunk,
-MADV_DONTNEED returns the whole pages behind its header and links (struct malloc_chunk, six words).
-If the main arena's top ends at the break, brk returns all of it but MINSIZE. Tops of other arenas
-and blocks in thread caches stay."""
+MADV_DONTNEED returns the whole pages after the header and the links (struct malloc_chunk, six
+words). If the main arena's top ends at the break, brk returns all of it but MINSIZE. The tops of
+other arenas, and blocks in thread caches, are not returned."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def predict_trim(glibc: GlibcView, blocks: Blocks) -> Runs:
 
 
 def _find_top_at_break(glibc: GlibcView, span: GlibcSpan) -> int:
-    """Return the main arena's top if it is in this span and ends at the break, so that systrim
-    shortens it; or 0."""
+    """Return the address of the main arena's top if it is in this span and ends at the break, so
+    that systrim shortens it; otherwise 0."""
     arena = span.arena
     if arena.number or not arena.top_size or not span.first <= arena.top < span.end:
         return 0
@@ -59,8 +59,8 @@ def _find_top_at_break(glibc: GlibcView, span: GlibcSpan) -> int:
 
 
 def _find_free_runs(glibc: GlibcView, span: GlibcSpan, blocks: Blocks) -> Iterator[tuple[int, int]]:
-    """Yield ascending runs of free chunks of a page or more, from the first header to the one
-    behind."""
+    """Yield runs of free chunks of a page or more, ascending: from the first header of the run to
+    the header after it."""
     word, page = glibc.memory.size, glibc.memory.arch.page
     taken = [*span.foreign, *span.metadata, *_list_nested_heaps(glibc, span, blocks)]
     for part in subtract([Range(span.first, span.stop)], taken):

@@ -46,8 +46,8 @@ def _remove_consequences(heap: GlibcView) -> None:
     unread = merge_ranges([part for span in heap.spans for part in span.foreign])
 
     def follows(problem: Problem) -> bool:
-        """Whether an entry is no block only because a reported wrong size made the memory there
-        unreadable."""
+        """Return whether an entry is reported as not a block only because a reported wrong size
+        made the memory there unreadable."""
         explained = problem.corrupt and not problem.damaged
         return explained and range_at(unread, problem.address) is not None and heap.owns(problem.address)
 
@@ -83,7 +83,7 @@ def _check_arena(heap: GlibcView, arena: GlibcArena, free: set[int]) -> Iterator
 
 
 def _make_used_problem(heap: GlibcView, arena: GlibcArena, chunk: int) -> Problem:
-    """Make the problem that a chunk in a bin is in use by its headers."""
+    """Make the problem that a chunk in a bin is in use according to its headers."""
     memory, word = heap.memory, heap.memory.size
     size = (memory.word(chunk + word) or 0) & ~FLAG_BITS
     behind = chunk + size + word
@@ -91,7 +91,7 @@ def _make_used_problem(heap: GlibcView, arena: GlibcArena, chunk: int) -> Proble
     what = f"the block at {chunk + 2 * word:#x} is in a free list of {arena.name}, but the "
     if head is None or not head & PREV_INUSE:
         return Problem(chunk, what + "walk from chunk to chunk does not reach it")
-    what += f"size word of the block behind it, at {behind + word:#x}, is {head:#x} and says that it is in use: "
+    what += f"size word of the block behind it, at {behind + word:#x}, is {head:#x} which means that it is in use: "
     what += "it was freed and allocated at the same time, or the word was overwritten"
     return Problem(behind - word, what, damaged=Range(behind, behind + word), expected=head & ~PREV_INUSE)
 
@@ -106,7 +106,7 @@ def _check_numbers(heap: GlibcView, arena: GlibcArena) -> Iterator[Problem]:
     at = arena.address + layout.top + word
     remainder = heap.memory.word(at)
     if remainder and (remainder + 2 * word) % layout.align:
-        what = f"last_remainder of {arena.name} is {remainder:#x}, which is no chunk"
+        what = f"last_remainder of {arena.name} is {remainder:#x}, which is not a chunk"
         yield Problem(at, what, damaged=Range(at, at + word))
     head = heap.memory.word(arena.top + word) if arena.top_size else None
     if head is not None and head & FLAG_BITS & ~PREV_INUSE:
@@ -168,8 +168,8 @@ def _check_list(heap: GlibcView, entries: Sequence[int], where: str, size: int, 
 
 
 def _read_words(heap: GlibcView, places: Sequence[int]) -> Sequence[int]:
-    """Read the words at these addresses. Many are read in one call, since each is in another
-    page."""
+    """Read the words at these addresses. Many words are read in one call, because each is in
+    another page."""
     if len(places) <= SHORT:
         return [heap.memory.word(place) or 0 for place in places]
     records, _ = heap.engine.gather(heap.pieces, places, heap.memory.size)
@@ -204,8 +204,8 @@ def _is_in_libc(heap: GlibcView, value: int) -> bool:
 
 
 def _find_missing_mapped(heap: GlibcView) -> Iterator[Problem]:
-    """Find a mmapped block whose header is damaged: unclaimed memory of the size that mp_ counts
-    too much."""
+    """Find a mmapped block whose header is damaged. It is in unclaimed memory whose size is the
+    part of mp_'s count that no known block explains."""
     count, size = heap.par("n_mmaps"), heap.par("mmapped_mem")
     if count is None or size is None or count - len(heap.mapped) != 1:
         return
@@ -223,8 +223,8 @@ def _find_missing_mapped(heap: GlibcView) -> Iterator[Problem]:
 
 
 def _find_unclaimed_places(heap: GlibcView, size: int) -> list[int]:
-    """Return where a mapping of this size may begin: at unclaimed memory of that length, or else in
-    longer memory next to a mmapped block."""
+    """Return the addresses at which a mapping of this size may begin: at unclaimed memory of
+    exactly this size; if there is none, in longer unclaimed memory, next to a mmapped block."""
     unclaimed = subtract(heap.unclaimed, [Range(m.start, m.end) for m in heap.mapped])
     longer = [part for part in unclaimed if part.end - part.start > size]
     starts, ends = {m.start for m in heap.mapped}, {m.end for m in heap.mapped}
@@ -237,14 +237,15 @@ def _report_header(heap: GlibcView, start: int, header: int, words: tuple[int, i
     """Report which words of a mmapped chunk's header were overwritten. `start` and `size` are those
     of the mapping.
 
-    Only alignment precedes the chunk. The size word of 2.43 does not count two words at the end."""
+    Nothing but padding for alignment precedes the chunk in the mapping. The size word of 2.43 does
+    not count two words at the end."""
     word = heap.memory.size
     right = size - (header - start) - (2 * word if heap.instance.layout.since >= (2, 43) else 0) | IS_MMAPPED
     low = header if words[0] else header + word
     high = header + 2 * word if words[1] != right else header + word
     if low < high:
         what = (
-            f"the header of the mmapped block at {header + 2 * word:#x} is overwritten: its size word is {words[1]:#x}, the "
-            f"{size:,} bytes of mp_'s count that no other block has say otherwise; free() of it would abort"
+            f"the header of the mmapped block at {header + 2 * word:#x} is overwritten: its size word is {words[1]:#x}, but "
+            f"mp_ counts {size:,} bytes of mmapped memory that no other block explains; free() of it would abort"
         )
         yield Problem(header, what, damaged=Range(low, high), expected=right if low == header + word else None)

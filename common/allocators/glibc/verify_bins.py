@@ -65,10 +65,10 @@ class Bins:
         self.chunks: set[int] = set()  # chunks in the bins
         self.resized: set[int] = set()  # chunks whose size word is wrong
         self.links = 0  # links checked
-        self.broken = False  # a link is wrong, so `chunks` may lack some
+        self.broken = False  # set if a link is wrong, so that chunks may be missing in `chunks`
 
     def check(self) -> Iterator[Problem]:
-        """Check every bin of an arena that was used."""
+        """Check every bin of an arena that has been used."""
         arena, word = self.arena, self.memory.size
         if not any(arena.bins):
             return
@@ -119,8 +119,9 @@ class Bins:
         return True
 
     def _links(self, index: int, head: int, forward: Chain, backs: Sequence[int], expected: Sequence[int]) -> Iterator[Problem]:
-        """Report where the two directions disagree. The wrong link of a pair leads to something
-        that is not a free chunk and not in the list along `bk`. Links behind it are not checked."""
+        """Report where the two directions of links disagree. The wrong link of a pair is the one
+        that leads to something that is neither a free chunk nor in the list along `bk`. Links after
+        it are not checked."""
         word, nodes = self.memory.size, forward.nodes
         backward = self._follow(head, self.memory.word(head + 3 * word) or 0, 3 * word)
         self.links += len(backward.nodes)
@@ -147,7 +148,7 @@ class Bins:
             verb = "is" if low == high else "are"
             where, damaged = self._name(index), Range(chunk + low * word, chunk + (high + 1) * word)
             if chunk == head:
-                what = f"{where}: its own {name}, in the arena, is {values}, which is no chunk that links back"
+                what = f"{where}: its own {name}, in the arena, is {values}, which is not a chunk that links back"
             else:
                 what = (
                     f"the free block at {chunk + 2 * word:#x}, in {where}: its {name} {verb} {values}, and no "
@@ -156,7 +157,8 @@ class Bins:
             yield Problem(damaged.start, what, damaged=damaged)
 
     def _sizes(self, index: int, nodes: Sequence[int], sizes: Sequence[int]) -> Iterator[Problem]:
-        """Check that sizes belong to this bin. The unsorted bin may have any size."""
+        """Check that the sizes of chunks belong to this bin. The unsorted bin may have chunks of
+        any size."""
         word, align = self.memory.size, self.arena.layout.align
         wrong = {size for size in set(sizes) if index and get_bin_index(size, word, align) != index + 1}
         found = ((node, size) for node, size in zip(nodes, sizes) if size in wrong) if wrong else ()

@@ -27,7 +27,7 @@ from findleaks.target.base import Range
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import GlibcSpan
 
-MAX_PROBLEMS = 200  # problems of one span that are reported; with more, the whole span is damaged
+MAX_PROBLEMS = 200  # reported problems of one span; with more, the whole span is damaged
 
 
 class Headers:
@@ -52,8 +52,8 @@ class Headers:
                     return
 
     def _stretch(self, chunk: int, stop: int, closed: bool) -> Iterator[Optional[Problem]]:
-        """Check the chunks from `chunk` to the header at `stop`. `closed` means that this header is
-        sound and shows whether the last chunk is free."""
+        """Check the chunks from `chunk` to the header at `stop`. `closed` means that the header at
+        `stop` is valid and shows whether the last chunk is free."""
         memory, word = self.memory, self.memory.size
         arena_flag = NON_MAIN_ARENA if self.span.arena.number else 0
         normal, mask, least = PREV_INUSE | arena_flag, 2 * word - 1, 4 * word
@@ -72,7 +72,7 @@ class Headers:
                 if chunk < end:
                     head = memory.word(chunk + word)
                     if head is None or head & mask & ~FLAG_BITS or head < least:
-                        return  # the reader's walk also ended here and reported it
+                        return  # the reader's walk also ended here, and reported the reason
                     yield from self._odd(chunk, head, before, normal)
                     self.count += 1
                     before = chunk
@@ -104,7 +104,7 @@ class Headers:
         """Check a header that marks the chunk before it free."""
         memory, word = self.memory, self.memory.size
         if not before:
-            why = "it says that the block before it is free, but it is the first of its heap"
+            why = "it marks the block before it as free, but this is the first block of its heap"
             yield make_size_word_problem(memory, chunk, why, head | PREV_INUSE)
             return
         copy, own = memory.word(chunk), memory.word(before + word)

@@ -1,7 +1,7 @@
 """Determines the release of glibc from its banner, its file name, or the layouts found.
 
-Layouts may be newer than the name, since distributions backport changes (RHEL 7: malloc_state of
-2.23 in 2.17)."""
+Layouts may be newer than the release that the name states, because distributions backport changes
+(RHEL 7: malloc_state of 2.23 in 2.17)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MARK = b"GNU C Library "
 
 
 def read_banner(target: Target, home: Region | None) -> str:
-    """Return the version in libc's banner, or "". The banner is in the read-only bytes of the file
-    that `home`, the region of main_arena, was mapped from."""
+    """Return the version in libc's banner, or "". The banner is in read-only bytes of the file from
+    which `home`, the region of main_arena, was mapped."""
     if home is None or not home.name:
         return ""
     parts = [region for region in target.regions() if region.name == home.name and region.readable and not region.writable]
@@ -35,14 +35,16 @@ def read_banner(target: Target, home: Region | None) -> str:
 
 
 def parse_name(home: Region | None) -> str:
-    """Return the version in the file name, as before 2.34 ("2.17" for libc-2.17.so), or ""."""
+    """Return the version in the file name, which releases before 2.34 have ("2.17" for
+    libc-2.17.so), or ""."""
     match = NAME.fullmatch(get_file_name(home))
     return match.group(1) if match else ""
 
 
 def derive_from_layouts(layouts: Iterable[GlibcLayout], mangled: bool | None) -> str:
-    """Return the releases that all layouts found have in common: "2.35-2.41", "2.43 or newer", or
-    "unknown" if there are none. `mangled` is None if no list showed whether links are mangled."""
+    """Return the releases that all layouts found have in common, such as "2.35-2.41" or "2.43 or
+    newer". "unknown" if there are none. `mangled` is None if no list showed whether links are
+    mangled."""
     rows = [(layout.since, layout.until) for layout in layouts]
     if mangled is not None:
         rows.append((SAFE_LINKING, NEWEST) if mangled else ((2, 0), (SAFE_LINKING[0], SAFE_LINKING[1] - 1)))

@@ -1,4 +1,5 @@
-"""The interface of a glibc malloc to checks, statistics and remedies: with thread caches."""
+"""The interface of a glibc malloc, including its thread caches, to checks, statistics and
+remedies."""
 
 from __future__ import annotations
 

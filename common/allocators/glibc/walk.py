@@ -23,7 +23,8 @@ MAX_PROBLEMS = 20  # problems of one span; if there are more, the whole span is 
 
 def walk_pieces(memory: Memory, blocks: Blocks, chunk: int, end: int, unsure: Optional[list[int]] = None) -> ChunkWalk:
     """Walk from `chunk`, piece by piece, to `end` or a problem. The problem is ABSENT if memory is
-    missing. Add headers that put the chunk before them in doubt to `unsure` (see walk_chunks)."""
+    missing. Headers that put the chunk before them in doubt are appended to `unsure` (see
+    walk_chunks)."""
     while True:
         if memory.target.interrupted():
             raise Interrupted()
@@ -45,8 +46,9 @@ def walk_pieces(memory: Memory, blocks: Blocks, chunk: int, end: int, unsure: Op
 def walk_span(glibc: HeapView, blocks: Blocks, span: GlibcSpan) -> None:
     """Append the blocks of `span`, and fill in its `foreign`, `last_free` and `unsure`.
 
-    After a fencepost or corruption, the walk resumes at the next chunk that is on a free list, or
-    else where chunks are sound again. The memory between is `foreign`."""
+    After a fencepost, the walk resumes where chunks are sound again. After corruption, it resumes
+    at the next chunk that is on a free list; if there is none, where chunks are sound again. The
+    memory in between is `foreign`."""
     memory = glibc.memory
     chunk, found = span.first, 0
     while chunk < span.stop:

@@ -23,10 +23,10 @@ KiB), or 4 KiB with words of 4 bytes. Its table of arenas has 4,096 words."""
 
 # possible page sizes in bytes; a slab of class SECOND is one page
 PAGES = (4 << 10, 8 << 10, 16 << 10, 64 << 10)
-SECOND = 32  # bytes; every jemalloc has this class, and its neighbours in bin_infos give the others
+SECOND = 32  # bytes; every jemalloc has this class; its entry in bin_infos leads to the others
 
 
-PART = 256 << 10  # bytes searched at once; larger buffers would be mapped again each time
+PART = 256 << 10  # bytes searched at once; a larger buffer would be mapped anew for each part
 
 
 def _may_be_entry(memory: Memory, piece: Piece, address: int) -> bool:
@@ -41,8 +41,8 @@ def _may_be_entry(memory: Memory, piece: Piece, address: int) -> bool:
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequence[Allocator]:
-    """Find the jemallocs of a process (see base.Finder). A process without one costs a search for
-    one value in large images."""
+    """Find the jemallocs of a process (see base.Finder). If there is none, this takes only a search
+    for one value in large images."""
     places = []
     memory = Memory(target)
     for image in find_images(target):

@@ -1,7 +1,7 @@
 """Arenas (arena_s): their table, and the offsets of bins, counters and thread caches in them.
 
 The fields before the bins depend on the build. So the bins are found by their pointers to slabs,
-and the other fields by their agreement with the extents."""
+and the other fields by values that agree with the extents."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class JemallocArena:
 
 
 class ArenaShape(NamedTuple):
-    """Offsets in every arena, None if not found.
+    """Offsets of fields in every arena; None if a field was not found.
 
     `counts` is false if the build has no statistics. Then jemalloc's counters are 0, and its arenas
     list no thread caches."""
@@ -63,7 +63,8 @@ class ArenaShape(NamedTuple):
 class ExtentCounts(NamedTuple):
     """Counts from the extents, by (arena, szind): slabs and regions in use, or large blocks.
 
-    Small blocks that the profiler sampled count in the smallest large class, as in jemalloc."""
+    Small blocks that the profiler sampled are counted in the smallest large class, as in
+    jemalloc."""
 
     slabs: Counter[tuple[int, int]]
     regions: Counter[tuple[int, int]]
@@ -87,16 +88,16 @@ def count_extents(extents: Extents) -> ExtentCounts:
 
 
 def format_name(index: int) -> str:
-    """ "arena 3" for messages and tables"""
+    """Return the name of an arena for messages and tables, such as "arena 3"."""
     return "no arena" if index == NO_ARENA else f"arena {index}"
 
 
 def find_table(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> list[JemallocArena]:
     """Return the arenas in the array arenas[].
 
-    `words` are pointers in the image's data into blocks of base allocators, ascending. Element k
-    points into base k, so all elements give the same start of the array. The start that most words
-    give is taken."""
+    `words` are the words in the image's data that point into blocks of base allocators, ascending.
+    Element k of the array points into base k, so the start of the array can be computed from each
+    element. The start that results from most words is used."""
     known = [(address, value, base) for address, value, base in _find_possible(bases, words, leaves) if base.index < ARENAS]
     word = bases.memory.size
     votes = Counter(address - word * base.index for address, _, base in known)
@@ -107,8 +108,8 @@ def find_table(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int])
 
 
 def find_candidates(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[int]) -> list[int]:
-    """Return candidates for arena 0 if it is the only one: addresses in base 0 that the data points
-    to."""
+    """Return candidates for arena 0 if it is the only arena: the addresses in base 0 to which words
+    in the data point."""
     return sorted({value for _, value, base in _find_possible(bases, words, leaves) if base.index == 0})
 
 
@@ -123,7 +124,8 @@ def _find_possible(bases: Bases, words: Sequence[tuple[int, int]], leaves: set[i
 class BinGuess(NamedTuple):
     """A guess that the bins of every arena are at `offset`, in the layout `bin`.
 
-    `score` is the evidence. `zero` is the address of arena 0 in that case, or 0 if unknown."""
+    `score` is the amount of evidence. `zero` is the address of arena 0 if the guess is right, or 0
+    if it is unknown."""
 
     score: int
     offset: int
@@ -132,8 +134,8 @@ class BinGuess(NamedTuple):
 
 
 class BinGuesses:
-    """The best guesses at the offset of the bins: by the number of size classes whose counters
-    agree with the extents (`agreed`), and by the number of words that point to slabs (`named`)."""
+    """The best guesses at the offset of the bins. `agreed` is chosen by the number of size classes
+    whose counters agree with the extents, `named` by the number of words that point to slabs."""
 
     def __init__(self, memory: Memory, extents: Extents) -> None:
         self.memory = memory
@@ -141,12 +143,12 @@ class BinGuesses:
         self.counts = count_extents(extents)
         self.bins = get_layouts(memory.arch).bins
         self.agreed = self.named = BinGuess(0, 0, 0, self.bins[0])
-        self._scores: dict[int, int] = {}  # by the address of the bins
+        self._scores: dict[int, int] = {}  # by address of the bins
         self._firsts = [0, *accumulate(small.shards for small in extents.classes.small)]
 
     def look(self, arena: JemallocArena, at: int, naming: Iterable[tuple[int, int]]) -> None:
-        """Add the evidence of one arena at `at`. `naming` are words that point to slabs, with the
-        slabs' indices."""
+        """Add the evidence of one arena, which is at `at`. `naming` has the words that point to
+        slabs, with the indices of the slabs."""
         votes = self._count(arena, at, naming)
         for offset, row in sorted((key for key in votes if key[0] > 0), key=lambda key: -votes[key])[:CHOICES]:
             layout = self.bins[row]
@@ -158,8 +160,8 @@ class BinGuesses:
             self.named = _choose_better(self.named, votes[offset, row], offset, at, arena, layout)
 
     def _count(self, arena: JemallocArena, at: int, naming: Iterable[tuple[int, int]]) -> Counter[tuple[int, int]]:
-        """Count the words that fit the bin of the slab they point to, by (offset of the first bin,
-        number of the layout)."""
+        """Count, for each (offset of the first bin, number of the layout), the words that point to
+        a slab and are where a bin of that slab's class would have such a pointer."""
         votes: Counter[tuple[int, int]] = Counter()
         for place, i in naming:
             if self.extents.arena[i] == arena.index:
@@ -174,8 +176,8 @@ class BinGuesses:
 
 
 def _choose_better(best: BinGuess, score: int, offset: int, at: int, arena: JemallocArena, layout: BinLayout) -> BinGuess:
-    """Return the better guess. Among several words in base 0, the nearest one below the bins is the
-    arena."""
+    """Return the better guess. If several words in base 0 are possible, the arena is at the nearest
+    one below the bins."""
     if (score, -offset) <= (best.score, -best.offset):
         return best
     return BinGuess(score, offset, at if arena.index == 0 else best.zero, layout)
@@ -243,9 +245,9 @@ def _score_agreement(memory: Memory, classes: Classes, counts: ExtentCounts, are
 
 
 def _has_counted(memory: Memory, classes: Classes, bins: int, layout: BinLayout) -> bool:
-    """Whether a counter of these bins ever changed. The last two counters are ignored: a wrong
-    guess may take a bin's second pointer to slabs for the first, and read the first as one of these
-    counters."""
+    """Return whether a counter of these bins ever changed. The last two counters are ignored. The
+    reason is that a wrong guess may take a bin's second pointer to slabs for the first, and read
+    the first pointer as one of these counters."""
     number = sum(small.shards for small in classes.small)
     return any(any((memory.members(bins + i * layout.size + layout.stats, BIN_STATS_MEMBERS) or ())[:-2]) for i in range(number))
 
@@ -253,11 +255,12 @@ def _has_counted(memory: Memory, classes: Classes, bins: int, layout: BinLayout)
 def _find_large_counters(
     memory: Memory, classes: Classes, counts: ExtentCounts, arenas: Sequence[JemallocArena], end: int
 ) -> tuple[Optional[int], LargeLayout]:
-    """Find the offset of the counters of large classes: nmalloc less ndalloc is the number of
+    """Find the offset of the counters of large classes: nmalloc minus ndalloc is the number of
     blocks.
 
-    The search looks for the smallest class with blocks, then scores the other classes by the same
-    difference. A candidate may be wrong in half as many classes as have blocks."""
+    The search looks for this difference for the smallest class with blocks, and then checks the
+    other classes at the resulting offset. A candidate is accepted if the number of classes in which
+    it is wrong is at most half the number of classes with blocks."""
     nbins = len(classes.small)
     nlarge = len(classes.sizes) - nbins
     rows = get_layouts(memory.arch).larges
@@ -295,10 +298,10 @@ def _find_tcaches(memory: Memory, arenas: Sequence[JemallocArena], end: int) -> 
 
 
 def is_thread_cache_of(memory: Memory, head: int, descriptor: int, arena: int) -> bool:
-    """Whether two list heads point to a thread cache of this arena.
+    """Return whether two list heads point to a thread cache of this arena.
 
-    In 5.3 (tcache_slow_s), its link, its descriptor and the arena follow each other. In 5.2
-    (tcache_s), the bins come first."""
+    In 5.3 (tcache_slow_s), the link of the cache, its descriptor and its arena are adjacent. In 5.2
+    (tcache_s), the bins precede them."""
     word = memory.size
     if descriptor - head == 2 * word:
         return memory.word(head + 5 * word) == arena
@@ -306,8 +309,8 @@ def is_thread_cache_of(memory: Memory, head: int, descriptor: int, arena: int) -
 
 
 def follow_ring(memory: Memory, arena: JemallocArena, tcaches: int) -> tuple[list[tuple[int, int]], str]:
-    """Return (thread cache, descriptor) of each element of an arena's ring of descriptors, and why
-    the ring ended early, or ""."""
+    """Return (thread cache, descriptor) of each element of an arena's ring of descriptors, and ""
+    or the reason why the ring ended early."""
     heads = memory.words(arena.address + tcaches, 2)
     if heads is None or not heads[0]:
         return [], ""

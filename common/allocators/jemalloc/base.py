@@ -1,6 +1,6 @@
-"""The base allocator (src/base.c): its blocks contain descriptors, arenas and tree nodes.
+"""The base allocator (src/base.c). Its blocks contain descriptors, arenas and tree nodes.
 
-They are never root memory."""
+These blocks are never root memory."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from findleaks.target.base import Piece, Range
 
 MAX_FRAMES = 4096  # the largest block: 8 GiB
 MAX_BLOCKS = 1 << 16  # the largest number of blocks of one base
-HEADER = "PPQPP"  # base_block_t: size, next, and a descriptor of the free rest: bits, address, size
+HEADER = "PPQPP"  # base_block_t: size, next; descriptor of the free remainder: bits, address, size
 COUNTERS = ((2, 2, 5, 6), (2, 0, 1, 2), (1, 0, 1, 2))
-"""By release (5.3.1, 5.3.0, 5.2; base.h): the number of words of a heap of free rests, and the
-indices of the counters allocated, resident and mapped in the words behind the heaps."""
+"""By release (5.3.1, 5.3.0, 5.2; base.h): the number of words of a heap of free remainders, and the
+indices of the counters allocated, resident and mapped in the words after the heaps."""
 WITHIN = 512  # bytes at the start of base_t that contain its list of blocks
 
 
@@ -66,7 +66,7 @@ class Bases:
         return found
 
     def _header(self, at: int, members: Sequence[int]) -> Optional[Range]:
-        """Return the block whose header at `at` has these members, or None if they are not
+        """Return the block whose header at `at` has these members; None if they are not
         plausible."""
         size, after, _, rest, left = members
         if not size or size % FRAME or size > MAX_FRAMES * FRAME or after % FRAME or after == at:
@@ -88,8 +88,8 @@ class Bases:
         return self._pieces
 
     def base(self, address: int) -> Optional[Base]:
-        """Return the base whose first block contains `address`, and register its other blocks; or
-        None."""
+        """Return the base whose first block contains `address`, and register its other blocks.
+        Return None if there is no such base."""
         block = self.block(address)
         if block is None:
             return None
@@ -113,7 +113,7 @@ class Bases:
         return None
 
     def _chain(self, head: int, last: Range) -> list[Range]:
-        """Return the blocks from `head` on, if they end with `last`, or else []."""
+        """Return the blocks from `head` on if the last of them is `last`, otherwise []."""
         chain: list[Range] = []
         at = head
         while at and len(chain) < MAX_BLOCKS:
@@ -131,7 +131,7 @@ class Bases:
         return []
 
     def _counted(self, base: Base, heaps: int) -> Base:
-        """Read the counters of a base. They follow the heaps of free rests, one for each size
+        """Read the counters of a base. They follow the heaps of free remainders, one for each size
         class. The counter `mapped` must equal the size of the blocks."""
         total = sum(end - start for start, end in base.blocks)
         for heap, allocated, resident, mapped in COUNTERS:

@@ -1,4 +1,5 @@
-"""Size classes: small ones from bin_infos in memory, and large ones derived from these (sc.c)."""
+"""Size classes. Small ones are read from bin_infos in memory, and large ones are derived from them
+(sc.c)."""
 
 from __future__ import annotations
 
@@ -48,13 +49,13 @@ class Classes:
 
     @cached_property
     def bitmap(self) -> int:
-        """Bytes of a bitmap's lowest level in the class with the most regions."""
+        """Bytes of the lowest level of the bitmap in the class with the most regions."""
         return (self.most_regions + 63) // 64 * 8
 
     def bitmaps(self, word: int) -> int:
         """Return the bytes of all levels of a bitmap for the largest possible number of regions. If
-        the lowest level has more than 8 words, each bit of a level above describes a word below
-        (bitmap.h)."""
+        the lowest level has more than 8 words, there are levels above it, in which each bit
+        describes a word of the level below (bitmap.h)."""
         sizes = [max(1 << self.page - 3, self.most_regions)]
         while len(sizes) < 2 or (sizes[1] > 8 and sizes[-1] > 1):
             sizes.append(-(-sizes[-1] // (8 * word)))
@@ -62,7 +63,8 @@ class Classes:
 
 
 def read_classes(memory: Memory, second: int) -> Optional[Classes]:
-    """Read the classes, if the entry of bin_infos for 32 bytes is at `second`; or None."""
+    """Read the classes if the entry of bin_infos for 32 bytes is at `second`. Return None if it is
+    not."""
     entry = _read_entry(memory, second)
     if entry is None or entry.size != 32 or entry.slab not in [1 << page for page in PAGES] or entry.regions != entry.slab // 32:
         return None
@@ -87,7 +89,8 @@ def read_classes(memory: Memory, second: int) -> Optional[Classes]:
 
 
 def _read_entry(memory: Memory, address: int) -> Optional[Small]:
-    """Read an entry of bin_infos. Its number of regions is repeated in the bitmap information."""
+    """Read an entry of bin_infos. None unless its number of regions is repeated in the bitmap
+    information."""
     members = memory.members(address, "PPIIP")
     return Small(*members[:4]) if members is not None and members[4] == members[2] else None
 

@@ -1,4 +1,5 @@
-"""Extents: runs of pages with a descriptor (extent_t, edata_t): slabs, large blocks, free pages."""
+"""Extents: runs of pages with a descriptor (extent_t, edata_t). They are slabs, large blocks, or
+free pages."""
 
 from __future__ import annotations
 
@@ -22,11 +23,12 @@ from findleaks.target.arch import Arch
 from findleaks.target.base import Range
 
 SHOWN = 16  # broken descriptors that are reported one by one; others are only counted
-HUGE = 2 << 20  # bytes of a pageslab (hpdata.h, 5.3); only its pages in use have descriptors
+HUGE = 2 << 20  # bytes of a pageslab (hpdata.h, 5.3), in which only pages in use have descriptors
 
 
 class _Columns(NamedTuple):
-    """The descriptors' addresses and words, and the index of each in the raw bytes."""
+    """The addresses and words of the descriptors, and the index of each descriptor in the raw
+    bytes."""
 
     descriptors: list[int]
     bits: list[int]
@@ -61,7 +63,7 @@ class Extents:
         states = (1 << layout.state_bits) - 1
         self.start = [a & outside for a in self.address]
         self.szind = [b >> szind & szinds for b in bits]
-        # Pages that the hugepage allocator keeps ready (sec.c) are in state active, and of no size
+        # Pages that the hugepage allocator caches (sec.c) are in state active, but have no size
         # class.
         none = len(self.classes.sizes)
         self.state = [b >> state & states or (0 if szind < none else KEPT) for b, szind in zip(bits, self.szind)]
@@ -71,8 +73,9 @@ class Extents:
         self.pad = self._padding()
 
     def _padding(self) -> int:
-        """Return the bytes by which large extents exceed their blocks, which depend on the build:
-        one page, so that a block can begin anywhere in the first page (sz_large_pad), or 0."""
+        """Return the number of bytes by which large extents exceed their blocks. It depends on the
+        build: one page, so that a block can begin anywhere in the first page (sz_large_pad), or
+        0."""
         page, sizes, small = 1 << self.classes.page, self.classes.sizes, len(self.classes.small)
         for i in self.blocks:
             if not self.slab[i] and self.szind[i] >= small and (self.address[i] % page or self.size[i] > sizes[self.szind[i]]):
@@ -96,8 +99,8 @@ class Extents:
 
     @cached_property
     def nfree_bits(self) -> int:
-        """SC_LG_SLAB_MAXREGS + 1: the regions of a page of the smallest class, unless the build
-        changed it."""
+        """SC_LG_SLAB_MAXREGS + 1. SC_LG_SLAB_MAXREGS is the logarithm of the number of regions of
+        the smallest class in a page, unless the build changed it."""
         return max(self.classes.page - 3, (self.classes.most_regions - 1).bit_length()) + 1
 
     def nfree(self, i: int) -> int:
@@ -118,8 +121,8 @@ class Extents:
 
     @cached_property
     def alike(self) -> Mapping[int, int]:
-        """The number of extents with blocks, by the bits of arena, class, free regions, and
-        slab."""
+        """The number of extents with blocks, by the bits of the descriptor for arena, class, free
+        regions, and slab."""
         layout = self.layout
         szinds, frees = (1 << self.classes.szind_bits) - 1, (1 << self.nfree_bits) - 1
         mask, bits = layout.arena_mask | 1 << layout.slab | szinds << layout.szind | frees << layout.nfree, self.bits
@@ -128,9 +131,9 @@ class Extents:
     def usable(self, i: int) -> int:
         """Return the usable size of an active extent's blocks (malloc_usable_size) in bytes.
 
-        It is the size of the class, or all bytes but the padding (5.3.1, which rounds large sizes
-        up to pages). A small block that the profiler sampled is alone in its extent and has the
-        size of its class. No block ends behind its extent."""
+        It is the size of the class. In 5.3.1, which rounds large sizes up to pages, it is all bytes
+        of a large extent except the padding. A small block that the profiler sampled is alone in
+        its extent and has the size of its class. No block ends after the end of its extent."""
         szind = self.szind[i]
         size = self.classes.sizes[szind]
         if self.slab[i]:
@@ -143,7 +146,7 @@ class Extents:
         classes = self.classes
         slab_states, whole = run_states(State.IN_USE, State.FREE), run_states(State.IN_USE, State.IN_USE)
         first, step = 8 * self.layout.bitmap, 8 * self.length
-        # by the class and whether it is a slab: stride, size, count, states
+        # by (class, whether it is a slab): stride, size, count, states
         known: dict[int, tuple[int, int, int, int]] = {}
         for szind, small in enumerate(classes.small):
             known[szind << 1 | 1] = small.size, small.size, small.regions, slab_states
@@ -161,15 +164,15 @@ class Extents:
 def read_extents(
     engine: Engine, bases: Bases, elements: Elements, classes: Classes, layout: ExtentLayout, problems: list[Problem]
 ) -> Extents:
-    """Read the extents in the radix tree. Extents that contradict the tree, or overlap, are
-    reported."""
+    """Read the extents in the radix tree. Extents that contradict the tree, or overlap others, are
+    reported and left out."""
     page, inside = classes.page, (1 << classes.page) - 1
     length = layout.bitmap + max(classes.bitmap, 64)
     # The tree's elements ascend. So do the extents' addresses, except for broken ones.
     wanted = [descriptor for descriptor in dict.fromkeys(elements.descriptors) if descriptor]
     gathered, missing = engine.gather(bases.pieces(), wanted, length)
     words = engine.arch.words(gathered)
-    # numbers in this machine's byte order, including bitmaps, which consist of numbers
+    # numbers in this machine's byte order, including the words of bitmaps
     raw = bytes(words)
     step, size = length // bases.memory.size, bases.memory.size
     bits, address, sizes = words[0::step].tolist(), words[8 // size :: step].tolist(), words[8 // size + 1 :: step].tolist()
@@ -191,7 +194,8 @@ def _select_known(
     bases: Bases, elements: Elements, page: int, columns: _Columns, missing: Sequence[int], bad: list[tuple[int, str]]
 ) -> _Columns:
     """Return the descriptors, by address, that the tree has for their first and last page.
-    Descriptors in `missing` (indices) are unreadable. Add the others to `bad`."""
+    Descriptors in `missing` (indices) are unreadable. Descriptors that are not returned are added
+    to `bad`."""
     wanted = columns.descriptors
     frames = {descriptor >> 21 for descriptor in wanted}
     outside = {frame for frame in frames if bases.block(frame << 21) is None}
@@ -217,8 +221,8 @@ def _select_known(
 
 
 def _remove_overlaps(columns: _Columns, outside: int, bad: list[tuple[int, str]]) -> _Columns:
-    """Remove extents that overlap the one before. `outside` is the mask of the bits above a page
-    offset."""
+    """Remove each extent that overlaps the previous one. `outside` is the mask of the bits above
+    the offset in a page."""
     starts = [a & outside for a in columns.address]
     if not any(map(gt, map(add, starts, columns.size), starts[1:])):
         return columns
@@ -233,7 +237,8 @@ def _remove_overlaps(columns: _Columns, outside: int, bad: list[tuple[int, str]]
 
 
 def _check_all(classes: Classes, layout: ExtentLayout, columns: _Columns, bad: list[tuple[int, str]]) -> list[bool]:
-    """Decide whether each descriptor is consistent, once for each class, state and size."""
+    """Return whether each descriptor is consistent. This is decided once for each combination of
+    class, state and size."""
     inside = (1 << classes.page) - 1
     decides = 1 << layout.slab | (1 << layout.szind + classes.szind_bits) - (1 << layout.state)
     deciding, offsets = [b & decides for b in columns.bits], [a & inside for a in columns.address]
@@ -252,8 +257,8 @@ def _check_all(classes: Classes, layout: ExtentLayout, columns: _Columns, bad: l
 
 
 def _find_fault(classes: Classes, layout: ExtentLayout, bits: int, size: int, offset: int) -> str:
-    """Return what is wrong with an active extent's class or size, or "". Its block begins at
-    `offset`."""
+    """Return what is wrong with the class or size of an active extent, or "". `offset` is where its
+    block begins."""
     szind = bits >> layout.szind & (1 << classes.szind_bits) - 1
     if bits >> layout.state & (1 << layout.state_bits) - 1 != ACTIVE or szind == len(classes.sizes):
         return ""
@@ -291,8 +296,8 @@ def find_pageslabs(memory: Memory, bases: Bases, seen: Extents) -> list[Range]:
 
 
 def group_extents(extents: Extents, extra: Sequence[Range]) -> list[tuple[int, int, int]]:
-    """Return (start, end, arena) of runs of adjacent extents of one arena, ascending, and of
-    pageslabs (`extra`), whose free pages have no descriptor."""
+    """Return (start, end, arena) of runs of adjacent extents of one arena, ascending. `extra` are
+    pageslabs, which are added as a whole because their free pages have no descriptor."""
     found: list[tuple[int, int, int]] = []
     low = high = whose = -1
     hpa = extents.layout.hpa if extra else -1

@@ -1,9 +1,10 @@
-"""Blocks that a thread inside jemalloc refers to by the stack of a cache that it fills or flushes.
+"""Finds the blocks to which a thread inside jemalloc refers by the stack of a cache that it is
+filling or flushing.
 
 A fill (cache_bin.h of 5.3, cache_bin_init_ptr_array_for_fill; tcache.c of 5.2, tbin_fill) writes
-the addresses of a slab's regions to the stack one by one. They count as cached when all are
-written. A flush leaves the addresses on the stack until all blocks are returned. In between, a
-register points into the stack."""
+the addresses of a slab's regions to the stack one by one. jemalloc counts them as cached only after
+all are written. A flush leaves the addresses on the stack until all blocks are returned. In
+between, a register points into the stack."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from findleaks.engine.contract import Blocks
 
 
 def find_blocks_in_flight(heap: JemallocView, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-    """Yield all entries of stacks that a word points into, and the blocks of descriptors that one
-    points to."""
+    """Yield all entries of each stack that one of the words points into, and the blocks of each
+    descriptor that one of the words points to."""
     for cache in heap.caches_found:
         low = cache.stacks_at
         for stack in sorted(cache.stacks, key=lambda stack: stack.address):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from findleaks.allocators.retention import FreeMemory, Retention
     from findleaks.allocators.sites import Recording
 
-SHOWN = 16  # cached addresses without a block that are reported one by one; others are only counted
+SHOWN = 16  # cached addresses without a block that are reported; further ones are only counted
 
 
 class Jemalloc(Allocator):
@@ -51,8 +51,8 @@ class Jemalloc(Allocator):
         self._find_caches()
 
     def _find_caches(self) -> None:
-        """Read the thread caches that arenas list, or else search for them, and find their
-        threads."""
+        """Read the thread caches that arenas list, and find the thread of each. If arenas list
+        none, search for caches."""
         memory, parts, layout = self.memory, self.parts, self.parts.extents.layout
         if parts.shape.tcaches is not None:
             for arena in parts.arenas:
@@ -92,8 +92,8 @@ class Jemalloc(Allocator):
         return Heap(start, end, arenas.format_name(arena), walk)
 
     def mark_blocks(self, blocks: Blocks) -> None:
-        """Mark cached blocks, and jemalloc's own ones: the caches' stacks and the profiler's
-        blocks."""
+        """Mark the cached blocks, and the blocks that jemalloc allocated for itself: stacks of
+        caches, and blocks of the profiler."""
         cached = array("Q", (entry for cache in self.caches_found for entry in cache.entries()))
         unknown = blocks.set_state(cached, State.CACHED) if cached else []
         for entry in unknown[:SHOWN]:

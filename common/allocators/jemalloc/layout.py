@@ -1,7 +1,7 @@
 """Layouts of jemalloc's structures by release, newest first. Offsets and sizes are in bytes.
 
-The content of memory decides which layout fits. All were compared with the DWARF of 5.2.1, 5.3.0
-and 5.3.1 for x86-64, i386 and ARM."""
+The layout is selected by the content of memory. All layouts were compared with the DWARF of 5.2.1,
+5.3.0 and 5.3.1 for x86-64, i386 and ARM."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ class ExtentLayout(NamedTuple):
     """extent_t or edata_t, a descriptor of pages: 64 bits, then a word of address, and a word of
     size and esn.
 
-    state, szind, nfree, hpa and slab are shifts in the 64 bits. Bits 0 to 11 are the arena."""
+    state, szind, nfree, hpa and slab are the positions of fields in the 64 bits. Bits 0 to 11 are
+    the arena."""
 
     name: str
     state: int
     state_bits: int
     szind: int
     nfree: int
-    hpa: int  # the bit of extents of the hugepage allocator; -1 if the release has none
+    hpa: int  # position of the bit for the hugepage allocator; -1 if the release has none
     next: int  # offset of the link in the list of large extents, or of full slabs
     prev: int
     bitmap: int = 64  # offset of a slab's bitmap
     arena_mask: int = 0xFFF
     slab: int = 12
-    # Bytes from a thread's random numbers in tsd_t to its cache, or 0: with words of 8 bytes, the
-    # numbers are too large to look like addresses.
+    # Bytes from a thread's random numbers in tsd_t to its cache. 0 with words of 8 bytes, because
+    # the numbers are too large to look like addresses.
     random: int = 0
 
 
@@ -71,7 +72,8 @@ def _bins(extents: Sequence[ExtentLayout], word: int, align: int, mutex: int, st
     """Return bin_t of 5.3.0 and 5.3.1, and of 5.2.1 (bin.h).
 
     In bytes: `align` is the alignment of 64-bit numbers, `mutex` the size of a malloc_mutex_t,
-    `stats` that of the counters, `profile` that of the mutex's profile behind them (5.2.1)."""
+    `stats` the size of the counters, and `profile` the size of the mutex's profile after them
+    (5.2.1)."""
     padding = -(mutex + 3 * word) % align
     newer = Record(f"{mutex}x, {stats}x stats, W slabcur, 2W nonfull, W full", word)
     older = Record(f"{mutex}x, W slabcur, W nonfull, W full, {padding}x, {stats}x stats, {profile}x", word)
@@ -207,23 +209,23 @@ class Levels(NamedTuple):
 
     address: int  # significant bits of an address, LG_VADDR
     root: int
-    inner: tuple[int, ...]  # of the levels between root and leaf
+    inner: tuple[int, ...]  # address bits of the levels between root and leaf
     leaf: int
     element: int  # bytes of a leaf's element
     packed: bool  # whether an element has the descriptor and the class in one word
 
     def under_root(self, page: int) -> int:
-        """Return the number of address bits below those that select an element of the root."""
+        """Return the number of address bits below the bits that select an element of the root."""
         return page + self.leaf + sum(self.inner)
 
 
 def list_levels(page: int, word: int) -> list[Levels]:
     """Return the possible trees with pages of 2 ** `page` bytes.
 
-    rtree.h divides the bits into two or three levels, of which the later ones get the remainder. An
-    element has no space for the class if addresses have 57 bits or more. On machines other than
-    x86-64 and AArch64, 64 bits are assumed (configure.ac). With words of 4 bytes, an element is
-    {descriptor, class and flags} in 5.3, and {descriptor, class, flag} in 5.2."""
+    rtree.h divides the bits evenly into two or three levels; the remainder goes to the later
+    levels. An element has no space for the class if addresses have 57 bits or more. On machines
+    other than x86-64 and AArch64, 64 bits are assumed (configure.ac). With words of 4 bytes, an
+    element is {descriptor, class and flags} in 5.3, and {descriptor, class, flag} in 5.2."""
     if word == 4:
         return [Levels(32, (32 - page) // 2, (), (33 - page) // 2, element, False) for element in (8, 12)]
     found = []

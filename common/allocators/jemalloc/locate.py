@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from findleaks.allocators.base import Problem
-from findleaks.allocators.images import Image
+from findleaks.allocators.images import Image, find_version
 from findleaks.allocators.jemalloc import arenas, classes, extents, tree
 from findleaks.allocators.jemalloc.base import Bases
 from findleaks.allocators.jemalloc.classes import Classes
@@ -17,17 +17,16 @@ from findleaks.allocators.jemalloc.view import Parts
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Target
-from findleaks.target.ranges import nonzero_pieces
 
 VERSION = re.compile(rb"\0(\d{1,2}\.\d{1,3}\.\d{1,3})-\d{1,6}-g[0-9a-f]{7,40}\0")
 """JEMALLOC_VERSION: the release, the number of commits since, and the commit."""
 
-SAMPLE = 512  # slabs whose bitmaps are counted to distinguish layouts
+SAMPLE = 512  # slabs whose bitmaps are counted to distinguish the layouts
 
 
 def find_allocators(target: Target, engine: Engine, places: Sequence[tuple[Image, int]]) -> list[Jemalloc]:
-    """Find every jemalloc that one of these places belongs to. A place is a word with the value
-    32."""
+    """Find every jemalloc to which one of these places belongs. A place is a word with the value
+    32, which may be in the table of size classes."""
     memory = Memory(target)
     found: dict[int, tuple[Image, list[Classes]]] = {}
     for image, address in places:
@@ -58,12 +57,13 @@ def _read_allocator(
     list_ = arenas.find_table(bases, words, nodes)
     shape = arenas.find_shape(memory, engine, list_, arenas.find_candidates(bases, words, nodes), seen)
     parts = Parts(image, table, root, leaves, bases, elements, seen, list_, shape)
-    version = _find_version(memory.target, image) or seen.layout.name
+    version = find_version(memory.target, image.module, VERSION) or seen.layout.name
     return Jemalloc(memory.target, engine, parts, version, problems)
 
 
 def _read_extents(engine: Engine, bases: Bases, elements: tree.Elements, table: Classes, problems: list[Problem]) -> Extents:
-    """Read the extents in the layout with which most are consistent; the newer one if both fit."""
+    """Read the extents in the layout in which most extents are consistent. If two layouts fit
+    equally, use the newer one."""
     tried: list[tuple[float, Extents, list[Problem]]] = []
     for layout in get_layouts(engine.arch).extents:
         found: list[Problem] = []
@@ -77,23 +77,11 @@ def _read_extents(engine: Engine, bases: Bases, elements: tree.Elements, table: 
 
 
 def _score_extents(seen: Extents) -> float:
-    """Return the share of consistent extents (0 to 1): the class fits the size, and a slab's number
-    of free regions fits its bitmap."""
+    """Return the share of extents that are consistent (0 to 1). An extent is consistent if its
+    class fits its size, and for a slab, the number of free regions fits the bitmap."""
     # States from 6 on do not exist (edata.h), except for KEPT.
     good = sum(seen.good) - sum(6 <= state < KEPT for state in seen.state)
     slabs = [i for i in seen.blocks if seen.slab[i]]
     sample = slabs[:: len(slabs) // SAMPLE + 1]
     right = sum(seen.nfree(i) == bin(seen.bitmap(i)).count("1") for i in sample)
     return (good + right) / (len(seen) + len(sample)) if len(seen) else 0.0
-
-
-def _find_version(target: Target, image: Image) -> str:
-    """Return the release named in the read-only bytes of the image, or ""."""
-    module = image.module
-    for region in target.regions():
-        if module.start <= region.start < module.end and region.readable and not region.writable:
-            for piece in nonzero_pieces(target, region.start, region.end):
-                match = VERSION.search(bytes(piece.data))
-                if match:
-                    return match.group(1).decode("ascii")
-    return ""

@@ -1,8 +1,8 @@
-"""Finds the blocks of the heap profiler (prof:true): its hash tables, and the structures behind
-them.
+"""Finds the blocks of the heap profiler (prof:true): its hash tables, and the structures that these
+refer to.
 
-They are ordinary blocks, and much of their memory is never written, so that old content would count
-as references. With words of 4 bytes they are not read and count as blocks in use. Sources:
+They are ordinary blocks. Much of their memory is never written, so that its old content would count
+as references. With words of 4 bytes they are not read, and count as blocks in use. Sources:
 prof_structs.h, prof_data.c (5.2: prof.c), ckh.h."""
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ class Table(NamedTuple):
     """ckh_t: {prng_state, count, lg_minbuckets, lg_curbuckets, hash, keycomp, tab}, 48 bytes."""
 
     taken: int  # cells in use
-    buckets: int  # base-2 logarithm of the number
+    buckets: int  # base-2 logarithm of the number of buckets
     functions: tuple[int, int]
     cells: int
 
 
 @dataclass
 class ProfilerBlocks:
-    """The blocks of the profiler: each prof_tctx_t with its words, each prof_tdata_t, each
-    prof_gctx_t with the offset of its stack (bt), and others (cells, names).
+    """The blocks of the profiler. `counts` maps each prof_tctx_t to its words, `threads` has each
+    prof_tdata_t, `contexts` maps each prof_gctx_t to the offset of its stack (bt), and `others` has
+    the other blocks (cells, names).
 
     `row` is their layout, or None without a profiler."""
 
@@ -54,8 +55,8 @@ class ProfilerBlocks:
 
 
 def find_profiler(memory: Memory, engine: Engine, image: Image, extents: Extents, near: Sequence[Range]) -> ProfilerBlocks:
-    """Find the blocks of a profiler that is on. `near` is memory where threads point to
-    prof_tdata_t."""
+    """Find the blocks of a profiler that is on. `near` is memory that contains the threads'
+    pointers to their prof_tdata_t."""
     found = ProfilerBlocks()
     if memory.size != 8:
         return found
@@ -80,7 +81,7 @@ def _is_block(extents: Extents, address: int) -> bool:
 
 
 def _read_table(memory: Memory, address: int) -> Optional[Table]:
-    """Read the table at `address`, if its numbers are plausible; or None."""
+    """Read the table at `address`. None if its numbers are not plausible."""
     words = memory.words(address, 6)
     if words is None:
         return None
@@ -92,8 +93,8 @@ def _read_table(memory: Memory, address: int) -> Optional[Table]:
 
 
 def _find_tables(memory: Memory, engine: Engine, image: Image, extents: Extents) -> Iterator[Table]:
-    """Yield candidates for bt2gctx in the image's data: its functions are in this image, and its
-    cells in a block."""
+    """Yield candidates for bt2gctx in the image's data. The functions of the table must be in this
+    image, and its cells in a block."""
     if not len(extents):
         return
     module = image.module
@@ -113,8 +114,8 @@ def _read_cells(memory: Memory, table: Table) -> Iterator[tuple[int, int]]:
 
 
 def _read_contexts(memory: Memory, extents: Extents, table: Table) -> Optional[dict[int, int]]:
-    """Return {prof_gctx_t: offset of its stack}, or None if this is another table. A key is the
-    stack (bt) inside its data, at the same offset in each."""
+    """Return {prof_gctx_t: offset of its stack}, or None if this is another table. In bt2gctx, each
+    key is the stack (bt) inside its data, at the same offset in all data."""
     cells = list(_read_cells(memory, table))
     distances = {key - data for key, data in cells}
     if len(cells) != table.taken or len(distances) > 1 or any(not 0 < distance < 256 for distance in distances):
@@ -134,7 +135,8 @@ def _find_row(memory: Memory, table: Table, contexts: Iterable[int]) -> Optional
 
 
 def _add_counts(memory: Memory, extents: Extents, table: Table, contexts: Iterable[int], row: ProfileLayout, found: ProfilerBlocks) -> None:
-    """Add the prof_tctx_t's of each context, which count the samples of each thread there."""
+    """Add the structures prof_tctx_t of each context. Such a structure counts the samples of one
+    thread in this context."""
     left = [(context, memory.word(context + TREE) or 0) for context in contexts]
     while left and len(found.counts) < MAX_COUNTS:
         if memory.target.interrupted():
@@ -165,8 +167,8 @@ def _add_threads(memory: Memory, extents: Extents, table: Table, near: Sequence[
 
 
 def _read_count(memory: Memory, row: ProfileLayout, table: Table, context: int, at: int) -> Optional[tuple[int, ...]]:
-    """Return the words of the prof_tctx_t at `at`, if its context and its thread's table fit; or
-    None."""
+    """Return the words of the prof_tctx_t at `at`. None unless its context is `context`, and it is
+    in the table of its thread."""
     words = memory.words(at, row.link // 8 + 2) if at % 8 == 0 else None
     if words is None or words[row.context // 8] != context or memory.words(words[0] + row.table + 24, 2) != table.functions:
         return None

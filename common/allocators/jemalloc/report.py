@@ -23,7 +23,8 @@ class Row:
 
 
 def count_rows(allocator: JemallocView) -> dict[Key, Row]:
-    """Count by arena and class, separately for slabs and for extents with a single block."""
+    """Count extents by arena and class, separately for slabs and for extents with a single
+    block."""
     seen = allocator.parts.extents
     found: dict[Key, Row] = {}
     shift, mask = seen.layout.nfree, (1 << seen.nfree_bits) - 1
@@ -59,8 +60,8 @@ def list_caches(allocator: JemallocView) -> list[base.Cache]:
     of bins. Small blocks that the profiler sampled, each in its own extent, are in rows named "…
     sampled".
 
-    Blocks that jemalloc counts as in use (curregs) are in use, cached, or contain thread caches'
-    stacks (own["internal"])."""
+    jemalloc counts these blocks as in use (curregs): blocks in use, cached blocks, and blocks with
+    the stacks of thread caches (own["internal"])."""
     parts = allocator.parts
     table, nbins = parts.classes, len(parts.classes.small)
     by_class = count_rows(allocator)
@@ -101,8 +102,8 @@ def _make_large_cache(arena: int, name: str, szind: int, row: Row, counters: dic
 
 
 def _make_cache(arena: int, name: str, size: int, each: int, row: Row, own: dict[str, int]) -> base.Cache:
-    """Make a size class of a row. `each` is the size of a cached, free or internal block in
-    bytes."""
+    """Make the size class of a row. `each` is the size in bytes of a cached, free or internal
+    block."""
     taken, free = row.cached + row.internal, row.total - row.blocks
     counts = row.blocks - taken, row.cached, free
     in_bytes = row.bytes - taken * each, row.cached * each, free * each
@@ -161,7 +162,7 @@ def list_arenas(allocator: JemallocView) -> list[base.Arena]:
             )
             if arena.base is not None and arena.base.mapped >= 0:
                 own["base"] = arena.base.allocated
-                # Memory of the hugepage allocator is counted by that allocator only.
+                # Only the hugepage allocator itself counts its memory.
                 own["mapped"] = mapped - hugepages[index] + arena.base.mapped
                 own["resident"] = arena.base.resident + mapped
                 mapped += arena.base.mapped
@@ -195,8 +196,8 @@ def sum_totals(allocator: JemallocView) -> dict[str, int]:
 
 
 def reconcile(allocator: JemallocView) -> Iterator[Problem]:
-    """Report arenas whose counters and extents differ: a thread was inside malloc, or one of the
-    two was overwritten."""
+    """Report arenas whose counters and extents differ. Either a thread was inside malloc, or one of
+    the two was overwritten."""
     parts = allocator.parts
     counts = arenas.count_extents(parts.extents)
     for arena in parts.arenas:
@@ -214,7 +215,7 @@ def reconcile(allocator: JemallocView) -> Iterator[Problem]:
 
 
 def summarize(allocator: JemallocView) -> dict[str, object]:
-    """For `allocators[]` in the JSON."""
+    """Return the entry for `allocators[]` in the JSON."""
     parts = allocator.parts
     return {
         "arenas": [

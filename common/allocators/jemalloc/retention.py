@@ -1,9 +1,9 @@
 """Explains why a jemalloc keeps free memory, and what the user can try.
 
-Free pages wait for their decay time, which only threads that allocate check. decay_t (decay.h and
-decay.c of 5.3, arena_structs.h and arena.c of 5.2) has a mutex and a flag, then a word each:
-time_ms (-1: never purge, 0: at once), interval, epoch, jitter_state, deadline (the last four have
-64 bits), nunpurged, and a backlog of 200.
+Free pages are returned after their decay time, but only threads that allocate or free check this
+time. decay_t (decay.h and decay.c of 5.3, arena_structs.h and arena.c of 5.2) has a mutex and a
+flag, then a word each: time_ms (-1: never purge, 0: at once), interval, epoch, jitter_state,
+deadline (the last four have 64 bits), nunpurged, and a backlog of 200.
 
 If time_ms > 0, decay_reinit sets interval to a 200th of it in ns. Otherwise jitter_state keeps its
 first value, the address of the decay_t. These two rules identify a decay_t in memory."""
@@ -22,12 +22,12 @@ from findleaks.formatting import number, size
 NEVER = -1
 STEPS = 200  # SMOOTHSTEP_NSTEPS
 MAX_DECAY = 1 << 40  # milliseconds: 35 years
-MUTEX = 256  # above the number of bytes before time_ms, which is 112 to 144 in Debian's builds
+MUTEX = 256  # more than the number of bytes before time_ms, which is 112 to 144 in Debian's builds
 
 
 def find_decay_times(memory: Memory, arena: JemallocArena) -> Optional[tuple[int, int]]:
-    """Return the (dirty, muzzy) decay times of an arena in ms, NEVER if never purged; None if not
-    found."""
+    """Return the (dirty, muzzy) decay times of an arena in ms; NEVER for pages that are never
+    purged. None if they are not found."""
     data = memory.read(arena.address, LONGEST) or memory.read(arena.address, LONGEST // 4)
     # these fields need no padding on any machine
     form = struct.Struct(memory.arch.word_format + "QQQ")
@@ -43,8 +43,8 @@ def find_decay_times(memory: Memory, arena: JemallocArena) -> Optional[tuple[int
 
 
 def _read_decay_time(times: Sequence[int], address: int, never: int) -> Optional[int]:
-    """Return the time of a decay_t whose time_ms is at `address`, or None. `times` are time_ms and
-    the three fields behind it."""
+    """Return the decay time of a decay_t whose time_ms is at `address`; None if there is none.
+    `times` are time_ms and the three fields after it."""
     time, interval, epoch, jitter = times
     if 0 < time < MAX_DECAY:
         return time if interval == time * 1_000_000 // STEPS and epoch else None
@@ -54,8 +54,8 @@ def _read_decay_time(times: Sequence[int], address: int, never: int) -> Optional
 
 
 def explain_retention(free: FreeMemory, call: str, memory: Memory, arenas: Sequence[JemallocArena]) -> Retention:
-    """Explain the free memory of a jemalloc. `call` returns free pages. Decay times are those of
-    the arena with the most free pages."""
+    """Explain the free memory of a jemalloc. `call` is the call that returns free pages. The decay
+    times named are those of the arena with the most free pages."""
     spare = free.spare()
     dirty, muzzy = spare.get("dirty", 0), spare.get("muzzy", 0)
     pages = dirty + muzzy

@@ -24,13 +24,13 @@ from findleaks.errors import Interrupted
 DEEPEST = 1024  # the largest number of frames; PROF_BT_MAX is 128, a setting of 5.3.1 allows more
 USUAL_INTERVAL = 19  # base-2 logarithm: LG_PROF_SAMPLE_DEFAULT
 WIDEST_INTERVAL = 50  # base-2 logarithm of the largest interval that is tried
-UNKNOWN, DAMAGED = -1, -2  # in place of a site: the profiler has no record, or its stack is damaged
+UNKNOWN, DAMAGED = -1, -2  # in place of a site: no record in the profiler; damaged stack
 POLL = 1 << 12  # steps between two checks for Ctrl-C
 SETTING = re.compile("lg_prof_sample:([0-9]{1,2})")
 
 
 def make_recordings(allocator: JemallocView, blocks: Blocks) -> list[Recording]:
-    """Return the profiler's recording, or [] if it is off."""
+    """Return a list with the recording of the profiler; [] if the profiler is off."""
     found = allocator.profiler
     if found.row is None:
         return []
@@ -56,7 +56,7 @@ def make_recordings(allocator: JemallocView, blocks: Blocks) -> list[Recording]:
 
 
 def _read_stacks(allocator: JemallocView, found: ProfilerBlocks, problems: list[Problem]) -> dict[int, tuple[int, ...]]:
-    """Return the stack of each prof_gctx_t, ascending by address, without damaged ones."""
+    """Return the stack of each prof_gctx_t, ascending by address. Damaged stacks are left out."""
     memory, stacks, bad = allocator.memory, {}, []
     for count, (context, offset) in enumerate(sorted(found.contexts.items())):
         if count % POLL == 0 and memory.target.interrupted():
@@ -76,7 +76,8 @@ def _read_stacks(allocator: JemallocView, found: ProfilerBlocks, problems: list[
 
 
 def _sum_counts(allocator: JemallocView, found: ProfilerBlocks, stacks: dict[int, tuple[int, ...]]) -> Iterator[list[int]]:
-    """Sum the counters of all threads for each stack, without counters that prof.reset expired."""
+    """Sum the counters of all threads for each stack. Counters that prof.reset expired are left
+    out."""
     assert found.row is not None
     row, memory, fields = found.row, allocator.memory, 8 if found.row.unbiased else 4
     expired = {thread for thread in found.threads if memory.read(thread + row.expired, 1) == b"\1"}
@@ -86,13 +87,13 @@ def _sum_counts(allocator: JemallocView, found: ProfilerBlocks, stacks: dict[int
         counters = words[row.counters // 8 :][:fields]
         if sum_ is not None and words[0] not in expired:
             sum_[:] = [a + b for a, b in zip(sum_, counters)]
-    # An unbiased sum may be negative: prof.reset changes the weight of freed samples.
+    # An unbiased sum may be negative, because prof.reset changes the weight of freed samples.
     return ([value if value < 1 << 63 else 0 for value in sum_] for sum_ in sums.values())
 
 
 def _make_site(frames: tuple[int, ...], counts: Sequence[int], row: ProfileLayout, interval: int) -> Site:
-    """Make a site. `counts` is prof_cnt_t: blocks and bytes that are live, and that were ever
-    allocated."""
+    """Make a site. `counts` is prof_cnt_t: blocks and bytes that are live, then blocks and bytes
+    that were ever allocated."""
     blocks, bytes_, all_blocks, all_bytes = counts[::2] if row.unbiased else counts
     live, allocated = Totals(blocks, bytes_), Totals(all_blocks, all_bytes) if all_blocks else None
     if interval == 1:
@@ -128,7 +129,7 @@ def _make_record_problem(address: int) -> Problem:
 
 
 def _report_missing(sites: Sequence[Site], found: Counter[int]) -> Iterator[str]:
-    """Report it if the profiler counts more blocks than were found."""
+    """Yield a message if the profiler counts more blocks than were found."""
     missing = sum(max(site.live.blocks - found[i], 0) for i, site in enumerate(sites))
     if missing:
         yield f"jemalloc's profile counts {missing:,} blocks in use more than were found: their descriptors, or its counts, are damaged"
@@ -141,9 +142,9 @@ def _find_interval(allocator: JemallocView) -> int:
 
 
 def _find_by_table(allocator: JemallocView) -> Optional[int]:
-    """Find lg_prof_sample by prof_shifted_unbiased_cnt (since 5.3): the weight of a sampled block
-    by size class. Each candidate's table is computed as in prof_unbias_map_init, to the same last
-    bit."""
+    """Find lg_prof_sample by the table prof_shifted_unbiased_cnt (since 5.3), which has the weight
+    of a sampled block by size class. The table for each candidate is computed as in
+    prof_unbias_map_init, with bit-identical results."""
     memory, sizes = allocator.memory, allocator.parts.classes.sizes
     tables = []
     for logarithm in range(WIDEST_INTERVAL + 1):

@@ -19,9 +19,9 @@ def read_bins(allocator: JemallocView, arena: JemallocArena) -> Optional[list[di
 
 
 def read_large(allocator: JemallocView, arena: JemallocArena) -> Optional[list[dict[str, int]]]:
-    """Read the counters of an arena's large classes, with those that jemalloc computes while it
-    merges statistics: requests are those of the arena and of thread caches, and each fill brings
-    one block."""
+    """Read the counters of an arena's large classes. Add the values that jemalloc computes when it
+    merges statistics: requests are the sum of those of the arena and of thread caches, and each
+    fill counts as one block."""
     shape, classes = allocator.parts.shape, allocator.parts.classes
     if shape.large is None:
         return None

@@ -1,7 +1,8 @@
-"""Thread caches: stacks of freed blocks, one for each size class, and their thread-local part.
+"""Thread caches. A cache has a stack of freed blocks for each size class, and a thread-local part.
 
 Arenas list the caches. Thread pointers only show which thread has which cache. Old entries remain
-below a stack's top. The stacks are in a block of jemalloc, so they are no references."""
+outside the used part of a stack. The stacks are in blocks of jemalloc itself, whose words must not
+count as references."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ SLOW = 512  # bytes of tcache_slow_s that are examined
 BIN_53, BIN_52 = "PQHHHH", "IIQP"  # members of cache_bin_t
 # bytes of tsd_t with a thread's random numbers: they are the first 8 (in 5.3.1 the last)
 RANDOM = 16
-TLS = 1 << 20  # the largest distance in bytes between a thread pointer and the thread's cache
-STATIC = 64 << 10  # the same for the search for unlisted caches
+TLS = 1 << 20  # maximum distance in bytes between a thread pointer and the thread's cache
+STATIC = 64 << 10  # the same, in the search for caches that no arena lists
 NEAR = 4096  # bytes on either side of a thread cache that may contain rtree_ctx
 
 
@@ -47,7 +48,8 @@ class Stack(NamedTuple):
 class JemallocCache:
     """A thread cache. `tid` is 0 if it is unknown, or if the program created the cache explicitly.
 
-    `stacks_at` is inside the block with the stacks. `own` are parts of thread-local storage."""
+    `stacks_at` is an address in the block with the stacks. `own` are the parts of thread-local
+    storage that belong to the cache."""
 
     tid: int
     address: int
@@ -88,7 +90,7 @@ def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found
     words = memory.words(slow, SLOW // word) or ()
     last = _find_last_word(memory, slow, words)
     bins = words[last] + memory.arch.structure("PQ").size - 8 if last else 0
-    # It is 0 if built without statistics.
+    # The third word is 0 in a build without statistics.
     if not last or memory.word(descriptor + 2 * word) not in (bins, 0):
         found.problems.append("does not say where its stacks are")
         return
@@ -100,15 +102,15 @@ def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found
             break
         top, _, _, full, empty, length = entry
         if not start < top <= start + STACKS:
-            # The class is not cached. Its stack is elsewhere and has length 0 (5.3.1), or this is
-            # behind the last bin.
+            # The class is not cached: its stack is elsewhere, and has length 0 in 5.3.1. Or the
+            # last bin has been passed.
             continue
         size = (empty - top) & 0xFFFF
         end = top + size
         if size % word or (length and size > word * length) or top < before or (before and end - before > STACKS):
             what = f"has a stack for {classes.sizes[szind]:,} bytes at {top:#x} that ends at {end:#x}: its blocks count as in use"
             found.problems.append(what)
-            before = 0  # now the start of the next stack is unknown
+            before = 0  # the start of the next stack is now unknown
             continue
         low = end - word * length if length else before or top
         kept = (full - low) & 0xFFFF
@@ -119,16 +121,17 @@ def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found
 
 
 def _find_last_word(memory: Memory, slow: int, words: Sequence[int]) -> int:
-    """Return the index of the last word of tcache_slow_s, or 0 if there is none. It ends in
-    {dyn_alloc, tcache}, and tcache_s begins with a pointer back."""
+    """Return the index of the last word of tcache_slow_s, or 0 if it is not found. The structure
+    ends in {dyn_alloc, tcache}, and tcache_s begins with a pointer back to it."""
     return next((i for i in range(7, len(words)) if words[i] and words[i] % memory.size == 0 and memory.word(words[i]) == slow), 0)
 
 
 def find_unlisted(
     memory: Memory, engine: Engine, classes: Classes, layout: ExtentLayout, threads: Sequence[Thread], arenas: Sequence[JemallocArena]
 ) -> list[tuple[JemallocArena, int, int]]:
-    """Find the caches of arenas that list none: (arena, cache, descriptor) of caches in threads'
-    static storage that point to an arena, by the arena's index."""
+    """Find the caches of arenas that list none. They are searched for in the threads' static
+    storage, by their pointer to an arena. Return (arena, cache, descriptor) by the index of the
+    arena."""
     by_address = {arena.address: arena for arena in arenas}
     found: dict[int, JemallocArena] = {}
     regions = memory.target.regions()
@@ -201,11 +204,11 @@ def _read_52(memory: Memory, classes: Classes, cache: int, descriptor: int, foun
 
 
 def attribute_threads(memory: Memory, caches: Sequence[JemallocCache], threads: Sequence[Thread], leaves: dict[int, int]) -> None:
-    """Set the caches' threads, and add each cache's copy of parts of the tree to its own memory.
+    """Set the thread of each cache, and add the cache's copy of parts of the tree to `own`.
 
-    A cache is in static storage, on one side of the thread pointer. So its thread is the one with
-    the next pointer on that side. The copy (rtree_ctx) consists of pairs: the first address of a
-    leaf, and the leaf."""
+    A cache is in static storage, which is always on the same side of the thread pointer. So the
+    thread of a cache is the one with the nearest thread pointer. The copy
+    (rtree_ctx) consists of pairs: the first address of a leaf, and the leaf."""
     known = sorted((thread.thread_pointer, thread.tid) for thread in threads if thread.thread_pointer)
     pointers, above = [pointer for pointer, _ in known], memory.arch.variables_above
     for cache in caches:
@@ -223,7 +226,7 @@ def attribute_threads(memory: Memory, caches: Sequence[JemallocCache], threads: 
 
 
 def find_storage(memory: Memory, cache: JemallocCache) -> Range:
-    """Return the thread-local storage around a thread cache that contains jemalloc's variables
+    """Return the range around a thread cache that contains jemalloc's thread-local variables
     (tsd_t)."""
     home = region_at(memory.target.regions(), cache.address)
     low = home.start if home is not None else 0

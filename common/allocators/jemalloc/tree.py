@@ -62,9 +62,9 @@ def find_roots(
 ) -> list[Root]:
     """Find the roots in the image.
 
-    A pointer to a leaf (or to a node above it) is an element of the root. The descriptors in that
-    leaf determine which pages it covers, and thus the element's index, and thus the root's
-    address."""
+    An element of the root points to a leaf, or to a node above leaves. The descriptors in that leaf
+    show which pages the leaf covers. The pages determine the index of the element, and from that
+    the address of the root can be computed."""
     found: list[Root] = []
     data = merge_ranges(image.data)
     for address, value in words:
@@ -80,8 +80,8 @@ def find_roots(
 
 
 def _find_root(memory: Memory, engine: Engine, classes: Classes, bases: Bases, address: int, value: int, shape: Levels) -> Optional[int]:
-    """Return the address of the root, if the word at `address`, which points to `value`, is one of
-    its elements; or None."""
+    """Return the address of the root if the word at `address`, which points to `value`, is one of
+    its elements; otherwise None."""
     leaf = value
     for bits in shape.inner:
         block = bases.block(leaf)
@@ -103,7 +103,7 @@ def _find_root(memory: Memory, engine: Engine, classes: Classes, bases: Bases, a
                 return root
         if tried == TRIED:
             break
-    # A young process may have no more than two extents in this leaf.
+    # In a young process, this leaf may have only two extents.
     return max(votes, key=lambda root: votes[root]) if votes else None
 
 
@@ -114,8 +114,9 @@ def _find_filled(memory: Memory, engine: Engine, start: int, end: int) -> Iterat
 
 
 def _extract_descriptor(word: int, shape: Levels) -> int:
-    """Return the descriptor in a leaf's element. A packed element has the class above it, and flags
-    in the low bits (rtree.h)."""
+    """Return the address of the extent descriptor in an element of a leaf of the tree. In a packed
+    element, the size class is in the bits above the address, and flags are in the low bits
+    (rtree.h)."""
     if shape.packed:
         word &= (1 << shape.address) - 1
         return word & -ALIGNED
@@ -133,7 +134,7 @@ def read_leaves(memory: Memory, engine: Engine, root: Root, bases: Bases, proble
             for at, value in _find_filled(memory, engine, node, node + (size << bits)):
                 block = bases.block(value)
                 if block is None or value % size or value + (element << below) > block.end:
-                    what = f"the radix tree's element at {at:#x} is {value:#x}, which is no node: the extents behind it are not read"
+                    what = f"the radix tree's element at {at:#x} is {value:#x}, which is not a node: the extents behind it are not read"
                     problems.append(Problem(at, what))
                 else:
                     found.append((value, (first | (at - node) // size) << below))
@@ -153,7 +154,8 @@ def read_elements(memory: Memory, engine: Engine, root: Root, found: Sequence[tu
         for piece in memory.target.pieces(leaf, leaf + (shape.element << shape.leaf)):
             at, values = find_pointers(engine, piece, ALIGNED, 1 << 64)
             if shape.packed:
-                # Elements without a descriptor may still have a size class. They give descriptor 0.
+                # Elements without a descriptor may still have a size class. Descriptor 0 is
+                # extracted from them.
                 base = (first << 3) - leaf
                 pages += [a + base >> 3 for a in at]
                 descriptors += [v & mask for v in values]

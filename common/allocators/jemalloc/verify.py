@@ -14,7 +14,8 @@ from findleaks.target.base import Range
 
 
 def verify(allocator: JemallocView) -> Iterator[Problem]:
-    """Run all checks. Thread caches come first, since they show blocks that were freed twice."""
+    """Run all checks. Thread caches are checked first, because they show blocks that were freed
+    twice."""
     seen = allocator.parts.extents
     allocator.checked = {
         "extents": len(seen),
@@ -29,7 +30,8 @@ def verify(allocator: JemallocView) -> Iterator[Problem]:
 
 
 def _check_cached(allocator: JemallocView) -> Iterator[Problem]:
-    """Check that cached blocks count as in use, have their stack's class, and are cached once."""
+    """Check that cached blocks count as in use, have the class of their stack, and are cached only
+    once."""
     seen = allocator.parts.extents
     times = Counter(entry for cache in allocator.caches_found for entry in cache.entries())
     for cache in allocator.caches_found:
@@ -58,7 +60,8 @@ def _check_cached(allocator: JemallocView) -> Iterator[Problem]:
 
 
 def _check_bitmaps(seen: Extents) -> Iterator[Problem]:
-    """Check that slabs have as many free regions as their bitmaps have bits."""
+    """Check that the number of free regions of each slab equals the number of bits set in its
+    bitmap."""
     for i in range(len(seen)):
         if seen.state[i] != ACTIVE or not seen.slab[i] or not seen.good[i]:
             continue
@@ -70,8 +73,8 @@ def _check_bitmaps(seen: Extents) -> Iterator[Problem]:
 
 
 def _check_tree(allocator: JemallocView) -> Iterator[Problem]:
-    """Check the descriptors of the tree's elements. A slab has all its pages in the tree, another
-    extent its first and last."""
+    """Check the descriptors to which elements of the tree point. All pages of a slab must be in the
+    tree; of other extents, the first and the last page."""
     parts = allocator.parts
     seen, page = parts.extents, parts.classes.page
     named = dict(zip(parts.elements.pages, parts.elements.descriptors))
@@ -95,7 +98,7 @@ def _check_tree(allocator: JemallocView) -> Iterator[Problem]:
 
 def _check_lists(allocator: JemallocView) -> Iterator[Problem]:
     """Check that large extents form a ring that is linked in both directions. Automatic arenas have
-    none."""
+    no such ring."""
     seen = allocator.parts.extents
     index = {descriptor: i for i, descriptor in enumerate(seen.descriptors)}
     for i in range(len(seen)):
@@ -114,7 +117,8 @@ def _check_lists(allocator: JemallocView) -> Iterator[Problem]:
 
 
 def _check_bins(allocator: JemallocView) -> Iterator[Problem]:
-    """Check that the current slab of each bin has its class and arena, and that counters add up."""
+    """Check that the current slab of each bin has the class and arena of the bin, and that counters
+    add up."""
     parts = allocator.parts
     seen, shape = parts.extents, parts.shape
     if shape.bins is None:

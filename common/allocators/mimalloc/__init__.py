@@ -4,8 +4,9 @@ Versions: 2.0.9 to 2.4 (segments), 3.0 to 3.4 and 3.6 (a page map). Sources:
 include/mimalloc/types.h, src/segment.c, src/page.c, src/free.c, src/arena.c and src/page-map.c of
 these versions.
 
-This module is imported for every process. It only looks for a possible mimalloc: 2.x has segment
-headers at multiples of 32 MiB, and 3.x points to a page map whose first entry points to its end."""
+This module is imported for every process. It only searches for traces of a mimalloc: in 2.x,
+segment headers at multiples of 32 MiB; in 3.x, a pointer to a page map whose first entry points to
+the end of the map."""
 
 from __future__ import annotations
 
@@ -40,8 +41,8 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
 
 
 def _find_segments(memory: Memory, writable: Sequence[Range], taken: Sequence[Range]) -> Iterator[int]:
-    """Yield multiples of 32 MiB with a plausible header of a segment of 2.x. instance.py checks
-    them."""
+    """Yield the multiples of 32 MiB at which there is a plausible header of a 2.x segment.
+    instance.py checks them."""
     reached = 0
     for start, end in (part for whole in writable for part in memory.target.nonzero(*whole)):
         for at in range(max(-(-start // SEGMENT) * SEGMENT, reached), end, SEGMENT):

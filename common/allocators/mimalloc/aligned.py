@@ -5,15 +5,17 @@ pointer inside it (src/alloc-aligned.c). It sets a flag of the page (`has_aligne
 neither the block nor the distance. malloc_usable_size gets the moved pointer, and all references
 point there. So findleaks decides for each block in use of such a page:
 
-1. No user writes the bytes before a moved pointer. The first word is still a free-list link (0, or
-1. No user writes the bytes before a moved pointer. The first word is still a free-list link (0,
-   or another block of the page), or was cleared (0). Otherwise the pointer was not moved.
-   pointer, the pointer was not moved. Words of another doubtful block count only once the pointer
-   of that block is found not to be moved. This finds the nodes of a list, from its head on.
+1. If its first word is neither 0 nor a free-list link (the address of another block of the page),
+   the pointer was not moved. No user writes the bytes before a moved pointer, so the word there is
+   still an old link, or was cleared.
+2. If a live word refers to the bytes before the first possible place, the pointer was not moved. A
+   word of another doubtful block, before the first possible place there, is used only after that
+   block's pointer is found not to be moved. This finds the nodes of a list, from its head on.
 3. Otherwise the pointer is at the lowest possible place that a live word refers to. Possible places
    are the multiples of powers of two, from 32 to the block's size.
-4. Otherwise nothing refers to the block. If its first word is a link, the pointer counts as moved
-   to the first possible place, so that the link is no reference. If it is 0, as not moved."""
+4. If no live word refers to the block, and its first word is a link, the pointer is assumed to be
+   at the first possible place, so that the link is not a reference. If its first word is 0, the
+   pointer is assumed not to be moved."""
 
 from __future__ import annotations
 
@@ -28,15 +30,15 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
 UNINITIALISED = 0xD0D0D0D0D0D0D0D0  # MI_DEBUG_UNINIT: debug builds fill new blocks with it
-# words at the start of a block, before the first place, to which references are searched
+# words at the start of a block, before the first place, to which references are searched for
 WORDS_BELOW = 64
 MAX_STARTS = 64  # references that are kept for each place in a block
-ROUNDS = 4  # the largest number of rounds of `_decided`
+ROUNDS = 4  # maximum number of rounds of `_decide`
 
 
 class Live:
-    """The blocks in use of some pages. Only their words count as references. `free` finds a page's
-    other blocks."""
+    """The blocks in use of some pages. Only words of these blocks count as references. `free` finds
+    the other blocks of a page."""
 
     def __init__(self, pages: Sequence[MimallocPage], free: Callable[[MimallocPage], set[int]]) -> None:
         self.pages = pages
@@ -70,8 +72,8 @@ def find_moved(
 ) -> dict[int, int]:
     """Return {block: place of its pointer} for the blocks whose pointer was moved.
 
-    `everywhere` includes pages without the flag. `heaps` and `roots` are searched for
-    references."""
+    With `everywhere`, pages without the flag are examined, too. `heaps`, `roots` and `registers`
+    are searched for references."""
     suspects: dict[int, Suspect] = {}
     where: dict[int, list[int]] = {}
     for page in (page for page in live.pages if page.aligned or everywhere):
@@ -98,9 +100,9 @@ def find_moved(
 def _decide(suspects: dict[int, Suspect], live: Live) -> dict[int, int]:
     """Return {block: place} of the moved pointers.
 
-    The places and the words that count depend on each other. First all pointers are taken as moved,
-    and words before them do not count. Then the words of blocks whose pointers are found not to be
-    moved count. This is repeated a few times."""
+    Which places are likely depends on which words count, and the reverse. At first, all pointers
+    are assumed to be moved, and words before them do not count. When a pointer is found not to be
+    moved, all words of its block count. This is repeated a few times."""
     around = {at: live.block(at) for suspect in suspects.values() for at in suspect.words() if at}
     plain: set[int] = set()
     for block, suspect in suspects.items():
@@ -118,7 +120,7 @@ def _decide(suspects: dict[int, Suspect], live: Live) -> dict[int, int]:
 
 def _find_plain(suspects: dict[int, Suspect], around: dict[int, int]) -> set[int]:
     """Return the suspects whose pointer was not moved."""
-    after: dict[int, list[int]] = {}  # suspect -> others that words before its pointer refer to
+    after: dict[int, list[int]] = {}  # others that words before its pointer refer to
     plain: set[int] = set()
     ready = []
     for block, suspect in suspects.items():
@@ -139,12 +141,12 @@ def _find_plain(suspects: dict[int, Suspect], around: dict[int, int]) -> set[int
 
 class Suspect:
     """A block whose pointer may have been moved to one of the places `spots`. `spot` is the
-    likeliest.
+    likeliest place.
 
-    - link: its first word is not 0
-    - starts: words that refer to its bytes before the first place (addresses in heaps, 0 elsewhere)
-    - all: words by the place that they refer to
-    - hits: the words of `all` that count"""
+    - link: whether its first word is not 0
+    - starts: addresses of words that refer to its bytes before the first place (0: not in a heap)
+    - all: addresses of words, by the place that they refer to
+    - hits: those of `all` that count"""
 
     __slots__ = ("all", "hits", "link", "spot", "spots", "starts")
 
@@ -186,7 +188,7 @@ def _list_spots(block: int, size: int) -> list[int]:
 
 
 def _find_suspects(target: Target, page: MimallocPage, free: set[int]) -> list[tuple[int, bool]]:
-    """Return (block, whether its first word is not 0) of the blocks in use whose first word may be
+    """Return (block, whether its first word is not 0) for the blocks in use whose first word may be
     a link."""
     found = []
     for piece in target.pieces(page.start, page.end):

@@ -17,12 +17,12 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges, subtract
 
 MAX_BLOCKS = 1 << 20  # the largest number of blocks of an arena
-REACH = 1 << 40  # bytes below the first segment in which an arena may begin
+REACH = 1 << 40  # maximum distance in bytes from the start of an arena to the first segment
 
 
 def find_spare(target: Target, engine: Engine, segments: Sequence[Range]) -> list[Range]:
-    """Return the parts of arenas around `segments` (ascending) that contain no segment. They are
-    unused, and never root memory."""
+    """Return the parts of arenas around `segments` (ascending) that contain no segment. These parts
+    are unused, and never root memory."""
     if not segments:
         return []
     memory = Memory(target)

@@ -1,9 +1,9 @@
 """The checks of `verify` in mimalloc, and the padding of debug and secure builds (MI_PADDING).
 
-The last 8 bytes of a block (mi_padding_t in mimalloc/types.h) are a canary and `delta`, the number
-of bytes that were not requested. The canary depends on the block's address and the page's keys;
-since 2.2 its lowest byte is 0. Up to 16 of the unrequested bytes are 0xde, except in blocks with a
-segment of their own (mi_verify_padding in free.c)."""
+The last 8 bytes of a block (mi_padding_t in mimalloc/types.h) are the padding: a canary and
+`delta`, the number of bytes that were not requested. The canary depends on the block's address and
+the page's keys; since 2.2 its lowest byte is 0. Up to 16 of the unrequested bytes are 0xde, except
+in blocks with a segment of their own (mi_verify_padding in free.c)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from findleaks.allocators.mimalloc.lists import FreeLists, encode
 from findleaks.engine.contract import Blocks
 from findleaks.target.base import Range
 
-VOTES, VOTES_A_PAGE = 64, 4  # blocks whose canary is examined, in all and of one page
-YIELD_SECONDS = 0.1  # seconds between two None that verify() yields
+VOTES, VOTES_A_PAGE = 64, 4  # blocks whose canary is examined, in total and of one page
+YIELD_SECONDS = 0.1  # interval at which verify() yields None
 FILL = 0xDE
-FILLED = 16  # the largest number of bytes behind a request that are filled with FILL
+FILLED = 16  # maximum number of bytes after a request that are filled with FILL
 
 
 class MimallocView(Protocol):
@@ -40,7 +40,8 @@ class MimallocView(Protocol):
 
 
 def _read_padding(memory: Memory, page: MimallocPage, block: int) -> tuple[int, Optional[int]]:
-    """Return the block's last word, and the bytes requested, or None if the canary is wrong."""
+    """Return the block's last word, and the number of bytes requested. The latter is None if the
+    canary is wrong."""
     word = memory.word(block + page.size - 8)
     if word is None:
         return 0, None
@@ -52,10 +53,11 @@ def _read_padding(memory: Memory, page: MimallocPage, block: int) -> tuple[int, 
 
 
 def are_padded(memory: Memory, pages: Sequence[MimallocPage], live: Live) -> bool:
-    """Whether blocks end with a padding: at least a quarter of a sample of blocks have their
-    canary.
+    """Return whether blocks end with a padding. This is so if at least a quarter of a sample of
+    blocks have the right canary.
 
-    Not all have it if a list is broken, because free blocks then look like blocks in use."""
+    If a list is broken, not all of them have it, because free blocks then look like blocks in
+    use."""
     votes = count = 0
     for page in pages:
         if not any(page.keys) or not page.used or count >= VOTES:
@@ -69,8 +71,8 @@ def are_padded(memory: Memory, pages: Sequence[MimallocPage], live: Live) -> boo
 
 
 def read_usable(memory: Memory, page: MimallocPage, block: int) -> int:
-    """Return malloc_usable_size of the block's start, or the largest possible size if the canary is
-    wrong."""
+    """Return malloc_usable_size of the block's start. If the canary is wrong, return the largest
+    possible size."""
     size = _read_padding(memory, page, block)[1]
     return page.size - 8 if size is None else size
 
@@ -87,11 +89,11 @@ def verify(allocator: MimallocView, blocks: Blocks) -> Iterator[Optional[Problem
         checked["pages"] += 1
         checked["free-list links"] += free + remote
         if page.meta in allocator.lists.cut:
-            pass  # not all of its blocks are known, and that has been reported
+            pass  # some blocks are unknown, which has been reported
         elif page.used + free != page.capacity:
             what = (
                 f"page {page.meta:#x} ({page.size} bytes a block) counts {page.used} blocks in use and has {free} on its free lists, "
-                f"which is not {page.capacity} together: a list or the count was overwritten, or a block was freed twice"
+                f"but its capacity is {page.capacity}: a list or the count was overwritten, or a block was freed twice"
             )
             yield Problem(page.meta, what, damaged=Range(page.meta, page.meta))
         elif remote > page.used:
@@ -103,7 +105,7 @@ def verify(allocator: MimallocView, blocks: Blocks) -> Iterator[Optional[Problem
         if time.monotonic() > next_yield:
             yield None
             next_yield = time.monotonic() + YIELD_SECONDS
-    if filled > len(overruns):  # this build fills
+    if filled > len(overruns):  # only some builds fill
         yield from overruns
 
 

@@ -1,8 +1,8 @@
 """One mimalloc as an Allocator: its heaps, blocks and counts.
 
 A block on a page's own lists (`free`, `local_free`) is FREE. A block that another thread freed is
-CACHED until the page's owner collects it, and the page still counts it in `used`. So in use +
-cached = used, and used + free = capacity."""
+CACHED until the owner of the page collects it. Until then, the page counts the block in `used`. So
+the number of blocks in use + cached = used, and used + free = capacity."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges, range_at
 
 HEAP_BYTES = 2840  # the least size of mi_heap_t of 2.x in bytes
-MAX_DELAYED = 1 << 24  # the largest number of blocks on all heaps' thread_delayed_free lists
+MAX_DELAYED = 1 << 24  # maximum number of blocks on the thread_delayed_free lists of all heaps
 SHOWN = 16  # problems of one kind that are reported one by one
 
 Key = TypeVar("Key")
@@ -46,7 +46,7 @@ class Mimalloc(Allocator):
     to their pointers."""
 
     name = "mimalloc"
-    # By version and setting it returns all free pages, a part, or none.
+    # Depending on version and settings, the call returns all free pages, some of them, or none.
     release_call = "mi_collect(true)"
     release_settings = ("MIMALLOC_PURGE_DELAY=0 in the environment (before 2.1: MIMALLOC_RESET_DELAY=0 and MIMALLOC_PAGE_RESET=1)",)
     cache_setting = "mi_collect(true) in threads that go idle"
@@ -84,8 +84,8 @@ class Mimalloc(Allocator):
         self._tids = map_thread_ids(target)
 
     def _disjoint(self, pages: list[MimallocPage]) -> list[MimallocPage]:
-        """Sort the pages and remove those that overlap. A page without blocks in use gives way to
-        the other."""
+        """Sort the pages, and remove pages that overlap. Of two overlapping pages, one without
+        blocks in use is removed."""
         kept: list[MimallocPage] = []
         for page in sorted(pages, key=lambda page: page.start):
             if not kept or page.start >= kept[-1].end:
@@ -191,8 +191,8 @@ class Mimalloc(Allocator):
         blocks.append_runs(runs)
 
     def _walk_padded(self, page: MimallocPage, blocks: Blocks) -> None:
-        """Append the blocks of a page of a debug or secure build, whose usable size is the
-        requested one."""
+        """Append the blocks of a page of a debug or secure build. Their usable size is the
+        requested size."""
         free = self.live.free(page)
         starts, sizes = [], []
         for block in range(page.start, page.end, page.size):
@@ -269,7 +269,7 @@ class Mimalloc(Allocator):
         ]
 
     def thread_caches(self, blocks: Blocks) -> list[ThreadCache]:
-        """Return the blocks of each thread that other threads freed and that it has not
+        """Return, for each thread, the blocks that other threads freed and that the thread has not
         collected."""
         rows: dict[tuple[int, int], list[int]] = {}
         for page in self.pages:
@@ -310,8 +310,7 @@ def map_thread_ids(target: Target) -> dict[int, int]:
 def find_all(
     target: Target, engine: Engine, writable: Sequence[Range], addresses: Sequence[int], maps: Sequence[tuple[int, int]]
 ) -> Sequence[Mimalloc]:
-    """Find every mimalloc: 2.x with segments at some of `addresses`, 3.x with page maps at
-    `maps`."""
+    """Find every mimalloc. 2.x has segments at some of `addresses`, 3.x has page maps at `maps`."""
     made: list[Mimalloc] = []
     for variable, top in maps:
         found = pagemap.read_instance(target, variable, top, writable)

@@ -26,8 +26,8 @@ class MimallocPage(NamedTuple):
 
     - used: blocks in use, and blocks that other threads freed and the owner has not collected
     - free, local, thread: heads of lists, decoded
-    - keys: of encoded links; (0, 0) if links are plain
-    - aligned: some pointer was moved inside its block
+    - keys: the keys of encoded links; (0, 0) if links are plain
+    - aligned: whether some pointer was moved inside its block
     - owner: the thread pointer of the owner (x86-64: fs base); 0 if the page is abandoned
     - heap: its heap (in 3.x: theap)
     - memory: bytes of all its slices"""
@@ -56,7 +56,8 @@ class MimallocPage(NamedTuple):
 def make_page(
     record: dict[str, int], meta: int, start: int, size: int, thread: int, aligned: bool, owner: int, memory: int, arena: str = ""
 ) -> MimallocPage:
-    """Make a page of a descriptor's fields, and of fields that differ by version."""
+    """Make a page from the fields of a descriptor, and from values that are found differently in
+    each version."""
     counts = record["capacity"], record["reserved"], record["used"]
     keys = record.get("key0", 0), record.get("key1", 0)
     return MimallocPage(
@@ -109,8 +110,9 @@ SEGMENTS = tuple(_segments())
 
 @dataclass(frozen=True)
 class PageLayout:
-    """A layout of 3.x: mi_page_t (`page`, which has keys if `keyed`). If `pointer`, its first block
-    is the pointer page_start, otherwise page_woffset, which counts from the descriptor."""
+    """A layout of 3.x: mi_page_t (`page`, which has keys if `keyed`). If `pointer` is set, the
+    field page_start is the address of the first block. Otherwise page_woffset is the distance from
+    the descriptor to the first block."""
 
     version: str
     page: Record

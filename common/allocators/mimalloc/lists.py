@@ -24,8 +24,8 @@ LISTS = ("free", "local_free", "xthread_free")
 
 
 def decode(word: int, keys: tuple[int, int], null: int) -> int:
-    """Decode a link; 0 for the null link (mi_ptr_decode): subtract the first key, rotate right by
-    its low 6 bits, XOR with the second key."""
+    """Decode a link; 0 for the null link. mi_ptr_decode subtracts the first key, rotates right by
+    the low 6 bits of the first key, and XORs with the second key."""
     value = (word - keys[0]) & MASK
     turn = keys[0] & 63
     value = ((value >> turn) | (value << (64 - turn))) & MASK if turn else value
@@ -44,9 +44,9 @@ def encode(pointer: int, keys: tuple[int, int], null: int) -> int:
 class FreeLists:
     """The free blocks of pages.
 
-    `free` are the blocks on both lists of the owner. `remote` are freed by other threads and not
-    yet collected, so their page counts them as used. `counts` has (free, remote) by the page's
-    descriptor."""
+    `free` are the blocks on the two lists of the owner. `remote` are blocks that other threads
+    freed and the owner has not collected, so their page counts them as used. `counts` has the
+    numbers (free, remote) by the address of the page's descriptor."""
 
     def __init__(self, target: Target, engine: Engine, problems: list[Problem]) -> None:
         self.free: array[int] = array("Q")
@@ -89,8 +89,8 @@ class FreeLists:
         self.counts[page.meta] = (len(free) + len(local), len(remote))
 
     def _inside(self, page: MimallocPage, which: int, nodes: array[int], why: str) -> array[int]:
-        """Return the blocks before the first one outside the page. `why` says why the list ended
-        early, or is ""."""
+        """Return the blocks before the first one that is outside the page. `why` is "", or the
+        reason why the list ended early."""
         if nodes and not (page.start <= min(nodes) and max(nodes) < page.end):
             number = next(number for number, node in enumerate(nodes) if not page.start <= node < page.end)
             why = f"{nodes[number]:#x} is not in the page"
@@ -100,8 +100,8 @@ class FreeLists:
         return nodes
 
     def _astray(self, page: MimallocPage, which: int, nodes: array[int], why: str) -> None:
-        """Report a list that ended early. Either the link in its last block or the head in the page
-        is wrong, or a block was freed twice and the list has a cycle."""
+        """Report a list that ended early. Either the link in its last block is wrong, or the head
+        in the page, or a block was freed twice and the list has a cycle."""
         self.cut.add(page.meta)
         place = Range(page.meta, page.meta)
         if nodes:
@@ -136,8 +136,8 @@ class FreeLists:
 
 
 def _group_pages(pages: Sequence[MimallocPage]) -> Iterator[list[MimallocPage]]:
-    """Yield groups of neighbouring pages that span at most WINDOW bytes, all with keys or all
-    without."""
+    """Yield groups of neighbouring pages that span at most WINDOW bytes. Either all pages of a
+    group have keys, or none."""
     group: list[MimallocPage] = []
     for page in pages:
         if group and (page.end - group[0].start > WINDOW or any(page.keys) != any(group[0].keys)):

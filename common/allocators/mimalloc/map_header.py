@@ -14,8 +14,8 @@ addresses."""
 
 
 def measure_map_header(memory: Memory, address: int) -> int:
-    """Return the size of the header of a page map of 3.6, or 0. The first entry points behind all
-    entries."""
+    """Return the size of the header of a page map of 3.6, or 0 if there is no such header. The
+    first entry points to the address after all entries."""
     for header in MAP_HEADERS:
         if is_map_size(((memory.word(address + header) or 0) - address) // (2 * MIN_MAP) * (2 * MIN_MAP)):
             return header

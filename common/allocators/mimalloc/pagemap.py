@@ -2,9 +2,9 @@
 page.
 
 src/page-map.c: an entry of the first level covers 512 MiB, and points to 8192 entries, each a
-mi_page_t* or 0. Pages are in arenas (src/arena.c). Large pages, and those of large alignment, are
-in mappings of their own. memid has the kind of memory. A descriptor is at the start of its page's
-memory, or since 3.3 in an array at the start of the arena."""
+mi_page_t* or 0. Pages are in arenas (src/arena.c). Large pages, and pages of large alignment, are
+in separate mappings. The field memid shows the kind of memory. A descriptor is at the start of the
+memory of its page; since 3.3 it may be in an array at the start of the arena."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges
 
 SUB_COUNT = 1 << 13  # entries of a map of the second level
-SUB_SPAN = SUB_COUNT * SLICE  # bytes of addresses that it covers
+SUB_SPAN = SUB_COUNT * SLICE  # bytes of addresses that such a map covers
 MAX_ARENAS = 160
 SUBPROC_WORDS = 16  # the largest number of words of mi_subproc_t before its list of arenas
 SAMPLE = 256  # pages on which layouts are tried
@@ -92,13 +92,13 @@ def read_instance(target: Target, variable: int, top: int, writable: Sequence[Ra
 
 
 def _list_indices(writable: Sequence[Range], count: int) -> list[int]:
-    """Return the indices of the first level's entries that cover writable memory."""
+    """Return the indices of those entries of the first level that cover writable memory."""
     return sorted({index for start, end in writable for index in range(start // SUB_SPAN, min((end - 1) // SUB_SPAN + 1, count))})
 
 
 def _read_records(memory: Memory, layout: PageLayout, metas: Iterable[int]) -> Iterator[tuple[int, Optional[dict[str, int]]]]:
-    """Yield the descriptors at these addresses, with `start` as a pointer; None for an unreadable
-    one."""
+    """Yield the address and the fields of the descriptors at these addresses, with `start` as a
+    pointer. The fields are None if the descriptor is unreadable."""
     for meta in metas:
         try:
             record = layout.page.read(memory.target.read(meta, layout.page.size))
@@ -112,8 +112,8 @@ def _read_records(memory: Memory, layout: PageLayout, metas: Iterable[int]) -> I
 
 def _find_layout(memory: Memory, entries: dict[int, int], header: int) -> Optional[PageLayout]:
     """Return the layout that fits most of a sample of pages, or None. A layout fits a page if the
-    first block is where the map has the page, and memid is plausible. Typical heaps and keys add
-    points."""
+    first block is at the addresses that the map assigns to the page, and memid is plausible.
+    Typical values of heaps and keys add points."""
     metas = list(entries)
     sample = metas[:: max(1, len(metas) // SAMPLE)]
     best, most = None, 0
@@ -131,12 +131,12 @@ def _find_layout(memory: Memory, entries: dict[int, int], header: int) -> Option
 
 
 def _find_fault(record: dict[str, int], slice_: int) -> str:
-    """Return why this is no page, or ""."""
+    """Return "", or the reason why this is not a page."""
     start, size, reserved = record["start"], record["size"], record["reserved"]
     if not size or size % 8 or size >> 47 or start >> 48:
         return f"has blocks of {size:#x} bytes"
     if start % 8:
-        return f"has its first block at {start:#x}, which is no multiple of 8"
+        return f"has its first block at {start:#x}, which is not a multiple of 8"
     if not slice_ <= start < slice_ + SLICE and not (reserved == 1 and slice_ <= start):
         return f"has its first block at {start:#x}, outside its memory at {slice_:#x}"
     if reserved < 1 or record["capacity"] > reserved:
@@ -151,9 +151,9 @@ def _find_fault(record: dict[str, int], slice_: int) -> str:
 class _Records(NamedTuple):
     """The descriptors of the map's entries.
 
-    `pages` has (record, its address, first address of its memory) of each. `arenas` and `mappings`
-    contain these pages. `bad` has (address, why it is no page, its heap perhaps). `given_back` is
-    true if some page is empty and has no owner."""
+    `pages` has (fields, address of the descriptor, first address of the page's memory) of each.
+    `arenas` and `mappings` contain these pages. `bad` has (address, why this is not a page, what
+    may be its heap). `given_back` is true if some page is empty and has no owner."""
 
     pages: list[tuple[dict[str, int], int, int]]
     arenas: set[int]
@@ -163,13 +163,14 @@ class _Records(NamedTuple):
 
 
 def _read_pages(memory: Memory, found: PageMapInstance, entries: dict[int, int]) -> None:
-    """Read every page, and the arenas and mappings that contain them. 3.0.1 has two faults:
+    """Read every page, and the arenas and mappings that contain the pages. mimalloc 3.0.1 has two
+    faults:
 
-    - Its map keeps pages that were given back (page-map.c, _mi_page_map_unregister). They are empty
-      and without owner, or overwritten.
+    - Its map keeps pages that were given back (page-map.c, _mi_page_map_unregister). Such pages are
+      empty and have no owner, or are overwritten.
     - A page loses its flag for aligned blocks when its thread ends (mi_page_set_heap).
 
-    If the first fault shows, any page may have aligned blocks."""
+    If the first fault is detected, any page may have aligned blocks."""
     layout = found.layout
     records = _sort_records(memory, layout, entries)
     overwritten = _report_bad(memory, found, records)
@@ -197,7 +198,7 @@ def _sort_records(memory: Memory, layout: PageLayout, entries: dict[int, int]) -
         if record is None or why:
             bad.append((meta, why, record["heap"] if record and record["size"] else 0))
             continue
-        # It was given back; 3.0.1 leaves such pages in its map.
+        # The page was given back. 3.0.1 leaves such pages in its map.
         if not record["used"] and not record["owner"] & ~0x3F:
             given_back = True
             continue
@@ -213,8 +214,8 @@ def _sort_records(memory: Memory, layout: PageLayout, entries: dict[int, int]) -
 
 
 def _report_bad(memory: Memory, found: PageMapInstance, records: _Records) -> bool:
-    """Report what is no page. Return whether some are pages that 3.0.1 gave back and that were
-    overwritten."""
+    """Report entries that are not a page. Return whether some of them are pages that 3.0.1 gave
+    back and that were overwritten."""
     homes = {record["heap"] for record, _, _ in records.pages} - {0}
     empty = (0,) * (found.layout.page.size // 8)
     overwritten = False
@@ -227,15 +228,15 @@ def _report_bad(memory: Memory, found: PageMapInstance, records: _Records) -> bo
 
 
 def _make_page(record: dict[str, int], meta: int, slice_: int, label: str) -> MimallocPage:
-    """Make the page of a record, which lies in the span with this label."""
+    """Make the page of a descriptor. `label` is the label of the span that contains the page."""
     start, size, owner = record["start"], record["size"], record["owner"]
     memory = -(-(start - slice_ + size * record["reserved"]) // SLICE) * SLICE
     return make_page(record, meta, start, size, record["thread"] & ~1, bool(owner & 2), owner & ~0x3F, memory, label)
 
 
 def _read_arenas(memory: Memory, layout: PageLayout, known: set[int], problems: list[Problem]) -> list[MimallocArena]:
-    """Return the arenas that pages refer to, and others of mi_subproc_t.arenas, which may have no
-    pages."""
+    """Return the arenas that pages refer to, and the other arenas of mi_subproc_t.arenas, which may
+    have no pages."""
     order: list[int] = []
     for address in sorted(known):
         if address not in order:
@@ -263,7 +264,7 @@ def _read_arenas(memory: Memory, layout: PageLayout, known: set[int], problems: 
 
 
 def _find_listed(memory: Memory, address: int) -> list[int]:
-    """Return the arenas of the list that has this one; [] if no list is found."""
+    """Return the arenas of the list that contains this arena; [] if no list is found."""
     subproc = memory.word(address + ARENA_SUBPROC)
     words = memory.words(subproc, SUBPROC_WORDS + MAX_ARENAS) if subproc else None
     if words is None or subproc is None or address not in words:

@@ -1,8 +1,9 @@
 """mimalloc 2.x: segments of 32 MiB, or of one huge block, whose headers describe the pages inside.
 
 src/segment.c: `slices` in the header has an entry for each 64 KiB. The first entry of a page is its
-mi_page_t, which has the number of its slices. The cookie is the segment's address XOR the main
-heap's cookie, so this XOR is the same for all segments of an instance."""
+mi_page_t, which has the number of slices of the page. The cookie of a segment is the segment's
+address XOR the main heap's cookie. So (cookie XOR address) is the same for all segments of an
+instance."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from findleaks.target.base import Range, Target
 HUGE_SIZE = 1 << 31  # MI_HUGE_BLOCK_SIZE, in xblock_size for sizes that do not fit in it
 
 MASK = (1 << 64) - 1
-USER_ADDRESSES = 1 << 47  # mappings of x86-64 and AArch64 are usually below
+USER_ADDRESSES = 1 << 47  # mappings of x86-64 and AArch64 are usually below this address
 MOST = 64
 """The largest number of instances that are read. A process has one for each copy of mimalloc that
 is linked into it."""
@@ -67,7 +68,7 @@ def read_instances(target: Target, addresses: Iterable[int]) -> list[SegmentInst
                 scores[segment.cookie ^ at, number] += len(segment.pages) - len(problems) - unlikely
                 covered = max(covered, segment.end if segment.pages else 0)
     found: dict[tuple[int, int], SegmentInstance] = {}
-    # Several layouts may fit a header. The one that fits the most pages of the instance is taken.
+    # Several layouts may fit a header. The layout that fits the most pages of the instance is used.
     for at, fits in tried.items():
         number = max(fits, key=lambda number: (scores[fits[number][1].cookie ^ at, number], -number))
         layout, segment, problems = fits[number]
@@ -78,16 +79,17 @@ def read_instances(target: Target, addresses: Iterable[int]) -> list[SegmentInst
 
 
 def _is_unlikely(page: MimallocPage, keyed: bool) -> bool:
-    """Whether pointers of this page are no user addresses, or both random keys may be such
-    addresses. A layout with keys and CPython's layout without have the same size and the same first
-    fields."""
+    """Return whether pointers of this page are not user addresses, or both random keys look like
+    user addresses. This distinguishes a layout with keys from CPython's layout without keys,
+    because both have the same size and the same first fields."""
     key0, key1 = page.keys
     return page.heap >= USER_ADDRESSES or page.thread >= USER_ADDRESSES or (keyed and key0 < USER_ADDRESSES and key1 < USER_ADDRESSES)
 
 
 def _merge_instances(found: Iterable[SegmentInstance]) -> Iterable[SegmentInstance]:
-    """Yield the largest instances, at most MOST. An instance of one segment is merged into one with
-    many segments and the same layout, since a single different cookie means corruption."""
+    """Yield the largest instances, at most MOST. An instance with a single segment is merged into
+    one with many segments and the same layout, because a single different cookie means
+    corruption."""
     entries = sorted(found, key=lambda entry: -sum(len(segment.pages) for segment in entry.segments))
     kept: list[SegmentInstance] = []
     homes: dict[SegmentLayout, SegmentInstance] = {}
@@ -182,7 +184,7 @@ def _find_fault(page: MimallocPage, area: int, end: int) -> str:
     if page.capacity > page.reserved:
         return f"has {page.capacity} blocks of {page.reserved}"
     if page.start % 8:
-        return f"has its first block at {page.start:#x}, which is no multiple of 8"
+        return f"has its first block at {page.start:#x}, which is not a multiple of 8"
     if page.size % 8 or not area <= page.start or page.start + page.reserved * page.size > end:
         return f"has {page.reserved} blocks of {page.size:#x} bytes from {page.start:#x}, more than fit"
     if page.used > page.capacity:
@@ -191,8 +193,9 @@ def _find_fault(page: MimallocPage, area: int, end: int) -> str:
 
 
 def _correct_starts(found: SegmentInstance) -> None:
-    """Correct the first block of pages of 2.1.0 to 2.1.2. These have the layout of 2.0.9, but
-    another position of the first block. Blocks on free lists show which version this is."""
+    """Correct the address of the first block of pages of 2.1.0 to 2.1.2. These versions have the
+    layout of 2.0.9, but another position of the first block. The addresses of blocks on free lists
+    show which version this is."""
     votes: Counter[bool] = Counter()
     for page in (page for segment in found.segments for page in segment.pages):
         head = page.free if not any(page.keys) else 0
@@ -214,7 +217,7 @@ def _move_start(page: MimallocPage) -> MimallocPage:
 
 
 def _fits(page: MimallocPage, segment: Segment, problems: list[Problem]) -> bool:
-    """Whether the page lies in its segment. Reports it if not."""
+    """Return whether the page is inside its segment. If it is not, report it."""
     why = _find_fault(page, 0, segment.end)
     if why:
         problems.append(Problem(page.meta, f"page {page.meta:#x} of segment {segment.start:#x} {why}: its blocks are not read"))

@@ -1,8 +1,9 @@
 """musl's mallocs: mallocng (1.2.1 and newer), and oldmalloc (before 1.2.1, and as an option since).
 
-mallocng is cheap to detect: its first meta_area lies right above a guard page and has the number of
-its metas. Its first word, a secret, is also in mallocng's context in a loaded file's data.
-oldmalloc is searched for only if the main thread's control block is not glibc's."""
+mallocng can be detected quickly: its first meta_area is right above a guard page and has the number
+of its metas. The first word of a meta_area, a secret, is also in mallocng's context, which is in
+the data of a loaded file. oldmalloc is searched for only if the main thread's control block is not
+glibc's."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
 _MOST_PROBES = 4096
-# all regions of a core with at most this number are examined, as it may lack guard pages
+# in a core with at most this number of regions, all are examined, because it may lack guard pages
 _FEW_REGIONS = 256
 
 
@@ -49,8 +50,8 @@ def _secrets(target: Target) -> list[int]:
 
 
 def _probes(target: Target) -> Iterator[int]:
-    """Yield starts of anonymous writable memory right above a guard page, except threads'
-    stacks."""
+    """Yield the starts of anonymous writable memory right above a guard page, except stacks of
+    threads."""
     regions = target.regions()
     stacks = sorted(thread.sp for thread in target.threads())
     left = _MOST_PROBES
@@ -67,11 +68,11 @@ def _probes(target: Target) -> Iterator[int]:
 
 
 def _glibc_threads(target: Target) -> bool:
-    """Whether the first thread's control block is glibc's: word 2 is its own address, and word 3
-    differs.
+    """Return whether the first thread's control block is glibc's: word 2 is its own address, and
+    word 3 differs.
 
-    musl's struct pthread (src/internal/pthread_impl.h) has the thread's neighbours in the ring of
-    threads there, or nothing (before 1.1.22)."""
+    In musl's struct pthread (src/internal/pthread_impl.h), these words are the thread's neighbours
+    in the ring of threads, or before 1.1.22, unused."""
     memory = Memory(target)
     for thread in target.threads():
         words = memory.words(thread.thread_pointer, 4)

@@ -2,7 +2,7 @@
 
 The structures are the same in musl 1.2.1 to 1.2.6 (src/malloc/mallocng/meta.h, malloc.c), and in
 oldmalloc since 0.9. layout.Meta has the parts that depend on the word size. The functions return
-codes for problems, and the caller writes the message."""
+codes for problems. The caller formats the messages."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from findleaks.target.base import Piece, Range
 UNIT = 16
 HEADER = 4  # bytes before each slot's user memory (IB)
 LARGE = 63  # size class of a block with its own mapping
-MOVED = 0xE0  # 7 << 5, in a slot's byte of index and reserve: its block begins further inside
+MOVED = 0xE0  # 7 << 5, in the byte of index and reserve: the block begins further inside the slot
 
 LABELS = ("main", "donated", "mmapped")
-"""Labels of groups: mapped by malloc, donated by ld.so, of class LARGE. Records have the index."""
+"""Labels of groups: in memory mapped by malloc, in memory donated by ld.so, of class LARGE. Records
+contain the index of a label."""
 
-# bytes; groups with larger slots are in separate batches, since they need not be read whole
+# bytes; groups with larger slots are in separate batches, because they need not be read as a whole
 LONE = 1 << 16
 # bytes of adjacent groups in one batch; for LONE slots the limit is MAX_LONE groups
 SPAN = 16 << 20
@@ -51,7 +52,7 @@ SUMS, CLASSES = 7, 64
 slots that contain groups; bytes of memory, each counted with the innermost group; usable bytes of
 free slots; bytes in use of the slots that were read."""
 
-# words for a bad slot: a code of those below, the index of its group, the slot's number
+# words for a bad slot: one of the codes below, the index of its group, the slot's number
 TROUBLE = 3
 
 # The reasons why a group is rejected. musl_groups.c has the same numbers.
@@ -65,8 +66,8 @@ MORE, ENDS, DIFFERS, NO_SIZE = range(4)
 
 
 class SlotGroups(NamedTuple):
-    """mallocng's groups by address, outer ones before inner ones. `batches` must be read one at a
-    time."""
+    """mallocng's groups by address. A group precedes the groups inside it. `batches` must be read
+    one after the other."""
 
     records: array[int]
     batches: array[int]
@@ -75,8 +76,8 @@ class SlotGroups(NamedTuple):
 
 
 class SlotRead(NamedTuple):
-    """A batch's slots, ascending. METADATA is a slot whose header says that it contains an unknown
-    group."""
+    """The slots of a batch, ascending. The state METADATA means that the slot's header says that
+    the slot contains an unknown group."""
 
     starts: array[int]
     sizes: array[int]
@@ -85,9 +86,9 @@ class SlotRead(NamedTuple):
 
 
 class TagWalk(NamedTuple):
-    """The blocks of chunks, and why the walk ended at `chunk`: MORE chunks follow, beyond the piece
-    or the capacity; the run ENDS; psize DIFFERS from `before`, the last csize; or the header has
-    NO_SIZE."""
+    """The blocks of chunks, and the reason why the walk ended at `chunk`. MORE: more chunks follow,
+    beyond the piece or the capacity. ENDS: the run ends. DIFFERS: psize differs from `before`, the
+    last csize. NO_SIZE: the header has no valid size."""
 
     starts: array[int]
     sizes: array[int]
@@ -110,15 +111,16 @@ def read_groups(
 def read_slots(engine: Engine, pieces: Sequence[Piece], groups: SlotGroups, first: int, last: int, capacity: int) -> SlotRead:
     """Read the slots of a batch of groups, at most `capacity`. Raises ValueError if there are more.
 
-    It adds the bytes in use to the sums of `groups`, so call it once for each batch. The groups
-    must begin and end where a batch does, or at groups that are inside no other."""
+    This adds the bytes in use to the sums of `groups`, so call it once for each batch. [first,
+    last) must begin and end where a batch does, or at groups that are not inside another group."""
     read: SlotRead = _loops(engine).read_slots(engine, pieces, groups, first, last, capacity)
     return read
 
 
 def walk_tags(engine: Engine, piece: Piece, chunk: int, before: int, limit: int, capacity: int) -> TagWalk:
     """Walk oldmalloc's chunks in `piece` from the header at `chunk`, whose psize must be `before`.
-    Append at most `capacity` blocks. No chunk may reach beyond `limit` less a header."""
+    Return at most `capacity` blocks. No chunk may extend beyond `limit` minus the size of a
+    header."""
     walked: TagWalk = _loops(engine).walk_tags(engine, piece, chunk, before, limit, capacity)
     return walked
 

@@ -68,7 +68,7 @@ class _Group:
         self.outer = self.nested = 0
 
     def good(self, classes: Sequence[int], mask: int) -> bool:
-        """Whether such a group is possible."""
+        """Return whether a group with these values is possible."""
         if self.mem % UNIT or self.end >= mask:
             return False
         if self.number == LARGE:
@@ -113,17 +113,18 @@ def read_groups(
 
 
 def _label(bits: int) -> int:
-    """Return the index of a group's label in LABELS, by its meta's last word."""
+    """Return the index of a group's label in LABELS. `bits` is the last word of its meta."""
     return 2 if bits >> 6 & 63 == LARGE else 1 - (bits >> 5 & 1)
 
 
 def _sums_at(bits: int) -> int:
-    """Return the index of the sums that a group is counted in."""
+    """Return the index of the sums in which a group is counted."""
     return (_label(bits) * s.CLASSES + (bits >> 6 & 63)) * SUMS
 
 
 def _nest(found: Sequence[_Group], regions: Sequence[Range], wrong: array[int]) -> list[_Group]:
-    """Return the groups in nesting order. Add those whose position is impossible to `wrong`."""
+    """Return the groups in nesting order. Groups whose position is impossible are added to
+    `wrong`."""
     starts = [region.start for region in regions]
     kept: list[_Group] = []
     open_: list[int] = []
@@ -239,7 +240,8 @@ class _Slots:
             return 0, start, size - (reserve or 0), State.IN_USE
         if byte == MOVED:
             # The header has 16 bits of the offset, so positions that differ by multiples of 1 MiB
-            # are tried.
+            # The header has only 16 bits of the offset, so positions that differ by multiples of 1
+            # MiB are tried.
             for block in range(start + (head >> 16) * UNIT, end, UNIT << 16):
                 reserve = self._reserve(block, end, number, (block - storage) // UNIT) if block != start else None
                 if reserve is not None:
@@ -252,8 +254,8 @@ class _Slots:
         return s.OVERWRITTEN, start, size, State.IN_USE
 
     def _reserve(self, block: int, end: int, number: int, offset: int) -> Optional[int]:
-        """Return the bytes at the slot's end that were not requested, if `block` has the header of
-        a block; or None."""
+        """Return the number of bytes at the slot's end that were not requested, if the header at
+        `block` is that of a block; otherwise None."""
         head = self._memory.head(block)
         if head is None or head >> 8 & 31 != number:
             return None

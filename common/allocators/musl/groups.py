@@ -1,4 +1,5 @@
-"""mallocng's groups, read from its metas, and their nesting: a slot may contain a group."""
+"""mallocng's groups, as described by its metas, and how they are nested: a slot may contain a
+group."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ class Group:
 
 
 class Segment(NamedTuple):
-    """Slots [first, last) of a group, without a nested group in or between them."""
+    """Slots [first, last) of a group, with no nested group in them or between them."""
 
     start: int
     group: Group
@@ -68,7 +69,7 @@ class Batch(NamedTuple):
     first: int
     last: int
     slots: int
-    lone: int  # 1 if their slots are large
+    lone: int  # 1 if the slots of the groups are large
 
 
 class Sums(NamedTuple):
@@ -84,7 +85,7 @@ class Sums(NamedTuple):
 
 
 class Groups:
-    """All groups. A large heap has hundreds of thousands, so objects are created only on
+    """All groups. A large heap has hundreds of thousands of groups, so objects are created only on
     request."""
 
     def __init__(self, memory: Memory, engine: Engine, table: SlotGroups) -> None:
@@ -103,7 +104,7 @@ class Groups:
 
     @cached_property
     def all(self) -> list[Group]:
-        """All groups by address, outer ones before inner ones."""
+        """All groups by address. A group precedes the groups inside it."""
         found = [self.one(index) for index in range(len(self))]
         places = array("Q", [group.mem + self._memory.size for group in found])
         ranges = merge_ranges(Range(place & -AREA, (place & -AREA) + AREA) for place in places)
@@ -115,7 +116,7 @@ class Groups:
 
     @cached_property
     def segments(self) -> list[Segment]:
-        """Segments that cover all slots, ascending."""
+        """Segments that together cover all slots, ascending."""
         found: list[Segment] = []
         for group in self.all:
             first = 0
@@ -168,7 +169,7 @@ def pieces(memory: Memory, ranges: Sequence[Range]) -> tuple[Piece, ...]:
 
 
 def read_groups(memory: Memory, engine: Engine, areas: Sequence[int], problems: list[Problem]) -> Groups:
-    """Read every group that a meta of these areas describes, and whose position is possible."""
+    """Read every group that a meta in these areas describes and whose position is possible."""
     areas = sorted(areas)
     regions = merge_ranges(Range(region.start, region.end) for region in memory.target.regions() if region.writable)
     table = slots.read_groups(engine, pieces(memory, merge_ranges(Range(area, area + AREA) for area in areas)), areas, CLASSES, regions)

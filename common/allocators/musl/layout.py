@@ -1,8 +1,8 @@
 """Layouts of musl's two mallocs. Offsets and sizes are in bytes.
 
-mallocng: src/malloc/mallocng/meta.h, malloc.c and glue.h of musl 1.2.1 to 1.2.6, which are equal.
-oldmalloc: src/malloc/malloc.c and src/internal/malloc_impl.h of 0.9 to 1.2.0, src/malloc/oldmalloc/
-since (--with-malloc=oldmalloc)."""
+mallocng: src/malloc/mallocng/meta.h, malloc.c and glue.h of musl 1.2.1 to 1.2.6, which have the
+same layout. oldmalloc: src/malloc/malloc.c and src/internal/malloc_impl.h of 0.9 to 1.2.0,
+src/malloc/oldmalloc/ since (--with-malloc=oldmalloc)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ FREED = 0xFF  # the byte of index and reserve of a freed block
 
 
 class Meta:
-    """struct meta and struct meta_area by word size. The last word has last_idx (5 bits), freeable,
-    sizeclass (6 bits) and maplen."""
+    """struct meta and struct meta_area by word size. The last word of a meta contains last_idx (5
+    bits), freeable, sizeclass (6 bits) and maplen."""
 
     def __init__(self, word: int) -> None:
         self.word = word
@@ -34,8 +34,8 @@ class Meta:
         self.count = (AREA - self.first) // self.size  # metas in an area
 
     def bits(self, word: int, byteorder: str) -> int:
-        """Convert a last word to the order of little-endian compilers. Others put the first field
-        into the highest bits."""
+        """Convert the last word of a meta to the bit order of little-endian compilers. Compilers
+        for big-endian machines put the first field into the highest bits."""
         if byteorder == "little":
             return word
         pages = 8 * self.word - 12
@@ -81,8 +81,8 @@ class Old:
     """oldmalloc's `mal` and its chunks.
 
     A bin is a lock of two ints, a head and a tail. The head and tail of an empty bin point to the
-    bin as if it were part of a chunk, or are 0 if the bin was never used. A chunk begins with psize
-    and csize (bit 0: in use), which the user's memory follows."""
+    bin itself, as if it were part of a chunk. They are 0 if the bin was never used. A chunk begins
+    with psize and csize (bit 0: in use), which the user's memory follows."""
 
     def __init__(self, word: int, bins: int = 64) -> None:
         self.word, self.bins = word, bins
@@ -148,13 +148,13 @@ def number64(memory: Memory, address: int) -> int:
 
 
 class Mal(NamedTuple):
-    """The address of `mal`: binmap, then the bins."""
+    """`mal` in a process: its address and layout. `mal` consists of binmap and the bins."""
 
     where: str
     address: int
     layout: Old
 
     def bin(self, number: int) -> int:
-        """Return the address that the ends of a bin's list point to (BIN_TO_CHUNK): the address of
-        a chunk whose `next` and `prev` would be the bin's head and tail."""
+        """Return the address to which both ends of a bin's list point (BIN_TO_CHUNK). If a chunk
+        were at this address, its `next` and `prev` would be the bin's head and tail."""
         return self.address + 8 + number * self.layout.bin + 8 - self.layout.overhead

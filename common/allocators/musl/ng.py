@@ -1,4 +1,5 @@
-"""mallocng as an Allocator: groups of slots, described by metas that are stored elsewhere."""
+"""mallocng as an Allocator. It has groups of slots, which are described by metas in other
+memory."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def find(target: Target, engine: Engine, secrets: Sequence[int]) -> list[Allocat
 
 
 def _is_context(memory: Memory, address: int, layout: Context, secret: int) -> bool:
-    """Whether init_done is 1, and both ends of the list of areas begin with the secret."""
+    """Return whether init_done is 1, and both ends of the list of areas begin with the secret."""
     if memory.int32(address + layout.init_done) != 1:
         return False
     if layout.paged and memory.word(address + 8) not in (4096, 16384, 65536):
@@ -150,8 +151,8 @@ class MallocNG(Allocator):
         return found
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
-        """Return malloc's groups, those that ld.so donated, and blocks with own mappings (see
-        Allocator)."""
+        """Return malloc's groups, the groups in memory that ld.so donated, and the blocks with
+        separate mappings (see Allocator)."""
         rows: dict[str, list[int]] = {}
         for cache in self.caches(blocks):
             row = rows.setdefault(cache.arena, [0, 0, 0, 0])
@@ -161,7 +162,8 @@ class MallocNG(Allocator):
         return [Arena(name, used, 0, free, mapped, {"groups": groups}) for name, (used, free, mapped, groups) in rows.items()]
 
     def read_counters(self) -> Mapping[str, int]:
-        """Return the number of slots of each class, without donated ones (see Allocator)."""
+        """Return the number of slots of each class, without those in donated memory (see
+        Allocator)."""
         return {f"usage_by_class[{number}]": count for number, count in enumerate(self._usage()) if count}
 
     def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:

@@ -1,4 +1,5 @@
-"""Checks the integrity of mallocng: makes its assertions for all blocks, and compares its lists.
+"""Checks the integrity of mallocng: checks mallocng's assertions for all blocks, and compares its
+lists.
 
 mallocng crashes on purpose (a_crash) if an assertion fails in get_meta, get_nominal_size, enframe,
 queue or activate_group (src/malloc/mallocng/meta.h). Here all assertions are checked in advance."""
@@ -20,11 +21,12 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Range
 
-SHOWN = 16  # bytes written behind a block that a problem shows
+SHOWN = 16  # maximum number of overwritten bytes that a problem shows
 
 
 class MallocNGView(Protocol):
-    """The part of ng.MallocNG that the checks need. They set `checked`, and change nothing else."""
+    """The part of ng.MallocNG that the checks need. The checks set `checked`, and change nothing
+    else."""
 
     memory: Memory
     engine: Engine
@@ -38,7 +40,7 @@ class MallocNGView(Protocol):
 
 
 def verify(allocator: MallocNGView) -> Iterator[Optional[Problem]]:
-    """Check groups first, then lists, then every slot in ascending order."""
+    """Check groups first, then lists, then all slots in ascending order."""
     for number, group in enumerate(allocator.groups.all):
         yield from _group(group)
         if number % 10_000 == 9_999:
@@ -66,8 +68,9 @@ def _group(group: Group) -> Iterator[Problem]:
 
 
 def _lists(allocator: MallocNGView) -> Iterator[Problem]:
-    """Check the rings of groups with free slots, one for each class, and the ring of unused metas:
-    the links in both directions, and which groups must be in them."""
+    """Check two kinds of rings: the rings of groups with free slots, one for each class, and the
+    ring of unused metas. Check the links in both directions, and which groups must be in the
+    rings."""
     memory, context = allocator.memory, allocator.context
     by_meta = {group.meta: group for group in allocator.groups.all}
     on_list: set[int] = set()
@@ -97,7 +100,7 @@ def _lists(allocator: MallocNGView) -> Iterator[Problem]:
 
 
 def _ring(allocator: MallocNGView, head: int, limit: int) -> Iterator[tuple[int, str]]:
-    """Yield (meta, what is wrong with its links or "") along a ring, up to the first broken
+    """Yield (meta, what is wrong with its links, or "") along a ring, up to the first broken
     link."""
     memory = allocator.memory
     areas = set(allocator.areas)
@@ -122,7 +125,7 @@ def _ring(allocator: MallocNGView, head: int, limit: int) -> Iterator[tuple[int,
 
 
 def _slots(allocator: MallocNGView, batch: Batch) -> Iterator[Problem]:
-    """Check every slot: the byte before it, and of blocks in use the header and the bytes behind
+    """Check every slot: the byte before it, and for a block in use, the header and the bytes after
     the requested size."""
     read, pieces = allocator.slots.read(batch, again=True)
     gather, order = allocator.engine.gather, allocator.memory.arch.byteorder
@@ -138,7 +141,7 @@ def _slots(allocator: MallocNGView, batch: Batch) -> Iterator[Problem]:
     last, _ = gather(pieces, ends, 1)
     allocator.checked["slots"] = allocator.checked.get("slots", 0) + len(ends)
     number = 0
-    behind = 0  # the end of the slot before, if that is in use: an error there was already reported
+    behind = 0  # end of the previous slot, if it is in use: an error there was already reported
     for _, group, low, high in segments:
         for slot in range(low, high):
             state, start = read.states[number], read.starts[number]
@@ -168,7 +171,7 @@ def _block(allocator: MallocNGView, group: Group, number: int, address: int, siz
     end = slot + group.usable
     stored = memory.int32(address - HEADER)
     if stored is None or any(problem.address in (slot, slot - HEADER) and problem.corrupt for problem in allocator.problems):
-        return None  # missing, or reported by the walk
+        return None  # missing, or already reported by the walk
 
     def crash(damaged: Range, what: str, why: str = ": overwritten") -> Problem:
         return Problem(damaged.start, f"the block {address:#x} ({size:,} bytes) {what}{why}; free() of it would crash", damaged=damaged)

@@ -1,4 +1,4 @@
-"""oldmalloc as an Allocator: chunks with sizes at both ends, 64 bins, and mapped chunks."""
+"""oldmalloc as an Allocator. It has chunks with sizes at both ends, 64 bins, and mapped chunks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
-_FEW = 512 << 10  # bytes: the bins of smaller files without an empty bin are found by their chunks
-_MOST_BINS = 4096  # words that may be the head of a bin, which are examined in one file
+_FEW = 512 << 10  # bytes: in smaller files without an empty bin, bins are found by their chunks
+_MOST_BINS = 4096  # maximum number of words in one file that are examined as heads of bins
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> list[Allocator]:
@@ -32,7 +32,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> list[Allocat
         if address:
             segments, mapped = find_heaps(memory, engine, layout, taken)
             if segments:
-                # A chunk does not show its instance, but two instances in a process are very
+                # A chunk does not show its instance. But two instances in one process are very
                 # unlikely.
                 return [OldMalloc(target, engine, Mal(image.name, address, layout), segments, mapped)]
     return []
@@ -68,7 +68,8 @@ def _empty(memory: Memory, engine: Engine, image: Image, layout: Old) -> Iterato
 
 
 def _filled(memory: Memory, image: Image, layout: Old) -> Iterator[int]:
-    """Yield possible heads of bins with chunks: the first chunk has the bin as predecessor."""
+    """Yield possible heads of bins with chunks: the first chunk of the bin has the bin as
+    predecessor."""
     least, align, header = 4096, layout.align - 1, layout.overhead
     seen = 0
     for start, end in image.data if sum(end - start for start, end in image.data) <= _FEW else ():
@@ -83,8 +84,8 @@ def _filled(memory: Memory, image: Image, layout: Old) -> Iterator[int]:
 
 
 def _agreeing(memory: Memory, base: int, layout: Old) -> int:
-    """Score a `mal` at this address: one point for each empty bin that was used, ten for a bin with
-    chunks; 0 if it cannot be there."""
+    """Score a `mal` at this address: one point for each empty bin that was used before, ten for
+    each bin with chunks. 0 if `mal` cannot be there."""
     words = memory.words(base + 8, layout.bins * layout.bin // memory.size)
     if words is None or memory.word(base) is None:
         return 0
@@ -154,8 +155,8 @@ class OldMalloc(Allocator):
         return ""
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """Return a row for each bin (see Allocator). It includes blocks in use whose size belongs
-        to the bin."""
+        """Return a row for each bin (see Allocator). A row includes blocks in use whose size
+        belongs to the bin."""
         align, overhead = self.mal.layout.align, self.mal.layout.overhead
         rows: dict[tuple[str, int], list[int]] = {}
         for one in count_by_size(self.name, self.heaps(), blocks):
@@ -176,7 +177,7 @@ class OldMalloc(Allocator):
         return found
 
     def arenas(self, blocks: Blocks) -> list[Arena]:
-        """Return the heap (break and mappings), memory that ld.so donated, and blocks with own
+        """Return the heap (break and mappings), memory that ld.so donated, and blocks with separate
         mappings (see Allocator)."""
         rows: dict[str, list[int]] = {}
         for cache in self.caches(blocks):

@@ -1,13 +1,13 @@
 """Finds oldmalloc's memory: runs of chunks (from the break, mappings, and ld.so), and mapped
 chunks.
 
-A run begins with a chunk whose psize marks a predecessor in use without a size, and ends with a
-chunk of size 0 in use. Both words are the number 1. Between them, the psize of each chunk repeats
-the csize of the one before, with its in-use bit.
+The psize of the first chunk of a run, and the csize of the last one, are the number 1: size 0, in
+use. Between them, the psize of each chunk repeats the csize of the chunk before it, including the
+in-use bit.
 
-A mapped chunk is one alignment into a page. Its psize counts the bytes before it, its csize the
-other bytes of its mapping. Both are even. No list contains any of these, so every page of unowned
-memory is searched."""
+A mapped chunk is one alignment into a page. Its psize is the number of bytes before it, and its
+csize the number of the other bytes of its mapping. Both are even. No list contains runs or mapped
+chunks, so every page of memory without an owner is searched."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from findleaks.target.modules import module_headers
 from findleaks.target.ranges import intersection, nonzero_pieces
 
 PAGE = 4096  # the least page size
-_RESYNC = 1 << 20  # bytes behind a chunk of corrupt size that are searched for the next chunk
-LOOKED_AT = 64  # pages that are examined behind a header whose size reaches beyond the mapping
-PAGES = 256  # pages whose first words are read at once; most are inside a chunk that began before
-_SURE = 16  # consecutive sound chunks that exclude a coincidence
+_RESYNC = 1 << 20  # bytes after a chunk of corrupt size that are searched for the next chunk
+LOOKED_AT = 64  # pages that are examined after a header whose size extends beyond the mapping
+PAGES = 256  # pages whose first words are read at once; most are inside an earlier chunk
+_SURE = 16  # number of consecutive sound chunks that cannot be a coincidence
 MAX_BLOCKS_READ = 1 << 13  # the largest number of blocks that one call reads
-NO_MEMORY = -1  # why a walk ended, in addition to the engine's codes
+NO_MEMORY = -1  # a reason why a walk ended, in addition to the engine's codes
 _MOST_DAMAGE = 64  # after this number of corrupt chunks, the rest of a run is ignored
 
 
@@ -109,8 +109,9 @@ def find_heaps(memory: Memory, engine: Engine, layout: Old, taken: Sequence[Rang
 
 
 def _segments(target: Target, image: Image) -> Sequence[Range]:
-    """Return the data in the file's segments. The gaps between ld.so's segments are up to 64 KiB on
-    most machines, and the kernel may have mapped a heap there."""
+    """Return the data inside the segments of the file. Outside of them there may be other memory:
+    the gaps between ld.so's segments are up to 64 KiB on most machines, and the kernel may have
+    mapped a heap there."""
     module, page = image.module, target.arch.page
     head = module_headers(target, module)
     if head is None:
@@ -121,8 +122,8 @@ def _segments(target: Target, image: Image) -> Sequence[Range]:
 
 
 def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: list[Segment], mapped: list[MappedChunk]) -> None:
-    """Find the runs and mapped chunks that begin at a page of `free`, ascending, except inside
-    others."""
+    """Find the runs and mapped chunks that begin at a page of `free`, ascending. Skip pages inside
+    runs and chunks already found."""
     header, align = layout.overhead, layout.align
     start = -(-free.start // PAGE) * PAGE
     skip = start
@@ -154,9 +155,9 @@ def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: 
 def _mapped(memory: Memory, layout: Old, base: int, csize: int, limit: int) -> Optional[MappedChunk]:
     """Return the mapped chunk at a page, or None.
 
-    If memory with an alignment was requested, its block begins further on, behind its own header.
-    realloc() updates only that header. If the size in the first header reaches beyond the mapping,
-    the own header is searched for in the first LOOKED_AT pages."""
+    If aligned memory was requested, the block begins further inside the mapping, after a second
+    header. realloc() updates only the second header. If the size in the first header extends beyond
+    the mapping, the second header is searched for in the first LOOKED_AT pages."""
     header, align = layout.overhead, layout.align
     length = csize + align - header
     reach = base + length if base + length <= limit else min(limit, base + LOOKED_AT * PAGE)
@@ -189,9 +190,9 @@ def _donated(memory: Memory, engine: Engine, layout: Old, data: Range) -> Iterat
 
 
 def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, limit: int, label: str) -> Optional[Segment]:
-    """Walk the run from `start`, with a header at `chunk`, that ends before `limit`. None if there
-    is none. A chunk with an impossible size is skipped if the header of a later one points back to
-    it."""
+    """Walk the run that begins at `start`, with the first header at `chunk`, and ends before
+    `limit`. Return None if there is no such run. A chunk with an impossible size is skipped if the
+    header of a later chunk leads back to it."""
     header = layout.overhead
     made = Segment(start, chunk, label)
     reader = _Words(memory, chunk, limit)
@@ -251,8 +252,8 @@ def _overrun(memory: Memory, made: Segment, layout: Old, at: int, place: int, be
 
 
 def _mismatch(made: Segment, at: int, before: int, psize: int, word: int) -> None:
-    """Report that csize differs from the next chunk's psize. free() then crashes on purpose
-    (__bin_chunk)."""
+    """Report that csize differs from the next chunk's psize. In this case, free() crashes on
+    purpose (__bin_chunk)."""
     block, size, _ = made.last() if made.count else (at, 0, 0)
     what = f"the block {block:#x} ({size:,} bytes) was overrun: behind its end is {psize:#x}, not a copy of its size, {before:#x}"
     made.problems.append(Problem(at, f"{what}; free() of it would crash", True, Range(at, at + word), before))
@@ -260,8 +261,8 @@ def _mismatch(made: Segment, at: int, before: int, psize: int, word: int) -> Non
 
 def _resync(reader: _Words, layout: Old, at: int, limit: int) -> Optional[tuple[int, int]]:
     """Return (header, psize) of the chunk whose psize leads back to `at`. If there is none, several
-    headers were overwritten. Then return the first chunk before many sound ones whose psize leads
-    behind `at`."""
+    headers were overwritten. In this case, return the first chunk that many sound chunks follow and
+    whose psize leads to an address above `at`."""
     beyond: Optional[tuple[int, int]] = None
     for place in range(at + layout.align, min(at + _RESYNC, limit - layout.overhead), layout.align):
         header = reader.pair(place)
@@ -280,8 +281,8 @@ def _resync(reader: _Words, layout: Old, at: int, limit: int) -> Optional[tuple[
 
 
 def _sound(reader: _Words, at: int, count: int) -> bool:
-    """Whether the sizes of `count` chunks from `at` on, or of all up to the end of the run, are
-    repeated behind them."""
+    """Return whether the sizes of `count` chunks from `at` on are repeated after the chunks. If the
+    run ends earlier, only its chunks are checked."""
     header = reader.pair(at)
     for _ in range(count):
         if header is None:

@@ -1,5 +1,5 @@
-"""Checks the integrity of oldmalloc's bins, their bitmap and chunks. The walk compares chunks'
-sizes.
+"""Checks the integrity of oldmalloc's bins, their bitmap and chunks. The sizes of chunks are
+compared by the walk.
 
 Sources: src/malloc/oldmalloc/malloc.c (bin_chunk, unbin, lock_bin), musl 1.2.1 to 1.2.6;
 src/malloc/malloc.c before."""
@@ -18,7 +18,7 @@ from findleaks.engine.terms import State
 
 
 class OldMallocView(Protocol):
-    """The part of old.OldMalloc that the checks need. They set `checked`, and change nothing
+    """The part of old.OldMalloc that the checks need. The checks set `checked`, and change nothing
     else."""
 
     memory: Memory
@@ -29,8 +29,8 @@ class OldMallocView(Protocol):
 
 
 def _behind(memory: Memory, chunk: int, free: dict[int, int], binned: set[int]) -> set[int]:
-    """Return the chunks of a bin from its tail backward. The bin cannot be followed from its head
-    to the end."""
+    """Return the chunks of a bin from its tail backward. This is for a bin that cannot be followed
+    from its head to the end."""
     found: set[int] = set()
     while chunk in free and chunk not in binned and chunk not in found:
         found.add(chunk)
@@ -40,8 +40,8 @@ def _behind(memory: Memory, chunk: int, free: dict[int, int], binned: set[int]) 
 
 
 def verify(allocator: OldMallocView) -> Iterator[Optional[Problem]]:
-    """Check each bin's ring in both directions, sizes and the bitmap. Then report free chunks in no
-    bin."""
+    """Check the ring of each bin in both directions, the sizes of chunks, and the bitmap. Then
+    report free chunks that are in no bin."""
     memory, mal, layout = allocator.memory, allocator.mal, allocator.mal.layout
     header, checked = layout.overhead, allocator.checked
     checked["chunk headers"] = sum(segment.count + 1 for segment in allocator.segments) + len(allocator.mapped)
@@ -68,7 +68,7 @@ def verify(allocator: OldMallocView) -> Iterator[Optional[Problem]]:
         while chunk != end:
             links = memory.words(chunk, 4)
             if chunk not in free or links is None:
-                yield Problem(before + header, f"bin {number} continues from {before:#x} to {chunk:#x}, which is no free chunk")
+                yield Problem(before + header, f"bin {number} continues from {before:#x} to {chunk:#x}, which is not a free chunk")
                 binned.update(_behind(memory, ends[1], free, binned))
                 break
             if chunk in binned:

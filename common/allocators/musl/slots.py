@@ -1,10 +1,11 @@
-"""The blocks in mallocng's slots: selects the memory that the engine reads, and reports problems.
+"""Reads the blocks in mallocng's slots. This module selects the memory that the engine reads, and
+reports problems.
 
-Four bytes precede a slot's user memory: p[-4], which is 0 unless the offset has 32 bits; index in 5
-bits and reserve in 3; and the offset from the group's storage in units, in two bytes. reserve
-counts the bytes at the slot's end that were not requested. 5 means that the slot's last four bytes
-have the number. A block may begin further inside its slot (cycled, or aligned). Then the header at
-the slot's start has the distance."""
+Four bytes precede a slot's user memory: p[-4], which is 0 unless the offset has 32 bits; a byte
+with index (5 bits) and reserve (3 bits); and two bytes with the offset from the group's storage, in
+units. reserve is the number of bytes at the slot's end that were not requested. If it is 5, the
+last four bytes of the slot have this number. A block may begin further inside its slot (cycled, or
+aligned). Then the header at the slot's start has the distance."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ class Slots:
         self._reported: set[int] = set()
 
     def walk(self, batches: Sequence[Batch], blocks: Blocks) -> None:
-        """Append these batches' blocks. Call it once for each batch, since it counts the bytes in
-        use."""
+        """Append the blocks of these batches. Call this once for each batch, because it counts the
+        bytes in use."""
         for batch in batches:
             read, _ = self.read(batch)
             blocks.append(*read[:3])
@@ -51,8 +52,8 @@ class Slots:
         return read, found
 
     def _pieces(self, batch: Batch) -> tuple[Piece, ...]:
-        """Return a batch's memory. Of large slots, return both ends and the places where a block
-        may begin."""
+        """Return the memory of a batch. If its slots are large, return only both ends of each slot,
+        and the places where a block may begin."""
         if not batch.lone:
             return pieces(self.memory, [Range(batch.start & -AREA, -(-batch.end // AREA) * AREA)])
         ranges = []
@@ -63,20 +64,21 @@ class Slots:
                 ranges += [Range(at - HEADER, at + UNIT), Range(at + group.stride - 2 * HEADER, at + group.stride)]
                 head = head_of(self.memory.int32(at - HEADER) or 0, self.memory.arch.byteorder)
                 if head >> 8 & 0xFF == MOVED:
-                    # The header has 16 bits of the offset, so multiples of 1 MiB beyond it are
-                    # read, too.
+                    # The header has only 16 bits of the offset, so the places at multiples of 1 MiB
+                    # beyond it are read, too.
                     starts = range(at + (head >> 16) * UNIT, at + group.usable, UNIT << 16)
                     ranges += [Range(start - 2 * HEADER, start) for start in starts]
         return pieces(self.memory, merge_ranges(ranges))
 
     def _report(self, problem: Problem) -> None:
-        """Add a problem once, even if slots are read again, up to _MAX_REPORTED."""
+        """Add a problem, up to _MAX_REPORTED problems. If slots are read again, do not add it
+        again."""
         if problem.address not in self._reported and len(self._reported) < _MAX_REPORTED:
             self._reported.add(problem.address)
             self.problems.append(problem)
 
     def _problem(self, code: int, group: Group, number: int) -> Problem:
-        """Make the problem of a slot, or of the start of its group."""
+        """Make the problem of a slot, or of the first word of its group."""
         start = group.slot(number)
         header = Range(start - HEADER, start)
         if code == slots.GROUP_HEADER:

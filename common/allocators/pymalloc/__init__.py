@@ -1,12 +1,12 @@
 """CPython's small-object allocator ("pymalloc"), read without symbols.
 
-It serves requests of up to 512 bytes from arenas. It gets arenas from mmap, or from malloc if the
-program set this (PyObject_SetArenaAllocator). Larger requests go to the process's malloc. layout.py
-has the sources and layouts.
+pymalloc serves requests of up to 512 bytes from arenas. It gets arenas from mmap, or from malloc if
+the program requested this (PyObject_SetArenaAllocator). Larger requests go to the process's malloc.
+layout.py has the sources and layouts.
 
 A free-threaded interpreter (3.13t and later) has a copy of mimalloc instead. PYTHONMALLOC=malloc
-also disables pymalloc. With PYTHONMALLOC=debug, the program's part of a block begins two words into
-it, behind its size and a canary."""
+also disables pymalloc. With PYTHONMALLOC=debug, the program's part of a block begins after two
+words, the size and a canary."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
-# bytes of a file's initialised data that are searched for PyType_Type; it has 1 or 2 MB
+# bytes of a file's initialised data that are searched for PyType_Type; CPython has 1 or 2 MB
 LOOK = 32 << 20
 
 STATIC_TYPES = 40  # the least number of types in an interpreter's data (3.9 has 180)
@@ -58,9 +58,9 @@ def _type_of_types(target: Target, engine: Engine, initialised: Sequence[Range])
     """Return the address of PyType_Type in this file's data, and the number of bytes before an
     object's reference count (Interpreter.shift). None if the data has no interpreter.
 
-    PyType_Type is its own type: its second word after the shift contains its address. Many other
-    objects in the data also have it as their type. `initialised` are the parts of the data that
-    come from the file."""
+    PyType_Type is its own type, so its second word after the shift contains its own address. Many
+    other objects in the data also have it as their type. `initialised` are the parts of the data
+    that come from the file."""
     for start, end in initialised:
         for piece in nonzero_pieces(target, start, end):
             for metatype, shift in _own_types(target, engine, piece):

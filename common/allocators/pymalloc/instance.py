@@ -29,11 +29,11 @@ and has no look-behind, which makes the search five times as fast."""
 
 
 class Pymalloc(Allocator):
-    """One interpreter's pymalloc; see Allocator. `number` is 0 for the main interpreter, or (up to
-    3.11) for all interpreters. Others are counted from the newest."""
+    """One interpreter's pymalloc; see Allocator. `number` is 0 for the main interpreter, and up to
+    3.11, for all interpreters together. Other interpreters are numbered from the newest."""
 
     name = "pymalloc"
-    aligns = False
+    managed = True
     retention_note = "CPython returns an arena only when no block in it is in use"
     nested = True
 
@@ -64,7 +64,7 @@ class Pymalloc(Allocator):
         self._count_arenas()
 
     def _overlaps(self) -> None:
-        """Report arenas that overlap others."""
+        """Report arenas that overlap other arenas."""
         kept = {arena.number for arena in self.arena_objects}
         for arena in self.state.arenas:
             if arena.number not in kept:
@@ -112,7 +112,8 @@ class Pymalloc(Allocator):
         self._compare(blocks)
 
     def _compare(self, blocks: Blocks) -> None:
-        """Compare the pools' counts of blocks in use with the blocks that are marked so."""
+        """Compare the number of blocks in use that the pools count with the number of blocks that
+        are marked as in use."""
         counted = sum(cache.in_use for cache in self.caches(blocks))
         totals = sum(blocks.totals(BlockState.IN_USE, start, end).blocks for start, end in self._walked)
         if counted != totals:
@@ -145,9 +146,9 @@ class Pymalloc(Allocator):
     def heuristics(self, heaps: Sequence[Range]) -> tuple[Heuristic, Sequence[int]]:
         """Return the heuristics for Python objects, and the addresses of all types.
 
-        Most references point behind a header: the garbage collector's, and since 3.11 that of a
-        managed dictionary or weak reference. Larger objects, in malloc's blocks, have the same
-        headers."""
+        Most references point to the address after a header: that of the garbage collector, and
+        since 3.11 that of a managed dictionary or weak reference. Larger objects, which are in
+        malloc's blocks, have the same headers."""
         if self.number:
             # Sub-interpreters share the main one's types, or have types in the same heaps.
             return Heuristic.NONE, ()
@@ -156,8 +157,8 @@ class Pymalloc(Allocator):
         return Heuristic.OBJECTS | values, found
 
     def types_in(self, heaps: Sequence[Range]) -> Sequence[int]:
-        """Return the addresses of all types in files' data and in these heaps. They are searched
-        for once."""
+        """Return the addresses of all types in these heaps and in files' data. They are searched
+        for only once."""
         key = tuple(heaps)
         if key not in self._types:
             data = [part for image in find_images(self.target) for part in image.data]
@@ -172,8 +173,8 @@ class Pymalloc(Allocator):
             yield from range(bisect_left(self.pools.address, start), bisect_left(self.pools.address, end))
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """Return size classes as in sys._debugmallocstats(). Blocks that a pool never handed out
-        are free."""
+        """Return the size classes as in sys._debugmallocstats(). Blocks of a pool that were never
+        handed out are free."""
         numbers, used = [0] * self.layout.classes, [0] * self.layout.classes
         index, count = self.pools.index, self.pools.count
         for at in self._mine():
@@ -233,8 +234,8 @@ class Pymalloc(Allocator):
         return totals
 
     def caches_of_pools(self) -> dict[int, tuple[int, int]]:
-        """Return {size class: (pools, blocks in use)} of all arenas, including heaps that were not
-        walked."""
+        """Return {size class: (pools, blocks in use)} for all arenas, including arenas whose heaps
+        were not walked."""
         pools, used = Counter(self.pools.index), Counter[int]()
         for index, count in zip(self.pools.index, self.pools.count):
             used[index] += count
@@ -247,12 +248,13 @@ class Pymalloc(Allocator):
 
 
 def _apart(group: list[ArenaObject], taken: Sequence[Range]) -> list[list[ArenaObject]]:
-    """Return one group of all arenas, or one group each if some are blocks of another allocator."""
+    """Return one group with all arenas; or one group for each arena, if some are blocks of another
+    allocator."""
     return [[arena] for arena in group] if any(range_at(taken, arena.address) for arena in group) else [group]
 
 
 def version_of(target: Target, image: Image) -> str:
-    """Return the interpreter's version according to its data, or ""."""
+    """Return the interpreter's version, which is in its data, or ""."""
     for piece in image.pieces(target):
         for found in VERSION.finditer(piece.data):
             before = bytes(piece.data[max(0, found.start() - 1) : found.start()])

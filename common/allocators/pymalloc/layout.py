@@ -4,8 +4,9 @@ Sources: Objects/obmalloc.c (3.9 to 3.11) and Include/internal/pycore_obmalloc.h
 CPython 3.9.2, 3.10.13, 3.11.2, 3.12.1, 3.13.5 and 3.14.10.
 
 An arena, described by an arena_object, is divided into 64 pools. A pool is a header and blocks of
-one size. Their fields are the same since 2.5. Only sizes changed: arenas of 256 KiB and pools of 4
-KiB up to 3.9; 1 MiB and 16 KiB since 3.10 (with the radix tree of arenas, the default)."""
+one size. The fields of these structures are the same since 2.5. Only the sizes changed: up to 3.9,
+arenas have 256 KiB and pools 4 KiB. Since 3.10, if the radix tree of arenas is compiled in (the
+default), they have 1 MiB and 16 KiB."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def _sizes(word: int) -> tuple[int, int]:
 
 
 class Layout(NamedTuple):
-    """Sizes that follow from the word: those of arena_object, pool_header and the arrays."""
+    """Sizes that follow from the size of a word: those of arena_object, pool_header and the
+    arrays."""
 
     word: int
     align: int
@@ -120,7 +122,8 @@ def _variables() -> Iterator[Variables]:
     at = -_ROOT - 6
     counts = {"current": at - 2 - _N, "times": at - 3 - _N, "highwater": at - 4 - _N}
     yield Variables("3.11, library, link-time optimised", maximum=-1, unused=at, usable=at - 1, last=at - 1 - _N, **counts)
-    # GCC's order without link-time optimisation (python.org's builds): the source's, reversed.
+    # The order in which GCC places the variables without link-time optimisation (python.org's
+    # builds): the reverse order of the source.
     counts = {"current": -4 - _N, "times": -5 - _N, "highwater": -6 - _N}
     yield Variables("3.9 to 3.11", maximum=-1, unused=-2, usable=-3, last=-3 - _N, **counts)
 

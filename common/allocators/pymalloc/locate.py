@@ -3,7 +3,8 @@
 A state consists of the array of arena_objects, and of the variables around the pointer to it. Up to
 3.11 there is one static set of variables. Since 3.12 an interpreter may have a struct
 _obmalloc_state: in the interpreter's state (3.12.0), or behind a pointer there (3.12.2 and later).
-The main interpreter's state is in the file's data, those of others are in blocks."""
+The state of the main interpreter is in the file's data; the states of other interpreters are in
+blocks."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
+from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.pymalloc.layout import (
@@ -40,8 +42,8 @@ MAX_INTERPRETERS = 4096
 
 
 class ArenaObject(NamedTuple):
-    """An arena_object that has an arena. `number` is its index in the array, which its pools refer
-    to."""
+    """An arena_object that has an arena. `number` is its index in the array. The headers of its
+    pools contain this number."""
 
     number: int
     address: int
@@ -126,20 +128,21 @@ class _Finder:
         if not self.anonymous:
             return
         low, high, align = self.anonymous[0].start, self.anonymous[-1].end, self.layout.align
+        # Some 40,000 words are checked, for which range_at would be too slow.
+        starts, ends = zip(*self.anonymous)
         for piece in self.image.pieces(self.target):
-            addresses = self.engine.search(piece, low, high)
-            values = self.target.arch.unpack(bytes(self.engine.gather((piece,), addresses, self.layout.word)[0]))
-            for address, value in zip(addresses, values):
-                if not value % align and range_at(self.anonymous, value):
+            for address, value in zip(*find_pointers(self.engine, piece, low, high)):
+                if not value % align and value < ends[bisect_right(starts, value) - 1]:
                     yield address, value
 
     def _beside(self, other: int, value: int) -> bool:
-        """Whether these may be elements of one array of arena_objects."""
+        """Return whether these words may point to elements of one array of arena_objects."""
         return (value - other) % self.layout.object == 0 and abs(value - other) < MAX_ARENAS * self.layout.object
 
     def _unordered(self, around: dict[int, int]) -> Optional[State]:
-        """Return the state with these words as variables, if no known order fits. One word is the
-        pointer to the array, others point to its elements, and some may be unrelated."""
+        """Return the state that has these words as variables, if no known order of variables fits.
+        One word is the pointer to the array, others point to its elements, and some may be
+        unrelated."""
         for pointer, array in sorted(around.items(), key=lambda item: item[1]):
             count = self._count(array)
             arenas = self._arenas(array, count)
@@ -172,8 +175,8 @@ class _Finder:
         return State(pointer, array, count, arenas, pool, variables) if pool and numbers[0] == len(arenas) else None
 
     def _count(self, array: int) -> int:
-        """Find the array's length if no variable has it: it is doubled while elements are
-        plausible."""
+        """Find the length of the array, if no variable has it. It is a number that is doubled as
+        long as the elements are plausible."""
         count = SMALLEST_ARENAS
         while count < MAX_ARENAS and all(
             self._object(array + number * self.layout.object) is not None for number in range(count, 2 * count)
@@ -206,7 +209,7 @@ class _Finder:
         return ArenaObject(number, address, pool_address, nfreepools, ntotalpools, freepools)
 
     def _bytes(self, address: int, size: int) -> Optional[bytes]:
-        """Read a few bytes from a cache of whole pages, since many candidates point near each
+        """Read a few bytes. Whole pages are cached, because many candidates point near each
         other."""
         page = address & -PAGE
         if address + size <= page + PAGE:
@@ -221,8 +224,8 @@ class _Finder:
         return self.memory.read(address, size) or None
 
     def _pool(self, arenas: Sequence[ArenaObject]) -> int:
-        """Find the size of the pools, or return 0: a header's maxnextoffset is POOL_SIZE less a
-        block's size."""
+        """Find the size of the pools, or return 0. In the header of a pool, maxnextoffset is
+        POOL_SIZE minus the size of a block."""
         layout = self.layout
         for arena in arenas:
             for size in POOL_SIZES:
@@ -244,11 +247,11 @@ class _Finder:
     # ---- sub-interpreters ----
 
     def others(self, main: State) -> list[State]:
-        """Return the states of sub-interpreters that have their own.
+        """Return the states of the sub-interpreters that have a separate state.
 
-        _PyRuntime has the head of the list of interpreters, newest first, and in the next word the
-        main one, which is the last of the list and in the image's data. The state, or the pointer
-        to it, has the same offset in all interpreters."""
+        _PyRuntime has the head of the list of interpreters, newest first. In the next word it has
+        the address of the main interpreter, which is the last of the list and in the image's data.
+        The allocator's state, or the pointer to it, has the same offset in all interpreters."""
         if main.variables is None or not main.variables.used:
             return []
         word = self.layout.word
@@ -273,8 +276,8 @@ class _Finder:
                 yield value, beside
 
     def _chain(self, head: int, first: int, offset: int, pointed: bool, main: State, variables: Variables) -> list[State]:
-        """Return the states of the interpreters from `head` on, or [] if they are implausible or
-        have none."""
+        """Return the states of the interpreters from `head` on. [] if the interpreters are not
+        plausible or have no states."""
         found: list[State] = []
         interpreter = head
         link: Optional[int] = None
@@ -297,8 +300,8 @@ class _Finder:
         return found
 
     def _begin(self, interpreter: int, offset: int, pointed: bool) -> Optional[int]:
-        """Return the address of an interpreter's allocator state, or None unless its empty size
-        classes and its lists of pools are plausible."""
+        """Return the address of an interpreter's allocator state. None unless the state's empty
+        size classes and its lists of pools are plausible."""
         begin = self.memory.word(interpreter + offset) if pointed else interpreter + offset
         if not begin or begin % self.layout.word:
             return None
@@ -324,7 +327,8 @@ class _Finder:
         return None
 
     def _names_state(self, value: int, offset: int, pointed: bool) -> bool:
-        """Whether a word may be the address of another interpreter's state, in a block."""
+        """Return whether a word may be the address of the state of another interpreter, in a
+        block."""
         aligned = value % self.layout.align == 0
         return aligned and range_at(self.anonymous, value) is not None and self._begin(value, offset, pointed) is not None
 

@@ -15,7 +15,7 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.terms import RUN, State, run_states
 from findleaks.target.base import Piece, Range, Target
 
-BATCH = 128  # arenas whose memory is in use at a time
+BATCH = 128  # arenas whose memory is read at a time
 
 USED = run_states(State.IN_USE, State.IN_USE)
 UNUSED = run_states(State.FREE, State.FREE)
@@ -44,8 +44,8 @@ class Pools:
         return len(self.address)
 
     def runs(self, layout: Layout, size: int, first: int, last: int) -> array[int]:
-        """Return RUNs of the blocks of pools [first, last). Freed blocks are in use here; they are
-        marked later."""
+        """Return RUNs of the blocks of pools [first, last). Freed blocks are marked as in use here,
+        and as free later."""
         made: array[int] = array("Q")
         sizes = [layout.size(index) for index in range(layout.classes)]
         most_blocks = [layout.block_count(size, index) for index in range(layout.classes)]
@@ -71,8 +71,8 @@ def read(target: Target, engine: Engine, layout: Layout, size: int, arenas: Sequ
 
 
 def carved(arena: ArenaObject, size: int) -> range:
-    """Return the addresses of the pools that this arena was divided into so far. All end inside the
-    arena."""
+    """Return the addresses of the pools into which this arena has been divided so far. All of these
+    pools end inside the arena."""
     first = arena.address + -arena.address % size
     last = arena.address + POOLS * size - size
     return range(first, min(arena.pool_address, first + arena.ntotalpools * size, last + 1), size)
@@ -89,8 +89,8 @@ def _together(arenas: Iterable[ArenaObject], size: int) -> Iterator[Range]:
 def _headers(
     target: Target, engine: Engine, layout: Layout, size: int, arenas: Sequence[ArenaObject], pieces: tuple[Piece, ...], pools: Pools
 ) -> list[tuple[int, int, int]]:
-    """Append the pools in use. For pools with freed blocks, return the pool's index, the head of
-    its list of freed blocks, and their number according to the header."""
+    """Append the pools in use. For each pool with freed blocks, return the pool's index, the head
+    of its list of freed blocks, and their number according to the header."""
     addresses: array[int] = array("Q")
     numbers: array[int] = array("I")
     for arena in arenas:

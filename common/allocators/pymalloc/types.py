@@ -27,7 +27,8 @@ ob_flags, ob_mutex, ob_gc_bits, ob_ref_local (Include/object.h of 3.13 and 3.14)
 
 class Interpreter(NamedTuple):
     """The interpreter in a file. `metatype` is the address of its PyType_Type. `shift` is the
-    number of bytes of an object before its reference count and type: 0, or FREE_THREADED."""
+    number of bytes at the start of an object, before the reference count and the type: 0, or
+    FREE_THREADED."""
 
     image: Image
     metatype: int
@@ -35,7 +36,7 @@ class Interpreter(NamedTuple):
 
 
 def types(target: Target, engine: Engine, metatype: int, data: Sequence[Range], heaps: Sequence[Range], shift: int = 0) -> list[int]:
-    """Return the addresses of all types, ascending: static ones in files' `data`, others in
+    """Return the addresses of all types, ascending. Static types are in `data` of files, others in
     `heaps`."""
     memory = Memory(target)
     found: set[int] = set()
@@ -52,8 +53,8 @@ def types(target: Target, engine: Engine, metatype: int, data: Sequence[Range], 
 
 
 def is_ready(memory: Memory, address: int, wanted: int = READY) -> bool:
-    """Whether an object whose type is a metatype is a type in use, which has a flag. `address` is
-    that of its reference count."""
+    """Return whether an object whose type is a metatype is a type in use, that is, has the flag
+    `wanted`. `address` is the address of its reference count."""
     return (memory.word(address + FLAGS * memory.size) or 0) & wanted == wanted
 
 

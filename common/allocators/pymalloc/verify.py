@@ -39,7 +39,7 @@ def _rings(allocator: PymallocView) -> Iterator[Problem]:
     full = [layout.block_count(allocator.state.pool, index) for index in range(layout.classes)]
     for pool, index, count, after, before in zip(pools.address, pools.index, pools.count, pools.after, pools.before):
         if count == full[index]:
-            continue  # it is in no ring, so its links are stale
+            continue  # the pool is in no ring, so its links are stale
         back, forth = memory.word(after + 3 * word), memory.word(before + 2 * word)
         for what, link, found in (("nextpool", after, back), ("prevpool", before, forth)):
             if found != pool:

@@ -14,14 +14,14 @@ from findleaks.allocators.tcmallocs import class_tables
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
-# The least number of writable bytes of an image with tcmalloc: the size of its central lists in a
-# small-but-slow build. Other builds have some 160 KB.
+# Minimum number of writable bytes of an image with tcmalloc. This is the size of the central lists
+# in a small-but-slow build; in other builds they have some 160 KB.
 LEAST = 24 << 10
 
 
 def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequence[Allocator]:
-    """Find the tcmallocs of a process (see base.Finder). A process without one costs a search of
-    the files' data for two values."""
+    """Find the tcmallocs of a process (see base.Finder). If there is none, this takes only a search
+    of the files' data for two values."""
     places = class_tables(target, engine, LEAST)
     if not places:
         return []

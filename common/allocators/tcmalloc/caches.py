@@ -24,17 +24,17 @@ below, and the value of a pthread key above."""
 
 
 def is_cache(memory: Memory, sizes: Sequence[int], address: int) -> bool:
-    """Whether a ThreadCache is at `address`: its lists have the sizes of their classes
-    (FreeList::Init)."""
+    """Return whether a ThreadCache is at `address`, that is, whether its lists have the sizes of
+    their classes (FreeList::Init)."""
     numbers = (1, 2, len(sizes) - 1, *range(3, len(sizes) - 1))
     return address % WORD == 0 and all(memory.int32(address + number * LIST + LIST_SIZE) == sizes[number] for number in numbers)
 
 
 def find(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Range], problems: list[Problem]) -> tuple[list[ThreadHeap], str]:
-    """Find the caches on the list of ThreadCache::thread_heaps_, and those that threads point to.
+    """Find the caches on the list ThreadCache::thread_heaps_, and the caches that threads point to.
 
-    Also return the releases whose caches have their links at the offset that was found. `heaps` is
-    the memory of spans."""
+    Also return the releases in which caches have their links at the offset that was found. `heaps`
+    is the memory of spans."""
     chain: list[int] = []
     release = problem = ""
     for head in _candidates(memory, engine, place, heaps):
@@ -69,8 +69,8 @@ def _candidates(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Ra
 
 
 def _chain(memory: Memory, sizes: Sequence[int], head: int, links: int) -> tuple[list[int], str]:
-    """Return the caches from `head` up to where links disagree, and why they end early, or "". []
-    if `head` is not the head of a list."""
+    """Return the caches from `head` up to where links disagree, and "" or the reason why they end
+    early. [] if `head` is not the head of a list."""
     chain, following = linked_caches(memory, head, links, partial(is_cache, memory, sizes))
     if following and len(chain) == 1:
         return [], ""
@@ -84,9 +84,9 @@ def _chain(memory: Memory, sizes: Sequence[int], head: int, links: int) -> tuple
 def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], heaps: Sequence[Range]) -> dict[int, int]:
     """Return {address: tid} of the thread caches that words near a thread pointer point to.
 
-    The variable has the same distance from the thread pointer in all threads. Other places, such as
-    the stack below it, have stale pointers to caches of other threads. So the distance that most
-    threads share counts first."""
+    The variable has the same distance from the thread pointer in all threads. Other memory near it,
+    such as the stack below, may have stale pointers to caches of other threads. Therefore the
+    distance that most threads have in common is tried first."""
     known = set(chain)
     named: list[tuple[int, int, int]] = []  # distance from the thread pointer, cache, thread
     low, high = (min(chain) - NEAR, max(chain) + NEAR) if chain else (1 << 16, memory.target.arch.top)
@@ -111,7 +111,7 @@ def _owners(memory: Memory, engine: Engine, place: Place, chain: Sequence[int], 
     return found
 
 
-NEAR = 64 << 20  # bytes around the listed caches that may contain unlisted ones
+NEAR = 64 << 20  # distance in bytes from the listed caches within which unlisted ones are expected
 
 
 def _read(memory: Memory, place: Place, address: int, tid: int, problems: list[Problem]) -> ThreadHeap:
@@ -127,8 +127,8 @@ def _read(memory: Memory, place: Place, address: int, tid: int, problems: list[P
 
 
 def transfers(memory: Memory, place: Place, problems: list[Problem]) -> Iterator[FreeList]:
-    """Yield the chains in the transfer caches (central_freelist.h, tc_slots_). Each has the number
-    of blocks that tcmalloc moves at a time."""
+    """Yield the chains in the transfer caches (central_freelist.h, tc_slots_). Each chain has as
+    many blocks as tcmalloc moves at a time."""
     layout = place.layout
     for number in range(1, len(place.sizes)) if layout.slots else ():
         central = place.of_class(number)

@@ -9,9 +9,9 @@ from findleaks.allocators.tcmallocs.page_map import WORD
 
 
 def central(one: TcmallocHeap, number: int) -> dict[str, int]:
-    """Return the figures of a central list: its spans, free blocks on them, blocks in its transfer
-    cache's chains, and the bytes at the ends of spans that are too few for a block (tcmalloc.cc,
-    ExtractStats; central_freelist.cc, OverheadBytes)."""
+    """Return the counts of a central list: its spans, the free blocks in these spans, the blocks in
+    the chains of its transfer cache, and the bytes at the ends of spans that are too few for a
+    block (tcmalloc.cc, ExtractStats; central_freelist.cc, OverheadBytes)."""
     memory, place = one.memory, one.place
     at = place.of_class(number)
     spans, counter = memory.word(at + NUM_SPANS) or 0, memory.word(at + COUNTER) or 0
@@ -51,8 +51,8 @@ def properties(one: TcmallocHeap) -> dict[str, int]:
 
 
 def reconcile(one: TcmallocHeap) -> None:
-    """Report where tcmalloc's counters and the walk differ: a thread was stopped in malloc, or
-    memory is damaged."""
+    """Report where tcmalloc's counters differ from the walk. Either a thread was stopped in malloc,
+    or memory is damaged."""
     pages = page_heap(one)
     found = {"system_bytes": sum(one.page_bytes), "free_bytes": one.page_bytes[NORMAL], "unmapped_bytes": one.page_bytes[RETURNED]}
     at = one.place.root + one.place.layout.stats

@@ -1,12 +1,13 @@
 """tcmalloc's own C++ objects, identified by their run-time types (Itanium C++ ABI).
 
-tcmalloc itself leaks one block, which is no leak of the program. 2.7 to 2.15 create a
-MallocExtension in the first call, and replace it by a TCMallocImplementation when constructors run,
-without freeing it (malloc_extension.cc, InitModule and Register).
+tcmalloc itself leaks one block, which is not a leak of the program. Releases 2.7 to 2.15 create a
+MallocExtension in the first call of malloc. When constructors run, they replace it by a
+TCMallocImplementation, and do not free it (malloc_extension.cc, InitModule and Register).
 
-This identifies it: a variable of the image refers to a small object with a long table of virtual
-functions, whose type has one base. The leaked block is an object of that base, and contains only a
-pointer to the table of the base."""
+The block is identified as follows. A variable of the image refers to a small object (the
+TCMallocImplementation) with a long table of virtual functions, whose type has one base. The leaked
+block is an object of this base, and contains only a pointer to the base's table of virtual
+functions."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ MAX_VARIABLES = 100_000  # pointers to spans that are examined
 
 
 def replaced(one: TcmallocHeap, blocks: Blocks) -> list[int]:
-    """Return the address of the leaked MallocExtension, in a list that may be empty."""
+    """Return a list with the address of the leaked MallocExtension; [] if there is none."""
     spans = one.spans_of(1)
     if not spans:
         return []
@@ -44,8 +45,8 @@ def replaced(one: TcmallocHeap, blocks: Blocks) -> list[int]:
 
 
 def _bases(one: TcmallocHeap, blocks: Blocks) -> Iterator[int]:
-    """Yield the run-time types that are the only base of an object to which a variable of the image
-    refers."""
+    """Yield run-time types. Each is the only base of the type of an object to which a variable of
+    the image refers."""
     memory, module = one.memory, one.place.image.module
     low, high = one.spans[0].start, one.spans[-1].end
     left = MAX_VARIABLES
@@ -75,7 +76,7 @@ def _tables(one: TcmallocHeap, kind: int) -> Iterator[int]:
 
 
 def _slots(one: TcmallocHeap, table: int) -> bool:
-    """Whether a table of at least MIN_SLOTS functions of the image begins here."""
+    """Return whether a table of at least MIN_SLOTS functions of the image begins here."""
     module = one.place.image.module
     words = one.memory.words(table, MIN_SLOTS)
     return words is not None and all(module.start <= word < module.end for word in words)
@@ -85,9 +86,9 @@ MMAP = b"MmapSysAllocator"
 
 
 def hints(one: TcmallocHeap) -> list[Range]:
-    """Return the words with the end of MmapSysAllocator's last mapping, which may be the address of
-    a block (hint_ of system-alloc.cc, since 2.16). They are identified by the name of the run-time
-    type, if it is readable."""
+    """Return the places of words that contain the end of MmapSysAllocator's last mapping, because
+    this may be the address of a block (hint_ of system-alloc.cc, since 2.16). They are identified
+    by the name of the run-time type, if it is readable."""
     memory, module, found = one.memory, one.place.image.module, []
     low, high = one.spans[0].start, one.spans[-1].end
     for piece in one.place.image.pieces(one.target):

@@ -1,5 +1,5 @@
-"""gperftools' heap profiler (HEAPPROFILE=…, HeapProfilerStart): its table of stacks, its map from
-blocks to stacks, and the memory of that map.
+"""Reads gperftools' heap profiler (HEAPPROFILE=…, HeapProfilerStart): its table of stacks, its map
+from blocks to stacks, and the memory of the map.
 
 Sources: heap-profile-table.h, heap-profile-stats.h, addressmap-inl.h, base/low_level_alloc.cc, 2.7
 to 2.18.1."""
@@ -26,7 +26,7 @@ from findleaks.target.ranges import merge_ranges, range_at
 HASHES = 1 << 12  # AddressMap::kHashSize
 LISTS = 1 << 13  # AddressMap::kClusterBlocks; a cluster is {next, id, lists}
 ENTRY = 32  # AddressMap::Entry: next, key, bytes, bucket with two flags
-LONGEST = 128  # the largest number of entries of a list, which is for 128 bytes of addresses
+LONGEST = 128  # maximum number of entries of a list, which is for 128 bytes of addresses
 BUCKETS = 179999  # HeapProfileTable::kHashTableSize
 DEEPEST = 32  # frames of a stack, kMaxStackDepth
 TRIED = 64  # buckets that are examined to determine the layout
@@ -54,7 +54,7 @@ LAYOUTS = (
 
 
 class Bucket(NamedTuple):
-    """The allocations of one stack, and how many of these were freed."""
+    """The numbers of allocations and frees with one stack."""
 
     frames: tuple[int, ...]
     allocs: int
@@ -64,7 +64,7 @@ class Bucket(NamedTuple):
 
 
 class Map(NamedTuple):
-    """AddressMap, as it is in memory."""
+    """An AddressMap, as it is in memory."""
 
     hashtable: int
     free: int
@@ -76,9 +76,9 @@ class Map(NamedTuple):
 class HeapProfile(NamedTuple):
     """A profile that is being recorded.
 
-    `table` is the address of its table of buckets, or 0 if that is damaged. `memory` is the memory
-    of the table and of the map, whose keys are no references. `damaged` is true if that memory is
-    not completely known; `problems` says why."""
+    `table` is the address of its table of buckets, or 0 if the table is damaged. `memory` is the
+    memory of the table and of the map; the map's keys must not count as references. `damaged` is
+    true if this memory is not completely known, and `problems` explains why."""
 
     layout: Layout
     table: int
@@ -89,7 +89,8 @@ class HeapProfile(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry of the map: its own address, the block's, and its bucket's."""
+    """An entry of the map: its own address, the address of the block, and the address of the
+    bucket."""
 
     address: int
     block: int
@@ -98,8 +99,8 @@ class Entry(NamedTuple):
 
 @dataclass
 class Contents:
-    """The contents of a profile. `buckets` are by address. Each of `entries` has one of these
-    buckets."""
+    """The contents of a profile. `buckets` are by address. The bucket of each of `entries` is in
+    `buckets`."""
 
     buckets: dict[int, Bucket] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
@@ -111,7 +112,7 @@ def find(memory: Memory, engine: Engine, image: Image) -> Optional[HeapProfile]:
     regions = memory.target.regions()
     low, high = (regions[0].start, regions[-1].end) if regions else (1, 1)
     found: list[tuple[bool, bool, Layout, int]] = []
-    tried: set[int] = set()  # tables of the page heap have the same few pointers many times
+    tried: set[int] = set()  # tables already tried: the page heap has many equal pointers
     for _, address in find_words_between(memory.target, engine, image.data, max(low, 1), high):
         if address in tried:
             continue
@@ -120,7 +121,8 @@ def find(memory: Memory, engine: Engine, image: Image) -> Optional[HeapProfile]:
         found += fit
         if any(all(one[:2]) for one in fit):
             break
-    # Either the map or the table may be damaged. The other one shows the profile.
+    # Either the map or the table may be damaged. In this case, the other one identifies the
+    # profile.
     for mapped, listed, layout, address in sorted(found, key=lambda one: one[:2])[-1:]:
         return _profile(memory, engine, layout, address, mapped, listed)
     return None
@@ -130,8 +132,8 @@ def _layouts(memory: Memory, image: Image, address: int) -> Iterator[tuple[Layou
     """Yield the layouts with which a HeapProfileTable may be at `address`, and whether its map and
     its table are right.
 
-    A HeapProfileTable begins with two functions, which its map also has. Two layouts differ only in
-    the buckets."""
+    A HeapProfileTable begins with the addresses of two functions, which are also in its map. Two of
+    the layouts differ only in the buckets."""
     module = image.module
     functions = memory.words(address, 2) if address % WORD == 0 else None
     if functions is None or not all(module.start <= function < module.end for function in functions):
@@ -198,8 +200,8 @@ def read(memory: Memory, engine: Engine, profile: HeapProfile) -> Contents:
 
 
 def _pieces_of_map(memory: Memory, map_: Map, problems: list[Problem]) -> list[Range]:
-    """Return all memory that the map allocated. It is a list of pieces, each with its size before
-    it."""
+    """Return all memory that the map allocated. This is a list of pieces, each of which is preceded
+    by its size."""
     pieces: list[Range] = []
     at, seen = map_.allocated, set[int]()
     while at and at not in seen and len(seen) < MOST:
@@ -250,7 +252,7 @@ def _bucket(memory: Memory, at: int, layout: Layout) -> Optional[Bucket]:
 
 
 def _read_entries(memory: Memory, engine: Engine, profile: HeapProfile, found: Contents) -> None:
-    """Follow the lists of all clusters at once. Their entries are in the map's memory."""
+    """Follow the lists of all clusters at once. Their entries must be in the map's memory."""
     heads = [head for cluster in _clusters(memory, profile, found.problems) for head in _heads(memory, cluster)]
     pieces = [piece for start, end in _searched(memory, profile) for piece in memory.target.pieces(start, end)] if heads else []
     followed = engine.follow_all(pieces, heads, 0, LONGEST)
@@ -281,7 +283,8 @@ def _read_entries(memory: Memory, engine: Engine, profile: HeapProfile, found: C
 
 
 def _searched(memory: Memory, profile: HeapProfile) -> Sequence[Range]:
-    """Return the memory that may contain entries: the map's memory, if all of it is known."""
+    """Return the memory that may contain entries: the map's memory if it is completely known,
+    otherwise all memory."""
     if not profile.damaged:
         return profile.memory
     regions = memory.target.regions()

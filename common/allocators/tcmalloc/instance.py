@@ -55,11 +55,11 @@ class Tcmalloc(TcmallocHeap):
         self.version = self._version() or self.release
         self.profile = heap_profile.find(self.memory, engine, place.image)
         self.listed = Counter()
-        self.lists: list[FreeList] = []  # of thread caches and transfer caches
-        self.replaced: list[int] = []  # its own blocks of size class 1, which it counts as in use
+        self.lists: list[FreeList] = []  # lists of thread caches and transfer caches
+        self.replaced: list[int] = []  # its own blocks of size class 1, which count as in use
 
     def _version(self) -> str:
-        """Return the version in TC_VERSION_STRING, which is in the read-only bytes of the image; or
+        """Return the version in TC_VERSION_STRING, which is in the read-only bytes of the image, or
         ""."""
         module, left = self.place.image.module, MAX_TEXT
         for region in self.target.regions():
@@ -108,8 +108,9 @@ class Tcmalloc(TcmallocHeap):
             self.problems.append(Problem(self.place.central, f"{self.where} is tcmalloc's debug variant: {what}", False))
 
     def metadata(self) -> list[Range]:
-        """Return spans' descriptors, the page map, thread caches, and variables with pointers: the
-        central lists with stale chains, and the page heap with its cache of page numbers."""
+        """Return the memory of spans' descriptors, the page map, thread caches, and variables that
+        contain pointers: the central lists with stale chains, and the page heap with its cache of
+        page numbers."""
         return self._metadata
 
     @cached_property
@@ -174,10 +175,11 @@ class Tcmalloc(TcmallocHeap):
         return counts.properties(self)
 
     def is_changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
-        """Whether the thread changes the memory that the problem is about (see Allocator).
+        """Return whether the thread is changing the memory that the problem is about (see
+        Allocator).
 
-        A thread that changes its cache's lists has the cache's address. A thread that changes the
-        page heap's lists and counters has a span's address."""
+        If it is changing the lists of its cache, its words include the address of the cache. If it
+        is changing the lists and counters of the page heap, they include the address of a span."""
         if super().is_changing(problem, words, blocks):
             return True
         if problem.address == self.place.root + self.place.layout.stats:

@@ -1,5 +1,5 @@
-"""Checks that a walk does not make: the page map inside spans, lists of spans in both directions,
-blocks on two lists."""
+"""Checks that the walk does not perform: entries of the page map inside spans, lists of spans in
+both directions, and blocks on two lists."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def verify(one: TcmallocHeap) -> Iterator[Optional[Problem]]:
 
 
 def _wrong_page(span: Span, page: int, pointer: int, _: int) -> Problem:
-    """Make the problem that the page map has another span for a page. All pages of a span with a
-    size class must have that span (page_heap.cc, RegisterSizeClass)."""
+    """Make the problem that the page map has the wrong span for a page. If a span has a size class,
+    the entries of all its pages must have this span (page_heap.cc, RegisterSizeClass)."""
     what = f"the page map has page {page:#x} in the span at {pointer:#x}; it belongs to the span at {span.address:#x}"
     return Problem(span.address, f"{what}: free() of a block there would use the wrong span", expected=span.address)
 
 
 def _chain(one: TcmallocHeap, header: int, name: str, limit: int, seen: list[int]) -> Iterator[Problem]:
-    """Follow a ring of spans (span.cc, DLL_*) from its header. Add the spans that link back to
+    """Follow a ring of spans (span.cc, DLL_*) from its header. Spans that link back are added to
     `seen`."""
     before, at = header, one.memory.word(header + NEXT)
     members: set[int] = set()
@@ -64,7 +64,7 @@ def _chain(one: TcmallocHeap, header: int, name: str, limit: int, seen: list[int
 
 
 def _central(one: TcmallocHeap, number: int, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
-    """Check a size class's rings of spans: each span must be on the right one."""
+    """Check the rings of spans of a size class. Each span must be on the right ring."""
     central, size, total = one.place.of_class(number), one.place.sizes[number], 0
     mine = {span.address for span in one.spans_of(number)}
     broken = False
@@ -93,7 +93,8 @@ def _central(one: TcmallocHeap, number: int, known: dict[int, Span], checked: di
 
 
 def _page_heap(one: TcmallocHeap, known: dict[int, Span], checked: dict[str, int]) -> Iterator[Optional[Problem]]:
-    """Check free spans: short ones are on rings by length, the others in two sets (page_heap.h)."""
+    """Check free spans. Short spans are on rings by length, and the others are in two sets
+    (page_heap.h)."""
     layout = one.place.layout
     free = [span for span in one.spans if span.location != IN_USE]
     left = {span.address for span in free if span.end - span.start <= layout.most_pages * layout.page}

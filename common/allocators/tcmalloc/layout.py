@@ -1,6 +1,6 @@
 """Structures of gperftools' tcmalloc, 64-bit. Offsets and sizes are in bytes.
 
-From 2.7 to 2.18 only the links of ThreadCache changed."""
+Between 2.7 and 2.18, only the position of the links in ThreadCache changed."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ LIST, LIST_LENGTH, LIST_SIZE = _LIST.size, _LIST["length"], _LIST["size"]
 CACHE_SIZE = CLASSES * LIST  # offset of size_
 CACHE = 4160
 RELEASES = ("2.16 and later", "2.7-2.15")
-# Offsets of next_, which prev_ follows, by release: right behind the sampler, or behind tid_ and
-# in_setspecific_, which follow it.
+# Offsets of next_, which prev_ follows, by release: right after the sampler, or after tid_ and
+# in_setspecific_, which follow the sampler.
 CACHE_LINKS = tuple(zip((4128, 4144), RELEASES))
 
 PAGE_HEAP_STATS = (  # page_heap.h, PageHeap::Stats
@@ -67,7 +67,7 @@ PAGE_HEAP_STATS = (  # page_heap.h, PageHeap::Stats
 # debugallocation.cc, MallocBlock: size1_, offset_, magic1_, alloc_type_
 HEADER, DEBUG_MAGIC = 32, 0xDEADBEEF
 
-# common.h, StackTrace: size, depth, and 31 frames, of which unused ones are stale
+# common.h, StackTrace: size, depth, and 31 frames, of which the unused ones may be stale
 STACK = 33 * WORD
 
 
@@ -92,8 +92,8 @@ class Layout(PageMapLayout):
 
     @property
     def lists(self) -> int:
-        """The offset of free_ from the page map's root. Between them are the root, the map's
-        allocator, and two std::set of large spans."""
+        """The distance from the page map's root to free_. Between them are the rest of the root,
+        the map's allocator, and two std::set of large spans."""
         return (WORD << self.root_bits) + WORD + 2 * 48
 
     @property
@@ -125,7 +125,7 @@ LAYOUTS = tuple(Layout(shift, *build) for build in BUILDS for shift in SHIFTS)
 
 
 def layouts_of(arch: Arch) -> list[Layout]:
-    """Return the layouts of a machine. With a layout of another machine, parts of the page map may
-    look right by chance."""
+    """Return the layouts of a machine. Layouts of other machines are not tried, because parts of
+    the page map may fit them by chance."""
     bits = ADDRESS_BITS if arch.name in (X86_64.name, AARCH64.name) else 64
     return [layout for layout in LAYOUTS if layout.address_bits == bits]

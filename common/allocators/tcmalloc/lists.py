@@ -14,11 +14,12 @@ from findleaks.allocators.tcmallocs.caches import damaged_link
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
 
-WINDOW = 32 << 20  # bytes of memory in which lists of spans are followed at a time
+WINDOW = 32 << 20  # bytes of memory whose lists of spans are followed at a time
 
 
 def follow_spans(one: TcmallocHeap) -> tuple[array[int], Counter[int]]:
-    """The blocks on lists of spans, without those outside their span; and their number by class."""
+    """Return the blocks on lists of spans, without blocks outside their span, and the number of
+    blocks by size class."""
     free: array[int] = array("Q")
     listed: Counter[int] = Counter()
 
@@ -46,7 +47,7 @@ def follow_spans(one: TcmallocHeap) -> tuple[array[int], Counter[int]]:
 
 
 def _windows(one: TcmallocHeap) -> Iterator[list[Span]]:
-    """Groups of spans that have blocks on their lists; a group spans at most WINDOW bytes."""
+    """Yield groups of spans that have blocks on their lists. A group spans at most WINDOW bytes."""
     window: list[Span] = []
     for span in one.spans:
         if span.number and (span.objects or span.refcount != _blocks(one.place, span)):
@@ -65,8 +66,8 @@ def _blocks(place: Place, span: Span) -> int:
 
 
 def _span_problem(place: Place, span: Span, found: int, count: int, why: str, damaged: Range) -> Problem:
-    """The problem of a span's list. `why` it ended early; "" if only the numbers differ, as they do
-    for a moment while a thread frees."""
+    """Make the problem of a span's list. `why` is the reason why the list ended early. It is "" if
+    only the numbers differ, as they do for a moment while a thread frees a block."""
     size = place.sizes[span.number]
     text = f"span at {span.start:#x}, {count:,} blocks of {size}: {found:,} on its free list, {span.refcount:,} in use by its count"
     return Problem(damaged.start, f"{text}; {why}" if why else text, bool(why) or found + span.refcount > count, damaged)

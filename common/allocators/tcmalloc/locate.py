@@ -1,7 +1,7 @@
 """Finds tcmalloc's variables by the table of size classes.
 
-The central lists are in the same data. Their spans have page numbers, and the page map's root leads
-from a page number back to the span."""
+The central lists are in the same data. Their spans have page numbers. The page map's root is found
+because it leads from such a page number back to the span."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range
 
-# spans by which the page map's root is searched; the first one suffices unless it is corrupt
+# number of spans with which the page map's root is searched for; the first one suffices unless it
+# is corrupt
 SAMPLES = 24
 
-PROBE = 5  # the size class by whose number the central lists are found
+PROBE = 5  # the size class whose number is searched for to find the central lists
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ def locate(memory: Memory, engine: Engine, image: Image, table: int, sizes: Sequ
     """Find the other variables of a tcmalloc, or return None."""
     regions = places.writable(memory.target)
     everywhere = Range(regions[0].start, regions[-1].end)
-    # A span of the largest class is one block (common.cc, SizeMap::Init), so its length gives the
-    # page size.
+    # A span of the largest class contains one block (common.cc, SizeMap::Init), so its length shows
+    # the page size.
     pages = memory.word(pages_table(table) + WORD * (len(sizes) - 1)) or 0
     known = layouts_of(memory.target.arch)
     layouts = [layout for layout in known if pages << layout.shift == MAX_SMALL] or known
@@ -92,8 +93,8 @@ def locate(memory: Memory, engine: Engine, image: Image, table: int, sizes: Sequ
 
 
 def _central(memory: Memory, probes: Sequence[int], layout: Layout, count: int) -> Iterator[int]:
-    """Yield addresses at which each of `count` central lists has the number of its class. `probes`
-    are words that may be the number of class PROBE."""
+    """Yield the addresses at which each of `count` central lists has the number of its class.
+    `probes` are addresses of words that may be the number of class PROBE."""
     stride = layout.stride
     for at in probes:
         first = at - SIZE_CLASS - PROBE * stride

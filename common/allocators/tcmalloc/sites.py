@@ -1,5 +1,5 @@
-"""Allocation stacks that gperftools recorded: with its heap profiler (HEAPPROFILE=…), and of blocks
-that it sampled (TCMALLOC_SAMPLE_PARAMETER=…)."""
+"""Allocation stacks that gperftools recorded: those of its heap profiler (HEAPPROFILE=…), and those
+of sampled blocks (TCMALLOC_SAMPLE_PARAMETER=…)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ USUAL_PERIOD = 512 << 10
 
 
 def of_profile(memory: Memory, engine: Engine, profile: HeapProfile, blocks: Blocks, own: str) -> Recording:
-    """Return the recording of the heap profiler: every allocation since it was started."""
+    """Return the recording of the heap profiler, which has every allocation since it was
+    started."""
     found, target = read(memory, engine, profile), memory.target
     numbers = {address: number for number, address in enumerate(found.buckets)}
     sites = [
@@ -48,8 +49,8 @@ def of_profile(memory: Memory, engine: Engine, profile: HeapProfile, blocks: Blo
 
 
 def of_samples(memory: Memory, engine: Engine, spans: Iterable[Span], blocks: Blocks, own: str) -> list[Recording]:
-    """Return the recording of the sampled blocks, in a list that may be empty. A sampled block is
-    alone in its span, which points to {size, depth, frames}."""
+    """Return a list with the recording of the sampled blocks; [] if there are none. A sampled block
+    is alone in its span, which points to {size, depth, frames}."""
     sampled = sorted((span for span in spans if span.sampled and span.location == IN_USE), key=lambda span: span.objects)
     if not sampled:
         return []
@@ -83,8 +84,8 @@ def _site(stack: tuple[int, ...], sizes: list[int], period: int) -> Site:
 
 
 def _period(memory: Memory) -> int:
-    """Return the bytes between two samples: the flag if the library exports it, otherwise the
-    setting."""
+    """Return the number of bytes between two samples: the value of the flag if the library exports
+    it, otherwise that of the setting."""
     symbol = memory.target.symbol(PERIOD)
     value = memory.word(symbol.address) if symbol is not None else None
     if not value or value >> 58:

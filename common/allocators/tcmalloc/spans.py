@@ -1,8 +1,9 @@
 """The page map and its spans. Every page that tcmalloc ever got from the system belongs to a span.
 
-pagemap.h: the page map is a radix tree from page numbers to spans. The first and last page of a
-span always have it. If the span has a size class, all its pages do (page_heap.cc, RecordSpan and
-RegisterSizeClass). Otherwise the entries of inner pages may be stale."""
+pagemap.h: the page map is a radix tree from page numbers to spans. The entries of the first and
+last page of a span always have the span. If the span has a size class, the entries of all its pages
+have it (page_heap.cc, RecordSpan and RegisterSizeClass). Otherwise the entries of inner pages may
+be stale."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
 # Pieces of metadata at most this many bytes apart are joined if no span is between them.
-# Descriptors are in blocks of 128 KB, freed ones too (page_heap_allocator.h). Leaves of the page
-# map have 2 MB.
+# Descriptors, including freed ones, are in blocks of 128 KB (page_heap_allocator.h). Leaves of the
+# page map have 2 MB.
 NEAR = 1 << 20
 
 
@@ -63,14 +64,15 @@ def bridged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problems: list[Problem]) -> list[Span]:
-    """Return every span in ascending order. Report entries of the page map without a span."""
+    """Return all spans in ascending order. Report entries of the page map that lead to no span."""
     addresses = sorted(set(tree.words))
     data, missing = read_records(target, engine, addresses, SPAN)
     words = memoryview(data).cast("Q")
     index = {address: i for i, address in enumerate(addresses) if i not in missing}
     starts, lengths, objects, bits = (words[column::SPAN_WORDS].tolist() for column in (0, 1, 4, 5))
     found: list[Span] = []
-    bad: list[tuple[int, int, int]] = []  # first page, last page, span that does not have them
+    # first page, last page, and the span that their entries have, although it does not have them
+    bad: list[tuple[int, int, int]] = []
     pages, pointers, shift = tree.pages, tree.words, place.layout.shift
     at, count = 0, len(pages)
     while at < count:
@@ -93,9 +95,9 @@ def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problem
                         Problem(pointer, f"span of {page << shift:#x} is on list {location}, which does not exist: it is not read")
                     )
                 else:
-                    number = number if location == IN_USE else 0  # free pages keep their last class
+                    number = number if location == IN_USE else 0  # free pages still have a class
                     fields = (pointer, page << shift, end << shift, number, location, flags & 0xFFFF, objects[i], bool(flags >> 26 & 1))
-                    found.append(tuple.__new__(Span, fields))  # half the time of Span(…)
+                    found.append(tuple.__new__(Span, fields))  # takes half the time of Span(…)
                 at = after
                 continue
         if bad and bad[-1][2] == pointer and bad[-1][1] == page - 1:
@@ -108,7 +110,8 @@ def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problem
 
 
 def _bad_entries(shift: int, first: int, last: int, pointer: int, readable: bool) -> Problem:
-    """Make the problem that entries of the page map have a span that does not have these pages."""
+    """Make the problem that the span in these entries of the page map does not have the pages of
+    the entries."""
     where = f"{first << shift:#x}" + (f" to {last + 1 << shift:#x}" if last > first else "")
     what = "has other pages" if readable else "cannot be read"
     return Problem(pointer, f"the page map has {where} in the span at {pointer:#x}, which {what}: that memory is not read")
@@ -133,7 +136,8 @@ def sampled_sizes(target: Target, engine: Engine, place: Place, spans: Sequence[
 
 
 def runs(spans: Sequence[Span], sizes: Sequence[int], sampled: Mapping[int, int]) -> array[int]:
-    """Return all blocks of these spans, in use, for `Blocks.append_runs`; see `sampled_sizes`."""
+    """Return all blocks of these spans as records for `Blocks.append_runs`, in state in use. For
+    `sampled`, see `sampled_sizes`."""
     words: list[int] = []
     for _, start, end, number, location, _, _, _ in spans:
         if location == IN_USE:

@@ -1,8 +1,9 @@
-"""Google's tcmalloc with caches for each CPU (github.com/google/tcmalloc), not gperftools'.
+"""Google's tcmalloc with caches for each CPU (github.com/google/tcmalloc). This is not the tcmalloc
+of gperftools.
 
-It is usually linked into the program, and fills its .bss: the page map's root alone has megabytes.
-The table of size classes is found there, then the central lists, which have the numbers of their
-classes. The spans of these lists lead to the page map, and the page map to all spans
+It is usually linked into the program, whose .bss is then large: the page map's root alone has
+megabytes. The table of size classes is found there, then the central lists, which have the numbers
+of their classes. The spans of these lists lead to the page map, and the page map to all spans
 (locate.py)."""
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Caches of freed blocks: those of CPUs (internal/percpu_tcmalloc.h), transfer caches and those of
-groups of CPUs (transfer_cache.h), and those of threads without CPU caches (thread_cache.h)."""
+"""Caches of freed blocks: caches of CPUs (internal/percpu_tcmalloc.h), transfer caches, transfer
+caches of groups of CPUs (transfer_cache.h), and in processes without CPU caches, caches of threads
+(thread_cache.h)."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ MAX_SHARDS = 256
 
 
 class CpuCaches(NamedTuple):
-    """CpuCache: its address, and its slabs of 1 << `shift` bytes each. `begins` has the start of
-    each class's list in words."""
+    """CpuCache: its address, and its slabs of 1 << `shift` bytes each. `begins` has the offset in
+    words at which the list of each class begins."""
 
     address: int
     slabs: int
@@ -96,8 +97,8 @@ def _halves(memory: Memory, address: int, count: int) -> Optional[list[int]]:
 
 
 def _cpu_caches(memory: Memory, place: Place, at: int, value: int, own: Sequence[Range]) -> Optional[CpuCaches]:
-    """Read the CpuCache at `at`, or return None. TcmallocSlab has three words, and begins_ ascend
-    (InitSlabs)."""
+    """Read the CpuCache at `at`, or return None. It must have three words that fit TcmallocSlab,
+    and begins_ must ascend (InitSlabs)."""
     stopped, begins = memory.word(at + WORD), memory.word(at + 2 * WORD)
     layout, shift = place.layout, value & 0xFFF
     if not stopped or not begins or not range_at(own, stopped) or not range_at(own, begins):
@@ -111,7 +112,7 @@ def _cpu_caches(memory: Memory, place: Place, at: int, value: int, own: Sequence
 def _slabs(memory: Memory, place: Place, cpus: CpuCaches, problems: list[Problem]) -> Iterator[Held]:
     """Yield the blocks in each CPU's slab, from the start of a class up to `current` in its header.
 
-    Slabs of unused CPUs are zeros. The memory behind the last slab has no plausible headers."""
+    Slabs of unused CPUs are zeros. The memory after the last slab has no plausible headers."""
     layout, size = place.layout, 1 << cpus.shift
     bounds = [*cpus.begins[1:], size // WORD]
     for cpu in range(MAX_CPUS):
@@ -158,7 +159,8 @@ def _transfers(memory: Memory, place: Place, problems: list[Problem]) -> Iterato
 
 
 def _shards(memory: Memory, place: Place, at: int, value: int, own: Sequence[Range]) -> list[tuple[int, int]]:
-    """Return (number, caches) of the shards in use, if a ShardedTransferCacheManager is at `at`."""
+    """Return (number, address of its caches) of the shards in use, if a ShardedTransferCacheManager
+    is at `at`."""
     word = memory.word(at + WORD)
     if word is None or not 0 < word & 0xFFFFFFFF <= MAX_SHARDS or word >> 32 > word & 0xFFFFFFFF or not place.layout.transfer:
         return []
@@ -185,8 +187,8 @@ def _shard(memory: Memory, place: Place, shard: int, caches: int, problems: list
 
 
 def is_thread_cache(memory: Memory, place: Place, address: int) -> bool:
-    """Whether a ThreadCache is at `address` (FreeList::Init): a list without head has length 0, and
-    each has a maximum length."""
+    """Return whether a ThreadCache is at `address` (FreeList::Init). Each of its lists has a
+    maximum length, and a list without head has length 0."""
     if not (memory.int32(address + LIST_MOST) or 0) or not (memory.int32(address + LIST + LIST_MOST) or 0):
         return False
     words = memory.words(address, place.layout.thread_cache // WORD)

@@ -17,14 +17,14 @@ KINDS = {
 
 
 def central(one: GoogleHeap, number: int) -> dict[str, int]:
-    """Return a central list's counters: free blocks in its spans, and its spans."""
+    """Return the counters of a central list: free blocks in its spans, and spans."""
     at, word = one.place.of_class(number), one.memory.word
     return {"central": word(at + COUNTER) or 0, "spans": (word(at + REQUESTED) or 0) - (word(at + RETURNED) or 0)}
 
 
 def properties(one: GoogleHeap) -> dict[str, int]:
     """Return bytes by property (global_stats.cc, ExtractStats and GetNumericProperty). The bytes
-    behind the last block of each span count as on the central list."""
+    after the last block of each span are counted as bytes of the central list."""
     sizes, found = one.place.sizes, dict.fromkeys(KINDS.values(), 0)
     for (kind, number), count in one.kept.items():
         found[KINDS[kind]] += count * sizes[number]
@@ -39,8 +39,8 @@ def properties(one: GoogleHeap) -> dict[str, int]:
 
 
 def reconcile(one: GoogleHeap) -> None:
-    """Report where tcmalloc's counters and the walk differ: a thread was stopped in malloc, or
-    memory is damaged."""
+    """Report where tcmalloc's counters differ from the walk. Either a thread was stopped in malloc,
+    or memory is damaged."""
     known = len(one.place.sizes)
     free, spans = [0] * known, [0] * known
     for _, _, _, _, number, _, count, allocated, _ in one.spans:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from findleaks.allocators.sites import Recording
 
 
+GUARDED_PAGES = 128
+"""Pages of the guarded page allocator (static_vars.cc, total_pages)."""
+
+
 class GoogleTcmalloc(GoogleHeap):
     """One of Google's tcmallocs; see Allocator."""
 
@@ -48,9 +52,9 @@ class GoogleTcmalloc(GoogleHeap):
         self.threads = self.found.threads
 
     def _regions(self, leaves: Sequence[int]) -> list[Range]:
-        """Return the memory of the page heap: mappings with pages in the page map, and mappings of
-        whole huge pages that its leaves cover. If all pages of a mapping were freed, the page map
-        has few entries for it."""
+        """Return the memory of the page heap. This is the mappings with pages in the page map, and
+        the mappings of whole huge pages that leaves of the page map cover. The latter are included
+        because the page map has few entries for a mapping whose pages were all freed."""
         layout, found = self.place.layout, []
         reach = merge_ranges(Range(base, base + layout.reach) for base in leaves)
         for region in self.target.regions():
@@ -62,8 +66,8 @@ class GoogleTcmalloc(GoogleHeap):
         return found
 
     def _own_memory(self) -> list[Range]:
-        """Return the arena for descriptors (arena.h) as whole mappings. It has an address range of
-        its own (internal/memory_tag.h)."""
+        """Return the arena for descriptors (arena.h) as whole mappings. The arena has a separate
+        address range (internal/memory_tag.h)."""
         known = sorted({*(node.start for node in self.tree.nodes), *self.records.addresses, *self.records.samples})
         found = []
         for region in self.target.regions():
@@ -94,10 +98,23 @@ class GoogleTcmalloc(GoogleHeap):
         counts.reconcile(self)
 
     def metadata(self) -> list[Range]:
-        """Return the arena for descriptors (those of spans, leaves of the page map, CPUs' slabs,
-        slots, samples, thread caches), variables, which may have stale pointers, and records of
-        regions."""
+        """Return the arena for descriptors, variables, which may contain stale pointers, and
+        records of regions. The arena contains the descriptors of spans, the leaves of the page map,
+        the slabs of CPUs, slots, samples, and thread caches."""
         return merge_ranges([*self.own, *self.region_records, *self.place.variables(), *self.found.variables])
+
+    def reserved(self) -> list[Range]:
+        """Return two kinds of address space without data. The page heap takes huge pages from the
+        end of a region of 1 GiB. The rest of the region, below the heap, is reserved
+        (system-alloc.cc, MmapRegion). Sampled blocks get GUARDED_PAGES pages with a guard page
+        before, between and after them (guarded_page_allocator.cc, MapPages)."""
+        guarded = (2 * GUARDED_PAGES + 1) * self.place.layout.page
+        heaps = {part.start for part in self.ranges}
+        return [
+            Range(one.start, one.end)
+            for one in self.target.regions()
+            if one.private and not one.writable and (one.end - one.start == guarded or (one.end in heaps and not one.start % HUGE_PAGE))
+        ]
 
     def summary(self) -> dict[str, object]:
         return {

@@ -1,5 +1,6 @@
-"""Checks that a walk does not make: the page map inside spans, bitmaps against counters, central
-lists' links in both directions, blocks in two caches or in a cache of another size."""
+"""Checks that the walk does not perform: entries of the page map inside spans, bitmaps compared
+with counters, links of central lists in both directions, and blocks in two caches or in a cache of
+another size."""
 
 from __future__ import annotations
 
@@ -39,15 +40,16 @@ def verify(one: GoogleHeap) -> Iterator[Optional[Problem]]:
 
 
 def _wrong_page(span: Span, page: int, word: int, number: int) -> Problem:
-    """Make the problem that the page map has another span for a page. All pages of a span with a
-    size class must have that span, and the class twice (pagemap.cc, RegisterSizeClass)."""
+    """Make the problem that the page map has the wrong span for a page. If a span has a size class,
+    the entries of all its pages must have the span, and the class in two places (pagemap.cc,
+    RegisterSizeClass)."""
     what = f"the page map has page {page:#x} in the span at {word & SPAN_MASK:#x}, size class {number}"
     return Problem(span.address, f"{what} and {word >> 48}; it belongs to the span at {span.address:#x}, size class {span.number}")
 
 
 def _central(one: GoogleHeap, number: int, known: dict[int, int], checked: dict[str, int]) -> Iterator[Problem]:
-    """Check the rings of spans with free blocks: links in both directions, and each span of this
-    class on one ring."""
+    """Check the rings of spans with free blocks. The links must agree in both directions, and each
+    span of this class must be on one ring."""
     word, listed, broken = one.memory.word, set(), False
     for which in range(NUM_LISTS):
         head = one.place.of_class(number) + LISTS + which * 2 * WORD

@@ -63,9 +63,9 @@ LIST_LENGTH, LIST_MOST = 8, 16
 class Layout(PageMapLayout):
     """A build with pages of 1 << `shift` bytes.
 
-    `base` is the number of size classes (common.h, kNumBaseClasses). There are as many again for
-    each of `partitions` NUMA nodes and, if `expanded`, for cold memory. `levels` is the height of
-    the page map. If `transfer`, the central lists have transfer caches."""
+    `base` is the number of size classes (common.h, kNumBaseClasses). Each of the `partitions` NUMA
+    nodes has this number of classes, and if `expanded` is set, cold memory has, too. `levels` is
+    the height of the page map. If `transfer`, the central lists have transfer caches."""
 
     shift: int
     base: int
@@ -165,14 +165,15 @@ class Layout(PageMapLayout):
 
     @property
     def first_begin(self) -> int:
-        """The value of begins_[1] in words: behind the headers and a mark."""
+        """The value of begins_[1] in words: the number of words of the headers and a mark."""
         return (self.classes * HEADER + WORD - 1) // WORD + 1
 
 
 # The usual pages, TCMALLOC_INTERNAL_32K_PAGES and …_256K_PAGES.
 _PAGES = ((13, 86), (15, 78), (18, 89))
 LAYOUTS = (
-    # TCMALLOC_INTERNAL_NUMA_AWARE comes first: its first fields also fit a build without it.
+    # TCMALLOC_INTERNAL_NUMA_AWARE must be tried first, because its first fields also fit a build
+    # without it.
     *(Layout(shift, base, 2) for shift, base in _PAGES),
     *(Layout(shift, base) for shift, base in _PAGES),
     Layout(12, 46, 1, False, 3, False),  # TCMALLOC_INTERNAL_SMALL_BUT_SLOW

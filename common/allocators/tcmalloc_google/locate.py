@@ -1,7 +1,7 @@
 """Finds tcmalloc's variables by the table of size classes.
 
-The central lists have the numbers of their classes. Their spans have page numbers, and the page
-map's root leads from a page number back to the span."""
+The central lists have the numbers of their classes. Their spans have page numbers. The page map's
+root is found because it leads from such a page number back to the span."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges
 
-# spans by which the page map's root is searched; the first suffices unless it is corrupt
+# number of spans with which the page map's root is searched for; the first suffices unless it is
+# corrupt
 SAMPLES = 24
 
-PROBE = 5  # the size class by whose number the central lists are found
+PROBE = 5  # the size class whose number is searched for to find the central lists
 TAG_SHIFT = 42
 
 
 @dataclass(frozen=True)
 class Place(places.Place):
-    """The addresses of one of Google's tcmallocs; see tcmallocs.page_map.Place. `central` is the
-    address of the first transfer cache, if there are any. `pages` has the pages of a span by size
-    class."""
+    """The addresses of one of Google's tcmallocs; see tcmallocs.page_map.Place. If there are
+    transfer caches, `central` is the address of the first one. `pages` has the number of pages of a
+    span by size class."""
 
     layout: Layout
     pages: Sequence[int]
@@ -88,14 +89,14 @@ def locate(
 ) -> Optional[Place]:
     """Find the other variables of a tcmalloc, or return None."""
     regions = places.writable(memory.target)
-    # The kernel splits the mapping, since part of the root must not have huge pages (pagemap.cc,
+    # The kernel splits the mapping, because part of the root must not have huge pages (pagemap.cc,
     # MapRootWithSmallPages).
     data = merge_ranges(image.data)
     for central in _central(memory, engine, image, layout, sizes):
         place = Place(image, layout, sizes, table, central, 0, pages)
         for named in list(_spans(memory, place))[:SAMPLES]:
-            # Descriptors and leaves are in one kind of memory, which has an address range of its
-            # own (internal/memory_tag.h). Other memory is searched only if this fails.
+            # Descriptors and leaves are in the same kind of memory, which has a separate address
+            # range (internal/memory_tag.h). Other memory is searched only if this fails.
             near = named[0] >> TAG_SHIFT << TAG_SHIFT
             for nodes in (Range(near, near + (1 << TAG_SHIFT)), Range(regions[0].start, regions[-1].end)):
                 root = places.find_root(memory, engine, layout, data, named, regions, nodes)
@@ -114,7 +115,7 @@ def _central(memory: Memory, engine: Engine, image: Image, layout: Layout, sizes
 
 
 def _names(memory: Memory, central: int, number: int, sizes: Sequence[int]) -> bool:
-    """Whether a central list has this size class and its size."""
+    """Return whether a central list has this size class and its size."""
     return memory.word(central + SIZE_CLASS) == number and memory.word(central + OBJECT_SIZE) == sizes[number]
 
 

@@ -1,7 +1,7 @@
 """Records of the address ranges that tcmalloc reserved (system-alloc.h, MmapRegion).
 
-They have the start of each region, which may also be the start of a block. Abseil's LowLevelAlloc
-keeps them in its own pages, 64 KiB at a time."""
+A record has the start of its region, which may also be the start of a block, so records must not
+count as references. They are in pages of Abseil's LowLevelAlloc, which maps 64 KiB at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def region_records(memory: Memory, engine: Engine, place: Place, heaps: Sequence
     """Return the pages with records of regions. Variables point to the records of regions in
     use."""
     regions = [Range(region.start, region.end) for region in memory.target.regions() if region.readable and region.writable]
-    # A program's own variables may contain millions of pointers to blocks, which are skipped.
+    # A program's own variables may contain millions of pointers to blocks. These are skipped.
     between = subtract([Range(regions[0].start, regions[-1].end)], [*heaps, *own, *place.image.data])
     found: set[Range] = set()
     for start, end in merge_ranges(place.image.data):
@@ -35,7 +35,8 @@ def region_records(memory: Memory, engine: Engine, place: Place, heaps: Sequence
                 for record in find_pointers(engine, piece, low, high)[1]:
                     header = record - HEADER
                     if header % (2 * WORD) == 0 and range_at(regions, header) and memory.word(header + WORD) == MAGIC ^ header:
-                        # A region's start plus its free part, which is used from its end downward.
+                        # The start of a region plus its free part. Regions are used from the end
+                        # downward.
                         names = (memory.word(record + WORD) or 0) + (memory.word(record + 2 * WORD) or 0)
                         if range_at(heaps, names):
                             found.add(_chunk(memory, header, regions))
@@ -43,8 +44,8 @@ def region_records(memory: Memory, engine: Engine, place: Place, heaps: Sequence
 
 
 def _chunk(memory: Memory, header: int, regions: Sequence[Range]) -> Range:
-    """Return the memory that LowLevelAlloc mapped at a time, which begins with a header at a
-    page."""
+    """Return the range that LowLevelAlloc mapped with one call. It begins with a header at a page
+    boundary."""
     arena, first = memory.word(header + 2 * WORD), header & -PAGE
     for start in range(header & -PAGE, (header & -PAGE) - CHUNK, -PAGE):
         word = memory.word(start + WORD)

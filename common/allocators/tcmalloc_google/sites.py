@@ -32,10 +32,10 @@ _Sample = tuple[int, int, float, int]  # block, its bytes, number of blocks repr
 
 
 def recordings(heap: GoogleHeap, blocks: Blocks) -> list[Recording]:
-    """Return the recording of the sampled blocks, in a list that may be empty.
+    """Return a list with the recording of the sampled blocks; [] if there are none.
 
     The interval is the mean of the samples' weights. A weight is the number of bytes that were
-    allocated since the sample before."""
+    allocated since the previous sample."""
     bad: list[Problem] = []
     stacks: dict[tuple[int, ...], list[_Sample]] = {}
     for stack, sample in _samples(heap, bad):
@@ -63,7 +63,7 @@ def recordings(heap: GoogleHeap, blocks: Blocks) -> list[Recording]:
 
 
 def _samples(heap: GoogleHeap, bad: list[Problem]) -> list[tuple[tuple[int, ...], _Sample]]:
-    """Return the stack and sample of each sampled block. Add damaged records to `bad`."""
+    """Return the stack and sample of each sampled block. Damaged records are added to `bad`."""
     words = memoryview(heap.records.data).cast("Q")
     chosen = sorted((words[span.record * SPAN_WORDS + SAMPLE], span.start, span.end) for span in heap.spans if span.sampled)
     data, missing = read_records(heap.target, heap.engine, [address for address, _, _ in chosen], STACK_TRACE)
@@ -80,8 +80,8 @@ def _samples(heap: GoogleHeap, bad: list[Problem]) -> list[tuple[tuple[int, ...]
 
 
 def _stack(record: Sequence[int], start: int) -> tuple[int, ...] | None:
-    """Return the frames in a record of the span that begins at `start`; None if the record is of
-    another span."""
+    """Return the frames in the record of a sampled span that begins at `start`; None if the record
+    belongs to another span."""
     depth = record[DEPTH // WORD]
     if record[SPAN_START // WORD] != start or not 0 < depth <= DEEPEST:
         return None

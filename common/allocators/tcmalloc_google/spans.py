@@ -1,9 +1,9 @@
 """The page map and its spans.
 
-pagemap.h: the page map is a radix tree from page numbers to spans. The first page of a span always
-has it. If the span has a size class, all its pages do. Freeing a span clears only the first page's
-entry (huge_page_aware_allocator.h, Delete). Free memory has no span, and its pages have size class
-0."""
+pagemap.h: the page map is a radix tree from page numbers to spans. The entry of the first page of a
+span always has the span. If the span has a size class, the entries of all its pages have it.
+Freeing a span clears only the entry of the first page (huge_page_aware_allocator.h, Delete). Free
+memory has no span, and its pages have size class 0."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ BY_BITMAP = run_states(State.IN_USE, State.FREE)
 
 
 class Span(NamedTuple):
-    """A span: its memory, and `record`, its index in `Spans.data`. `number` is its size class, 0
-    for a span of one block. `size` is the usable size of a block."""
+    """A span. `record` is its index in `Spans.data`. `number` is its size class, 0 for a span of
+    one block. `size` is the usable size of a block."""
 
     address: int
     record: int
@@ -79,13 +79,13 @@ def read_tree(memory: Memory, engine: Engine, place: Place, problems: list[Probl
 
 
 def lies_in(mapped: Sequence[Range], one: Range) -> bool:
-    """Whether a range lies in one of these ranges, which are sorted and disjoint."""
+    """Return whether a range is inside one of these ranges, which are sorted and disjoint."""
     around = range_at(mapped, one.start)
     return around is not None and one.end <= around.end
 
 
 def _bytes(target: Target, start: int, size: int) -> bytearray:
-    """Read memory, with zeros for missing parts."""
+    """Read memory. Missing parts are zeros."""
     data = bytearray(size)
     for piece in target.pieces(start, start + size):
         at = piece.address - start
@@ -96,8 +96,8 @@ def _bytes(target: Target, start: int, size: int) -> bytearray:
 class Spans:
     """All spans, ascending in `found`, with their records in `data`.
 
-    `proxies` are blocks that tcmalloc keeps in place of sampled ones. `guarded` are sampled blocks
-    between guard pages."""
+    `proxies` are blocks that tcmalloc allocates in place of sampled blocks. `guarded` are sampled
+    blocks between guard pages."""
 
     def __init__(self, target: Target, engine: Engine, place: Place, tree: Tree, problems: list[Problem]) -> None:
         self._target = target
@@ -114,7 +114,7 @@ class Spans:
         self._read_samples(problems)
 
     def _read(self, tree: Tree, problems: list[Problem]) -> None:
-        """Read every span that its first page has."""
+        """Read every span that the entry of its first page has."""
         place, layout = self._place, self._place.layout
         words = memoryview(self.data).cast("Q")
         at = {page: number for number, page in enumerate(tree.pages)}
@@ -148,7 +148,7 @@ class Spans:
             bytes_, sampled = pages << shift, bool(first >> sampled_bit & 1)
             size = sizes[number] if number else bytes_
             fields = (address, record, page << shift, end << shift, number, size, bytes_ // size, counts[record] >> 32 & 0xFFFF, sampled)
-            self.found.append(tuple.__new__(Span, fields))  # half the time of Span(…)
+            self.found.append(tuple.__new__(Span, fields))  # takes half the time of Span(…)
         add_first_problems(problems, bad, "spans that are not used")
 
     def _read_samples(self, problems: list[Problem]) -> None:
@@ -173,8 +173,8 @@ class Spans:
                 self.proxies.append(fields[base + PROXY // WORD])
 
     def runs(self, start: int, end: int) -> array[int]:
-        """Return the records of `Blocks.append_runs` for the spans in [start, end), with `data` for
-        bits."""
+        """Return the records for `Blocks.append_runs` of the spans in [start, end). `data` has
+        their bits."""
         out: list[int] = []
         least = self._place.layout.least_bitmap
         first, last = (bisect_left(self._starts, bound) for bound in (start, end))
@@ -183,7 +183,7 @@ class Spans:
                 out += (begin, size, size, count, (record * SPAN_WORDS + BITMAP) * WORD * 8, BY_BITMAP)
             elif number:
                 out += (begin, size, size, count, 0, ALL_USED)
-            else:  # the size of a sampled block may be any
+            else:  # a sampled block may have any size
                 out += (begin, stop - begin, size, 1, 0, ALL_USED)
         assert len(out) % RUN == 0
         return array("Q", out)
@@ -191,9 +191,9 @@ class Spans:
     def free_lists(self, problems: list[Problem]) -> array[int]:
         """Return the free blocks of spans without bitmap (span.cc, ListPush and ListPopBatch).
 
-        Up to 8 indices are in the span itself. Others are in a chain of free blocks. Each block of
-        the chain has the index of the next one, and indices of further free blocks: in the first
-        block as many as the span says, in the others as many as fit."""
+        Up to 8 indices are in the span itself. The others are in a chain of free blocks. Each block
+        of the chain has the index of the next one, and indices of further free blocks. The span has
+        the number of indices in the first block; the other blocks have as many indices as fit."""
         free: array[int] = array("Q")
         wrong = self._follow(free)
         add_first_problems(problems, wrong, "spans whose lists and counts differ", self._place.root)
@@ -217,7 +217,8 @@ class Spans:
                 raise Interrupted
 
     def _indices(self, span: Span) -> tuple[list[int], str]:
-        """Return the indices of free blocks as listed, and why the list ended early, or ""."""
+        """Return the indices of free blocks in the order of the list, and "" or the reason why the
+        list ended early."""
         record = memoryview(self.data)[span.record * SPAN : span.record * SPAN + SPAN].cast("H")
         embedded, head, kept = record[8], record[9], record[11] & 0xF
         found = list(record[BITMAP * 4 : BITMAP * 4 + min(kept, CACHED_INDICES)])
@@ -243,14 +244,14 @@ class Spans:
         return bin(bits & (1 << span.blocks) - 1).count("1")
 
     def with_bitmap(self) -> Iterator[Span]:
-        """Return the spans whose free blocks are in a bitmap."""
+        """Yield the spans whose free blocks are in a bitmap."""
         least = self._place.layout.least_bitmap
         return (span for span in self.found if span.number and span.blocks > 1 and span.size >= least)
 
 
 def _free_problem(span: Span, found: int, why: str) -> Problem:
-    """Make the problem of a span's free list. `why` says why it ended early. It is "" if only the
-    numbers differ, as they do for a moment while a thread frees a block."""
+    """Make the problem of a span's free list. `why` is the reason why the list ended early. It is
+    "" if only the numbers differ, as they do for a moment while a thread frees a block."""
     what = f"span at {span.start:#x}, {span.blocks:,} blocks of {span.size}"
     text = f"{what}: {found:,} on its free list, {span.allocated:,} not free by its count"
     return Problem(span.address, f"{text}; {why}" if why else text, bool(why) or found + span.allocated > span.blocks)

@@ -1,4 +1,4 @@
-"""Code that the readers of gperftools' and Google's tcmalloc share, as both descend from one
+"""Code that the readers of gperftools' and Google's tcmalloc share, because both descend from one
 program."""
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from findleaks.target.base import Target
 # The first words of SizeMap::class_to_size_, which are 32-bit sizes by class (0, 8, 16, …), for
 # both alignments of the entry 8.
 MARKS = (8 << 32, 16 << 32 | 8)
+FIRST = 20  # bytes of the first sizes, which rise and are multiples of 8
 
 
 def class_tables(target: Target, engine: Engine, least: int) -> list[tuple[Image, int]]:
@@ -22,5 +23,13 @@ def class_tables(target: Target, engine: Engine, least: int) -> list[tuple[Image
         for piece in image.pieces(target):
             for address in engine.search_any(piece, MARKS):
                 low = piece.data[address - piece.address]  # 0 with the first mark, 8 with the other
-                found.append((image, address - (4 if low else 0)))
+                at = address - piece.address - (4 if low else 0)
+                if at < 0 or _may_be_sizes(piece.data[at : at + FIRST]):
+                    found.append((image, piece.address + at))
     return found
+
+
+def _may_be_sizes(data: memoryview) -> bool:
+    """Whether these numbers of 32 bits rise and are multiples of 8."""
+    sizes = [int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data) - 3, 4)]
+    return all(size % 8 == 0 for size in sizes) and all(one < after for one, after in zip(sizes, sizes[1:]))

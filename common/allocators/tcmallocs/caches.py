@@ -19,8 +19,8 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import range_at
 
 MAX_CACHES = 1 << 20
-# The largest number of blocks on a thread cache's list. By default the lists of gperftools have 32
-# MB in all (common.h, kDefaultOverallThreadCacheSize).
+# Maximum number of blocks on a thread cache's list. By default, all lists of gperftools together
+# have at most 32 MB (common.h, kDefaultOverallThreadCacheSize).
 LONGEST = 1 << 22
 
 
@@ -62,7 +62,8 @@ class Held(NamedTuple):
 
 def thread_lists(words: Sequence[int], sizes: Sequence[int], stride: int, cache: int) -> list[FreeList]:
     """Return the lists of the ThreadCache at `cache` that are not empty. `words` is its memory.
-    `stride` is the number of words of a list, which begins with its head and length (32 bits)."""
+    `stride` is the number of words of a list. A list begins with its head and its length (32
+    bits)."""
     found = []
     for number, size in enumerate(sizes):
         head, length = words[number * stride], words[number * stride + 1] & 0xFFFFFFFF
@@ -72,8 +73,9 @@ def thread_lists(words: Sequence[int], sizes: Sequence[int], stride: int, cache:
 
 
 def linked_caches(memory: Memory, head: int, links: int, is_cache: Callable[[int], bool]) -> tuple[list[int], Optional[int]]:
-    """Return the thread caches from `head` up to where links disagree, and the last link: 0 at the
-    regular end, None if unreadable. [] if `head` is not the head of a list.
+    """Return two values: the thread caches from `head` up to where links disagree, and the last
+    link, which is 0 at the regular end and None if it is unreadable. [] if `head` is not the head
+    of a list.
 
     `links` is the offset of next_ in a cache, which prev_ follows."""
     if memory.word(head + links + WORD) != 0:
@@ -91,8 +93,8 @@ def linked_caches(memory: Memory, head: int, links: int, is_cache: Callable[[int
 class Followed(NamedTuple):
     """A list with the blocks found on it.
 
-    `why` says why it ended early, or is "". `damaged` is the wrong memory, if known: the link of
-    its last block, or an empty range at the block that occurs twice."""
+    `why` is the reason why the list ended early, or "". `damaged` is the wrong memory, if it is
+    known: the link of the last block, or an empty range at the block that occurs twice."""
 
     list: FreeList
     blocks: array[int]
@@ -112,8 +114,9 @@ class Followed(NamedTuple):
 
 
 def follow_lists(target: Target, engine: Engine, heaps: Sequence[Range], lists: Sequence[FreeList]) -> Iterator[Followed]:
-    """Yield the blocks on each list, which may be more or fewer than counted. A list ends at the
-    first node outside the heaps, since the contents of other memory may look like links."""
+    """Yield the blocks on each list, which may be more or fewer than the list counts. A list ends
+    at the first node outside the heaps, because the contents of other memory may look like
+    links."""
     longest = min(max((one.length for one in lists), default=0) + 64, LONGEST)
     heads, expected = [one.head for one in lists], sum(one.length for one in lists)
     followed = follow_in_bulk(target, engine, heaps, heads, longest, expected)

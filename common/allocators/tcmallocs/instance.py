@@ -22,8 +22,8 @@ STEP = 1 << 16  # pages or blocks between two checks for Ctrl-C
 
 
 class Span(Protocol):
-    """A span: its descriptor's address, its memory, and its size class, which is 0 for a span of
-    one block and for free pages."""
+    """A span: the address of its descriptor, its memory, and its size class, which is 0 for a span
+    of one block and for free pages."""
 
     @property
     def address(self) -> int: ...
@@ -76,7 +76,7 @@ class PageHeap(Allocator, Generic[S]):
         return [self.heap(part) for part in self.ranges]
 
     def heaps(self) -> list[Heap]:
-        """Return the heaps; each contiguous piece of memory is one."""
+        """Return the heaps. Each contiguous piece of memory is one heap."""
         return self._heaps
 
     def heap(self, part: Range) -> Heap:
@@ -86,7 +86,7 @@ class PageHeap(Allocator, Generic[S]):
     # ---- lists of freed blocks ----
 
     def mark(self, blocks: Blocks, addresses: Sequence[int], state: State, what: str) -> None:
-        """Set the state of the blocks at these addresses, which are in the list `what`. Report
+        """Set the state of the blocks at these addresses, which come from the list `what`. Report
         addresses at which no block starts."""
         unknown = blocks.set_state(addresses, state)
         text = "where no block starts: the list or a span is corrupt"
@@ -118,7 +118,8 @@ class PageHeap(Allocator, Generic[S]):
         add_first_problems(self.problems, problems(), "lists of caches that differ from their counts", self.place.central)
 
     def reconcile_thread_caches(self) -> None:
-        """Report thread caches whose count of bytes differs from the blocks on their lists."""
+        """Report thread caches whose count of bytes differs from the size of the blocks on their
+        lists."""
         sums: Counter[int] = Counter()
         for held in self.held:
             sums[held.address] += self.place.sizes[held.number] * len(held.blocks)
@@ -134,8 +135,8 @@ class PageHeap(Allocator, Generic[S]):
         raise NotImplementedError
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        """Return a row for each size, since blocks do not show their class. "large" has the blocks
-        that are alone in their span."""
+        """Return a row for each size, because a block does not show its class. The row "large" has
+        the blocks that are alone in their span."""
         counts = {cache.size: [cache.in_use, cache.cached, cache.free] for cache in count_by_size("", self.heaps(), blocks)}
         memory: Counter[int] = Counter()
         large, large_bytes = [0, 0, 0], [0, 0, 0]
@@ -199,7 +200,8 @@ class PageHeap(Allocator, Generic[S]):
         return "descriptors" if range_at(self.metadata(), address) else ""
 
     def locate_pages(self, address: int, span: Optional[S]) -> str:
-        """Return the part at an address in a span without size class, or in no span; or ""."""
+        """Return the name of the part at an address that is in a span without size class, or in no
+        span; otherwise ""."""
         raise NotImplementedError
 
     @cached_property
@@ -207,8 +209,8 @@ class PageHeap(Allocator, Generic[S]):
         return sorted(self.tree.nodes)
 
     def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-        """Yield all blocks of a span that a thread is dividing or emptying. The thread has the
-        address of the span's descriptor."""
+        """Yield all blocks of each span that a thread is dividing or emptying. Such a thread has
+        the address of the span's descriptor in one of its words."""
         named = set(words)
         return (start for span in self.spans if span.address in named for start in list_starts(blocks, span.start, span.end))
 
@@ -217,12 +219,12 @@ class PageHeap(Allocator, Generic[S]):
     def wrong_pages(
         self, checked: dict[str, int], named_class: bool, problem: Callable[[S, int, int, int], Problem]
     ) -> Iterator[Optional[Problem]]:
-        """Yield the problems of page map entries that do not have the span of their page; None for
-        a check of Ctrl-C.
+        """Yield a problem for each entry of the page map that does not have the span of its page.
+        Yield None so that the caller can check for Ctrl-C.
 
         Only spans with a size class are checked. With `named_class`, entries also have the class,
-        in the word and beside it. `problem` makes a problem from a span, a page's address, its
-        entry's word and class."""
+        both in the word and beside it. `problem` makes a problem from a span, a page's address, and
+        the word and class of its entry."""
         tree, shift, since = self.tree, self.place.layout.shift, 0
         at, count = 0, len(tree.pages)
         for span in self.spans:
@@ -245,8 +247,8 @@ class PageHeap(Allocator, Generic[S]):
                 yield None
 
     def wrongly_cached(self) -> Iterator[Optional[Problem]]:
-        """Yield the problems of freed blocks that are on two lists, or in a cache of another size
-        class; None for a check of Ctrl-C."""
+        """Yield a problem for each freed block that is on two lists, or in a cache of another size
+        class. Yield None so that the caller can check for Ctrl-C."""
         sizes, looked = self.place.sizes, 0
         every = set(self.free)
         for held in self.held:

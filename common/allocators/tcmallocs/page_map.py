@@ -17,11 +17,11 @@ from findleaks.target.ranges import nonzero_pieces, range_at
 WORD = 8
 ADDRESS_BITS = 48  # kAddressBits in gperftools' common.h and Google's internal/config.h
 MOST_ENTRIES, SPARE_ENTRIES = 4, 1 << 16
-"""The largest number of entries that are read: MOST_ENTRIES for each mapped page, and SPARE_ENTRIES
-more.
+"""The maximum number of entries that are read: MOST_ENTRIES for each mapped page, plus
+SPARE_ENTRIES.
 
-A sound page map has one entry for each page. In a damaged one, words of other memory may lead to
-the same entries many times."""
+An intact page map has one entry for each page. In a damaged page map, words of other memory may
+lead to the same entries many times."""
 SPAN_MASK = (1 << ADDRESS_BITS) - 1  # the bits of an entry that are the span's address
 
 
@@ -88,8 +88,8 @@ class Place:
 
 
 class Tree(NamedTuple):
-    """The page map's entries that are not 0, ascending by page. `classes` has their size classes if
-    leaves have them. `nodes` are all nodes below the root, leaves last."""
+    """The entries of the page map that are not 0, ascending by page. `classes` has their size
+    classes if leaves contain these. `nodes` are all nodes below the root, leaves last."""
 
     pages: Sequence[int]
     words: Sequence[int]
@@ -106,7 +106,7 @@ def entries(target: Target, engine: Engine, node: Range) -> list[tuple[int, int]
 
 
 def read_nodes(memory: Memory, engine: Engine, place: Place) -> tuple[list[tuple[int, int]], list[Range]]:
-    """Return (number of its first page, address) of each leaf, and all nodes below the root, leaves
+    """Return (number of the first page, address) of each leaf, and all nodes below the root, leaves
     last."""
     layout, target = place.layout, memory.target
     found = entries(target, engine, Range(place.root, place.root + (WORD << layout.root_bits)))
@@ -122,8 +122,8 @@ def read_nodes(memory: Memory, engine: Engine, place: Place) -> tuple[list[tuple
 def leaf_entries(
     target: Target, engine: Engine, layout: PageMapLayout, leaves: Sequence[tuple[int, int]], problems: list[Problem]
 ) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
-    """Yield (number of its first page, address, entries) of each leaf. If a damaged page map has
-    too many entries, it ends early, and a problem is added."""
+    """Yield (number of the first page, address, entries) of each leaf. If a damaged page map has
+    too many entries, this ends early, and a problem is added."""
     mapped = sum(region.end - region.start for region in target.regions())
     left = mapped // layout.page * MOST_ENTRIES + SPARE_ENTRIES
     for first, leaf in leaves:
@@ -148,14 +148,16 @@ def find_root(
 ) -> int:
     """Return the address of the page map's root in `data`, or 0.
 
-    `named` is a span's address and its first page. The root is right if that page leads to that
-    span. `regions` come from `writable`. The page's entry in the root must be in `nodes`."""
+    `named` is the address of a span and its first page. A root is right if it leads from this page
+    to this span. `regions` are the result of `writable`. The entry for the page in the root must
+    point into `nodes`."""
     span, page = named
     high = page >> (layout.page_bits - layout.root_bits)
     if high >> layout.root_bits:
         return 0
     for low, end in data:
-        # All of the root is in the data, so this page's entry can only be in part of it.
+        # The root is completely in the data, so the entry for this page can only be in part of the
+        # data.
         first, last = low + WORD * high, end - WORD * ((1 << layout.root_bits) - high - 1)
         for piece in nonzero_pieces(memory.target, first, last) if first < last else ():
             for at in engine.search(piece, *nodes):
@@ -171,7 +173,7 @@ def writable(target: Target) -> list[Range]:
 
 
 def _leads(memory: Memory, layout: PageMapLayout, node: int, page: int, span: int) -> bool:
-    """Whether the page leads from this node to the span."""
+    """Return whether this node leads from the page to the span."""
     if layout.levels == 3:
         node = memory.word(node + WORD * (page >> layout.leaf_bits & (1 << layout.interior_bits) - 1)) or 0
     word = memory.word(node + layout.spans_at + WORD * (page & (1 << layout.leaf_bits) - 1))

@@ -1,1 +1,1 @@
-"""Code made by tools/assemble_stubs.py."""
+"""Code that tools/assemble_stubs.py generates."""

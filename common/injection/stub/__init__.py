@@ -1,1 +1,2 @@
-"""Stubs: machine code that `count` and `track` map into a process, and the code that manages it."""
+"""Stubs: machine code that `count` and `track` map into a process, and the Python code that manages
+it."""

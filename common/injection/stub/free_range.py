@@ -1,4 +1,4 @@
-"""Finds a free address range near a process's code, for findleaks' own mapping."""
+"""Find a free address range near the code of a process, for findleaks' own mapping."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from findleaks.target.base import Range, Region
 PAGE = 4096
 LOWEST_ADDRESS = 1 << 16  # no mappings below it, with the usual vm.mmap_min_addr
 HIGHEST_ADDRESS = (1 << 47) - PAGE
-# Most bytes from the code, with a margin for operands near it
+# Maximum distance from the code in bytes, with a margin for operands near it
 MAX_DISTANCE = (1 << 31) - (64 << 20)
-GROWTH = 1 << 30  # bytes left for growth: of the heap (brk) after data, of the main stack downward
+# Bytes that stay free for growth: after the program's data for the heap (brk), and below the main
+# stack
+GROWTH = 1 << 30
 
 
 def find_free_range(regions: Sequence[Region], size: int, near: Sequence[int], program: str) -> Optional[int]:
-    """`size` free bytes within reach of all addresses `near`, nearest to the first; None if none.
+    """Return the start of `size` free bytes within reach of all addresses in `near`. The range
+    nearest to the first address is chosen; None if there is none.
 
-    A page on both sides stays free, so that the kernel does not merge mappings. `program` is the
-    executable's path: the heap may follow its data."""
+    A page on both sides stays free, so that the kernel does not merge mappings. `program`: the path
+    of the executable, because the heap may follow its data."""
     low = max(max(near) - MAX_DISTANCE, LOWEST_ADDRESS)
     high = min(min(near) + MAX_DISTANCE, HIGHEST_ADDRESS)
     found = [

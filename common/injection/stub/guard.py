@@ -1,5 +1,5 @@
-"""Starts and ends the watchdog, which restores a process's code if the debugger is killed. It
-cannot help a thread that is at a breakpoint at that moment: the thread receives the SIGTRAP
+"""Start and end the watchdog, which restores a process's code if the debugger is killed. It cannot
+help a thread that is at a breakpoint at that moment, because the thread receives the SIGTRAP
 first."""
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from typing import Optional
 
 from findleaks.injection.interpreter import interpreter
 
-START_SECONDS = 3.0  # seconds to wait for the watchdog; counting continues without it
+# Seconds to wait for the watchdog; if it does not start, counting continues without it
+START_SECONDS = 3.0
 PatchedBytes = tuple[int, bytes, bytes]  # address, bytes while the debugger lives, bytes to restore
 
 
 class Guard:
-    """A process's watchdog, if it could be started. Call `dismiss` after restoring the code."""
+    """The watchdog of a process, if it could be started. Call `dismiss` after the code has been
+    restored."""
 
     def __init__(self, pid: int, memory: int, pokes: Sequence[PatchedBytes], clean: bool = False) -> None:
-        """`memory`: a descriptor of /proc/PID/mem for writing; `clean`: also remove stubs."""
+        """`memory`: a descriptor of /proc/PID/mem for writing. `clean`: whether the watchdog also
+        removes stubs."""
         self.process: Optional[subprocess.Popen[str]] = None
         python = interpreter()
         if python is None:
@@ -61,8 +64,8 @@ class Guard:
         process.wait()
 
     def leave(self) -> None:
-        """Let the watchdog restore the code, as if the debugger were dead, because findleaks could
-        not."""
+        """Let the watchdog restore the code as if the debugger were dead, because findleaks could
+        not restore it."""
         process, self.process = self.process, None
         if process is not None:
             assert process.stdin is not None and process.stdout is not None

@@ -1,8 +1,8 @@
-"""Installs the stub in front of functions, and removes it, including stubs of earlier runs.
+"""Install the stub in front of functions, and remove it. This includes stubs of earlier runs.
 
-The stub is one range of memory: a page that lists the patches, the code, two pages of settings,
-and the shared table (table.py). The first page identifies it to later runs if its debugger was
-killed."""
+The stub is one range of memory: a page that lists the patches, the code, two pages of settings, and
+the shared table (table.py). If the debugger is killed, later runs identify the stub by its first
+page."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ from findleaks.target.base import Region
 from findleaks.target.control import PatchHost, ThreadPosition
 
 _PATCH = struct.Struct("<Q8s8s")
-MAX_PATCHES = 128  # most patches of a stub: the space of its first page
-MAX_STACK_BYTES = 8 << 20  # most bytes of a stack that are searched for addresses of the stub
-# Resume the process this often, for this many seconds, to let threads leave
+MAX_PATCHES = 128  # maximum number of patches of a stub, limited by the size of its first page
+# Maximum number of bytes of a stack that are searched for addresses of the stub
+MAX_STACK_BYTES = 8 << 20
+# To let threads leave the stub, the process is resumed this often, for this many seconds
 TRIES, PAUSE = 100, 0.004
 _RW, _RX, _PRIVATE, _SHARED, _ANONYMOUS, _NO_REPLACE = 3, 5, 2, 1, 0x20, 0x100000
 _WIPE_ON_FORK = 18  # MADV_WIPEONFORK, Linux 4.14
@@ -43,7 +44,8 @@ class Patched(NamedTuple):
 
 
 class Stub(NamedTuple):
-    """A stub in a process: `size` bytes at `address`, the first `code` of them executable."""
+    """A stub in a process: `size` bytes at `address`, of which the first `code` bytes are
+    executable."""
 
     address: int
     code: int
@@ -81,11 +83,11 @@ class StubCode(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes of the code."""
+        """Size of the code in bytes."""
         ...
 
     def entry(self, number: int) -> int:
-        """Return the offset in the code that the jump of `patches[number]` targets."""
+        """Return the offset in the code that is the target of the jump of `patches[number]`."""
         ...
 
     def at(self, address: int, table: int) -> bytes:
@@ -100,7 +102,7 @@ def install(
     host: PatchHost, memory: ProcMemory, code: StubCode, layout: L, settings: Callable[[L], bytes], program: str
 ) -> tuple[Stub, L, mmap.mmap]:
     """Install the stub, disabled, and its table with the sizes of `layout`.
-    Raises TargetError on failure, with nothing changed."""
+    Raises TargetError on failure; nothing is changed then."""
     patches = code.patches
     if len(patches) > MAX_PATCHES:
         raise Refused(f"{len(patches)} functions to patch exceed the limit of {MAX_PATCHES}")
@@ -120,7 +122,7 @@ def install(
 
     def map_at(address: int, length: int, access: int, how: int, descriptor: int = -1) -> None:
         got = check_result("mmap", host.call(syscall, remote.MMAP, address, length, access, how | _NO_REPLACE, descriptor, 0))
-        if got != address:  # kernels before 4.17 treat the address as a hint
+        if got != address:  # kernels before 4.17 treat the address only as a hint
             host.call(syscall, remote.MUNMAP, got, length)
             raise Refused(f"cannot allocate memory near {patches[0].address:#x}: the kernel offers {got:#x}")
         ours.append((address, length))
@@ -166,18 +168,21 @@ def _map_shared(pid: int, descriptor: int, size: int) -> mmap.mmap:
 
 
 def enable(memory: ProcMemory, stub: Stub, on: bool) -> None:
-    """Enable or disable counting; while disabled, calls pass through the stub uncounted."""
+    """Enable or disable counting. While it is disabled, calls pass through the stub and are not
+    counted."""
     memory.write(stub.table + ENABLED, bytes((on,)).ljust(8, b"\0"))
 
 
 def abandon(memory: ProcMemory, stub: Stub) -> None:
-    """Disable counting, also for threads that wait for an answer: there is no server any more."""
+    """Disable counting, and release threads that wait for an answer, because there is no server any
+    more."""
     enable(memory, stub, False)
     memory.write(stub.table + SERVED, bytes(8))
 
 
 def restore(host: PatchHost, memory: ProcMemory, stub: Stub) -> list[Patched]:
-    """Restore original bytes; return patches whose bytes are neither original nor the jump."""
+    """Restore the original bytes. Returns the patches at which the bytes are neither the original
+    nor the jump."""
     unexpected = []
     for one in stub.patches:
         now = memory.read(one.address, JUMP_BYTES)
@@ -189,10 +194,10 @@ def restore(host: PatchHost, memory: ProcMemory, stub: Stub) -> list[Patched]:
 
 
 def settle(host: PatchHost, read: Read, stub: Stub, run: bool, seconds: float = 0.0) -> Optional[str]:
-    """Wait until no thread is in the stub or may return there; return a description of a thread
-    that still is, or None.
-    With `run`, the process is resumed TRIES times meanwhile, and for at least `seconds`; otherwise
-    it is checked once."""
+    """Wait until no thread is in the stub or may return to it. Returns None, or a description of a
+    thread that is still there.
+    With `run`, the process is resumed TRIES times in the meantime, and for at least `seconds` in
+    total. Otherwise threads are checked only once."""
     where, limit, tries = None, time.monotonic() + seconds, 0
     while not tries or (run and (tries < TRIES or time.monotonic() < limit)):
         tries += 1
@@ -209,7 +214,8 @@ def unmap(host: PatchHost, read: Read, stub: Stub) -> None:
 
 
 def _wait_until_clear(host: PatchHost, read: Read, ranges: Sequence[tuple[int, int]]) -> None:
-    """Wait until no thread is within `ranges`, whose bytes will change. Refused if one stays."""
+    """Wait until no thread is within `ranges`, whose bytes will be changed. Raises Refused if a
+    thread stays there."""
     for _ in range(TRIES):
         where = describe_thread_in(host.places(), read_mappings(host.pid), read, ranges)
         if where is None:
@@ -222,7 +228,8 @@ def _wait_until_clear(host: PatchHost, read: Read, ranges: Sequence[tuple[int, i
 def describe_thread_in(
     places: Sequence[ThreadPosition], regions: Sequence[Region], read: Read, ranges: Sequence[tuple[int, int]]
 ) -> Optional[str]:
-    """Describe the first thread that is in a range, or has an address of one on its stack."""
+    """Describe the first thread that is in a range, or that has an address of a range on its
+    stack."""
     for place in places:
         if any(low <= place.pc < high for low, high in ranges):
             return f"thread {place.tid} is at {place.pc:#x}"

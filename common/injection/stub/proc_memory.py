@@ -1,4 +1,4 @@
-"""Reads and writes the memory of a local process through /proc/PID/mem, without a cache."""
+"""Read and write the memory of a local process through /proc/PID/mem, without a cache."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from findleaks.errors import TargetError
 
 
 class ProcMemory:
-    """The memory of one process; call `open` first."""
+    """The memory of one process. Call `open` first."""
 
     def __init__(self, pid: int) -> None:
         self._path = f"/proc/{pid}/mem"
         self._descriptor = -1
 
     def open(self, writable: bool = False) -> None:
-        """Open it. OSError if reading, or writing, is not permitted."""
+        """Open the memory. Raises OSError if reading, or writing, is not permitted."""
         self._descriptor = os.open(self._path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
 
     def read(self, address: int, size: int) -> bytes:
-        """Read up to `size` bytes; fewer, or b"", where nothing is mapped."""
+        """Read up to `size` bytes. Fewer bytes, or b"", are returned if memory is not mapped."""
         try:
             return os.pread(self._descriptor, size, address)
         except (OSError, OverflowError):
             return b""
 
     def write(self, address: int, data: bytes) -> None:
-        """Write bytes. TargetError on failure."""
+        """Write bytes. Raises TargetError on failure."""
         try:
             written = os.pwrite(self._descriptor, data, address)
         except (OSError, OverflowError):
@@ -38,7 +38,7 @@ class ProcMemory:
         return self._descriptor
 
     def close(self) -> bool:
-        """Close it; return whether it was open."""
+        """Close the memory. Returns whether it was open."""
         if self._descriptor < 0:
             return False
         os.close(self._descriptor)
@@ -47,7 +47,8 @@ class ProcMemory:
 
 
 def writable_memory(pid: int) -> ProcMemory:
-    """Open a process's memory for reading and writing. TargetError if refused."""
+    """Open a process's memory for reading and writing. Raises TargetError if this is not
+    permitted."""
     memory = ProcMemory(pid)
     try:
         memory.open(writable=True)

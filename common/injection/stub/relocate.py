@@ -1,5 +1,5 @@
-"""Moves the first instructions of a function elsewhere, to make space for a jump. Operands relative
-to the instruction pointer are adjusted."""
+"""Move the first instructions of a function to another address, to make space for a jump. Operands
+relative to the instruction pointer are adjusted."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _JUMPS_SHORT_ONLY = ("jcxz", "jecxz", "jrcxz", "loop", "loope", "loopne")
 
 
 class Refused(TargetError):
-    """The function cannot be patched; the message explains why."""
+    """Raised if the function cannot be patched. The message explains why."""
 
 
 class Patch(NamedTuple):
-    """A jump of five bytes that will replace `original` at `address`. `code` has the `size` bytes
-    of the instructions that it overwrites, in whole or in part."""
+    """A jump of five bytes that will replace `original` at `address`. `code`: the bytes of the
+    instructions that the jump overwrites, in whole or in part. `size`: their number."""
 
     function: int
     address: int
@@ -38,7 +38,7 @@ def plan(name: str, function: int, end: int, code: bytes) -> Patch:
     """Choose the instructions to move. `code`: bytes of the function up to `end`, without
     breakpoints.
     Raises Refused with the reason, and CapstoneMissing."""
-    # endbr64 stays in place: with CET, indirect calls must arrive at one.
+    # endbr64 stays in place, because with CET, indirect calls must arrive at such an instruction.
     start = function + len(_ENDBR64) if code.startswith(_ENDBR64) else function
     if end - start < JUMP_BYTES:
         raise Refused(f"{name} is too short: {end - start} bytes, {JUMP_BYTES} are needed")
@@ -78,8 +78,8 @@ def _movable(name: str, one: Instruction, code: bytes) -> None:
 
 
 def _operand(one: Instruction, code: bytes) -> Optional[int]:
-    """Return the offset in the instruction of its four-byte displacement, which an immediate of 0,
-    1, 2 or 4 bytes follows; None if uncertain."""
+    """Return the offset in the instruction of its displacement of four bytes; None if uncertain. An
+    immediate operand of 0, 1, 2 or 4 bytes follows the displacement."""
     assert one.displacement is not None
     wanted = (one.displacement - one.end).to_bytes(4, "little", signed=True)
     found = [at for at in (one.size - 4 - size for size in (0, 1, 2, 4)) if at > 0 and code[at : at + 4] == wanted]
@@ -87,7 +87,7 @@ def _operand(one: Instruction, code: bytes) -> Optional[int]:
 
 
 def jump(at: int, to: int) -> bytes:
-    """Encode a five-byte jmp from `at` to `to`. Refused if that is too far."""
+    """Encode a jmp of five bytes from `at` to `to`. Raises Refused if the distance is too large."""
     return b"\xe9" + _distance(to - at - JUMP_BYTES)
 
 
@@ -98,7 +98,8 @@ def _distance(value: int) -> bytes:
 
 
 def relocate_code(patch: Patch, to: int) -> bytes:
-    """Encode the moved instructions for address `to`, followed by a jump back to the function."""
+    """Encode the moved instructions for the address `to`, followed by a jump back to the
+    function."""
     made = bytearray()
     for one in patch.moved:
         low = one.address - patch.address
@@ -116,7 +117,7 @@ def relocate_code(patch: Patch, to: int) -> bytes:
 
 
 def _condition(code: bytearray) -> int:
-    """Return the condition of a branch: low bits of the opcode (0f 8x with 4 bytes of distance; 7x
-    with one)."""
+    """Return the condition of a branch: the low bits of the opcode. The opcode is 0f 8x for a
+    distance of 4 bytes, and 7x for a distance of one byte."""
     near = len(code) >= 6 and code[-6] == 0x0F
     return code[-5 if near else -2] & 15

@@ -1,7 +1,8 @@
-"""Rule server: a thread that polls the shared table, and answers threads waiting in the stub.
+"""The rule server: a thread that polls the shared table, and answers the threads that wait in the
+stub.
 
-They request an unwind rule, the end of a stack, or whether an address is an isolate. An answer
-also contains the rules of all outer frames on the stack: a new stack makes a thread wait only
+They request an unwind rule, the end of a stack, or whether an address is an isolate. An answer also
+contains the rules of all outer frames on the stack, so that a new stack makes a thread wait only
 once."""
 
 from __future__ import annotations
@@ -42,12 +43,13 @@ from findleaks.unwind.frames import Unwinder
 
 BUSY_SECONDS, IDLE_SECONDS = 0.0002, 0.002  # seconds between polls: soon after a request, and later
 REOPEN_SECONDS = 0.2  # seconds between readings of mapped files, while addresses are in none
-# ORPHANED: values of ORPHANED: no answer in time, or no server; table of rules full
+# Values of the word ORPHANED: no answer in time, or no server; the table of rules is full
 _NO_ANSWER, _TABLE_FULL = 1, 2
 
 
 class Rules:
-    """Unwind rules of one process, by key. Hold `lock`: only one thread may use it at a time."""
+    """The unwind rules of one process, by key. Hold `lock`, because only one thread may use them at
+    a time."""
 
     def __init__(self, opened: Callable[[], Target], pid: int, read: Read, isolate: Callable[[int], bool]) -> None:
         self.lock = threading.Lock()
@@ -63,7 +65,7 @@ class Rules:
         self.target.close()
 
     def step(self, key: int) -> Step:
-        """Return the rule for a code address, by its key."""
+        """Return the rule for a code address, which is given by its key."""
         known = self.steps.get(key)
         if known is None:
             if not self.unwinder.executable(key & ADDRESS) and time.monotonic() > self._reopened_at + REOPEN_SECONDS:
@@ -79,7 +81,7 @@ class Rules:
         self._reopened_at = time.monotonic()
 
     def stack(self, sp: int) -> Optional[Region]:
-        """Return the mapping that contains a stack pointer."""
+        """Return the mapping that contains a stack pointer; None if there is none."""
         found = self._region(sp)
         if found is None:
             self._regions = read_mappings(self._pid)
@@ -109,7 +111,7 @@ class Rules:
         return [(key, region.end), *self._along(request.place, request.sp, request.fp)][:MOST]
 
     def _along(self, key: int, sp: int, fp: int) -> list[tuple[int, int]]:
-        """Return the rules of this code address and of its callers."""
+        """Return the rules of this code address and of all of its callers."""
         made: dict[int, int] = {}
         region = self.stack(sp)
         low, high = (sp, region.end) if region is not None else (sp, sp)
@@ -119,7 +121,8 @@ class Rules:
             if caller is None:
                 break
             key, sp, fp = caller
-            if not low <= sp < high:  # from a signal handler's stack to the interrupted one
+            # The stack changes from that of a signal handler to the interrupted one
+            if not low <= sp < high:
                 region = self.stack(sp)
                 if region is None:
                     break
@@ -135,9 +138,10 @@ class Rules:
 
 
 class Service(threading.Thread):
-    """Answers requests until `finish`, or until the table of `capacity` rules is nearly full.
-    `notify` is called once: after `limit` counted calls (0: never), or when `ended`, called at each
-    poll, returns True."""
+    """Answers requests until `finish` is called, or until the table of `capacity` rules is nearly
+    full.
+    `notify` is called once: after `limit` counted calls (0: never), or when `ended` returns True.
+    `ended` is called at each poll."""
 
     def __init__(
         self, shared: mmap.mmap, rules: Rules, capacity: int, limit: int, notify: Callable[[], None], ended: Callable[[], bool]
@@ -177,7 +181,8 @@ class Service(threading.Thread):
     def _serve(self) -> bool:
         shared, served = self._shared, False
         if shared[ORPHANED - SHARED] == _NO_ANSWER:
-            shared[ORPHANED - SHARED] = 0  # a thread stopped waiting, as the machine was too busy
+            # A thread stopped waiting, because the machine was too busy
+            shared[ORPHANED - SHARED] = 0
         for number in range(REQUESTS):
             state = STATES - SHARED + STATE_STEP * number
             if shared[state] == ASKED:
@@ -188,7 +193,7 @@ class Service(threading.Thread):
                 data = answer(pairs)
                 self._given.update(key for key, _ in pairs)
                 if len(self._given) > self._most:
-                    # Otherwise rules that do not fit would be requested again and again.
+                    # Without this, rules that do not fit would be requested again and again.
                     shared[ORPHANED - SHARED] = _TABLE_FULL
                 shared[slot + ANSWERS : slot + ANSWERS + len(data)] = data
                 shared[state] = ANSWERED

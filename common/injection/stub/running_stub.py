@@ -1,4 +1,4 @@
-"""A stub in a process: installs it, serves it while the process runs, and removes it."""
+"""A stub in a process: install it, serve it while the process runs, and remove it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost, Outcome
 from findleaks.unwind.cfi import FrameTable
 
-MAX_FUNCTION_BYTES = 1 << 20  # most bytes of a function searched for jumps into the patched bytes
+# Maximum number of bytes of a function that are searched for jumps into the patched bytes
+MAX_FUNCTION_BYTES = 1 << 20
 L = TypeVar("L", bound=CountTable)
 
 
 class RunningStub(Generic[L]):
-    """The stub of one process. Call `start`, `run`, `remove`, and `close`. `notes`: one line for
-    each change that could not be undone."""
+    """The stub of one process. Call `start`, `run`, `remove` and `close`, in this order. `notes`:
+    one line for each change that could not be undone."""
 
     def __init__(self, host: InjectionHost, isolate: Callable[[int], bool] = lambda address: False) -> None:
-        """`isolate`: whether a V8 isolate is at an address, if the stub asks."""
+        """`isolate`: a function that returns whether a V8 isolate is at an address. It is called if
+        the stub asks for this."""
         self.host = host
         self.notes: list[str] = []
         self.stub: Optional[Stub] = None
@@ -52,7 +54,7 @@ class RunningStub(Generic[L]):
         return self._layout
 
     def patch(self, address: int, name: str) -> Patch:
-        """Plan the jump at a function. Refused, with the reason."""
+        """Plan the jump at a function. Raises Refused with the reason if it cannot be patched."""
         target = self.target
         symbol = target.symbolize(address)
         end = symbol.address + symbol.size if symbol is not None and symbol.size else 0
@@ -77,8 +79,8 @@ class RunningStub(Generic[L]):
         limit: int,
         watch: Callable[[], None] = lambda: None,
     ) -> None:
-        """Install the stub, and enable it. `seeds`: initial rules.
-        The process is stopped once the table counts `limit` events (0: never). Another thread calls
+        """Install the stub, and enable it. `seeds`: returns initial rules.
+        The process is stopped when the table counts `limit` events (0: never). Another thread calls
         `watch` regularly while the process runs."""
 
         def ended() -> bool:
@@ -97,7 +99,7 @@ class RunningStub(Generic[L]):
         enable(self.memory, self.stub, True)
 
     def _seed(self, rules: Mapping[int, int]) -> None:
-        """Store these rules, and the present ends of stacks."""
+        """Store these rules, and the present ends of stacks, in the table."""
         pairs = dict(rules)
         for place in self.host.places():
             region = self.rules.stack(place.sp)
@@ -122,7 +124,8 @@ class RunningStub(Generic[L]):
         return outcome
 
     def remove(self, outcome: Outcome) -> None:
-        """Remove the stub, after the process stopped with this outcome. The table stays."""
+        """Remove the stub, after the process stopped with this outcome. The table is not
+        removed."""
         if self.stub is None:
             return
         stub, self.stub = self.stub, None
@@ -132,7 +135,7 @@ class RunningStub(Generic[L]):
                 runs_on = outcome.why != "stop" or not outcome.text.startswith("it received")
                 self.notes += remove_stub(self.host, self.memory, stub, runs_on, answered=True)
             elif self.memory.read(stub.table, 1) and not clean(self.host.pid):
-                # The debugger followed a child, and detached from the process.
+                # The debugger followed a child, and detached from this process.
                 self.notes.append(f"the debugger has let {self.host.pid} go, and the stub at {stub.address:#x} stays in it, switched off")
         except BaseException:
             if self._guard is not None:
@@ -146,13 +149,13 @@ class RunningStub(Generic[L]):
 
     def close(self) -> None:
         if self._service is not None:
-            self._service.finish()  # must end before the table is unmapped, also if `remove` failed
+            self._service.finish()  # must end before the table is unmapped, even if `remove` failed
         for one in (self._shared, self.rules, self.memory):
             if one is not None:
                 one.close()
         self.host.close()
 
-    # -- the shared table; positions are offsets in it
+    # -- the shared table; positions are offsets in the table
 
     def read(self, at: int, size: int) -> bytes:
         assert self._shared is not None

@@ -1,4 +1,4 @@
-"""Names the frames of stacks that a stub has walked, and explains why one is incomplete."""
+"""Name the frames of stacks that a stub has walked, and explain why a stack is incomplete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from findleaks.unwind.stacks import NamedFrame, Namer
 
 
 class StackNames:
-    """Names of one process's frames. Hold the lock of `rules` while stacks are followed. `namer`
+    """Names the frames of one process. Hold the lock of `rules` while stacks are followed. `namer`
     creates a Namer."""
 
     def __init__(self, rules: Rules, namer: Callable[[Target, Unwinder], Namer]) -> None:
@@ -25,12 +25,13 @@ class StackNames:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Return why lines or names are missing, one line each."""
+        """Return one line for each reason why lines or names are missing."""
         return self._namer[1].warnings if self._namer is not None else ()
 
     def followed(self, keys: tuple[int, ...], broken: bool) -> tuple[tuple[int, ...], str]:
-        """Return the keys of a stack's frames that are code, innermost first, and why it is
-        incomplete ("": complete). `broken`: it could not be followed beyond the last key."""
+        """Return the keys of those frames of a stack that are code, innermost first, and why the
+        stack is incomplete ("" if it is complete). `broken`: whether the stack could not be
+        followed beyond the last key."""
         known = self._rules.steps.get(keys[-1])
         if broken:
             return keys, self._broken(keys[-1])

@@ -1,5 +1,5 @@
-"""Removes stubs: after counting, and those of killed debuggers; also without a debugger, or with
-one that cannot inject system calls."""
+"""Remove stubs: after counting, and stubs that killed debuggers left. This also works without a
+debugger, or in a debugger that cannot inject system calls."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost, Outcome, PatchHost, ThreadPosition
 from findleaks.target.ptrace import Tracer
 
-ANSWER_SECONDS = 5.0  # seconds after counting for threads that still wait for an answer
+ANSWER_SECONDS = 5.0  # seconds after counting during which threads that still wait get an answer
 
 
 class StoppedProcess:
-    """A process stopped by another program: it can be written to, but neither resumed nor make
-    system calls."""
+    """A process that another program has stopped. It can be written to. It can neither be resumed
+    nor make system calls."""
 
     def __init__(self, target: Target, memory: ProcMemory) -> None:
         assert target.pid is not None
@@ -44,8 +44,8 @@ class StoppedProcess:
 
 
 def clean(pid: int) -> bool:
-    """Remove all stubs from an untraced process, which is stopped briefly; return whether none is
-    left."""
+    """Remove all stubs from a process that is not traced. The process is stopped briefly. Returns
+    whether no stub is left."""
     memory = writable_memory(pid)
     host = _TracedProcess(pid, memory)
     try:
@@ -79,7 +79,8 @@ class _TracedProcess(StoppedProcess):
         return self._remote.call(instruction, number, *arguments)
 
     def work(self) -> None:
-        """Disable its stubs, and remove those that no thread is in. `done`: none is left."""
+        """Disable the process's stubs, and remove those that no thread is in. `done`: whether no
+        stub is left."""
         stubs = find_stubs(read_mappings(self.pid), self._memory.read)
         for stub in stubs:
             abandon(self._memory, stub)
@@ -94,8 +95,8 @@ class _TracedProcess(StoppedProcess):
 
 
 def remove_leftover_stubs(target: Target, host: Optional[InjectionHost] = None) -> list[str]:
-    """Remove stubs that an earlier command left in a stopped process; return a line for each.
-    Without `host`, the target's injection host is used if there are any."""
+    """Remove stubs that an earlier command left in a stopped process. Returns a line for each.
+    Without `host`, the target's injection host is used if there are any stubs."""
     if target.pid is None or target.arch.name != X86_64.name:
         return []
     regions = target.regions()
@@ -127,9 +128,9 @@ def _read(target: Target, address: int, size: int) -> bytes:
 
 
 def remove_stub(host: PatchHost, memory: ProcMemory, stub: Stub, run: bool, answered: bool = False) -> list[str]:
-    """Restore the functions and unmap the stub; return a line for each failure.
-    Threads that wait for an answer get ANSWER_SECONDS if requests are still `answered`: their calls
-    are counted, and would otherwise lack a stack."""
+    """Restore the functions and unmap the stub. Returns a line for each failure.
+    If requests are still `answered`, threads that wait for an answer get ANSWER_SECONDS. Their
+    calls are already counted, and would otherwise have no stack."""
     notes = [f"{one.address:#x} contains other bytes than the jump of the stub; it was not restored" for one in restore(host, memory, stub)]
     where = "" if notes else settle(host, memory.read, stub, run, ANSWER_SECONDS if answered else 0.0)
     if memory.read(stub.table, 1):  # empty if the process has ended
@@ -147,7 +148,7 @@ def remove_stub(host: PatchHost, memory: ProcMemory, stub: Stub, run: bool, answ
 
 
 def tidy(host: PatchHost, memory: ProcMemory) -> list[str]:
-    """Remove the stubs of killed debuggers; return a line for each."""
+    """Remove the stubs of killed debuggers. Returns a line for each."""
     notes = []
     for stub in find_stubs(read_mappings(host.pid), memory.read):
         live = [one for one in stub.patches if memory.read(one.address, len(one.jump)) == one.jump]

@@ -1,17 +1,17 @@
 """Layout of the memory in which the stub of `count --inject` counts: settings, counts, tables.
 
-Two pages are private to the process: settings and switches. The second is zeroed in forked
-children, so that these count nothing. The rest is shared with findleaks: counters, requests of
-threads that need a rule, and three hash tables (offsets as in stub.S):
+Two pages are private to the process: settings and switches. The page of switches is zeroed in
+forked children, so that these count nothing. The rest is shared with findleaks: counters, requests
+of threads that need a rule, and three hash tables (offsets as in stub.S):
 
-- rules: key, value: how to get from a code address (a return address) to its caller
-- nodes: key, parent, calls, broken: a tree of stacks from the counted function: `parent` is the
-  node of the callee, `calls` counts complete stacks, `broken` those that could not be followed
-  further
-- threads: thread pointer, depth: of scopes counted as they are opened and closed
+- rules: key, value. A value says how to get from a code address (a return address) to its caller
+- nodes: key, parent, calls, broken. The nodes form a tree of stacks, which starts at the counted
+  function: `parent` is the node of the callee, `calls` counts complete stacks, and `broken` counts
+  stacks that could not be followed further
+- threads: thread pointer, depth. The depth is that of scopes, counted as they are opened and closed
 
-Keys and parents are compared in full, so stacks are never confused, whatever their hashes. A
-call without a free entry within PROBES entries is counted without its stack."""
+Keys and parents are compared in full, so stacks are never confused, whatever their hashes are. If
+there is no free entry within PROBES entries, a call is counted without its stack."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 EXACT, STACK, ISOLATE = 1 << 63, 1 << 62, 1 << 61
-# Mask of a key's address. Without a bit above it is a return address; with EXACT, the instruction
-# that a thread is at; with STACK, the page number of a stack; with ISOLATE, a V8 isolate.
+# Mask of the address in a key. If no higher bit is set, it is a return address. With EXACT it is
+# the instruction that a thread is at; with STACK, the page number of a stack; with ISOLATE, a V8
+# isolate.
 ADDRESS = ISOLATE - 1
 
 SWITCHES, SHARED = 0x1000, 0x2000  # offsets of the page of switches, and of the shared part
-# Offsets of two switches: calls are counted; a server answers requests
+# Offsets of two switches: whether calls are counted; whether a server answers requests
 ENABLED, SERVED = 0x1000, 0x1008
 EVENTS, FULL, UNSURE, ORPHANED = 0x2000, 0x2008, 0x2010, 0x2018
 STATES, SLOTS, REQUESTS = 0x2100, 0x3000, 16
@@ -35,24 +36,26 @@ ASKED, ANSWERED = 2, 3
 ANSWERS, PAIRS = 32, 64  # offsets in a request's slot: number of pairs; pairs (at most MOST)
 MOST = 56
 PROBES = 64
-DEEPEST = 4096  # most frames of a stack, as in stub.S
-MAX_FRAMES = 1 << 22  # most frames of all stacks together that are listed
+DEEPEST = 4096  # maximum number of frames of a stack, as in stub.S
+MAX_FRAMES = 1 << 22  # maximum number of frames that are listed, in all stacks together
 GOLDEN = 0x9E3779B97F4A7C15
-# Time-stamp ticks that a thread waits for an answer, about ten seconds: a server that shares its
-# processor with many programs may need some of them.
+# Time-stamp ticks for which a thread waits for an answer, about ten seconds. A server that shares
+# its processor with many programs may need some of them.
 PATIENCE = 3 * 10**10
 
-# Kinds of rules. No caller; its frame begins at an offset from the stack pointer, from the frame
-# pointer, or where the word at such an offset points; code that keeps the chain of frame pointers;
-# the kernel's frame around a signal handler; findleaks' own code, by the frame pointer.
+# Kinds of rules: no caller; the frame begins at an offset from the stack pointer, at an offset from
+# the frame pointer, or where the word at such an offset points; code that maintains the chain of
+# frame pointers; the kernel's frame around a signal handler; findleaks' own code, by the frame
+# pointer.
 LAST, BY_SP, BY_FP, THROUGH_FP, CHAIN, SIGNAL, OWN = range(7)
 _M64 = (1 << 64) - 1
 
 
 class Scoped(NamedTuple):
-    """Whether a call is outside a scope, by `how`. 0: always. 1: the word at `origin` from the
-    thread pointer points to an isolate, whose level (at offset `level`) is at most `baseline`. 2:
-    the thread's depth is 0. 3: the word at `origin` from the thread pointer is 0."""
+    """How the stub decides whether a call is outside a scope. `how` 0: it always is. 1: the word at
+    `origin` from the thread pointer points to an isolate, whose level (at offset `level`) is at
+    most `baseline`. 2: the thread's depth is 0. 3: the word at `origin` from the thread pointer is
+    0."""
 
     how: int = 0
     origin: int = 0
@@ -70,7 +73,8 @@ class Node(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A thread waits for the rule of `key`, at key `place` of its stack, with these pointers."""
+    """A request: a thread waits for the rule of `key`, at position `place` of its stack, with these
+    pointers."""
 
     key: int
     sp: int
@@ -80,7 +84,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True)
 class CountTable:
-    """Layout of the table at `address`, with these numbers of entries, powers of 2."""
+    """Layout of the table at `address`, with these numbers of entries, which are powers of 2."""
 
     address: int
     nodes: int = 1 << 16
@@ -101,11 +105,12 @@ class CountTable:
 
     @property
     def size(self) -> int:
-        """Bytes, in whole pages."""
+        """Bytes of the table, rounded up to whole pages."""
         return self.nodes_at + 32 * self.nodes + 4095 & -4096
 
     def settings(self, scoped: Scoped, limit: int = 0, patience: int = PATIENCE) -> bytes:
-        """Build settings and switches, with counting disabled, and a server expected."""
+        """Return the bytes of the settings and switches: counting is disabled, and a server is
+        expected."""
         base = self.address
         words = [0, limit or 1 << 62, patience, GOLDEN]
         words += [base + self.rules_at, self.rules - 1, base + self.nodes_at, self.nodes - 1, base + self.threads_at, self.threads - 1]
@@ -113,8 +118,8 @@ class CountTable:
         return private_pages(words, ())
 
     def seeds(self, pairs: Iterable[tuple[int, int]]) -> dict[int, bytes]:
-        """Return rules at the positions where the stub looks for them: address -> entry. Omits
-        rules without space."""
+        """Return rules at the positions where the stub looks for them: address -> entry. Rules for
+        which there is no space are left out."""
         made: dict[int, tuple[int, int]] = {}
         for key, value in pairs:
             at = place(key, self.rules)
@@ -132,25 +137,27 @@ class CountTable:
 
 
 def private_pages(settings: Sequence[int], switches: Sequence[int]) -> bytes:
-    """Build the settings page and the switches page: disabled, a server, not a forked child,
-    `switches`."""
+    """Return the bytes of the settings page and the switches page: disabled, with a server, not a
+    forked child, and with these `switches`."""
     words = struct.pack(f"<{len(settings)}Q", *settings).ljust(SWITCHES, b"\0")
     return words + struct.pack(f"<{3 + len(switches)}Q", 0, 1, 1, *switches)
 
 
 def place(key: int, entries: int) -> int:
-    """Return the index at which the search for a key begins, in the rules and the threads."""
+    """Return the index at which the search for a key begins, in the tables of rules and of
+    threads."""
     return (key * GOLDEN & _M64) >> 40 & entries - 1
 
 
 def pack(kind: int, offset: int = 0, how: int = 0, pointer: int = 0) -> int:
-    """Encode a rule. `offset`: of the caller's frame. `how` the frame pointer was saved: 0 not at
-    all, 1 at `pointer` from the caller's frame, 2 at `pointer` from the frame pointer."""
+    """Encode a rule. `offset`: the offset of the caller's frame. `how`: where the frame pointer was
+    saved; 0: it was not saved, 1: at `pointer` from the caller's frame, 2: at `pointer` from the
+    frame pointer."""
     return int.from_bytes(struct.pack("<BBhi", kind, how, pointer, offset), "little")
 
 
 def answer(pairs: Iterable[tuple[int, int]]) -> bytes:
-    """Encode an answer: the bytes of a request's slot, from ANSWERS on."""
+    """Encode an answer as the bytes of a request's slot, from ANSWERS on."""
     made = list(pairs)[:MOST]
     return struct.pack("<Q24x", len(made)) + b"".join(struct.pack("<2Q", *pair) for pair in made)
 
@@ -158,7 +165,7 @@ def answer(pairs: Iterable[tuple[int, int]]) -> bytes:
 def paths(nodes: dict[int, Node], frames_left: int = MAX_FRAMES) -> Iterator[tuple[Node, tuple[int, ...]]]:
     """Yield each node with a count, highest first, and the keys of its stack's frames, innermost
     first.
-    The keys are () if the parents lead to no root (overwritten bytes), or after `frames_left`
+    The keys are () if the parents do not lead to a root (overwritten bytes), or after `frames_left`
     frames in total."""
     for node in sorted(nodes.values(), key=lambda node: -node.calls - node.broken):
         if not node.calls and not node.broken:

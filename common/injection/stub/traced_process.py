@@ -1,7 +1,7 @@
-"""A process that findleaks stops, changes and resumes by ptrace, without a debugger.
+"""A process that findleaks stops, changes and resumes with ptrace, without a debugger.
 
-It is traced only while it is stopped. The calling thread makes all ptrace requests. Ctrl-C, and
-signals that end findleaks, are deferred while the process is stopped."""
+The process is traced only while it is stopped. The calling thread makes all ptrace requests.
+Ctrl-C, and signals that end findleaks, are deferred while the process is stopped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class TracedProcess:
-    """A process of this machine that nothing traces: a target.control.InjectionHost."""
+    """A process of this machine that nothing traces. Implements target.control.InjectionHost."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -42,7 +42,7 @@ class TracedProcess:
         return LiveTarget(self.pid)
 
     def begin(self) -> None:
-        """Handle the signals that would end findleaks, unless they are ignored."""
+        """Handle the signals that would end findleaks, except those that are ignored."""
         self._pressed = False
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, *_ENDS):
@@ -62,7 +62,7 @@ class TracedProcess:
 
     def run(self, seconds: Optional[float]) -> Outcome:
         """Let the process run for at most `seconds` (None: no limit), and stop it.
-        A signal ends this early only once: later calls still give threads time to leave the
+        Only the first signal ends this early. Later calls still give threads time to leave the
         stub."""
         limit = time.monotonic() + seconds if seconds is not None else None
         self._asked.clear()
@@ -106,7 +106,7 @@ class TracedProcess:
         return self._remote.call(instruction, number, *arguments)
 
     def stop(self) -> None:
-        """Stop the process soon, if it runs."""
+        """Stop the process soon if it is running."""
         self._asked.set()
 
     def terminated(self) -> bool:
@@ -114,7 +114,7 @@ class TracedProcess:
         return bool(self._ending)
 
     def close(self) -> None:
-        """Let the process run on, and restore the signal handlers: a deferred signal takes effect
+        """Let the process run on, and restore the signal handlers. A deferred signal takes effect
         now."""
         self.release()
         if self._memory is not None:
@@ -130,7 +130,7 @@ class TracedProcess:
         """Let the process run on, if this class stopped it."""
         tracer, self._tracer = self._tracer, None
         while tracer is not None and not tracer.detach_all():
-            time.sleep(0.001)  # a thread that did not stop in time stops when it wakes
+            time.sleep(0.001)  # a thread that did not stop in time stops when it wakes up
 
     def _signalled(self, number: int, frame: Optional[FrameType]) -> None:
         if number == signal.SIGINT:

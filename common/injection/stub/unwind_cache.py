@@ -1,13 +1,14 @@
-"""Unwind cache: recognises a stack that was unwound before by the words that the unwinder read.
+"""The unwind cache recognises a stack that was unwound before, by the words that the unwinder read.
 
-These words are the return addresses, and saved frame pointers if a frame is found through one.
-With a link register, that may have the innermost return address.
+These words are the return addresses, and saved frame pointers if a frame is found through one. On
+an architecture with a link register, the innermost return address may be in this register.
 
-Each stack is a path in a trie. A node states which word to read next, by its offset from the
-stack pointer; its branches are the values seen there. A stack that follows a path to the end is
-that stack, as all words that unwinding would read were compared. Frame pointers are stored relative
-to the stack pointer, so threads share paths. Stacks that a trie cannot describe (signal frames,
-DWARF expressions) are keyed by their top FALLBACK_KEY_BYTES."""
+Each stack is a path in a trie. A node states which word to read next, by its offset from the stack
+pointer. The branches of a node are the values that were seen at this offset. If a stack matches a
+path to its end, it is the stack of this path, because all words that unwinding would read were
+compared. Frame pointers are stored relative to the stack pointer, so that threads share paths.
+Stacks that a trie cannot describe (signal frames, DWARF expressions) have their top
+FALLBACK_KEY_BYTES as key."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from findleaks.unwind.cfi import Row
 from findleaks.unwind.frames import Frame, FrameRegisters, Trace, Unwinder
 
 FALLBACK_KEY_BYTES = 512
-# Bytes of a stack read at once: initially, and at most. Words beyond are read one by one.
+# Bytes of a stack that are read at once: initially, and at most. Words beyond these are read one by
+# one.
 FIRST_READ_BYTES, MAX_READ_BYTES = 1 << 10, 1 << 16
 MAX_STACKS = 1 << 16
 
@@ -30,12 +32,12 @@ Read = Callable[[int, int], bytes]
 
 POINTER, LINK = "frame pointer", "link register"
 Place = Union[int, str]
-"""Position of a word: its offset from the stack pointer, or a register: POINTER or LINK."""
+"""The position of a word: its offset from the stack pointer, or a register (POINTER or LINK)."""
 
 
 class _TrieNode:
-    """A trie node: read the word at `offset` next. `relative`: its value is relative to the stack
-    pointer."""
+    """A node of the trie. The word at `offset` is read next. `relative`: whether its value is
+    compared relative to the stack pointer."""
 
     __slots__ = ("branches", "offset", "relative")
 
@@ -49,8 +51,8 @@ Step = tuple[Place, bool, int]  # (offset, relative, value) of one word
 
 class _CallerFound(NamedTuple):
     """How a frame's caller was found. `slot`: position of the return address (None: in the link
-    register); `saved`: position of the saved frame pointer (None: not saved); `pointer`: the frame
-    pointer if it was needed; `outer`: the caller's was needed, too."""
+    register). `saved`: position of the saved frame pointer (None: not saved). `pointer`: the frame
+    pointer, if it was needed. `outer`: whether the caller's frame pointer was needed, too."""
 
     slot: Optional[int]
     saved: Optional[int]
@@ -59,7 +61,8 @@ class _CallerFound(NamedTuple):
 
 
 class UnwindCache:
-    """Stacks of a process. Call `reload(target)` after new mappings: complete stacks stay valid."""
+    """The stacks of a process. Call `reload(target)` after new mappings; complete stacks stay
+    valid."""
 
     def __init__(self, target: Target, read: Read) -> None:
         self.hits = self.misses = 0
@@ -78,14 +81,14 @@ class UnwindCache:
         """Continue with the present mappings of the process."""
         self._fresh = Fresh(target, self._read)
         self.unwinder = Unwinder(self._fresh)
-        # A signature in a return address does not depend on the stack's shape, and differs by
-        # thread.
+        # A return address may be signed. The signature does not depend on the stack's shape, and
+        # differs between threads.
         self._code_mask = self.unwinder.code_mask if self._link >= 0 else self._fresh.arch.mask
         self._by_top.clear()
 
     def lookup_or_unwind(self, pc: int, sp: int, fp: int, link: int = 0) -> Trace:
         """Return the stack of a thread at `pc`. Frame addresses are those of the first thread with
-        this stack. `link`: its link register, if the architecture has one."""
+        this stack. `link`: the link register, if the architecture has one."""
         data = self._read(sp, self._read_bytes)
         found = self._lookup(pc, sp, fp, link, data) or self._by_top.get((pc, link, data[:FALLBACK_KEY_BYTES]))
         if found is not None:
@@ -130,7 +133,8 @@ class UnwindCache:
         return found
 
     def _add_path(self, pc: int, steps: list[Step], found: Trace) -> bool:
-        """Add a path; return False if it contradicts the trie: JIT code may have changed."""
+        """Add a path. Returns False if it contradicts the trie, because JIT code may have
+        changed."""
         path: list[Step] = steps
         if not path:
             self._tries[pc] = found
@@ -159,7 +163,8 @@ class UnwindCache:
             return None
         mask = self._fresh.arch.mask
         steps: list[Step] = []
-        saved: Optional[int] = None  # position of this frame's pointer; None: in the register
+        # Position of this frame's pointer; None if it is in the register
+        saved: Optional[int] = None
         for number, (frame, state) in enumerate(zip(found.frames, kept)):
             row = self.unwinder.row(frame.call)
             if row is not None and row.outermost:
@@ -185,8 +190,9 @@ class UnwindCache:
         return steps if steps and steps[-1][2] == 0 else None  # it ended with a return address of 0
 
     def _without_row(self, frames: Sequence[Frame], number: int, state: FrameRegisters) -> Optional[_CallerFound]:
-        """Find the caller without call frame information: by the frame pointer; after a call to an
-        address without code, by the word at the top of the stack. Not for signal frames."""
+        """Find the caller without call frame information: by the frame pointer, or, after a call to
+        an address without code, by the word at the top of the stack. This does not work for signal
+        frames."""
         if number == 0 and not self.unwinder.executable(frames[0].pc):
             return _CallerFound(state.registers[self._stack] if self._link < 0 else None, None, None)
         following = frames[number + 1] if number + 1 < len(frames) else None
@@ -198,7 +204,8 @@ class UnwindCache:
         return _CallerFound(pointer + self._fresh.arch.word, pointer, pointer, by_stack)
 
     def _by_row(self, row: Row, state: FrameRegisters, innermost: bool) -> Optional[_CallerFound]:
-        """Find the caller by call frame information that needs only the stack or frame pointer."""
+        """Find the caller with call frame information that needs only the stack pointer or the
+        frame pointer."""
         if row.signal or row.expression or row.register not in (self._stack, self._pointer) or self._stack in row.rules:
             return None
         base = state.registers.get(row.register)
@@ -213,7 +220,8 @@ class UnwindCache:
 
 
 class Fresh:
-    """A target whose memory is read again after each `forget`; mappings stay as opened."""
+    """A target whose memory is read again after each `forget`. The mappings stay as they were when
+    it was opened."""
 
     def __init__(self, target: Target, read: Read) -> None:
         self._target, self.arch = target, target.arch

@@ -1,10 +1,10 @@
-"""Converts call frame information to unwind rules for the stub, one per code address.
+"""Convert call frame information to unwind rules for the stub, one for each code address.
 
-The address is a return address, or that of a stopped thread; its rule applies to every stack.
-The stub knows only the stack and frame pointers, which suffice for compiled code: frames found by
-either, realigned frames (GCC finds these through a word that the frame pointer leads to), code that
-maintains the chain of frame pointers (V8's), and the kernel's frame around a signal handler. Other
-code ends the stack, with a reason."""
+The address is a return address, or that of a stopped thread. Its rule applies to every stack. The
+stub knows only the stack pointer and the frame pointer, which suffice for compiled code. This is
+code whose frames are found by either pointer, code with realigned frames (GCC finds these through a
+word that the frame pointer leads to), code that maintains the chain of frame pointers (V8's), and
+the kernel's frame around a signal handler. At other code the stack ends, with a reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from findleaks.unwind.frames import Frame, Unwinder
 FP, SP = 6, 7  # DWARF's rbp and rsp (System V ABI, AMD64 supplement 1.0, figure 3.36)
 _BREG, _DEREF = 0x70, 0x06
 # The interrupted stack pointer in the call frame information of glibc's __restore_rt
-# (sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c), as _near gives it.
+# (sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c), in the form that _near returns.
 _SIGNALLED = (SP, 160, True)
 CHAINED = pack(CHAIN, 0, 1, -16)  # the frame pointer points to the caller's, which its pc follows
 _FRAME = range(-(1 << 31), 1 << 31)
@@ -28,8 +28,8 @@ _POINTER = range(-(1 << 15), 1 << 15)
 
 
 class Step(NamedTuple):
-    """The rule of a code address. `end`: why a stack that ends here is incomplete ("": complete).
-    `code`: whether the address is code."""
+    """The rule of a code address. `end`: why a stack that ends here is incomplete ("" if it is
+    complete). `code`: whether the address is that of code."""
 
     value: int
     end: str = ""
@@ -37,7 +37,8 @@ class Step(NamedTuple):
 
 
 def step(unwinder: Unwinder, key: int) -> Step:
-    """Return the rule of a return address, or with EXACT that of a stopped thread's address."""
+    """Return the rule of a return address. If the key has EXACT, return the rule of a stopped
+    thread's address."""
     pc, exact = key & ADDRESS, bool(key & EXACT)
     if not unwinder.executable(pc):
         return Step(pack(LAST), f"the return address {pc:#x} is not code", False)
@@ -47,8 +48,9 @@ def step(unwinder: Unwinder, key: int) -> Step:
 
 
 def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Callable[[int], int]) -> Optional[tuple[int, int, int]]:
-    """Step to the caller, as the stub does; return its key, stack pointer and frame pointer; None
-    if the stack ends or cannot be followed. `word` reads [low, high), or raises LookupError."""
+    """Step to the caller, as the stub does. Returns its key, stack pointer and frame pointer; None
+    if the stack ends or cannot be followed. `word` reads addresses in [low, high), and raises
+    LookupError for others."""
     kind, how, pointer, offset = struct.unpack("<BBhi", value.to_bytes(8, "little"))
 
     def at(address: int) -> int:
@@ -114,8 +116,9 @@ def _pointer(rule: Optional[Rule]) -> Optional[tuple[int, int]]:
 
 
 def _near(expression: bytes) -> Optional[tuple[int, int, bool]]:
-    """Decode DW_OP_breg, optionally followed by DW_OP_deref (DWARF 5, 2.5.1), as (register, offset,
-    whether the word there is loaded); None for any other expression."""
+    """Decode the DWARF expression DW_OP_breg, optionally followed by DW_OP_deref (DWARF 5, 2.5.1).
+    Returns the register, the offset, and whether the word at that address is loaded; None for any
+    other expression."""
     if len(expression) < 2 or not _BREG <= expression[0] < _BREG + 32:
         return None
     try:

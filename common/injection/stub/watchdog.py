@@ -1,11 +1,11 @@
-"""Watchdog: a program started by guard.py, which restores code if the debugger is killed.
+"""The watchdog: a program that guard.py starts, and that restores code if the debugger is killed.
 
 usage: watchdog.py PID DESCRIPTOR FOLDER
 
-DESCRIPTOR refers to /proc/PID/mem; FOLDER contains the package's bootstrap.py ("": none).
-Standard input has lines "ADDRESS NOW OLD", in hexadecimal; "q" means that there is nothing to do.
-If the pipe ends without it, the debugger is dead: OLD is written wherever NOW is found, the process
-is continued if the debugger had stopped it, and with a FOLDER stubs are removed."""
+DESCRIPTOR refers to /proc/PID/mem. FOLDER contains the package's bootstrap.py ("": none). Standard
+input has lines "ADDRESS NOW OLD", in hexadecimal; "q" means that there is nothing to do. If the
+pipe ends without "q", the debugger is dead. The watchdog then writes OLD wherever it finds NOW, and
+continues the process if the debugger had stopped it. With a FOLDER, it also removes stubs."""
 
 import os
 import signal
@@ -13,11 +13,11 @@ import sys
 import time
 
 RELEASE_SECONDS = 5.0  # seconds for the kernel to detach the dead debugger from the process
-PENDING_SECONDS = 0.2  # seconds within which a pending SIGSTOP has stopped the process
+PENDING_SECONDS = 0.2  # a pending SIGSTOP stops the process within this many seconds
 
 
 def main(pid: int, memory: int, folder: str) -> None:
-    """Read standard input to its end, then restore the code unless dismissed."""
+    """Read standard input to its end. Then restore the code, unless "q" was read."""
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     patches, dismissed = [], False
@@ -53,8 +53,8 @@ def is_traced(pid: int) -> bool:
 
 
 def wake(pid: int) -> None:
-    """Continue the process if it is stopped: a debugger killed during a SIGSTOP leaves that
-    pending."""
+    """Continue the process if it is stopped. A debugger that is killed while it sends a SIGSTOP
+    leaves this signal pending."""
     limit = time.monotonic() + PENDING_SECONDS
     while time.monotonic() < limit and (state := field(pid, "State:")):
         if state == "T":
@@ -67,7 +67,7 @@ def wake(pid: int) -> None:
 
 
 def field(pid: int, name: str) -> str:
-    """Return the first word of a line of /proc/PID/status; "" if the process has ended."""
+    """Return the first word of a line in /proc/PID/status; "" if the process has ended."""
     try:
         # newline: the process's name may contain a carriage return
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace", newline="\n") as file:

@@ -1,7 +1,6 @@
-"""Renders a profile as a flame graph with search and zoom, from page.html, page.css and the
-scripts.
-The embedded data are bounded: names are cut, and nodes too small for any screen are merged into
-their parents."""
+"""Render a profile as a flame graph with search and zoom, from page.html, page.css and the scripts.
+The size of the embedded data is limited: long names are shortened, and nodes that are too small for
+any screen are merged into their parents."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from findleaks.report.page import fill_template, script_json
 from findleaks.report.profile import Profile
 
 MAX_NODES = 1_000_000
-"""Most nodes of the page: the largest are kept."""
+"""Maximum number of nodes on the page. The largest are included."""
 _NAME, _LINE = 400, 2000  # most characters of a name and of a sentence
 
 

@@ -1,4 +1,5 @@
-"""Builds the tree of a profile's stacks: stacks with a common beginning share its nodes."""
+"""Build a tree from the stacks of a profile. Stacks with the same outer frames share the nodes of
+these frames."""
 
 from __future__ import annotations
 
@@ -9,15 +10,16 @@ from typing import NamedTuple
 from findleaks.report.profile import Profile
 
 Label = tuple[str, str]
-"""Name and module of a function; all frames of a function are one node, at any address in it."""
+"""Name and module of a function. All frames of a function are one node, whatever their addresses
+are."""
 
 
 class Tree(NamedTuple):
-    """Nodes in preorder; children are sorted by total value, largest first. Node 0 is the root,
+    """Nodes in preorder. Children are sorted by total value, the largest first. Node 0 is the root,
     without a label (0), at depth 0.
-    `own`: values of the nodes themselves, for each measure, and if two moments are compared for
-    each moment (before, after). `left_out`: number of nodes that were too small to keep; their
-    values are in their parents."""
+    `own`: for each measure, the value of each node itself, without its children. A profile that
+    compares two moments has two such columns for each measure (before, after). `left_out`: number
+    of nodes that were too small; their values are added to their parents."""
 
     labels: Sequence[Label]
     label: array[int]
@@ -27,8 +29,8 @@ class Tree(NamedTuple):
 
 
 def build_tree(profile: Profile, most: int) -> Tree:
-    """Build the tree, with at most about `most` nodes: the largest by the profile's main measure.
-    Parents are never smaller than their children."""
+    """Build the tree. It has at most about `most` nodes: those with the largest values of the
+    profile's main measure. Parents are never smaller than their children."""
     grown = _Growing(profile)
     rank = grown.ranks(profile)
     least = _least(rank, most)
@@ -36,7 +38,8 @@ def build_tree(profile: Profile, most: int) -> Tree:
 
 
 class _Growing:
-    """The growing tree: nodes are numbered in order of creation, parents before children."""
+    """The tree while it is built. Nodes are numbered in the order of creation, so parents come
+    before children."""
 
     def __init__(self, profile: Profile) -> None:
         self.labels: dict[Label, int] = {("", ""): 0}
@@ -66,7 +69,8 @@ class _Growing:
                 column[node] += value
 
     def ranks(self, profile: Profile) -> list[int]:
-        """Return the main measure of each node with its descendants: the larger of two moments."""
+        """Return the main measure of each node including its descendants. If two moments are
+        compared, it is the larger value."""
         if profile.compared:
             at = 2 * profile.main
             rank = list(map(max, self.own[at], self.own[at + 1]))
@@ -78,7 +82,7 @@ class _Growing:
 
 
 def _least(rank: Sequence[int], most: int) -> int:
-    """Return the smallest rank that is kept."""
+    """Return the smallest rank of the nodes that are included."""
     return 0 if len(rank) <= most else sorted(rank, reverse=True)[most] + 1
 
 
@@ -102,8 +106,8 @@ def _preorder(grown: _Growing, rank: Sequence[int], least: int) -> Tree:
         depth.append(level)
         for made, values in zip(own, grown.own):
             made.append(min(values[node], (1 << 64) - 1))
-        # The last node pushed is popped first; equal nodes are sorted by name, so that each run
-        # gives the same result.
+        # The node that was pushed last is popped first. Nodes with equal values are sorted by name,
+        # so that each run gives the same result.
         children = below.get(node, [])
         waiting += sorted(((child, level + 1) for child in children), key=lambda one: (rank[one[0]], -one[0]))
     return Tree(list(grown.labels), label, depth, own, left_out)

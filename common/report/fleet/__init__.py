@@ -1,1 +1,1 @@
-"""A page of many cores: their leaks in groups, over time and builds, and each core."""
+"""A page about many cores: groups of leaks, over time and builds, and each core."""

@@ -1,5 +1,6 @@
-"""Renders many cores as one HTML page, from page.html, page.css and page.js: groups of leaks, with
-the times and builds in which they occur, and each core. The embedded data are bounded."""
+"""Render many cores as one HTML page, from page.html, page.css and page.js. It contains groups of
+leaks, with the times and builds in which they occur, and each core. The size of the embedded data
+is limited."""
 
 from __future__ import annotations
 
@@ -15,14 +16,14 @@ from findleaks.triage.groups import LeakGroup
 from findleaks.triage.row import Row
 
 MAX_ROWS, MAX_GROUPS = 20_000, 2_000
-"""Most cores and groups on the page: those with the most leaked bytes are kept."""
+"""Maximum number of cores and groups on the page. Those with the most leaked bytes are included."""
 MAX_LEAKS, MAX_LINES = 100, 10  # most leaks of a core; most findings and warnings
 _NAME, _LINE = 300, 600  # most characters of a name and of a sentence
 _LAST_DATE = 8e12  # seconds since 1970
 
 
 class _Numbered:
-    """Distinct texts, each with a number: most cores share theirs."""
+    """Distinct texts, each with a number. Most cores have the same texts."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -35,7 +36,8 @@ class _Numbered:
 
 
 def render_html(rows: Sequence[Row], groups: Sequence[LeakGroup], headline: str, notes: Sequence[str] = (), command: str = "") -> str:
-    """Render the page. `groups` are those of the rows; `command`: prefix of suggested commands."""
+    """Render the page. `groups`: the groups of the leaks in `rows`. `command`: prefix of suggested
+    commands."""
     text = _Numbered()
     shown = groups[:MAX_GROUPS]
     number = {group.signature: at for at, group in enumerate(shown)}
@@ -58,16 +60,17 @@ def render_html(rows: Sequence[Row], groups: Sequence[LeakGroup], headline: str,
 
 
 def _group(group: LeakGroup, text: _Numbered) -> list[object]:
-    """Return signature, program, what, hint, cores, leaks, blocks, bytes, first, last, new,
-    example."""
+    """Return the columns signature, program, what, hint, cores, leaks, blocks, bytes, first, last,
+    new, example."""
     words = group.signature, text(group.program), text(group.what), text(group.hint)
     counts = group.cores, group.leaks, group.blocks, group.bytes
     return [*words, *counts, _date(group.first), _date(group.last), bool(group.new), text(group.example, 2000)]
 
 
 def _row(row: Row, number: dict[str, int], text: _Numbered) -> list[object]:
-    """Return core, status, program, build-id, signal, frame, time, size, leaked bytes, seconds,
-    error, findings (title, bytes), leaks (group, leaks, blocks, bytes, example), warnings."""
+    """Return the columns core, status, program, build-id, signal, frame, time, size, leaked bytes,
+    seconds, error, findings (title, bytes), leaks (group, leaks, blocks, bytes, example),
+    warnings."""
     words = [text(word) for word in (row.status, row.program, row.build_id, row.signal, row.frame)]
     findings = [[text(one.title, _LINE), one.bytes] for one in row.findings[:MAX_LINES]]
     leaks = [
@@ -79,5 +82,6 @@ def _row(row: Row, number: dict[str, int], text: _Numbered) -> list[object]:
 
 
 def _date(time: Optional[float]) -> Optional[float]:
-    """Return a time that a script can show: JSON has no infinity, dates end in the year 275760."""
+    """Return a time that a script can show; None for other values. JSON has no infinity, and dates
+    of scripts end in the year 275760."""
     return round(time, 3) if time is not None and abs(time) < _LAST_DATE else None

@@ -1,5 +1,6 @@
-"""Renders growth over time as one HTML page, from page.html, page.css and the scripts: the samples
-of the series that changed most in each category. The embedded data are bounded."""
+"""Render growth over time as one HTML page, from page.html, page.css and the scripts. For each
+category, the page contains the samples of the series that changed most. The size of the embedded
+data is limited."""
 
 from __future__ import annotations
 
@@ -17,12 +18,14 @@ from findleaks.report.pack import pack_series
 from findleaks.report.page import fill_template, script_json
 
 MAX_ROWS = 200
-"""Most rows of a category; fewer if the page would be larger than MAX_PAGE."""
+"""Maximum number of rows of a category. There are fewer if the page would be larger than
+MAX_PAGE."""
 MIN_ROWS = 8
 MAX_PAGE = 3 << 20
-"""Most bytes of the page, except for MIN_ROWS of each category."""
+"""Maximum size of the page in bytes, apart from MIN_ROWS of each category."""
 MAX_MOMENTS = 2000
-"""Most samples of a curve; of more, as many at equal distances."""
+"""Maximum number of samples of a curve. If there are more, this many at equal distances are
+used."""
 _NAME, _LINE = 300, 2000  # most characters of a name and of a sentence
 _LAST_DATE = 8e12  # seconds since 1970
 
@@ -39,15 +42,15 @@ TITLES = {
     "handles": "Handles",
     "threads": "Threads",
 }
-"""Titles of the categories by the words of --by, in page order; "grew": the rows that explain the
-growth."""
+"""Titles of the categories by the words of --by, in the order of the page. "grew" contains the rows
+that explain the growth."""
 STACKED = frozenset({"share", "mapping", "kind", "type", "lost", "threads"})
-"""Categories whose rows do not overlap, so that they can be stacked."""
+"""Categories whose rows do not overlap, so that their curves can be stacked."""
 TRENDS = tuple(Trend)
 
 
 class Words(NamedTuple):
-    """Sentences of the page. `label` returns the name of a row."""
+    """Sentences on the page. `label` returns the name of a row."""
 
     headline: str
     findings: Sequence[str]
@@ -63,8 +66,8 @@ class _Category(NamedTuple):
 
 
 def render_html(growth: Growth, sections: Mapping[str, Sequence[str]], words: Words, opened: str = "") -> str:
-    """Render the page. `sections` of figures by category; `opened`: category to show first, "" for
-    the growth."""
+    """Render the page. `sections`: the sections of figures that each category contains. `opened`:
+    the category that is shown first, "" for the growth."""
     found, judged = _series(growth, sections), _Judged(growth)
     most = min(MAX_ROWS, max(len(growth.rows), *map(len, found.values())))
     while True:
@@ -75,7 +78,7 @@ def render_html(growth: Growth, sections: Mapping[str, Sequence[str]], words: Wo
 
 
 class _Judged:
-    """Trends and rates of series, each computed once."""
+    """Trends and rates of series. Each is computed only once."""
 
     def __init__(self, growth: Growth) -> None:
         self._growth = growth
@@ -89,7 +92,7 @@ class _Judged:
 
 
 def _series(growth: Growth, sections: Mapping[str, Sequence[str]]) -> dict[str, list[Series]]:
-    """Return series by category: those that changed most first."""
+    """Return series by category, those that changed most first."""
     known = {key[0] for key in growth.series}
     needed = frozenset(section for several in sections.values() for section in several) - known
     word_of = {section: word for word, several in sections.items() for section in several}
@@ -109,7 +112,7 @@ def _change(series: Series) -> tuple[int, int]:
 
 
 def _category(judged: _Judged, word: str, series: Sequence[Series], most: int) -> _Category:
-    # Bytes and counts cannot be compared: each gets a part of the rows.
+    # Bytes and counts cannot be compared, so each gets a part of the rows.
     in_bytes = [one for one in series if one.in_bytes]
     counts = [one for one in series if not one.in_bytes]
     first = min(len(in_bytes), max(most // 2, most - len(counts)))
@@ -119,7 +122,7 @@ def _category(judged: _Judged, word: str, series: Sequence[Series], most: int) -
 
 
 class _Numbered:
-    """The distinct series of all rows, each with a number."""
+    """The distinct series in all rows, each with a number."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
@@ -172,19 +175,20 @@ def _lines(lines: Iterable[str]) -> list[str]:
 
 
 def _moment(growth: Growth, at: int) -> list[object]:
-    """Return name, number (the first is 1), and time of a sample."""
+    """Return the name, the number (the first is 1), and the time of a snapshot."""
     one = growth.snapshots[at]
     return [printable(one.name, 100), at + 1, _date(one.clock.time)]
 
 
 def _date(time: Optional[float]) -> Optional[float]:
-    """Return a time that a script can show: JSON has no infinity, dates end in the year 275760."""
+    """Return a time that a script can show; None for other values. JSON has no infinity, and dates
+    of scripts end in the year 275760."""
     return round(time, 3) if time is not None and abs(time) < _LAST_DATE else None
 
 
 def _times(growth: Growth, picked: Sequence[int]) -> Optional[list[float]]:
-    """Return seconds since the first sample; None if a time is unknown, precedes an earlier one, or
-    all are equal."""
+    """Return seconds since the first snapshot. Returns None if a time is unknown or precedes an
+    earlier one, or if all times are equal."""
     times = growth.times
     if times is None or not 0 < times[-1] - times[0] < _LAST_DATE or any(after < before for before, after in zip(times, times[1:])):
         return None
@@ -203,8 +207,8 @@ def _described(one: _Category, label: Callable[[Grown], str], number: _Numbered)
 
 
 def _row(row: Grown, label: Callable[[Grown], str], number: _Numbered) -> list[object]:
-    """Return label, section, within, name, note, number of the series, number of the trend, rate
-    per hour with its interval, and the growth inside it."""
+    """Return the columns label, section, within, name, note, number of the series, number of the
+    trend, rate per hour with its interval, and the growth inside the row."""
     section, within, name = (printable(word, _NAME) for word in row.series.key)
     hour = None if row.per_hour is None or not all(map(math.isfinite, row.per_hour)) else [round(value, 3) for value in row.per_hour]
     inside = [[printable(part.key[2], _NAME), number(part)] for part in row.inside]

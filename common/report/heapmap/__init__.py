@@ -1,1 +1,2 @@
-"""Heap maps: in a terminal, as HTML, SVG and PNG; cells.py has names, colours and cells."""
+"""Draw heap maps in a terminal, or as HTML, SVG and PNG. cells.py defines names, colours and
+cells."""

@@ -1,5 +1,5 @@
-"""Common parts of heap maps: names, marks and colours of page states, and cells of several
-pages."""
+"""The common parts of heap maps: names, marks and colours of page states, and cells that represent
+several pages."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from findleaks.formatting import counted, size
 
 
 class Look(NamedTuple):
-    """Appearance of a state."""
+    """The appearance of a page state."""
 
     state: PageState
     key: str
     name: str
     meaning: str
     mark: str  # character in the terminal
-    plain: str  # the same in ASCII
+    plain: str  # ASCII character in the terminal
     ansi: str  # colour in the terminal
     light: str  # colour on a light background
-    dark: str  # on a dark one
+    dark: str  # colour on a dark background
 
 
 LOOKS = (
@@ -37,17 +37,18 @@ LOOKS = (
     Look(PageState.UNKNOWN, "unknown", "unknown", "damaged, absent, foreign", "?", "?", "37", "#8b929b", "#6a727c"),
 )
 BY_STATE = {look.state: look for look in LOOKS}
-# Colours of pages that are hardly in use; others range up to full colour
+# Colours of pages that are hardly in use. Pages that are more in use have a colour between this one
+# and the full colour.
 FAINT_LIGHT, FAINT_DARK = "#9dc1f2", "#2b5687"
 
 
 class Picture(PageMap):
-    """What to draw, with its headline."""
+    """The heaps to draw, with a headline."""
 
     @property
     def headline(self) -> str:
-        """The first line: "191 MiB resident in 17 heaps (271 MiB mapped), 4.3 MiB in use; residency
-        from …"."""
+        """Return the first line: "191 MiB resident in 17 heaps (271 MiB mapped), 4.3 MiB in use;
+        residency from …"."""
         heaps = counted(len(self.areas), "heap")
         first = f"{size(self.mapped)} mapped in {heaps}"
         if self.resident is not None:
@@ -56,7 +57,7 @@ class Picture(PageMap):
 
     @property
     def how(self) -> str:
-        """Source of the residency."""
+        """Return a phrase about the source of the residency."""
         source = self.residency.source
         if not self.residency:
             return "resident pages are unknown"
@@ -65,19 +66,20 @@ class Picture(PageMap):
 
 
 def format_sums(area: Area) -> str:
-    """Format an area's bytes: "22 MiB mapped, 21 MiB resident, 64 KiB in use", blocks with
-    headers."""
+    """Return an area's bytes as text: "22 MiB mapped, 21 MiB resident, 64 KiB in use". Blocks count
+    with their headers."""
     resident = f", {size(area.resident)} resident" if area.resident is not None else ""
     return f"{size(area.size)} mapped{resident}, {size(area.held(State.IN_USE))} in use"
 
 
 def format_page_sums(area: Area) -> str:
-    """Format an area's whole pages by state: "548 KiB occupied, 21 MiB kept"."""
+    """Return the bytes of an area's whole pages by state: "548 KiB occupied, 21 MiB kept"."""
     return ", ".join(f"{size(area.bytes(look.state))} {look.name.replace('free, ', '')}" for look in LOOKS if area.bytes(look.state))
 
 
 class Cell(NamedTuple):
-    """Pages from number `first` on: state of most pages, and average share in use (0 … 255)."""
+    """The pages from number `first` on: the state that most of them have, and the average fraction
+    in use (0 … 255)."""
 
     first: int
     pages: int
@@ -98,13 +100,14 @@ def make_cells(area: Area, per: int) -> Iterator[Cell]:
         yield Cell(at, len(piece), PageState(state), share)
 
 
-# Of equally frequent states the first in this order is shown
+# If several states are equally frequent, the first in this order is shown
 _ORDER = tuple(int(look.state) for look in LOOKS)
 _USED = (PageState.IN_USE, PageState.UNTOUCHED)
 
 
 def pages_per_cell(pages: int, limit: int) -> int:
-    """Return the least power of two of pages per cell that fits `pages` into `limit` cells."""
+    """Return the smallest power of two that, as the number of pages per cell, fits `pages` into
+    `limit` cells."""
     per = 1
     while per * limit < pages:
         per *= 2
@@ -112,7 +115,8 @@ def pages_per_cell(pages: int, limit: int) -> int:
 
 
 def blend(faint: str, full: str, share: int) -> str:
-    """Mix the colour of a page with `share` / 255 in use; colours are "#rrggbb"."""
+    """Mix the colour of a page of which the fraction `share` / 255 is in use. Colours are
+    "#rrggbb"."""
     part = min(max(share, 0), 255) / 255
     ends = ((int(faint[at : at + 2], 16), int(full[at : at + 2], 16)) for at in (1, 3, 5))
     mixed = (round(low + (high - low) * part) for low, high in ends)

@@ -1,6 +1,6 @@
-"""Renders a heap map as one HTML page, from page.html, page.css and page.js: for each page of
-memory a byte of state and share, a byte of size, and a byte of type, compressed; and every block,
-if they are few."""
+"""Render a heap map as one HTML page, from page.html, page.css and page.js. For each page of
+memory, it contains one byte of state and fraction in use, one byte of size, and one byte of type,
+compressed. If there are few blocks, it also contains every block."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from findleaks.report.page import fill_template, script_json
 from findleaks.session import Session
 from findleaks.target.base import Range
 
-MAX_BLOCKS = 60_000  # most blocks listed individually; with more, only pages are described
-MAX_SPARE = 4_000  # most free pieces of an arena that are named, the largest
+# Maximum number of blocks that are listed; if there are more, only pages are described
+MAX_BLOCKS = 60_000
+MAX_SPARE = 4_000  # maximum number of free pieces of an arena that are named; the largest are
 
 _ENTRIES = 256
-_EXACT = 128  # most frequent sizes that stay exact if there are too many sizes
+_EXACT = 128  # if there are too many sizes, this many of the most frequent ones stay exact
 _STEP = 1 << 14
 
 
@@ -87,7 +88,8 @@ def _assemble_page(meta: dict[str, object], data: str) -> str:
 
 
 def _states(picture: Picture) -> list[dict[str, object]]:
-    """Return the states by number: name, meaning, colours, bytes, order in the legend."""
+    """Return the states in the order of their numbers: name, meaning, colours, bytes, position in
+    the legend."""
     looks = sorted(enumerate(LOOKS), key=lambda one: one[1].state)
     return [
         {"name": look.name, "meaning": look.meaning, "colours": [look.light, look.dark], "bytes": picture.bytes(look.state), "order": order}
@@ -96,8 +98,8 @@ def _states(picture: Picture) -> list[dict[str, object]]:
 
 
 def _spare(session: Session, areas: Sequence[Area]) -> list[list[tuple[int, int, str]]]:
-    """Return for each area the free memory that its allocator keeps, with the allocator's term
-    ("top", "dirty"): the largest pieces, ascending."""
+    """Return, for each area, the largest pieces of free memory that its allocator keeps, ascending
+    by address. Each has the allocator's term ("top", "dirty")."""
     found: dict[tuple[int, str], list[tuple[int, int, str]]] = {(id(area.allocator), area.arena): [] for area in areas}
     for allocator in {id(area.allocator): area.allocator for area in areas}.values():
         for spare in allocator.spare(session.directory.blocks):
@@ -121,8 +123,8 @@ def _areas(
 
 
 def _types_of(session: Session, area: Area) -> array[int]:
-    """Return for each page the first word of the blocks with more than half of its bytes in use, if
-    that word identifies a type; else 0."""
+    """Return, for each page, the first word of the blocks that occupy more than half of its bytes
+    in use, if that word identifies a type; else 0."""
     ranges = session.types.ranges()
     blocks, found = session.directory.blocks, array("Q", bytes(8 * len(area.states)))
     for part in area.parts if ranges else ():
@@ -135,7 +137,7 @@ def _types_of(session: Session, area: Area) -> array[int]:
 
 
 class _Names:
-    """Numbers of types: 0 is none, the last one is all others."""
+    """Numbers of types. 0 means no type, and the last number means all other types."""
 
     def __init__(self, session: Session, words: array[int]) -> None:
         self._numbers: dict[int, int] = {0: 0}
@@ -155,8 +157,8 @@ class _Names:
 
 
 def _sizes(sizes: array[int]) -> tuple[list[int], list[bool], bytes]:
-    """Return a table of sizes, whether each is rounded, and each page's index in it (0: no
-    blocks)."""
+    """Return a table of sizes, whether each size is rounded, and for each page its index in the
+    table (0: no blocks)."""
     frequent = [value for value, _ in Counter(sizes).most_common() if value]
     exact = len(frequent) if len(frequent) < _ENTRIES else _EXACT
     table = [0, *sorted(frequent[:exact])]
@@ -171,8 +173,9 @@ def _sizes(sizes: array[int]) -> tuple[list[int], list[bool], bytes]:
 
 
 def _blocks(session: Session, areas: Sequence[Area]) -> tuple[list[list[tuple[int, int]]], array[int], array[int], bytearray, array[int]]:
-    """Return by part its blocks among all listed (first, count); and for each block the offset in
-    its part / 4, size, state, and first word if in use."""
+    """Return, for each part, its blocks as a range of all listed blocks (first, count). Also return
+    for each block the offset in its part / 4, its size, its state, and its first word if it is in
+    use."""
     blocks = session.directory.blocks
     spans = [[(blocks.at_or_after(part.start), blocks.at_or_after(part.end)) for part in area.parts] for area in areas]
     offsets, lengths = array("I"), array("I")
@@ -199,7 +202,7 @@ def _blocks(session: Session, areas: Sequence[Area]) -> tuple[list[list[tuple[in
 
 
 def _first_words(session: Session, start: int, end: int, offsets: array[int], states: bytearray) -> Iterator[int]:
-    """Yield the first word of each block, 0 if it is not in use or cannot be read."""
+    """Yield the first word of each block; 0 if the block is not in use or cannot be read."""
     word = session.target.arch.word
     starts = [start + 4 * offset for offset in offsets]
     at = 0

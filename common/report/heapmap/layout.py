@@ -1,4 +1,4 @@
-"""Layout of heap maps of fixed size, shared by SVG and PNG."""
+"""The layout of heap maps of fixed size, which SVG and PNG share."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from findleaks.report.heapmap.cells import LOOKS, Cell, Picture, format_sums, ma
 
 WIDTH = 1200
 MARGIN, GUTTER, LINE = 24, 132, 18
-# Pixels of a cell: the largest that fits one cell per page, else the smallest
+# Pixels of a cell. The largest size with one cell per page is used; if none fits, the smallest size
 CELLS = (16, 12, 8, 5)
-TALL = 800  # most pixels of all rows of cells together, except the last row of each heap
-MOST = 64  # most heaps drawn, the largest; the others are summed up
+# Maximum number of pixels of all rows of cells together, except the last row of each heap
+TALL = 800
+MOST = 64  # maximum number of heaps that are drawn; the largest are, and the others are summed up
 
 
 class Words(NamedTuple):
-    """Text with its baseline at (x, y). `look`: index in LOOKS of the colour box before it, or
-    -1."""
+    """A text whose baseline begins at (x, y). `look`: index in LOOKS of the colour box before the
+    text, or -1 for none."""
 
     x: int
     y: int
@@ -40,7 +41,7 @@ class Strip(NamedTuple):
 
 
 class HeapMapLayout(NamedTuple):
-    """Everything to draw, WIDTH by `height` pixels."""
+    """All elements to draw. The picture has WIDTH by `height` pixels."""
 
     height: int
     cell: int
@@ -88,7 +89,7 @@ def _columns(side: int) -> int:
 
 
 def _rows(area: Area, per: int, side: int, y: int, words: list[Words], strips: list[Strip]) -> int:
-    """Place the cells of an area from `y` on; return where they end."""
+    """Place the cells of an area from `y` on. Returns the y coordinate at which they end."""
     left, end = make_cells(area, per), y + side
     for row in iter(lambda: list(islice(left, _columns(side))), []):
         if row[0].first == 0 or not strips or y - words[-1].y >= 3 * LINE or not words[-1].mono:
@@ -102,5 +103,6 @@ def _rows(area: Area, per: int, side: int, y: int, words: list[Words], strips: l
 
 
 def _coarse(cell: Cell) -> Cell:
-    """Return the cell as drawn: without its position, its share in steps of 32."""
+    """Return the cell as it is drawn: without its position, and with its fraction in use in steps
+    of 32."""
     return cell._replace(first=0, pages=0, share=cell.share // 32 * 32 + 31 if cell.share else 0)

@@ -1,4 +1,4 @@
-"""Renders heaps as a PNG by Pillow."""
+"""Render heaps as a PNG with Pillow."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from findleaks.escaping import visible
 from findleaks.report.heapmap.cells import BY_STATE, FAINT_LIGHT, LOOKS, Picture, blend
 from findleaks.report.heapmap.layout import WIDTH, place_picture
 
-SCALE = 2  # file pixels per layout pixel: text stays sharp in print
+SCALE = 2  # pixels of the file per pixel of the layout, so that text is sharp in print
 
 
 def require_pillow() -> None:
-    """Check that Pillow is installed; called before any work.
-    Raises FindleaksError."""
+    """Raise FindleaksError if Pillow is not installed. Called before any work."""
     if importlib.util.find_spec("PIL") is None:
         raise FindleaksError(
             "a .png needs Pillow, which this Python lacks; pip install pillow, or write .svg or .html; "

@@ -1,4 +1,4 @@
-"""Renders a heap map as SVG: text stays text, and colours follow the reader's light or dark
+"""Render a heap map as SVG. Text stays text, and colours follow the reader's light or dark
 theme."""
 
 from __future__ import annotations

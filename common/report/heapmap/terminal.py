@@ -1,4 +1,4 @@
-"""Renders a heap map in the terminal: rows of cells, a legend, and totals."""
+"""Render a heap map in the terminal: rows of cells, a legend, and totals."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from findleaks.escaping import Markup
 from findleaks.formatting import counted, number, size, table, wrapped
 from findleaks.report.heapmap.cells import BY_STATE, LOOKS, Cell, Picture, format_page_sums, format_sums, make_cells, pages_per_cell
 
-ROWS = 24  # default rows of cells of all heaps together
-# Marks of a page in use: at least 3/4, at least 1/4, less
+ROWS = 24  # default number of rows of cells, for all heaps together
+# Marks of a page of which at least 3/4, at least 1/4, or less is in use
 _MARKS, _PLAIN = ("█", "▓", "▒"), ("#", "+", ":")
 
 
 class Style(NamedTuple):
-    """`colour`: the terminal shows colours; `plain`: ASCII only."""
+    """How to draw. `colour`: whether the terminal shows colours. `plain`: whether only ASCII is
+    used."""
 
     colour: bool = False
     plain: bool = False
 
 
 def render_lines(picture: Picture, width: int, style: Style, limit: int, rows: int = ROWS) -> Iterator[str]:
-    """Render the heaps, largest first; draw `limit` of them (0: all)."""
+    """Render the heaps, the largest first. `limit`: number of heaps that are drawn (0: all)."""
     yield from wrapped(picture.headline, width)
     drawn = list(picture.areas[:limit] if limit else picture.areas)
     columns = max(16, min(width - 20, 128))
@@ -55,8 +56,8 @@ def render_lines(picture: Picture, width: int, style: Style, limit: int, rows: i
 
 
 def _rows(area: Area, per: int, columns: int, style: Style) -> Iterator[str]:
-    """Yield rows with the address of their first page. Repeated rows appear once, with their
-    number."""
+    """Yield rows of cells, each with the address of its first page. Repeated rows appear once, with
+    their number."""
     left = make_cells(area, per)
     rows = iter(lambda: list(islice(left, columns)), [])
     for text, same in groupby(((row[0].first, _row(row, style)) for row in rows), key=itemgetter(1)):

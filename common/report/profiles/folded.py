@@ -1,8 +1,8 @@
-"""Renders Brendan Gregg's folded stacks: frame names, outermost first, separated by semicolons; a
+"""Render Brendan Gregg's folded stacks: frame names, outermost first, separated by semicolons; a
 space; a number.
-For flamegraph.pl, inferno, speedscope and others. The number is the profile's main measure.
-Comparisons of two moments have two numbers, as difffolded.pl prints them and `flamegraph.pl` draws
-them."""
+flamegraph.pl, inferno, speedscope and others read this format. The number is the value of the
+profile's main measure. If two moments are compared, there are two numbers, as difffolded.pl prints
+them and `flamegraph.pl` draws them."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Renders heap profiles as text, for `jeprof`, gperftools' `pprof` and `go tool pprof`.
+"""Render heap profiles as text, for `jeprof`, gperftools' `pprof` and `go tool pprof`.
 
 The format is that of gperftools (2.10, src/heap-profile-table.cc, FillOrderedProfile): a line of
-totals; a line with blocks and bytes for each stack; and the mappings as in /proc/PID/maps, by which
-readers find the programs with the names.
+totals, a line with blocks and bytes for each stack, and the mappings as in /proc/PID/maps. With the
+mappings, readers find the programs, which contain the names.
 
 If the recorder samples, the figures are estimates, not samples. Therefore the header is not
-heap_v2, which would make readers scale them by the mean block size of a stack."""
+heap_v2: readers would then scale the figures by the mean block size of a stack."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from findleaks.target.base import Region
 
 
 def require_heap_profile(profile: Profile) -> None:
-    """Check that the format can hold a profile.
-    Raises UsageError."""
+    """Raise UsageError if the format cannot represent a profile."""
     units = [measure.unit for measure in profile.measures]
     if units[:2] != [COUNT, BYTES] or profile.compared:
         raise UsageError("a heap profile needs blocks and bytes of one moment; choose another format, such as FILE.pb.gz")
@@ -32,7 +31,7 @@ def render(profile: Profile) -> bytes:
     require_heap_profile(profile)
     sums: dict[tuple[int, ...], tuple[int, int]] = {}
     for sample in profile.samples:
-        # Innermost first; inlined frames have the address of their caller.
+        # Innermost frame first; inlined frames have the address of their caller.
         stack = tuple(frame.address for frame in reversed(sample.stack) if frame.address and not frame.inlined)
         if not stack:
             continue
@@ -54,6 +53,6 @@ def _lines(profile: Profile, sums: dict[tuple[int, ...], tuple[int, int]]) -> It
 
 def _mapping(region: Region) -> str:
     flags = f"{'r' if region.readable else '-'}{'w' if region.writable else '-'}{'x' if region.executable else '-'}"
-    name = visible(region.name.replace("\n", "\\012"))  # as the kernel writes line ends
+    name = visible(region.name.replace("\n", "\\012"))  # the kernel writes line ends in this form
     flags += "p" if region.private else "s"
     return f"{region.start:x}-{region.end:x} {flags} {region.file_offset:08x} 00:00 0 {name}".rstrip() + "\n"

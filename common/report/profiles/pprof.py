@@ -1,8 +1,9 @@
-"""Renders profiles in pprof's format, for `go tool pprof` and many others: the message Profile of
-proto/profile.proto in github.com/google/pprof (as of 2024), compressed by gzip.
+"""Render profiles in pprof's format, for `go tool pprof` and many others. A file contains the
+message Profile of proto/profile.proto in github.com/google/pprof (as of 2024), compressed with
+gzip.
 
 The profile contains names, so readers do not need the programs. If two moments are compared, the
-values are differences, negative if something shrank, as with `pprof -diff_base`."""
+values are differences, which are negative if something shrank, as with `pprof -diff_base`."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ _MESSAGES: dict[str, tuple[tuple[str, int, str], ...]] = {
         ("default_sample_type", 14, _INT),
     ),
 }
-"""Fields of the messages that are used: name, number, type; [type] is repeated."""
+"""The fields of the messages that are used: name, number, type. [type] is repeated."""
 
 
 def _message() -> Any:
@@ -76,12 +77,13 @@ def render(profile: Profile) -> bytes:
 
 
 def _clip_value(value: int) -> int:
-    """Limit a figure to int64; figures from damaged memory may be larger."""
+    """Limit a figure to the range of int64. Figures from damaged memory may be larger."""
     return max(-(1 << 63), min(value, (1 << 63) - 1))
 
 
 class _Writer:
-    """Fills one message; numbers strings, functions, locations and mappings in order of use."""
+    """Fills one message. Strings, functions, locations and mappings are numbered in the order of
+    use."""
 
     def __init__(self, profile: Profile) -> None:
         self.message = _message()()
@@ -103,7 +105,8 @@ class _Writer:
             self.message.period_type.type, self.message.period_type.unit = self._string("space"), self._string("bytes")
             self.message.period = profile.rate
         if profile.modules:
-            self._mapping(profile.modules[0])  # readers assume that the first one is the program
+            # Readers assume that the first mapping is the program
+            self._mapping(profile.modules[0])
         for sample in profile.samples:
             values = [now - was for now, was in zip(sample.values, sample.before)] if profile.compared else sample.values
             if any(values):
@@ -111,8 +114,8 @@ class _Writer:
         self.message.string_table.extend(self._strings)
 
     def _stack(self, stack: tuple[Frame, ...]) -> list[int]:
-        """Return location numbers, innermost first: a frame with those inlined into it is one
-        location."""
+        """Return the numbers of locations, innermost first. A frame and the functions inlined in it
+        are one location."""
         made, at = [], len(stack)
         while at:
             first = at - 1

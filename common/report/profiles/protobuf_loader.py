@@ -1,4 +1,4 @@
-"""Loads protobuf, if this Python has it; inside GDB and LLDB `findleaks.bootstrap` finds it."""
+"""Load protobuf if this Python has it. Inside GDB and LLDB, `findleaks.bootstrap` finds it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROTOBUF_MISSING = (
 
 
 class ProtobufMissing(TargetError):
-    """Profiles in pprof's format cannot be written; the message is PROTOBUF_MISSING."""
+    """Raised if profiles in pprof's format cannot be written. The message is PROTOBUF_MISSING."""
 
     def __init__(self) -> None:
         super().__init__(PROTOBUF_MISSING)
@@ -22,7 +22,8 @@ class ProtobufMissing(TargetError):
 
 def require_protobuf() -> tuple[ModuleType, ModuleType, ModuleType]:
     """Load the modules `descriptor_pb2`, `descriptor_pool` and `message_factory`.
-    Raises ProtobufMissing if protobuf is missing, too old, in the working folder, or broken."""
+    Raises ProtobufMissing if protobuf is missing, too old, broken, or only in the working
+    directory."""
     try:
         if is_in_working_folder("google") or is_in_working_folder("google.protobuf"):
             raise ProtobufMissing

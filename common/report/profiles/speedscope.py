@@ -1,6 +1,6 @@
-"""Renders profiles as JSON for speedscope: https://www.speedscope.app/file-format-schema.json,
-version 1.25 (src/lib/file-format-spec.ts). It has a profile for each measure, with common
-frames."""
+"""Render profiles as JSON for speedscope: https://www.speedscope.app/file-format-schema.json,
+version 1.25 (src/lib/file-format-spec.ts). The file has a profile for each measure. All profiles
+use the same list of frames."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def render(profile: Profile) -> bytes:
 
 
 def _key(frame: Frame) -> tuple[str, str]:
-    """Return name and file. The line is omitted: lines of calls would split a function into several
-    frames."""
+    """Return name and file. The line is left out, because the lines of calls would split a function
+    into several frames."""
     return frame.name, frame.file or frame.module
 
 

@@ -1,8 +1,8 @@
 """Writes an ELF core of a process in the kernel's format, for debuggers and for findleaks.
 
-The file is sparse: pages that the process never touched, or gave back, are holes. A note of
-findleaks (target/snapshot_note.py) has what the format lacks, such as resident pages and thread
-names."""
+The file is sparse: pages that the process never touched, or returned to the kernel, are holes. A
+note of findleaks (target/snapshot_note.py) has the data for which the format has no place, such as
+resident pages and thread names."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ class Written(NamedTuple):
     """Result of `write_core`. Sizes in bytes."""
 
     path: str
-    size: int  # of the uncompressed core, with holes
-    memory: int  # of the process's memory in the core
+    size: int  # bytes of the uncompressed core, holes included
+    memory: int  # bytes of the process's memory in the core
     on_disk: int  # disk space of the file
     threads: int
 
 
 def check(path: str, compress: bool = False) -> None:
-    """Check, before the process is stopped, that `write_core` can write there and can compress.
+    """Check that `write_core` can write to this path, and can compress. Call this before the
+    process is stopped.
     Raises TargetError."""
     check_path(path)
     if compress:
@@ -48,11 +49,11 @@ def check(path: str, compress: bool = False) -> None:
 def write_core(target: Process, path: str, compress: bool = False, progress: Progress = lambda part: None) -> Written:
     """Write a core of a process that `attach` opened, compressed with zstd if `compress`.
 
-    `target` is a CopiedProcess, which runs meanwhile, or a LiveTarget, which stays stopped for
-    as long as this takes. `path` is replaced once the core is complete and on disk. After any
+    `target` is a CopiedProcess, which runs meanwhile, or a LiveTarget, which stays stopped until
+    the core is written. `path` is replaced once the core is complete and on disk. After any
     failure, including exceptions of `progress` and KeyboardInterrupt, `path` is as before.
     Raises TargetError if the disk is full, the file cannot be created, the process has ended
-    (LiveTarget only), or nothing can compress."""
+    (LiveTarget only), or nothing on this machine can compress."""
     record = target.record(progress)
     if record is None:
         raise TargetError(

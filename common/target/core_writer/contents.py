@@ -1,4 +1,4 @@
-"""Selects the parts of a process's memory that its core has, as the kernel does by default.
+"""Selects the parts of a process's memory that its core contains, as the kernel does by default.
 Sources: Linux fs/coredump.c, vma_dump_size (6.x); Documentation/filesystems/proc.rst (VmFlags)."""
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ from findleaks.target.stop_record import StopRecord
 Process = Union[CopiedProcess, LiveTarget]
 
 _RESERVED = 1 << 30
-"""Bytes from which an anonymous mapping without pages is left out. The kernel leaves out all of
-them; otherwise packing and copying a core would take time in proportion to its reservations.
-Smaller ones are holes of the file, so that debuggers read zeros there, as the process would."""
+"""Anonymous mappings without pages of at least this many bytes are left out, because otherwise
+packing and copying a core would take time in proportion to its reserved addresses. (The kernel
+leaves out all mappings without pages.) Smaller ones are holes of the file, so that debuggers read
+zeros there, as the process would."""
 _MOST_SHARED = 64 << 20
-"""Most bytes of a writable shared mapping of a disk file that is written although the kernel's
-default leaves it out: it may hold pointers. A JVM has one of 32 KiB, a database many GiB."""
-_MOST_NOTE = 1 << 20  # most bytes of an unmodified mapping that are written to include its build-id
+"""A writable shared mapping of a disk file is written if it has at most this many bytes, because it
+may contain pointers, although the kernel leaves it out by default. A JVM has such a mapping of 32
+KiB, a database has many GiB."""
+_MOST_NOTE = 1 << 20  # most bytes of an unmodified mapping that are written for its build-id
 _MAPPING = re.compile(rb"([0-9a-f]+)-[0-9a-f]+ [r-][w-][x-][ps] [0-9a-f]+ ([0-9a-f:]+) ")
 
 
 class Segment(NamedTuple):
-    """A mapping in the core. `size`: the bytes from its start that the core contains; holes of the
-    file count. `droppable`: the kernel may empty its pages at any time (MAP_DROPPABLE), so that no
-    program keeps pointers there; glibc 2.41 keeps the states of its random numbers in such a
-    mapping."""
+    """A mapping in the core. `size` is the number of bytes from its start that the core contains,
+    including holes of the file. `droppable`: the kernel may discard its pages at any time
+    (MAP_DROPPABLE), so programs keep no pointers there. glibc 2.41 keeps the states of its random
+    number generators in such a mapping."""
 
     region: Region
     size: int
@@ -43,15 +45,15 @@ class Segment(NamedTuple):
 
 
 def segments(target: Process, record: StopRecord, regions: Sequence[Region]) -> list[Segment]:
-    """Return the mappings of the process, each with the size that the core has of it:
+    """Return the mappings of the process, each with the size of the part that is written:
 
     - all private memory that the process wrote to, and all readable anonymous memory;
     - all shared memory that is not in a file on disk, and writable mappings of disk files that are
-      not large; also if the process protected it (PROT_NONE);
-    - of unmodified private mappings of ELF files the first page, and the page with the build-id;
+      not large; both also if the process protected them (PROT_NONE);
+    - the first page and the page with the build-id of unmodified private mappings of ELF files;
     - the vDSO;
-    - nothing of the rest: text and constants, other shared files, reserved addresses, and what the
-      process excluded by madvise(MADV_DONTDUMP)."""
+    - nothing of other mappings: text and constants, other shared files, reserved addresses, and
+      memory that the process excluded by madvise(MADV_DONTDUMP)."""
     excluded, droppable = _excluded(record.proc)
     disks = _on_disk(record)
     ids = _build_ids(target)
@@ -76,7 +78,7 @@ def segments(target: Process, record: StopRecord, regions: Sequence[Region]) -> 
 
 
 def _of_file(target: Process, region: Region, ids: Sequence[Range]) -> int:
-    """Return how many bytes are written of a private, unmodified mapping of a file."""
+    """Return how many bytes of a private, unmodified mapping of a file are written."""
     if not region.readable:
         return 0
     size, page = 0, target.arch.page
@@ -89,7 +91,7 @@ def _of_file(target: Process, region: Region, ids: Sequence[Range]) -> int:
 
 
 def _build_ids(target: Process) -> list[Range]:
-    """Return the note segments of the loaded files; one of their notes is the build-id."""
+    """Return the note segments of the loaded files; the build-id is one of their notes."""
     return [
         Range(segment.vaddr + image.module.bias, segment.vaddr + image.module.bias + segment.filesz)
         for image in target.images()
@@ -100,8 +102,8 @@ def _build_ids(target: Process) -> list[Range]:
 
 
 def _excluded(proc: str) -> tuple[set[int], set[int]]:
-    """Starts of the mappings that the process excluded from dumps ("dd") and of devices ("io"), and
-    of droppable mappings ("dp"); none where that cannot be read."""
+    """Return two sets of starts of mappings: those that the process excluded from dumps ("dd") and
+    devices ("io"), and droppable mappings ("dp"). Both are empty if smaps cannot be read."""
     found: set[int] = set()
     droppable: set[int] = set()
     try:
@@ -125,7 +127,7 @@ def _excluded(proc: str) -> tuple[set[int], set[int]]:
 
 def _on_disk(record: StopRecord) -> set[int]:
     """Return the starts of mappings of named files on file systems other than tmpfs. The kernel
-    dumps nothing of shared ones, as the file has their contents."""
+    does not dump such mappings if they are shared, because the file has their contents."""
     memory = set()
     try:
         for line in read_file(f"{record.proc}/mountinfo").split(b"\n"):
@@ -175,16 +177,16 @@ class Reader:
             yield from self._target.stored(start, stop)
 
     def _runs(self, region: Region, end: int) -> Iterator[Range]:
-        """Yield the parts to read from a stopped process: the pages of private and shared memory.
-        Reading others would allocate them in the process."""
+        """Yield the parts of a stopped process to read: the pages of private and of shared memory.
+        Reading other pages would allocate them in the process."""
         if region.name.startswith(KERNELS) or (region.private and not region.anonymous):
             return iter((Range(region.start, end),))
         return (self._moment.own if region.private else self._moment.shared).within(region.start, end)
 
     def unread(self, chosen: Sequence[Segment]) -> list[Range]:
         """Return memory that the core lacks although the process may have written to it: unreadable
-        pages, and excluded ones. A writable file without bytes in the core is visible in the
-        headers."""
+        pages, and excluded ones. Writable files of which the core has no bytes are not included,
+        because the headers show them."""
         found = list(self._target.unread)
         for region, size, droppable in chosen:
             if size or droppable or region.name.startswith(KERNELS):

@@ -1,5 +1,5 @@
-"""Builds the headers of a core: ELF header, program headers, and the section header that counts
-program headers if they are too many.
+"""Builds the headers of a core: ELF header, program headers, and a section header that has the
+number of program headers if it does not fit the ELF header.
 Sources: System V gABI, chapters 4 and 5; Linux fs/binfmt_elf.c (elf_core_dump,
 fill_extnum_info)."""
 
@@ -20,9 +20,9 @@ class CoreFileLayout(NamedTuple):
     """Positions of all parts of a core file."""
 
     head: bytes  # beginning of the file: headers and notes
-    offsets: Sequence[int]  # of the segments' contents
+    offsets: Sequence[int]  # file offsets of the contents of the segments
     tail: bytes  # bytes after the contents
-    size: int  # of the file
+    size: int  # bytes of the file
 
 
 def lay_out_core(arch: Arch, chosen: Sequence[Segment], notes: bytes) -> CoreFileLayout:

@@ -48,7 +48,7 @@ def notes(arch: Arch, record: StopRecord, regions: Sequence[Region], auxv: Mappi
 
 def _prstatus(arch: Arch, record: StopRecord, one: RegisterNotes) -> bytes:
     """Build elf_prstatus: pr_info (signal, code, errno), pr_cursig, pr_sigpend, pr_sighold, pr_pid,
-    pr_ppid, pr_pgrp, pr_sid, four times, pr_reg, pr_fpvalid."""
+    pr_ppid, pr_pgrp, pr_sid, four times of two words each, pr_reg, pr_fpvalid."""
     desc = bytearray(arch.prstatus_registers + len(arch.registers) * arch.word + arch.word)
     ids = (one.tid, *(record.stat_field(number) for number in (4, 5, 6)))
     struct.pack_into("<3ih", desc, 0, one.signal, 0, 0, one.signal)
@@ -63,7 +63,7 @@ def _prpsinfo(record: StopRecord, pid: int) -> bytes:
     pr_ppid, pr_pgrp, pr_sid, pr_fname, pr_psargs."""
     name = record.stat.partition(b"(")[2].rpartition(b")")[0]
     letter = record.stat.rpartition(b")")[2].split()[:1] or [b"S"]
-    # "t" means that findleaks stopped it; before, it slept or ran.
+    # "t" means that findleaks stopped the process; before that, it slept or ran.
     state = letter[0] if letter[0] in (b"D", b"T", b"Z") else b"S"
     owner = status(pid)
     uid, gid = (int((owner.get(key, "").split() or ["0"])[0]) & 0xFFFFFFFF for key in ("Uid", "Gid"))

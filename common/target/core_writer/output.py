@@ -1,4 +1,4 @@
-"""Writes the file of a core under a temporary name until it is complete, sparse or compressed."""
+"""Writes a core file, sparse or compressed. It has a temporary name until it is complete."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class Output(Protocol):
     """A file that is written from beginning to end. Skipped bytes are zeros."""
 
     def put(self, at: int, data: memoryview) -> None:
-        """Write all bytes of `data` at `at`, which is not before the end of the last ones."""
+        """Write all bytes of `data` at offset `at`, which is not before the end of the previous
+        bytes."""
         ...
 
     def end(self, size: int) -> None:
@@ -41,7 +42,8 @@ class Sparse:
 
     def __init__(self, fd: int, look: Look) -> None:
         self._fd, self._look = fd, look
-        self._started, self._given = 0, 0  # where writing to disk has not begun; bytes from there
+        # Offset up to which writing to disk has been started, and bytes written since then.
+        self._started, self._given = 0, 0
         self._libc = _with_sync_file_range()
 
     def put(self, at: int, data: memoryview) -> None:
@@ -66,7 +68,7 @@ class Packer(Protocol):
     def finish(self) -> None: ...
 
     def close(self) -> None:
-        """Free its resources, whether finished or not."""
+        """Free its resources, whether or not the stream is finished."""
         ...
 
 
@@ -101,8 +103,8 @@ class Packed:
 @contextlib.contextmanager
 def part_file(path: str, look: Look) -> Iterator[int]:
     """Create a file beside `path`, and yield its descriptor. If the `with` block succeeds, the file
-    is forced to disk and renamed to `path`; otherwise it is removed. Its mode is 0600, as memory
-    may contain secrets.
+    is forced to disk and renamed to `path`; otherwise it is removed. Its mode is 0600, because
+    memory may contain secrets.
     Raises TargetError if a file cannot be created or written."""
     check_path(path)
     folder, name = os.path.split(os.path.abspath(path))
@@ -137,8 +139,8 @@ def part_file(path: str, look: Look) -> Iterator[int]:
 
 def _close_elsewhere(fd: int) -> None:
     """Close the descriptor of an unlinked file in a short-lived child process. The last close waits
-    until the file system has freed the blocks: more than a second for 1 GiB with `discard`.
-    The descriptor is closed here, too, unless OSError is raised."""
+    until the file system has freed the blocks, which takes more than a second for 1 GiB with
+    `discard`. The descriptor is also closed in this process, unless OSError is raised."""
     end, begin = os.pipe()
     try:
         actions = [(os.POSIX_SPAWN_DUP2, end, 0), (os.POSIX_SPAWN_DUP2, fd, 1), (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
@@ -146,11 +148,11 @@ def _close_elsewhere(fd: int) -> None:
         os.close(fd)
     finally:
         os.close(end)
-        os.close(begin)  # read(1) finds nothing, and sh ends
+        os.close(begin)  # read(1) reaches the end of the pipe, and sh exits
 
 
 def check_path(path: str) -> None:
-    """Check that a core can be written at the path; a regular file there is replaced.
+    """Check that a core can be written to the path. A regular file at the path will be replaced.
     Raises TargetError."""
     folder = os.path.dirname(os.path.abspath(path))
     try:

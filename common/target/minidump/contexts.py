@@ -1,10 +1,10 @@
 """Decodes threads of an x86-64 minidump: registers and their words.
 
 Layout: Microsoft's winnt.h, CONTEXT (AMD64); Breakpad src/google_breakpad/common/
-minidump_cpu_amd64.h, MDRawContextAMD64. Its floating point part is an FXSAVE image: the low 128
-bits of each vector register. LLDB's structure lacks that part, so the rest is 512 bytes lower.
-Since version 20 it ends with the bases of FS and GS, under a flag that only LLDB uses
-(lldb/source/Plugins/Process/minidump/RegisterContextMinidump_x86_64.h)."""
+minidump_cpu_amd64.h, MDRawContextAMD64. The floating point part is an FXSAVE image, with the low
+128 bits of each vector register. LLDB's structure lacks this part, so what follows it is 512 bytes
+lower. Since LLDB 20, its structure ends with the bases of FS and GS, under a flag that only LLDB
+uses (lldb/source/Plugins/Process/minidump/RegisterContextMinidump_x86_64.h)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from findleaks.target.base import Thread
 from findleaks.target.register_words import LEGACY, xsave_words
 
 _SIZE = 1232  # bytes of a context with the floating point part
-MOST = 1 << 14  # most bytes read of a context: extended ones end with XSAVE images
+MOST = 1 << 14  # most bytes read of a context; extended contexts end with XSAVE images
 _FLAGS_AT, _SEGMENTS_AT, _GENERAL_AT, _FLOATS_AT, _BASES_AT = 48, 56, 120, 256, 720
 _AMD64, _CONTROL, _INTEGER, _SEGMENTS, _FLOATS, _LLDB = 0x100000, 1, 2, 4, 8, 0x80000000
 _SEGMENT_FORM = struct.Struct("<6HI")
@@ -26,8 +26,8 @@ _IN_CONTROL = ("cs", "ss", "eflags", "rsp", "rip")
 
 
 def thread(tid: int, context: memoryview, pointer: int) -> tuple[Thread, bool]:
-    """Decode a thread; return it, and whether its vector registers are known.
-    `pointer` is its thread pointer, if the dump has it apart from the context (else 0). Registers
+    """Decode a thread. Return the thread, and whether its vector registers are known.
+    `pointer` is its thread pointer if the dump has it outside the context, otherwise 0. Registers
     whose flag is not set, or that are cut off, are omitted."""
     registers: dict[str, int] = {}
     flags = int.from_bytes(context[_FLAGS_AT : _FLAGS_AT + 4], "little")

@@ -1,9 +1,10 @@
 """Decodes threads of an AArch64 minidump, in both formats of their contexts.
 
 Layouts: Breakpad src/google_breakpad/common/minidump_cpu_arm64.h: MDRawContextARM64, which is
-Microsoft's, and MDRawContextARM64_Old, which LLDB also uses
+Microsoft's format, and MDRawContextARM64_Old, which LLDB also uses
 (lldb/source/Plugins/Process/minidump/RegisterContextMinidump_ARM64.h). Flags in the context
-distinguish them, not the processor number of the dump. Neither has the thread pointer."""
+distinguish the formats; the processor number of the dump does not. Neither format has the thread
+pointer."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from findleaks.target.base import Thread
 _NAMES = (*(f"x{number}" for number in range(31)), "sp", "pc")
 _GENERAL = struct.Struct("<33Q")
 _VECTORS = 512  # bytes of v0 to v31
-# Microsoft's format; the older one has one flag for all
+# Flags of Microsoft's format; the older format has one flag for all registers.
 _CONTROL = ("x29", "x30", "sp", "pc", "pstate")
 
 
@@ -37,12 +38,13 @@ _AT_HWCAP, _SVE = 16, 1 << 22  # Linux include/uapi/linux/auxvec.h; arch/arm64 â
 
 
 def longer_vectors(auxv: Mapping[int, int]) -> bool:
-    """Whether the process has registers of the Scalable Vector Extension; True if unknown."""
+    """Return whether the process has registers of the Scalable Vector Extension; True if
+    unknown."""
     return bool(auxv.get(_AT_HWCAP, _SVE) & _SVE)
 
 
 def thread(tid: int, context: memoryview, pointer: int) -> tuple[Thread, bool]:
-    """See contexts.thread: registers whose flag is not set, or that are cut off, are omitted."""
+    """See contexts.thread. Registers whose flag is not set, or that are cut off, are omitted."""
     registers: dict[str, int] = {}
     flags = int.from_bytes(context[:4], "little")
     form = next((form for form in _FORMS if flags & form.mark), None)

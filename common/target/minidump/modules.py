@@ -1,5 +1,5 @@
-"""Finds the modules of a minidump, by ELF headers in memory, or by its module list and their
-files."""
+"""Finds the modules of a minidump. They are found by the ELF headers in memory, or by the module
+list and the files that it names."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def find_images(
     search: ModuleFiles,
 ) -> tuple[list[Image], dict[int, Optional[FileSource]]]:
     """Return the modules, sorted and disjoint, and their files by start.
-    `regions` are the mappings of the dump ([] if it has none), `memory` its contents, `entry` an
-    address in the program, or 0."""
+    `regions` are the mappings of the dump ([] if it has none), `memory` is the memory in the dump,
+    `entry` an address in the program, or 0."""
     mappings = mapped_files(regions) if regions else find_unnamed_files(read, ((part.start, part.end, part.size >= 64) for part in memory))
     paths = {one.start: one.path for one in listed}
     in_memory = images(read, mappings, arch.machine, arch.page)
@@ -59,9 +59,10 @@ def find_images(
 
 
 def _bare(one: ListedModule, first: Optional[Region], ends: Mapping[str, int]) -> Image:
-    """Build a module from the module list only; `first` is the mapping that it begins in.
-    It ends where the mappings of its file end (`ends`, by name): the size that LLDB lists covers
-    only some sections."""
+    """Build a module from its entry in the module list only. `first` is the mapping that it begins
+    in.
+    The module ends at the end of the mappings of its file (`ends`, by name), because the size that
+    LLDB lists covers only some sections."""
     path, end = one.path, one.start + max(one.size, 1)
     if path.startswith(_VDSO_NAMES):
         path = VDSO

@@ -32,9 +32,9 @@ _Read = Callable[[int, memoryview, int], tuple[Thread, bool]]
 
 
 class _Machine(NamedTuple):
-    """Functions for one processor: `thread` decodes a thread from its id, context and thread
-    pointer; `longer_vectors` is whether vector registers exceed 128 bits, given the auxiliary
-    vector."""
+    """Functions for one processor. `thread` decodes a thread from its id, context and thread
+    pointer. `longer_vectors` returns, given the auxiliary vector, whether vector registers have
+    more than 128 bits."""
 
     arch: Arch
     thread: _Read
@@ -47,8 +47,8 @@ _KNOWN = {9: _Machine(X86_64, contexts.thread, lambda auxv: True), 12: _ARM64, 0
 _SYSTEMS = {2: "Windows", 0x8101: "macOS", 0x8102: "iOS", 0x8202: "Solaris"}
 _LINUX = (0x8201, 0x8203)  # and Android
 _COMMITTED = 0x1000
-_MOST_NAME = 64  # most bytes of a thread's name: the kernel's have 15
-_MOST_MODULES = 1 << 16  # the kernel's limit of mappings
+_MOST_NAME = 64  # most bytes of a thread's name; names in the kernel have at most 15
+_MOST_MODULES = 1 << 16  # the kernel's limit on the number of mappings
 _READABLE, _WRITABLE, _EXECUTABLE, _PRIVATE = 0xEE, 0xCC, 0xF0, 0x20000
 
 
@@ -73,9 +73,9 @@ class Dump(NamedTuple):
     arch: Arch
     memory: list[Memory]
     threads: list[Thread]  # the main one first
-    unknown_registers: str  # as in Target, of any thread
+    unknown_registers: str  # as in Target, for all threads together
     modules: list[ListedModule]
-    regions: list[Region]  # sorted, disjoint; [] where the dump has no list of mappings
+    regions: list[Region]  # sorted, disjoint; [] if the dump has no list of mappings
     auxv: dict[int, int]
     pid: Optional[int]
     name: str  # the kernel's 15-character name
@@ -141,7 +141,7 @@ def _pid(file: File, status: dict[str, str]) -> Optional[int]:
 
 
 def _memory(file: File) -> list[Memory]:
-    """Return the memory of all lists without duplicates: thread stacks are often in two lists."""
+    """Return the memory of all lists, without duplicates: thread stacks are often in two lists."""
     found = {Memory(start, size, offset): None for start, size, offset in items(file.stream(streams.MEMORY), _RANGE)}
     for row in items(file.stream(streams.THREADS), _THREAD):
         found[Memory(row[5], row[6], row[7])] = None
@@ -156,10 +156,11 @@ def _memory(file: File) -> list[Memory]:
 
 
 def _threads(file: File, read: _Read) -> tuple[list[Thread], bool]:
-    """Return the threads, the first of each id, and whether the vector registers of all are known.
-    The thread of the exception gets its context at the fault; in Crashpad's dumps, its own context
-    is later. Stops if the contexts together have more bytes than the file, as then they overlap,
-    which no program writes."""
+    """Return the threads, and whether the vector registers of all of them are known. If an id
+    occurs repeatedly, the first thread is returned. The thread of the exception gets the context of
+    the exception, because in Crashpad's dumps its own context was taken later. Reading stops if all
+    contexts together have more bytes than the file. Then they overlap, which only hostile dumps
+    do."""
     crash = _EXCEPTION.unpack_from(found) if len(found := file.stream(streams.EXCEPTION)) >= _EXCEPTION.size else (0,) * 10
     threads: dict[int, Thread] = {}
     every, left = True, len(file.view)
@@ -179,7 +180,8 @@ def _threads(file: File, read: _Read) -> tuple[list[Thread], bool]:
 
 
 def _crashed(file: File) -> int:
-    """Return the thread that faulted or called abort(), as for cores; si_code is in the flags."""
+    """Return the id of the thread that faulted or called abort(), as for cores. si_code is in the
+    flags."""
     found = file.stream(streams.EXCEPTION)
     if len(found) < _EXCEPTION.size:
         return 0
@@ -198,7 +200,8 @@ def _modules(file: File) -> list[ListedModule]:
 
 
 def _regions(file: File) -> list[Region]:
-    """Return the mappings by /proc/PID/maps, or else by the dump's own list, which has no names."""
+    """Return the mappings from /proc/PID/maps. If it is missing, use the dump's own list, which has
+    no names."""
     found = maps.regions_of(bytes(file.stream(streams.MAPS))) or _listed_regions(file.stream(streams.MEMORY_INFO))
     return _disjoint(region for region in found if region.start < region.end <= top_of(8))
 

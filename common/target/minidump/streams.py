@@ -1,9 +1,9 @@
 """Reads the container format of minidumps: a header, and a directory of typed streams.
 
-No library is used. Those on PyPI read Windows dumps: `minidump` 0.0.24 ignores the streams of
-Linux writers (maps, auxv, status) and the build-ids of modules, prints tracebacks if there is no
-PEB, and loops without end on a count of 2^31; `udmp-parser` and `minidump-analyzer` do not support
-Linux, LIEF does not support minidumps.
+No library is used, because those on PyPI read dumps of Windows: `minidump` 0.0.24 ignores the
+streams of Linux writers (maps, auxv, status) and the build-ids of modules, prints tracebacks if
+there is no PEB, and loops without end on a count of 2^31; `udmp-parser` and `minidump-analyzer` do
+not support Linux, and LIEF does not support minidumps.
 
 Layouts: Microsoft's minidumpapiset.h, and Breakpad's additions for Linux in
 src/google_breakpad/common/minidump_format.h; little-endian. Any number may be wrong: ranges are
@@ -25,11 +25,12 @@ STATUS, COMMAND_LINE, AUXV, MAPS, STAT = 0x47670004, 0x47670006, 0x47670008, 0x4
 _HEADER = struct.Struct("<4s5IQ")  # magic, version, streams, directory, checksum, time, flags
 _ENTRY = struct.Struct("<3I")  # type, size, offset
 _MOST_STREAMS = 1 << 12
-MOST_PATH = 1 << 13  # bytes: PATH_MAX characters in UTF-16
+MOST_PATH = 1 << 13  # bytes of PATH_MAX characters in UTF-16
 
 
 class File(NamedTuple):
-    """The streams by type, the first of each: LLDB writes an exception stream for every thread."""
+    """The streams by type. If a type occurs repeatedly, the first stream counts, because LLDB
+    writes an exception stream for every thread."""
 
     view: memoryview
     streams: dict[int, memoryview]
@@ -41,12 +42,12 @@ class File(NamedTuple):
         return self.streams.get(kind, self.view[:0])
 
     def at(self, offset: int, size: int) -> memoryview:
-        """Return these bytes of the file, fewer at its end."""
+        """Return these bytes of the file. The result is shorter at the end of the file."""
         return self.view[offset : offset + size]
 
     def text(self, offset: int, most: int = MOST_PATH) -> str:
-        """Decode a MINIDUMP_STRING: its size in bytes, then UTF-16, of which at most `most` bytes
-        are read; "" outside of the file."""
+        """Decode a MINIDUMP_STRING: a size in bytes, then UTF-16 text, of which at most `most`
+        bytes are read. Return "" if it is outside the file."""
         size = int.from_bytes(self.at(offset, 4), "little")
         return bytes(self.at(offset + 4, min(size, most) & -2)).decode("utf-16-le", "replace").split("\0", 1)[0]
 

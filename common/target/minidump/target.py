@@ -1,7 +1,7 @@
 """A minidump as a target.
 
-Memory that the process wrote to is read from the dump; code and constants that it lacks come
-from the files of modules that are proven to match."""
+Memory that the process wrote to is read from the dump. Code and constants that the dump lacks are
+read from files of modules that are proven to match."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from findleaks.target.reader import Extent, ExtentReader, Source, disjoint
 from findleaks.target.thread_pointers import add_thread_pointers
 
 ENOUGH = 0.5
-"""Largest missing share of the writable memory, except stacks, with which the heap is analysed."""
+"""Minimum share of the writable memory, without stacks, that must be in the dump for an analysis of
+the heap."""
 _TRIPLETS = ("x86_64-linux-gnu", "aarch64-linux-gnu")
 LIBRARY_FOLDERS = (
     *("/lib64", "/usr/lib64", *(f"{folder}/{name}" for name in _TRIPLETS for folder in ("/lib", "/usr/lib"))),
@@ -74,15 +75,15 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         self.description = self._described()
 
     def _folders(self) -> list[str]:
-        """Return folders in which to search for libraries that the dump names without a folder, as
-        Crashpad does: those of the dynamic linker, and of the other modules. Build-ids prove
-        matches."""
+        """Return folders in which to search for libraries that the dump names without a folder (as
+        Crashpad does): the folders of the dynamic linker and of the other modules. A file that is
+        found must have the right build-id."""
         named = (os.path.dirname(module.path) for module in self._dump.modules[:_MOST_FOLDERS] if module.path.startswith("/"))
         return list(dict.fromkeys([*LIBRARY_FOLDERS, *named]))
 
     def _written(self, size: int) -> list[Extent]:
-        """Return the memory in the dump. Its headers may claim any number of ranges of the same
-        bytes."""
+        """Return the memory in the dump, without overlaps. The headers of a hostile dump may claim
+        any number of ranges of the same bytes."""
         ranges = self._dump.memory
         flags = elf.PF_R | elf.PF_W
         loads = loads_of(
@@ -91,7 +92,7 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         return disjoint([Extent(d.start, d.start + d.there, d.offset, self._source) for d in loads])
 
     def _derived(self, mapped: Sequence[Region]) -> list[Region]:
-        """Return the regions if the dump has no list of mappings: the segments of modules whose
+        """Return the regions of a dump without a list of mappings: the segments of modules whose
         headers are known, and the other memory of the dump, which counts as writable."""
         known = [
             Region(
@@ -115,7 +116,8 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         return sorted([*kept, *(Region(start, end, True, True, False) for start, end in others)], key=lambda region: region.start)
 
     def _with_stack(self, regions: Sequence[Region]) -> list[Region]:
-        """Return the regions with the main thread's stack named; only Linux's own list names it."""
+        """Return the regions, with the name of the main thread's stack. Only /proc/PID/maps has
+        this name."""
         main = next((thread.sp for thread in self._dump.threads if thread.tid == self.pid), 0)
         return [replace(region, name=STACK) if main in region and region.writable and not region.name else region for region in regions]
 
@@ -137,13 +139,13 @@ class MinidumpTarget(ExtentReader, ImageTarget):
     # -- what is missing
 
     def _absent(self) -> Iterator[Range]:
-        """Yield writable memory that the dump lacks, except memory below the stack pointers."""
+        """Yield writable memory that the dump lacks, except the unused parts of stacks."""
         writable = [Range(r.start, r.end) for r in self._regions if r.writable and r.readable]
         yield from subtract(subtract(writable, [Range(e.start, e.end) for e in self._extents]), self._dead_ends())
 
     def _uncertain(self) -> Iterator[Uncertain]:
-        """See Target: memory that may once have been writable; LLDB's minidumps never contain
-        it."""
+        """See Target. This is memory that may have been writable before. LLDB's minidumps never
+        contain such memory."""
         for region in self._regions:
             anonymous = not region.name or is_shared_memory(region.name)
             if region.may_hold_data or (anonymous and not (region.writable or region.executable)):
@@ -151,8 +153,9 @@ class MinidumpTarget(ExtentReader, ImageTarget):
                     yield Uncertain(*gap, READ_ONLY if region.readable else UNDUMPED)
 
     def _dead_ends(self) -> list[Range]:
-        """Return the unused parts of stacks, which LLDB omits: below the lowest stack pointer, in a
-        mapping with a guard page below it, or without one (the main thread's)."""
+        """Return the unused parts of stacks, which LLDB omits. These parts are below the lowest
+        stack pointer in a mapping. The mapping must follow a guard page, except that of the main
+        thread's stack."""
         lowest: dict[int, int] = {}
         for thread in self._dump.threads:
             region = self._region_at(thread.sp)
@@ -166,8 +169,8 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         return merge_ranges(found)
 
     def _lacks(self) -> str:
-        """Explain why the heap cannot be analysed; "" if it can. The dumps of Breakpad, Crashpad
-        and LLDB's default kind have little besides the stacks."""
+        """Explain why the heap cannot be analysed; "" if it can. Dumps by Breakpad and Crashpad,
+        and the default kind of LLDB's dumps, have little memory besides the stacks."""
         stacks = [Range(r.start, r.end) for r in {self._region_at(thread.sp) for thread in self._dump.threads} if r is not None]
         there = [Range(e.start, e.end) for e in self._extents]
         if self._dump.regions:
@@ -204,7 +207,7 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         pid = f" (pid {self.pid})" if self.pid is not None else ""
         return f"minidump of {self.exe_path or 'an unnamed program'}{pid}, {n} thread{'' if n == 1 else 's'}"
 
-    # -- the protocol
+    # -- the Target protocol
 
     @cached_property
     def _threads(self) -> Sequence[Thread]:

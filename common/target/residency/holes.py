@@ -1,17 +1,17 @@
-"""Computes resident pages of a core's process from the holes in the core file.
+"""Computes the resident pages of a process from the holes in its core file.
 
-Linux fs/coredump.c, dump_user_range (6.x; the same since 2.6.x): for a page that is missing, or
-is the zero page, the kernel writes no byte and advances the file position, which leaves a hole. It
-writes every other page, even if that is all zeros. vma_dump_size omits private anonymous mappings
-that were never written to.
+Linux fs/coredump.c, dump_user_range (6.x; the same since 2.6.x): for a page that is missing, or is
+the zero page, the kernel writes nothing and advances the file position, which leaves a hole. It
+writes every other page, even a page of zeros. vma_dump_size omits private anonymous mappings that
+were never written to.
 
-Other programs create holes, too: `cp --sparse=always`, coredumpctl, rsync, tar and newer
-versions of GDB's gcore omit zeros, whether these were in memory or not. Therefore holes are trusted
-only if the kernel alone can have written them:
+Other programs create holes, too: `cp --sparse=always`, coredumpctl, rsync, tar and newer versions
+of GDB's gcore omit zeros, whether or not these were in memory. Therefore holes are trusted only if
+no other program than the kernel can have created them:
 
 1. The core has the kernel's format, not gcore's (`is_kernel_core`).
-2. The holes have the granularity of a page: each begins and ends at a page boundary, and not all at
-boundaries of larger blocks, as with file systems and tools that work in larger blocks.
+2. The holes have the granularity of a page: each begins and ends at a page boundary, and some of
+these are not boundaries of larger blocks. Some file systems and tools work in larger blocks.
 3. The file contains a page of zeros, which a tool that omits zeros would have omitted. Often it is
 the last one: if the last pages were missing, Linux since 5.12 ends the file with one byte of zero
 (do_coredump), while cp, tar, rsync and coredumpctl only set its size. (cpio writes that byte, too:
@@ -36,9 +36,10 @@ from findleaks.target.runs import Runs
 _SLICE = 1 << 20  # bytes searched between two checks for Ctrl-C
 
 
-_SHORT = 1 << 20  # smaller holes are read as zeros: equally fast, with fewer pieces
-_SMALL = 128 << 10  # most bytes of an average part in a file that `is_scattered`
-# The same limit if that would join more than the data: pages scattered over terabytes
+_SHORT = 1 << 20  # smaller holes are read as zeros, which is equally fast, and leaves fewer pieces
+_SMALL = 128 << 10  # most bytes of an average part of a file that `is_scattered`
+# The limit used if joining across holes below _SHORT would add more bytes than the data has, for
+# example because pages are scattered over terabytes.
 _SHORTEST = 64 << 10
 
 
@@ -59,15 +60,15 @@ def data_parts(fd: int, size: int) -> Optional[list[Range]]:
 
 
 def is_scattered(data: Sequence[Range], size: int) -> bool:
-    """Whether a file of `size` bytes is mostly holes between small parts.
-    The kernel's read-ahead would then fill memory with zeros of holes: 17 s for 4,000 pages
-    scattered over a terabyte."""
+    """Return whether a file of `size` bytes consists mostly of holes between small parts.
+    In such a file the read-ahead of the kernel would fill memory with the zeros of holes: this took
+    17 s for 4,000 pages scattered over a terabyte."""
     there = sum(end - start for start, end in data)
     return 2 * there < size and there < _SMALL * len(data)
 
 
 def without_long_holes(data: Sequence[Range]) -> Runs:
-    """Join the parts across short holes."""
+    """Return the parts, joined across short holes."""
     words: array[int] = array("Q")
     there = sum(end - start for start, end in data)
     between = (after.start - before.end for before, after in zip(data, data[1:]))
@@ -82,9 +83,10 @@ def without_long_holes(data: Sequence[Range]) -> Runs:
 
 
 def is_kernel_core(head: elf.Header, loads: Sequence[Load], unit: int, page: int) -> bool:
-    """Whether the format of a core is the kernel's.
-    GDB's gcore adds section headers, gives offsets in mapped files in bytes (`unit`: page size in
-    NT_FILE, 0 without that note), and does not align pages of memory to pages of the file."""
+    """Return whether the core has the format of the kernel.
+    GDB's gcore adds section headers, gives offsets in mapped files in bytes (`unit` is the page
+    size in NT_FILE, 0 without this note), and does not align pages of memory to pages of the
+    file."""
     # For more than 65,534 segments the kernel, too, writes one section header that counts them
     # (fs/binfmt_elf.c, fill_extnum_info).
     sections = head.shnum > (head.phnum == elf.PN_XNUM) or (head.shoff > 0 and head.phnum != elf.PN_XNUM)
@@ -93,14 +95,14 @@ def is_kernel_core(head: elf.Header, loads: Sequence[Load], unit: int, page: int
 
 
 def has_page_holes(data: Sequence[Range], first: int, size: int, page: int) -> bool:
-    """Whether the holes between the parts `data` have the granularity of a page. Ignores bounds
-    before `first`, the offset of the first segment."""
+    """Return whether the holes between the parts `data` have the granularity of a page. Bounds
+    before `first`, the offset of the first segment, are ignored."""
     bounds = [at for part in data for at in part if first < at < size]
     return all(at % page == 0 for at in bounds) and any(at // page & 1 for at in bounds)
 
 
 def find_zero_page(view: memoryview, data: Runs, page: int, progress: Callable[[float], None]) -> int:
-    """Return the offset of a page of zeros in the parts of a file outside its holes; -1 if none.
+    """Return the offset of a page of zeros that is not in a hole of the file; -1 if there is none.
     Tries the last page first. `progress` gets the completed part once per MiB, and may raise."""
     zeros, words = bytes(page), page // 8
     total, done = data.total or 1, 0
@@ -112,7 +114,7 @@ def find_zero_page(view: memoryview, data: Runs, page: int, progress: Callable[[
         while low < last:
             progress(done / total)
             part = view[low : min(low + _SLICE, last)]
-            begins = part.cast("Q")[::words].tolist()  # each page's first word: few are zero
+            begins = part.cast("Q")[::words].tolist()  # first word of each page, seldom zero
             if 0 in begins:
                 for index, word in enumerate(begins):
                     if not word and part[index * page : (index + 1) * page].tobytes() == zeros:
@@ -123,11 +125,11 @@ def find_zero_page(view: memoryview, data: Runs, page: int, progress: Callable[[
 
 
 def presence_of_holes(data: Runs, loads: Sequence[Load], regions: Sequence[Region], anonymous: bool) -> Optional[Presence]:
-    """Return the resident pages by the holes; None if segments overlap in the file (in kernel cores
-    they do not).
-    Covers anonymous mappings only: the kernel also writes pages of files that were not in memory.
-    `anonymous`: the core has such memory at all (coredump_filter), so a mapping without a byte in
-    it was never written to."""
+    """Return the resident pages, derived from the holes. None if segments overlap in the file,
+    which does not occur in cores by the kernel.
+    Covers only anonymous mappings, because the kernel also writes pages of files that were not in
+    memory. `anonymous` means that the core has anonymous memory (coredump_filter); then a mapping
+    without a byte in the core was never written to."""
     reached = 0
     for load in sorted(loads, key=lambda load: load.offset):
         if load.there:

@@ -16,8 +16,8 @@ _MANY = 512  # most runs that one call of PAGEMAP_SCAN returns
 
 
 class PageMap:
-    """Touched pages of private anonymous memory: in other memory, unmapped pages may also have
-    data."""
+    """The touched pages of private anonymous memory. In other memory, pages that are not mapped may
+    have data, too."""
 
     def __init__(self, proc: str, page: int) -> None:
         self._page = page
@@ -28,8 +28,8 @@ class PageMap:
             self._fd = -1
 
     def touched(self, start: int, end: int) -> list[Range]:
-        """Return the runs of touched pages that overlap [start, end), ascending; all of it if
-        unknown."""
+        """Return the runs of touched pages that overlap [start, end), ascending. If they are
+        unknown, return [start, end)."""
         runs: list[Range] = []
         try:
             for low, high in self._runs(start, end, _MANY):

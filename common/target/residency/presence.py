@@ -1,6 +1,6 @@
 """Reads the resident pages of a process at one moment, for all mappings: anonymous, file, shared.
 Sources: Linux Documentation/filesystems/proc.rst (smaps), admin-guide/mm/pagemap.rst,
-include/uapi/linux/fs.h (PAGEMAP_SCAN, 6.7: reports the zero page to every user),
+include/uapi/linux/fs.h (PAGEMAP_SCAN, 6.7: reports the zero page to every user; 6.16: guard pages),
 include/uapi/linux/kernel-page-flags.h (KPF_ZERO_PAGE: to root, on older kernels)."""
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from findleaks.value_classes import NamedTuple
 
 _PAGEMAP_SCAN = 0xC0606610  # _IOWR('f', 16, struct pm_scan_arg), 96 bytes
 FILE, PRESENT, SWAPPED, ZERO = 1 << 2, 1 << 3, 1 << 4, 1 << 5  # PAGE_IS_…; FILE: or shared memory
+GUARD = 1 << 8  # PAGE_IS_GUARD: made by MADV_GUARD_INSTALL, has no data; SWAPPED is set too
 VECTOR = 1 << 13  # most runs that one call of PAGEMAP_SCAN returns
 RUN = 24  # bytes of a run (struct page_region)
 _STEP = 1 << 16  # pages whose entries are read from pagemap in one call
-# Kind of a page by the top byte of its pagemap entry: bits 63, 62 and 61.
+# Kind of a page by the top byte of its pagemap entry: bits 63, 62, 61; bit 58 is set for a guard.
 _HELD = (0, SWAPPED, PRESENT, PRESENT)
-_KINDS = bytes(_HELD[byte >> 6] | (FILE if byte >> 5 in (3, 5, 7) else 0) for byte in range(256))
+_KINDS = bytes(0 if byte & 4 else _HELD[byte >> 6] | (FILE if byte >> 5 in (3, 5, 7) else 0) for byte in range(256))
 _PFN = (1 << 55) - 1  # the page frame number in a pagemap entry
 _KPF_ZERO_PAGE = 1 << 24
 _MAPPING = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) [r-][w-][x-][ps] ")
@@ -35,13 +36,13 @@ UNKNOWN = "unknown"
 
 
 class Presence(NamedTuple):
-    """Resident pages, as disjoint, ascending ranges of whole pages. `resident` may exceed `known`:
-    pages of mapped files in a core were not necessarily resident."""
+    """Resident pages, as disjoint, ascending ranges of whole pages. For a core, `resident` may have
+    pages outside `known`: pages of mapped files, which were not necessarily resident."""
 
-    # "pagemap" (live), "side file", "holes of the core", "note of the core", or UNKNOWN (all lists
-    # empty).
+    # "pagemap" (live), "side file", "holes of the core", "note of the core", or UNKNOWN (then all
+    # lists are empty).
     source: str
-    known: Runs  # covered memory: all mappings (live), or the anonymous ones (holes)
+    known: Runs  # memory of known residency: all mappings (live), or anonymous ones (holes)
     resident: Runs  # pages in memory, without the kernel's zero page
     swapped: Runs  # pages in swap, which are not resident
     rss: Optional[int] = None  # resident bytes as counted by the kernel; None: unknown
@@ -54,7 +55,8 @@ class Presence(NamedTuple):
         return self.source != UNKNOWN
 
     def bytes(self, start: int, end: int) -> Optional[int]:
-        """Return the resident bytes of [start, end); None unless all of it is known."""
+        """Return the number of resident bytes in [start, end); None unless all of [start, end) is
+        known."""
         if start >= end:
             return 0
         return self.resident.bytes(start, end) if self.known.bytes(start, end) == end - start else None
@@ -133,8 +135,8 @@ def _smaps(proc: str) -> list[MappingCounts]:
 def _scanned(
     fd: int, page: int, mapped: MappingCounts, scan: list[bool], progress: Callable[[float], None]
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield (start, end, PRESENT or SWAPPED) of the runs of pages in a mapping, without zero pages
-    where the kernel identifies them."""
+    """Yield (start, end, PRESENT or SWAPPED) of the runs of pages in a mapping. Zero pages are
+    omitted if the kernel identifies them."""
     at = mapped.start
     if scan[0]:
         try:
@@ -157,8 +159,8 @@ def entries(
     fd: int, page: int, start: int, end: int, progress: Callable[[float], None], held: Optional[int] = None, zeros: bool = False
 ) -> Iterator[tuple[int, int, int]]:
     """Yield (start, end, kinds) of runs of pages in [start, end), from pagemap entries.
-    Stops once `held` bytes are found, to skip the rest of a huge reservation. With `zeros`, omits
-    the zero page where it can be identified."""
+    Stops after `held` bytes are found, to skip the rest of a huge reservation. With `zeros`, the
+    zero page is omitted if it can be identified."""
     for low in range(start, end, _STEP * page):
         for run in _read(fd, page, low, min(low + _STEP * page, end), zeros):
             held = None if held is None else held - (run[1] - run[0])
@@ -170,21 +172,28 @@ def entries(
 
 def scan_pagemap(fd: int, start: int, end: int, vector: ctypes.Array[ctypes.c_char]) -> tuple[list[tuple[int, int, int]], int]:
     """Call PAGEMAP_SCAN once.
-    Returns (start, end, kinds) of the runs of PRESENT or SWAPPED pages, and the address to continue
-    from. `vector` has space for the runs, RUN bytes each.
+    Returns (start, end, kinds) of the runs of PRESENT or SWAPPED pages, without guard pages, and
+    the address to continue from. `vector` has space for the runs, RUN bytes each.
     Raises OSError if the kernel lacks PAGEMAP_SCAN."""
-    import fcntl
-
-    # size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof, return
-    reported = FILE | PRESENT | SWAPPED | ZERO
-    fields = (96, 0, start, end, 0, ctypes.addressof(vector), len(vector) // RUN, 0, 0, 0, PRESENT | SWAPPED, reported)
-    argument = bytearray(struct.pack("=12Q", *fields))
-    count = fcntl.ioctl(fd, _PAGEMAP_SCAN, argument, True)
+    try:
+        count = _scan(fd, start, end, vector, GUARD)
+    except OSError:
+        count = _scan(fd, start, end, vector, 0)  # a kernel before 6.16 does not know guard pages
     runs = list(struct.iter_unpack("=3Q", vector.raw[: RUN * count]))
     # walk_end is not used: it is stale if the kernel filled its own buffer more than once
     # (fs/proc/task_mmu.c, do_pagemap_scan, 6.7 to 6.18).
     following = runs[-1][1] if RUN * count == len(vector) else end
     return runs, following if following > start else end
+
+
+def _scan(fd: int, start: int, end: int, vector: ctypes.Array[ctypes.c_char], omitted: int) -> int:
+    """Call PAGEMAP_SCAN for pages that are not `omitted`; return the number of runs in `vector`."""
+    import fcntl
+
+    # size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof, return
+    reported = FILE | PRESENT | SWAPPED | ZERO
+    fields = (96, 0, start, end, 0, ctypes.addressof(vector), len(vector) // RUN, 0, omitted, omitted, PRESENT | SWAPPED, reported)
+    return int(fcntl.ioctl(fd, _PAGEMAP_SCAN, bytearray(struct.pack("=12Q", *fields)), True))
 
 
 def _read(fd: int, page: int, low: int, high: int, zeros: bool) -> Iterator[tuple[int, int, int]]:
@@ -204,7 +213,8 @@ def _read(fd: int, page: int, low: int, high: int, zeros: bool) -> Iterator[tupl
 
 
 def _zeros(entries: bytes, kinds: bytearray) -> list[int]:
-    """Return indices of the zero page's entries; none without root, as frame numbers are 0 then."""
+    """Return the indices of entries of the zero page. [] without root, because then frame numbers
+    are 0."""
     frames = [entry & _PFN for entry in array("Q", entries)]
     places: dict[int, list[int]] = {}
     for at, frame in enumerate(frames):
