@@ -156,7 +156,7 @@ class _Reader:
         # Most words are not addresses, such as zeros. The engine omits them.
         for at, chunk in zip(*find_pointers(self._engine, state.piece, *self._mapped)):
             index = (at - state.address) // size
-            if not chunk % CHUNK_ALIGNMENT and self._is_chunk(*words[index : index + 3]):
+            if not chunk % CHUNK_ALIGNMENT and index + 3 <= len(words) and self._is_chunk(*words[index : index + 3]):
                 yield at
 
     def _is_chunk(self, chunk: int, top: int, limit: int) -> bool:
