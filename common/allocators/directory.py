@@ -20,6 +20,7 @@ from findleaks.target.ranges import merge_ranges
 
 FINDERS = (
     "findleaks.allocators.asan",
+    "findleaks.allocators.scudo",
     "findleaks.allocators.jemalloc",
     "findleaks.allocators.tcmalloc_google",
     "findleaks.allocators.tcmalloc",
