@@ -40,7 +40,7 @@ def changed(where: str = "", **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        (changed(nam="x"), "unknown key 'nam'"),
+        (changed(title="x"), "unknown key 'title'"),
         (changed(name=None), "name: expected 1 to 64 letters"),
         (changed(name="a b"), "name: expected 1 to 64 letters"),
         (changed(symbol=None), "expected either symbol or magic"),
@@ -55,6 +55,9 @@ def changed(where: str = "", **more: Any) -> dict[str, Any]:
         (changed("slab", size=None), "slab: size: expected the bytes of a slab"),
         (changed("slab", size={"chunk": 0}), "unknown key 'chunk'"),
         (changed("slab", next=0), "next is only possible with first"),
+        (changed("slab", limit={"pool": 0}), "size: expected"),
+        (changed("slab", array=0), "array is only possible with slabs"),
+        (changed("slab", array=0, slabs=1, first=0), "at most one of first and array"),
         (changed("slab", end={"pool": 0}, count=3), "at most one of end and count"),
         (changed("chunk", size=True), "size: expected a number"),
         (changed("chunk", size={}), "size: expected { pool = OFFSET } or { slab = OFFSET } or { chunk = OFFSET }"),
@@ -155,6 +158,20 @@ def test_lists_of_pools_slabs_and_free_chunks() -> None:
     assert len(rows(found)) == 21 and found.allocators[-1].summary() == {"pools": 2, "slabs": 3}
 
 
+def test_arrays_rings_and_limits() -> None:
+    """An array of two slabs; a ring of two slabs, whose links lead to nodes in the slabs; slabs that end at an address."""
+    memory = bytearray(4096)
+    struct.pack_into("<2Q", memory, 0, BASE + 32, 3)
+    struct.pack_into("<3Q", memory, 32, BASE + 1024, 0, BASE + 2048)
+    found = divide(bytes(memory), changed("slab", array=0, slabs={"pool": 8}))
+    assert found.problems == [] and [at for at, _, _ in rows(found)][::7] == [1040, 2064]
+    struct.pack_into("<Q", memory, 16, BASE + 1024 + 8)
+    struct.pack_into("<2Q", memory, 1024, BASE + 1024 + 256, BASE + 2048 + 8)
+    struct.pack_into("<2Q", memory, 2048, BASE + 2048 + 128, BASE + 1024 + 8)
+    ring = divide(bytes(memory), changed("slab", first=16, next=8, node=8, size=None, limit={"slab": 0}))
+    assert ring.problems == [] and [at for at, _, _ in rows(ring)] == [*range(1040, 1250, 32), 2064, 2096, 2128]
+
+
 def test_chunks_of_different_sizes() -> None:
     memory = bytearray(4096)
     for at, size in ((16, 32 | 1), (48, 64), (112, 144 | 1)):
@@ -180,7 +197,10 @@ def test_chunks_of_different_sizes() -> None:
         (words(1 << 30), changed("slab", size={"pool": 0}), "not in one block in use, or not mapped"),
         (words(0), changed("slab", first=0), ""),
         (words(8), changed("slab", first=0), "the slab at 0x8 has 256 bytes"),
-        (words(BASE), changed("slab", first=0, next=0), "twice: further slabs are not read"),
+        (words(BASE, 0, BASE + 256, size=256) + words(BASE), changed("slab", first=16, next=0, size=128), "twice: further slabs"),
+        (words(8, 1), changed("slab", array=0, slabs={"pool": 8}), "array of slabs of the pool"),
+        (words(BASE, 1 << 40), changed("slab", array=0, slabs={"pool": 8}), "array of slabs of the pool"),
+        (words(BASE - 8), changed("slab", size=None, limit={"pool": 0}), "would have 0 bytes"),
         (words(12), changed("chunk", size={"pool": 0}), "chunks of 12 bytes"),
         (words(0), changed("chunk", size={"pool": 0}), "chunks of 0 bytes"),
         (words(1 << 63), changed("slab", count={"pool": 0}), "the end of the chunks"),
@@ -195,7 +215,7 @@ def test_what_does_not_fit(memory: bytes, entry: dict[str, Any], said: str) -> N
     found = divide(memory, entry)
     assert all(problem.what.startswith("pools.toml: p: ") and not problem.corrupt for problem in found.problems)
     assert len(found.problems) == bool(said) and all(said in problem.what for problem in found.problems)
-    assert all(0 <= at < 256 for at, _, _ in rows(found))
+    assert all(0 <= at < len(memory) for at, _, _ in rows(found))
 
 
 def test_a_magic_in_two_places() -> None:

@@ -22,7 +22,7 @@ BASES = ("pool", "slab", "chunk")
 STATES = ("free", "used-bits", "free-bits", "used-if", "free-if")
 _NAME = re.compile(r"[A-Za-z0-9_.+-]{1,64}")
 _POOL = ("name", "symbol", "file", "pointer", "magic", "magic-bytes", "offset", "next", "slab", "chunk")
-_SLAB = ("first", "next", "header", "size", "end", "count")
+_SLAB = ("first", "next", "node", "array", "slabs", "header", "size", "limit", "end", "count")
 _CHUNK = ("size", "header", "includes-header", "link", *STATES)
 
 
@@ -41,14 +41,21 @@ Number = Union[int, Place]
 
 class SlabForm(NamedTuple):
     """The slabs of a pool. `first`: offset in the pool of the address of the first slab; None: the
-    pool is its only slab. `next`: offset in a slab of the address of the next one. `header`: bytes
-    before the first chunk. `size`: bytes of a slab with its header. `end`: the address behind the
-    last chunk that was handed out. `chunks`: the number of chunks that were handed out."""
+    pool is its only slab, unless there is an array. `next`: offset in a slab of the address of the
+    next one. `node`: the offset in a slab that these addresses lead to. `array`: offset in the pool
+    of the address of an array with the addresses of `slabs` slabs. `header`: bytes before the first
+    chunk. `size`: bytes of a slab with its header, or, if `is_limit`, the address behind the slab.
+    `end`: the address behind the last chunk that was handed out. `chunks`: the number of chunks
+    that were handed out."""
 
     first: Optional[int]
     next: Optional[int]
+    node: int
+    array: Optional[int]
+    slabs: Optional[Number]
     header: int
     size: Number
+    is_limit: bool
     end: Optional[Place]
     chunks: Optional[Number]
 
@@ -220,16 +227,21 @@ def _pool(values: Mapping[str, Any], path: str, number: int) -> PoolForm:
 
 
 def _slab(table: _Table) -> SlabForm:
-    size = table.number_or_place("size", BASES[:2])
-    if size is None or size == 0:
-        raise table.fail("size", "the bytes of a slab with its header, or their place")
-    first, following = table.optional("first"), table.optional("next")
-    if following is not None and first is None:
-        raise UsageError(f"{table.where}: next is only possible with first")
+    size, limit = table.number_or_place("size", BASES[:2]), table.place("limit", BASES[:2])
+    if (size is None) == (limit is None) or size == 0:
+        raise table.fail("size", "the bytes of a slab with its header, or their place; or limit instead")
+    first, following, array = table.optional("first"), table.optional("next"), table.optional("array")
+    for key, needed in (("next", "first"), ("node", "first"), ("slabs", "array"), ("array", "slabs")):
+        if key in table.values and needed not in table.values:
+            raise UsageError(f"{table.where}: {key} is only possible with {needed}")
+    if first is not None and array is not None:
+        raise UsageError(f"{table.where}: expected at most one of first and array")
+    slabs = table.number_or_place("slabs", BASES[:1])
     end, count = table.place("end", BASES[:2]), table.number_or_place("count", BASES[:2])
     if end is not None and count is not None:
         raise UsageError(f"{table.where}: expected at most one of end and count")
-    return SlabForm(first, following, table.number("header", MOST_OFFSET, 0), size, end, count)
+    places = (first, following, table.number("node", MOST_OFFSET, 0), array, slabs, table.number("header", MOST_OFFSET, 0))
+    return SlabForm(*places, limit or size or 0, limit is not None, end, count)
 
 
 def _chunk(table: _Table) -> ChunkForm:

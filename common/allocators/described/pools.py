@@ -137,27 +137,56 @@ class PoolReader:
 
     def _slabs(self, pool: int, known: set[int]) -> Iterator[Slab]:
         """Yield the slabs of a pool. `known` are the starts of slabs that were already read."""
-        form = self.form.slab
-        at = pool if form.first is None else self.memory.word(pool + form.first)
-        if at is None:
-            self.report(pool, f"the pool at {pool:#x} is unreadable: its blocks are not divided")
-            return
-        seen: set[int] = set()
-        while at and len(known) + len(seen) < MOST_SLABS:
-            if at in seen or at in known:
-                self.report(at, f"the list of slabs of the pool at {pool:#x} comes to {at:#x} twice: further slabs are not read")
-                return
-            seen.add(at)
+        for at in self._slab_starts(pool, known):
             slab = self._slab(pool, at)
             if slab is None:
                 return
             yield slab
-            at = self.memory.word(at + form.next) if form.next is not None and form.first is not None else 0
+
+    def _slab_starts(self, pool: int, known: set[int]) -> Iterator[int]:
+        """Yield the addresses of the slabs of a pool. A list of slabs may be a ring."""
+        form = self.form.slab
+        if form.array is not None:
+            yield from self._slab_array(pool, known)
+            return
+        if form.first is None:
+            yield pool
+            return
+        at = self.memory.word(pool + form.first)
+        if at is None:
+            self.report(pool, f"the pool at {pool:#x} is unreadable: its blocks are not divided")
+            return
+        seen: dict[int, None] = {}
+        while at and len(known) + len(seen) < MOST_SLABS:
+            start = at - form.node
+            if start in known or start in seen:
+                if start != next(iter(seen), 0):
+                    self.report(start, f"the list of slabs of the pool at {pool:#x} comes to {start:#x} twice: further slabs are not read")
+                return
+            seen[start] = None
+            yield start
+            at = self.memory.word(at - form.node + form.next) if form.next is not None else 0
+
+    def _slab_array(self, pool: int, known: set[int]) -> Iterator[int]:
+        """Yield the addresses of slabs in an array. Empty elements are skipped."""
+        form = self.form.slab
+        array, count = self.memory.word(pool + (form.array or 0)), self.value(form.slabs or 0, {"pool": pool})
+        words = self.memory.words(array, count) if array and count and count <= MOST_SLABS else ()
+        if array is None or count is None or words is None or count > MOST_SLABS:
+            self.report(pool, f"the array of slabs of the pool at {pool:#x} is unreadable or too long: its blocks are not divided")
+            return
+        for at in dict.fromkeys(words):
+            if at in known:
+                self.report(at, f"the slab at {at:#x} is one of two pools: it is read once")
+            elif at:
+                yield at
 
     def _slab(self, pool: int, at: int) -> Optional[Slab]:
         """Read the slab at `at`; None if it cannot be one."""
         form, chunk, bases = self.form.slab, self.form.chunk, {"pool": pool, "slab": at, "chunk": at + self.form.slab.header}
         size = self.value(form.size, bases)
+        if size is not None and form.is_limit:
+            size = max(size - at, 0)
         if size is None or not form.header < size <= MOST_SIZE or at % self.memory.size:
             claim = "is unreadable" if size is None else f"would have {size:,} bytes" if at % self.memory.size == 0 else "is not aligned"
             self.report(at, f"the slab at {at:#x} of the pool at {pool:#x} {claim}: it and the further slabs are not read")
