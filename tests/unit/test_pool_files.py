@@ -125,6 +125,10 @@ def test_one_slab_with_all_chunks_in_use() -> None:
     assert rows(divide(words(0), GOOD)) == [(16 + 32 * at, 32, "IN_USE") for at in range(7)]
     assert rows(divide(words(0), changed("slab", count=2))) == [(16, 32, "IN_USE"), (48, 32, "IN_USE")]
     assert rows(divide(words(BASE + 48), changed("slab", end={"pool": 0}))) == [(16, 32, "IN_USE")]
+    assert rows(divide(words(BASE + 100), changed("slab", end={"pool": 0}))) == [(16, 32, "IN_USE"), (48, 32, "IN_USE")]
+    tagged = changed("slab", end={"pool": 0})
+    tagged["chunk"] |= {"header": 8, "used-if": {"chunk": 0}}
+    assert rows(divide(words(BASE + 100, 0, 1), tagged)) == [(24, 24, "IN_USE"), (56, 24, "FREE")]
     assert rows(divide(words(0), changed("chunk", header=8)))[0] == (24, 24, "IN_USE")
     assert rows(divide(words(0), changed("chunk", header=8, includes_header=False)))[:2] == [(24, 32, "IN_USE"), (64, 32, "IN_USE")]
 
@@ -180,10 +184,17 @@ def test_chunks_of_different_sizes() -> None:
     assert rows(divide(bytes(memory), entry)) == [(24, 24, "IN_USE"), (56, 56, "FREE"), (120, 136, "IN_USE")]
     struct.pack_into("<Q", memory, 48, 1 << 40)  # the rest is not divided
     found = divide(bytes(memory), entry)
-    assert rows(found) == [(24, 24, "IN_USE"), (56, 200, "FREE")] or rows(found)[-1][:2] == (56, 200)
+    assert rows(found) == [(24, 24, "IN_USE"), (48, 208, "IN_USE")]
     assert [one.what for one in found.problems] == [
         f"pools.toml: p: the chunk at {BASE + 48:#x} would have {1 << 40:,} bytes: the rest of the slab at {BASE:#x} is not divided"
     ]
+
+
+def test_a_last_chunk_without_room_for_its_header() -> None:
+    memory = bytearray(4096)
+    struct.pack_into("<Q", memory, 16, 232)
+    entry = changed("chunk", size={"chunk": 0}, header=16)
+    assert rows(divide(bytes(memory), entry)) == [(32, 216, "IN_USE"), (248, 8, "IN_USE")]
 
 
 @pytest.mark.parametrize(

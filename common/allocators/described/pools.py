@@ -233,4 +233,5 @@ class PoolReader:
             claim = "is unreadable" if last is None else f"would be at {last:#x}"
             self.report(bases["slab"], f"the end of the chunks of the slab at {bases['slab']:#x} {claim}: the slab is not read")
             return None
-        return min(last, most)
+        last = min(last, most)
+        return first + (last - first) // stride * stride if stride else last
