@@ -40,8 +40,7 @@ def stacks(session: Session, args: argparse.Namespace) -> Plain:
     form = output_format(args, STACKS)
     answer = group_stacks(session, args.function, args.module, args.not_under, lines=not args.no_lines, limit=args.limit)
     every, found, body, scheduled = answer.every, answer.found, answer.result, answer.scheduled
-    names = session.target.thread_names()
-    warnings = answer.warnings
+    names, warnings = answer.names, answer.warnings
     if args.folded:
         # The program that draws folded stacks would read a warning as a stack.
         text = partial(_folded_text, found, scheduled, args.limit)
