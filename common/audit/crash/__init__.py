@@ -127,7 +127,8 @@ def _managed_frame(target: Target, thread: Thread) -> Optional[NamedFrame]:
     """The innermost frame of a managed function in the thread that crashed."""
     registers: list[FrameRegisters] = []
     readers = find_frames(target)
-    trace = Unwinder(target).trace_with_registers(thread, registers, FRAMES) if readers else None
+    unwinder = Unwinder(target, [reader.step for reader in readers]) if readers else None
+    trace = unwinder.trace_with_registers(thread, registers, FRAMES) if unwinder is not None else None
     segments = (one for reader in readers for one in reader.segments(NativeStack(thread, trace, registers))) if trace else ()
     return next((frame for one in segments for frame in one.frames if frame.function), None)
 

@@ -120,7 +120,7 @@ class CodeCache:
             if not size or size <= header:
                 break
             text = tables.word("InterpreterCodelet", "_description", at)
-            found.append(Codelet(at + header, at + size, tables.text(text) if text else ""))
+            found.append(Codelet(at + header, at + size, _printable(tables.text(text)) if text else ""))
             at += size
         return found
 
@@ -142,7 +142,7 @@ class CodeCache:
         if not used or tables.memory.read(used, 1) in (b"", b"\0"):
             return None
         text = tables.word("CodeBlob", "_name", address)
-        name = tables.text(text) if text else ""
+        name = _printable(tables.text(text)) if text else ""
         start = tables.word("CodeBlob", "_code_begin", address)
         size, data = tables.int32("CodeBlob", "_size", address), tables.int32("CodeBlob", "_data_offset", address)
         end = tables.word("CodeBlob", "_code_end", address) or (address + data if data is not None else 0)
@@ -166,3 +166,8 @@ class CodeCache:
         size = 2 if self._tables.text(found.type_name) == "int16_t" else 4
         data = self._tables.memory.read(address + found.offset, size)
         return int.from_bytes(data, self._tables.memory.arch.byteorder, signed=True) if data else None
+
+
+def _printable(text: str) -> str:
+    """Return a name, "" if it is damaged."""
+    return text if text.isprintable() else ""

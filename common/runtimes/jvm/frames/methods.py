@@ -27,7 +27,7 @@ _FLAG = ("ConstMethod::_has_linenumber_table", "ConstMethodFlags::_misc_has_line
 class JavaMethod(NamedTuple):
     """A method. `name` includes the class. `file`: the base name of the source file, or "". The
     bytecodes are at [`start`, `end`). `lines`: the address of the table of lines, 0 if there is
-    none, and its size in bytes."""
+    none, and its size in bytes. `stack_bytes`: the most that the method pushes."""
 
     name: str
     file: str
@@ -36,6 +36,7 @@ class JavaMethod(NamedTuple):
     lines: int
     size: int
     is_native: bool
+    stack_bytes: int
 
 
 class Numbers:
@@ -108,10 +109,11 @@ class MethodReader:
         left = const + words * tables.memory.size - end
         flags = self._half("ConstMethod", "_flags", const) or self._half("ConstMethod", "_flags._flags", const) or 0
         access = tables.int32("Method", "_access_flags", address)
-        if start == const or left < 0 or access is None:
+        stack = self._half("ConstMethod", "_max_stack", const)
+        if start == const or left < 0 or access is None or stack is None:
             return None
         lines = (end, left) if flags & self._flag else (0, 0)
-        return JavaMethod(f"{holder}.{text}", self._file(pool), start, end, *lines, bool(access & _NATIVE))
+        return JavaMethod(f"{holder}.{text}", self._file(pool), start, end, *lines, bool(access & _NATIVE), 8 * stack)
 
     def _file(self, pool: int) -> str:
         """Return the base name of the source file of a constant pool's class."""

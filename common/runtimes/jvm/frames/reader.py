@@ -46,6 +46,8 @@ _ENTRY_WRAPPER = 6  # words from the frame pointer down to the address of the Ja
 # Words from the frame pointer down to the saved registers
 _ENTRY_SAVED = {"rbx": 7, "r12": 8, "r13": 9, "r14": 10, "r15": 11}
 _MOST_STUB_FRAME = 1 << 10  # bytes of the frame of a stub with a frame pointer
+_MOST_TEMPORARY = 1 << 12  # bytes of monitors and arguments in a frame of the interpreter
+_ENTRY, _ENTER = "method entry point", b"\x55\x48\x8b\xec"  # push rbp; mov rbp, rsp
 _CALLS = {2: b"\xff", 3: b"\x41\xff", 5: b"\xe8"}  # size and first bytes of calls
 
 
@@ -55,6 +57,14 @@ class _Interpreted(NamedTuple):
     method: JavaMethod
     bytecode: int
     words: Sequence[int]
+
+
+class _Entered(NamedTuple):
+    """A method whose frame is not complete. `caller`: the registers of the caller, None if they are
+    unknown."""
+
+    method: JavaMethod
+    caller: Optional[dict[int, int]]
 
 
 class JavaFrames(ManagedFrames):
@@ -119,15 +129,14 @@ class JavaFrames(ManagedFrames):
         return {**registers, _FP: words[0] if part.has_saved else registers[_FP], _SP: sp, _PC: words[1]}
 
     def _step_interpreted(self, pc: int, exact: bool, registers: Mapping[int, int]) -> Optional[dict[int, int]]:
+        entered = self._entered(pc, registers) if exact else None
+        if entered is not None:
+            return entered.caller
         frame = self._interpreted(exact, registers)
         if frame is None:
             return None
-        fp = registers[_FP]
         outer, returns = frame.words[_FRAME_WORDS:]
-        least, sp = fp + 2 * _WORD, frame.words[_SENDER_SP]
-        # The interpreter extends the caller's frame by arguments and variables.
-        if not least <= sp < least + _MOST_EXTENSION or sp % _WORD:
-            sp = least
+        sp = self._outer_sp(registers[_FP], frame.words[_SENDER_SP])
         return {_FP: outer, _SP: sp, _PC: returns} if self._is_code(returns) else None
 
     def _step_entry(self, registers: Mapping[int, int]) -> Optional[dict[int, int]]:
@@ -169,19 +178,47 @@ class JavaFrames(ManagedFrames):
             return False
         return self._cache.is_interpreted(pc) or any(self._memory.read(pc - size, len(code)) == code for size, code in _CALLS.items())
 
+    def _entered(self, pc: int, registers: Mapping[int, int]) -> Optional[_Entered]:
+        """Return the method that the interpreter is about to execute, if its frame does not exist
+        or is incomplete. Until it is complete, rbx has the method, and r13 the stack pointer of the
+        caller."""
+        codelet = self._cache.codelet(pc)
+        if codelet is None or not codelet.description.startswith(_ENTRY):
+            return None
+        at = self._memory.read(codelet.start, codelet.end - codelet.start).find(_ENTER) + codelet.start
+        method, sp, fp = self._methods.read(registers.get(_RBX, 0)), registers[_SP], registers[_FP]
+        if at < codelet.start or pc <= at:
+            return _Entered(method, self._step_stub(True, registers)) if method is not None else None
+        place = sp if pc == at + 1 else fp
+        if method is None or not 0 <= place - sp < (_FRAME_WORDS - 1) * _WORD:
+            return None
+        words = self._memory.words(place, 2)
+        if words is None or not self._is_code(words[1]):
+            return _Entered(method, None)
+        stored = self._memory.word(place - _WORD) if place > sp else None
+        outer = self._outer_sp(place, stored or registers.get(_BCP, 0))
+        return _Entered(method, {_FP: words[0], _SP: outer, _PC: words[1]})
+
+    @staticmethod
+    def _outer_sp(fp: int, sp: int) -> int:
+        """Return the stack pointer of the caller of a frame of the interpreter, which extends the
+        caller's frame by arguments and variables. `sp`: the one that the frame has."""
+        least = fp + 2 * _WORD
+        return sp if least <= sp < least + _MOST_EXTENSION and sp % _WORD == 0 else least
+
     def _interpreted(self, exact: bool, registers: Mapping[int, int]) -> Optional[_Interpreted]:
         """Return the frame at the frame pointer, None if there is none of the interpreter."""
         fp, sp = registers[_FP], registers[_SP]
         words = self._memory.words(fp - _FRAME_WORDS * _WORD, _FRAME_WORDS + 2) if fp % _WORD == 0 and sp < fp else None
-        if words is None or sp > fp - (_FRAME_WORDS - _BYTECODES[0]) * _WORD + _WORD:
+        if words is None:
             return None
         method = self._methods.read(words[_METHOD])
-        if method is None:
+        if method is None or fp - sp > _MOST_TEMPORARY + method.stack_bytes:
             return None
         if method.is_native:
             return _Interpreted(method, -1, words)
         addresses = [registers.get(_BCP, 0)] if exact else []
-        addresses += [words[index] for index in _BYTECODES]
+        addresses += [words[index] for index in _BYTECODES if fp - (_FRAME_WORDS - index) * _WORD >= sp]
         at = next((one - method.start for one in addresses if method.start <= one < method.end), -1)
         return _Interpreted(method, at, words) if at >= 0 else None
 
@@ -200,6 +237,10 @@ class JavaFrames(ManagedFrames):
 
     def _names(self, pc: int, exact: bool, registers: Mapping[int, int]) -> Iterator[NamedFrame]:
         if self._cache.is_interpreted(pc):
+            entered = self._entered(pc, registers) if exact else None
+            if entered is not None:
+                yield self._name(entered.method, 0)
+                return
             frame = self._interpreted(exact, registers)
             if frame is not None:
                 yield self._name(frame.method, frame.bytecode)
@@ -214,7 +255,8 @@ class JavaFrames(ManagedFrames):
         if not blob.method:
             yield NamedFrame(pc, "call_stub", 0, "") if pc == self._call_stub else NamedFrame(pc, blob.name, pc - blob.start, "")
             return
-        for method, bytecode in self._scopes(blob, pc, registers):
+        # The tables describe only calls, so the methods inlined at other instructions are unknown.
+        for method, bytecode in [Scope(blob.method, -1)] if exact else self._scopes(blob, pc, registers):
             known = self._methods.read(method)
             yield self._name(known, bytecode) if known is not None else NamedFrame(0, "", 0, "", kind=KIND)
 
@@ -226,7 +268,7 @@ class JavaFrames(ManagedFrames):
         return found or (Scope(blob.method, -1),)
 
     def _name(self, method: JavaMethod, bytecode: int) -> NamedFrame:
-        line = self._methods.line(method, bytecode) if bytecode >= 0 else 0
+        line = self._methods.line(method, bytecode) if bytecode >= 0 and not method.is_native else 0
         return NamedFrame(0, method.name, 0, "", method.file, line, kind=KIND)
 
 

@@ -1,0 +1,134 @@
+"""The frames of Java methods are those that the JVM lists, of threads that wait, and at stops that nobody chose."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import debuggers
+import frame_stops
+import java_frames
+import jvms
+import pytest
+
+import findleaks
+from findleaks.answers.stacks import group_stacks
+from findleaks.runtimes.jvm import find_frames
+from findleaks.runtimes.jvm.frames.reader import JavaFrames
+from findleaks.target.base import Target
+from findleaks.unwind.frames import DEEPEST, FrameRegisters, Unwinder
+from findleaks.unwind.managed_frames import NativeStack
+
+VERSIONS = ("8", "11", jvms.SYSTEM, "21.0.4", "25.0.2")
+MODES = {
+    "interpreted": (100, "-Xint"),
+    "mixed": (30_000, "-Xbatch"),
+    "compiled": (3000, "-Xcomp"),
+    "C2": (30_000, "-XX:-TieredCompilation"),
+}
+QUICK = [(jvms.SYSTEM, "mixed"), ("25.0.2", "interpreted"), ("8", "C2")]
+EACH = [
+    pytest.param(version, mode, marks=() if (version, mode) in QUICK else pytest.mark.matrix, id=f"{version}-{mode}")
+    for version in VERSIONS
+    for mode in MODES
+]
+STOPS = [
+    (jvms.SYSTEM, "-Xmixed", 12),
+    *(pytest.param(one, mode, 60, marks=pytest.mark.matrix) for one in VERSIONS for mode in ("-Xmixed", "-Xint")),
+]
+
+
+@pytest.mark.parametrize(("version", "mode"), EACH)
+def test_frames_of_waiting_threads(version: str, mode: str, tmp_path: Path) -> None:
+    calls, *options = MODES[mode]
+    with java_frames.waiting(version, tmp_path, int(calls), *map(str, options)) as running:
+        with findleaks.attach(running.pid) as process:
+            answer = group_stacks(process._session, lines=False)
+        assert not answer.warnings
+        found = {name: group for group in answer.result.stacks for name in group.names}
+        truth = dict(java_frames.printed(running.output))
+        assert truth.pop("main")[-1][:2] == java_frames.read(found["main"])[-1][:2]
+        assert len(truth) >= 11
+        assert {name: java_frames.read(found[name]) for name in truth} == truth
+        # Methods of Java and functions of C++ are in their order: a method that runs when its class is initialized.
+        kinds = re.sub(r"(.)\1+", r"\1", "".join("j" if one.kind else "n" for one in found["initializer"].frames))
+        assert kinds == "njnjn"
+        assert all(group.complete for group in answer.result.stacks)
+
+
+@pytest.mark.parametrize(("version", "mode", "stops"), STOPS)
+def test_frames_at_any_stop(version: str, mode: str, stops: int, tmp_path: Path) -> None:
+    compared = 0
+    with java_frames.busy(version, tmp_path, mode) as program:
+        while compared < stops:
+            time.sleep(0.02)
+            program.stop()
+            found = program.stacks()
+            stack, tid = next((one, tid) for tid, one in found.items() if f"busy{compared % 2}" in one.names)
+            program.resume(tid)
+            text = program.read_until("end\n")
+            printed = java_frames.traced(text)
+            # The JVM lists no frames where it finds them unsafe, or those of a wrong stack. In a system call, it gets the signal too late.
+            if not printed or not printed[-1][0].startswith("java.lang.Thread.run") or not stack.frames[0].kind:
+                continue
+            assert stack.complete, stack
+            assert java_frames.agrees(java_frames.read(stack), printed), (stack, text)
+            compared += 1
+
+
+def test_front_ends_and_cores(tmp_path: Path) -> None:
+    with java_frames.waiting(jvms.SYSTEM, tmp_path, 100, "-Xmx32m") as running:
+        core, truth = str(running.gcore()), java_frames.printed(running.output)
+        java = str(jvms.get(jvms.SYSTEM) / "bin" / "java")
+        shown = [
+            debuggers.findleaks("stacks", "--no-lines", "--json", core),
+            debuggers.gdb(["leaks stacks --no-lines --json"], java, core),
+            debuggers.lldb(["leaks stacks --no-lines --json"], java, "-c", core),
+            debuggers.findleaks("stacks", "--no-lines", "--json", "--pid", str(running.pid)),
+        ]
+        text = debuggers.findleaks("stacks", "-c", "locked", "--no-lines", core)
+    answers = [{name: one for one in json.loads(debuggers.objects(each)[0])["stacks"] for name in one["names"] if name} for each in shown]
+    for name in (one for one, frames in truth.items() if frames and one != "main"):
+        frames = [
+            [(one["function"], one.get("file") or "", one.get("line") or 0) for one in answer[name]["frames"] if one.get("kind") == "Java"]
+            for answer in answers
+        ]
+        assert frames[0] and all(one == frames[0] for one in frames), name
+    assert "(blocked)" in text and re.search(r"JavaFrames\.locked at JavaFrames\.java:\d+  \[Java\]\n", text)
+    assert re.search(r"java\.lang\.Thread\.run at Thread\.java:\d+  \[Java\]\n +call_stub\n +JavaCalls::call_helper", text)
+
+
+def test_damaged_frames(tmp_path: Path) -> None:
+    """Frames of a damaged process are read without an error; methods have names that are whole in the program."""
+    with java_frames.waiting(jvms.SYSTEM, tmp_path, 100, "-Xmx32m") as running, findleaks.attach(running.pid) as process:
+        target = process._session.target
+        whole = names(target, reader_of(target))
+        assert len(whole) > 30
+        cut = 0
+        for seed in range(30):
+            reader = reader_of(target)
+            memory = frame_stops.DamagedMemory(reader._memory, seed)
+            reader._memory = reader._tables.memory = memory
+            found = names(target, reader)
+            assert all(map(str.isprintable, found))
+            cut += found != whole
+        assert cut > 10
+
+
+def reader_of(target: Target) -> JavaFrames:
+    reader = find_frames(target)
+    assert isinstance(reader, JavaFrames)
+    return reader
+
+
+def names(target: Target, reader: JavaFrames) -> set[str]:
+    found = set()
+    unwinder = Unwinder(target, [reader.step])
+    for thread in target.threads():
+        registers: list[FrameRegisters] = []
+        stack = NativeStack(thread, unwinder.trace_with_registers(thread, registers), registers)
+        assert len(stack.trace.frames) <= DEEPEST
+        found |= {frame.function for part in reader.segments(stack) for frame in part.frames}
+    return found
