@@ -20,8 +20,8 @@ class NamedFrame(NamedTuple):
     """A frame with its names. `function`: "" if no symbol covers the address; `offset`: from the
     function, or from the module's address 0; `module`: a base name, "" for code without a file.
     `file`, `line`: source position, or "", 0. An `inlined` function is part of the next frame, and
-    has its address and offset. `kind`: the language of a managed function that an interpreter
-    executes ("Python"), whose frame has no address; "" for machine code."""
+    has its address and offset. `kind`: the language of a managed function ("Python", "Java"),
+    whose frame has no address; "" for machine code."""
 
     address: int
     function: str
