@@ -1,7 +1,8 @@
 """Read the names that a Java program gave to its threads.
 
 Sources: OpenJDK 8 to 25, src/java.base/share/classes/java/lang: Thread.java (`name`; an array of
-characters in early versions of 8), String.java (`value`, `coder`)."""
+characters in early versions of 8), String.java (`value`, `coder`); 21 and 25,
+src/hotspot/share/gc/z/zAddress.hpp."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_threads
 
 _MOST_NAME = 256  # characters of a name that are read
+_MOST_SHIFT = 32
 _STRING = "java.lang.String"
 _CHARACTERS = ("char[]", "byte[]")
 
@@ -26,7 +28,7 @@ def java_thread_names(tables: Tables) -> Mapping[int, str]:
     if layout is None:
         return {}
     reader = _NameReader(tables, layout)
-    names = {kernel_thread(tables, thread): reader.name(tables.oop("JavaThread", "_threadObj", thread)) for thread in java_threads(tables)}
+    names = {kernel_thread(tables, thread): reader.name_of(thread) for thread in java_threads(tables)}
     return {tid: name for tid, name in names.items() if tid and name}
 
 
@@ -36,16 +38,28 @@ def kernel_thread(tables: Tables, thread: int) -> int:
     return tables.int32("OSThread", "_thread_id", system) or 0
 
 
+def _color_bits(tables: Tables) -> int:
+    """Return the number of low bits of a reference that are the collector's, for ZGC with
+    generations; else 0. An object that was moved is not found with such a reference."""
+    if not tables.is_set("UseZGC") or tables.is_set("ZGenerational") is False:
+        return 0
+    values = tables.word("ZGlobalsForVMStructs", "_instance_p")
+    place = tables.word("ZGlobalsForVMStructs", "_ZPointerLoadShift", values or 0)
+    shift = tables.memory.word(place) if place else None
+    return shift if shift is not None and shift < _MOST_SHIFT else 0
+
+
 class _NameReader:
     """Reads the name of an object of java.lang.Thread."""
 
     def __init__(self, tables: Tables, layout: ObjectLayout) -> None:
         self._tables, self._layout = tables, layout
         self._fields, self._classes = FieldReader(tables), ClassReader(tables)
+        self._color = _color_bits(tables)
 
-    def name(self, thread: int) -> str:
-        """Return the name of the thread whose object is at this address, "" if it is unknown."""
-        text = self._reference(thread, "name")
+    def name_of(self, thread: int) -> str:
+        """Return the name of a JavaThread, "" if it is unknown."""
+        text = self._reference(self._tables.oop("JavaThread", "_threadObj", thread) >> self._color, "name")
         if self._class(text) in _CHARACTERS:
             return self._text(text, 1)
         if self._class(text) != _STRING:
@@ -69,7 +83,7 @@ class _NameReader:
             return 0
         memory = self._tables.memory
         value = (memory.int32(address + offset) if references.size == 4 else memory.word(address + offset)) or 0
-        return references.base + (value << references.shift) if value else 0
+        return references.base + (value << references.shift) >> self._color if value else 0
 
     def _text(self, array: int, is_wide: int) -> str:
         """Return the characters in an array, each of one byte or two bytes."""
