@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from pathlib import Path
@@ -12,7 +13,9 @@ import frame_stops
 import java_frames
 import jvms
 import pytest
+import truth
 
+import cores
 import findleaks
 from findleaks.answers.stacks import group_stacks
 from findleaks.runtimes.jvm import find_frames
@@ -48,10 +51,10 @@ def test_frames_of_waiting_threads(version: str, mode: str, tmp_path: Path) -> N
             answer = group_stacks(process._session, lines=False)
         assert not answer.warnings
         found = {name: group for group in answer.result.stacks for name in group.names}
-        truth = dict(java_frames.printed(running.output))
-        assert truth.pop("main")[-1][:2] == java_frames.read(found["main"])[-1][:2]
-        assert len(truth) >= 11
-        assert {name: java_frames.read(found[name]) for name in truth} == truth
+        printed = dict(java_frames.printed(running.output))
+        assert printed.pop("main")[-1][:2] == java_frames.read(found["main"])[-1][:2]
+        assert len(printed) >= 11
+        assert {name: java_frames.read(found[name]) for name in printed} == printed
         # Methods of Java and functions of C++ are in their order: a method that runs when its class is initialized.
         kinds = re.sub(r"(.)\1+", r"\1", "".join("j" if one.kind else "n" for one in found["initializer"].frames))
         assert kinds == "njnjn"
@@ -78,9 +81,27 @@ def test_frames_at_any_stop(version: str, mode: str, stops: int, tmp_path: Path)
             compared += 1
 
 
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", ["21.0.4", "25.0.2"])
+def test_virtual_thread(version: str, tmp_path: Path) -> None:
+    jvms.compile_java(truth.PROGRAMS / "JavaVirtualFrames.java", tmp_path, "--release", "17")
+    program = frame_stops.Busy(jvms.command(version, tmp_path, "JavaVirtualFrames"), os.environ, tmp_path / "output")
+    try:
+        program.read_line(cores.READY)
+        with findleaks.attach(program.pid) as process:
+            answer = group_stacks(process._session, lines=False)
+    finally:
+        program.end()
+    (stack,) = (one for one in answer.result.stacks if any(frame.function == "JavaVirtualFrames.spin" for frame in one.frames))
+    names = [frame.function for frame in stack.frames]
+    assert names[:1] == ["JavaVirtualFrames.spin"] and stack.complete
+    at = names.index("further frames are in the Java heap")
+    assert set(names[1:at]) <= {"JavaVirtualFrames.deep"} and names[at + 1] == "jdk.internal.vm.Continuation.run"
+
+
 def test_front_ends_and_cores(tmp_path: Path) -> None:
     with java_frames.waiting(jvms.SYSTEM, tmp_path, 100, "-Xmx32m") as running:
-        core, truth = str(running.gcore()), java_frames.printed(running.output)
+        core, printed = str(running.gcore()), java_frames.printed(running.output)
         java = str(jvms.get(jvms.SYSTEM) / "bin" / "java")
         shown = [
             debuggers.findleaks("stacks", "--no-lines", "--json", core),
@@ -90,7 +111,7 @@ def test_front_ends_and_cores(tmp_path: Path) -> None:
         ]
         text = debuggers.findleaks("stacks", "-c", "locked", "--no-lines", core)
     answers = [{name: one for one in json.loads(debuggers.objects(each)[0])["stacks"] for name in one["names"] if name} for each in shown]
-    for name in (one for one, frames in truth.items() if frames and one != "main"):
+    for name in (one for one, frames in printed.items() if frames and one != "main"):
         frames = [
             [(one["function"], one.get("file") or "", one.get("line") or 0) for one in answer[name]["frames"] if one.get("kind") == "Java"]
             for answer in answers

@@ -45,6 +45,7 @@ _MOST_EXTENSION = 1 << 20  # bytes of arguments and variables between two frames
 _ENTRY_WRAPPER = 6  # words from the frame pointer down to the address of the JavaCallWrapper
 # Words from the frame pointer down to the saved registers
 _ENTRY_SAVED = {"rbx": 7, "r12": 8, "r13": 9, "r14": 10, "r15": 11}
+_CONTINUATION = "continuation"  # part of the name of the stubs of virtual threads
 _MOST_STUB_FRAME = 1 << 10  # bytes of the frame of a stub with a frame pointer
 _MOST_TEMPORARY = 1 << 12  # bytes of monitors and arguments in a frame of the interpreter
 _ENTRY, _ENTER = "method entry point", b"\x55\x48\x8b\xec"  # push rbp; mov rbp, rsp
@@ -253,12 +254,20 @@ class JavaFrames(ManagedFrames):
         if blob is None:
             return
         if not blob.method:
-            yield NamedFrame(pc, "call_stub", 0, "") if pc == self._call_stub else NamedFrame(pc, blob.name, pc - blob.start, "")
+            yield self._name_stub(blob, pc, exact)
             return
         # The tables describe only calls, so the methods inlined at other instructions are unknown.
         for method, bytecode in [Scope(blob.method, -1)] if exact else self._scopes(blob, pc, registers):
             known = self._methods.read(method)
             yield self._name(known, bytecode) if known is not None else NamedFrame(0, "", 0, "", kind=KIND)
+
+    def _name_stub(self, blob: CodeBlob, pc: int, exact: bool) -> NamedFrame:
+        if pc == self._call_stub:
+            return NamedFrame(pc, "call_stub", 0, "")
+        # The outermost frame on the stack returns to this stub, which copies further frames.
+        if _CONTINUATION in blob.name and not exact:
+            return NamedFrame(pc, "further frames are in the Java heap", 0, "")
+        return NamedFrame(pc, blob.name, pc - blob.start, "")
 
     def _scopes(self, blob: CodeBlob, pc: int, registers: Mapping[int, int]) -> Sequence[Scope]:
         found = self._debug.scopes(blob, pc)
