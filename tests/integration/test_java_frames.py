@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import java_frames
 import jvms
 import pytest
 import truth
+from kernel_cores import crashed
 
 import cores
 import findleaks
@@ -77,7 +79,7 @@ def test_frames_at_any_stop(version: str, mode: str, stops: int, tmp_path: Path)
             if not printed or not printed[-1][0].startswith("java.lang.Thread.run") or not stack.frames[0].kind:
                 continue
             assert stack.complete, stack
-            assert java_frames.agrees(java_frames.read(stack), printed), (stack, text)
+            assert java_frames.agrees(stack, printed), (stack, text)
             compared += 1
 
 
@@ -119,6 +121,24 @@ def test_front_ends_and_cores(tmp_path: Path) -> None:
         assert frames[0] and all(one == frames[0] for one in frames), name
     assert "(blocked)" in text and re.search(r"JavaFrames\.locked at JavaFrames\.java:\d+  \[Java\]\n", text)
     assert re.search(r"java\.lang\.Thread\.run at Thread\.java:\d+  \[Java\]\n +call_stub\n +JavaCalls::call_helper", text)
+
+
+def test_crashes(tmp_path: Path) -> None:
+    """The JVM handles a fault and ends with abort(). `verdict` names the fault and the Java method."""
+    jvms.compile_java(truth.PROGRAMS / "JavaCrash.java", tmp_path, "--release", "8")
+    headers, library = jvms.jdk() / "include", tmp_path / "java_crash.so"
+    command = ["gcc", *jvms.FLAGS, "-I", headers, "-I", headers / "linux", "-o", library, truth.PROGRAMS / "java_crash.c"]
+    subprocess.run([str(word) for word in command], check=True)
+    options = ["-Xmx32m", "-XX:+CrashOnOutOfMemoryError"]
+    core, _ = crashed(jvms.command(jvms.SYSTEM, tmp_path, "JavaCrash", str(library), options=options), tmp_path / "fault")
+    (found, *_) = json.loads(debuggers.ran("verdict", "--json", str(core)).stdout)["findings"]
+    assert "SIGSEGV in look (java_crash.so), called by Java function JavaCrash.peek: it accessed address 0x10" in found["text"]
+    assert found["evidence"]["managed_frame"]["function"] == "JavaCrash.peek"
+    core, _ = crashed(jvms.command(jvms.SYSTEM, tmp_path, "JavaCrash", "memory", options=options), tmp_path / "memory")
+    (found, *_) = json.loads(debuggers.ran("verdict", "--json", str(core)).stdout)["findings"]
+    assert re.search(
+        r"Java function JavaCrash\.main at JavaCrash\.java:1\d: fatal error: OutOfMemory encountered: Java heap", found["text"]
+    )
 
 
 def test_damaged_frames(tmp_path: Path) -> None:

@@ -72,15 +72,18 @@ def traced(text: str) -> Frames:
     return [one for one in found if not _HIDDEN.search(one[0])]
 
 
-def agrees(ours: Sequence[tuple[str, str, int]], theirs: Sequence[tuple[str, str, int]]) -> bool:
+def agrees(stack: ThreadGroup, theirs: Sequence[tuple[str, str, int]]) -> bool:
     """Whether the frames of a thread that executes Java code are those that the JVM lists.
 
     It lists methods that are inlined in the innermost compiled one, which are guesses; the line of the last call in the innermost
     interpreted one; and no method that is being entered."""
-    names = [(method, line) for method, _, line in ours]
+    names = [(method, line) for method, _, line in read(stack)]
     listed = [(method, line) for method, _, line in theirs]
-    if names[1:] == listed:
+    top = stack.frames[0].function or ""
+    rest = names if _HIDDEN.search(top) else names[1:]
+    if listed == rest:
         return True
-    if not names[0][1]:
-        listed = listed[-len(names) :]
-    return len(names) == len(listed) and names[0][0] == listed[0][0] and names[1:] == listed[1:]
+    outer = listed[-len(rest) :]
+    inner = listed[: -len(rest)]
+    known = bool(stack.frames[0].line)
+    return outer == rest and (rest is names or top == inner[-1][0]) and (len(inner) == 1 or not known)
