@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -16,8 +17,9 @@ import pytest
 import cores
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
+RUST = ("-Copt-level=0", "-O", "-O -Clto")
 LEAKED = ("definite", "indirect")
-COMPILERS = {".c": "gcc", ".cpp": "g++"}
+COMPILERS = {".c": "gcc", ".cpp": "g++", ".rs": "rustc"}
 
 
 class Figures(NamedTuple):
@@ -40,8 +42,9 @@ def plain(name: str) -> str:
 
 def measured(source: str, folder: Path, blocks: int, seed: int, *flags: str) -> Figures:
     """Build a program, run it, and compare `blocks --json` with what it printed."""
-    program = folder / "typed_truth"
-    subprocess.run([COMPILERS[Path(source).suffix], "-g", *flags, "-o", program, PROGRAMS / source], check=True)
+    program, compiler = folder / "typed_truth", shutil.which(COMPILERS[Path(source).suffix])
+    assert compiler is not None, "rustc comes with cargo: apt-get install cargo"
+    subprocess.run([compiler, "-g", *flags, "-o", program, PROGRAMS / source], check=True)
     with cores.Running([str(program), str(blocks), str(seed)], folder / "run") as running:
         truth = {}
         for line in running.output.splitlines():
@@ -82,6 +85,34 @@ def test_c(tmp_path: Path) -> None:
 
 def test_cpp(tmp_path: Path) -> None:
     check(measured("typed_truth.cpp", tmp_path, 6_000, 1, "-O2"))
+
+
+@pytest.mark.parametrize("flags", ["-O2", "-O2 -DMAGIC=2", pytest.param("-O2 -DMAGIC=1", marks=pytest.mark.matrix)])
+def test_headers(flags: str, tmp_path: Path) -> None:
+    """Types begin after the header of the program's function for allocation."""
+    figures = measured("typed_headers.c", tmp_path, 3_000, 1, *flags.split())
+    check(figures)
+    assert not figures.wrong
+
+
+def test_header_in_whatis(tmp_path: Path) -> None:
+    """`whatis` lists members at their offsets in the block. The start of a block with a header can have a hint."""
+    program = tmp_path / "typed_headers"
+    subprocess.run(["gcc", "-g", "-o", program, PROGRAMS / "typed_headers.c"], check=True)
+    with cores.Running([str(program), "200", "1"], tmp_path / "run") as running:
+        table = next(line.split(" ", 2)[0] for line in running.output.splitlines() if line.endswith("reachable struct table"))
+        words = ["--pid", str(running.pid), "--debug-types"]
+        environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+        text = commandline.run(["whatis", f"0x{table}", *words], environment).stdout
+        hinted = commandline.run(["whatis", f"0x{table}", "--json", "--type", f"0x{table}=struct table", *words], environment).stdout
+    assert "struct table after a header of 8 bytes" in text
+    assert re.search(r"^  \+8 +next ", text, re.M) and re.search(r"^  \+56 +release +0x\w+ → release$", text, re.M), text
+    assert json.loads(hinted)["answers"][0]["block"]["type_from"] == "hint"
+
+
+@pytest.mark.parametrize(("users", "flags"), [(300, "-O"), *(pytest.param(2000, flags, marks=pytest.mark.matrix) for flags in RUST)])
+def test_rust(users: int, flags: str, tmp_path: Path) -> None:
+    check(measured("typed_truth.rs", tmp_path, users, 1, "--edition=2021", *flags.split()))
 
 
 @pytest.mark.matrix
