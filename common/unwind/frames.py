@@ -134,7 +134,8 @@ class Unwinder:
             if not self.executable(pc):
                 return Trace(tuple(frames), f"the return address {pc:#x} is not code")
             # A function that was interrupted before it saved the return address has no frame yet.
-            least = registers[self._sp] + (0 if exact and self._link != _NO_NUMBER else 1)
+            is_frameless = exact and (self._link != _NO_NUMBER or how == "runtime")
+            least = registers[self._sp] + (0 if is_frameless else 1)
             if after < least and not signal:
                 return Trace(tuple(frames), f"the caller's stack pointer {after:#x} is below the callee's")
             exact, registers = signal, caller

@@ -40,7 +40,8 @@ EACH = [
     for mode in MODES
 ]
 STOPS = [
-    (jvms.SYSTEM, "-Xmixed", 12),
+    (jvms.SYSTEM, "-Xint", 8),
+    (jvms.SYSTEM, "-Xmixed", 8),
     *(pytest.param(one, mode, 60, marks=pytest.mark.matrix) for one in VERSIONS for mode in ("-Xmixed", "-Xint")),
 ]
 
@@ -79,7 +80,8 @@ def test_frames_at_any_stop(version: str, mode: str, stops: int, tmp_path: Path)
             if not printed or not printed[-1][0].startswith("java.lang.Thread.run") or not stack.frames[0].kind:
                 continue
             assert stack.complete, stack
-            assert java_frames.agrees(stack, printed), (stack, text)
+            is_compiled = mode != "-Xint"
+            assert java_frames.agrees(stack, printed) or (is_compiled and java_frames.includes(stack, printed)), (stack, text)
             compared += 1
 
 

@@ -23,6 +23,8 @@ Frames = list[tuple[str, str, int]]
 _HIDDEN = re.compile(r"\$\$Lambda|LambdaForm|^java\.lang\.invoke\.")
 """Methods that Java omits in stack traces, or that an agent cannot name."""
 
+_INLINED = 15  # methods that a compiler of the JVM inlines in each other, at most
+
 
 @contextmanager
 def waiting(version: str, folder: Path, calls: int, *options: str) -> Iterator[cores.Running]:
@@ -87,3 +89,12 @@ def agrees(stack: ThreadGroup, theirs: Sequence[tuple[str, str, int]]) -> bool:
     inner = listed[: -len(rest)]
     known = bool(stack.frames[0].line)
     return outer == rest and (rest is names or top == inner[-1][0]) and (len(inner) == 1 or not known)
+
+
+def includes(stack: ThreadGroup, theirs: Sequence[tuple[str, str, int]]) -> bool:
+    """Whether the outer frames that the JVM lists are in the stack, in their order.
+
+    Where compiled code has removed a part of its frame or has just returned from a call, the JVM leaves out frames of callers, and guesses
+    which methods are inlined in the innermost one."""
+    names = iter([(method, line) for method, _, line in read(stack)])
+    return all((method, line) in names for method, _, line in theirs[_INLINED:])

@@ -163,7 +163,9 @@ class JavaFrames(ManagedFrames):
         if exact and self._follows_call(returns):
             return {**registers, _SP: sp + _WORD, _PC: returns}
         if exact and self._follows_call(registers.get(_RAX, 0)):
-            return {**registers, _PC: registers[_RAX]}
+            # The code that takes the address from the stack keeps the caller's stack pointer.
+            outer = registers.get(_BCP, 0)
+            return {**registers, _SP: outer if sp <= outer < sp + _MOST_EXTENSION else sp, _PC: registers[_RAX]}
         words = self._memory.words(fp, 2) if sp <= fp < sp + _MOST_STUB_FRAME else None
         if words is None or not self._follows_call(words[1]) or self._interpreted(False, registers) is not None:
             return None
