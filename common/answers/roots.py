@@ -27,6 +27,7 @@ from findleaks.results.roots import (
     Container,
     ContainerBlocks,
     ManagedObjects,
+    ObjectRoot,
     Retained,
     RetainedAmount,
     RetainedBlock,
@@ -58,6 +59,7 @@ class Shown:
     left: int = 0  # number of roots that match a pattern and are not shown
     lost: bool = False
     rest: Totals = NOTHING
+    objects: Sequence[ObjectRoot] = ()
 
 
 def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most: int = 0) -> tuple[Roots, Shown]:
@@ -79,8 +81,20 @@ def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most
             [SharedSize(one.size, one.children, one.blocks, one.bytes) for one in spread],
             [_retained(row) for row in shared.fields],
         ),
+        objects=list_object_roots(session),
     )
-    return found, Shown(rows, shared, tree.total(), expanded)
+    return found, Shown(rows, shared, tree.total(), expanded, objects=found.objects)
+
+
+def list_object_roots(session: Session) -> list[ObjectRoot]:
+    """Return the roots in the managed heaps whose objects are not blocks."""
+    graphs = ((runtime.name, runtime.object_graph()) for runtime in session.runtimes)
+    return [
+        ObjectRoot(name, one.sort, one.name, one.roots, one.address, one.type, one.retained.blocks, one.retained.bytes)
+        for name, graph in graphs
+        if graph is not None
+        for one in graph.named_roots()
+    ]
 
 
 def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVELS) -> tuple[Roots, Shown]:

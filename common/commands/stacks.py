@@ -34,14 +34,14 @@ def stacks(session: Session, args: argparse.Namespace) -> Plain:
     """List the threads, grouped by identical call stacks, most threads first. -c takes a function's
     full name without parameters, or the last part of it: -c MakeCallback finds
     node::MakeCallback(…). Stacks are unwound through code generated at run time (V8's, by its frame
-    pointers) up to the function in which the thread began. Frames of Python functions and Ruby
-    methods precede the frame of the interpreter's function that executes them. `stacks` needs no
-    heap and no debug information."""
+    pointers; the JVM's, by its own tables) up to the function in which the thread began. Frames of
+    Python functions and Ruby methods precede the frame of the interpreter's function that executes
+    them. Java methods, also compiled and inlined ones, have frames with class, method and line.
+    `stacks` needs no heap and no debug information."""
     form = output_format(args, STACKS)
     answer = group_stacks(session, args.function, args.module, args.not_under, lines=not args.no_lines, limit=args.limit)
     every, found, body, scheduled = answer.every, answer.found, answer.result, answer.scheduled
-    names = session.target.thread_names()
-    warnings = answer.warnings
+    names, warnings = answer.names, answer.warnings
     if args.folded:
         # The program that draws folded stacks would read a warning as a stack.
         text = partial(_folded_text, found, scheduled, args.limit)
@@ -139,7 +139,7 @@ def _who(tid: int, names: Mapping[int, str]) -> str:
     """A thread: "4711 (worker)"; only "4711" if the name is not known, or is the same for all
     threads."""
     name = names.get(tid) if len(set(names.values())) > 1 else None
-    return f"{tid} ({printable(name, 20)})" if name else str(tid)
+    return f"{tid} ({printable(name, 32)})" if name else str(tid)
 
 
 def folded(stacks: Iterable[tuple[Sequence[NamedFrame], int]]) -> Iterator[str]:

@@ -202,6 +202,29 @@ class Shared(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class ObjectRoot(Record):
+    """A root in a managed heap whose objects are not blocks, or several roots of the same name, and
+    the objects that would become garbage without it."""
+
+    runtime: str
+    """The runtime: "JVM"."""
+    sort: str
+    """The kind of root: "static variable", "thread-local variable", "class loader" or "object"."""
+    name: str
+    """The name of the variable, the type of the class loaders, or a description of the root."""
+    count: int
+    """Number of roots of this name: the values of a thread-local variable, or class loaders."""
+    address: int = field(metadata=ADDRESS)
+    """The address of the object to which the largest of these roots refers."""
+    type: str
+    """The type of this object."""
+    retained_objects: int
+    """Number of objects that these roots retain."""
+    retained_bytes: int
+    """Bytes of these objects in the managed heap."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Roots(Record):
     """The result of `roots`."""
 
@@ -217,3 +240,6 @@ class Roots(Record):
     """Blocks that are retained by roots that are not in `roots`."""
     shared: Optional[Shared] = field(default=None, metadata=OPTIONAL)
     """Blocks that are reachable from several roots."""
+    objects: Sequence[ObjectRoot] = field(default=(), metadata=OPTIONAL)
+    """Roots in the heap of the JVM that retain at least 1 KiB, largest first. The objects of a
+    class loader include those of static variables of its classes."""

@@ -100,6 +100,19 @@ class Retainer(NamedTuple):
     retained: Totals
 
 
+class ObjectRoot(NamedTuple):
+    """A root of the objects, or several of the same name, and the objects that only these roots
+    retain. `roots`: their number. `address` and `type`: of the object that the largest of them
+    refers to."""
+
+    sort: str  # "static variable"
+    name: str
+    roots: int
+    address: int
+    type: str
+    retained: Totals
+
+
 class ObjectGraph:
     """The objects as blocks. `graph` has their references and is marked; it is None if live objects
     cannot be distinguished from garbage. `noun`: the word for an object: "Go object"."""
@@ -137,6 +150,11 @@ class ObjectGraph:
     def add_roots(self, tree: Dominators, root: int) -> None:
         """Add all roots to a dominator tree, as its root number `root`."""
         raise NotImplementedError
+
+    def named_roots(self) -> Sequence[ObjectRoot]:
+        """Return roots that the program's author knows, such as static variables, and what each
+        retains, the largest first."""
+        return ()
 
     def labels(self) -> tuple[array[int], Sequence[str]]:
         """Return the number of each object's type ("I"), and the names of the types by number.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, TypeVar
 from findleaks.errors import Interrupted
 from findleaks.target.base import SourcePlace, Symbol, Target
 from findleaks.unwind.frames import Frame, FrameRegisters, Trace, Unwinder
-from findleaks.unwind.managed_frames import ManagedFrames, NativeStack, Placed, place_frames
+from findleaks.unwind.managed_frames import NO_FRAMES, ManagedFrames, NativeStack, Placed, place_frames
 from findleaks.wildcards import matches
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ class NamedFrame(NamedTuple):
     """A frame with its names. `function`: "" if no symbol covers the address; `offset`: from the
     function, or from the module's address 0; `module`: a base name, "" for code without a file.
     `file`, `line`: source position, or "", 0. An `inlined` function is part of the next frame, and
-    has its address and offset. `kind`: the language of a managed function that an interpreter
-    executes ("Python"), whose frame has no address; "" for machine code."""
+    has its address and offset. `kind`: the language of a managed function ("Python", "Java"),
+    whose frame has no address; "" for machine code."""
 
     address: int
     function: str
@@ -111,7 +111,7 @@ def group_threads(target: Target, sources: Optional[Sources] = None, readers: Se
     """Return stacks, those with most threads first, else in thread order. Interrupted on Ctrl-C.
 
     `readers` read frames of managed functions; threads in different ones have different stacks."""
-    unwinder = Unwinder(target)
+    unwinder = Unwinder(target, [reader.step for reader in readers])
     namer = Namer(target, unwinder, sources)
     groups: dict[tuple[tuple[NamedFrame, ...], str], Stack] = {}
     for thread in target.threads():
@@ -119,7 +119,7 @@ def group_threads(target: Target, sources: Optional[Sources] = None, readers: Se
             raise Interrupted
         registers: list[FrameRegisters] = []
         trace = unwinder.trace_with_registers(thread, registers)
-        placed = place_frames(NativeStack(thread, trace, registers), readers) if readers else {}
+        placed = place_frames(NativeStack(thread, trace, registers), readers) if readers else NO_FRAMES
         frames = tuple(named_frames(namer, trace, placed))
         key = frames, trace.end
         groups.setdefault(key, Stack(frames, trace.end, [])).threads.append(thread.tid)
@@ -129,9 +129,10 @@ def group_threads(target: Target, sources: Optional[Sources] = None, readers: Se
 def named_frames(namer: Namer, trace: Trace, placed: Placed) -> Iterator[NamedFrame]:
     """Yield the frames of a thread, innermost first; managed ones are in their places."""
     for at, frame in enumerate(trace.frames):
-        yield from placed.get(at, ())
-        yield from namer.names(frame)
-    yield from placed.get(len(trace.frames), ())
+        yield from placed.frames.get(at, ())
+        if at not in placed.replaced:
+            yield from namer.names(frame)
+    yield from placed.frames.get(len(trace.frames), ())
 
 
 _KEPT = ("(anonymous namespace)", "(lambda", "{lambda")

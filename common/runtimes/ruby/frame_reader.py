@@ -28,7 +28,7 @@ from findleaks.runtimes.ruby.symbols import SHIFT, Symbols
 from findleaks.runtimes.ruby.values import Values
 from findleaks.target.base import Module, Range, Target
 from findleaks.target.ranges import region_at
-from findleaks.unwind.managed_frames import DEEPEST, NativeStack, Segment
+from findleaks.unwind.managed_frames import DEEPEST, ManagedFrames, NativeStack, Segment
 from findleaks.unwind.stacks import NamedFrame
 from findleaks.value_classes import NamedTuple
 
@@ -69,8 +69,8 @@ def find_frame_reader(target: Target, files: Sequence[Module]) -> Optional[Frame
     return FrameReader(target, memory, module, read_version(target, files))
 
 
-class FrameReader:
-    """Reads Ruby's control frames; see unwind.managed_frames.ManagedFrames."""
+class FrameReader(ManagedFrames):
+    """Reads Ruby's control frames; see ManagedFrames."""
 
     def __init__(self, target: Target, memory: Memory, module: Module, version: tuple[int, int]) -> None:
         self._target, self._memory, self._module = target, memory, module
