@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional, cast
 
+from findleaks.answers.heap_roots import all_heaps, heaps_of_subject
 from findleaks.arg_types import parse_address
 from findleaks.audit.address_info import Describer
 from findleaks.audit.containers.reader import ContainerReader
@@ -26,6 +27,7 @@ from findleaks.results.roots import (
     BlocksOfSize,
     Container,
     ContainerBlocks,
+    ManagedHeap,
     ManagedObjects,
     Retained,
     RetainedAmount,
@@ -48,7 +50,8 @@ SIZES = 20  # maximum number of block sizes that are listed for a row
 
 @dataclass
 class Shown:
-    """The analysis that the result is computed from, for text."""
+    """The analysis that the result is computed from, for text. `heaps`: managed heaps whose roots
+    have names."""
 
     rows: Sequence[RetainedNode]
     shared: Optional[RetainedNode]
@@ -58,6 +61,7 @@ class Shown:
     left: int = 0  # number of roots that match a pattern and are not shown
     lost: bool = False
     rest: Totals = NOTHING
+    heaps: Sequence[ManagedHeap] = ()
 
 
 def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most: int = 0) -> tuple[Roots, Shown]:
@@ -79,17 +83,19 @@ def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most
             [SharedSize(one.size, one.children, one.blocks, one.bytes) for one in spread],
             [_retained(row) for row in shared.fields],
         ),
+        heaps=all_heaps(session, expanded, most),
     )
-    return found, Shown(rows, shared, tree.total(), expanded)
+    return found, Shown(rows, shared, tree.total(), expanded, heaps=found.heaps)
 
 
 def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVELS) -> tuple[Roots, Shown]:
-    """Return the roots whose name is `word` or matches it, or the block or root at that address.
-    Raises UsageError if there is none."""
+    """Return the roots whose name is `word` or matches it, or the block, object or root at that
+    address. Raises UsageError if there is none."""
     reader, named, tree = build_owner_tree(session)
     builder = TreeBuilder(session, reader, tree, depth, limit)
     total = Amount.of(tree.total())
-    numbers, index = _subject(session, named, word)
+    heaps = heaps_of_subject(session, named, word, limit)
+    numbers, index = _subject(session, named, word) if not heaps else (match_owners(named.all, word), -1)
     if index >= 0:
         row, held = builder.of_block(index), describe_retainer(builder, named, index)
         found = Roots(total, roots=[RetainedBlock(**_fields(row), holder=held or None)])
@@ -97,7 +103,8 @@ def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVEL
     totals = tree.by_root()
     numbers = sorted(numbers, key=lambda n: (-totals[n].bytes, n))
     rows = [builder.of_root(named.all[n], root_node(n)) for n in (numbers[:limit] if limit else numbers)]
-    return Roots(total, roots=[_root(row) for row in rows]), Shown(rows, None, tree.total(), limit, left=len(numbers) - len(rows))
+    found = Roots(total, roots=[_root(row) for row in rows], heaps=heaps)
+    return found, Shown(rows, None, tree.total(), limit, left=len(numbers) - len(rows), heaps=heaps)
 
 
 def _subject(session: Session, named: Owners, word: str) -> tuple[list[int], int]:

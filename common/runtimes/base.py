@@ -233,6 +233,7 @@ class Runtime:
     counts_garbage = False  # whether `types` counts objects that the collector has not freed yet
     lists_objects = False  # whether `types` includes all objects of its heap
     objects_are_native = False  # whether its objects are structures of native code, in its blocks
+    names_roots = False  # whether `object_graph` has groups of roots
     reports_objects = False  # whether `findings` reports these objects, however many they are
     shares_module = False  # whether the module `where` also has data of the program
 

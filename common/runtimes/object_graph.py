@@ -42,6 +42,22 @@ def run_in_slices(step: Callable[[int], bool], target: Target) -> None:
             raise Interrupted
 
 
+def count_labels(engine: Engine, blocks: Blocks, labels: array[int], tree: Dominators, node: int, most: int) -> dict[int, Totals]:
+    """Return the objects that a node of a computed tree retains, by label. If there are more than
+    `most`, the first ones are counted."""
+    counts: dict[int, list[int]] = {}
+    for first in range(0, most, _SLICE):
+        members = tree.members(node, first, min(_SLICE, most - first))
+        values = array("Q", map(labels.__getitem__, members))
+        if members:
+            for at, weights in enumerate((array("Q"), array("Q", blocks.columns_of(members).size))):
+                for label, number in zip(*engine.sum_by_value(values, weights)):
+                    counts.setdefault(label, [0, 0])[at] += number
+        if len(members) < _SLICE:
+            break
+    return {label: Totals(*pair) for label, pair in counts.items()}
+
+
 def join_path(names: list[str]) -> str:
     """Return the names of a path in words, the middle ones of a long path left out."""
     if len(names) > _MOST_NAMED:
@@ -93,6 +109,21 @@ class ObjectWord(NamedTuple):
         return self.name or (f"the word at {self.address:#x}" if self.address else NO_ROOT)
 
 
+class RootGroup(NamedTuple):
+    """Roots that are listed as one: a variable, or all threads with the same stack.
+
+    `words`: the values of their words. `sort`: "variable", "threads", "registers" or "records" (of
+    the runtime). `address`: that of a variable, else 0. `threads`: the number of threads.
+    `priority`: what roots with a lower number reach does not count for this group."""
+
+    name: str
+    sort: str
+    words: Sequence[int]
+    address: int = 0
+    threads: int = 0
+    priority: int = 0
+
+
 class Retainer(NamedTuple):
     """An object, and the number and bytes of the objects that it retains, itself included."""
 
@@ -137,6 +168,10 @@ class ObjectGraph:
     def add_roots(self, tree: Dominators, root: int) -> None:
         """Add all roots to a dominator tree, as its root number `root`."""
         raise NotImplementedError
+
+    def root_groups(self) -> Optional[Sequence[RootGroup]]:
+        """Return all roots in groups, in any order; None if roots have no names."""
+        return None
 
     def labels(self) -> tuple[array[int], Sequence[str]]:
         """Return the number of each object's type ("I"), and the names of the types by number.

@@ -129,6 +129,27 @@ def check_objects(at: dict[str, str], *where: str) -> None:
     assert (gone["target"]["object"]["live"], gone["path"]) == (False, [])
 
 
+def check_roots(at: dict[str, str], *where: str) -> None:
+    """Variables of a stripped program are named by the functions that use them. Goroutines that do the same are one root."""
+    (heap,) = json.loads(findleaks("roots", "--json", *where))["heaps"]
+    roots = heap["roots"]
+    assert sum(one["objects"] for one in roots) + heap["shared_objects"] == heap["objects"]
+    assert sum(one["bytes"] for one in roots) + heap["shared_bytes"] == heap["bytes"]
+    (holders,) = (one for one in roots if [each for each in one["types"] if each["type"] == "main.Holder"])
+    assert "(used in main.fill" in holders["name"]
+    # A stale word of a stack may refer to the data of one Holder: then this data is shared, but variables come first.
+    assert holders["objects"] == 2 * COUNT + 2  # with the array, and the 8,192 bytes that all of them share
+    (waiting,) = (one for one in roots if one["name"] == "goroutines in main.waitOn (chan receive), created by main.start")
+    assert waiting["threads"] == COUNT
+    assert waiting["objects"] >= COUNT
+    name = holders["name"].removeprefix("variable ")
+    (found,) = json.loads(findleaks("roots", name, "--json", *where))["heaps"]
+    assert [(one["name"], one["objects"]) for one in found["roots"]] == [(holders["name"], holders["objects"])]
+    (found,) = json.loads(findleaks("roots", at["holder"], "--json", *where))["heaps"]
+    (one,) = found["roots"]
+    assert (one["sort"], one["objects"], one["holder"].split(" at ")[0]) == ("object", 2, "[]*main.Holder")
+
+
 def check_retained(types: dict[str, dict[str, Any]]) -> None:
     """Each Holder alone retains its data, and all of them share 8,192 bytes. A stale word of a stack may refer to the data of one."""
     whole = COUNT * (24 + 4096)
@@ -167,6 +188,7 @@ def test_goroutines_and_counters(tmp_path: Path) -> None:
         sparse_map("--pid", str(run.pid))
         at = addresses(run)
         check_objects(at, "--pid", str(run.pid))
+        check_roots(at, "--pid", str(run.pid))
         text = findleaks("stacks", "--pid", str(run.pid))
         assert f"{COUNT + 12} goroutines of Go" in text
         assert f"  {COUNT} goroutines, waiting, chan receive" in text
@@ -178,7 +200,8 @@ def test_goroutines_and_counters(tmp_path: Path) -> None:
     assert said(json.loads(here[0])).keys() >= set(profile(file.read_text())) - {1}
     assert objects(gdb(["leaks stacks --json"], str(program), core)) == here
     assert objects(lldb(["leaks stacks --json"], str(program), "-c", core)) == here
-    asked = [f"leaks {word} --json" for word in (f"whatis {at['holder']}", f"refs {at['shared']}", f"path {at['data']}")]
+    words = (f"whatis {at['holder']}", f"refs {at['shared']}", f"path {at['data']}", "roots --limit 3")
+    asked = [f"leaks {word} --json" for word in words]
     here = [one for word in asked for one in objects(findleaks(*word.split()[1:], core))]
     assert json.loads(here[0])["answers"][0]["object"]["type"] == "main.Holder"
     assert (json.loads(here[1])["count"], json.loads(here[2])["blocks"]) == (COUNT, 3)
@@ -197,6 +220,23 @@ def check_parts(findings: list[dict[str, Any]]) -> None:
     assert (by_kind["goroutines"]["evidence"]["goroutines"], by_kind["goroutines"]["evidence"]["function"]) == (300, "main.wait")
 
 
+def check_growth(before: Path, after: Path) -> None:
+    """The second process has a larger cache, and goroutines that the first one lacks."""
+    rows = json.loads(findleaks("diff", "--json", str(before), str(after)))["grown"]
+    by_section = {section: [row for row in rows if row["what"] == section] for section in ("heap root", "user threads")}
+    (cache,) = (row for row in by_section["heap root"] if row["name"] == "variable main.others")
+    assert cache["within"] == "Go"
+    assert cache["counts"] == [0, 3 * (1 + 2 * 6_000 + 1)]
+    (timers,) = (row for row in by_section["heap root"] if row["name"].startswith("the runtime's processors"))
+    assert timers["counts"][0] >= 10_000
+    (stacks,) = by_section["user threads"]
+    assert stacks["counts"] == [0, 300]
+    assert re.match(r"chan receive: .*main\.wait ← runtime\.goexit, created by main\.main$", stacks["name"])
+    text = " ".join(findleaks("diff", str(before), str(after)).split())
+    assert f"stacks of 0 → 300 goroutines: {stacks['name']}" in text
+    assert f"Go's heap: retained by {cache['name']}, {cache['counts'][0]:,} → {cache['counts'][1]:,} objects" in text
+
+
 @pytest.mark.platform("x86-64", "Go")
 def test_a_cache_that_a_variable_retains(tmp_path: Path) -> None:
     """`verdict` names the variable and the array, and `runtime` counts what the array retains."""
@@ -207,8 +247,11 @@ def test_a_cache_that_a_variable_retains(tmp_path: Path) -> None:
         (page,) = json.loads(findleaks("runtime", "--json", "--pid", str(run.pid)))["runtimes"]
     with Running([str(program), "24000", "4", "300"], tmp_path / "parts") as run:
         check_parts(json.loads(findleaks("verdict", "--json", "--pid", str(run.pid)))["findings"])
+        findleaks("snapshot", "-o", str(tmp_path / "after"), "--pid", str(run.pid))
     with Running([str(program), "0", "1", "0", "10000"], tmp_path / "timers") as run:
+        findleaks("snapshot", "-o", str(tmp_path / "before"), "--pid", str(run.pid))
         (timers, _) = json.loads(findleaks("verdict", "--json", "--pid", str(run.pid)))["findings"]
+    check_growth(tmp_path / "before", tmp_path / "after")
     assert (timers["finding"], timers["evidence"]["types"][0]["type"]) == ("live-objects", "main.Entry")
     assert timers["evidence"]["path"].startswith("the list of timers that have not fired")
     (one,) = [finding for finding in found if finding["finding"] == "retained-objects"]

@@ -60,6 +60,8 @@ class Goroutines:
         self.tables = [FunctionTable(self._memory, module) for module in program.modules]
         self._layout = self._find_layout()
         self._frames: dict[tuple[int, bool], tuple[NamedFrame, ...]] = {}
+        self.structures: dict[int, int] = {}
+        """The addresses of the listed goroutines' g structures, by number of the goroutine."""
 
     def _find_layout(self) -> Optional[_G]:
         types = self._program.types
@@ -149,6 +151,7 @@ class Goroutines:
                 continue
             one = self._goroutine(layout, memoryview(data)[number * layout.size : (number + 1) * layout.size], reasons, threads, now)
             if one is not None:
+                self.structures[one.number] = addresses[at]
                 made.append((at, one))
         return [one for _, one in sorted(made, key=lambda pair: pair[0])]
 

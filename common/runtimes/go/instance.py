@@ -40,6 +40,7 @@ class Go(Runtime):
 
     name = "Go"
     user_thread = "goroutine"
+    names_roots = True
     maps_unreferenced_memory = True  # the page allocator computes the addresses of its bitmaps
     garbage_remedy = "free memory of C before its last reference is dropped, or with runtime.AddCleanup: Go's collector does not free it"
     shares_module = True  # if the program calls C, the module also has C code
@@ -217,10 +218,11 @@ class Go(Runtime):
         if groups and self._objects is not None and self._graph is not None:
             retained = self._objects.retained_by(self._graph, [group.threads for group in groups])
         many = [describe_goroutines(group, one) for group, one in zip(groups, retained)]
-        maps = [] if self._objects is None or self._graph is None else find_sparse_maps(self._target, self._objects, self._graph)
-        found = [*find_free_memory(self._target, self.mem_stats, self._parts), *many, *maps]
-        if self._object_graph is None:
+        found = [*find_free_memory(self._target, self.mem_stats, self._parts), *many]
+        if self._object_graph is None or self._objects is None or self._graph is None:
             return found
+        maps = list(find_sparse_maps(self._target, self._objects, self._graph, self._object_graph.names.name))
+        found += maps
         known = sum(one.bytes for one in [*many, *maps])
         retainer = list(find_retainer(self._object_graph, self.name, self._types, known))
         return [*found, *(retainer or find_large_types(self._object_graph, self.name, self._types, known))]

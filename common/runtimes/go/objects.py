@@ -38,8 +38,8 @@ from findleaks.runtimes.go.spans import (
     special_records,
 )
 from findleaks.runtimes.go.type_table import TypeNames
-from findleaks.runtimes.object_graph import GARBAGE, LIVE, run_in_slices
-from findleaks.target.base import Piece, Range
+from findleaks.runtimes.object_graph import GARBAGE, LIVE, count_labels, run_in_slices
+from findleaks.target.base import Piece, Range, Target
 from findleaks.target.elf import occurrences
 from findleaks.target.ranges import blank_out, merge_ranges, nonzero_pieces
 from findleaks.value_classes import NamedTuple
@@ -49,7 +49,7 @@ _MAX_MASKED = 64 << 20  # bytes of variables that are read by their bitmap of po
 _MAX_LISTED = 1 << 22  # objects that goroutines retain, of which the types are counted
 UNTYPED = "unknown type"
 # Go 1.18 to 1.26, src/runtime/runtime2.go (p), mgcwork.go, mwbbuf.go, mpagecache.go
-_NO_REFERENCES = ("gcw", "wbBuf", "pcache")
+_NO_REFERENCES = ("gcw", "wbBuf", "pcache", "runq", "runnext", "m", "link")
 
 
 class ObjectType(NamedTuple):
@@ -214,8 +214,8 @@ class HeapObjects:
     @cached_property
     def collector_words(self) -> list[Range]:
         """Return the fields of runtime.p objects that contain addresses which the collector does
-        not follow: its queues, where stale addresses of objects stay, and the cache of free
-        pages."""
+        not follow: its queues and the queue of runnable goroutines, where stale addresses of
+        objects stay, and the cache of free pages."""
         types = self._program.types
         structure = types.find("runtime.p")
         value = self.names.value(structure) if structure is not None else NONE
@@ -262,18 +262,8 @@ class HeapObjects:
             tree.root_words(self._memory.arch.words(bytes(piece.data[: len(piece.data) // 8 * 8])), root)
 
     def _types_of(self, tree: Dominators, root: int) -> list[tuple[str, Totals]]:
-        counts: dict[int, list[int]] = {}
-        first = 0
-        while True:
-            members = tree.members(root_node(root), first, _SLICE)
-            for index in members:
-                count = counts.setdefault(self.types[index], [0, 0])
-                count[0] += 1
-                count[1] += self.blocks.size(index)
-            first += len(members)
-            if len(members) < _SLICE or first >= _MAX_LISTED:
-                break
-        named = [(self.names.title(value) if value != NONE else UNTYPED, Totals(*count)) for value, count in counts.items()]
+        counts = count_labels(self._engine, self.blocks, self.types, tree, root_node(root), _MAX_LISTED)
+        named = [(self.names.title(value) if value != NONE else UNTYPED, totals) for value, totals in counts.items()]
         return sorted(named, key=lambda pair: -pair[1].bytes)
 
     def variable_maps(self) -> list[GoMap]:
@@ -294,10 +284,19 @@ class HeapObjects:
                 found[address] = one
         return list(found.values())
 
+    @property
+    def target(self) -> Target:
+        """The process."""
+        return self._memory.target
+
+    def title_at(self, index: int) -> str:
+        """Return the name of the type of a block's object; "" if it is unknown."""
+        value = self.types[index]
+        return self.names.title(value) if value != NONE else ""
+
     def title_of(self, one: GoMap) -> str:
         """Return the name of a map's type; "" if it is unknown."""
-        value = self.types[self.blocks.find(one.address)]
-        return self.names.title(value) if value != NONE else ""
+        return self.title_at(self.blocks.find(one.address))
 
     def variable_words(self) -> Iterator[list[tuple[int, int]]]:
         """Yield addresses and values of the words of global variables that may be pointers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
 
 from findleaks.engine.contract import Graph
@@ -94,8 +94,9 @@ def describe_goroutines(group: UserThreadGroup, retained: Optional[Retained]) ->
     return Finding("goroutines", group.stack_bytes + held.bytes, title, cause, remedies, ("stacks", "runtime --only go"), facts)
 
 
-def find_sparse_maps(target: Target, objects: HeapObjects, graph: Graph) -> Iterator[Finding]:
-    """Yield a finding for each live map, at most three, that takes much memory for few entries."""
+def find_sparse_maps(target: Target, objects: HeapObjects, graph: Graph, name: Callable[[int], str]) -> Iterator[Finding]:
+    """Yield a finding for each live map, at most three, that takes much memory for few entries.
+    `name` returns the name of the variable at an address: "variable main.conns"."""
     sparse = [one for one in objects.large_maps() if one.bytes >= _LEAST_MAP and one.entries * _SPARSE <= one.slots]
     live = [one for one in sparse if graph.kind(objects.blocks.find(one.address)) in LIVE]
     for one in sorted(live, key=lambda one: -one.bytes)[:_MOST_GROUPS]:
@@ -103,7 +104,7 @@ def find_sparse_maps(target: Target, objects: HeapObjects, graph: Graph) -> Iter
         kind = shortened(objects.title_of(one)) or "map"
         whose = f"at {one.address:#x}"
         if one.variable:
-            whose = f"of {shortened(symbol.name)}" if symbol is not None else f"of the variable at {one.variable:#x}"
+            whose = f"of the {shortened(name(one.variable), 120)}"
         entries = "1 entry" if one.entries == 1 else f"{number(one.entries)} entries"
         title = f"A {kind} {whose} takes {size(one.bytes)} for {entries}: it has {number(one.slots)} slots."
         facts: dict[str, object] = {
