@@ -45,12 +45,11 @@ class HeapRoots(NamedTuple):
             totals=[self.totals[at] for at in found],
         )
 
-    def types_of(self, node: int) -> list[TypeAmount]:
+    def types_of(self, node: int, most: int = _MOST_COUNTED) -> list[TypeAmount]:
         """Return the types of the objects that a node of the tree retains (a root or an object),
-        those with most bytes first. Of more than a million objects, the first million are
-        counted."""
+        those with most bytes first. Of more than `most` objects, the first ones are counted."""
         labels, names = self.graph.labels()
-        counts = count_labels(self.graph.engine, self.graph.blocks, labels, self.tree, node, _MOST_COUNTED)
+        counts = count_labels(self.graph.engine, self.graph.blocks, labels, self.tree, node, most)
         found: dict[str, Totals] = {}
         for label, totals in counts.items():
             name = names[label] if label < len(names) else "unknown type"

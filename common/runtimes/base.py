@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 from findleaks.allocators.base import Problem
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import NO_ROOT
-from findleaks.engine.terms import Exclusion, Heuristic
+from findleaks.engine.terms import Exclusion, Heuristic, Totals
 from findleaks.runtimes.count_verdict import MiscountedType as MiscountedType
 from findleaks.runtimes.count_verdict import ReferenceCounts as ReferenceCounts
 from findleaks.target.base import Piece, Range, Target, Thread
@@ -178,12 +178,18 @@ class UserThread(NamedTuple):
 
 
 class Site(NamedTuple):
-    """An allocation site, as recorded by the runtime (tracemalloc, NMT). Frames are innermost
-    first, "file:line" or a function."""
+    """An allocation site, as recorded by the runtime (tracemalloc, NMT, Go's memory profile).
+
+    Frames are innermost first, "file:line" or a function; `calls` are the same frames for profiles.
+    `allocated`: all blocks since the start, None if unknown. `rate`: 0, or the mean bytes from one
+    sample to the next if figures are estimates."""
 
     frames: Sequence[str]
     blocks: int
     bytes: int
+    calls: Sequence[NamedFrame] = ()
+    allocated: Optional[Totals] = None
+    rate: int = 0
 
 
 @dataclass(frozen=True)

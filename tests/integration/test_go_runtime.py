@@ -5,41 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-import truth
 from debuggers import findleaks, gdb, lldb, objects
+from go_programs import VERSIONS, build
 
 from cores import Running
 
 COUNT = 300
-VERSIONS = ("1.18.10", "1.20.14", "1.22.12", "1.24.11")
 Place = tuple[str, int]
-
-
-def toolchain(version: str) -> str:
-    """The program `go` of a version, from the module proxy; "": the machine's own."""
-    if not version:
-        return "go"
-    environment = {**os.environ, "GOFLAGS": "-modcacherw", "GOTOOLCHAIN": "local"}
-    words = ["go", "mod", "download", "-json", f"golang.org/toolchain@v0.0.1-go{version}.linux-amd64"]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=600)
-    folder = Path(json.loads(done.stdout)["Dir"])
-    for tool in (folder / "bin" / "go", *(folder / "pkg" / "tool").rglob("*")):
-        tool.chmod(0o755)
-    return str(folder / "bin" / "go")
-
-
-def build(folder: Path, version: str, *flags: str, name: str = "go_truth") -> Path:
-    program = folder / name
-    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": "0"}
-    words = [toolchain(version), "build", *flags, "-o", str(program), str(truth.PROGRAMS / f"{name}.go")]
-    subprocess.run(words, check=True, cwd=folder, env=environment, timeout=600)
-    return program
 
 
 def profile(text: str) -> dict[int, tuple[str, tuple[Place, ...], Place]]:

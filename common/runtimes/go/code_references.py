@@ -17,7 +17,9 @@ from collections.abc import Collection, Sequence
 from findleaks.errors import Interrupted
 from findleaks.runtimes.go.moduledata import ModuleData
 from findleaks.runtimes.go.pclntab import FunctionTable
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
+from findleaks.target.ranges import merge_ranges, range_at
 
 _RELATIVE = re.compile(rb"[\x05\x0d\x15\x1d\x25\x2d\x35\x3d](?=(.{4}))", re.DOTALL)
 _CONSTANTS = (0, 1, 4)  # bytes of a constant after the distance
@@ -40,6 +42,19 @@ def find_users(target: Target, tables: Sequence[FunctionTable], addresses: Colle
         for address, several in places.items():
             found.setdefault(address, []).extend(_name_functions(table, several[:_MOST_PLACES]))
     return {address: _rank(names) for address, names in found.items()}
+
+
+def variables_of_function(target: Target, table: FunctionTable, name: str) -> list[int]:
+    """Return the aligned words of variables to which the code of a function refers, in the order of
+    the references; [] if there is no such function, or on other machines than x86-64."""
+    code = table.code_of(name) if target.arch.name == X86_64.name else None
+    module, found = table.module, list[int]()
+    places = merge_ranges((module.noptrdata, module.data, module.bss, module.noptrbss))
+    for piece in target.pieces(*code) if code is not None and code.end - code.start <= _SLICE else ():
+        for match in _RELATIVE.finditer(bytes(piece.data)):
+            address = piece.address + match.start() + 5 + struct.unpack("<i", match[1])[0]
+            found += [address + more for more in _CONSTANTS if (address + more) % 8 == 0 and range_at(places, address + more) is not None]
+    return found
 
 
 def _references(target: Target, module: ModuleData, wanted: frozenset[int]) -> list[tuple[int, int]]:

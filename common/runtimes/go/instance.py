@@ -14,7 +14,7 @@ from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine, Graph
 from findleaks.formatting import size
-from findleaks.runtimes.base import Count, Finding, Holders, Part, Runtime, Type, UserThread
+from findleaks.runtimes.base import Count, Finding, Holders, Part, Runtime, Site, Type, UserThread
 from findleaks.runtimes.garbage import type_with_garbage
 from findleaks.runtimes.go import buildinfo
 from findleaks.runtimes.go.goroutines import Goroutines
@@ -195,6 +195,21 @@ class Go(Runtime):
         if self.program is None:
             return None
         return Goroutines(self._target, self._engine, self.program, self.variables_memory, self._module)
+
+    def sites(self) -> Sequence[Site]:
+        return self._sites
+
+    @cached_property
+    def _sites(self) -> Sequence[Site]:
+        if self._heap is None or self.goroutines is None:
+            return ()
+        from findleaks.runtimes.go.memory_profile import read_memory_profile  # few commands need it
+
+        persistent, tables = self._metadata.persistent, self.goroutines.tables
+        found = read_memory_profile(self._memory, self.variables_memory, persistent, tables, self.where)
+        if found is None:
+            return ()
+        return found.sites(self._objects.live_samples(self._graph, found.buckets) if self._objects and self._graph else None)
 
     def user_threads(self) -> Sequence[UserThread]:
         return self._user_threads

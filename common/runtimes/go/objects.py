@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import cached_property
 from typing import Optional
 
@@ -327,6 +327,13 @@ class HeapObjects:
     def records(self) -> Iterator[tuple[int, int, Sequence[int]]]:
         """Yield the special records of objects; see special_records."""
         return special_records(self._memory, self._program.types, self.spans or ())
+
+    def live_samples(self, graph: Graph, buckets: Container[int]) -> Iterator[int]:
+        """Yield the bucket of each live object that the memory profile sampled."""
+        for address, _, words in self.records():
+            index = self.blocks.find(address) if words and words[0] in buckets else -1
+            if index >= 0 and graph.kind(index) in LIVE:
+                yield words[0]
 
     def finalized(self) -> list[Range]:
         """Return objects with finalizers. What they refer to is live, even if the objects

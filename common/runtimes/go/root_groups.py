@@ -13,9 +13,9 @@ from findleaks.runtimes.go.verdict_findings import is_library
 from findleaks.runtimes.object_graph import RootGroup
 from findleaks.runtimes.user_threads import own_frame
 
-# Priorities. The order is that of `roots`, but what both a timer and a variable of the program reach
-# belongs to the variable. The runtime's own variables lead to processors through words that are no
-# pointers for Go's collector.
+# Priorities. The order is that of `roots`, but what both a timer and a variable of the program
+# reach belongs to the variable. The runtime's own variables lead to processors through words that
+# are no pointers for Go's collector.
 _VARIABLE, _TIMER, _INTERNAL, _RECORD, _STACK, _REGISTER, _LIST = range(7)
 _RECORDS = "finalizers, cleanups and weak pointers"
 _REGISTERS = "registers of threads"
