@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 from findleaks.allocators.base import Problem
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import NO_ROOT
-from findleaks.engine.terms import Exclusion, Heuristic, Totals
+from findleaks.engine.terms import Exclusion, Heuristic
+from findleaks.runtimes.allocation_site import Site as Site
 from findleaks.runtimes.count_verdict import MiscountedType as MiscountedType
 from findleaks.runtimes.count_verdict import ReferenceCounts as ReferenceCounts
 from findleaks.target.base import Piece, Range, Target, Thread
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from findleaks.results import verdict
     from findleaks.runtimes.managed_frame import Frame
     from findleaks.runtimes.object_graph import ObjectGraph
+    from findleaks.unwind.code_tables import CodeTable
     from findleaks.unwind.stacks import NamedFrame
 
 NO_OBJECT = NO_ROOT  # value in ObjectTypes.types: no object
@@ -177,21 +179,6 @@ class UserThread(NamedTuple):
     is_internal: bool = False  # of the runtime itself
 
 
-class Site(NamedTuple):
-    """An allocation site, as recorded by the runtime (tracemalloc, NMT, Go's memory profile).
-
-    Frames are innermost first, "file:line" or a function; `calls` are the same frames for profiles.
-    `allocated`: all blocks since the start, None if unknown. `rate`: 0, or the mean bytes from one
-    sample to the next if figures are estimates."""
-
-    frames: Sequence[str]
-    blocks: int
-    bytes: int
-    calls: Sequence[NamedFrame] = ()
-    allocated: Optional[Totals] = None
-    rate: int = 0
-
-
 @dataclass(frozen=True)
 class Finding:
     """A problem found in a process's memory.
@@ -275,6 +262,10 @@ class Runtime:
     def user_threads(self) -> Sequence[UserThread]:
         """Return these threads. This needs no heap. 100,000 take less than 10 s."""
         return ()
+
+    def code_table(self) -> Optional[CodeTable]:
+        """Return a description of the machine code that has no call frame information, or None."""
+        return None
 
     def types(self) -> Sequence[Type]:
         """Return live objects by type, in no order. Five million objects take less than 3 s."""

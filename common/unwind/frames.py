@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.errors import UnreadableMemory
@@ -13,6 +13,7 @@ from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.unwind.arm import ArmRows
+    from findleaks.unwind.code_tables import CodeTable
 
 DEEPEST = 4096  # most frames of one thread
 _NO_NUMBER = -1  # number of a register without a DWARF number
@@ -51,8 +52,9 @@ class Unwinder:
     """Unwinds the threads of one target. Modules are cached. Code without call frame information,
     such as V8's builtins and JIT code, must maintain the chain of frame pointers."""
 
-    def __init__(self, target: MappedMemory) -> None:
-        self.target = target
+    def __init__(self, target: MappedMemory, tables: Sequence[CodeTable] = ()) -> None:
+        """`tables`: descriptions of code that precede call frame information."""
+        self.target, self._code_tables = target, tables
         self._names = target.arch.dwarf_registers
         arch = target.arch
         self._pc = self._names.index(arch.pc) if arch.pc in self._names else _NO_NUMBER
@@ -114,7 +116,7 @@ class Unwinder:
                 return Trace(tuple(frames), f"the return address {pc:#x} is not code")
             # A function that was interrupted before it saved the return address has no frame yet.
             least = registers[self._sp] + (0 if exact and self._link != _NO_NUMBER else 1)
-            if after < least and not signal:
+            if after < least and not signal and not (row is not None and row.switches_stack):
                 return Trace(tuple(frames), f"the caller's stack pointer {after:#x} is below the callee's")
             exact, registers = signal, caller
             interrupted = self._interrupted(pc, registers)
@@ -156,6 +158,10 @@ class Unwinder:
     def row(self, pc: int) -> Optional[Row]:
         """Return the call frame information at `pc`, cached."""
         if pc not in self._rows:
+            described = next(filter(None, (table.row(pc) for table in self._code_tables)), None)
+            if described is not None:
+                self._rows[pc] = described
+                return described
             module = self.module(pc)
             self._rows[pc] = self._table(module).row(pc) if module is not None else None
         return self._rows[pc]

@@ -69,6 +69,9 @@ def test_profiles_equal_those_of_the_program(version: str, rate: int, tmp_path: 
     (page,) = json.loads(findleaks("runtime", "--only", "go", "--json", core))["runtimes"]
     assert page["sites"][0]["frames"][0].startswith("main.addBuffer at ")
     assert page["sites"][0].get("interval") == (rate if rate > 1 else None)
+    (finding,) = (one for one in json.loads(findleaks("verdict", "--json", core))["findings"] if one["finding"] == "retained-objects")
+    assert finding["evidence"]["site"]["stack"] == page["sites"][0]["frames"]
+    assert " of live objects were allocated by main.addBuffer at " in finding["cause"]
     findleaks("stacks", "-o", str(goroutines), core)
     waiting = {names: values for names, values in read(goroutines).items() if "main.main" not in names}
     assert waiting == {names: values for names, values in read(Path(f"{own}.goroutines")).items() if "main.main" not in names}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import truth
 from debuggers import findleaks, gdb, lldb, objects
 from go_programs import VERSIONS, build
 
@@ -250,3 +251,37 @@ def test_versions(version: str, flags: tuple[str, ...], tmp_path: Path) -> None:
         sparse_map("--pid", str(run.pid))
         if tuple(map(int, version.split(".")[:2])) >= (1, 22):
             check_objects(addresses(run), "--pid", str(run.pid))
+
+
+@pytest.mark.platform("x86-64", "Go")
+@pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS)])
+def test_thread_with_functions_of_c_and_go(version: str, tmp_path: Path) -> None:
+    """Go calls C, which calls Go, which calls C. In a stripped program, all functions of Go have their names."""
+    program = build(tmp_path, version, "-ldflags=-s -w", name="go_callbacks", cgo=True)
+    with Running([str(program)], tmp_path / "run", {**os.environ, "GOTRACEBACK": "crash"}) as run:
+        found = json.loads(findleaks("stacks", "--json", "--pid", str(run.pid)))
+        core = str(run.kernel_core())
+    frames = next(one["frames"] for one in found["stacks"] if any(frame["function"] == "main.enter" for frame in one["frames"]))
+    names = [frame["function"] for frame in frames]
+    first = names.index("runtime.asmcgocall")
+    assert first >= 3  # C: pause, inner, and cgo's function that calls it
+    own = [name for name in names[first:] if name.startswith(("main.", "_cgoexp_")) or name in ("runtime.cgocall", "runtime.cgocallback")]
+    assert [re.sub("_[0-9a-f]{12}_", "_", name) for name in own] == [
+        "runtime.cgocall",
+        "main._Cfunc_inner",
+        "main.enter",
+        "main.callback",
+        "_cgoexp_callback",
+        "runtime.cgocallback",
+        "runtime.cgocall",
+        "main._Cfunc_outer",
+        "main.main",
+    ]
+    assert names[-1] == "runtime.goexit"
+    (line,) = (frame["line"] for frame in frames if frame["function"] == "main.enter")
+    source = (truth.PROGRAMS / "go_callbacks.go").read_text().splitlines()
+    assert source[line - 1].startswith("func enter(")
+    of_core = json.loads(findleaks("stacks", "--json", core))["stacks"]
+    # Go's handler of the fatal signal runs on the threads.
+    crashed = [[frame["function"] for frame in one["frames"]] for one in of_core]
+    assert any(one[-len(names) :] == names for one in crashed), crashed

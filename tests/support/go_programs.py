@@ -25,9 +25,9 @@ def toolchain(version: str) -> str:
     return str(folder / "bin" / "go")
 
 
-def build(folder: Path, version: str, *flags: str, name: str = "go_truth") -> Path:
+def build(folder: Path, version: str, *flags: str, name: str = "go_truth", cgo: bool = False) -> Path:
     program = folder / name
-    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": "0"}
+    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": str(int(cgo))}
     words = [toolchain(version), "build", *flags, "-o", str(program), str(truth.PROGRAMS / f"{name}.go")]
     subprocess.run(words, check=True, cwd=folder, env=environment, timeout=600)
     return program

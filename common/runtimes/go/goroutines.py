@@ -40,6 +40,9 @@ _REASONS = 64
 _FIELDS = ("stack.lo", "stack.hi", "m", "sched.sp", "sched.pc", "syscallsp", "syscallpc", "atomicstatus", "goid", "waitsince", "waitreason")
 # Start functions of goroutines that do not belong to the runtime.
 _USERS = ("runtime.main", "runtime.corostart", "runtime.handleAsyncEvent")
+# C code called this function. Its frame leads to the Go code that called C before, through an
+# address at which no call returns.
+CALLED_BY_C = "runtime.cgocallback"
 _FIELDS_FURTHER = ("gopc", "startpc")
 
 
@@ -55,8 +58,8 @@ class Goroutines:
 
     def __init__(self, target: Target, engine: Engine, program: Program, data: Sequence[Range], file: Module) -> None:
         """`data`: Go's variables; `file`: the program."""
-        self._target, self._engine, self._program, self._data, self._file = target, engine, program, data, file
-        self._memory, self._name = Memory(target), os.path.basename(file.path)
+        self._target, self._engine, self._program, self._data, self._module = target, engine, program, data, file
+        self._memory, self.file = Memory(target), os.path.basename(file.path)  # the program
         self.tables = [FunctionTable(self._memory, module) for module in program.modules]
         self._layout = self._find_layout()
         self._frames: dict[tuple[int, bool], tuple[NamedFrame, ...]] = {}
@@ -127,7 +130,7 @@ class Goroutines:
     def _find_text(self, text: bytes) -> Iterator[int]:
         """Yield the addresses of this text in the program's constants."""
         for region in self._target.regions():
-            if region.readable and not region.writable and self._file.start <= region.start < self._file.end:
+            if region.readable and not region.writable and self._module.start <= region.start < self._module.end:
                 for piece in self._target.pieces(region.start, region.end):
                     yield from (piece.address + at for at in occurrences(bytes(piece.data), text))
 
@@ -190,7 +193,7 @@ class Goroutines:
     def _is_internal(self, start: int) -> bool:
         """Whether a goroutine that began in this function belongs to the runtime; see
         isSystemGoroutine."""
-        table = next((one for one in self.tables if one.module.text.start <= start < one.module.text.end), None)
+        table = self.table_at(start)
         function = table.find(start) if table is not None else None
         return function is not None and function.name.startswith("runtime.") and function.name not in _USERS
 
@@ -220,6 +223,10 @@ class Goroutines:
         frames = self.name(pc, True) if pc else ()
         return frames[-1] if frames else None
 
+    def table_at(self, pc: int) -> Optional[FunctionTable]:
+        """Return the table of the module whose code contains an address."""
+        return next((one for one in self.tables if one.module.text.start <= pc < one.module.text.end), None)
+
     def unwind(self, pc: int, sp: int, stack: Range) -> tuple[NamedFrame, ...]:
         """Return the frames of a stack, innermost first."""
         return tuple(frame for pc, called, _ in self._walk(pc, sp, stack) for frame in self.name(pc, called))
@@ -247,7 +254,7 @@ class Goroutines:
         links = self._target.arch.name == AARCH64.name
         called = False
         for _ in range(_MAX_FRAMES):
-            table = next((one for one in self.tables if one.module.text.start <= pc < one.module.text.end), None)
+            table = self.table_at(pc)
             function = table.find(pc - called) if table is not None else None
             depth = table.depth(pc) if table is not None else None
             if table is None or function is None or depth is None:
@@ -259,17 +266,17 @@ class Goroutines:
             caller = self._memory.word(sp if links else sp + depth)
             if not caller:
                 return
-            sp, pc, called = end, caller, True
+            sp, pc, called = end, caller, function.name != CALLED_BY_C
 
     def name(self, pc: int, called: bool) -> tuple[NamedFrame, ...]:
         """Return the functions at `pc`, inlined ones first, without those that the compiler
         generated. `called`: `pc` is a return address."""
         key = pc, called
         if key not in self._frames:
-            table = next((one for one in self.tables if one.module.text.start <= pc < one.module.text.end), None)
+            table = self.table_at(pc)
             places = table.places(pc - called) if table is not None else ()
             function = table.find(pc - called) if table is not None else None
             offset = pc - function.entry if function is not None else 0
             shown = [one for one in places if not one.is_wrapper]
-            self._frames[key] = tuple(NamedFrame(pc, one.function, offset, self._name, one.file, one.line, one.inlined) for one in shown)
+            self._frames[key] = tuple(NamedFrame(pc, one.function, offset, self.file, one.file, one.line, one.inlined) for one in shown)
         return self._frames[key]

@@ -17,6 +17,7 @@ from findleaks.formatting import size
 from findleaks.runtimes.base import Count, Finding, Holders, Part, Runtime, Site, Type, UserThread
 from findleaks.runtimes.garbage import type_with_garbage
 from findleaks.runtimes.go import buildinfo
+from findleaks.runtimes.go.code_frames import GoCode
 from findleaks.runtimes.go.goroutines import Goroutines
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, Span, anonymous, heap
 from findleaks.runtimes.go.holders import find_holders
@@ -26,7 +27,7 @@ from findleaks.runtimes.go.moduledata import Program, program
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects, Retained
 from findleaks.runtimes.go.panics import find_fatal_message
-from findleaks.runtimes.go.verdict_findings import describe_goroutines, find_free_memory, find_sparse_maps, large_groups
+from findleaks.runtimes.go.verdict_findings import add_site, describe_goroutines, find_free_memory, find_sparse_maps, large_groups
 from findleaks.runtimes.object_graph import ObjectGraph
 from findleaks.runtimes.retained_findings import find_large_types, find_retainer
 from findleaks.runtimes.user_threads import group_user_threads
@@ -211,6 +212,9 @@ class Go(Runtime):
             return ()
         return found.sites(self._objects.live_samples(self._graph, found.buckets) if self._objects and self._graph else None)
 
+    def code_table(self) -> Optional[GoCode]:
+        return GoCode(self._target.arch, self.goroutines) if self.goroutines is not None else None
+
     def user_threads(self) -> Sequence[UserThread]:
         return self._user_threads
 
@@ -240,7 +244,8 @@ class Go(Runtime):
         found += maps
         known = sum(one.bytes for one in [*many, *maps])
         retainer = list(find_retainer(self._object_graph, self.name, self._types, known))
-        return [*found, *(retainer or find_large_types(self._object_graph, self.name, self._types, known))]
+        held = retainer or find_large_types(self._object_graph, self.name, self._types, known)
+        return [*found, *(add_site(one, self._sites) for one in held)]
 
     def reserved(self) -> Sequence[Range]:
         """Return the arenas; see Runtime."""

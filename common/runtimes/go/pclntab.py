@@ -19,7 +19,8 @@ from findleaks.target.base import Range
 from findleaks.target.encoded_numbers import uleb128
 from findleaks.value_classes import NamedTuple
 
-TOP_FRAME = 1  # a flag: the function is the outermost of its stack
+# Flags of functions: the outermost of a stack; code that sets the stack pointer.
+TOP_FRAME, STACK_SWITCH = 1, 2
 _INLINE_INDEX, _INLINE_TREE = 2, 3  # numbers in pcdata (PCDATA_InlTreeIndex) and funcdata
 _NO_DATA = 0xFFFFFFFF
 _MAX_INLINED, _MAX_NAME = 256, 1 << 12

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Optional
 
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Totals
 from findleaks.formatting import number, shortened, size, some
-from findleaks.runtimes.base import Finding, Part
+from findleaks.runtimes.base import Finding, Part, Site
 from findleaks.runtimes.go.memstats import MemStats
 from findleaks.runtimes.go.objects import HeapObjects, Retained
 from findleaks.runtimes.object_graph import LIVE
@@ -18,7 +19,7 @@ from findleaks.target.base import Target
 _MANY, _MOST_GROUPS = 1000, 3  # goroutines of a group, and groups, that are reported
 _SOME, _PART = 100, 16  # goroutines that are reported if their stacks take 1 / _PART of the heap
 _LEAST_MAP, _SPARSE = 1 << 20, 16  # bytes of a map, and slots for each entry, that are reported
-_MOST_TYPES = 3  # types that a sentence names
+_MOST_TYPES, _MOST_CALLERS = 3, 2  # types and callers that a sentence names
 _LIBRARIES = ("runtime.", "internal/", "sync.", "time.", "net.", "syscall.", "os.", "io.", "bufio.", "context.")
 _LEAST_FREE, _PART_FREE = 8 << 20, 10  # bytes, and 1 / this of the heap, that are reported
 
@@ -118,3 +119,15 @@ def find_sparse_maps(target: Target, objects: HeapObjects, graph: Graph, name: C
         remedies = ("replace the map by a new one, such as maps.Clone returns: delete() and clear() keep its memory",)
         cause = "It had more entries once: a map of Go never shrinks."
         yield Finding("go-map", one.bytes, title, cause, remedies, (f"path {one.address:#x}", "runtime --only go"), facts)
+
+
+def add_site(finding: Finding, sites: Sequence[Site]) -> Finding:
+    """Return a finding about live objects with the stack that allocated most of them, if it is
+    known. `sites`: those with most bytes in use first."""
+    if not sites or not sites[0].bytes:
+        return finding
+    callers = [shortened(frame, 120) for frame in sites[0].frames[:_MOST_CALLERS]]
+    about = "About " if sites[0].rate > 1 else ""
+    cause = f"{finding.cause} {about}{size(sites[0].bytes)} of live objects were allocated by {' < '.join(callers)}."
+    facts = {**finding.facts, "site": {"bytes": sites[0].bytes, "stack": list(sites[0].frames)}}
+    return replace(finding, cause=cause, facts=facts, commands=(*finding.commands, "runtime --only go --by site"))
