@@ -15,7 +15,7 @@ from findleaks.session import Session
 from findleaks.value_classes import NamedTuple
 from findleaks.wildcards import matches
 
-_MOST_COUNTED = 1 << 20  # objects of a root whose types are counted
+MOST_COUNTED = 1 << 20  # objects of a root whose types are counted
 
 
 class TypeAmount(NamedTuple):
@@ -45,7 +45,7 @@ class HeapRoots(NamedTuple):
             totals=[self.totals[at] for at in found],
         )
 
-    def types_of(self, node: int, most: int = _MOST_COUNTED) -> list[TypeAmount]:
+    def types_of(self, node: int, most: int = MOST_COUNTED) -> list[TypeAmount]:
         """Return the types of the objects that a node of the tree retains (a root or an object),
         those with most bytes first. Of more than `most` objects, the first ones are counted."""
         labels, names = self.graph.labels()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from findleaks.audit.heap_roots import MOST_COUNTED
 from findleaks.formatting import counted, number, shortened, size, table
 from findleaks.results.roots import HeapObjects, HeapRoot, ManagedHeap
 
@@ -22,7 +23,9 @@ def text(heaps: Sequence[ManagedHeap], limit: int, width: int, whole: bool) -> I
         if any(one.sort == "object" for one in shown):
             yield from (f"retained by {shortened(one.holder, 200)}" for one in shown if one.holder)
         elif whole and heap.shared_objects:
-            rows.append((heap.shared_bytes, heap.shared_objects, _with_types("retained by several roots", heap.shared_types)))
+            rows.append(
+                (heap.shared_bytes, heap.shared_objects, _with_types("retained by several roots", heap.shared_types, heap.shared_objects))
+            )
         rows.sort(key=lambda row: -row[0])
         rest = heap.roots[len(shown) :]
         if rest:
@@ -38,10 +41,14 @@ def _phrase(root: HeapRoot) -> str:
     if root.threads is not None:
         first, _, rest = name.partition(" ")
         name = f"{counted(root.threads, first.removesuffix('s'))} {rest}"
-    return _with_types(shortened(name, 160), root.types)
+    return _with_types(shortened(name, 160), root.types, root.objects)
 
 
-def _with_types(name: str, types: Sequence[HeapObjects]) -> str:
-    """Return the name, followed by the largest types."""
-    listed = ", ".join(f"{number(one.objects)} {shortened(one.type, 60)}" for one in types[:_TYPES])
+def _with_types(name: str, types: Sequence[HeapObjects], total: int) -> str:
+    """Return the name, followed by the largest types, without numbers if they were not counted
+    completely. `total`: the number of objects."""
+    counted_all = total <= MOST_COUNTED
+    listed = ", ".join(
+        f"{number(one.objects)} {shortened(one.type, 60)}" if counted_all else shortened(one.type, 60) for one in types[:_TYPES]
+    )
     return f"{name}{f': {listed}' if listed else ''}"

@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, islice
 from typing import NamedTuple, Optional
 
 from findleaks.engine.contract import Blocks, Engine, Graph
@@ -31,6 +31,7 @@ _LEAST_SHARE = 50
 MOST_LEVELS, _MOST_NAMED = 32, 8  # levels of the tree that are descended; types that a path names
 _MOST_SPLIT, _MOST_CHILDREN = 64, 16  # objects that `retainers` looks at; parts of each
 _EXAMPLES, _MOST_SAMPLED = 7, 1 << 20  # objects whose paths are compared; objects of such a heap
+_MOST_TRIED = 1 << 14  # objects of a larger heap of which a live one is returned
 _SLICE = 1 << 20  # objects that the engine visits between two checks for Ctrl-C
 
 
@@ -315,16 +316,24 @@ class ObjectGraph:
     def _examples(self, type_name: str) -> list[int]:
         """Return a few live objects of a type. Each is in the middle of an equal share of all
         bytes. A path takes time proportional to the size of the heap, so a large heap has only one
-        example."""
+        example: the first from the middle of the heap on."""
         types, names = self.labels()
         data, width = types.tobytes(), types.itemsize
-        wanted = (array("I", [number]).tobytes() for number, name in enumerate(names) if name == type_name)
+        wanted = [array("I", [number]).tobytes() for number, name in enumerate(names) if name == type_name]
+        if len(self.blocks) > _MOST_SAMPLED:
+            middle = len(data) // 2 // width * width
+            parts = (data[middle:], middle), (data[:middle], 0)
+            found = (start + at for part, start in parts for one in wanted for at in occurrences(part, one) if at % width == 0)
+            indices = (at // width for at in islice(found, _MOST_TRIED))
+            return list(islice(filter(self._is_live, indices), 1))
         places = (at // width for one in wanted for at in occurrences(data, one) if at % width == 0)
-        live = [index for index in places if self.graph is not None and self.graph.kind(index) in LIVE]
+        live = list(filter(self._is_live, places))
         ends = list(accumulate(self.blocks.size(index) for index in live))
-        count = _EXAMPLES if len(self.blocks) <= _MOST_SAMPLED else 1
-        middles = ((2 * at + 1) * ends[-1] // (2 * count) for at in range(count)) if live else ()
+        middles = ((2 * at + 1) * ends[-1] // (2 * _EXAMPLES) for at in range(_EXAMPLES)) if live else ()
         return list(dict.fromkeys(live[min(bisect_right(ends, middle), len(live) - 1)] for middle in middles))
+
+    def _is_live(self, index: int) -> bool:
+        return self.graph is not None and self.graph.kind(index) in LIVE
 
     def describe_holder(self, index: int) -> str:
         """Return a phrase for what keeps an object alive, as the program's author knows it: the

@@ -18,8 +18,8 @@ from findleaks.unwind.cfi import Row, Rule
 from findleaks.unwind.stacks import NamedFrame
 
 _RETURN, _FRAME, _STACK = "rip", "rbp", "rsp"
-# Functions that Go's unwinder takes for the outermost ones. C code calls the first in a program with
-# cgo, and the kernel calls the second.
+# Functions that Go's unwinder takes for the outermost ones. C code calls the first in a program
+# with cgo, and the kernel calls the second.
 _CALLED = ("runtime.mstart", "runtime.sigtramp")
 
 # asmcgocall runs C code on the thread's own stack, where it has stored the distance from the

@@ -56,6 +56,9 @@ class Go(Runtime):
         if self._heap is None:
             what = f"{self.where}: Go's heap was not found: it counts as unattributed memory, goroutines' stacks included"
             self.problems.append(Problem(module.start, what, False))
+        elif not self._heap.spans:
+            what = f"{self.where}: the spans of Go's heap cannot be read, so its objects are unknown"
+            self.problems.append(Problem(self._heap.table, what, False))
 
     @cached_property
     def _heap(self) -> Optional[Heap]:

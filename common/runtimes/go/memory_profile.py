@@ -118,7 +118,9 @@ def read_memory_profile(
         if word not in best:
             found = _read_list(memory, word, persistent)
             best = found if len(found) > len(best) else best
-    return MemoryProfile(best, _read_rate(memory, tables), tables, file) if best else None
+    rate = _read_rate(memory, tables) if best else 0
+    # If nothing reads the profile, the linker turns it off. It has a few allocations of the start.
+    return MemoryProfile(best, rate, tables, file) if rate else None
 
 
 def _words_into(memory: Memory, variables: Sequence[Range], persistent: Sequence[Range]) -> Iterator[int]:
@@ -158,11 +160,11 @@ def _hash(stack: Iterable[int], size: int) -> int:
 
 
 def _read_rate(memory: Memory, tables: Sequence[FunctionTable]) -> int:
-    """Return runtime.MemProfileRate: the variable to which two functions refer."""
+    """Return runtime.MemProfileRate: the variable to which two functions refer. 0: off."""
     for table in tables:
         first, second = (variables_of_function(memory.target, table, name) for name in _SAMPLERS)
         for address in first:
-            rate = (memory.word(address) or 0) if address in second else 0
-            if 0 < rate < _MAX_RATE:
+            rate = memory.word(address) if address in second else None
+            if rate is not None and rate < _MAX_RATE:
                 return rate
     return _DEFAULT_RATE

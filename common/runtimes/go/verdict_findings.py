@@ -21,6 +21,7 @@ _SOME, _PART = 100, 16  # goroutines that are reported if their stacks take 1 / 
 _LEAST_MAP, _SPARSE = 1 << 20, 16  # bytes of a map, and slots for each entry, that are reported
 _MOST_TYPES, _MOST_CALLERS = 3, 2  # types and callers that a sentence names
 _LIBRARIES = ("runtime.", "internal/", "sync.", "time.", "net.", "syscall.", "os.", "io.", "bufio.", "context.")
+_PART_ALLOCATED = 4  # a site that allocated 1 / this of the live objects is named
 _LEAST_FREE, _PART_FREE = 8 << 20, 10  # bytes, and 1 / this of the heap, that are reported
 
 
@@ -124,7 +125,7 @@ def find_sparse_maps(target: Target, objects: HeapObjects, graph: Graph, name: C
 def add_site(finding: Finding, sites: Sequence[Site]) -> Finding:
     """Return a finding about live objects with the stack that allocated most of them, if it is
     known. `sites`: those with most bytes in use first."""
-    if not sites or not sites[0].bytes:
+    if not sites or sites[0].bytes * _PART_ALLOCATED < finding.bytes:
         return finding
     callers = [shortened(frame, 120) for frame in sites[0].frames[:_MOST_CALLERS]]
     about = "About " if sites[0].rate > 1 else ""
