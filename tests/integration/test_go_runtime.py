@@ -15,6 +15,7 @@ from debuggers import findleaks, gdb, lldb, objects
 from go_programs import VERSIONS, build
 
 from cores import Running
+from findleaks import attach
 
 COUNT = 300
 Place = tuple[str, int]
@@ -285,3 +286,23 @@ def test_thread_with_functions_of_c_and_go(version: str, tmp_path: Path) -> None
     # Go's handler of the fatal signal runs on the threads.
     crashed = [[frame["function"] for frame in one["frames"]] for one in of_core]
     assert any(one[-len(names) :] == names for one in crashed), crashed
+
+
+@pytest.mark.platform("x86-64", "Go")
+@pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS)])
+def test_goroutines_that_are_blocked_for_good(version: str, tmp_path: Path) -> None:
+    """None is reported that may continue. Stale words may refer to the channels of a few that cannot."""
+    program = build(tmp_path, version, "-ldflags=-s -w", name="go_blocked")
+    with Running([str(program)], tmp_path / "run") as run:
+        with attach(run.pid) as process:
+            (go,) = process._session.runtimes
+            blocked, threads = go._blocked, go.user_threads()
+        findings = json.loads(findleaks("verdict", "--json", "--pid", str(run.pid)))["findings"]
+    functions = {one.number: next((frame.function for frame in one.frames if frame.function.startswith("main.")), "") for one in threads}
+    found = Counter(functions[number] for number in blocked)
+    assert {name for name in found if not name.startswith("main.never")} == set()
+    never = ("Send", "Receive", "Select", "Nil", "Holds", "HeldByBlocked")
+    assert set(found) == {f"main.never{name}" for name in never}
+    assert all(18 <= count <= 20 for count in found.values()), found
+    groups = [one["evidence"] for one in findings if one["finding"] == "goroutines"]
+    assert len(groups) == 3 and all(one["function"].startswith("main.never") and one["blocked_for_good"] >= 18 for one in groups)

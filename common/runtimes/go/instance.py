@@ -17,7 +17,9 @@ from findleaks.formatting import size
 from findleaks.runtimes.base import Count, Finding, Holders, Part, Runtime, Site, Type, UserThread
 from findleaks.runtimes.garbage import type_with_garbage
 from findleaks.runtimes.go import buildinfo
+from findleaks.runtimes.go.blocked import find_blocked
 from findleaks.runtimes.go.code_frames import GoCode
+from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_groups, with_companions
 from findleaks.runtimes.go.goroutines import Goroutines
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, Span, anonymous, heap
 from findleaks.runtimes.go.holders import find_holders
@@ -27,7 +29,7 @@ from findleaks.runtimes.go.moduledata import Program, program
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects, Retained
 from findleaks.runtimes.go.panics import find_fatal_message
-from findleaks.runtimes.go.verdict_findings import add_site, describe_goroutines, find_free_memory, find_sparse_maps, large_groups
+from findleaks.runtimes.go.verdict_findings import add_site, find_free_memory, find_sparse_maps
 from findleaks.runtimes.object_graph import ObjectGraph
 from findleaks.runtimes.retained_findings import find_large_types, find_retainer
 from findleaks.runtimes.user_threads import group_user_threads
@@ -225,6 +227,14 @@ class Go(Runtime):
     def _user_threads(self) -> Sequence[UserThread]:
         return self.goroutines.list() if self.goroutines is not None else ()
 
+    @cached_property
+    def _blocked(self) -> Optional[frozenset[int]]:
+        """The numbers of goroutines that are blocked for good; None if they are unknown."""
+        if self._objects is None or self._graph is None or self.goroutines is None or self.program is None:
+            return None
+        structures, every = self.goroutines.structures, self.goroutines.addresses()
+        return find_blocked(self._memory, self.program.types, self._objects, self._graph, structures, every)
+
     def holders(self) -> Optional[Holders]:
         """Return the objects that refer to native memory, garbage among them; None if there are no
         native blocks."""
@@ -235,11 +245,14 @@ class Go(Runtime):
 
     def findings(self) -> Sequence[Finding]:
         used = sum(part.used or 0 for part in self._parts)
-        groups = large_groups(group_user_threads(one for one in self._user_threads if not one.is_internal), used)
+        blocked = self._blocked
+        every = group_user_threads(one for one in self._user_threads if not one.is_internal)
+        groups = large_groups(every, used, blocked or frozenset())
+        threads = [with_companions(group, every) for group in groups]
         retained: Sequence[Optional[Retained]] = [None] * len(groups)
         if groups and self._objects is not None and self._graph is not None:
-            retained = self._objects.retained_by(self._graph, [group.threads for group in groups])
-        many = [describe_goroutines(group, one) for group, one in zip(groups, retained)]
+            retained = self._objects.retained_by(self._graph, threads)
+        many = [describe_goroutines(group, of, one, blocked) for group, of, one in zip(groups, threads, retained)]
         found = [*find_free_memory(self._target, self.mem_stats, self._parts), *many]
         if self._object_graph is None or self._objects is None or self._graph is None:
             return found

@@ -7,9 +7,9 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 
 from findleaks.runtimes.base import UserThread
+from findleaks.runtimes.go.goroutine_findings import is_library
 from findleaks.runtimes.go.objects import HeapObjects, live_stacks
 from findleaks.runtimes.go.variable_names import VariableNames
-from findleaks.runtimes.go.verdict_findings import is_library
 from findleaks.runtimes.object_graph import RootGroup
 from findleaks.runtimes.user_threads import own_frame
 

@@ -1,4 +1,4 @@
-"""Findings of `verdict` about Go's heap and goroutines."""
+"""Findings of `verdict` about Go's heap."""
 
 from __future__ import annotations
 
@@ -7,20 +7,16 @@ from dataclasses import replace
 from typing import Optional
 
 from findleaks.engine.contract import Graph
-from findleaks.engine.terms import Totals
-from findleaks.formatting import number, shortened, size, some
+from findleaks.formatting import number, shortened, size
 from findleaks.runtimes.base import Finding, Part, Site
 from findleaks.runtimes.go.memstats import MemStats
-from findleaks.runtimes.go.objects import HeapObjects, Retained
+from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.object_graph import LIVE
-from findleaks.runtimes.user_threads import UserThreadGroup, own_frame
 from findleaks.target.base import Target
 
-_MANY, _MOST_GROUPS = 1000, 3  # goroutines of a group, and groups, that are reported
-_SOME, _PART = 100, 16  # goroutines that are reported if their stacks take 1 / _PART of the heap
+_MOST_MAPS = 3  # maps that are reported
 _LEAST_MAP, _SPARSE = 1 << 20, 16  # bytes of a map, and slots for each entry, that are reported
-_MOST_TYPES, _MOST_CALLERS = 3, 2  # types and callers that a sentence names
-_LIBRARIES = ("runtime.", "internal/", "sync.", "time.", "net.", "syscall.", "os.", "io.", "bufio.", "context.")
+_MOST_CALLERS = 2  # callers that a sentence names
 _PART_ALLOCATED = 4  # a site that allocated 1 / this of the live objects is named
 _LEAST_FREE, _PART_FREE = 8 << 20, 10  # bytes, and 1 / this of the heap, that are reported
 
@@ -47,61 +43,12 @@ def find_free_memory(target: Target, stats: Optional[MemStats], parts: Sequence[
     yield Finding("go-free-memory", kept, title, cause, remedies, ("runtime --only go",), facts, resident)
 
 
-def is_library(function: str) -> bool:
-    """Whether a function belongs to the parts of the standard library in which goroutines wait."""
-    return function.startswith(_LIBRARIES)
-
-
-def large_groups(groups: Sequence[UserThreadGroup], heap: int) -> list[UserThreadGroup]:
-    """Return the groups that are reported, at most three. Such a group has many goroutines that
-    wait at the same place. `groups`: those with the most goroutines first. `heap`: bytes of Go's
-    heap in use."""
-
-    def is_large(group: UserThreadGroup) -> bool:
-        count = len(group.threads)
-        return count >= _MANY or (count >= _SOME and group.stack_bytes * _PART >= heap)
-
-    return [group for group in groups[:_MOST_GROUPS] if is_large(group) and group.first.state == "waiting" and group.frames]
-
-
-def describe_goroutines(group: UserThreadGroup, retained: Optional[Retained]) -> Finding:
-    """Return the finding about a group. `retained`: what is reachable only from these
-    goroutines."""
-    count, frame, creator = len(group.threads), own_frame(group.frames, is_library), group.first.creator
-    function = frame.short_name() if frame is not None else ""
-    place = f" ({shortened(frame.place())})" if frame is not None and frame.line else ""
-    title = f"{number(count)} goroutines wait in {shortened(function)}{place}: {shortened(group.first.reason or 'unknown')}."
-    held = retained.totals if retained is not None else Totals(0, 0)
-    cause = f"They were created by {shortened(creator.short_name())} at {shortened(creator.place())}. " if creator is not None else ""
-    cause += f"Their stacks take {size(group.stack_bytes)}."
-    if retained is not None and held.bytes:
-        types = [f"{number(one.blocks)} {shortened(name)} ({size(one.bytes)})" for name, one in retained.types[:_MOST_TYPES]]
-        cause += f" Only they refer to {size(held.bytes)} in {number(held.blocks)} objects: {some(types, _MOST_TYPES)}."
-    minutes = (group.waiting or 0) // 60_000_000_000
-    cause += f" The longest wait is {number(minutes)} min." if minutes else ""
-    facts: dict[str, object] = {
-        "goroutines": count,
-        "function": frame.function if frame is not None else None,
-        "file": (frame.file or None) if frame is not None else None,
-        "line": (frame.line or None) if frame is not None else None,
-        "reason": group.first.reason or None,
-        "creator": creator.function if creator is not None else None,
-        "creator_file": creator.file if creator is not None else None,
-        "creator_line": creator.line if creator is not None else None,
-        "stack_bytes": group.stack_bytes,
-        "retained_objects": held.blocks if retained is not None else None,
-        "retained_bytes": held.bytes if retained is not None else None,
-    }
-    remedies = ("end goroutines that are not needed: close their channel, or cancel their context",)
-    return Finding("goroutines", group.stack_bytes + held.bytes, title, cause, remedies, ("stacks", "runtime --only go"), facts)
-
-
 def find_sparse_maps(target: Target, objects: HeapObjects, graph: Graph, name: Callable[[int], str]) -> Iterator[Finding]:
     """Yield a finding for each live map, at most three, that takes much memory for few entries.
     `name` returns the name of the variable at an address: "variable main.conns"."""
     sparse = [one for one in objects.large_maps() if one.bytes >= _LEAST_MAP and one.entries * _SPARSE <= one.slots]
     live = [one for one in sparse if graph.kind(objects.blocks.find(one.address)) in LIVE]
-    for one in sorted(live, key=lambda one: -one.bytes)[:_MOST_GROUPS]:
+    for one in sorted(live, key=lambda one: -one.bytes)[:_MOST_MAPS]:
         symbol = target.symbolize(one.variable) if one.variable else None
         kind = shortened(objects.title_of(one)) or "map"
         whose = f"at {one.address:#x}"
