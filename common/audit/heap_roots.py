@@ -76,21 +76,16 @@ def list_heap_roots(session: Session) -> list[HeapRoots]:
 
 def _compute(session: Session, runtime: Runtime) -> Optional[HeapRoots]:
     graph = runtime.object_graph() if runtime.names_roots else None
-    groups = graph.root_groups() if graph is not None and graph.graph is not None else None
-    if graph is None or graph.graph is None or not groups:
+    if graph is None:
         return None
-    order = sorted(groups, key=lambda one: one.priority)
-    last = order[-1].priority
-    priorities = [sum(one.priority < priority for one in order) for priority in range(1, last + 1)]
-    tree = graph.graph.dominators(len(order), priorities=priorities)
-    for number, one in enumerate(order):
-        tree.root_words(one.words, number)
-    session.computed(tree, f"computing memory retained by roots of {runtime.name}")
-    totals = tree.by_root()
-    numbers = sorted(
-        (number for number, total in enumerate(totals) if total.blocks), key=lambda number: (-totals[number].bytes, order[number].name)
-    )
-    return HeapRoots(runtime.name, graph, tree, [order[number] for number in numbers], numbers, [totals[number] for number in numbers])
+    session.report_progress(f"computing memory retained by roots of {runtime.name}", 0.0)
+    found = graph.root_tree
+    if found is None:
+        return None
+    tree, groups, totals = found
+    used = [number for number, total in enumerate(totals) if total.blocks]
+    numbers = sorted(used, key=lambda number: (-totals[number].bytes, groups[number].name))
+    return HeapRoots(runtime.name, graph, tree, [groups[number] for number in numbers], numbers, [totals[number] for number in numbers])
 
 
 def _matches(word: str, name: str) -> bool:

@@ -125,6 +125,15 @@ class RootGroup(NamedTuple):
     priority: int = 0
 
 
+class RootTree(NamedTuple):
+    """The dominator tree below groups of roots, in ascending order of priority. The number of a
+    root in the tree is the index of its group. `totals` is what each retains."""
+
+    tree: Dominators
+    groups: Sequence[RootGroup]
+    totals: Sequence[Totals]
+
+
 class Retainer(NamedTuple):
     """An object, and the number and bytes of the objects that it retains, itself included."""
 
@@ -173,6 +182,19 @@ class ObjectGraph:
     def root_groups(self) -> Optional[Sequence[RootGroup]]:
         """Return all roots in groups, in any order; None if roots have no names."""
         return None
+
+    @cached_property
+    def root_tree(self) -> Optional[RootTree]:
+        """What each group of roots retains; None if roots have no names."""
+        groups = sorted(self.root_groups() or () if self.graph is not None else (), key=lambda one: one.priority)
+        if not groups or self.graph is None:
+            return None
+        priorities = [sum(one.priority < priority for one in groups) for priority in range(1, groups[-1].priority + 1)]
+        tree = self.graph.dominators(len(groups), priorities=priorities)
+        for number, one in enumerate(groups):
+            tree.root_words(one.words, number)
+        run_in_slices(tree.compute, self.target)
+        return RootTree(tree, groups, tree.by_root())
 
     def labels(self) -> tuple[array[int], Sequence[str]]:
         """Return the number of each object's type ("I"), and the names of the types by number.

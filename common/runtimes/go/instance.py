@@ -29,7 +29,7 @@ from findleaks.runtimes.go.moduledata import Program, program
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects, Retained
 from findleaks.runtimes.go.panics import find_fatal_message
-from findleaks.runtimes.go.verdict_findings import add_site, find_free_memory, find_sparse_maps
+from findleaks.runtimes.go.verdict_findings import add_site, find_free_memory, find_sparse_maps, find_timers
 from findleaks.runtimes.object_graph import ObjectGraph
 from findleaks.runtimes.retained_findings import find_large_types, find_retainer
 from findleaks.runtimes.user_threads import group_user_threads
@@ -260,6 +260,7 @@ class Go(Runtime):
         found += maps
         known = sum(one.bytes for one in [*many, *maps])
         retainer = list(find_retainer(self._object_graph, self.name, self._types, known))
+        retainer = retainer or list(find_timers(self._object_graph, sum(one.bytes for one in self._types)))
         held = retainer or find_large_types(self._object_graph, self.name, self._types, known)
         return [*found, *(add_site(one, self._sites) for one in held)]
 

@@ -11,6 +11,7 @@ from typing import Optional
 from findleaks.allocators.bulk import find_pointers
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import Dominators
+from findleaks.engine.terms import Totals
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.goroutines import Goroutines
@@ -59,8 +60,8 @@ class GoGraph(ObjectGraph):
         start, end = self.extent(index)
         span = self._objects.span_of(index)
         if span is not None and span.has_pointers:
-            queues = [one for one in self._objects.collector_words if start <= one.start < end]
-            for address, value in self._search(subtract([Range(start, end)], queues), low, high):
+            excluded = self._objects.excluded_words(index)
+            for address, value in self._search(subtract([Range(start, end)], excluded), low, high):
                 yield ObjectWord(address, value, self.name_member(index, address - start))
 
     def _search(self, ranges: Sequence[Range], low: int, high: int) -> Iterator[tuple[int, int]]:
@@ -95,6 +96,10 @@ class GoGraph(ObjectGraph):
         from findleaks.runtimes.go.root_groups import list_root_groups
 
         return list_root_groups(self._objects, self.names, self._goroutines.structures if self._goroutines is not None else {})
+
+    def types_below(self, tree: Dominators, node: int) -> list[tuple[str, Totals]]:
+        """Return the types of the objects that a node of a tree retains, most bytes first."""
+        return self._objects.types_below(tree, node)
 
     def describe_root(self, index: int) -> str:
         # A shortest path to a timer begins at a processor (runtime.p). Any stack of the runtime may

@@ -19,10 +19,10 @@ from findleaks.runtimes.user_threads import own_frame
 _VARIABLE, _TIMER, _INTERNAL, _RECORD, _STACK, _REGISTER, _LIST = range(7)
 _RECORDS = "finalizers, cleanups and weak pointers"
 _REGISTERS = "registers of threads"
-_PROCESSORS = "the runtime's processors (runtime.allp), with their timers and caches"
+PROCESSORS = "the runtime's processors (runtime.allp), with their timers and caches"
 _LISTED = "the runtime's list of goroutines (runtime.allgs), ended ones included"
 # Variables of the runtime that are recognised by the type of the object that they refer to.
-_OWN = {"[]*runtime.p": (_PROCESSORS, _TIMER), "[]*runtime.g": (_LISTED, _LIST)}
+_OWN = {"[]*runtime.p": (PROCESSORS, _TIMER), "[]*runtime.g": (_LISTED, _LIST)}
 
 
 def list_root_groups(objects: HeapObjects, names: VariableNames, structures: Mapping[int, int]) -> list[RootGroup]:

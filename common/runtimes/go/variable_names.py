@@ -14,6 +14,10 @@ from findleaks.target.base import Target
 _SECTIONS = ("runtime.bss", "runtime.data")  # symbols of whole sections
 
 
+_LARGEST = 256  # bytes of a variable in which a field is looked for
+_INITIALISER = ".init"  # the last part of the name of a package's initialiser
+
+
 class VariableNames:
     """The names of variables. `words`: address and value of each word of global variables."""
 
@@ -47,9 +51,19 @@ class VariableNames:
 
     def users_of(self, address: int) -> Sequence[str]:
         """Return functions that use a variable, or a variable that refers to it."""
-        owners = self._owners_of(address)
-        self.find_users_of([address, *owners])
-        return next(filter(None, map(self._users.get, (address, *owners))), ())
+        bases = range(address, max(address - _LARGEST, 0), -8)
+        self.find_users_of({address, *bases, *(owner for base in bases for owner in self._owners_of(base))})
+        own = self._users.get(address, [])
+        if own and not own[0].endswith(_INITIALISER):
+            return own
+        # The compiler creates a variable for X of `var cache = &X{}`, which initialisers set. The
+        # functions that use it read the address of X from another variable.
+        for base in bases:
+            owners = self._owners_of(base) if base == address or self._users.get(base) == own != [] else ()
+            users = next(filter(None, map(self._users.get, owners)), None)
+            if users is not None:
+                return users
+        return own
 
     def owner(self, address: int) -> str:
         """Return the symbol of a variable that refers to the one at this address, or ""."""

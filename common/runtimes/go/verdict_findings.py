@@ -7,16 +7,20 @@ from dataclasses import replace
 from typing import Optional
 
 from findleaks.engine.contract import Graph
-from findleaks.formatting import number, shortened, size
+from findleaks.engine.dominators import root_node
+from findleaks.formatting import number, shortened, size, some
 from findleaks.runtimes.base import Finding, Part, Site
 from findleaks.runtimes.go.memstats import MemStats
+from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects
+from findleaks.runtimes.go.root_groups import PROCESSORS
 from findleaks.runtimes.object_graph import LIVE
 from findleaks.target.base import Target
 
 _MOST_MAPS = 3  # maps that are reported
 _LEAST_MAP, _SPARSE = 1 << 20, 16  # bytes of a map, and slots for each entry, that are reported
-_MOST_CALLERS = 2  # callers that a sentence names
+_MOST_TYPES, _MOST_CALLERS = 3, 2  # types and callers that a sentence names
+_LEAST_TIMERS = 4 << 20  # bytes of live objects of which timers may retain most
 _PART_ALLOCATED = 4  # a site that allocated 1 / this of the live objects is named
 _LEAST_FREE, _PART_FREE = 8 << 20, 10  # bytes, and 1 / this of the heap, that are reported
 
@@ -79,3 +83,25 @@ def add_site(finding: Finding, sites: Sequence[Site]) -> Finding:
     cause = f"{finding.cause} {about}{size(sites[0].bytes)} of live objects were allocated by {' < '.join(callers)}."
     facts = {**finding.facts, "site": {"bytes": sites[0].bytes, "stack": list(sites[0].frames)}}
     return replace(finding, cause=cause, facts=facts, commands=(*finding.commands, "runtime --only go --by site"))
+
+
+def find_timers(graph: GoGraph, live: int) -> Iterator[Finding]:
+    """Yield a finding if timers retain half of the live objects, whose bytes are `live`."""
+    found = graph.root_tree if live >= _LEAST_TIMERS else None
+    if found is None:
+        return
+    for at, (group, totals) in enumerate(zip(found.groups, found.totals)):
+        if group.name != PROCESSORS or 2 * totals.bytes < live:
+            continue
+        types = graph.types_below(found.tree, root_node(at))
+        title = f"In use, not leaked: timers that have not fired retain {size(totals.bytes)} in {number(totals.blocks)} objects of Go."
+        cause = "These are timers of time.AfterFunc, NewTimer and NewTicker. "
+        largest = [f"{number(one.blocks)} {shortened(name)} ({size(one.bytes)})" for name, one in types[:_MOST_TYPES]]
+        facts: dict[str, object] = {
+            "root": group.name,
+            "retained_objects": totals.blocks,
+            "retained_bytes": totals.bytes,
+            "types": [{"type": name, "objects": one.blocks, "bytes": one.bytes} for name, one in types[:_MOST_TYPES]],
+        }
+        remedies = ("stop timers and tickers that are no longer needed: Timer.Stop, Ticker.Stop",)
+        yield Finding("go-timers", totals.bytes, title, f"{cause}Most by type: {some(largest, _MOST_TYPES)}.", remedies, ("roots",), facts)
