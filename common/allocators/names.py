@@ -1,4 +1,4 @@
-"""Reads short texts that name something."""
+"""Read short texts that name something."""
 
 from __future__ import annotations
 
@@ -11,12 +11,8 @@ LONGEST_TEXT = 256  # bytes read of a text
 def read_name(memory: Memory, address: int) -> str:
     """Return the printable ASCII text of 1 to LONGEST_TEXT bytes at an address, up to its NUL byte;
     "" if there is none."""
-    text = b""
-    while len(text) < LONGEST_TEXT and b"\0" not in text:
-        # Up to the next multiple of 64: the next page may be missing.
-        part = memory.read(address + len(text), 64 - (address + len(text)) % 64)
-        if not part:
-            return ""
-        text += part
-    name, end, _ = text.partition(b"\0")
-    return shortened(name.decode("ascii")) if end and name.isascii() and name.decode("ascii").isprintable() else ""
+    name = memory.c_string(address, LONGEST_TEXT)
+    if not name.isascii() or not (text := name.decode("ascii")).isprintable():
+        return ""
+    # Without the NUL byte, the text is cut off, or the bytes are not a text.
+    return shortened(text) if memory.read(address + len(name), 1) == b"\0" else ""

@@ -57,6 +57,7 @@ class BlockInfo:
     managed: str = ""
     source: Optional[amounts.TypeSource] = None  # How the type is known; None without a type.
     is_sure: bool = False
+    header: int = 0  # Bytes of the program's own header, before the typed part.
 
     def result(self) -> Block:
         """Return the block as a typed result."""
@@ -82,6 +83,8 @@ class BlockInfo:
             return f"{what} {self.size:,}-byte {self.type}" + (f" that begins with {self.hint}" if self.hint else "")
         words = f"{what} {self.size:,}-byte block"
         detail = f"{self.managed}: {self.type}" if self.managed else self.type or self.hint
+        if self.header:
+            detail += f" after a header of {self.header} bytes"
         return f"{words}, {detail}" if detail else words
 
 
@@ -205,6 +208,7 @@ class Describer:
             self._phrase(index) if used else "",
             found.source if found is not None else None,
             found is not None and found.is_sure,
+            found.header if found is not None else 0,
         )
 
     def _phrase(self, index: int) -> str:

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 
 class TypeOfBlock(NamedTuple):
-    """A type, safe to print. `source`: how the type is known. `is_sure`: whether it is certain."""
+    """A type, safe to print. `source`: how the type is known. `is_sure`: whether it is certain.
+    `header`: the bytes before it in the block; see types/headers.py."""
 
     name: str
     source: TypeSource
     is_sure: bool
+    header: int = 0
 
     @classmethod
     def of_word(cls, name: str, is_class: bool) -> TypeOfBlock:
@@ -53,8 +55,8 @@ def describe_block_type(session: Session, index: int) -> Optional[TypeOfBlock]:
     is_class = bool(first) and session.types.is_class(first)
     known = known_types(session)
     found = known.of(index, size) if known is not None and not is_class else None
-    if found is not None:
-        return TypeOfBlock(found.name, source_of(found), found.is_sure)
+    if known is not None and found is not None:
+        return TypeOfBlock(found.name, source_of(found), found.is_sure, known.header(index))
     name = session.types.of_block(start, size) or name_mapping(session, start)
     return TypeOfBlock.of_word(name, is_class) if name else None
 

@@ -16,7 +16,7 @@ runtime, this also applies to memory that the process cannot write to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -162,20 +162,19 @@ def _values(session: Session, one: Uncertain, searched: Sequence[Range]) -> list
     runtimes = session.runtimes
     if _has_own_heap(session) or (runtimes and one.what not in (UNNAMED, UNWRITTEN)):
         foreign = _foreign_words(session)
-        words = islice(_words_into(session, one, searched), _MOST_WORDS)
-        return _plausible_values(
-            session, one, [value for address, value in words if foreign.has(address) and is_live(session, address, value)]
-        )
+        words = _address_like_words(session, one, searched)
+        return _judge_values(session, one, [value for address, value in words if foreign.has(address) and is_live(session, address, value)])
     # A runtime leaves stale words in frames and blocks.
     stale = _stale_memory(session) if one.what == UNNAMED and any(runtime.parts() for runtime in runtimes) else []
-    values = [value for value in session.register_words() if one.start <= value < one.end and not stale]
-    for address, value in islice(_words_into(session, one, searched), _MOST_WORDS):
+    is_plausible = _address_test(session, one)
+    values = [value for value in session.register_words() if one.start <= value < one.end and not stale and is_plausible(value)]
+    for address, value in _address_like_words(session, one, searched):
         if is_live(session, address, value) and range_at(stale, address) is None:
             # The C library stores addresses of the brk heap and of reservations even if they
             # contain no data.
             if one.what not in (UNNAMED, UNWRITTEN, PROTECTED) or not _in_c_library(session, address):
                 values.append(value)
-    return _plausible_values(session, one, values)
+    return _judge_values(session, one, values)
 
 
 def _has_own_heap(session: Session) -> bool:
@@ -189,23 +188,33 @@ def _foreign_words(session: Session) -> ForeignWords:
     return session.once(ForeignWords, lambda: ForeignWords(session))
 
 
-def _plausible_values(session: Session, one: Uncertain, values: list[int]) -> list[int]:
-    """Return the values that may be addresses in the range; [] if there are too few of them to show
-    that an unmapped gap is missing."""
+def _address_test(session: Session, one: Uncertain) -> Callable[[int], bool]:
+    """Return a function that tests whether a value may be an address in the range."""
     arch = session.target.arch
     # A pointer to the end of the heap below the gap (the break), or to the end of the memory that
     # is reserved for this heap, does not refer to the gap. glibc has a variable for the latter
     # (aligned_heap_area, malloc/arena.c).
     reserved = (part for below in session.reserved for part in below.ranges)
-    if any(heap.end == one.start for heap in chain(session.heap_ranges(), reserved)):
-        values = [value for value in values if value != one.start]
-    if arch.word == 8:
+    end_of_heap = one.start if any(heap.end == one.start for heap in chain(session.heap_ranges(), reserved)) else -1
+
+    def is_plausible(value: int) -> bool:
+        if value == end_of_heap:
+            return False
         # A word below 2^32 is probably a number. This matters because V8 reserves 512 MiB near a
         # program that is not PIE.
-        values = [value for value in values if value >> 32 or (not value % arch.page and value % _ROUND)]
+        if arch.word == 8 and not value >> 32 and (value % arch.page or not value % _ROUND):
+            return False
+        return one.what != UNNAMED or not (value % arch.word or _is_small_number(value))
+
+    return is_plausible
+
+
+def _judge_values(session: Session, one: Uncertain, values: list[int]) -> list[int]:
+    """Return the plausible values that refer to a range; [] if there are too few of them to show
+    that an unmapped gap is missing."""
     if one.what != UNNAMED:
         return values
-    values = [value for value in values if not (value % arch.word or _is_small_number(value))]
+    arch = session.target.arch
     pages = [value for value in values if not value % arch.page]
     # Any number may be a 32-bit address, so only multiples of the page size count, except round
     # numbers
@@ -219,6 +228,13 @@ def _is_small_number(value: int) -> bool:
     A program may write 32 bits over the lower half of a stale pointer. For example, {u16 2, u16 7}
     leaves 0x7fb500070002."""
     return value >> 32 != 0 and value & 0xFFFFFFFF < SMALL
+
+
+def _address_like_words(session: Session, one: Uncertain, searched: Sequence[Range]) -> Iterator[tuple[int, int]]:
+    """Yield (address, value) of the words that may refer to a range, out of the first _MOST_WORDS
+    whose value is in the range."""
+    is_plausible = _address_test(session, one)
+    return (found for found in islice(_words_into(session, one, searched), _MOST_WORDS) if is_plausible(found[1]))
 
 
 def _words_into(session: Session, one: Uncertain, searched: Sequence[Range]) -> Iterator[tuple[int, int]]:

@@ -81,7 +81,8 @@ def list_members(session: Session, index: int) -> list[Member]:
     spec = known.spec(index) if known is not None else None
     if known is None or spec is None:
         return []
-    start, size = session.directory.blocks.address(index), session.directory.blocks.size(index)
+    header = known.header(index)
+    start, size = session.directory.blocks.address(index) + header, session.directory.blocks.size(index) - header
     own = known.size_of(spec.type)
     leaves: list[_Leaf] = []
     for element in range(min(size // own, MOST_ELEMENTS) if spec.many and own else 1):
@@ -89,7 +90,7 @@ def list_members(session: Session, index: int) -> list[Member]:
     found = []
     for one in leaves[:MOST_MEMBERS]:
         value, target = _value(session, known, one, start)
-        found.append(Member(one.offset, one.name.lstrip("."), known.table.expression(one.type), value, target))
+        found.append(Member(header + one.offset, one.name.lstrip("."), known.table.expression(one.type), value, target))
     return found
 
 
@@ -172,10 +173,12 @@ def _pointer(session: Session, value: int) -> tuple[str, Optional[int]]:
         name = field or (symbol.name if symbol is not None and symbol.address == value else "")
         return f"{value:#x}" + (f" → {name}" if name else ""), None
     index, start, size, _ = found
-    name = find_block_type(session, index)
+    name, offset = find_block_type(session, index), value - start
     what = name or find_hint(session, start, size) or f"{size:,} bytes"
     kind = kind_word(session.graph().kind(index))
-    into = f"{value - start:,} bytes into " if value != start else ""
+    if not name and offset and what.startswith(f"+{offset} "):  # A text behind a header.
+        what, offset = what.removeprefix(f"+{offset} "), 0
+    into = f"{offset:,} bytes into " if offset else ""
     return f"{value:#x} → {into}{what} ({kind}, {size:,} bytes)", start
 
 

@@ -80,7 +80,7 @@ def find_known_types(session: Session) -> Optional[KnownTypes]:
 
     with session.timed("types"):
         search = _spread(session, program, pieces)
-        return KnownTypes(program.table, search.layouts.specs, search.spread.claims())
+        return KnownTypes(program.table, search.layouts.specs, search.spread.claims(), search.headers)
 
 
 def _memory(session: Session) -> Optional[Sequence[Piece]]:
@@ -96,19 +96,27 @@ def _memory(session: Session) -> Optional[Sequence[Piece]]:
 
 
 def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece]) -> Spreading:
+    from findleaks.types.headers import remove_headers
     from findleaks.types.heap import HeapView
     from findleaks.types.roots import find_locals, find_thread_locals
+    from findleaks.types.sizes import SizeClasses
     from findleaks.types.spread import Spreading
 
-    target, blocks, table = session.target, session.directory.blocks, program.table
+    target, table = session.target, program.table
     regions = target.regions()
     mapped = merge_ranges(Range(region.start, region.end) for region in regions if region.readable)
     code = merge_ranges(Range(region.start, region.end) for region in regions if region.executable)
+    sizes = SizeClasses(session.directory, table.word)
+    conventions = session.learned.conventions
+    blocks, headers = remove_headers(
+        session.engine, session.directory.blocks, sizes, pieces, mapped, conventions, lambda: session.report_progress("finding headers", 0)
+    )
     spread: TypeSpread = session.engine.type_spread(blocks)
     spread.use(pieces)
     spread.set_memory(mapped, code)
     view = HeapView(target.arch, blocks, pieces)
-    search = Spreading(spread, view, session.directory, table, *_modules(session, program), session.budget, session.report_progress)
+    search = Spreading(spread, view, sizes, table, *_modules(session, program), session.budget, session.report_progress)
+    search.headers = headers
     _use_hint_files(session, search)
     hints = _apply_hints(session, search)
     search.add_classes(_classes(session, table))

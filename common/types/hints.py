@@ -65,8 +65,9 @@ class Hints:
 
     def _apply(self, hint: AddressHint) -> None:
         found = self._names.find(hint.type)
-        blocks = self._search.heap.blocks.lookup(hint.address)
-        place = self._search.heap.place(hint.address)
+        address = self._skip_header(hint.address)
+        blocks = self._search.heap.blocks.lookup(address)
+        place = self._search.heap.place(address)
         if blocks is not None and place is None:
             raise UsageError(f"the block at {blocks[1]:#x} is not in use ({State(blocks[3]).name.lower()})")
         if place is None or place.offset:
@@ -79,6 +80,14 @@ class Hints:
             raise UsageError(f"another hint says {before[1].type}")
         self._claimed[place.block] = spec, hint
         self._search.spread.seed(place.block, self._search.layouts.number(spec), Level.HINT, False)
+
+    def _skip_header(self, address: int) -> int:
+        """Return the start of the typed part of a block if `address` is the start of the header
+        before it."""
+        blocks, headers = self._search.heap.blocks, self._search.headers
+        index = blocks.at_or_after(address) if headers else len(headers)
+        is_start = index < len(headers) and headers[index] and blocks.address(index) == address + headers[index]
+        return address + headers[index] if is_start else address
 
     def _add_memory(self, hint: AddressHint, found: Sequence[NamedType], place: Optional[Place]) -> None:
         """Add memory that is no block, or a part of one."""

@@ -37,8 +37,9 @@ class TypedPlace(NamedTuple):
 class KnownTypes:
     """The types of a process's blocks, by index."""
 
-    def __init__(self, table: TypeTable, specs: Sequence[Spec], claims: array[int]) -> None:
-        self.table, self._specs, self.claims = table, specs, claims
+    def __init__(self, table: TypeTable, specs: Sequence[Spec], claims: array[int], headers: Sequence[int] = ()) -> None:
+        """`headers`: the bytes before the typed part of each block; empty if there are none."""
+        self.table, self._specs, self.claims, self._headers = table, specs, claims, headers
         self._names: dict[int, str] = {}
 
     @property
@@ -54,6 +55,11 @@ class KnownTypes:
         """Return the content of a block; None if it is not known."""
         layout = self.claims[index] & LAYOUT_MASK
         return self._specs[layout] if layout else None
+
+    def header(self, index: int) -> int:
+        """Return the bytes before the typed part of a block, which the program's own function for
+        allocation put there; see headers.py."""
+        return self._headers[index] if self._headers else 0
 
     def layout_name(self, layout: int, size: int) -> str:
         """Return the name of a layout for a block of `size` bytes, as debuggers parse it: "struct
@@ -71,7 +77,9 @@ class KnownTypes:
         if not layout:
             return None
         is_sure = not claim & INFERRED
-        return BlockType(self.layout_name(layout, size), is_sure, is_sure and claim >> LEVEL_SHIFT & LEVEL_MASK == Level.HINT)
+        return BlockType(
+            self.layout_name(layout, size - self.header(index)), is_sure, is_sure and claim >> LEVEL_SHIFT & LEVEL_MASK == Level.HINT
+        )
 
     def size_of(self, number: int) -> int:
         """Return the bytes of a type; 0 if unknown."""
@@ -88,8 +96,8 @@ class KnownTypes:
 
     def place(self, index: int, offset: int) -> Optional[TypedPlace]:
         """Return what is at an offset of a block; None if its type is not known, or too small."""
-        spec = self.spec(index)
-        if spec is None:
+        spec, offset = self.spec(index), offset - self.header(index)
+        if spec is None or offset < 0:
             return None
         own, path = self.size_of(spec.type), ""
         if spec.many and own:

@@ -70,11 +70,10 @@ class Slots:
         if "." not in hint.slot:
             self._add_declared(hint.slot, types)
             return
-        found = list(self._members(hint.slot))
-        for member in found:
+        for whole, member in list(self._members(hint.slot)):
             if self._table.kinds[self._pointed(member.type)] != Kind.POINTER:
                 raise UsageError(f"{hint.slot} is not a pointer")
-            feature, keys = self._condition(hint, member) if hint.member else (NO_FEATURE, ())
+            feature, keys = self._condition(hint, whole, member) if hint.member else (NO_FEATURE, ())
             target = _Target(types, has_payload, feature, keys)
             known = self._slots.setdefault((member.owner, member.inside), [])
             if feature != NO_FEATURE and any(one.feature not in (feature, NO_FEATURE) for one in known):
@@ -95,11 +94,11 @@ class Slots:
             bare = table.bare(table.targets[bare])
         return bare
 
-    def _members(self, path: str) -> Iterator[_Member]:
-        """Yield the members that a path such as "dictEntry.v.val" names; there are several if files
-        define different types of this name."""
+    def _members(self, path: str) -> Iterator[tuple[int, _Member]]:
+        """Yield the members that a path such as "dictEntry.v.val" names, each with the type that
+        the path begins with; there are several if files define different types of this name."""
         name, *members = path.split(".")
-        found = [one for kind in self._names.find(name) if (one := self._member(kind.type, members)) is not None]
+        found = [(kind.type, one) for kind in self._names.find(name) if (one := self._member(kind.type, members)) is not None]
         if not found:
             raise UsageError(f"{name} has no member {'.'.join(members)}")
         yield from found
@@ -127,19 +126,23 @@ class Slots:
                 return below
         return None
 
-    def _condition(self, hint: SlotHint, slot: _Member) -> tuple[int, Sequence[int]]:
-        """Return the feature of pointers in a slot that the condition compares, and its values."""
-        near = self._member(slot.owner, hint.member.split("."))
+    def _condition(self, hint: SlotHint, whole: int, slot: _Member) -> tuple[int, Sequence[int]]:
+        """Return the feature of pointers in a slot that the condition compares, and its values.
+        The compared member is in the struct that has the slot, or in the one that contains this
+        struct and begins the path, `whole`."""
+        start, near = slot.inside, self._member(slot.owner, hint.member.split("."))
+        if near is None:
+            start, near = slot.offset, self._member(whole, hint.member.split("."))
         if near is not None:
             size, keys = self._values(near, hint.value)
-            distance = near.offset + (near.first_bit // 8 if near.bits else 0) - slot.inside
+            distance = near.offset + (near.first_bit // 8 if near.bits else 0) - start
             if abs(distance) > FARTHEST:
                 raise UsageError(f"{hint.member} is more than {FARTHEST} bytes from {hint.slot}")
             sort = Feature.STATIC_WORD if size == self._table.word else Feature.FOUR_BYTES if size == 4 else Feature.ONE_BYTE
             return sort << 8 | distance + 128, keys
         if "." not in hint.member:
             raise UsageError(f"{hint.slot.rpartition('.')[0]} has no member {hint.member}")
-        far = next(self._members(hint.member))
+        _, far = next(self._members(hint.member))
         size, keys = self._values(far, hint.value)
         owner = self._names.find(hint.member.partition(".")[0])[0].type
         offset = far.offset + (far.first_bit // 8 if far.bits else 0)

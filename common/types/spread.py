@@ -7,7 +7,6 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.allocators.directory import Directory
 from findleaks.debuginfo.type_names import shorten_template
 from findleaks.debuginfo.type_table import TypeTable
 from findleaks.engine.contract import Graph
@@ -48,7 +47,7 @@ class Spreading:
         self,
         spread: TypeSpread,
         heap: HeapView,
-        directory: Directory,
+        sizes: SizeClasses,
         table: TypeTable,
         modules: Sequence[int],
         usable: int,
@@ -61,7 +60,8 @@ class Spreading:
         self._budget, self._progress = budget, progress
         self.embedding = Embedding(table)
         self.layouts = Layouts(table, self.embedding, spread)
-        self.sizes = SizeClasses(directory, table.word)
+        self.sizes = sizes
+        self.headers = bytearray()  # see HeaderedBlocks; empty if no block has a header
         self.rules = Rules(spread, self.embedding, self.layouts, self.sizes, modules, usable)
         self.content = Content(spread, self.layouts, self.rules)
         self.judge = Judge(spread, heap, self.layouts, self.rules, self.content)

@@ -1,14 +1,18 @@
-"""What Google's tcmalloc sampled, out of a core: each sampled block has the stack that its program says."""
+"""What Google's tcmalloc sampled, out of a core: each sampled block has the stack that its program prints. Building this tcmalloc takes
+minutes, so the test is in the matrix."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import mallocs_google
+import pytest
 import recorded
 
 from findleaks.session import Session
 from findleaks.target.core import open_core
+
+pytestmark = pytest.mark.matrix
 
 
 def test_sampled(tmp_path: Path) -> None:

@@ -84,6 +84,29 @@ def test_cpp(tmp_path: Path) -> None:
     check(measured("typed_truth.cpp", tmp_path, 6_000, 1, "-O2"))
 
 
+@pytest.mark.parametrize("flags", ["-O2", "-O2 -DMAGIC=2", pytest.param("-O2 -DMAGIC=1", marks=pytest.mark.matrix)])
+def test_headers(flags: str, tmp_path: Path) -> None:
+    """Types begin after the header of the program's function for allocation."""
+    figures = measured("typed_headers.c", tmp_path, 3_000, 1, *flags.split())
+    check(figures)
+    assert not figures.wrong
+
+
+def test_header_in_whatis(tmp_path: Path) -> None:
+    """`whatis` lists members at their offsets in the block. The start of a block with a header can have a hint."""
+    program = tmp_path / "typed_headers"
+    subprocess.run(["gcc", "-g", "-o", program, PROGRAMS / "typed_headers.c"], check=True)
+    with cores.Running([str(program), "200", "1"], tmp_path / "run") as running:
+        table = next(line.split(" ", 2)[0] for line in running.output.splitlines() if line.endswith("reachable struct table"))
+        words = ["--pid", str(running.pid), "--debug-types"]
+        environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+        text = commandline.run(["whatis", f"0x{table}", *words], environment).stdout
+        hinted = commandline.run(["whatis", f"0x{table}", "--json", "--type", f"0x{table}=struct table", *words], environment).stdout
+    assert "struct table after a header of 8 bytes" in text
+    assert re.search(r"^  \+8 +next ", text, re.M) and re.search(r"^  \+56 +release +0x\w+ → release$", text, re.M), text
+    assert json.loads(hinted)["answers"][0]["block"]["type_from"] == "hint"
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize("flags", ["-O0", "-O2", "-O2 -flto"])
 @pytest.mark.parametrize("source", ["typed_truth.c", "typed_truth.cpp"])

@@ -40,8 +40,8 @@ Printed = list[tuple[str, int, str]]
 """File, line (0: none) and function of each frame, innermost first."""
 
 
-class Ended(Exception):
-    """The program ended. `faulthandler` of 3.11 and 3.12 crashes at an instruction at which a frame's address is not stored yet."""
+class HandlerCrashed(Exception):
+    """A fault ended the program: `faulthandler` of 3.11 and 3.12 crashes at an instruction before which a frame's address is not stored."""
 
 
 class Busy:
@@ -67,8 +67,9 @@ class Busy:
             if re.search(f"(?:{pattern})\\Z", text):
                 self._at += len(text.encode())
                 return text
-            if self._process.poll() is not None:
-                raise Ended(text)
+            if self._process.poll() == -signal.SIGSEGV:
+                raise HandlerCrashed(text)
+            assert self._process.returncode is None, text
             assert time.monotonic() < limit, text
             time.sleep(0.001)
 

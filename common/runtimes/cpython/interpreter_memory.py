@@ -62,15 +62,20 @@ class InterpreterMemory(NamedTuple):
 
 
 class _Words(NamedTuple):
-    """The words of a state, from `address` on.
+    """The words of a state.
 
     `objects` has the indices of words that point into blocks with objects, and these blocks.
     `others` has the same for words that point into other blocks, in use or not."""
 
-    address: int
+    piece: Piece
     words: Words
     objects: Sequence[tuple[int, int]]
     others: Sequence[tuple[int, int]]
+
+    @property
+    def address(self) -> int:
+        """Address of the first word."""
+        return self.piece.address
 
 
 def read_interpreter_memory(
@@ -97,6 +102,8 @@ class _Reader:
         self._target, self._engine, self._blocks, self._known, self._found = target, engine, blocks, known, found
         self._memory = Memory(target)
         self.word = target.arch.word
+        writable = [region for region in target.regions() if region.writable]
+        self._mapped = (writable[0].start, writable[-1].end) if writable else (0, 0)
         # No block begins below the start of the first or ends above the end of the last.
         last = len(blocks) - 1
         self._low, self._high = (blocks.address(0), blocks.address(last) + blocks.size(last)) if len(blocks) else (0, 0)
@@ -128,7 +135,7 @@ class _Reader:
         found = self._found
         objects = [one for one in inside if found[one[1]] != NO_OBJECT]
         words = self._target.arch.words(piece.data)
-        return _Words(piece.address, words, objects, [one for one in inside if found[one[1]] == NO_OBJECT])
+        return _Words(piece, words, objects, [one for one in inside if found[one[1]] == NO_OBJECT])
 
     def list_heads(self, state: _Words) -> Iterator[int]:
         """Yield addresses of heads: the next object refers back to the head, and the previous one
@@ -145,10 +152,12 @@ class _Reader:
 
     def chunk_words(self, state: _Words) -> Iterator[int]:
         """Yield the addresses of the fields datastack_chunk in thread states."""
-        words, mask = state.words, CHUNK_ALIGNMENT - 1
-        for at in [at for at, chunk in enumerate(words[:-2]) if chunk and not chunk & mask]:
-            if self._is_chunk(*words[at : at + 3]):
-                yield state.address + at * self.word
+        words, size = state.words, self.word
+        # Most words are not addresses, such as zeros. The engine omits them.
+        for at, chunk in zip(*find_pointers(self._engine, state.piece, *self._mapped)):
+            index = (at - state.address) // size
+            if not chunk % CHUNK_ALIGNMENT and index + 3 <= len(words) and self._is_chunk(*words[index : index + 3]):
+                yield at
 
     def _is_chunk(self, chunk: int, top: int, limit: int) -> bool:
         inside = chunk < top <= limit <= chunk + LARGEST_CHUNK

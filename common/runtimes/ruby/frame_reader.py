@@ -16,9 +16,11 @@ a backtrace has) of 2.7.4, 3.1.2 and 3.3.8."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.libc.thread_local import Block, thread_local_blocks
 from findleaks.runtimes.ruby.census import IMEMO_MASK, IMEMO_SHIFT, IMEMOS, MASK, T_IMEMO
 from findleaks.runtimes.ruby.instruction_sequences import SequenceReader
 from findleaks.runtimes.ruby.layout import exported, read_version
@@ -132,7 +134,25 @@ class FrameReader:
                 frames = self._read_current(context)
                 if frames:
                     return frames
+        return self._find_by_thread_locals(stack.thread.tid)
+
+    def _find_by_thread_locals(self, tid: int) -> list[_Frame]:
+        """Return the control frames of the context that a thread-local variable of the interpreter
+        refers to: ruby_current_ec, since 3.0. While fibers are switched, the native stack is that
+        of another fiber and may not have the context."""
+        for block in self._thread_locals:
+            for _, words in self._memory.scan(*block.range) if block.thread == tid else ():
+                for word in words:
+                    context = self._memory.words(word, _CONTEXT_WORDS) if word and word % 8 == 0 else None
+                    frames = self._read_frames(*context[:3]) if context is not None else []
+                    if frames:
+                        return frames
         return []
+
+    @cached_property
+    def _thread_locals(self) -> list[Block]:
+        """The interpreter's thread-local variables, of all threads."""
+        return [one for one in thread_local_blocks(self._target) if one.module.start == self._module.start]
 
     def _read_current(self, context: Sequence[int]) -> list[_Frame]:
         """Return the control frames of the context that the thread of a context executes. This may
