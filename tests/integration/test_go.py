@@ -137,6 +137,15 @@ def test_native_memory_of_garbage(tmp_path: Path) -> None:
     with running(build(tmp_path, "go_parsers", False), tmp_path / "run", count) as run:
         (held,) = [one for one in verdict("--pid", str(run.pid))["findings"] if one["finding"] == "held-by-managed-objects"]
         types = page("--pid", str(run.pid))["types"]
+        roots = {
+            root["name"].removesuffix(" (Go's heap)"): root
+            for root in json.loads(findleaks("roots", "--json", "--pid", str(run.pid)))["roots"]
+        }
+    garbage = roots.pop("garbage of Go")["retained_blocks"]
+    assert 2 * (8 * count // 10 - 20) <= garbage <= 2 * 8 * count // 10
+    assert 2 * count // 10 - 40 <= roots["objects with a finalizer of Go"]["retained_blocks"] <= 2 * count // 10
+    kept = max(root["retained_blocks"] for name, root in roots.items() if name.startswith("variable main."))
+    assert 2 * count // 10 - 40 <= kept <= 2 * count // 10
     lost = sum(one["own"].get("garbage_native_blocks", 0) for one in types)
     assert 2 * (8 * count // 10 - 20) <= lost <= 2 * 8 * count // 10
     assert 2 * count - 40 <= held["evidence"]["native_blocks"] <= 2 * count
