@@ -3,11 +3,10 @@ leak heads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional, cast
 
-from findleaks.answers.heap_roots import all_heaps, heaps_of_subject
 from findleaks.arg_types import parse_address
 from findleaks.audit.address_info import Describer
 from findleaks.audit.containers.reader import ContainerReader
@@ -83,7 +82,7 @@ def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most
             [SharedSize(one.size, one.children, one.blocks, one.bytes) for one in spread],
             [_retained(row) for row in shared.fields],
         ),
-        heaps=all_heaps(session, expanded, most),
+        heaps=_heaps(session, lambda: _all_heaps(session, expanded, most)),
     )
     return found, Shown(rows, shared, tree.total(), expanded, heaps=found.heaps)
 
@@ -94,7 +93,7 @@ def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVEL
     reader, named, tree = build_owner_tree(session)
     builder = TreeBuilder(session, reader, tree, depth, limit)
     total = Amount.of(tree.total())
-    heaps = heaps_of_subject(session, named, word, limit)
+    heaps = _heaps(session, lambda: _heaps_of_subject(session, named, word, limit))
     numbers, index = _subject(session, named, word) if not heaps else (match_owners(named.all, word), -1)
     if index >= 0:
         row, held = builder.of_block(index), describe_retainer(builder, named, index)
@@ -105,6 +104,24 @@ def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVEL
     rows = [builder.of_root(named.all[n], root_node(n)) for n in (numbers[:limit] if limit else numbers)]
     found = Roots(total, roots=[_root(row) for row in rows], heaps=heaps)
     return found, Shown(rows, None, tree.total(), limit, left=len(numbers) - len(rows), heaps=heaps)
+
+
+def _heaps(session: Session, find: Callable[[], list[ManagedHeap]]) -> list[ManagedHeap]:
+    """Return the result of `find` if the process may have a heap whose roots have names."""
+    return find() if any(runtime.names_roots for runtime in session.runtimes) else []
+
+
+# Few processes have such heaps, so the module is imported where it is needed.
+def _all_heaps(session: Session, expanded: int, most: int) -> list[ManagedHeap]:
+    from findleaks.answers.heap_roots import all_heaps
+
+    return all_heaps(session, expanded, most)
+
+
+def _heaps_of_subject(session: Session, named: Owners, word: str, limit: int) -> list[ManagedHeap]:
+    from findleaks.answers.heap_roots import heaps_of_subject
+
+    return heaps_of_subject(session, named, word, limit)
 
 
 def _subject(session: Session, named: Owners, word: str) -> tuple[list[int], int]:
