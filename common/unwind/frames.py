@@ -54,7 +54,7 @@ class Unwinder:
 
     def __init__(self, target: MappedMemory, tables: Sequence[CodeTable] = ()) -> None:
         """`tables`: descriptions of code that precede call frame information."""
-        self.target, self._code_tables = target, tables
+        self.target, self.code_tables = target, tables
         self._names = target.arch.dwarf_registers
         arch = target.arch
         self._pc = self._names.index(arch.pc) if arch.pc in self._names else _NO_NUMBER
@@ -158,7 +158,7 @@ class Unwinder:
     def row(self, pc: int) -> Optional[Row]:
         """Return the call frame information at `pc`, cached."""
         if pc not in self._rows:
-            described = next(filter(None, (table.row(pc) for table in self._code_tables)), None)
+            described = next(filter(None, (table.row(pc) for table in self.code_tables)), None)
             if described is not None:
                 self._rows[pc] = described
                 return described

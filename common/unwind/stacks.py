@@ -64,11 +64,11 @@ class Stack:
 
 
 class Namer:
-    """Names frames, cached by address. `sources`: for lines and inlined functions. `tables`: for
-    code that they describe, instead of symbols and sources."""
+    """Names frames, cached by address. `sources`: for lines and inlined functions. Code that the
+    unwinder's tables describe is named by these."""
 
-    def __init__(self, target: Target, unwinder: Unwinder, sources: Optional[Sources] = None, tables: Sequence[CodeTable] = ()) -> None:
-        self._target, self._unwinder, self._sources, self._tables = target, unwinder, sources, tables
+    def __init__(self, target: Target, unwinder: Unwinder, sources: Optional[Sources] = None) -> None:
+        self._target, self._unwinder, self._sources = target, unwinder, sources
         self._known: dict[int, tuple[NamedFrame, ...]] = {}
 
     @property
@@ -88,7 +88,7 @@ class Namer:
         return self._known[frame.call]
 
     def _named(self, frame: Frame) -> tuple[NamedFrame, ...]:
-        described = next(filter(None, (table.names(frame.pc, frame.call) for table in self._tables)), None)
+        described = next(filter(None, (table.names(frame.pc, frame.call) for table in self._unwinder.code_tables)), None)
         if described is not None:
             return tuple(described)
         # Look up sources first: this may load a file with more symbols.
@@ -120,7 +120,7 @@ def group_threads(
     `readers` read frames of managed functions; threads in different ones have different stacks.
     `tables` describe code without call frame information."""
     unwinder = Unwinder(target, tables)
-    namer = Namer(target, unwinder, sources, tables)
+    namer = Namer(target, unwinder, sources)
     groups: dict[tuple[tuple[NamedFrame, ...], str], Stack] = {}
     for thread in target.threads():
         if target.interrupted():

@@ -151,3 +151,27 @@ def test_native_memory_of_garbage(tmp_path: Path) -> None:
     assert 2 * count - 40 <= held["evidence"]["native_blocks"] <= 2 * count
     assert held["text"].startswith("Probably leaked: garbage of Go retains 16 MiB of native memory; objects in use retain ")
     assert "runtime.AddCleanup" in held["try"][0]
+
+
+def test_track_follows_go_functions_above_those_of_c(tmp_path: Path) -> None:
+    """C code runs on another stack than the Go code that calls it."""
+    with running(build(tmp_path, "go_native", True), tmp_path / "run") as run:
+        found = json.loads(findleaks("track", "--for", "1", "--json", "--pid", str(run.pid)))
+        counted = findleaks("count", "malloc", "--inject", "--for", "1", "--json", "--pid", str(run.pid))
+    assert found["recorded"] >= 10
+    (entry,) = (one for one in found["entries"] if any(frame["function"] == "main.load" for frame in one["frames"]))
+    assert entry["allocated"]["bytes"] == 3000 * entry["allocated"]["blocks"]
+    names = [frame["function"] for frame in entry["frames"]]
+    go = [
+        "runtime.asmcgocall",
+        "runtime.cgocall",
+        "main._Cfunc_parse",
+        "main.load",
+        "main.handle",
+        "main.main",
+        "runtime.main",
+        "runtime.goexit",
+    ]
+    assert names[0] == "malloc" and names[-len(go) :] == go
+    stacks = [[frame["function"] for frame in one["frames"]] for one in json.loads(counted)["stacks"]]
+    assert any(one[-len(go) :] == go for one in stacks), stacks
