@@ -16,7 +16,7 @@ from findleaks.audit.crash.cpp_exception import CppException, find_exception, is
 from findleaks.audit.crash.rust_panic import RustPanic, find_panic, is_panic_frame
 from findleaks.audit.heap_check import check_heap
 from findleaks.libc.thread_state import waits_in_kernel
-from findleaks.runtimes.directory import find_frames
+from findleaks.runtimes.directory import code_tables_of, find_frames
 from findleaks.session import Session
 from findleaks.target.base import Target, Thread
 from findleaks.unwind.frames import FrameRegisters, Unwinder
@@ -118,7 +118,7 @@ def crashed_places(target: Target) -> list[tuple[int, NamedFrame]]:
     thread = _crashed_thread(target)
     if thread is None:
         return []
-    unwinder = Unwinder(target)
+    unwinder = Unwinder(target, code_tables_of(target))
     namer = Namer(target, unwinder)
     return [(frame.sp, namer.name(frame)) for frame in unwinder.trace_with_registers(thread, [], FRAMES).frames]
 
