@@ -10,8 +10,11 @@ from enum import IntEnum
 from typing import Optional
 
 from findleaks.debuginfo.type_table import UNKNOWN, VOID, FieldKind, Flag, Kind, Part, PartKind, TypeTable
+from findleaks.engine.type_spread import Flag as ReferenceFlag
 from findleaks.engine.type_spread import Role, TypeSpread
+from findleaks.types.buffers import find_buffer
 from findleaks.types.embedding import STRUCTURES, Embedding
+from findleaks.types.trait_objects import TRAIT_OBJECT
 from findleaks.value_classes import NamedTuple
 
 MOST_LEAVES = 2048  # Words of a type that are described one by one; larger arrays become groups.
@@ -34,6 +37,7 @@ class Sort(IntEnum):
     POINTER = 0  # A pointer to the only type of `pointees`.
     ANY = 1  # A pointer of type void *.
     CHOICE = 2  # A member of a union: a pointer to one of `pointees`, or a number.
+    TRAIT_OBJECT = 3  # The next word is the address of a vtable of Rust, which names the type.
 
 
 class Reference(NamedTuple):
@@ -42,7 +46,8 @@ class Reference(NamedTuple):
     For ANY and CHOICE, `owner` is the struct that contains the member, and `offset` is the member's
     offset in it. For POINTER, `owner` is the type with this pointer if it is or contains the
     pointee, as in lists; else 0. `node` is the node type of the container that the pointer belongs
-    to, or 0. `counted` is set if the pointer refers to an array."""
+    to, or 0. `counted` is set if the pointer refers to an array. `is_certain` is set if it does so
+    without doubt. `used` has flags that say which elements are in use (Flag)."""
 
     sort: Sort
     pointees: tuple[int, ...]
@@ -50,6 +55,8 @@ class Reference(NamedTuple):
     offset: int = 0
     node: int = 0
     counted: bool = False
+    is_certain: bool = False
+    used: int = 0
 
 
 class Leaf(NamedTuple):
@@ -135,6 +142,8 @@ class Layouts:
             elif kind in STRUCTURES:
                 rows = range(table.first_field[number], table.first_field[number + 1])
                 found = _NONE.union(*(self.pointees(table.field_types[row], depth + 1) for row in rows if not table.field_bits[row]))
+                buffer = find_buffer(table, number)
+                found |= {buffer.element} if buffer is not None else _NONE
             else:
                 pointee = table.bare(table.targets[number]) if kind == Kind.POINTER else UNKNOWN
                 found = frozenset((pointee,)) if kind == Kind.POINTER and table.kinds[pointee] != Kind.FUNCTION else _NONE
@@ -261,21 +270,29 @@ class _Walk:
                 return
         variants = [one for one in fields if one.kind >= FieldKind.VARIANT]
         if variants:
-            self._choices([[(one.type, one.offset)] for one in variants], number, at, owner, inside, depth, node)
+            niche = next((one.offset for one in fields if one.kind == FieldKind.DISCRIMINANT), -1)
+            self._choices([[(one.type, one.offset)] for one in variants], number, at, owner, inside, depth, node, niche)
         for one in fields:
             if one.kind <= FieldKind.BASE and not one.bits:
                 self.type(one.type, at + one.offset, owner, inside + one.offset, depth + 1, node)
         if _COUNTED.search(name):
-            self._count(at, table.sizes[number])
+            self._count(at, table.sizes[number], "_Deque_" in name or "RawVec" in name)
+        buffer = find_buffer(table, number) if "<" in name else None
+        if buffer is not None:
+            place = at + buffer.pointer
+            self._leaves[:] = [leaf for leaf in self._leaves if leaf.offset != place]
+            self._refer(place, Reference(Sort.POINTER, (buffer.element,), counted=True, is_certain=True, used=buffer.flags))
 
-    def _count(self, at: int, size: int) -> None:
+    def _count(self, at: int, size: int, is_deque: bool) -> None:
         """Mark the pointers in [at, at + size) as pointers to arrays."""
         layouts = self._layouts
         for index, leaf in enumerate(self._leaves):
             if at <= leaf.offset < at + size and leaf.role == Role.REFERENCE:
                 reference = layouts.references[leaf.reference]
                 if reference.sort == Sort.POINTER:
-                    self._leaves[index] = leaf._replace(reference=layouts.refer(reference._replace(counted=True)))
+                    # A vector begins with the addresses of its first element and of the end.
+                    used = int(ReferenceFlag.END) if leaf.offset == at and not is_deque else 0
+                    self._leaves[index] = leaf._replace(reference=layouts.refer(reference._replace(counted=True, used=used)))
 
     def _array(self, number: int, at: int, owner: int, inside: int, depth: int, node: int) -> None:
         table = self._table
@@ -294,9 +311,19 @@ class _Walk:
             self._groups.append(Elements(at, step, count, inner))
 
     def _choices(
-        self, arms: Sequence[Sequence[tuple[int, int]]], number: int, at: int, owner: int, inside: int, depth: int, node: int
+        self,
+        arms: Sequence[Sequence[tuple[int, int]]],
+        number: int,
+        at: int,
+        owner: int,
+        inside: int,
+        depth: int,
+        node: int,
+        niche: int = -1,
     ) -> None:
-        """Add the words of the members of a union, of which one is valid."""
+        """Add the words of the members of a union, of which one is valid. `niche`: the offset of
+        the word that says which; if only one member has a pointer there, the word is this pointer
+        or a small number, as in Option<Box<T>>."""
         table = self._table
         if table.names[number] and table.kinds[number] == Kind.UNION:
             owner, inside = number, 0
@@ -313,7 +340,9 @@ class _Walk:
                 self._leaves.append(leaves[0]._replace(offset=at + offset))
                 continue
             references = [self._layouts.references[leaf.reference] for leaf in leaves if leaf.role == Role.REFERENCE]
-            if references:
+            if offset == niche and len(references) == 1 and references[0].sort == Sort.POINTER:
+                self._refer(at + offset, references[0]._replace(used=references[0].used | ReferenceFlag.OPTIONAL))
+            elif references:
                 pointees = tuple(sorted({one for reference in references for one in reference.pointees}))
                 made = Reference(Sort.CHOICE, pointees, owner, inside + offset, node or self._node)
                 self._leaves.append(Leaf(at + offset, Role.REFERENCE, self._layouts.refer(made)))
@@ -327,6 +356,8 @@ class _Walk:
         kind = table.kinds[pointee]
         if kind == Kind.FUNCTION:
             self._leaves.append(Leaf(at, Role.CODE))
+        elif kind == Kind.STRUCT and not table.sizes[pointee] and table.text(table.names[pointee]).startswith(TRAIT_OBJECT):
+            self._refer(at, Reference(Sort.TRAIT_OBJECT, ()))
         elif kind in (Kind.VOID, Kind.UNKNOWN):
             self._refer(at, Reference(Sort.ANY, (VOID,), owner, inside, node))
         elif kind in STRUCTURES and (table.sizes[pointee] or table.flags[pointee] & Flag.DECLARATION):
