@@ -57,7 +57,7 @@ def runtime(session: Session, args: argparse.Namespace) -> Plain:
     form = output_format(args, (*DUMPS, *STACKS))
     answer = describe_runtimes(session, args.only, not args.no_native, args.by == "package", args.limit)
     found = answer.holdings
-    if args.by == "site" and not any(answer.sites):
+    if args.by == "site" and found and not any(answer.sites):
         from findleaks.commands.runtime_profile import NO_SITES
 
         raise UsageError(NO_SITES)

@@ -130,12 +130,12 @@ def check_roots(at: dict[str, str], *where: str) -> None:
 
 
 def check_retained(types: dict[str, dict[str, Any]]) -> None:
-    """Each Holder alone retains its data, and all of them share 8,192 bytes. Stale words of stacks may refer to the data of one, and to
-    the shared bytes."""
+    """Each Holder alone retains its data, and all of them share 8,192 bytes. Stale words of stacks may refer to the data of one, to the
+    shared bytes, and to a few Holders, which the array does not retain then."""
     whole = COUNT * (24 + 4096)
     assert whole - 4096 <= types["main.Holder"]["retained_bytes"] <= whole
     array = types["[]*main.Holder"]
-    assert whole - 4096 - 24 <= array["retained_bytes"] - array["bytes"] <= whole + 8192
+    assert whole * 9 // 10 <= array["retained_bytes"] - array["bytes"] <= whole + 8192
     assert types["[4096]uint8"]["retained_bytes"] == types["[4096]uint8"]["bytes"] == COUNT * 4096
 
 
