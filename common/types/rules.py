@@ -75,6 +75,7 @@ class Rules:
             return self._trait_object(size) if offset == 0 else NO_CLAIM
         if of.sort != Sort.POINTER:
             hinted = self.slots.answer(of.owner, of.offset, size) if self.slots is not None and offset == 0 else None
+            hinted = self._by_tag(of, offset, size) if hinted is None and of.cases else hinted
             if hinted is None:
                 return DEFERRED
             self._hinted.add((reference, offset, size))
@@ -85,6 +86,18 @@ class Rules:
         if len(found) == 1 and (found[0].level != Level.ARRAY or of.is_certain):
             return self.claim(found[0])
         return DEFERRED
+
+    def _by_tag(self, of: Reference, offset: int, size: int) -> Optional[int]:
+        """Return the rule for pointers in an enum, whose discriminant decides on the type; None if
+        several types are possible for one value."""
+        claims: dict[int, int] = {}
+        for value, pointee in of.cases:
+            found = self._of_pointee(pointee, of, offset, size)
+            if len(found) > 1 or (found and not found[0].level.is_certain):
+                return None
+            claims.update((value, self.claim(one)) for one in found)
+        keys = sorted(claims)
+        return DECISION | self._spread.add_decision([], of.tag, keys, [claims[key] for key in keys]) if claims else NO_CLAIM
 
     def _trait_object(self, size: int) -> int:
         """Return the rule for pointers of trait objects: the vtable decides on the type."""
