@@ -76,6 +76,7 @@ class Goroutines:
         known = {name: offset for name, offset in found.items() if offset is not None and offset + 8 <= one.size}
         return _G(one.size, known) if all(name in known for name in _FIELDS) else None
 
+    @cached_property
     def addresses(self) -> Sequence[int]:
         """The addresses of all g structures, including unused ones; () if they are not found."""
         layout = self._layout
@@ -142,7 +143,7 @@ class Goroutines:
 
     def list(self) -> Sequence[UserThread]:
         """Return all goroutines that have not ended, in the order of their creation."""
-        layout, addresses = self._layout, self.addresses()
+        layout, addresses = self._layout, self.addresses
         if layout is None or not addresses:
             return ()
         order = sorted(range(len(addresses)), key=addresses.__getitem__)

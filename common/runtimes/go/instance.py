@@ -232,7 +232,7 @@ class Go(Runtime):
         """The numbers of goroutines that are blocked for good; None if they are unknown."""
         if self._objects is None or self._graph is None or self.goroutines is None or self.program is None:
             return None
-        structures, every = self.goroutines.structures, self.goroutines.addresses()
+        structures, every = self.goroutines.structures, self.goroutines.addresses
         return find_blocked(self._memory, self.program.types, self._objects, self._graph, structures, every)
 
     def holders(self) -> Optional[Holders]:

@@ -204,7 +204,10 @@ class HeapObjects:
 
     def span_of(self, index: int) -> Optional[ObjectSpan]:
         """Return the span that contains a block."""
-        spans, address = self.spans or (), self.blocks.address(index)
+        return self._span_at(self.blocks.address(index))
+
+    def _span_at(self, address: int) -> Optional[ObjectSpan]:
+        spans = self.spans or ()
         at = bisect_right(spans, (address, 1 << 64)) - 1
         return spans[at] if at >= 0 and address < spans[at].end else None
 
@@ -370,11 +373,15 @@ class HeapObjects:
     def finalized(self) -> list[Range]:
         """Return objects with finalizers. What they refer to is live, even if the objects
         themselves are not."""
+        return self._finalized
+
+    @cached_property
+    def _finalized(self) -> list[Range]:
         types, made = self._program.types, []
         for address, _, words in self.records():
             if len(words) > 3 and types.at(words[3]) is not None:  # a finalizer
-                size = next((span.size for span in self.spans or () if span.start <= address < span.end), 0)
-                made.append(Range(address, address + size))
+                span = self._span_at(address)
+                made.append(Range(address, address + (span.size if span is not None else 0)))
         return merge_ranges(made)
 
     def by_type(self, graph: Graph) -> list[ObjectType]:

@@ -18,6 +18,11 @@ _LARGEST = 256  # bytes of a variable in which a field is looked for
 _INITIALISER = ".init"  # the last part of the name of a package's initialiser
 
 
+def _bases(address: int) -> range:
+    """Return addresses at which a variable may begin that contains this address, nearest first."""
+    return range(address, max(address - _LARGEST, 0), -8)
+
+
 class VariableNames:
     """The names of variables. `words`: address and value of each word of global variables."""
 
@@ -29,7 +34,9 @@ class VariableNames:
     def find_users_of(self, addresses: Collection[int]) -> None:
         """Look up the functions that use these variables. All are looked up in one pass over the
         code, so this is called before `name` if several names are needed."""
-        missing = {address for address in addresses if address not in self._users}
+        bases = {base for address in addresses for base in _bases(address)}
+        wanted = {*bases, *(owner for base in bases for owner in self._owners_of(base))}
+        missing = {address for address in wanted if address not in self._users}
         if missing and self._target.arch.name == X86_64.name:
             found = find_users(self._target, self._tables, missing)
             self._users.update((address, found.get(address, [])) for address in missing)
@@ -51,14 +58,13 @@ class VariableNames:
 
     def users_of(self, address: int) -> Sequence[str]:
         """Return functions that use a variable, or a variable that refers to it."""
-        bases = range(address, max(address - _LARGEST, 0), -8)
-        self.find_users_of({address, *bases, *(owner for base in bases for owner in self._owners_of(base))})
+        self.find_users_of([address])
         own = self._users.get(address, [])
         if own and not own[0].endswith(_INITIALISER):
             return own
         # The compiler creates a variable for X of `var cache = &X{}`, which initialisers set. The
         # functions that use it read the address of X from another variable.
-        for base in bases:
+        for base in _bases(address):
             owners = self._owners_of(base) if base == address or self._users.get(base) == own != [] else ()
             users = next(filter(None, map(self._users.get, owners)), None)
             if users is not None:
