@@ -101,6 +101,11 @@ def wrong(output: str, found: dict[int, str]) -> list[str]:
     return [f"{what} {address:#x} is {found.get(address)}" for what, address in said if found.get(address) != expected[what]]
 
 
+def without_details(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Go returns free pages in the background: the details have their bytes."""
+    return [{**part, "detail": None, "parts": without_details(part["parts"])} for part in parts]
+
+
 @pytest.mark.parametrize("stripped", [False, pytest.param(True, marks=pytest.mark.matrix)])
 def test_what_go_objects_refer_to_is_held(stripped: bool, tmp_path: Path) -> None:
     """By a list, a map and the stacks of goroutines that do not run; three threads run on stacks in Go's heap. Not in a program with fixed
@@ -112,7 +117,7 @@ def test_what_go_objects_refer_to_is_held(stripped: bool, tmp_path: Path) -> Non
         if stripped:  # a core of 1.4 GiB, nearly all of it reserved addresses
             of_gcore = run.gcore()
             assert wrong(run.output, kinds(str(of_gcore))) == []
-            assert page(str(of_gcore))["parts"] == live["parts"]
+            assert without_details(page(str(of_gcore))["parts"]) == without_details(live["parts"])
             assert not {"unknown-owner"} & set(sorts(verdict(str(of_gcore))))
             of_gcore.unlink()
         core = str(run.kernel_core())
