@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Optional, Union
 
+from findleaks.allocators.described.file import read_pool_file
 from findleaks.answers.addresses import identify
 from findleaks.answers.caches import describe_caches
 from findleaks.answers.leaks import find_leaks
@@ -36,6 +37,7 @@ from findleaks.results.stacks import ThreadGroup
 from findleaks.results.untyped import Untyped
 from findleaks.results.verdict import Verdict
 from findleaks.session import Session
+from findleaks.session.block_directory import use_pool_file
 from findleaks.session.known_types import check_hints
 from findleaks.target.program import program_name
 from findleaks.types.hint_files import read_hint_file
@@ -107,6 +109,11 @@ class Process:
         file = read_hint_file(hints) if hints else None
         session.use_debug_types(debug_types, UserHints(addresses, file) if addresses or file else None)
         check_hints(session)
+
+    def use_pools(self, path: Optional[str]) -> None:
+        """Divide blocks into the chunks of the pools that a pool file describes; None: do not. A
+        change drops computed data. Raises UsageError if the file cannot be read."""
+        use_pool_file(self._session, read_pool_file(path) if path else None)
 
     def untyped(self, limit: int = 0) -> Untyped:
         """The blocks from which most blocks without a type are reached. `limit`: the number of
