@@ -51,8 +51,9 @@ def group_stacks(
     `function`: only stacks with this function. `module`: only stacks with a frame in this module.
     `not_under`: only stacks without these functions. `lines`: read files and lines. `limit`: stacks
     in the result (0, None: all)."""
-    readers = find_frames(session.target)
-    every = group_threads(session.target, session.sources if lines else None, readers)
+    readers, schedulers = find_frames(session.target), find_schedulers(session.target, session.engine)
+    tables = [table for table in (one.code_table() for one in schedulers) if table is not None]
+    every = group_threads(session.target, session.sources if lines else None, readers, tables)
     found = filter_stacks(every, function, module, not_under)
     names = dict(session.target.thread_names())
     for reader in readers:
@@ -67,7 +68,7 @@ def group_stacks(
         )
         for stack in (found[:limit] if limit else found)
     ]
-    scheduled = [_schedule(one, function, module, not_under) for one in find_schedulers(session.target, session.engine)]
+    scheduled = [_schedule(one, function, module, not_under) for one in schedulers]
     scheduled = [one for one in scheduled if one.total]
     of_runtimes = [result for one in scheduled for result in _user_groups(one, limit)]
     result = Stacks(count_threads(every), groups, sum(one.total for one in scheduled), of_runtimes)

@@ -38,12 +38,12 @@ SECTIONS = {
     "share": ("share",),
     "kind": ("kind",),
     "cache": ("cache", "allocator"),
-    "root": ("root", "field", "container", "objects"),
+    "root": ("root", "field", "container", "objects", "heap root"),
     "type": ("type",),
     "lost": ("lost", "garbage type"),
     "runtime": ("runtime type", "native", "heap", "counter"),
     "handles": ("handles", "handle value"),
-    "threads": ("threads",),
+    "threads": ("threads", "user threads"),
 }
 """The sections of figures that each word of --by selects."""
 FILES = ("page", *STACKS)

@@ -70,4 +70,4 @@ def _result(session: Session, args: argparse.Namespace) -> Plain:
         found, shown = one_root(session, args.subject, args.depth, limit)
         return Plain(session, "roots", found, partial(text, shown))
     found, shown = all_roots(session, args.depth, limit, args.limit or 0)
-    return Plain(session, "roots", found, partial(text, shown), 0 if len(session.directory.blocks) else 2)
+    return Plain(session, "roots", found, partial(text, shown), 0 if len(session.directory.blocks) or found.heaps else 2)

@@ -18,6 +18,16 @@ _Line = tuple[str, str, str]  # The cells of a row: retained bytes, number of bl
 
 def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
     """Yield all lines of the text. Long lines continue on indented lines."""
+    if shown.heaps:
+        # Few processes have such a heap, so this is imported here.
+        from findleaks.commands.heap_roots_text import text as heap_text
+
+        yield from heap_text(shown.heaps, shown.limit, width, shown.shared is not None)
+        if not shown.rows:
+            yield ""
+            yield from invocation.next(width, "runtime", "stacks")
+            return
+        yield ""
     what = "lost" if shown.lost else "reached from the roots"
     yield f"{blocks(shown.total.blocks)} {what}, {size(shown.total.bytes)}"
     if shown.held:

@@ -52,7 +52,8 @@ def stacks(session: Session, args: argparse.Namespace) -> Plain:
         from findleaks.commands.export import of_target, write_profile
         from findleaks.commands.profiles import of_stacks
 
-        profile = of_stacks(f"Threads: {session.target.description}", "threads", _counts(found, scheduled))
+        what = next((one.runtime.user_thread for one in scheduled if one.found), "threads")
+        profile = of_stacks(f"{what.capitalize().removesuffix('s')}s: {session.target.description}", what, _counts(found, scheduled))
         result.written = write_profile(session, of_target(profile, session.target), args.output, form)
     return result
 
@@ -73,8 +74,9 @@ def _text(
 
 
 def _counts(found: Sequence[Stack], scheduled: Sequence[ScheduledThreads]) -> list[tuple[Sequence[NamedFrame], int]]:
-    """The stacks for a profile: those of goroutines if there are any, else those of threads."""
-    of_runtimes = [(group.frames, len(group.threads)) for one in scheduled for group in one.found]
+    """The stacks for a profile: those of goroutines if there are any, else those of threads.
+    Goroutines of the runtime itself are left out, as pprof does."""
+    of_runtimes = [(group.frames, len(group.threads)) for one in scheduled for group in one.found if not group.first.is_internal]
     return of_runtimes or [(one.frames, len(one.threads)) for one in found]
 
 

@@ -225,6 +225,63 @@ class ObjectRoot(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class HeapObjects(Record):
+    """Objects of one type in a managed heap."""
+
+    type: str
+    """The name of the type: "main.Session"."""
+    objects: int
+    """Number of objects."""
+    bytes: int
+    """Bytes that these objects occupy in the managed heap."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeapRoot(Record):
+    """A root of a managed heap, or an object in it, and what it retains there."""
+
+    name: str
+    """The name of the root: "variable main.sessions", "goroutines in main.wait (chan receive),
+    created by main.start". For an object, its type and address."""
+    sort: Literal["variable", "threads", "registers", "records", "object"]
+    """The kind of root. "records": records that the runtime keeps of objects, such as
+    finalizers."""
+    objects: int
+    """Number of objects that it retains."""
+    bytes: int
+    """Bytes of these objects."""
+    address: Optional[int] = field(default=None, metadata=ADDRESS)
+    """The address of the variable or of the object."""
+    threads: Optional[int] = field(default=None, metadata=OPTIONAL)
+    """Number of threads that the runtime schedules itself (goroutines) and that form this root."""
+    holder: Optional[str] = field(default=None, metadata=OPTIONAL)
+    """The root or the object that retains an object."""
+    types: Sequence[HeapObjects] = ()
+    """The retained objects by type, most bytes first. Only the roots that the text shows have
+    types. If a root retains more than a million objects, only the first million are counted."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ManagedHeap(Record):
+    """What the roots of a managed heap retain in this heap."""
+
+    runtime: str
+    """The runtime: "Go"."""
+    objects: int
+    """Number of live objects."""
+    bytes: int
+    """Bytes of the live objects."""
+    roots: Sequence[HeapRoot]
+    """The roots that retain objects, the largest first."""
+    shared_objects: int
+    """Number of objects that several roots reach, and that none of them retains alone."""
+    shared_bytes: int
+    """Bytes of these objects."""
+    shared_types: Sequence[HeapObjects] = ()
+    """These objects by type, most bytes first. Empty if single roots were requested."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Roots(Record):
     """The result of `roots`."""
 
@@ -243,3 +300,5 @@ class Roots(Record):
     objects: Sequence[ObjectRoot] = field(default=(), metadata=OPTIONAL)
     """Roots in the heap of the JVM that retain at least 1 KiB, largest first. The objects of a
     class loader include those of static variables of its classes."""
+    heaps: Sequence[ManagedHeap] = field(default=(), metadata=OPTIONAL)
+    """Managed heaps whose roots have names, with what the roots retain there."""

@@ -13,6 +13,7 @@ from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.unwind.arm import ArmRows
+    from findleaks.unwind.code_tables import CodeTable
 
 DEEPEST = 4096  # most frames of one thread
 _NO_NUMBER = -1  # number of a register without a DWARF number
@@ -66,9 +67,10 @@ class Unwinder:
     such as V8's builtins and JIT code, must maintain the chain of frame pointers, unless one of
     `steps` unwinds it."""
 
-    def __init__(self, target: MappedMemory, steps: Sequence[StepCode] = ()) -> None:
-        self.target = target
-        self._steps = steps
+    def __init__(self, target: MappedMemory, tables: Sequence[CodeTable] = (), steps: Sequence[StepCode] = ()) -> None:
+        """`tables`: descriptions of code that precede call frame information. `steps`: functions
+        that unwind code without a description."""
+        self.target, self.code_tables, self._steps = target, tables, steps
         self._names = target.arch.dwarf_registers
         arch = target.arch
         self._pc = self._names.index(arch.pc) if arch.pc in self._names else _NO_NUMBER
@@ -136,7 +138,7 @@ class Unwinder:
             # A function that was interrupted before it saved the return address has no frame yet.
             is_frameless = exact and (self._link != _NO_NUMBER or how == "runtime")
             least = registers[self._sp] + (0 if is_frameless else 1)
-            if after < least and not signal:
+            if after < least and not signal and not (row is not None and row.switches_stack):
                 return Trace(tuple(frames), f"the caller's stack pointer {after:#x} is below the callee's")
             exact, registers = signal, caller
             interrupted = self._interrupted(pc, registers)
@@ -182,6 +184,10 @@ class Unwinder:
     def row(self, pc: int) -> Optional[Row]:
         """Return the call frame information at `pc`, cached."""
         if pc not in self._rows:
+            described = next(filter(None, (table.row(pc) for table in self.code_tables)), None)
+            if described is not None:
+                self._rows[pc] = described
+                return described
             module = self.module(pc)
             self._rows[pc] = self._table(module).row(pc) if module is not None else None
         return self._rows[pc]

@@ -14,6 +14,7 @@ from findleaks.wildcards import matches
 
 if TYPE_CHECKING:
     from findleaks.debuginfo.sources import Sources
+    from findleaks.unwind.code_tables import CodeTable
 
 
 class NamedFrame(NamedTuple):
@@ -63,7 +64,8 @@ class Stack:
 
 
 class Namer:
-    """Names frames, cached by address. `sources`: for lines and inlined functions."""
+    """Names frames, cached by address. `sources`: for lines and inlined functions. Code that the
+    unwinder's tables describe is named by these."""
 
     def __init__(self, target: Target, unwinder: Unwinder, sources: Optional[Sources] = None) -> None:
         self._target, self._unwinder, self._sources = target, unwinder, sources
@@ -86,6 +88,9 @@ class Namer:
         return self._known[frame.call]
 
     def _named(self, frame: Frame) -> tuple[NamedFrame, ...]:
+        described = next(filter(None, (table.names(frame.pc, frame.call) for table in self._unwinder.code_tables)), None)
+        if described is not None:
+            return tuple(described)
         # Look up sources first: this may load a file with more symbols.
         places = self._sources.at(frame.call) if self._sources is not None else ()
         module = self._unwinder.module(frame.call)
@@ -107,11 +112,14 @@ def own_function(symbol: Optional[Symbol], place: SourcePlace) -> tuple[str, int
     return (symbol.name, symbol.address) if symbol is not None else ("", 0)
 
 
-def group_threads(target: Target, sources: Optional[Sources] = None, readers: Sequence[ManagedFrames] = ()) -> list[Stack]:
+def group_threads(
+    target: Target, sources: Optional[Sources] = None, readers: Sequence[ManagedFrames] = (), tables: Sequence[CodeTable] = ()
+) -> list[Stack]:
     """Return stacks, those with most threads first, else in thread order. Interrupted on Ctrl-C.
 
-    `readers` read frames of managed functions; threads in different ones have different stacks."""
-    unwinder = Unwinder(target, [reader.step for reader in readers])
+    `readers` read frames of managed functions; threads in different ones have different stacks.
+    `tables` describe code without call frame information."""
+    unwinder = Unwinder(target, tables, [reader.step for reader in readers])
     namer = Namer(target, unwinder, sources)
     groups: dict[tuple[tuple[NamedFrame, ...], str], Stack] = {}
     for thread in target.threads():

@@ -168,7 +168,7 @@ def reader_of(target: Target) -> JavaFrames:
 
 def names(target: Target, reader: JavaFrames) -> set[str]:
     found = set()
-    unwinder = Unwinder(target, [reader.step])
+    unwinder = Unwinder(target, steps=[reader.step])
     for thread in target.threads():
         registers: list[FrameRegisters] = []
         stack = NativeStack(thread, unwinder.trace_with_registers(thread, registers), registers)

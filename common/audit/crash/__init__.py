@@ -17,7 +17,7 @@ from findleaks.audit.crash.handled_fault import find_handled_fault
 from findleaks.audit.crash.rust_panic import RustPanic, find_panic, is_panic_frame
 from findleaks.audit.heap_check import check_heap
 from findleaks.libc.thread_state import waits_in_kernel
-from findleaks.runtimes.directory import find_frames
+from findleaks.runtimes.directory import code_tables_of, find_frames
 from findleaks.session import Session
 from findleaks.target.base import Target, Thread
 from findleaks.unwind.frames import FrameRegisters, Trace, Unwinder
@@ -128,7 +128,7 @@ def crashed_places(target: Target) -> list[tuple[int, NamedFrame]]:
 
 def _read_stack(target: Target, thread: Thread) -> tuple[Trace, list[tuple[int, NamedFrame]]]:
     """Return the innermost frames of a thread, and the stack pointer and the names of each."""
-    unwinder = Unwinder(target)
+    unwinder = Unwinder(target, code_tables_of(target))
     namer = Namer(target, unwinder)
     trace = unwinder.trace_with_registers(thread, [], FRAMES)
     return trace, [(frame.sp, namer.name(frame)) for frame in trace.frames]
@@ -138,7 +138,7 @@ def _managed_frame(target: Target, thread: Thread) -> Optional[NamedFrame]:
     """The innermost frame of a managed function in the thread that crashed."""
     registers: list[FrameRegisters] = []
     readers = find_frames(target)
-    unwinder = Unwinder(target, [reader.step for reader in readers]) if readers else None
+    unwinder = Unwinder(target, code_tables_of(target), [reader.step for reader in readers]) if readers else None
     trace = unwinder.trace_with_registers(thread, registers, FRAMES) if unwinder is not None else None
     segments = (one for reader in readers for one in reader.segments(NativeStack(thread, trace, registers))) if trace else ()
     return next((frame for one in segments for frame in one.frames if frame.function), None)
