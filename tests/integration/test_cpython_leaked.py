@@ -90,7 +90,8 @@ def test_roots_lost_and_runtime(leaked: Leaked) -> None:
     assert len(heads) == 30
     rows = [name for kind, name in heads if kind == "definite"]
     assert len(rows) >= 20  # a stale word may refer to the inside of an object, which is then possibly lost
-    assert {*rows} <= {*leaked.places}
+    # If it refers to an Owner, only the Parts of the Owner may be lost.
+    assert sum(name in leaked.places for name in rows) >= LEAST * len(rows), rows
     (runtime,) = asked(leaked.before, "runtime", "--limit", "0")["runtimes"]
     counts = {row["name"]: row["leaked"]["blocks"] for row in runtime["types"]}
     for name in ("__main__.Session", "__main__.Owner"):

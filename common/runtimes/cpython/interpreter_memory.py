@@ -5,6 +5,7 @@
 - The unused part of each thread's stack of frames, which still contains variables of functions that
   have returned.
 - The unused part of the parser's arenas, of which the main script's exists until the script ends.
+- Frames that code objects keep for their next call, up to 3.10 (co_zombieframe).
 - Freed objects and dictionaries' tables in free lists, with their former contents, and the unused
   entries of the arrays that are free lists (free_arrays.py).
 
@@ -48,6 +49,7 @@ MOST_THREADS = 1 << 20
 CHAIN = 3  # index of the word by which tuples and frames in a free list are chained
 MOST_FREE = 1 << 12  # maximum length of a free list
 STACK_CHUNKS = range(2048, 2048 + 64)  # usable bytes of _PyObjectStackChunk (pycore_object_stack.h)
+ZOMBIE_FRAME = 16  # words of a code object from its reference count to co_zombieframe
 ARENA = 1 << 13  # bytes of the memory of an arena's block (DEFAULT_BLOCK_SIZE)
 ARENA_HEAD = 4  # words: size, offset, next, memory
 ARENA_SLACK = 64  # maximum bytes that the allocator adds to such a block
@@ -60,7 +62,7 @@ class InterpreterMemory(NamedTuple):
 
     heads: Sequence[int]  # addresses of the heads of the collector's lists, two words each
     unused: Sequence[Range]  # parts of threads' stacks of frames, and entries of free lists
-    stale_tables: Sequence[int]  # blocks of tables in free lists
+    stale_tables: Sequence[int]  # blocks of tables in free lists, and of zombie frames
     # Blocks of objects in free lists, and their types' numbers.
     free_objects: Sequence[tuple[int, int]]
     chained: Sequence[tuple[int, int]]  # blocks in free lists of 3.14, and the offset of their link
@@ -100,6 +102,7 @@ def read_interpreter_memory(
     unused += [part for state in states for part in arrays.unused(state.address, state.words, [at for at, _ in state.others])]
     free = dict(one for state in states for one in reader.free_objects(state))
     stale = [index for state in states for index in reader.stale_tables(state)]
+    stale += reader.zombie_frames() if version.startswith(("3.9", "3.10")) else ()
     chained = dict(one for state in states for one in reader.chained(state))
     return InterpreterMemory(heads, unused, stale, list(free.items()), list(chained.items()), threads)
 
@@ -231,6 +234,18 @@ class _Reader:
             if value == blocks.address(index) and self._memory.word(value) == 0 and blocks.state(index) == State.IN_USE:
                 if table(self._memory, value, blocks.size(index)) is not None:
                     yield index
+
+    def zombie_frames(self) -> Iterator[int]:
+        """Yield blocks of frames that code objects keep for their next call, up to 3.10. Their
+        reference count is 0."""
+        codes = [number for number in range(len(self._known)) if self._known.plain_name(number) == "code"]
+        for number in codes:
+            at = self._known.offsets[number] + ZOMBIE_FRAME * self.word
+            for index in [index for index, own in enumerate(self._found) if own == number]:
+                frame = self._memory.word(self._blocks.address(index) + at)
+                kept = self._blocks.find(frame) if frame else -1
+                if frame and kept >= 0 and self._memory.word(frame) == 0 and self._found[kept] == NO_OBJECT:
+                    yield kept
 
     def free_objects(self, state: _Words) -> Iterator[tuple[int, int]]:
         """Yield blocks of objects in free lists, with their types. Their reference count is 0."""
