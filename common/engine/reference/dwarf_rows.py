@@ -156,14 +156,15 @@ class Rows:
         """Add the types of a finished table, as dwarf_tables.c does."""
         count = len(columns[1])
         self.budget.left += 2 * len(columns[0]) + 64 * (count + len(columns[8]) + len(columns[15])) + (1 << 20)
+        strings = columns[0].tobytes()
         for number in range(2, count):
-            self._add_table_row(columns, number, key)
+            self._add_table_row(columns, strings, number, key)
 
-    def _add_table_row(self, columns: Sequence[array[int]], number: int, key: int) -> None:
-        strings, kinds, flags, names, sizes, targets, counts, first_field, *fields, first_part = columns[:15]
+    def _add_table_row(self, columns: Sequence[array[int]], strings: bytes, number: int, key: int) -> None:
+        kinds, flags, names, sizes, targets, counts, first_field, *fields, first_part = columns[1:15]
 
         def name(offset: int) -> int:
-            return self.intern(0, strings[offset : strings.index(0, offset)].tobytes())
+            return self.intern(0, strings[offset : strings.index(0, offset)])
 
         def key_of(kind: int) -> int:
             return VOID_KEY if kind == 0 else NO_KEY if kind == 1 else key + kind

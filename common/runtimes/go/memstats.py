@@ -171,12 +171,7 @@ def _pacer(variables: Sequence[tuple[int, array[int]]], counters: dict[str, Coun
     inside, released = counters["HeapInuse"].value, counters["HeapReleased"].value
     wanted = (inside, released, counters["HeapIdle"].value - released)
     for _, words in variables:
-        at = -1
-        while True:
-            try:
-                at = words.index(inside, at + 1)
-            except ValueError:
-                break
+        for at in [at for at, word in enumerate(words) if word == inside]:
             if tuple(words[at : at + 3]) != wanted:
                 continue
             counters["TotalAlloc"] = Count(words[at + 3], "bytes")
