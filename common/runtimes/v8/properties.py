@@ -20,6 +20,8 @@ from findleaks.value_classes import NamedTuple
 SMI_SHIFT = 32
 IN_ARRAY = 16  # bytes of the header of an array
 MOST_ENTRIES = 1 << 20  # words of a dictionary that are read
+# Names of the type of property cells; V8 7.8 has only that of their map.
+PROPERTY_CELLS = ("property_cell", "global_property_cell")
 _DESCRIPTORS = 24  # bytes of the header of a DescriptorArray
 
 
