@@ -13,10 +13,11 @@ from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
 from findleaks.engine.terms import NO_BLOCK, Totals
 from findleaks.runtimes.object_graph import MOST_LEVELS, NEARLY_ALL, ManagedObject, ObjectField, ObjectWord, run_in_slices
+from findleaks.runtimes.v8.far_properties import FarProperty, find_far_properties
 from findleaks.runtimes.v8.functions import Functions
 from findleaks.runtimes.v8.maps import COLLECTIONS, Maps
 from findleaks.runtimes.v8.metadata import TAG, TAG_MASK
-from findleaks.runtimes.v8.names import CLOSURE, CODE, CONTEXT, SHAPE, STRING, Names
+from findleaks.runtimes.v8.names import CLOSURE, CODE, CONTEXT, SHAPE, STRING, SYSTEM, Names
 from findleaks.runtimes.v8.paths import NamedObjects, describe_content, describe_holder, describe_path
 from findleaks.runtimes.v8.properties import IN_ARRAY, PROPERTY_CELLS, SMI_SHIFT
 from findleaks.runtimes.v8.reachability import Reachability
@@ -376,12 +377,28 @@ class V8Graph(NamedObjects):
         index = self.first_objects[number] if number < len(self._types) else NO_BLOCK
         return index != NO_BLOCK and self._is_array(index)
 
+    def number_words(self, index: int) -> frozenset[int]:
+        """Return the offsets of the properties in an object that have numbers in all objects of its
+        map."""
+        start = self.blocks.address(index)
+        own = self._properties.of(start) if self.is_receiver(index) else ()
+        return frozenset(one.place - start for one in own if one.is_number)
+
+    def far_properties(self) -> Iterator[FarProperty]:
+        """Yield the references of objects to values of properties outside of them, in no order."""
+        return find_far_properties(self._memory, self.engine, self._maps, self._objects, self._properties)
+
     def own_names(self) -> Iterator[tuple[int, str]]:
-        """Yield the objects that have a name of their own, with it: strings and functions."""
+        """Yield the objects that have a name of their own, with it: strings, functions, and
+        oddballs such as undefined."""
         indices = self._objects.of_maps(n for n, one in enumerate(self._types) if one == STRING)
         for first in interruptible(self.target, range(0, len(indices), _SOME)):
             some = indices[first : first + _SOME]
             addresses = self.blocks.columns_of(some).address
             yield from zip(some, self._strings.read_all(self.engine, array("Q", addresses)))
+        for index in self.of_type(SYSTEM):
+            if "oddball" in self.kinds_of(index):
+                words = self._memory.words(self.blocks.address(index), 4) or ()
+                yield index, next(filter(None, map(self._strings.read, words)), "")
         for index in self.of_type(CLOSURE):
             yield index, self.functions.of(self.blocks.address(index)).name
