@@ -22,10 +22,10 @@ _MOST_SLOTS = 1 << 10  # words of an array of properties that are read
 
 
 class FarProperty(NamedTuple):
-    """A reference. `index`: the object. `key`: the tagged address of the property's name. `value`:
+    """A reference. `owner`: the object. `key`: the tagged address of the property's name. `value`:
     the tagged address of the value."""
 
-    index: int
+    owner: int
     key: int
     value: int
 

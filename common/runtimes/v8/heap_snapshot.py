@@ -145,13 +145,13 @@ class HeapSnapshotWriter:
     def _far_edges(self) -> list[tuple[int, int, int]]:
         """Return object, name and node of the edges to values of properties outside of objects."""
         keys: dict[int, int] = {}
-        found = [one for one in self._graph.far_properties() if self._live[one.index]]
+        found = [one for one in self._graph.far_properties() if self._live[one.owner]]
         edges = []
         for one, target in zip(found, self._graph.indices_of([one.value - TAG for one in found])):
             if target != NO_BLOCK and self._live[target]:
                 if one.key not in keys:
                     keys[one.key] = self._text(_plain_name(self._graph.key_text(one.key)))
-                edges.append((one.index, keys[one.key], self._nodes[target]))
+                edges.append((one.owner, keys[one.key], self._nodes[target]))
         return edges
 
     def _read_edges(self) -> Iterator[array[int]]:
