@@ -20,6 +20,7 @@ from findleaks.target.ranges import merge_ranges
 
 FINDERS = (
     "findleaks.allocators.asan",
+    "findleaks.allocators.scudo",
     "findleaks.allocators.jemalloc",
     "findleaks.allocators.tcmalloc_google",
     "findleaks.allocators.tcmalloc",
@@ -134,9 +135,9 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 @_without_garbage_collection()
-def build_directory(target: Target, engine: Engine, mapped: Sequence[Range] = ()) -> Directory:
+def build_directory(target: Target, engine: Engine, mapped: Sequence[Range] = (), inner: Sequence[Allocator] = ()) -> Directory:
     """Find the allocators, walk their heaps, and seal the index of blocks. Each of the `mapped`
-    ranges becomes one block; see mapped.py."""
+    ranges becomes one block; see mapped.py. `inner`: further allocators, which may be nested."""
     allocators: list[Allocator] = []
     heaps: list[tuple[Heap, Allocator]] = []
     taken: list[Range] = []
@@ -151,6 +152,9 @@ def build_directory(target: Target, engine: Engine, mapped: Sequence[Range] = ()
             heaps += found
             if not allocator.nested:
                 taken = merge_ranges([*taken, *(Range(heap.start, heap.end) for heap, _ in found)])
+    for allocator in inner:
+        allocators.append(allocator)
+        heaps += [(heap, allocator) for heap in allocator.heaps()]
     mappings = MappingBlocks(mapped, target.arch.page)
     heaps += [(heap, mappings) for heap in mappings.heaps()]
     granule = min((allocator.granule for allocator in allocators), default=2 * target.arch.word)

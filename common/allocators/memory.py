@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.errors import Interrupted, UnreadableMemory
-from findleaks.target.base import Target
+from findleaks.target.base import Piece, Target
 from findleaks.target.ranges import nonzero_pieces
 
 STRING_STEP = 64  # bytes of one read of a string
@@ -87,6 +87,21 @@ class Memory:
         memory."""
         low, high = word & 0xFFFFFFFF, word >> 32
         return (low, high) if self.arch.byteorder == "little" else (high, low)
+
+    def read_whole(self, low: int, high: int, size: int) -> Iterator[Piece]:
+        """Yield the readable parts of [low, high), cut to whole blocks of `size` bytes. The first
+        block begins at `low`."""
+        pieces = list(self.target.pieces(low, high))
+        # Memory in one piece is not copied. A block may be in two pieces that can be read together.
+        whole = self.read(low, high - low) if len(pieces) > 1 else b""
+        if whole:
+            yield Piece(low, memoryview(whole))
+            return
+        for piece in pieces:
+            first = low + -(-(piece.address - low) // size) * size
+            end = low + (piece.address + len(piece.data) - low) // size * size
+            if first < end:
+                yield Piece(first, piece.data[first - piece.address : end - piece.address])
 
     def scan(self, start: int, end: int) -> Iterator[tuple[int, Sequence[int]]]:
         """Yield (address, words) for each readable part of [start, end). Raises Interrupted."""

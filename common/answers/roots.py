@@ -3,7 +3,7 @@ leak heads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional, cast
 
@@ -26,7 +26,9 @@ from findleaks.results.roots import (
     BlocksOfSize,
     Container,
     ContainerBlocks,
+    ManagedHeap,
     ManagedObjects,
+    ObjectRoot,
     Retained,
     RetainedAmount,
     RetainedBlock,
@@ -48,7 +50,8 @@ SIZES = 20  # maximum number of block sizes that are listed for a row
 
 @dataclass
 class Shown:
-    """The analysis that the result is computed from, for text."""
+    """The analysis that the result is computed from, for text. `heaps`: managed heaps whose roots
+    have names."""
 
     rows: Sequence[RetainedNode]
     shared: Optional[RetainedNode]
@@ -58,6 +61,8 @@ class Shown:
     left: int = 0  # number of roots that match a pattern and are not shown
     lost: bool = False
     rest: Totals = NOTHING
+    objects: Sequence[ObjectRoot] = ()
+    heaps: Sequence[ManagedHeap] = ()
 
 
 def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most: int = 0) -> tuple[Roots, Shown]:
@@ -79,17 +84,31 @@ def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most
             [SharedSize(one.size, one.children, one.blocks, one.bytes) for one in spread],
             [_retained(row) for row in shared.fields],
         ),
+        heaps=_heaps(session, lambda: _all_heaps(session, expanded, most)),
+        objects=list_object_roots(session),
     )
-    return found, Shown(rows, shared, tree.total(), expanded)
+    return found, Shown(rows, shared, tree.total(), expanded, objects=found.objects, heaps=found.heaps)
+
+
+def list_object_roots(session: Session) -> list[ObjectRoot]:
+    """Return the roots in the managed heaps whose objects are not blocks."""
+    graphs = ((runtime.name, runtime.object_graph()) for runtime in session.runtimes)
+    return [
+        ObjectRoot(name, one.sort, one.name, one.roots, one.address, one.type, one.retained.blocks, one.retained.bytes)
+        for name, graph in graphs
+        if graph is not None
+        for one in graph.named_roots()
+    ]
 
 
 def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVELS) -> tuple[Roots, Shown]:
-    """Return the roots whose name is `word` or matches it, or the block or root at that address.
-    Raises UsageError if there is none."""
+    """Return the roots whose name is `word` or matches it, or the block, object or root at that
+    address. Raises UsageError if there is none."""
     reader, named, tree = build_owner_tree(session)
     builder = TreeBuilder(session, reader, tree, depth, limit)
     total = Amount.of(tree.total())
-    numbers, index = _subject(session, named, word)
+    heaps = _heaps(session, lambda: _heaps_of_subject(session, named, word, limit))
+    numbers, index = _subject(session, named, word) if not heaps else (match_owners(named.all, word), -1)
     if index >= 0:
         row, held = builder.of_block(index), describe_retainer(builder, named, index)
         found = Roots(total, roots=[RetainedBlock(**_fields(row), holder=held or None)])
@@ -97,7 +116,26 @@ def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVEL
     totals = tree.by_root()
     numbers = sorted(numbers, key=lambda n: (-totals[n].bytes, n))
     rows = [builder.of_root(named.all[n], root_node(n)) for n in (numbers[:limit] if limit else numbers)]
-    return Roots(total, roots=[_root(row) for row in rows]), Shown(rows, None, tree.total(), limit, left=len(numbers) - len(rows))
+    found = Roots(total, roots=[_root(row) for row in rows], heaps=heaps)
+    return found, Shown(rows, None, tree.total(), limit, left=len(numbers) - len(rows), heaps=heaps)
+
+
+def _heaps(session: Session, find: Callable[[], list[ManagedHeap]]) -> list[ManagedHeap]:
+    """Return the result of `find` if the process may have a heap whose roots have names."""
+    return find() if any(runtime.names_roots for runtime in session.runtimes) else []
+
+
+# Few processes have such heaps, so the module is imported where it is needed.
+def _all_heaps(session: Session, expanded: int, most: int) -> list[ManagedHeap]:
+    from findleaks.answers.heap_roots import all_heaps
+
+    return all_heaps(session, expanded, most)
+
+
+def _heaps_of_subject(session: Session, named: Owners, word: str, limit: int) -> list[ManagedHeap]:
+    from findleaks.answers.heap_roots import heaps_of_subject
+
+    return heaps_of_subject(session, named, word, limit)
 
 
 def _subject(session: Session, named: Owners, word: str) -> tuple[list[int], int]:

@@ -37,7 +37,7 @@ def describe_runtimes(
     found = list_runtime_holdings(session, runtimes, native, group)
     if native:
         found = [with_retained(session, one, group) for one in found]
-    sites = [one.runtime.sites() for one in found]
+    sites = [[site for site in one.runtime.sites() if site.blocks] for one in found]
     made = [_runtime(one, its, _retainers(session, one.runtime) if native else [], limit or None) for one, its in zip(found, sites)]
     return FoundRuntimes(Runtimes(made), found, sites)
 
@@ -74,7 +74,7 @@ def _runtime(one: RuntimeHoldings, sites: Sequence[Site], retainers: Sequence[Re
             )
             for row in one.types[:limit]
         ],
-        sites=[RuntimeSite(site.frames, site.blocks, site.bytes) for site in sites[:limit]],
+        sites=[RuntimeSite(site.frames, site.blocks, site.bytes, site.rate if site.rate > 1 else None) for site in sites[:limit]],
         retainers=retainers,
     )
 

@@ -3,7 +3,7 @@ stacks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.answers.sites import native_frame
@@ -28,13 +28,14 @@ class ScheduledThreads(NamedTuple):
 
 class FoundStacks(NamedTuple):
     """The result, all stacks, the stacks that passed the filters, threads that runtimes schedule
-    themselves, and sentences on their limits. No heap is read."""
+    themselves, sentences on their limits, and the names of threads. No heap is read."""
 
     result: Stacks
     every: Sequence[Stack]
     found: Sequence[Stack]
     scheduled: Sequence[ScheduledThreads]
     warnings: list[str]
+    names: Mapping[int, str]
 
 
 def group_stacks(
@@ -50,10 +51,13 @@ def group_stacks(
     `function`: only stacks with this function. `module`: only stacks with a frame in this module.
     `not_under`: only stacks without these functions. `lines`: read files and lines. `limit`: stacks
     in the result (0, None: all)."""
-    readers = find_frames(session.target)
-    every = group_threads(session.target, session.sources if lines else None, readers)
+    readers, schedulers = find_frames(session.target), find_schedulers(session.target, session.engine)
+    tables = [table for table in (one.code_table() for one in schedulers) if table is not None]
+    every = group_threads(session.target, session.sources if lines else None, readers, tables)
     found = filter_stacks(every, function, module, not_under)
-    names = session.target.thread_names()
+    names = dict(session.target.thread_names())
+    for reader in readers:
+        names.update(reader.thread_names())
     groups = [
         ThreadGroup(
             len(stack.threads),
@@ -64,12 +68,12 @@ def group_stacks(
         )
         for stack in (found[:limit] if limit else found)
     ]
-    scheduled = [_schedule(one, function, module, not_under) for one in find_schedulers(session.target, session.engine)]
+    scheduled = [_schedule(one, function, module, not_under) for one in schedulers]
     scheduled = [one for one in scheduled if one.total]
     of_runtimes = [result for one in scheduled for result in _user_groups(one, limit)]
     result = Stacks(count_threads(every), groups, sum(one.total for one in scheduled), of_runtimes)
     warnings = [*_warnings(session, every), *(warning for reader in readers for warning in reader.warnings)]
-    return FoundStacks(result, every, found, scheduled, warnings)
+    return FoundStacks(result, every, found, scheduled, warnings, names)
 
 
 def _schedule(runtime: Runtime, function: str, module: str, not_under: Sequence[str]) -> ScheduledThreads:

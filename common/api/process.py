@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Optional, Union
 
+from findleaks.allocators.described.file import read_pool_file
 from findleaks.answers.addresses import identify
 from findleaks.answers.caches import describe_caches
 from findleaks.answers.leaks import find_leaks
 from findleaks.answers.paths import find_path
 from findleaks.answers.references import referrers
-from findleaks.answers.roots import all_roots, leaked_roots, one_root
+from findleaks.answers.roots import all_roots, leaked_roots, list_object_roots, one_root
 from findleaks.answers.runtimes import describe_runtimes
 from findleaks.answers.snapshots import take_snapshot
 from findleaks.answers.stacks import group_stacks
@@ -30,12 +31,13 @@ from findleaks.results.addresses import AddressInfo, Block
 from findleaks.results.caches import Caches
 from findleaks.results.leaks import LeakGroup, Leaks
 from findleaks.results.references import Path, References
-from findleaks.results.roots import RetainedBlock, RetainedLeak, RetainedRoot
+from findleaks.results.roots import ObjectRoot, RetainedBlock, RetainedLeak, RetainedRoot
 from findleaks.results.runtimes import Runtime
 from findleaks.results.stacks import ThreadGroup
 from findleaks.results.untyped import Untyped
 from findleaks.results.verdict import Verdict
 from findleaks.session import Session
+from findleaks.session.block_directory import use_pool_file
 from findleaks.session.known_types import check_hints
 from findleaks.target.program import program_name
 from findleaks.types.hint_files import read_hint_file
@@ -107,6 +109,11 @@ class Process:
         file = read_hint_file(hints) if hints else None
         session.use_debug_types(debug_types, UserHints(addresses, file) if addresses or file else None)
         check_hints(session)
+
+    def use_pools(self, path: Optional[str]) -> None:
+        """Divide blocks into the chunks of the pools that a pool file describes; None: do not. A
+        change drops computed data. Raises UsageError if the file cannot be read."""
+        use_pool_file(self._session, read_pool_file(path) if path else None)
 
     def untyped(self, limit: int = 0) -> Untyped:
         """The blocks from which most blocks without a type are reached. `limit`: the number of
@@ -206,6 +213,11 @@ class Process:
         else:
             found, _ = one_root(self._session, name if isinstance(name, str) else hex(_start(name)), depth, limit)
         return [row for row in found.roots if isinstance(row, (RetainedRoot, RetainedBlock))]
+
+    def object_roots(self) -> list[ObjectRoot]:
+        """Return the roots in the heap of a JVM, the largest first: static variables, thread-local
+        variables, class loaders. Each has the objects that only this root retains."""
+        return list_object_roots(self._session)
 
     def leaked_roots(self, depth: int = 2, limit: int = 10) -> list[RetainedLeak]:
         """Return leak heads, and what each retains, the largest first. `limit`: number of leak

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from findleaks.runtimes.base import Part
     from findleaks.session import Session
 
-OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "libscudo", "liblsan", "libtsan", "libtbbmalloc", "libumem")
+OTHERS = ("libhoard", "libsnmalloc", "librpmalloc", "liblsan", "libtsan", "libtbbmalloc", "libumem")
 """Prefixes of the names of modules with an allocator that findleaks cannot read."""
 
 STACK_LOOK = 1 << 20  # bytes above a stack pointer that are read

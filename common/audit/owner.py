@@ -51,6 +51,7 @@ class Owner:
     # For a collection: the number of its elements, which are called `unit`s
     length: Optional[int] = None
     unit: str = ""
+    is_expanded: bool = True  # whether `roots` lists the fields of this owner
     apart: bool = False  # whether this is a managed variable whose value is not a block
     # Objects that only this variable retains, for runtimes whose objects are not blocks.
     objects: Totals = field(default_factory=lambda: Totals(0, 0))

@@ -73,6 +73,11 @@ def find_owners(session: Session, reader: ContainerReader) -> Owners:
     found = [_managed_variable(one.runtime, variable, totals) for one in objects for variable, totals in zip(one.variables, one.totals)]
     others = (runtime for runtime in session.runtimes if runtime.object_nodes() is None)
     found += [_managed_variable(runtime, one) for runtime in others for one in runtime.variables()]
+    if any(runtime.names_roots for runtime in session.runtimes):
+        # Few processes have such a heap, so this is imported here.
+        from findleaks.audit.heap_root_owners import find_heap_root_owners
+
+        found += find_heap_root_owners(session)
     found += _separate_callbacks(session, list(find_variables(session, reader)))
     found += find_thread_locals(session, whose)
     dtvs = {owner.thread: owner for owner in found if owner.name == CONTROL_NAME}

@@ -73,7 +73,7 @@ class TreeBuilder:
             made.sizes = self.tree.sizes(node, SIZES)
         if owner.what:
             made.what = describe_managed_variable(owner)
-        if expand and made.totals.blocks and not owner.apart:
+        if expand and made.totals.blocks and not owner.apart and owner.is_expanded:
             found = read_fields(self.session, self.reader, self.tree, node, owner.ranges, owner.words)
             start = owner.ranges[0].start if len(owner.ranges) == 1 else 0
             type_ = self.session.members.variable(start) if start and owner.sort == OwnerSort.VARIABLE else None

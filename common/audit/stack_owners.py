@@ -61,7 +61,8 @@ def find_frame_owners(session: Session, whose: ThreadName, taken: Iterable[Range
     target = session.target
     stacks = thread_stacks(target)
     holes = merge_ranges(taken)
-    unwinder = Unwinder(target)
+    tables = [table for table in (runtime.code_table() for runtime in session.runtimes) if table is not None]
+    unwinder = Unwinder(target, tables)
     namer = Namer(target, unwinder)
     for thread in target.threads():
         session.report_progress("naming stacks", 0.0)

@@ -43,7 +43,8 @@ class UnreadMemory(NamedTuple):
     """Unread memory.
 
     `parts`: the largest first. `total`: bytes of writable memory. They are resident bytes if
-    `resident` is True; otherwise they are the bytes that are not zero, and the blocks in use.
+    `resident` is True; otherwise they are the bytes that are not zero, the blocks in use, and the
+    objects of managed heaps that are read.
     `owners`: runtimes that may own unattributed memory. `inside`: malloc's blocks in use, if they
     are the heap of a runtime that is known only by name."""
 
@@ -125,7 +126,7 @@ def _compute(session: Session) -> UnreadMemory:
         parts.append(UnreadPart(what, _count_resident(session, own) if known else _count_nonzero(session, own)))
     parts.sort(key=lambda part: -part.bytes)
     used = session.directory.blocks.totals(State.IN_USE).bytes
-    total = _count_resident(session, whole) if known else used + sum(part.bytes for part in parts)
+    total = _count_resident(session, whole) if known else used + _listed_bytes(session) + sum(part.bytes for part in parts)
     unowned = sum(part.bytes for part in parts if not part.what)
     if unowned < LEAST:
         return UnreadMemory([part for part in parts if part.bytes], total, known, (), _find_inside(session, whole))
@@ -135,6 +136,12 @@ def _compute(session: Session) -> UnreadMemory:
         *unread_heaps.owners(session.target, unread_heaps.ANONYMOUS),
     ]
     return UnreadMemory([part for part in parts if part.bytes], total, known, owners, _find_inside(session, whole))
+
+
+def _listed_bytes(session: Session) -> int:
+    """Return the bytes in use of managed heaps whose objects are listed."""
+    listed = (runtime for runtime in session.runtimes if runtime.lists_objects)
+    return sum(part.used or 0 for runtime in listed for part in runtime.parts() if not part.inside)
 
 
 def _find_inside(session: Session, writable: Sequence[Range]) -> Optional[UnreadPart]:

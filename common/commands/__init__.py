@@ -17,7 +17,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NoReturn, Optional, Protocol, TextIO, Union, cast, runtime_checkable
 
 from findleaks.catalogue import CATALOGUE, Entry, suggest_word
-from findleaks.commands.options import add_json
+from findleaks.commands.options import add_json, add_pools
 from findleaks.errors import TargetError, UsageError
 from findleaks.escaping import Markup, json_line, visible
 from findleaks.formatting import shortened
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from findleaks.session import Progress, Session
 
 _LONGEST = 4000  # Maximum number of characters of a line.
+WITHOUT_POOLS = frozenset(("count", "scopes", "stacks", "track"))
+"""Commands without --pools: they read no blocks, or follow the calls of the outer allocator."""
 _NEXT = 100  # Maximum number of columns of a line that suggests several commands.
 
 
@@ -37,11 +39,13 @@ class Invocation(NamedTuple):
 
     prog: str = "leaks"
     target: str = ""  # "core", "--pid 4711"; "" in a debugger, whose commands need no target
+    options: str = ""  # options that suggested commands need, too, such as "--pools FILE"
 
     def line(self, words: str) -> str:
         """Return a whole command line: "leaks whatis 0x…" or "findleaks whatis 0x… core". `words`
         must be `shell_quoted`."""
-        return " ".join(part for part in (self.prog, words if self.target else for_debugger(words), self.target) if part)
+        quoted = words if self.target else for_debugger(words)
+        return " ".join(part for part in (self.prog, quoted, self.options, self.target) if part)
 
     def next(self, width: int, *suggestions: str) -> Iterator[str]:
         """Yield lines of at most `width` columns that suggest these commands."""
@@ -202,6 +206,8 @@ def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = 
     )
     made.out, made.command = out, cmd
     cmd.arguments(made)
+    if not cmd.entry.shell and cmd.name not in WITHOUT_POOLS:
+        add_pools(made)
     add_json(made)
     return made
 
@@ -282,7 +288,10 @@ def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, 
     if session.target.lacks and not cmd.heapless:
         raise TargetError(session.target.lacks)
     session.begin_command()
+    use_pools(session, args)
     use_types(session, args)
+    if getattr(args, "pools", None):
+        invocation = invocation._replace(options=f"--pools {shell_quoted(args.pools)}")
     found = cmd.run(session, args)
     if not isinstance(found, Generator):
         session.done()
@@ -303,6 +312,16 @@ def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, 
             else:
                 result = next(found, None)
     return status
+
+
+def use_pools(session: Session, args: argparse.Namespace) -> None:
+    """Use the pool file that the command names. UsageError: it cannot be read."""
+    path = getattr(args, "pools", None)
+    if path or session.pool_file is not None:
+        from findleaks.allocators.described.file import read_pool_file  # Few commands have pools.
+        from findleaks.session.block_directory import use_pool_file
+
+        use_pool_file(session, read_pool_file(path) if path else None)
 
 
 def use_types(session: Session, args: argparse.Namespace) -> None:

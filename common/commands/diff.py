@@ -13,7 +13,7 @@ from typing import Optional
 from findleaks.answers.growth import growth_result
 from findleaks.answers.snapshots import take_snapshot
 from findleaks.catalogue import suggest_word
-from findleaks.commands import Invocation, Shell, command, diff_survivors, emit_result
+from findleaks.commands import Invocation, Shell, command, diff_survivors, emit_result, use_pools
 from findleaks.commands.diff_text import ROWS, headline, text
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.moments import gather
@@ -38,12 +38,12 @@ SECTIONS = {
     "share": ("share",),
     "kind": ("kind",),
     "cache": ("cache", "allocator"),
-    "root": ("root", "field", "container", "objects"),
+    "root": ("root", "field", "container", "objects", "heap root"),
     "type": ("type",),
     "lost": ("lost", "garbage type"),
     "runtime": ("runtime type", "native", "heap", "counter"),
     "handles": ("handles", "handle value"),
-    "threads": ("threads",),
+    "threads": ("threads", "user threads"),
 }
 """The sections of figures that each word of --by selects."""
 FILES = ("page", *STACKS)
@@ -172,6 +172,7 @@ def _in_shell(args: argparse.Namespace, shell: Shell) -> int:
 
     def opened(path: str) -> Session:
         session = shell.open(path, bar)
+        use_pools(session, args)
         session.use_debug_types(args.debug_types)
         return session
 
@@ -238,5 +239,6 @@ def _core(session: Session, path: str) -> Session:
 
     progress = session.report_progress
     made = Session(open_core(path, progress=progress), progress=session.progress)
+    made.pool_file = session.pool_file
     made.use_debug_types(session.debug_types)
     return made

@@ -156,6 +156,10 @@ def label(row: Grown) -> str:
         return f"garbage of {within}: {name}, {_change(row.series, 'objects')}"
     if section == "threads":
         return f"threads: {name}"
+    if section == "heap root":
+        return f"{within}'s heap: retained by {name}, {_change(row.series, 'objects')}"
+    if section == "user threads":
+        return f"stacks of {_change(row.series, row.series.note)}: {name}"
     if section in ("root", "field", "container", "handles", "native"):
         return _held(row)
     if section == "share":
@@ -332,6 +336,10 @@ def suggestion(row: Grown) -> str:
         return "scopes"
     if last in ("native", "runtime type", "counter"):
         return "runtime"
+    if section == "user threads" or (section == "heap root" and name.startswith("goroutines")):
+        return "stacks"
+    if section == "heap root":
+        return "roots" if name == SEVERAL else f"roots {shell_quoted(_pattern(name))}"
     if SEVERAL in (name, within):
         return "roots --depth 4"
     if section == "root":

@@ -54,6 +54,12 @@ def add_allocator(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allocator", metavar="NAME", help="only this allocator: glibc, jemalloc, …")
 
 
+def add_pools(parser: argparse.ArgumentParser) -> None:
+    """Add --pools, which every command that reads a heap has."""
+    what = "a pool file (TOML): divide blocks into the chunks of your program's own pools"
+    parser.add_argument("--pools", metavar="FILE", help=what)
+
+
 def add_residency(parser: argparse.ArgumentParser) -> None:
     """Add --residency."""
     what = "the file that `map --save-residency` wrote before the core was dumped: which pages were resident"

@@ -46,7 +46,10 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
     reachable from several variables is shared: no single variable retains it.
 
     NAME shows one root in more depth. ADDR shows a block: what it retains, and what retains it.
-    --lost lists leak heads by the memory that is reachable only from each."""
+    --lost lists leak heads by the memory that is reachable only from each.
+
+    For a JVM, a second table lists static variables, thread-local variables and class loaders with
+    the Java objects that each retains."""
     form = output_format(args, STACKS)
     result = _result(session, args)
     if form:
@@ -67,4 +70,4 @@ def _result(session: Session, args: argparse.Namespace) -> Plain:
         found, shown = one_root(session, args.subject, args.depth, limit)
         return Plain(session, "roots", found, partial(text, shown))
     found, shown = all_roots(session, args.depth, limit, args.limit or 0)
-    return Plain(session, "roots", found, partial(text, shown), 0 if len(session.directory.blocks) else 2)
+    return Plain(session, "roots", found, partial(text, shown), 0 if len(session.directory.blocks) or found.heaps else 2)

@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Optional
 
+from findleaks.answers.heap_roots import all_heaps, heaps_of_subject
 from findleaks.arg_types import parse_address
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.owner_tree import build_owner_tree
@@ -18,6 +19,7 @@ from findleaks.commands.export import of_target, write_profile
 from findleaks.commands.profiles import of_retained
 from findleaks.engine.dominators import SHARED, root_node
 from findleaks.engine.terms import Totals
+from findleaks.results.roots import ManagedHeap
 from findleaks.results.written import WrittenFile
 from findleaks.session import Session
 
@@ -43,9 +45,11 @@ def write(session: Session, args: argparse.Namespace, form: str) -> WrittenFile:
         if args.subject is None:
             rows = build_root_rows(builder, named.all, tree.by_root(), ROOTS)
             rows.append(build_shared_row(builder, named, FIELDS, tree.spread(SHARED, 1)))
+            rows += map(_heap, all_heaps(session, ROOTS))
         else:
             title = f"Memory retained by {args.subject}"
-            rows = _one(builder, named, args.subject)
+            heaps = heaps_of_subject(session, named, args.subject, 0)
+            rows = _one(builder, named, args.subject) if not heaps else list(map(_heap, heaps))
     profile = of_retained(f"{title}: {session.target.description}", rows, rest)
     return write_profile(session, of_target(profile, session.target), args.output, form)
 
@@ -60,6 +64,19 @@ def _one(builder: TreeBuilder, named: Owners, word: str) -> list[RetainedNode]:
             return [builder.of_block(index)]
         numbers = [named.at(address)]
     return [builder.of_root(named.all[number], root_node(number)) for number in numbers if number is not None]
+
+
+def _heap(heap: ManagedHeap) -> RetainedNode:
+    """Return what the roots of a managed heap retain, by type."""
+    made = RetainedNode(f"{heap.runtime}'s heap", Totals(0, 0), "root")
+    for root in heap.roots:
+        row = RetainedNode(root.name, Totals(root.objects, root.bytes), "root")
+        row.fields = [RetainedNode(one.type, Totals(one.objects, one.bytes), "field") for one in root.types]
+        made.fields.append(row)
+    if heap.shared_objects:
+        made.fields.append(RetainedNode("retained by several roots", Totals(heap.shared_objects, heap.shared_bytes), "shared"))
+    made.totals = Totals.sum_of(row.totals for row in made.fields)
+    return made
 
 
 def _lost(builder: TreeBuilder, limit: int) -> tuple[Sequence[RetainedNode], Totals]:

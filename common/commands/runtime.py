@@ -11,17 +11,18 @@ from findleaks.answers.runtimes import FoundRuntimes, describe_runtimes
 from findleaks.audit.managed import RuntimeHoldings, TypeHoldings
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, in_text
-from findleaks.commands.output import add_output, output_format
+from findleaks.commands.output import STACKS, add_output, output_format
 from findleaks.commands.result import Plain
+from findleaks.errors import UsageError
 from findleaks.formatting import counted, number, printable, size, table, wrapped
 from findleaks.results.runtimes import RetainingObject
-from findleaks.runtimes.base import Count, Part, Site
+from findleaks.runtimes.base import Count, Part, Runtime, Site
 from findleaks.runtimes.directory import known
 from findleaks.runtimes.garbage import GARBAGE_BYTES
 from findleaks.runtimes.v8.array_bytes import ARRAY_BYTES
 from findleaks.session import Session
 
-FILES = ("hprof", "heapsnapshot")  # Formats of files.
+DUMPS = ("hprof", "heapsnapshot")  # Formats of heap dumps.
 NONE = "–"  # The text of a cell without a value.
 ROWS = 20  # Maximum number of types and sites printed as text without --limit.
 PARTS = 20  # At least this many rows are printed below a part, even with a smaller --limit.
@@ -32,9 +33,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-native", action="store_true", help="do not search for leaked objects and for native memory of objects: faster"
     )
-    parser.add_argument("--by", choices=("type", "package"), default="type", help="sum objects by type, or by the package of their type")
+    what = "sum objects by type, by the package of their type, or by the stack that allocated them, if stacks were recorded"
+    parser.add_argument("--by", choices=("type", "package", "site"), default="type", help=what)
     add_limit(parser, "types and sites", ROWS)
-    add_output(parser, "all objects of a Java heap, or the live ones of V8's heap", FILES)
+    add_output(parser, "a heap dump of Java or V8, or all objects by root and type, or by stack,", (*DUMPS, *STACKS))
 
 
 @command(arguments=_arguments)
@@ -46,32 +48,42 @@ def runtime(session: Session, args: argparse.Namespace) -> Plain:
     REPORTED is the native memory that the objects reported to the runtime: memory that a runtime
     does not know of does not trigger a collection. Native memory that objects of several types
     share is not attributed to a type; --by package counts the types of a package as one. Allocation
-    sites are listed if the runtime records them (tracemalloc, NMT). LEAKED is the number of objects
-    that no root reaches, if each object is an allocator's block (CPython). `-o FILE.hprof` writes
-    the Java heap as a heap dump, which Eclipse MAT and VisualVM open; `-o FILE.heapsnapshot` writes
-    V8's heap as a heap snapshot, which Chrome DevTools opens."""
-    form = output_format(args, FILES)
+    sites are listed if the runtime records them (tracemalloc, NMT, Go's memory profile); --by site
+    lists only these. LEAKED is the number of objects that no root reaches, if each object is an
+    allocator's block (CPython). `-o FILE.hprof` writes the Java heap as a heap dump, which Eclipse
+    MAT and VisualVM open; `-o FILE.heapsnapshot` writes V8's heap as a heap snapshot, which Chrome
+    DevTools opens. `-o FILE.pb.gz` writes the objects by root (Go) and type for `go tool pprof`;
+    with --by site, by the stack that allocated them."""
+    form = output_format(args, (*DUMPS, *STACKS))
     answer = describe_runtimes(session, args.only, not args.no_native, args.by == "package", args.limit)
     found = answer.holdings
-    text = partial(_text, answer, in_text(args.limit, ROWS))
+    if args.by == "site" and found and not any(answer.sites):
+        from findleaks.commands.runtime_profile import NO_SITES
+
+        raise UsageError(NO_SITES)
+    text = partial(_text, answer, in_text(args.limit, ROWS), args.by == "site")
     problems = [problem.what for one in found for problem in one.runtime.problems]
     result = Plain(session, "runtime", answer.result, text, 0 if found else 2, further=problems)
     if form:
         # Few calls have the option, so this is imported here.
-        from findleaks.commands.runtime_file import write_heap_dump
+        from findleaks.commands.runtime_file import write_heap_dump, write_runtime_profile
 
-        result.written = write_heap_dump(session, [one.runtime for one in found], args.output, form)
+        runtimes = [one.runtime for one in found]
+        if form in DUMPS:
+            result.written = write_heap_dump(session, runtimes, args.output, form)
+        else:
+            result.written = write_runtime_profile(session, runtimes, args.by, args.output, form)
     return result
 
 
-def _text(found: FoundRuntimes, limit: int, width: int, invocation: Invocation) -> Iterator[str]:
+def _text(found: FoundRuntimes, limit: int, only_sites: bool, width: int, invocation: Invocation) -> Iterator[str]:
     if not found.holdings:
         yield f"no managed runtime found; supported are: {', '.join(known())}"
         return
     for at, (one, its, result) in enumerate(zip(found.holdings, found.sites, found.result.runtimes)):
         if at:
             yield ""
-        yield from _page(one, its, result.retainers, limit, width)
+        yield from _sites(one.runtime, its, limit, width) if only_sites else _page(one, its, result.retainers, limit, width)
     yield from invocation.next(width, "roots", "verdict")
 
 
@@ -95,14 +107,21 @@ def _page(one: RuntimeHoldings, sites: Sequence[Site], retainers: Sequence[Retai
         yield from table(("RETAINED", "OBJECTS", "OBJECT", "PATH FROM ITS ROOT"), rows, (0, 1), width, cut=3)
     if sites:
         yield ""
-        shown = sites[: limit or None]
-        asked = [(number(site.blocks), size(site.bytes), printable(" < ".join(site.frames))) for site in shown]
-        yield from table(("BLOCKS", "BYTES", "ALLOCATED AT"), asked, (0, 1), width, cut=2)
-        yield from _more(len(sites), limit, "site")
+        yield from _sites(runtime, sites, limit, width)
     counters = runtime.counters()
     if counters:
         yield ""
         yield from table(("VALUE", "COUNTER"), [(_value(count), name) for name, count in counters.items()], (0,), width, cut=1)
+
+
+def _sites(runtime: Runtime, sites: Sequence[Site], limit: int, width: int) -> Iterator[str]:
+    shown, rate = sites[: limit or None], max((site.rate for site in sites), default=0)
+    about = "≈ " if rate > 1 else ""
+    asked = [(f"{about}{number(site.blocks)}", f"{about}{size(site.bytes)}", printable(" < ".join(site.frames))) for site in shown]
+    yield from table(("BLOCKS", "BYTES", "ALLOCATED AT"), asked, (0, 1), width, cut=2)
+    yield from _more(len(sites), limit, "site")
+    if about:
+        yield f"  {runtime.name} takes one sample every {size(rate)} on average; figures with ≈ are estimates"
 
 
 def _rows(parts: Sequence[Part], limit: int, indent: str = "") -> Iterator[tuple[str, str, str, str]]:

@@ -1,5 +1,5 @@
-"""Write the file of `runtime -o`: the Java heap as a heap dump, or V8's heap as a heap
-snapshot."""
+"""Write the file of `runtime -o`: the Java heap as a heap dump, V8's heap as a heap snapshot, or a
+profile."""
 
 from __future__ import annotations
 
@@ -38,3 +38,15 @@ def write_heap_dump(session: Session, runtimes: Sequence[Runtime], file: str, fo
         names = ", ".join(one.name for one in runtimes) or "no managed runtime"
         what = "no Java heap" if form == "hprof" else "no heap of V8"
         raise FindleaksError(f"{printable(file)}: there is {what} to write; found: {names}")
+
+
+def write_runtime_profile(session: Session, runtimes: Sequence[Runtime], by: str, file: str, form: str) -> WrittenFile:
+    """Write the objects of runtimes as a profile. `by`: see `runtime_profile`. Raises UsageError if
+    no sites were recorded, and FindleaksError if there is no runtime, or if the file cannot be
+    written."""
+    from findleaks.commands.export import of_target, write_profile
+    from findleaks.commands.runtime_profile import runtime_profile
+
+    if not runtimes:
+        raise FindleaksError(f"{printable(file)}: there are no objects to write: no managed runtime was found")
+    return write_profile(session, of_target(runtime_profile(session, runtimes, by), session.target), file, form)

@@ -34,14 +34,14 @@ def stacks(session: Session, args: argparse.Namespace) -> Plain:
     """List the threads, grouped by identical call stacks, most threads first. -c takes a function's
     full name without parameters, or the last part of it: -c MakeCallback finds
     node::MakeCallback(…). Stacks are unwound through code generated at run time (V8's, by its frame
-    pointers) up to the function in which the thread began. Frames of Python functions and Ruby
-    methods precede the frame of the interpreter's function that executes them. `stacks` needs no
-    heap and no debug information."""
+    pointers; the JVM's, by its own tables) up to the function in which the thread began. Frames of
+    Python functions and Ruby methods precede the frame of the interpreter's function that executes
+    them. Java methods, also compiled and inlined ones, have frames with class, method and line.
+    `stacks` needs no heap and no debug information."""
     form = output_format(args, STACKS)
     answer = group_stacks(session, args.function, args.module, args.not_under, lines=not args.no_lines, limit=args.limit)
     every, found, body, scheduled = answer.every, answer.found, answer.result, answer.scheduled
-    names = session.target.thread_names()
-    warnings = answer.warnings
+    names, warnings = answer.names, answer.warnings
     if args.folded:
         # The program that draws folded stacks would read a warning as a stack.
         text = partial(_folded_text, found, scheduled, args.limit)
@@ -52,7 +52,8 @@ def stacks(session: Session, args: argparse.Namespace) -> Plain:
         from findleaks.commands.export import of_target, write_profile
         from findleaks.commands.profiles import of_stacks
 
-        profile = of_stacks(f"Threads: {session.target.description}", "threads", _counts(found, scheduled))
+        what = next((one.runtime.user_thread for one in scheduled if one.found), "threads")
+        profile = of_stacks(f"{what.capitalize().removesuffix('s')}s: {session.target.description}", what, _counts(found, scheduled))
         result.written = write_profile(session, of_target(profile, session.target), args.output, form)
     return result
 
@@ -73,8 +74,9 @@ def _text(
 
 
 def _counts(found: Sequence[Stack], scheduled: Sequence[ScheduledThreads]) -> list[tuple[Sequence[NamedFrame], int]]:
-    """The stacks for a profile: those of goroutines if there are any, else those of threads."""
-    of_runtimes = [(group.frames, len(group.threads)) for one in scheduled for group in one.found]
+    """The stacks for a profile: those of goroutines if there are any, else those of threads.
+    Goroutines of the runtime itself are left out, as pprof does."""
+    of_runtimes = [(group.frames, len(group.threads)) for one in scheduled for group in one.found if not group.first.is_internal]
     return of_runtimes or [(one.frames, len(one.threads)) for one in found]
 
 
@@ -139,7 +141,7 @@ def _who(tid: int, names: Mapping[int, str]) -> str:
     """A thread: "4711 (worker)"; only "4711" if the name is not known, or is the same for all
     threads."""
     name = names.get(tid) if len(set(names.values())) > 1 else None
-    return f"{tid} ({printable(name, 20)})" if name else str(tid)
+    return f"{tid} ({printable(name, 32)})" if name else str(tid)
 
 
 def folded(stacks: Iterable[tuple[Sequence[NamedFrame], int]]) -> Iterator[str]:

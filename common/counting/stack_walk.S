@@ -43,6 +43,7 @@
         .set CHAIN, 4
         .set SIGNAL, 5
         .set OWN, 6                             # findleaks' own code, which has its caller's frame pointer at its own
+        .set SWITCH, 7                          # the frame pointer leads to the caller's frame on another stack
 
         .set INTERRUPTED, 16                    # the bit of r15 that is set beyond a signal's frame
 
@@ -92,7 +93,11 @@ frame:                                          # r9: stack pointer, r10: frame 
         je      through_fp
         cmp     ecx, SIGNAL
         je      signal
-        ja      own
+        cmp     ecx, SWITCH
+        je      switch
+        ja      broken
+        cmp     ecx, OWN
+        je      own
         test    r10, r10                        # CHAIN
         jz      chain_ends
         cmp     r10, r9
@@ -135,6 +140,27 @@ saved:
 same_pointer:
         mov     r11, [rbx - 8]
         mov     r9, rbx
+        test    r11, r11
+        jz      whole
+        dec     r15w
+        jz      broken
+        jmp     frame
+switch:                                         # the other stack begins at the frame pointer
+        test    r10b, 7
+        jnz     broken
+        mov     rdi, r10
+        shr     rdi, 12
+        bts     rdi, STACK
+        call    rule
+        jc      broken
+        mov     r14, r10
+        mov     r13, rax
+        lea     rcx, [r10 + 8]
+        call    inside
+        jc      broken
+        lea     r9, [r10 + 16]
+        mov     r11, [r10 + 8]
+        mov     r10, [r10]
         test    r11, r11
         jz      whole
         dec     r15w

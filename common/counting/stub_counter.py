@@ -18,6 +18,7 @@ from findleaks.injection.stub.running_stub import RunningStub
 from findleaks.injection.stub.stack_names import StackNames
 from findleaks.injection.stub.table import EVENTS, EXACT, FULL, UNSURE, CountTable, Scoped, paths
 from findleaks.runtimes import gil
+from findleaks.runtimes.directory import code_tables_of
 from findleaks.runtimes.rules import Rule
 from findleaks.runtimes.v8.isolates import KEYS, KEYS_OF_BLOCK, key_of
 from findleaks.runtimes.v8.layout import Layout as V8
@@ -45,7 +46,7 @@ class Injected:
         """Plan the patches. Raises TargetError or UsageError with the reason if that is
         impossible."""
         self.host.begin()
-        running: RunningStub[CountTable] = RunningStub(self.host, self._isolate)
+        running: RunningStub[CountTable] = RunningStub(self.host, self._isolate, code_tables_of)
         self._running, self._names = running, StackNames(running.rules, self.wanted.namer)
         target = running.target
         if target.arch.name != X86_64.name:

@@ -10,6 +10,9 @@ pointers have to be judged together. Deferred pointers are returned as a list. A
 *decision*: it has several *options*, which are possible claims. For each block, the engine chooses
 one of them by the block's content, or by a *feature* of the pointer, such as a word near it.
 
+If a reference has one of the flags LENGTH, RING, TABLE and END, a block that gets a claim by such a
+pointer contains elements that are not in use. Pointers in these elements are not followed.
+
 A block's *claim* is its layout, the Level of the rule, and whether it is inferred. A claim is
 inferred if its level is an inferred one, or if the owner of the pointer has an inferred claim. The
 *origin* of a claim is the owner of the pointer."""
@@ -101,6 +104,17 @@ class Flag(IntEnum):
     ANYTHING = 1  # The reference says nothing about its target.
     OPTIONAL = 2  # The word may be something else.
     NUMBER = 4  # The word may be a number that looks like a pointer.
+    # The pointer refers to the first of several elements, and LENGTH * n means that the n-th word
+    # after the pointer is the number of elements in use (n is 1, 2 or 3).
+    LENGTH = 8
+    RING = 32  # The word before the length is the number of the first element.
+    # The pointer refers to the end of the elements. One byte for each element follows; if its high
+    # bit is set, the element is not in use. The bytes are in the opposite order.
+    TABLE = 64
+    END = 128  # As LENGTH, but the next word is the address of the end of the elements.
+
+
+LENGTHS = Flag.LENGTH * 3  # The bits of LENGTH.
 
 
 class WordClass(IntEnum):

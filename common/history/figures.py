@@ -153,6 +153,10 @@ def _roots(answer: Answer) -> Iterator[Figure]:
             objects = root["objects"]
             yield Figure("objects", name, objects["count"], objects["bytes"], objects["runtime"])
         yield from _parts(root, name, "")
+    for heap in answer.get("heaps", ()):
+        for root in heap["roots"]:
+            yield Figure("heap root", _stable(root["name"]), root["objects"], root["bytes"], heap["runtime"])
+        yield Figure("heap root", SEVERAL, heap["shared_objects"], heap["shared_bytes"], heap["runtime"])
     shared = answer["shared"]
     yield Figure("root", SEVERAL, shared["retained_blocks"], shared["retained_bytes"])
     for child in shared["children"]:
@@ -225,6 +229,10 @@ def _scopes(answer: Answer) -> Iterator[Figure]:
 def _stacks(answer: Answer) -> Iterator[Figure]:
     for stack in answer["stacks"]:
         yield Figure("threads", _stack_name(stack["frames"]), stack["count"], None)
+    for stack in answer.get("user_stacks", ()):
+        creator = f", created by {stack['creator']['function']}" if stack["creator"] else ""
+        name = f"{stack['reason'] or stack['state']}: {_stack_name(stack['frames'])}{creator}"
+        yield Figure("user threads", name, stack["count"], stack["stack_bytes"], stack["runtime"], f"{stack['kind']}s")
 
 
 def _stack_name(frames: Sequence[Answer]) -> str:

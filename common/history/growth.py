@@ -11,6 +11,7 @@ a missing field is unknown if the root exists. The ranked rows do not overlap. T
   runtime) explains most of its growth, the row names this part. If several parts are needed to
   explain it, each has a row, and one more row has the rest. For a variable of a managed language,
   its objects in the managed heap are included,
+- what each root of a managed heap retains there, and stacks of goroutines,
 - shares of the resident memory other than blocks in use, without such objects.
 
 Therefore the sum of all rows is the growth of the process if all blocks are resident."""
@@ -58,6 +59,7 @@ RANKED = frozenset(
         "container",
         "counter",
         "handles",
+        "heap root",
         "kind of mapping",
         "native",
         "objects",
@@ -65,6 +67,7 @@ RANKED = frozenset(
         "share",
         "threads",
         "total",
+        "user threads",
     }
 )
 """Sections from which the rows are selected."""
@@ -266,8 +269,12 @@ class Growth:
         out, because `_lost` and `_held` include them."""
         for key, one in self.series.items():
             if key[0] == "share" and not key[2].endswith(": in-use") and key[2] != ShareSort.LEAKED_MAPPINGS:
-                objects = self._objects_in(one)
+                parts = self._parts_of_heap(one)
+                yield from map(self.judged, parts)
+                objects = [*self._objects_in(one), *(part._replace(counts=[0] * len(part.counts)) for part in parts)]
                 rest = _less(one, objects) if objects else one
+                if parts:  # parts of objects may not be resident
+                    rest = rest._replace(bytes=[value if value is None else max(value, 0) for value in rest.bytes])
                 explained = rest.delta < (1 - EXPLAINS) * one.delta
                 yield self.judged(rest, () if explained else self._causes(key[2], one))
 
@@ -282,7 +289,8 @@ class Growth:
             runtime = name.partition(" ")[0]
             counters = [self.series.get(("counter", runtime, counter)) for counter in ("class loaders", "classes")]
             return [one for one in counters if one is not None and one.delta >= MIN_COUNT]
-        return self._types(share)
+        # Objects are in the heap, so they do not explain the growth of metadata.
+        return [] if name.endswith(f" metadata: {ShareSort.RUNTIME}") else self._types(share)
 
     def _objects_in(self, heap: Series) -> list[Series]:
         """Return the objects of variables that are in this managed heap. The rows of these
@@ -290,6 +298,14 @@ class Growth:
         if not heap.key[2].endswith(": runtime"):
             return []
         return [one._replace(counts=[0] * len(one.counts)) for one in self._objects.values() if heap.key[2].startswith(f"{one.key[1]} ")]
+
+    def _parts_of_heap(self, heap: Series) -> list[Series]:
+        """Return what explains the growth of this managed heap: what its roots retain in it, and
+        stacks of threads that the runtime schedules itself. Each has its own row."""
+        of, _, sort = heap.key[2].partition(" heap: ")
+        parts = [one for key, one in self.series.items() if key[0] in ("heap root", "user threads") and key[1] == of]
+        grown = [one for one in parts if abs(one.delta) >= max(MIN_BYTES, WORTH / 2 * abs(heap.delta))]
+        return grown if sort == ShareSort.RUNTIME else []
 
     def _threads(self) -> list[Series]:
         """Return the call stack that has most of the new threads."""

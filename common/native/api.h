@@ -329,6 +329,10 @@ API int fl_walk_tags(const piece *p, uint64_t *chunk, uint64_t *before, uint64_t
 API void fl_asan_chunks(const piece *p, uint64_t chunk, uint64_t *blocks, uint64_t *sizes, uint8_t *states, uint32_t *stacks, uint32_t
                         *frees);
 
+/* scudo_blocks.c */
+API void fl_scudo_blocks(const piece *p, uint64_t stride, uint32_t number, uint32_t cookie, int algorithm, uint64_t *chunks, uint64_t
+                         *sizes, uint8_t *states);
+
 /* cpython_objects.c */
 API int fl_objects(const struct blocks *b, const piece *p, const uint64_t *types, const uint8_t *offsets, const uint8_t *marks, const
                    uint8_t *leaves, const uint8_t *lives, uint64_t count, uint64_t shift, const range *program, uint32_t *found, uint32_t *merged, uint8_t

@@ -24,7 +24,8 @@ enum { NUMBER, POINTER, FRAME_NUMBER, FRAME_POINTER }; /* forms: see frame_layou
  * of a generator; the word with the end of the value stack; the first variable, or of a frame
  * object the pointer to its value stack. NUMBER: the end is the number of variables and values, 32
  * bits; POINTER: their end. FRAME_NUMBER: it is the number of values, negative while the frame
- * runs; FRAME_POINTER: their end, null while the frame runs. */
+ * runs; FRAME_POINTER: their end, null while the frame runs and after it has ended. The fifth byte
+ * of the state says which. */
 typedef struct frame_layout {
     uint64_t state, top, locals, form;
 } frame_layout;
@@ -51,6 +52,8 @@ static uint64_t first_unused(const frame_layout *f, const uint8_t *data, uint64_
         end = load(object + f->locals * WORD) + (uint64_t)number * WORD;
     } else {
         end = load(top);
+        if (!end && !object[f->state * WORD + 4])
+            end = load(object + f->locals * WORD);
     }
     uint64_t first = end > start && end % WORD == 0 ? (end - start) / WORD : 0;
     return first < locals ? NO_WORD : first;
@@ -90,6 +93,7 @@ static bool has_data(const uint8_t *data, uint64_t first, uint64_t end) {
 API int fl_object_remains(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, const uint8_t *lives,
                           const frame_layout *frame, const uint32_t *sizes, const uint8_t *grown, uint8_t *tails, uint8_t *patterns, words *rest) {
     uint64_t start = 0, frame_words = (frame->top > frame->locals ? frame->top : frame->locals) + 1;
+    frame_words = frame->state + 2 < frame_words ? frame_words : frame->state + 2;
     for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {
         uint32_t type = found[index];
         if (type == NO_TYPE || !(kinds[type] & (HAS_FRAME | IS_SET | HAS_ITEMS)) || start % WORD || patterns[index] != lives[type])

@@ -99,17 +99,18 @@ static uint32_t claim_of_key(const spread *s, const decision *d, uint64_t key) {
     return at < d->last_key && s->keyed.items[at].key == key ? s->keyed.items[at].claim : 0;
 }
 
-uint32_t decide(matching *m, const decision *d, uint32_t owner, uint64_t place, uint32_t index, uint64_t start) {
+uint32_t decide(matching *m, const decision *d, const followed *p) {
     const spread *s = m->s;
-    uint64_t size = size_of(s->b, index);
+    uint64_t size = size_of(s->b, p->index), start = p->start;
     for (uint32_t at = d->first; at < d->last; at++) {
-        bool found = s->options.items[at].single != NOT_ARRAY && is_array(m, &s->options.items[at], start, size);
+        const option *one = &s->options.items[at];
+        bool found = one->single != NOT_ARRAY && is_array(m, one, start, used_size(s, p, one->claim & LAYOUT_MASK));
         if (m->asked || m->failed)
             return 0;
         if (found)
             return s->options.items[at].claim;
     }
-    uint32_t keyed = d->first_key < d->last_key ? claim_of_key(s, d, feature_value(s, d->feature, owner, place, index)) : 0;
+    uint32_t keyed = d->first_key < d->last_key ? claim_of_key(s, d, feature_value(s, d->feature, p->owner, p->place, p->index)) : 0;
     if (keyed) {
         uint32_t counts[COUNTS] = {0};
         compare_block(m, keyed & LAYOUT_MASK, start, size, 1, counts);

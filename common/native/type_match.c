@@ -7,8 +7,6 @@
 #define SMALL_NUMBER (UINT64_C(1) << 20)
 #define LEAST_TEXT 3u /* fewest characters of a word that is text */
 
-/* Flags of a reference: ../engine/type_spread.py, Flag. */
-enum { ANYTHING = 1, OPTIONAL = 2, NUMBER_POSSIBLE = 4 };
 /* Classes of words: ../engine/type_spread.py, WordClass. */
 enum { ZERO, SMALL, NUMBER, TEXT, CODE_ADDRESS, STATIC_ADDRESS, BLOCK_START, BLOCK_MIDDLE, MISSING };
 

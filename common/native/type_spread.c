@@ -14,7 +14,7 @@ API void fl_spread_free(spread *s) {
         FREE_ALL(s->lists.items[at].untyped.rows.items, s->lists.items[at].typed.rows.items);
     FREE_ALL(s->bounds.items, s->groups.items, s->slots.items, s->checks.items, s->roots.items, s->rules, s->asked.items, s->queue.items,
              s->disputes.items, s->lists.items, s->choices.items, s->choice_bounds.items, s->options.items, s->keyed.items,
-             s->decisions.items, s->owner_words.items, s);
+             s->decisions.items, s->owner_words.items, s->limits, s);
 }
 
 API spread *fl_spread_new(const blocks *b, uint32_t *claims, uint32_t *origins) {
@@ -91,6 +91,8 @@ uint64_t offset_in_element(const spread *s, uint32_t layout, uint64_t offset) {
 static int claim_block(spread *s, uint32_t index, uint64_t start, uint32_t claim, bool inferred, uint32_t origin) {
     if (inferred || level_of(claim) >= LEVEL_BASE)
         claim |= INFERRED;
+    if (s->limits)
+        s->limits[index] = 0;
     s->claims[index] = claim;
     s->origins[index] = origin;
     s->claimed++;
@@ -134,6 +136,21 @@ API int fl_spread_seed_words(spread *s, const uint64_t *sought, const uint32_t *
     }
 }
 
+/* Claim the block that a pointer refers to, and note which part of it is in use. */
+static int claim_target(spread *s, const followed *p, uint32_t claim) {
+    if (claim_block(s, p->index, p->start, claim, !p->certain, p->owner))
+        return NO_MEMORY;
+    uint8_t flags = flags_of(s, p->reference);
+    if (!(flags & LIMITED))
+        return DONE;
+    uint64_t used = used_size(s, p, claim & LAYOUT_MASK);
+    if (!s->limits && !(s->limits = calloc((size_t)s->b->count + 1, sizeof *s->limits)))
+        return NO_MEMORY;
+    if (used < LIMIT_BYTES)
+        s->limits[p->index] = (uint32_t)used + 1 + (flags & TABLE ? IS_TABLE : 0);
+    return DONE;
+}
+
 /* Compare a certain claim of a block with the rule of another pointer to it. */
 static int compare(spread *s, uint32_t index, uint32_t found, uint32_t reference, uint64_t offset) {
     uint32_t layout = layout_of(s, index), agrees = 0;
@@ -154,10 +171,10 @@ static int follow_decision(spread *s, const decision *d, const followed *p) {
     if (s->claims[p->index])
         return note_pointer(s, p);
     matching m = {.s = s};
-    uint32_t claim = decide(&m, d, p->owner, p->place, p->index, p->start);
+    uint32_t claim = decide(&m, d, p);
     if (m.failed || m.asked)
         return m.failed ? m.failed : ASKED;
-    return claim ? claim_block(s, p->index, p->start, claim, !p->certain, p->owner) : note_pointer(s, p);
+    return claim ? claim_target(s, p, claim) : note_pointer(s, p);
 }
 
 /* Follow a pointer to a block. If it returns ASKED, the pointer is followed again later. */
@@ -176,7 +193,7 @@ static int follow(spread *s, const followed *p) {
     if (answer & DECISION)
         return follow_decision(s, &s->decisions.items[answer & LAYOUT_MASK], p);
     if (!s->claims[p->index])
-        return claim_block(s, p->index, p->start, answer, !p->certain, p->owner);
+        return claim_target(s, p, answer);
     if (p->certain && !(s->claims[p->index] & (INFERRED | DISPUTED)))
         return compare(s, p->index, answer, p->reference, offset);
     return DONE;
@@ -229,7 +246,7 @@ static void add_pointer(spread *s, uint64_t place, uint64_t value, uint32_t refe
 /* Begin to visit an item of the queue; return false if it has no pointers. */
 static bool begin(spread *s, uint64_t item) {
     uint32_t layout;
-    s->element = 0;
+    s->element = s->table = 0;
     s->slot = NONE;
     if (item & QUEUED_ROOT) {
         const root *r = &s->roots.items[item >> 1];
@@ -245,6 +262,12 @@ static bool begin(spread *s, uint64_t item) {
             return false;
         s->address = item;
         s->size = size_of(s->b, s->owner);
+        uint32_t limit = s->limits ? s->limits[s->owner] : 0;
+        if (limit) {
+            uint64_t used = (limit & (IS_TABLE - 1)) - 1;
+            s->size = used < s->size ? used : s->size;
+            s->table = limit & IS_TABLE ? s->address + s->size : 0;
+        }
         s->certain = !(s->claims[s->owner] & INFERRED);
     }
     s->group = s->bounds.items[layout];
@@ -277,6 +300,8 @@ static int visit(spread *s, int64_t *budget) {
         for (; s->element < count; s->element++) {
             if (--*budget < 0)
                 return 1;
+            if (is_empty_element(s, one.stride))
+                continue;
             if (s->slot < one.first || s->slot >= one.last)
                 s->slot = one.first;
             int more = visit_element(s, &one);
@@ -372,46 +397,4 @@ API int fl_spread_revisit(spread *s, const uint32_t *references, uint64_t count)
         failed = queue_blocks(s, has, first);
     FREE_ALL(wanted, has);
     return failed;
-}
-
-API int fl_spread_disputes(spread *s, words *found) {
-    int failed = words_append(found, s->disputes.items, s->disputes.count);
-    s->disputes.count = 0;
-    return failed;
-}
-
-/* Returns the number of claims made so far. */
-API uint64_t fl_spread_claimed(const spread *s) { return s->claimed; }
-
-/* Returns the number of pointers followed so far. */
-API uint64_t fl_spread_followed(const spread *s) { return s->followed; }
-
-/* Remove all claims that come from disputed blocks, or from blocks whose claims were removed.
- * Returns the number of removed claims, or NO_MEMORY. Each chain of origins is followed up to the
- * first block without a layout or with a claim that stands, and then down again. */
-API int64_t fl_spread_retract(spread *s) {
-    int64_t fallen = 0;
-    uint8_t *stands = calloc((size_t)s->b->count + 1, 1);
-    words chain = {0};
-    int failed = stands ? DONE : NO_MEMORY;
-    for (uint32_t index = 0; index < s->b->count && !failed; index++) {
-        uint32_t at = index;
-        while (!failed && layout_of(s, at) && !stands[at] && !(s->origins[at] & ROOT_BIT)) {
-            stands[at] = 1; /* this ends cycles; it is undone below if the claim falls */
-            failed = words_push(&chain, at);
-            at = s->origins[at];
-        }
-        bool falls = !layout_of(s, at);
-        while (chain.count) {
-            uint32_t one = (uint32_t)chain.items[--chain.count];
-            if (!falls)
-                continue;
-            s->claims[one] = 0;
-            s->origins[one] = NONE;
-            stands[one] = 0;
-            fallen++;
-        }
-    }
-    FREE_ALL(stands, chain.items);
-    return failed ? failed : fallen;
 }

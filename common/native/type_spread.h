@@ -24,6 +24,11 @@ typedef struct spread spread;
 #define MOST_POINTERS (1u << 9)
 #define MOST_OPTIONS 128u /* of one decision or one call of fl_spread_choose */
 #define NOT_ARRAY UINT32_MAX /* option.single of a content that is not an array */
+/* Flags of a reference: ../engine/type_spread.py, Flag. */
+enum { ANYTHING = 1, OPTIONAL = 2, NUMBER_POSSIBLE = 4, LENGTH_SHIFT = 3, RING_START = 32, TABLE = 64, END = 128 };
+#define LIMITED 0xF8u /* the flags of references whose blocks may have a limit */
+#define IS_TABLE (1u << 31)
+#define LIMIT_BYTES (IS_TABLE - 2)
 #define GROUP_WORDS 7u
 #define QUESTION_WORDS 3u
 /* An item of the queue is the address of a block, which is even, or the number of root memory << 1
@@ -121,6 +126,9 @@ typedef struct {
 struct spread {
     const blocks *b;
     uint32_t *claims, *origins; /* the caller's */
+    /* For each block: 1 + the bytes that are in use, up to LIMIT_BYTES, and IS_TABLE; 0: all. NULL
+     * until a block has a limit. */
+    uint32_t *limits;
     const piece *pieces;
     uint64_t piece_count;
     LIST(uint32_t) bounds; /* first group of each layout, and the end of the last one */
@@ -148,6 +156,7 @@ struct spread {
      * slot. */
     uint32_t owner, group, group_end, slot;
     uint64_t address, size, element;
+    uint64_t table; /* address of the bytes of a table's elements; 0: no table */
     const uint8_t *data; /* of the owner, if one piece has all of it */
     bool visiting, certain;
     followed ring[RING]; /* pointers that wait to be followed */
@@ -176,13 +185,21 @@ typedef struct {
 
 void compare_block(matching *m, uint32_t layout, uint64_t start, uint64_t size, unsigned depth, uint32_t *counts);
 
-/* type_decisions.c. Decide which claim the block `index` gets, to which the pointer at `place` in
- * `owner` refers. Return 0 if no option fits, or if m->asked is set. */
-uint32_t decide(matching *m, const decision *d, uint32_t owner, uint64_t place, uint32_t index, uint64_t start);
+/* type_used.c. used_size: return the bytes of the block that a pointer refers to that are in use,
+ * if the block has this layout. is_empty_element: return whether the element that is being visited
+ * is one of a table and not in use; each element has `stride` bytes. */
+uint64_t used_size(const spread *s, const followed *p, uint32_t layout);
+bool is_empty_element(const spread *s, uint64_t stride);
+
+/* type_decisions.c. Decide which claim the block gets that a pointer refers to. Return 0 if no
+ * option fits, or if m->asked is set. */
+uint32_t decide(matching *m, const decision *d, const followed *p);
 /* type_features.c. Return the value of a feature of a pointer, such as a word near the pointer. */
 uint64_t feature_value(const spread *s, uint32_t feature, uint32_t owner, uint64_t place, uint32_t target);
 
 INLINE bool is_mapped(const spread *s, uint64_t address) { return in_ranges(s->mapped, s->mapped_count, address); }
+
+INLINE uint8_t flags_of(const spread *s, uint32_t reference) { return reference < s->flag_count ? s->flags[reference] : 0; }
 
 /* Return the layout of a block; 0 if it is untyped or disputed. */
 INLINE uint32_t layout_of(const spread *s, uint32_t index) { return s->claims[index] & LAYOUT_MASK; }

@@ -56,6 +56,7 @@ class Profile:
     - `title`: describes the profile. `compared`: whether the samples have values of two moments.
     - `rate`: mean bytes between two samples of the recorder, from which values are estimated; 0 if
       values are exact.
+    - `default`: index of the measure that is shown first; None: the first one in bytes.
     - `time`: seconds since 1970, None if unknown.
     - `regions`, `modules`: those of the process, if frames have addresses. The first module is the
       program.
@@ -66,6 +67,7 @@ class Profile:
     samples: Sequence[Sample]
     compared: bool = False
     rate: int = 0
+    default: int | None = None
     time: float | None = None
     regions: Sequence[Region] = ()
     modules: Sequence[Module] = ()
@@ -73,8 +75,8 @@ class Profile:
 
     @property
     def main(self) -> int:
-        """Index of the measure that is shown first: bytes if there are any."""
-        return next((at for at, one in enumerate(self.measures) if one.unit == BYTES), 0)
+        """Index of the measure that is shown first."""
+        return self.default if self.default is not None else next((at for at, one in enumerate(self.measures) if one.unit == BYTES), 0)
 
     def totals(self) -> list[int]:
         """Return the sum of all samples, for each measure."""

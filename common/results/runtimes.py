@@ -87,6 +87,8 @@ class RuntimeSite(Record):
     """Number of blocks."""
     bytes: int
     """Bytes of these blocks."""
+    interval: Optional[int] = field(default=None, metadata=OPTIONAL)
+    """The mean number of bytes from one sample to the next, if the figures are estimates."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

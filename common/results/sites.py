@@ -15,7 +15,7 @@ class StackFrame(Record):
     """A frame of a call stack, or a function that is inlined in a frame."""
 
     address: Optional[int] = field(metadata=ADDRESS)
-    """The program counter or return address; None for a frame of interpreted code."""
+    """The program counter or return address; None for a frame of a managed language."""
     function: Optional[str]
     """The demangled name of the function."""
     offset: Optional[int]
@@ -29,8 +29,8 @@ class StackFrame(Record):
     inlined: bool = field(default=False, metadata=OPTIONAL)
     """Whether this is a function that the compiler inlined in the next frame."""
     kind: Optional[str] = field(default=None, metadata=OPTIONAL)
-    """The language of a function that an interpreter executes ("Python"), whose frame precedes that
-    of the interpreter; None for machine code."""
+    """The language of a managed function: "Python" or "Ruby", whose frames precede that of the
+    interpreter, or "Java"; None for machine code."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

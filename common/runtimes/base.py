@@ -18,6 +18,7 @@ from findleaks.allocators.base import Problem
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import Exclusion, Heuristic
+from findleaks.runtimes.allocation_site import Site as Site
 from findleaks.runtimes.count_verdict import MiscountedType as MiscountedType
 from findleaks.runtimes.count_verdict import ReferenceCounts as ReferenceCounts
 from findleaks.target.base import Piece, Range, Target, Thread
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from findleaks.results import verdict
     from findleaks.runtimes.managed_frame import Frame
     from findleaks.runtimes.object_graph import ObjectGraph
+    from findleaks.unwind.code_tables import CodeTable
     from findleaks.unwind.stacks import NamedFrame
 
 NO_OBJECT = NO_ROOT  # value in ObjectTypes.types: no object
@@ -177,15 +179,6 @@ class UserThread(NamedTuple):
     is_internal: bool = False  # of the runtime itself
 
 
-class Site(NamedTuple):
-    """An allocation site, as recorded by the runtime (tracemalloc, NMT). Frames are innermost
-    first, "file:line" or a function."""
-
-    frames: Sequence[str]
-    blocks: int
-    bytes: int
-
-
 @dataclass(frozen=True)
 class Finding:
     """A problem found in a process's memory.
@@ -233,6 +226,7 @@ class Runtime:
     counts_garbage = False  # whether `types` counts objects that the collector has not freed yet
     lists_objects = False  # whether `types` includes all objects of its heap
     objects_are_native = False  # whether its objects are structures of native code, in its blocks
+    names_roots = False  # whether `object_graph` has groups of roots
     reports_objects = False  # whether `findings` reports these objects, however many they are
     shares_module = False  # whether the module `where` also has data of the program
 
@@ -268,6 +262,10 @@ class Runtime:
     def user_threads(self) -> Sequence[UserThread]:
         """Return these threads. This needs no heap. 100,000 take less than 10 s."""
         return ()
+
+    def code_table(self) -> Optional[CodeTable]:
+        """Return a description of the machine code that has no call frame information, or None."""
+        return None
 
     def types(self) -> Sequence[Type]:
         """Return live objects by type, in no order. Five million objects take less than 3 s."""

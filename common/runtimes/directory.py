@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from findleaks.runtimes.base import Finder, Finding, Runtime
     from findleaks.runtimes.managed_heap import ManagedHeap
     from findleaks.target.base import Target
+    from findleaks.unwind.code_tables import CodeTable
     from findleaks.unwind.managed_frames import ManagedFrames
 
 FINDERS: tuple[str, ...] = (
@@ -89,6 +90,13 @@ def find_schedulers(target: Target, engine: Engine) -> list[Runtime]:
     Their modules have `find_scheduler(target, engine)`."""
     modules = map(importlib.import_module, FINDERS)
     return [one for module in modules if hasattr(module, "find_scheduler") for one in module.find_scheduler(target, engine)]
+
+
+def code_tables_of(target: Target) -> list[CodeTable]:
+    """Return descriptions of machine code without call frame information."""
+    from findleaks.engine.load import load  # sessions have loaded the engine
+
+    return [table for table in (one.code_table() for one in find_schedulers(target, load(target.arch))) if table is not None]
 
 
 def find_frames(target: Target) -> list[ManagedFrames]:

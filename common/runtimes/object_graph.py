@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, islice
 from typing import NamedTuple, Optional
 
 from findleaks.engine.contract import Blocks, Engine, Graph
@@ -31,6 +31,7 @@ _LEAST_SHARE = 50
 MOST_LEVELS, _MOST_NAMED = 32, 8  # levels of the tree that are descended; types that a path names
 _MOST_SPLIT, _MOST_CHILDREN = 64, 16  # objects that `retainers` looks at; parts of each
 _EXAMPLES, _MOST_SAMPLED = 7, 1 << 20  # objects whose paths are compared; objects of such a heap
+_MOST_TRIED = 1 << 14  # objects of a larger heap of which a live one is returned
 _SLICE = 1 << 20  # objects that the engine visits between two checks for Ctrl-C
 
 
@@ -40,6 +41,22 @@ def run_in_slices(step: Callable[[int], bool], target: Target) -> None:
     while not step(_SLICE):
         if target.interrupted():
             raise Interrupted
+
+
+def count_labels(engine: Engine, blocks: Blocks, labels: array[int], tree: Dominators, node: int, most: int) -> dict[int, Totals]:
+    """Return the objects that a node of a computed tree retains, by label. If there are more than
+    `most`, the first ones are counted."""
+    counts: dict[int, list[int]] = {}
+    for first in range(0, most, _SLICE):
+        members = tree.members(node, first, min(_SLICE, most - first))
+        values = array("Q", map(labels.__getitem__, members))
+        if members:
+            for at, weights in enumerate((array("Q"), array("Q", blocks.columns_of(members).size))):
+                for label, number in zip(*engine.sum_by_value(values, weights)):
+                    counts.setdefault(label, [0, 0])[at] += number
+        if len(members) < _SLICE:
+            break
+    return {label: Totals(*pair) for label, pair in counts.items()}
 
 
 def join_path(names: list[str]) -> str:
@@ -93,10 +110,47 @@ class ObjectWord(NamedTuple):
         return self.name or (f"the word at {self.address:#x}" if self.address else NO_ROOT)
 
 
+class RootGroup(NamedTuple):
+    """Roots that are listed as one: a variable, or all threads with the same stack.
+
+    `words`: the values of their words. `sort`: "variable", "threads", "registers" or "records" (of
+    the runtime). `address`: that of a variable, else 0. `threads`: the number of threads.
+    `priority`: what roots with a lower number reach does not count for this group."""
+
+    name: str
+    sort: str
+    words: Sequence[int]
+    address: int = 0
+    threads: int = 0
+    priority: int = 0
+
+
+class RootTree(NamedTuple):
+    """The dominator tree below groups of roots, in ascending order of priority. The number of a
+    root in the tree is the index of its group. `totals` is what each retains."""
+
+    tree: Dominators
+    groups: Sequence[RootGroup]
+    totals: Sequence[Totals]
+
+
 class Retainer(NamedTuple):
     """An object, and the number and bytes of the objects that it retains, itself included."""
 
     object: ManagedObject
+    retained: Totals
+
+
+class ObjectRoot(NamedTuple):
+    """A root of the objects, or several of the same name, and the objects that only these roots
+    retain. `roots`: their number. `address` and `type`: of the object that the largest of them
+    refers to."""
+
+    sort: str  # "static variable"
+    name: str
+    roots: int
+    address: int
+    type: str
     retained: Totals
 
 
@@ -137,6 +191,28 @@ class ObjectGraph:
     def add_roots(self, tree: Dominators, root: int) -> None:
         """Add all roots to a dominator tree, as its root number `root`."""
         raise NotImplementedError
+
+    def named_roots(self) -> Sequence[ObjectRoot]:
+        """Return roots that the program's author knows, such as static variables, and what each
+        retains, the largest first."""
+        return ()
+
+    def root_groups(self) -> Optional[Sequence[RootGroup]]:
+        """Return all roots in groups, in any order; None if roots have no names."""
+        return None
+
+    @cached_property
+    def root_tree(self) -> Optional[RootTree]:
+        """What each group of roots retains; None if roots have no names."""
+        groups = sorted(self.root_groups() or () if self.graph is not None else (), key=lambda one: one.priority)
+        if not groups or self.graph is None:
+            return None
+        priorities = [sum(one.priority < priority for one in groups) for priority in range(1, groups[-1].priority + 1)]
+        tree = self.graph.dominators(len(groups), priorities=priorities)
+        for number, one in enumerate(groups):
+            tree.root_words(one.words, number)
+        run_in_slices(tree.compute, self.target)
+        return RootTree(tree, groups, tree.by_root())
 
     def labels(self) -> tuple[array[int], Sequence[str]]:
         """Return the number of each object's type ("I"), and the names of the types by number.
@@ -280,16 +356,24 @@ class ObjectGraph:
     def _examples(self, type_name: str) -> list[int]:
         """Return a few live objects of a type. Each is in the middle of an equal share of all
         bytes. A path takes time proportional to the size of the heap, so a large heap has only one
-        example."""
+        example: the first from the middle of the heap on."""
         types, names = self.labels()
         data, width = types.tobytes(), types.itemsize
-        wanted = (array("I", [number]).tobytes() for number, name in enumerate(names) if name == type_name)
+        wanted = [array("I", [number]).tobytes() for number, name in enumerate(names) if name == type_name]
+        if len(self.blocks) > _MOST_SAMPLED:
+            middle = len(data) // 2 // width * width
+            parts = (data[middle:], middle), (data[:middle], 0)
+            found = (start + at for part, start in parts for one in wanted for at in occurrences(part, one) if at % width == 0)
+            indices = (at // width for at in islice(found, _MOST_TRIED))
+            return list(islice(filter(self._is_live, indices), 1))
         places = (at // width for one in wanted for at in occurrences(data, one) if at % width == 0)
-        live = [index for index in places if self.graph is not None and self.graph.kind(index) in LIVE]
+        live = list(filter(self._is_live, places))
         ends = list(accumulate(self.blocks.size(index) for index in live))
-        count = _EXAMPLES if len(self.blocks) <= _MOST_SAMPLED else 1
-        middles = ((2 * at + 1) * ends[-1] // (2 * count) for at in range(count)) if live else ()
+        middles = ((2 * at + 1) * ends[-1] // (2 * _EXAMPLES) for at in range(_EXAMPLES)) if live else ()
         return list(dict.fromkeys(live[min(bisect_right(ends, middle), len(live) - 1)] for middle in middles))
+
+    def _is_live(self, index: int) -> bool:
+        return self.graph is not None and self.graph.kind(index) in LIVE
 
     def describe_holder(self, index: int) -> str:
         """Return a phrase for what keeps an object alive, as the program's author knows it: the

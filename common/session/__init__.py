@@ -35,6 +35,7 @@ from findleaks.target.residency.presence import Presence
 from findleaks.target.tags import remove_tags
 
 if TYPE_CHECKING:
+    from findleaks.allocators.described.file import PoolFile
     from findleaks.allocators.sites import Sites
     from findleaks.engine.dominators import Dominators
     from findleaks.runtimes.base import ObjectTypes, ReferenceCounts, Runtime
@@ -85,6 +86,7 @@ class Session(DebugInformation):
         self.is_closed = False
         self.debug_types: Optional[bool] = None  # See use_debug_types.
         self.type_hints: Optional[UserHints] = None
+        self.pool_file: Optional[PoolFile] = None  # See use_pool_file.
         self._results: dict[Hashable, object] = {}
 
     @cached_property

@@ -6,7 +6,7 @@ leaked_mappings.py finds out which candidates leaked. Most processes have no can
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.directory import Directory, build_directory
 from findleaks.allocators.in_flight import find_threads_inside
@@ -17,6 +17,7 @@ from findleaks.target.ranges import find_overlaps, intersection, merge_ranges
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
+    from findleaks.allocators.described.file import PoolFile
     from findleaks.session import Session
 
 LARGEST = 1 << 44  # mappings with more bytes are ignored, because a damaged core may claim any size
@@ -63,6 +64,14 @@ def compute_directory(session: Session) -> Directory:
     return made
 
 
+def use_pool_file(session: Session, file: Optional[PoolFile]) -> None:
+    """Divide blocks into the chunks of the pools that this file describes. If the file changes,
+    everything computed is dropped."""
+    if file != session.pool_file:
+        session.pool_file = file
+        session.drop_computed()
+
+
 def _walk_heaps(session: Session, mapped: Sequence[Range]) -> Directory:
     """Read the heaps. While a thread is changing them, let the process run for a while, and read
     them again."""
@@ -70,6 +79,12 @@ def _walk_heaps(session: Session, mapped: Sequence[Range]) -> Directory:
         while True:
             session.report_progress("finding the heaps", 0.0)
             made = build_directory(session.target, session.engine, mapped)
+            if session.pool_file is not None:
+                # Few commands have a pool file.
+                from findleaks.allocators.described.instance import read_pools
+
+                pools = read_pools(session.target, made.blocks, session.pool_file)
+                made = build_directory(session.target, session.engine, mapped, pools)
             session.inside = find_threads_inside(session.target, made.allocators, made.blocks)
             made.remove_half_changed(session.inside)
             # Leaked mappings were found in the process as it is now, so it must not run again.

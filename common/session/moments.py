@@ -60,12 +60,14 @@ def read_repeatedly(session: Session, seconds: float, count: int = 0, lasting: f
 
 def _reopen(session: Session, host: LiveHost) -> Session:
     try:
-        return host.reopen()
+        again = host.reopen()
     except TargetError:
         pid = session.target.pid
         if pid is not None and (has_ended(pid) or is_exiting(pid)):
             raise Ended(f"pid {pid} has ended") from None
         raise
+    again.pool_file = session.pool_file
+    return again
 
 
 def _placement(target: Target) -> tuple[Optional[int], ...]:

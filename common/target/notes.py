@@ -134,7 +134,7 @@ def parse_notes(arch: Arch, notes: Iterable[Note]) -> Process:
             tagged = tagged or bool(sum(arch.unpack(bytes(note.desc[: arch.word]))) & tags.ENABLED)
         elif note.type == NT_SIGINFO and note.name == b"CORE" and raw and not crashed:
             crashed = raw[-1][0] if _own_fault(order, note.desc) else 0
-            fault = _fault_address(arch, note.desc) if crashed else None
+            fault = fault_address(arch, note.desc) if crashed else None
         elif note.type == NT_PRPSINFO and note.name == b"CORE":
             pid, name, words = _psinfo(order, note.desc)
         elif note.type == NT_AUXV and note.name == b"CORE":
@@ -163,7 +163,7 @@ def _own_fault(order: str, info: memoryview) -> bool:
     return bool((number in FAULTS and code > 0) or (number in (*FAULTS, SIGABRT) and code == SI_TKILL))
 
 
-def _fault_address(arch: Arch, info: memoryview) -> Optional[int]:
+def fault_address(arch: Arch, info: memoryview) -> Optional[int]:
     """Return si_addr of a SIGSEGV or SIGBUS, which follows si_code at the alignment of a pointer.
     None if the processor reported no address (si_code SI_KERNEL), as for addresses that are not
     canonical, or if the program raised the signal."""

@@ -16,6 +16,8 @@ from findleaks.types.rules import Candidate, Rules
 ROUNDS = 64
 MOST_COMPARED = 64  # Most types that are compared at a time.
 
+_FLAGS = {Sort.POINTER: 0, Sort.ANY: Flag.ANYTHING, Sort.CHOICE: Flag.OPTIONAL | Flag.NUMBER, Sort.TRAIT_OBJECT: Flag.ANYTHING}
+
 
 class Content:
     """Compares blocks, given by index, with types."""
@@ -78,7 +80,7 @@ class Content:
             return
         flags = bytearray(self._flags)
         for one in references[len(flags) :]:
-            own = {Sort.POINTER: 0, Sort.ANY: Flag.ANYTHING, Sort.CHOICE: Flag.OPTIONAL | Flag.NUMBER}[one.sort]
-            flags.append(own if own & Flag.ANYTHING or 0 in one.pointees or not own else Flag.OPTIONAL)
+            own = _FLAGS[one.sort]
+            flags.append((own if own & Flag.ANYTHING or 0 in one.pointees or not own else Flag.OPTIONAL) | one.used)
         self._flags = flags
         self._spread.set_flags(flags)

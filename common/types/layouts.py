@@ -9,9 +9,12 @@ from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from typing import Optional
 
-from findleaks.debuginfo.type_table import UNKNOWN, VOID, FieldKind, Flag, Kind, Part, PartKind, TypeTable
-from findleaks.engine.type_spread import Role, TypeSpread
+from findleaks.debuginfo.type_table import UNKNOWN, VOID, Field, FieldKind, Flag, Kind, Part, PartKind, TypeTable
+from findleaks.engine.type_spread import NO_FEATURE, Feature, Role, TypeSpread
+from findleaks.engine.type_spread import Flag as ReferenceFlag
+from findleaks.types.buffers import find_buffer
 from findleaks.types.embedding import STRUCTURES, Embedding
+from findleaks.types.trait_objects import TRAIT_OBJECT
 from findleaks.value_classes import NamedTuple
 
 MOST_LEAVES = 2048  # Words of a type that are described one by one; larger arrays become groups.
@@ -34,6 +37,7 @@ class Sort(IntEnum):
     POINTER = 0  # A pointer to the only type of `pointees`.
     ANY = 1  # A pointer of type void *.
     CHOICE = 2  # A member of a union: a pointer to one of `pointees`, or a number.
+    TRAIT_OBJECT = 3  # The next word is the address of a vtable of Rust, which names the type.
 
 
 class Reference(NamedTuple):
@@ -42,7 +46,9 @@ class Reference(NamedTuple):
     For ANY and CHOICE, `owner` is the struct that contains the member, and `offset` is the member's
     offset in it. For POINTER, `owner` is the type with this pointer if it is or contains the
     pointee, as in lists; else 0. `node` is the node type of the container that the pointer belongs
-    to, or 0. `counted` is set if the pointer refers to an array."""
+    to, or 0. `counted` is set if the pointer refers to an array. `is_certain` is set if it does so
+    without doubt. `used` has flags that say which elements are in use (Flag). `cases` has the
+    pointee for each value of the feature `tag` (Feature), which is the discriminant of an enum."""
 
     sort: Sort
     pointees: tuple[int, ...]
@@ -50,6 +56,10 @@ class Reference(NamedTuple):
     offset: int = 0
     node: int = 0
     counted: bool = False
+    is_certain: bool = False
+    used: int = 0
+    tag: int = NO_FEATURE
+    cases: tuple[tuple[int, int], ...] = ()
 
 
 class Leaf(NamedTuple):
@@ -82,8 +92,8 @@ class Spec(NamedTuple):
 class Layouts:
     """Layouts of the types of one table, and their numbers in the engine."""
 
-    def __init__(self, table: TypeTable, embedding: Embedding, spread: TypeSpread) -> None:
-        self.table, self.embedding = table, embedding
+    def __init__(self, table: TypeTable, embedding: Embedding, spread: TypeSpread, big_endian: bool) -> None:
+        self.table, self.embedding, self.big_endian = table, embedding, big_endian
         self._spread = spread
         self.references: list[Reference] = []
         self._reference_numbers: dict[Reference, int] = {}
@@ -135,6 +145,8 @@ class Layouts:
             elif kind in STRUCTURES:
                 rows = range(table.first_field[number], table.first_field[number + 1])
                 found = _NONE.union(*(self.pointees(table.field_types[row], depth + 1) for row in rows if not table.field_bits[row]))
+                buffer = find_buffer(table, number)
+                found |= {buffer.element} if buffer is not None else _NONE
             else:
                 pointee = table.bare(table.targets[number]) if kind == Kind.POINTER else UNKNOWN
                 found = frozenset((pointee,)) if kind == Kind.POINTER and table.kinds[pointee] != Kind.FUNCTION else _NONE
@@ -261,21 +273,29 @@ class _Walk:
                 return
         variants = [one for one in fields if one.kind >= FieldKind.VARIANT]
         if variants:
-            self._choices([[(one.type, one.offset)] for one in variants], number, at, owner, inside, depth, node)
+            tag = next((one for one in fields if one.kind == FieldKind.DISCRIMINANT), None)
+            self._choices([[(one.type, one.offset)] for one in variants], number, at, owner, inside, depth, node, tag, variants)
         for one in fields:
             if one.kind <= FieldKind.BASE and not one.bits:
                 self.type(one.type, at + one.offset, owner, inside + one.offset, depth + 1, node)
         if _COUNTED.search(name):
-            self._count(at, table.sizes[number])
+            self._count(at, table.sizes[number], "_Deque_" in name or "RawVec" in name)
+        buffer = find_buffer(table, number) if "<" in name else None
+        if buffer is not None:
+            place = at + buffer.pointer
+            self._leaves[:] = [leaf for leaf in self._leaves if leaf.offset != place]
+            self._refer(place, Reference(Sort.POINTER, (buffer.element,), counted=True, is_certain=True, used=buffer.flags))
 
-    def _count(self, at: int, size: int) -> None:
+    def _count(self, at: int, size: int, is_deque: bool) -> None:
         """Mark the pointers in [at, at + size) as pointers to arrays."""
         layouts = self._layouts
         for index, leaf in enumerate(self._leaves):
             if at <= leaf.offset < at + size and leaf.role == Role.REFERENCE:
                 reference = layouts.references[leaf.reference]
                 if reference.sort == Sort.POINTER:
-                    self._leaves[index] = leaf._replace(reference=layouts.refer(reference._replace(counted=True)))
+                    # A vector begins with the addresses of its first element and of the end.
+                    used = int(ReferenceFlag.END) if leaf.offset == at and not is_deque else 0
+                    self._leaves[index] = leaf._replace(reference=layouts.refer(reference._replace(counted=True, used=used)))
 
     def _array(self, number: int, at: int, owner: int, inside: int, depth: int, node: int) -> None:
         table = self._table
@@ -294,29 +314,60 @@ class _Walk:
             self._groups.append(Elements(at, step, count, inner))
 
     def _choices(
-        self, arms: Sequence[Sequence[tuple[int, int]]], number: int, at: int, owner: int, inside: int, depth: int, node: int
+        self,
+        arms: Sequence[Sequence[tuple[int, int]]],
+        number: int,
+        at: int,
+        owner: int,
+        inside: int,
+        depth: int,
+        node: int,
+        tag: Optional[Field] = None,
+        variants: Sequence[Field] = (),
     ) -> None:
-        """Add the words of the members of a union, of which one is valid."""
+        """Add the words of the members of a union, of which one is valid. `tag` is the discriminant
+        of an enum. If it is in the place of a pointer, and only one variant has a pointer there,
+        the word is this pointer or a small number, as in Option<Box<T>>."""
         table = self._table
         if table.names[number] and table.kinds[number] == Kind.UNION:
             owner, inside = number, 0
         found: dict[int, list[Leaf]] = {}
-        for arm in arms:
+        owners: dict[int, list[int]] = {}
+        for arm_number, arm in enumerate(arms):
             inner: list[Leaf] = []
             walk = _Walk(self._layouts, inner, [], node or self._node, self._root)
             for kind, offset in arm:
                 walk.type(kind, offset, owner, inside + offset, depth + 1)
             for leaf in inner:
                 found.setdefault(leaf.offset, []).append(leaf)
+                owners.setdefault(leaf.offset, []).append(arm_number)
         for offset, leaves in found.items():
             if len(leaves) == len(arms) and len({(leaf.role, leaf.reference) for leaf in leaves}) == 1:
                 self._leaves.append(leaves[0]._replace(offset=at + offset))
                 continue
             references = [self._layouts.references[leaf.reference] for leaf in leaves if leaf.role == Role.REFERENCE]
-            if references:
+            if tag is not None and offset == tag.offset and len(references) == 1 and references[0].sort == Sort.POINTER:
+                self._refer(at + offset, references[0]._replace(used=references[0].used | ReferenceFlag.OPTIONAL))
+            elif references:
                 pointees = tuple(sorted({one for reference in references for one in reference.pointees}))
                 made = Reference(Sort.CHOICE, pointees, owner, inside + offset, node or self._node)
+                if tag is not None:
+                    made = self._select(made, tag, offset, leaves, [variants[one] for one in owners[offset]])
                 self._leaves.append(Leaf(at + offset, Role.REFERENCE, self._layouts.refer(made)))
+
+    def _select(self, made: Reference, tag: Field, offset: int, leaves: Sequence[Leaf], variants: Sequence[Field]) -> Reference:
+        """Return the reference of a word of an enum with the pointee for each value of the
+        discriminant, if these are known. `variants`: those that have the words `leaves`."""
+        references = [self._layouts.references[leaf.reference] for leaf in leaves if leaf.role == Role.REFERENCE]
+        size, distance = self._table.size_of(tag.type), tag.offset - offset
+        is_plain = len(references) == len(leaves) and all(one.sort == Sort.POINTER and not one.counted for one in references)
+        if not is_plain or any(one.kind != FieldKind.VARIANT or one.value >> 32 for one in variants) or abs(distance) >= 128:
+            return made
+        if size not in (1, 4) and (size != 8 or self._layouts.big_endian):
+            return made
+        sort = Feature.ONE_BYTE if size == 1 else Feature.FOUR_BYTES
+        cases = tuple((one.value, reference.pointees[0]) for one, reference in zip(variants, references))
+        return made._replace(tag=sort << 8 | distance + 128, cases=cases)
 
     def _pointer(self, number: int, at: int, owner: int, inside: int, node: int) -> None:
         table = self._table
@@ -327,6 +378,8 @@ class _Walk:
         kind = table.kinds[pointee]
         if kind == Kind.FUNCTION:
             self._leaves.append(Leaf(at, Role.CODE))
+        elif kind == Kind.STRUCT and not table.sizes[pointee] and table.text(table.names[pointee]).startswith(TRAIT_OBJECT):
+            self._refer(at, Reference(Sort.TRAIT_OBJECT, ()))
         elif kind in (Kind.VOID, Kind.UNKNOWN):
             self._refer(at, Reference(Sort.ANY, (VOID,), owner, inside, node))
         elif kind in STRUCTURES and (table.sizes[pointee] or table.flags[pointee] & Flag.DECLARATION):

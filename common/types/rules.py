@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.debuginfo.type_table import Flag, Kind
-from findleaks.engine.type_spread import DEFERRED, LEVEL_SHIFT, NO_CLAIM, QUESTION, Level, Question, TypeSpread
+from findleaks.engine.type_spread import DECISION, DEFERRED, LEVEL_SHIFT, NO_CLAIM, QUESTION, Feature, Level, Question, TypeSpread
+from findleaks.engine.type_spread import Flag as ReferenceFlag
 from findleaks.types.embedding import STRUCTURES, Embedding
 from findleaks.types.layouts import Layouts, Reference, Sort, Spec
 from findleaks.types.sizes import SizeClasses
+from findleaks.types.trait_objects import find_vtables
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
@@ -68,8 +71,11 @@ class Rules:
 
     def _rule(self, reference: int, offset: int, size: int) -> int:
         of = self._layouts.references[reference]
+        if of.sort == Sort.TRAIT_OBJECT:
+            return self._trait_object(size) if offset == 0 else NO_CLAIM
         if of.sort != Sort.POINTER:
             hinted = self.slots.answer(of.owner, of.offset, size) if self.slots is not None and offset == 0 else None
+            hinted = self._by_tag(of, offset, size) if hinted is None and of.cases else hinted
             if hinted is None:
                 return DEFERRED
             self._hinted.add((reference, offset, size))
@@ -77,9 +83,35 @@ class Rules:
         found = self.candidates(reference, offset, size)
         if not found:
             return NO_CLAIM
-        if len(found) == 1 and found[0].level != Level.ARRAY:
+        if len(found) == 1 and (found[0].level != Level.ARRAY or of.is_certain):
             return self.claim(found[0])
         return DEFERRED
+
+    def _by_tag(self, of: Reference, offset: int, size: int) -> Optional[int]:
+        """Return the rule for pointers in an enum, whose discriminant decides on the type; None if
+        several types are possible for one value."""
+        claims: dict[int, int] = {}
+        for value, pointee in of.cases:
+            found = self._of_pointee(pointee, of, offset, size)
+            if len(found) > 1 or (found and not found[0].level.is_certain):
+                return None
+            claims.update((value, self.claim(one)) for one in found)
+        keys = sorted(claims)
+        return DECISION | self._spread.add_decision([], of.tag, keys, [claims[key] for key in keys]) if claims else NO_CLAIM
+
+    def _trait_object(self, size: int) -> int:
+        """Return the rule for pointers of trait objects: the vtable decides on the type."""
+        claims = {
+            address: self.claim(Candidate(Spec(number), Level.EXACT))
+            for address, number in sorted(self._vtables.items())
+            if self._sizes.fits(self._table.size_of(number), size)
+        }
+        feature = Feature.STATIC_WORD << 8 | self._table.word + 128
+        return DECISION | self._spread.add_decision([], feature, list(claims), list(claims.values())) if claims else NO_CLAIM
+
+    @cached_property
+    def _vtables(self) -> dict[int, int]:
+        return find_vtables(self._table)
 
     def is_hinted(self, reference: int, offset: int, size: int) -> bool:
         """Whether hint files answer a rule. Its pointers are not judged then."""
@@ -100,8 +132,10 @@ class Rules:
             elif of.sort == Sort.CHOICE:
                 every = [one for pointee in of.pointees for one in self._of_pointee(pointee, of, offset, size)]
                 self._known[key] = [Candidate(one.spec, max(one.level, Level.UNION)) for one in every]
-            else:
+            elif of.sort == Sort.ANY:
                 self._known[key] = self.of_size(size, of.owner) if offset == 0 else ()
+            else:
+                self._known[key] = ()
         return self._known[key]
 
     def of_size(self, size: int, owner: int = 0) -> Sequence[Candidate]:
@@ -125,7 +159,9 @@ class Rules:
 
     def _of_pointee(self, pointee: int, of: Reference, offset: int, size: int) -> Sequence[Candidate]:
         table = self._table
-        kind, own = table.kinds[pointee], table.sizes[pointee]
+        kind, own = table.kinds[pointee], table.size_of(pointee)
+        if of.used & ReferenceFlag.TABLE:
+            return [Candidate(Spec(pointee, True), Level.ARRAY)] if offset and offset % own == 0 else ()
         if kind == Kind.POINTER:
             return [Candidate(Spec(pointee, True, of.node), Level.ARRAY)] if offset % table.word == 0 else ()
         if kind not in STRUCTURES:
@@ -172,7 +208,7 @@ class Rules:
             offset %= own
         if any(self._embedding.has(spec.type, offset, pointee) for pointee in of.pointees):
             return 2
-        return int(of.sort == Sort.ANY or (of.sort == Sort.POINTER and not self._is_whole(of.pointees[0])))
+        return int(of.sort in (Sort.ANY, Sort.TRAIT_OBJECT) or (of.sort == Sort.POINTER and not self._is_whole(of.pointees[0])))
 
     def _is_whole(self, pointee: int) -> bool:
         """Whether the members of a type are known."""

@@ -59,7 +59,7 @@ class Spreading:
         self.spread, self.heap, self.table = spread, heap, table
         self._budget, self._progress = budget, progress
         self.embedding = Embedding(table)
-        self.layouts = Layouts(table, self.embedding, spread)
+        self.layouts = Layouts(table, self.embedding, spread, heap.arch.byteorder == "big")
         self.sizes = sizes
         self.headers = bytearray()  # see HeaderedBlocks; empty if no block has a header
         self.rules = Rules(spread, self.embedding, self.layouts, self.sizes, modules, usable)

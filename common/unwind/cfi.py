@@ -48,6 +48,7 @@ class Row:
     rules: dict[int, Rule] = field(default_factory=dict)
     return_register: int = -1
     signal: bool = False  # a signal frame: the caller was interrupted, and did not call
+    switches_stack: bool = False  # the caller's frame is on another stack
 
     @property
     def outermost(self) -> bool:
@@ -56,7 +57,7 @@ class Row:
         return rule is not None and rule.how == "undefined"
 
     def copy(self) -> Row:
-        return Row(self.register, self.offset, self.expression, dict(self.rules), self.return_register, self.signal)
+        return Row(self.register, self.offset, self.expression, dict(self.rules), self.return_register, self.signal, self.switches_stack)
 
 
 class Malformed(Exception):

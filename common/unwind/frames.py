@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.errors import UnreadableMemory
@@ -13,6 +13,7 @@ from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.unwind.arm import ArmRows
+    from findleaks.unwind.code_tables import CodeTable
 
 DEEPEST = 4096  # most frames of one thread
 _NO_NUMBER = -1  # number of a register without a DWARF number
@@ -21,8 +22,8 @@ _NO_NUMBER = -1  # number of a register without a DWARF number
 class Frame(NamedTuple):
     """A stack frame. `pc` is the address at which it continues. `call` is the address used to name
     the function, which in a caller is inside the call instruction. `sp` is the lowest address of
-    its part of the stack. `how` is the source of the frame: "top", "cfi", "frame pointer" or
-    "return address"."""
+    its part of the stack. `how` is the source of the frame: "top", "cfi", "frame pointer",
+    "return address" or "runtime"."""
 
     pc: int
     call: int
@@ -38,6 +39,20 @@ class Trace(NamedTuple):
     end: str
 
 
+class CodeStep(NamedTuple):
+    """The caller of a frame of code that a runtime generated: the registers in it, by DWARF number.
+    None if the frame cannot be read; `end` then says so."""
+
+    caller: Optional[dict[int, int]]
+    end: str = ""
+
+
+StepCode = Callable[[int, bool, Mapping[int, int]], Optional[CodeStep]]
+"""Unwinds a frame of code that a runtime generated. Arguments are the pc, whether the frame was
+interrupted there (otherwise it is a return address), and the registers. None if the code is not the
+runtime's."""
+
+
 class FrameRegisters(NamedTuple):
     """Register values (by DWARF number) in a frame, at its call. `own` are the registers that the
     function of this frame saved; the values of all others belong to outer frames. None if
@@ -49,10 +64,13 @@ class FrameRegisters(NamedTuple):
 
 class Unwinder:
     """Unwinds the threads of one target. Modules are cached. Code without call frame information,
-    such as V8's builtins and JIT code, must maintain the chain of frame pointers."""
+    such as V8's builtins and JIT code, must maintain the chain of frame pointers, unless one of
+    `steps` unwinds it."""
 
-    def __init__(self, target: MappedMemory) -> None:
-        self.target = target
+    def __init__(self, target: MappedMemory, tables: Sequence[CodeTable] = (), steps: Sequence[StepCode] = ()) -> None:
+        """`tables`: descriptions of code that precede call frame information. `steps`: functions
+        that unwind code without a description."""
+        self.target, self.code_tables, self._steps = target, tables, steps
         self._names = target.arch.dwarf_registers
         arch = target.arch
         self._pc = self._names.index(arch.pc) if arch.pc in self._names else _NO_NUMBER
@@ -94,8 +112,13 @@ class Unwinder:
             kept.append(FrameRegisters(registers, frozenset(row.rules) if row is not None else None))
             if row is not None and row.outermost:
                 return Trace(tuple(frames), "")
+            generated = self._by_code(pc, exact, registers) if row is None and interrupted is None and self._steps else None
+            if generated is not None and generated.caller is None:
+                return Trace(tuple(frames), generated.end)
             if interrupted is not None:
                 step: Optional[tuple[dict[int, int], str]] = (interrupted, "cfi")
+            elif generated is not None and generated.caller is not None:
+                step = generated.caller, "runtime"
             else:
                 step = self._by_row(row, registers) if row is not None else self._by_chain(registers, pc, exact)
             if step is None and row is None and not exact and self._outermost(registers):
@@ -113,14 +136,19 @@ class Unwinder:
             if not self.executable(pc):
                 return Trace(tuple(frames), f"the return address {pc:#x} is not code")
             # A function that was interrupted before it saved the return address has no frame yet.
-            least = registers[self._sp] + (0 if exact and self._link != _NO_NUMBER else 1)
-            if after < least and not signal:
+            is_frameless = exact and (self._link != _NO_NUMBER or how == "runtime")
+            least = registers[self._sp] + (0 if is_frameless else 1)
+            if after < least and not signal and not (row is not None and row.switches_stack):
                 return Trace(tuple(frames), f"the caller's stack pointer {after:#x} is below the callee's")
             exact, registers = signal, caller
             interrupted = self._interrupted(pc, registers)
             frames.append(Frame(pc, pc if exact or interrupted is not None else pc - 1, after, how))
         kept.append(FrameRegisters(registers, frozenset()))
         return Trace(tuple(frames), f"more than {most:,} frames")
+
+    def _by_code(self, pc: int, exact: bool, registers: Mapping[int, int]) -> Optional[CodeStep]:
+        """Unwind a frame of code that a runtime generated; None if it is no such code."""
+        return next((found for step in self._steps if (found := step(pc, exact, registers)) is not None), None)
 
     def _interrupted(self, pc: int, registers: Mapping[int, int]) -> Optional[dict[int, int]]:
         """Return the registers of the code that a signal interrupted, if `pc` is the address to
@@ -156,6 +184,10 @@ class Unwinder:
     def row(self, pc: int) -> Optional[Row]:
         """Return the call frame information at `pc`, cached."""
         if pc not in self._rows:
+            described = next(filter(None, (table.row(pc) for table in self.code_tables)), None)
+            if described is not None:
+                self._rows[pc] = described
+                return described
             module = self.module(pc)
             self._rows[pc] = self._table(module).row(pc) if module is not None else None
         return self._rows[pc]

@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, TypeVar
 from findleaks.errors import Interrupted
 from findleaks.target.base import SourcePlace, Symbol, Target
 from findleaks.unwind.frames import Frame, FrameRegisters, Trace, Unwinder
-from findleaks.unwind.managed_frames import ManagedFrames, NativeStack, Placed, place_frames
+from findleaks.unwind.managed_frames import NO_FRAMES, ManagedFrames, NativeStack, Placed, place_frames
 from findleaks.wildcards import matches
 
 if TYPE_CHECKING:
     from findleaks.debuginfo.sources import Sources
+    from findleaks.unwind.code_tables import CodeTable
 
 
 class NamedFrame(NamedTuple):
     """A frame with its names. `function`: "" if no symbol covers the address; `offset`: from the
     function, or from the module's address 0; `module`: a base name, "" for code without a file.
     `file`, `line`: source position, or "", 0. An `inlined` function is part of the next frame, and
-    has its address and offset. `kind`: the language of a managed function that an interpreter
-    executes ("Python"), whose frame has no address; "" for machine code."""
+    has its address and offset. `kind`: the language of a managed function ("Python", "Java"),
+    whose frame has no address; "" for machine code."""
 
     address: int
     function: str
@@ -63,7 +64,8 @@ class Stack:
 
 
 class Namer:
-    """Names frames, cached by address. `sources`: for lines and inlined functions."""
+    """Names frames, cached by address. `sources`: for lines and inlined functions. Code that the
+    unwinder's tables describe is named by these."""
 
     def __init__(self, target: Target, unwinder: Unwinder, sources: Optional[Sources] = None) -> None:
         self._target, self._unwinder, self._sources = target, unwinder, sources
@@ -86,6 +88,9 @@ class Namer:
         return self._known[frame.call]
 
     def _named(self, frame: Frame) -> tuple[NamedFrame, ...]:
+        described = next(filter(None, (table.names(frame.pc, frame.call) for table in self._unwinder.code_tables)), None)
+        if described is not None:
+            return tuple(described)
         # Look up sources first: this may load a file with more symbols.
         places = self._sources.at(frame.call) if self._sources is not None else ()
         module = self._unwinder.module(frame.call)
@@ -107,11 +112,14 @@ def own_function(symbol: Optional[Symbol], place: SourcePlace) -> tuple[str, int
     return (symbol.name, symbol.address) if symbol is not None else ("", 0)
 
 
-def group_threads(target: Target, sources: Optional[Sources] = None, readers: Sequence[ManagedFrames] = ()) -> list[Stack]:
+def group_threads(
+    target: Target, sources: Optional[Sources] = None, readers: Sequence[ManagedFrames] = (), tables: Sequence[CodeTable] = ()
+) -> list[Stack]:
     """Return stacks, those with most threads first, else in thread order. Interrupted on Ctrl-C.
 
-    `readers` read frames of managed functions; threads in different ones have different stacks."""
-    unwinder = Unwinder(target)
+    `readers` read frames of managed functions; threads in different ones have different stacks.
+    `tables` describe code without call frame information."""
+    unwinder = Unwinder(target, tables, [reader.step for reader in readers])
     namer = Namer(target, unwinder, sources)
     groups: dict[tuple[tuple[NamedFrame, ...], str], Stack] = {}
     for thread in target.threads():
@@ -119,7 +127,7 @@ def group_threads(target: Target, sources: Optional[Sources] = None, readers: Se
             raise Interrupted
         registers: list[FrameRegisters] = []
         trace = unwinder.trace_with_registers(thread, registers)
-        placed = place_frames(NativeStack(thread, trace, registers), readers) if readers else {}
+        placed = place_frames(NativeStack(thread, trace, registers), readers) if readers else NO_FRAMES
         frames = tuple(named_frames(namer, trace, placed))
         key = frames, trace.end
         groups.setdefault(key, Stack(frames, trace.end, [])).threads.append(thread.tid)
@@ -129,9 +137,10 @@ def group_threads(target: Target, sources: Optional[Sources] = None, readers: Se
 def named_frames(namer: Namer, trace: Trace, placed: Placed) -> Iterator[NamedFrame]:
     """Yield the frames of a thread, innermost first; managed ones are in their places."""
     for at, frame in enumerate(trace.frames):
-        yield from placed.get(at, ())
-        yield from namer.names(frame)
-    yield from placed.get(len(trace.frames), ())
+        yield from placed.frames.get(at, ())
+        if at not in placed.replaced:
+            yield from namer.names(frame)
+    yield from placed.frames.get(len(trace.frames), ())
 
 
 _KEPT = ("(anonymous namespace)", "(lambda", "{lambda")

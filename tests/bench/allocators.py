@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 import debian
 import mallocs_google
 import mallocs_musl
+import mallocs_scudo
 
 LIMIT = 2.0
 """How many times glibc's cost a block may cost."""
@@ -86,6 +87,7 @@ def programs(scratch: str, blocks: int) -> list[tuple[str, list[str], str]]:
         debian.unpacked("bookworm", [package], folder, {})
         found = next(path for path in (folder / "root").rglob(library + "*") if not path.is_symlink())
         made.append((name, heap, str(found)))
+    made.append(("scudo", heap, str(mallocs_scudo.library(mallocs_scudo.INSTALLED))))
     for name, version in MUSL.items():
         program = Path(scratch, f"heap-{version}")
         mallocs_musl.chosen(version, "static").compile(Path(bench.HERE, "heap.c"), program, "static", "-pthread")

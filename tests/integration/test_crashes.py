@@ -64,6 +64,14 @@ def test_faults(word: str, program: Path, tmp_path: Path) -> None:
     assert address is None or int(found["evidence"]["address"], 16) == address
 
 
+def test_handler_that_aborts(program: Path, tmp_path: Path) -> None:
+    core, _ = crashed([str(program), "handled"], tmp_path)
+    found = crash(core)
+    assert re.search(r"SIGSEGV in parse_header .* address 0x30, an offset from a null pointer\.", found["text"]), found
+    assert found["cause"] == "The handler of SIGSEGV ended the process with abort()."
+    assert (found["evidence"]["signal"], found["evidence"]["address"], found["evidence"]["handler_aborted"]) == ("SIGSEGV", "0x30", True)
+
+
 def test_damage_is_explained(program: Path, tmp_path: Path) -> None:
     core, _ = crashed([str(program), "overrun"], tmp_path / "overrun")
     found = crash(core)

@@ -38,6 +38,7 @@ REASONS = (
     "no allocator 'mimalloc'",
     "no site 3",
     "residency is unknown",
+    "no variable session_pool in any loaded file",
     "known.supp: cannot read suppressions",
     "none/lost.csv: cannot be written",
 )
@@ -57,6 +58,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cores").symlink_to(ROOT / "cores")
     (tmp_path / "sample.core.gz").symlink_to(SAMPLE)
+    (tmp_path / "pools.toml").write_text(documented.pool_file())
 
     def one(*words: str) -> tuple[int, str, str]:
         status = cli.main(words)

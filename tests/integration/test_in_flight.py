@@ -15,6 +15,7 @@ from typing import Any
 
 import building
 import mallocs_musl
+import mallocs_scudo
 import mallocs_tcmalloc
 import pytest
 from counts import until
@@ -79,6 +80,16 @@ def test_any_instruction_of_glibc(program: Path, calls: str, every: int) -> None
 
 def test_instructions_of_jemalloc(program: Path) -> None:
     step_through(program, "several", 1531, JEMALLOC)
+
+
+def test_instructions_of_scudo(program: Path) -> None:
+    step_through(program, "small", 61, mallocs_scudo.preloaded(mallocs_scudo.INSTALLED))
+
+
+@MATRIX
+@pytest.mark.parametrize("calls", CALLS)
+def test_all_instructions_of_scudo(program: Path, calls: str) -> None:
+    step_through(program, calls, 1 if calls == "small" else 7, mallocs_scudo.preloaded(mallocs_scudo.INSTALLED))
 
 
 @MATRIX

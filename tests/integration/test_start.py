@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
-MODULES = 199
+MODULES = 200
 """Of findleaks, that `find` imports for the sample core, the classes of its result included. Whoever needs more imports less elsewhere,
 or raises this with a reason."""
 UNNEEDED = {

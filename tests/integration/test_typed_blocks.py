@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -16,8 +17,9 @@ import pytest
 import cores
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
+RUST = ("-Copt-level=0", "-O", "-O -Clto")
 LEAKED = ("definite", "indirect")
-COMPILERS = {".c": "gcc", ".cpp": "g++"}
+COMPILERS = {".c": "gcc", ".cpp": "g++", ".rs": "rustc"}
 
 
 class Figures(NamedTuple):
@@ -40,8 +42,9 @@ def plain(name: str) -> str:
 
 def measured(source: str, folder: Path, blocks: int, seed: int, *flags: str) -> Figures:
     """Build a program, run it, and compare `blocks --json` with what it printed."""
-    program = folder / "typed_truth"
-    subprocess.run([COMPILERS[Path(source).suffix], "-g", *flags, "-o", program, PROGRAMS / source], check=True)
+    program, compiler = folder / "typed_truth", shutil.which(COMPILERS[Path(source).suffix])
+    assert compiler is not None, "rustc comes with cargo: apt-get install cargo"
+    subprocess.run([compiler, "-g", *flags, "-o", program, PROGRAMS / source], check=True)
     with cores.Running([str(program), str(blocks), str(seed)], folder / "run") as running:
         truth = {}
         for line in running.output.splitlines():
@@ -105,6 +108,11 @@ def test_header_in_whatis(tmp_path: Path) -> None:
     assert "struct table after a header of 8 bytes" in text
     assert re.search(r"^  \+8 +next ", text, re.M) and re.search(r"^  \+56 +release +0x\w+ → release$", text, re.M), text
     assert json.loads(hinted)["answers"][0]["block"]["type_from"] == "hint"
+
+
+@pytest.mark.parametrize(("users", "flags"), [(300, "-O"), *(pytest.param(2000, flags, marks=pytest.mark.matrix) for flags in RUST)])
+def test_rust(users: int, flags: str, tmp_path: Path) -> None:
+    check(measured("typed_truth.rs", tmp_path, users, 1, "--edition=2021", *flags.split()))
 
 
 @pytest.mark.matrix

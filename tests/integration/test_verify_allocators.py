@@ -17,6 +17,7 @@ import libcs
 import mallocs_jemalloc
 import mallocs_mimalloc
 import mallocs_musl
+import mallocs_scudo
 import mallocs_tcmalloc
 import pytest
 import truth
@@ -45,13 +46,15 @@ SEEN = {
     "tcmalloc": {"uaf", "double"},
     "mimalloc": {"uaf", "double"},
     "mimalloc padded": {"overrun", "header", "uaf"},
+    "scudo": set(),
     "musl mallocng": {"overrun", "header"},
     "musl oldmalloc": {"overrun", "header", "uaf"},
 }
 """The kinds of damage of which an allocator's structures bear traces. What is missing leaves none: jemalloc, tcmalloc and mimalloc keep
-nothing between blocks, jemalloc and mallocng nothing in freed ones."""
+nothing between blocks, jemalloc and mallocng nothing in freed ones. Before scudo's blocks are 8 bytes that nothing uses, and
+behind these blocks there are at least 16."""
 
-NOTICED = {"musl mallocng": {"double"}, "musl oldmalloc": {"double"}}
+NOTICED = {"scudo": {"double"}, "musl mallocng": {"double"}, "musl oldmalloc": {"double"}}
 """What free() itself stops the program for."""
 
 Build = Callable[["Malloc", Path], tuple[Path, dict[str, str]]]
@@ -74,6 +77,7 @@ HERE = (
     Malloc("musl oldmalloc", "1.2.3"),
 )
 OTHERS = (
+    Malloc("scudo", mallocs_scudo.INSTALLED),
     *(Malloc("jemalloc", version) for version in mallocs_jemalloc.SUITES if version != "5.3.0"),
     *(Malloc("tcmalloc", version) for version in mallocs_tcmalloc.SUITES if version != "2.10"),
     *(Malloc("mimalloc", version) for version in ("2.1.7", "2.2.5", "2.3.2", "3.1.5", "3.2.8", "3.3.2", "3.4.3")),
@@ -107,7 +111,9 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
                 ("tcmalloc", malloc.version, source), lambda output: tcmalloc.compile(source, output, flags)
             ), tcmalloc.environment()
         libc = ""
-        if malloc.name == "jemalloc":
+        if malloc.name == "scudo":
+            library = mallocs_scudo.library(malloc.version)
+        elif malloc.name == "jemalloc":
             library = mallocs_jemalloc.get(malloc.version).library
             libc = mallocs_jemalloc.LIBCS.get(malloc.version, "")
         else:
@@ -191,7 +197,7 @@ def test_every_damage_and_version(build: Build, tmp_path: Path, malloc: Malloc, 
 def sound(build: Build, malloc: Malloc, folder: Path, threads: int, scale: int, picture: str) -> None:
     """A healthy program of many threads: everything was looked at, and nothing is wrong."""
     program, environment = build(malloc, accuracy.SOURCE)
-    command = [str(program), str(threads), str(threads + scale), str(scale), "a"]
+    command = [str(program), str(threads), str(threads + scale), str(scale), "ae" if malloc.name == "scudo" else "a"]
     with cores.Running(command, folder, {**os.environ, **environment}) as running:
         reported, status = damage.look(running, picture)
     assert (status, reported["sound"], reported["problems"]) == (0, True, []), reported["problems"][:3]

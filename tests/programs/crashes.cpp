@@ -1,5 +1,6 @@
 /* A program that ends in the way its argument names. What it prints to stderr last is the truth. */
 #include <cassert>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +19,8 @@ struct Request {
 
 static void *volatile kept[64];
 
+static void end(int, siginfo_t *, void *) { abort(); }
+
 static const char word_table[4096] = "words";
 static volatile long words_left = 1L << 40;
 
@@ -33,6 +36,13 @@ __attribute__((noinline)) static void parse_header(const char *word) {
     if (!strcmp(word, "string")) throw "a plain text";
     if (!strcmp(word, "assert")) assert(!"positive count");
     if (!strcmp(word, "null")) *(volatile int *)(uintptr_t)kept[60] = 1;
+    if (!strcmp(word, "handled")) { /* the handler of the fault ends the process */
+        struct sigaction action = {};
+        action.sa_sigaction = end;
+        action.sa_flags = SA_SIGINFO;
+        sigaction(SIGSEGV, &action, nullptr);
+        ((volatile char *)kept[60])[48] = 1;
+    }
     if (!strcmp(word, "field")) ((volatile char *)kept[60])[24] = 1;
     if (!strcmp(word, "wild")) *(volatile char *)0x123456789000 = 1;
     if (!strcmp(word, "noncanonical")) *(volatile char *)0x8123456789abcdef = 1;

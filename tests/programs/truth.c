@@ -8,7 +8,7 @@
  * program break is blocked half-way, so that the main arena goes on in mappings; s the program moves the break itself; d threads
  * have stacks of the default size; t free memory is given back to the kernel (malloc_trim); f a mapping of the program's own looks like
  * malloc's; m the main thread's stack and registers hold nothing; l so, and return from main (for LeakSanitizer); a the malloc is another
- * than glibc's.
+ * than glibc's; e that malloc makes a key of its own when it is first called, which must be one of the first 32.
  *
  * Each thread makes every category in its own arena; the categories that hold pointers in odd places are in holders.h. */
 #include "truth.h"
@@ -19,7 +19,9 @@
 static pthread_barrier_t together, leaving;
 static unsigned thread_count, scale;
 static const char *tunables = "";
-static int option_heaps, option_blocked, option_sbrk, option_return, option_bare, option_default, option_trim, option_fake;
+static int option_heaps, option_blocked, option_sbrk, option_return, option_bare, option_default, option_trim, option_fake, option_early;
+
+static void *(*volatile own_malloc)(size_t) = malloc; /* a compiler may leave out calls of malloc itself */
 
 static void meet(void) { pthread_barrier_wait(&together); }
 
@@ -141,8 +143,10 @@ int main(int argc, char **argv) {
         option_bare |= *o == 'm' || *o == 'l';
         option_return |= *o == 'l';
         truth_other |= *o == 'a';
+        option_early |= *o == 'e';
     }
     if (getenv("GLIBC_TUNABLES")) tunables = getenv("GLIBC_TUNABLES");
+    if (option_early) free(own_malloc(1));
     make_keys();
     for (unsigned i = 0; i < MAX_THREADS + LEAVERS; i++) {
         threads[i].index = i;

@@ -193,3 +193,8 @@ def _plain_words(lines: Iterable[str]) -> Iterator[str]:
         plain = re.sub(r"0x[0-9a-f]+|\d[\d,.]*", "#", word)
         if plain not in ("B", "KiB", "MiB", "GiB", "%", "#") and not set(plain) <= {"█"}:
             yield plain
+
+
+def pool_file() -> str:
+    """Return the pool file of docs/pool-files.md, which has an entry in each of two places."""
+    return "\n".join(re.findall(r"^```toml\n(.*?)^```", (ROOT / "docs" / "pool-files.md").read_text(encoding="utf-8"), re.S | re.M))

@@ -26,6 +26,7 @@ import mallocs_jemalloc
 import mallocs_mimalloc
 import mallocs_musl
 import mallocs_python
+import mallocs_scudo
 import mallocs_tcmalloc
 import minidump_writers
 import nodes
@@ -330,6 +331,7 @@ MAKERS: Mapping[str, Callable[[Path], Path]] = {
     "mimalloc-2.2.5": _preloaded(lambda: mallocs_mimalloc.library("2.2.5")),
     "mimalloc-3.0.1": _preloaded(lambda: mallocs_mimalloc.library("3.0.1")),
     "mimalloc3": _preloaded(lambda: mallocs_mimalloc.library("3.2.8")),
+    "scudo": _preloaded(lambda: mallocs_scudo.library(mallocs_scudo.INSTALLED)),
     "musl-1.2.2": _musl("1.2.2", "static"),
     "musl": _musl("1.2.3", "dynamic"),
     "musl-1.2.6": _musl("1.2.6", "dynamic"),

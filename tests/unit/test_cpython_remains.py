@@ -34,7 +34,7 @@ LAYOUTS = [
     FrameLayout(3, 5, 6, NUMBER),
     FrameLayout(3, 5, 7, POINTER),
     FrameLayout(0, 5, 4, FRAME_NUMBER),
-    FrameLayout(0, 5, 4, FRAME_POINTER),
+    FrameLayout(6, 5, 4, FRAME_POINTER),
 ]
 LIVES = bytes([1, 2, 0])
 MASKS = {1: 0b100, 2: 0b1000}  # words that the patterns of LIVES exclude

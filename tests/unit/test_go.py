@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from typing import Optional
 
 import graphs
 import pytest
@@ -38,7 +39,14 @@ def mspan(first: int, count: int, state: int) -> bytes:
     return bytes(made)
 
 
-def target(spans: Sequence[Pages] = GOOD, place: int = 0, spoilt: bytes = b"", sp: int = 0, freed: int = 0) -> FakeTarget:
+def target(
+    spans: Sequence[Pages] = GOOD,
+    place: int = 0,
+    spoilt: bytes = b"",
+    sp: int = 0,
+    freed: int = 0,
+    further: Optional[dict[int, bytes]] = None,
+) -> FakeTarget:
     """A Go program with one arena; `spoilt` replaces the first mspan. `freed`: the number of pages at the start that still refer to
     the mspan of the first span, as pages of freed spans do. There is then a second arena, all pages of which do so."""
     table = bytearray(TABLE)
@@ -68,6 +76,7 @@ def target(spans: Sequence[Pages] = GOOD, place: int = 0, spoilt: bytes = b"", s
         ARENA_AT: bytes(arena),
         SPANS: records,
         **second,
+        **(further or {}),
     }
     names = {FILE: "/bin/server", DATA: "/bin/server"}
     module = Module("/bin/server", 0, FILE, DATA + 4096)
@@ -161,6 +170,22 @@ def test_many_words_that_could_be_the_table_cost_no_more_than_a_bounded_time() -
     words = [TABLE_AT + 4096 * number for number in range(512)]
     made.write(DATA, struct.pack("<512Q", *words))
     assert heap(made, graphs.native(), [Range(DATA, DATA + 4096)]) is None
+
+
+def test_arrays_that_look_like_the_table() -> None:
+    """A word before the one that refers to the table leads to an array of pointers. These cover the pages, but have no spans."""
+    other, arena, spans = 0x7F3000000000, 0x7F4000000000, 0x7F5000000000
+    table, pages = bytearray(TABLE), bytearray(8 * 8192 + 1024)
+    struct.pack_into("<Q", table, ((BASE + (1 << 47)) >> 26) * 8, arena)
+    struct.pack_into("<Q", pages, 0, spans)
+    pages[8 * 8192] = 1
+    made = target(further={other: bytes(table), arena: bytes(pages), spans: mspan(0, 1, OBJECTS)[:40] + bytes(120)})
+    made.write(DATA + 0x80, struct.pack("<Q", other))
+    found = heap(made, graphs.native(), [Range(DATA, DATA + 4096)])
+    assert found is not None and (found.table, len(found.spans)) == (TABLE_AT, 3)
+    made.write(DATA + 0x100, bytes(8))  # without the table, the array is taken for it, and its objects are unknown
+    (go,) = find(made, graphs.native(), session(made, [ListAllocator(HEAP, HEAP, [])]).directory)
+    assert "the spans of Go's heap cannot be read" in go.problems[0].what
 
 
 def test_control_c() -> None:

@@ -27,6 +27,7 @@ from findleaks.injection.stub.table import (
     SIGNAL,
     STACK,
     STATES,
+    SWITCH,
     THROUGH_FP,
     CountTable,
     Scoped,
@@ -110,9 +111,28 @@ def test_signal_handlers(library: ctypes.CDLL) -> None:
     assert machine.counted() == {(Machine.key, machine.back, A | EXACT, B): (1, 0)}
 
 
+def test_code_that_was_called_on_another_stack(library: ctypes.CDLL) -> None:
+    """The frame pointer leads to the caller's frame on its own stack. No word beyond the end of that stack is read."""
+    machine = Machine(library)
+    other = (ctypes.c_uint64 * 16)()
+    at = ctypes.addressof(other)
+    other[10], other[11], other[13] = 0, A, B
+    rules = {Machine.key: pack(BY_SP, 8), machine.back: pack(SWITCH), A: pack(BY_SP, 16), B: pack(LAST)}
+    machine.seed({**rules, STACK | at + 80 >> 12: at + 128})
+    machine.call([0], fp=at + 80)
+    assert machine.counted() == {(Machine.key, machine.back, A, B): (1, 0)}
+    machine = Machine(library)
+    machine.seed({**rules, machine.back: pack(SWITCH), STACK | at + 80 >> 12: at + 88})
+    machine.call([0], fp=at + 80)
+    assert machine.counted() == {(Machine.key, machine.back): (0, 1)}
+
+
 @pytest.mark.parametrize(
     ("rule", "fp"),
     [
+        (pack(SWITCH), 0),
+        (pack(SWITCH), 1),
+        (pack(SWITCH), 1 << 40),
         (pack(BY_SP, -64), 0),
         (pack(BY_SP, 1 << 20), 0),
         (pack(BY_FP, 0), 1 << 40),

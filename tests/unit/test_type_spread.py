@@ -35,6 +35,8 @@ from findleaks.engine.type_spread import (
 from findleaks.target.arch import Arch
 from findleaks.target.base import Range
 
+USED = (Flag.LENGTH, Flag.LENGTH * 2, Flag.LENGTH * 3 | Flag.RING, Flag.LENGTH * 2 | Flag.OPTIONAL, Flag.TABLE, Flag.END)
+FLAGS = (0, 0, 0, Flag.ANYTHING, Flag.OPTIONAL, Flag.OPTIONAL | Flag.NUMBER, *USED)
 REFERENCES, LAYOUTS, DECISIONS, OWNER_WORDS = 9, 12, 6, 5
 
 
@@ -138,7 +140,7 @@ def spread_of(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
         spread.add_owner_word(rng.choice(layouts), rng.randrange(4) * heap.arch.word, rng.choice((1, 4, heap.arch.word)))
     for _ in range(DECISIONS):
         add_decision(rng, spread, layouts, heap.arch.word)
-    spread.set_flags(bytearray(rng.choice((0, 0, Flag.ANYTHING, Flag.OPTIONAL, Flag.OPTIONAL | Flag.NUMBER)) for _ in range(REFERENCES)))
+    spread.set_flags(bytearray(rng.choice(FLAGS) for _ in range(REFERENCES)))
     for start, data in heap.root_memory:
         spread.add_roots(array("Q", [start]), array("Q", [len(data)]), array("I", [rng.choice(layouts)]))
     words = array("Q", sorted({word for range_ in graphs.VTABLES for word in range(range_.start, range_.end, 5)}))
@@ -217,6 +219,37 @@ def test_a_list_is_claimed_to_its_end(engine: Engine) -> None:
     assert not spread.questions()
     assert [claim & LAYOUT_MASK for claim in spread.claims()[:4]] == [node, node, node, 0]
     assert list(spread.origins()[:3]) == [ROOT, 2, 0]
+
+
+@ENGINES
+@pytest.mark.parametrize(
+    ("flags", "words", "claimed"),
+    [
+        (0, {}, [2, 3, 4]),
+        (Flag.LENGTH, {0x8008: 2}, [2, 3]),
+        (Flag.LENGTH * 2, {0x8008: 1, 0x8010: 3}, [2, 3, 4]),
+        (Flag.LENGTH * 2 | Flag.RING, {0x8008: 1, 0x8010: 1}, [2, 3]),
+        (Flag.LENGTH, {0x8008: 4}, [2, 3, 4]),  # more than the block has
+        (Flag.END, {0x8008: 0x10008}, [2]),
+        (Flag.END, {0x8008: 0x10100}, [2, 3, 4]),  # in another block
+        # The pointer refers to the third word: one byte for each of two elements is there.
+        (Flag.TABLE, {0x8000: 0x10010, 0x10010: 0x0580}, [2]),
+        (Flag.TABLE, {0x8000: 0x10010, 0x10010: 0x8005}, [3]),
+    ],
+)
+def test_only_elements_in_use_are_followed(engine: Engine, flags: int, words: dict[int, int], claimed: list[int]) -> None:
+    """Block 0 contains three pointers, to blocks 2, 3 and 4."""
+    spread = one_heap(engine, {0x8000: 0x10000, 0x10000: 0x10040, 0x10008: 0x10060, 0x10010: 0x10080, **words})
+    leaf = spread.add_layout((0, 24, 1, 0, 0, 0, 0), ())
+    elements = spread.add_layout((0, 8, 0, 0, 1, 0, 0), (0, 6))
+    head = spread.add_layout((0, 8, 1, 0, 1, 0, 0), (0, 5))
+    spread.set_flags(bytearray(5) + bytes([flags, 0]))
+    spread.add_roots(array("Q", [0x8000]), array("Q", [8]), array("I", [head]))
+    claims = {5: elements | Level.ARRAY << LEVEL_SHIFT, 6: leaf | Level.EXACT << LEVEL_SHIFT}
+    while not spread.run(100):
+        questions = spread.questions()
+        spread.answer(questions, array("I", [claims[reference] for reference in questions[::QUESTION]]))
+    assert [index for index, claim in enumerate(spread.claims()) if claim & LAYOUT_MASK == leaf] == claimed
 
 
 @ENGINES

@@ -13,7 +13,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
-from findleaks.target.base import Piece, Range
+from findleaks.target.base import Range
 
 # bytes of chunks that are read at once, which takes about 1 ms (100 ms in the reference engine)
 STEP = 4 << 20
@@ -79,21 +79,8 @@ def chunks(memory: Memory, engine: Engine, region: Region) -> Iterator[Chunks]:
     for low in range(region.start, region.carved, step):
         if memory.target.interrupted():
             raise Interrupted
-        for piece in _readable(memory, low, min(low + step, region.carved), size):
+        for piece in memory.read_whole(low, min(low + step, region.carved), size):
             yield read_chunks(engine, piece, size)
-
-
-def _readable(memory: Memory, low: int, high: int, size: int) -> Iterator[Piece]:
-    """Yield the readable parts of [low, high) as whole chunks."""
-    whole = memory.read(low, high - low)
-    if whole:
-        yield Piece(low, memoryview(whole))
-        return
-    for piece in memory.target.pieces(low, high):
-        first = low + -(-(piece.address - low) // size) * size
-        end = low + (piece.address + len(piece.data) - low) // size * size
-        if first < end:
-            yield Piece(first, piece.data[first - piece.address : end - piece.address])
 
 
 def large(memory: Memory, headers: Sequence[int], problems: list[Problem]) -> list[Large]:

@@ -13,13 +13,14 @@ from typing import Optional
 from findleaks.audit.corruption import Damage, Explainer
 from findleaks.audit.crash.abort_message import read_abort_message
 from findleaks.audit.crash.cpp_exception import CppException, find_exception, is_terminating
+from findleaks.audit.crash.handled_fault import find_handled_fault
 from findleaks.audit.crash.rust_panic import RustPanic, find_panic, is_panic_frame
 from findleaks.audit.heap_check import check_heap
 from findleaks.libc.thread_state import waits_in_kernel
-from findleaks.runtimes.directory import find_frames
+from findleaks.runtimes.directory import code_tables_of, find_frames
 from findleaks.session import Session
 from findleaks.target.base import Target, Thread
-from findleaks.unwind.frames import FrameRegisters, Unwinder
+from findleaks.unwind.frames import FrameRegisters, Trace, Unwinder
 from findleaks.unwind.managed_frames import NativeStack
 from findleaks.unwind.stacks import NamedFrame, Namer
 
@@ -55,6 +56,7 @@ class Crash:
     runtime_message: str
     damage: Optional[Damage]  # the first damaged place of a heap
     damages: int  # number of damaged places
+    is_handled: bool = False  # whether the handler of the signal ended the process with abort()
 
 
 def read_crash(session: Session) -> Optional[Crash]:
@@ -64,7 +66,7 @@ def read_crash(session: Session) -> Optional[Crash]:
     thread = _crashed_thread(target)
     if thread is None:
         return None
-    places = crashed_places(target)
+    trace, places = _read_stack(target, thread)
     frames = [frame for _, frame in places]
     aborted = target.signal == signal.SIGABRT
     message = read_abort_message(target) if aborted else ""
@@ -74,13 +76,17 @@ def read_crash(session: Session) -> Optional[Crash]:
     said = "" if message or exception else _runtime_message(session, thread, places)
     if target.signal in _ENDS and not (message or exception or said):
         panic = find_panic(session, thread)
+    handled = find_handled_fault(target, thread, trace) if aborted and not (message or exception or said or panic) else None
+    if handled is not None:
+        frames = frames[handled.at :]
+    address, sp = (handled.address, trace.frames[handled.at].sp) if handled is not None else (target.fault_address, thread.sp)
     found = [] if exception or panic or said else _damages(session)
     return Crash(
-        signal_name(target.signal),
+        signal_name(handled.signal if handled is not None else target.signal),
         thread.tid,
-        target.fault_address,
-        waits_in_kernel(target, thread.pc),
-        target.fault_address is not None and 0 < thread.sp - target.fault_address + RED_ZONE < BELOW,
+        address,
+        handled is None and waits_in_kernel(target, thread.pc),
+        address is not None and 0 < sp - address + RED_ZONE < BELOW,
         own_frame(_outside_rust(frames) if panic is not None else frames),
         _managed_frame(target, thread),
         message,
@@ -89,6 +95,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         said,
         found[0] if found else None,
         len(found),
+        handled is not None,
     )
 
 
@@ -116,18 +123,23 @@ def crashed_places(target: Target) -> list[tuple[int, NamedFrame]]:
     """Return the innermost frames of the thread that crashed: for each, the stack pointer and the
     names."""
     thread = _crashed_thread(target)
-    if thread is None:
-        return []
-    unwinder = Unwinder(target)
+    return _read_stack(target, thread)[1] if thread is not None else []
+
+
+def _read_stack(target: Target, thread: Thread) -> tuple[Trace, list[tuple[int, NamedFrame]]]:
+    """Return the innermost frames of a thread, and the stack pointer and the names of each."""
+    unwinder = Unwinder(target, code_tables_of(target))
     namer = Namer(target, unwinder)
-    return [(frame.sp, namer.name(frame)) for frame in unwinder.trace_with_registers(thread, [], FRAMES).frames]
+    trace = unwinder.trace_with_registers(thread, [], FRAMES)
+    return trace, [(frame.sp, namer.name(frame)) for frame in trace.frames]
 
 
 def _managed_frame(target: Target, thread: Thread) -> Optional[NamedFrame]:
     """The innermost frame of a managed function in the thread that crashed."""
     registers: list[FrameRegisters] = []
     readers = find_frames(target)
-    trace = Unwinder(target).trace_with_registers(thread, registers, FRAMES) if readers else None
+    unwinder = Unwinder(target, code_tables_of(target), [reader.step for reader in readers]) if readers else None
+    trace = unwinder.trace_with_registers(thread, registers, FRAMES) if unwinder is not None else None
     segments = (one for reader in readers for one in reader.segments(NativeStack(thread, trace, registers))) if trace else ()
     return next((frame for one in segments for frame in one.frames if frame.function), None)
 

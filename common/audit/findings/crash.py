@@ -82,8 +82,9 @@ def _describe(found: Crash, address: int, target: Target) -> str:
 
 def _cause(found: Crash) -> str:
     damage = found.damage
+    handled = f"The handler of {found.signal} ended the process with abort()." if found.is_handled else ""
     if damage is None:
-        return ""
+        return handled
     more = f" ({counted(found.damages, 'damaged place')})" if found.damages > 1 else ""
     # A problem's first sentence describes the damage; further sentences describe how reading
     # continued.
@@ -97,6 +98,7 @@ def _facts(found: Crash) -> dict[str, object]:
     frame, exception, panic, managed = found.frame, found.exception, found.panic, found.managed
     return {
         "signal": found.signal,
+        "handler_aborted": found.is_handled,
         "thread": found.thread,
         "address": hex(found.address) if found.address is not None else None,
         "function": frame.function or None if frame is not None else None,

@@ -11,13 +11,18 @@ from findleaks.audit.findings.significance import is_significant
 from findleaks.formatting import shortened, size
 from findleaks.runtimes.base import Finding
 from findleaks.session import Session
+from findleaks.target.ranges import nonzero_pieces
+
+_LARGE = 1 << 20  # bytes that are first compared with zeros
 
 
 def find_unreturned_memory(session: Session, accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> Iterator[Finding]:
     """Yield a finding for each allocator with much free memory. It says why the memory was not
     returned, and what returns it."""
     for store in accounting.stores:
-        if not is_significant(store.kept, accounting):
+        if not is_significant(store.kept, accounting) or not (
+            accounting.known or is_significant(_count_written(session, store), accounting)
+        ):
             continue
         allocator = store.allocator
         name, call = allocator.name, allocator.rename_settings(allocator.release_call)
@@ -32,6 +37,25 @@ def find_unreturned_memory(session: Session, accounting: Accounting, measure: Ca
         commands = ("map", "caches --by-arena --sort free --limit 10")
         tries = _prefer_runtime_commands(session, call, tuple(map(allocator.rename_settings, one.tries)))
         yield Finding("kept", store.kept, title, to_sentence(one.cause), tries, commands, facts, store.kept if accounting.known else None)
+
+
+def _count_written(session: Session, store: Store) -> int:
+    """Return an upper bound of the bytes of free memory that have been written to. If residency is
+    unknown, long runs of zeros are probably pages that nobody has touched, as most of an arena that
+    mimalloc has reserved."""
+    pieces = (piece for part in session.directory.of(store.allocator) for piece in nonzero_pieces(session.target, *part))
+    return max(sum(_count_nonzero(session, piece.data, _LARGE) for piece in pieces) - store.in_use, 0)
+
+
+def _count_nonzero(session: Session, data: memoryview, step: int) -> int:
+    """Return the bytes of the parts of `step` bytes that are not all zeros, divided further down to
+    pages."""
+    found = 0
+    for at in range(0, len(data), step):
+        part = data[at : at + step]
+        if bytes(part).strip(b"\0"):
+            found += _count_nonzero(session, part, session.target.arch.page) if step == _LARGE else len(part)
+    return found
 
 
 def _prefer_runtime_commands(session: Session, call: str, tries: tuple[str, ...]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.audit.accounting import Accounting, Share
@@ -21,7 +21,7 @@ from findleaks.runtimes.directory import find_frames
 from findleaks.runtimes.garbage import GARBAGE_OBJECTS
 from findleaks.session import Session
 from findleaks.target.modules import DELETED
-from findleaks.unwind.stacks import group_threads
+from findleaks.unwind.stacks import NamedFrame, group_threads
 
 _MANY = 32  # fewest mappings of one kind or file, or threads, that a finding mentions
 _KINDS = {"/memfd:": "memfd mapping", "/SYSV": "System V segment", "/dev/shm/": "POSIX shared memory mapping"}
@@ -29,6 +29,7 @@ METASPACE = "metaspace"  # name of the part of a JVM's memory that contains clas
 DEFINE_CLASS = "JVM_DefineClassWithSource"  # the function of libjvm that defines a class
 # This text precedes the type in the names of counters of class loaders
 _OF_TYPE = "class loaders of type "
+_MANAGED_LIBRARIES = ("java.", "javax.", "jdk.", "sun.")  # packages of Java's own library
 _OTHER = "anonymous shared mapping"
 
 
@@ -45,7 +46,7 @@ def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Fin
     else:
         return
     most = next(iter(group_threads(session.target, readers=find_frames(session.target))), None)
-    frame = next((one for one in most.frames if one.kind), own_frame(most.frames)) if most is not None else None
+    frame = _own_frame(most.frames) if most is not None else None
     place = shortened(frame.short_name(), 200) if frame is not None else ""
     cause = f"{number(len(most.threads))} of them have the same stack, in {place}." if most is not None and place else ""
     facts: dict[str, object] = {
@@ -54,6 +55,12 @@ def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Fin
         "place": place or None,
     }
     yield Finding("thread-stacks", share.bytes, title, cause, (), ("stacks",), facts, _resident(share, accounting))
+
+
+def _own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:
+    """Return the innermost frame of the program: of a managed function, if there is one."""
+    managed = [one for one in frames if one.kind]
+    return next((one for one in managed if not one.function.startswith(_MANAGED_LIBRARIES)), None) or next(iter(managed), own_frame(frames))
 
 
 def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Finding]:

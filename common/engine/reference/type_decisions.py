@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from findleaks.engine.reference.type_features import feature_value
 from findleaks.engine.reference.type_match import COUNTS, STRONG, WEAK, WRONG, Matching
+from findleaks.engine.reference.type_used import used_size
 from findleaks.engine.type_spread import (
     LAYOUT_MASK,
     LEAST_STRONG,
@@ -63,16 +64,18 @@ class Chooser:
         """Whether an answer is missing. If so, no result is valid."""
         return self._matching.asked
 
-    def compare(self, layout: int) -> list[int]:
-        """Return the counts of Matching.compare for the block."""
+    def compare(self, layout: int, size: int = -1) -> list[int]:
+        """Return the counts of Matching.compare for the first `size` bytes of the block (-1:
+        all)."""
         counts = [0] * COUNTS
-        self._matching.compare(layout, self._start, self._size, 1, counts)
+        self._matching.compare(layout, self._start, size if size >= 0 else self._size, 1, counts)
         return counts
 
-    def decide(self, decision: Decision, owner: int, place: int, index: int) -> int:
+    def decide(self, decision: Decision, reference: int, owner: int, place: int, index: int) -> int:
         """Return the claim of the block that the pointer at `place` refers to, or 0."""
         for one in decision.options:
-            found = one.single != NOT_ARRAY and self._is_array(one)
+            used = used_size(self._spread, reference, place, index, one.claim & LAYOUT_MASK)
+            found = one.single != NOT_ARRAY and self._is_array(one, used)
             if self.asked:
                 return 0
             if found:
@@ -86,12 +89,13 @@ class Chooser:
                 return keyed
         return self.choose(decision.options, Choosing.BY_CONTENT)
 
-    def _is_array(self, one: Option) -> bool:
-        """Return whether all elements fit, and an element after the first one has a pointer."""
-        every = self.compare(one.claim & LAYOUT_MASK)
+    def _is_array(self, one: Option, used: int) -> bool:
+        """Return whether all elements in the first `used` bytes fit, and an element after the first
+        one has a pointer."""
+        every = self.compare(one.claim & LAYOUT_MASK, used)
         if every[WRONG] or not every[STRONG] + every[WEAK]:
             return False
-        first = self.compare(one.single) if one.single else [0] * COUNTS
+        first = self.compare(one.single, used) if one.single else [0] * COUNTS
         return every[STRONG] + every[WEAK] > first[STRONG] + first[WEAK]
 
     def choose(self, options: Sequence[Option], how: Choosing) -> int:

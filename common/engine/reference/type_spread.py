@@ -14,6 +14,7 @@ from findleaks.engine.reference.interior_structures import Pieces
 from findleaks.engine.reference.type_decisions import Chooser, Decision, options_of
 from findleaks.engine.reference.type_features import separate, values_of
 from findleaks.engine.reference.type_match import WRONG
+from findleaks.engine.reference.type_used import is_empty, used_size
 from findleaks.engine.terms import State
 from findleaks.engine.type_spread import (
     DECISION,
@@ -24,6 +25,7 @@ from findleaks.engine.type_spread import (
     INFERRED,
     LAYOUT_MASK,
     LEAST_TEXT,
+    LENGTHS,
     LEVEL_MASK,
     LEVEL_SHIFT,
     MOST_LAYOUTS,
@@ -38,6 +40,7 @@ from findleaks.engine.type_spread import (
     UNKNOWN,
     Choosing,
     Feature,
+    Flag,
     Level,
     Pointers,
     Question,
@@ -94,6 +97,8 @@ class PureTypeSpread:
         self.blocks, self._arch = blocks, blocks.arch
         self._claims = array("I", bytes(4 * len(blocks)))
         self._origins = array("I", [NO_ORIGIN]) * len(blocks)
+        # By block: the bytes that are in use, and whether it is a table.
+        self._limits: dict[int, tuple[int, bool]] = {}
         self.memory = Pieces((), blocks.arch)
         self.layouts: list[list[Elements]] = [[]]  # By layout.
         self.choices: list[tuple[int, ...]] = [()]
@@ -274,6 +279,7 @@ class PureTypeSpread:
                     continue
                 if not self._claims[origin] or self._claims[origin] & DISPUTED:
                     self._claims[index], self._origins[index] = 0, NO_ORIGIN
+                    self._limits.pop(index, None)
                     fallen += 1
             if fallen == before:
                 return fallen
@@ -284,8 +290,16 @@ class PureTypeSpread:
     def origins(self) -> array[int]:
         return self._origins
 
+    def _claim_target(self, reference: int, place: int, index: int, claim: int, inferred: bool, owner: int) -> None:
+        """Claim the block that a pointer refers to, and note which part of it is in use."""
+        self._claim(index, claim, inferred, owner)
+        flags = self.flags[reference] if reference < len(self.flags) else 0
+        if flags & (LENGTHS | Flag.TABLE | Flag.END):
+            self._limits[index] = used_size(self, reference, place, index, claim & LAYOUT_MASK), bool(flags & Flag.TABLE)
+
     def _claim(self, index: int, claim: int, inferred: bool, origin: int) -> None:
         level = claim >> LEVEL_SHIFT & LEVEL_MASK
+        self._limits.pop(index, None)
         self.claimed += 1
         self._claims[index] = claim | (INFERRED if inferred or level >= Level.BASE else 0)
         self._origins[index] = origin
@@ -310,8 +324,12 @@ class PureTypeSpread:
             address, size, layout = self.roots[owner - ROOT]
         else:
             address, size, layout = self.blocks.address(owner), self.blocks.size(owner), self._claims[owner] & LAYOUT_MASK
+        used, is_table = self._limits.get(owner, (size, False))
+        size = min(size, used)
         for one in self.layouts[layout]:
-            for base in one.bases(size) if one.slots else ():
+            for number, base in enumerate(one.bases(size) if one.slots else ()):
+                if is_table and is_empty(self, address, size, one.stride, number):
+                    continue
                 for offset, reference in one.slots:
                     yield address + base + offset, reference
 
@@ -333,7 +351,7 @@ class PureTypeSpread:
         elif rule & DECISION:
             return self._follow_decision(self._decisions[rule & LAYOUT_MASK], reference, offset, owner, place, index, certain)
         elif rule != NO_CLAIM and not claim:
-            self._claim(index, rule, not certain, owner)
+            self._claim_target(reference, place, index, rule, not certain, owner)
         elif rule != NO_CLAIM and certain and not claim & (INFERRED | DISPUTED):
             return self._compare(index, claim, rule, reference, offset)
         return False
@@ -341,11 +359,11 @@ class PureTypeSpread:
     def _follow_decision(self, decision: Decision, reference: int, offset: int, owner: int, place: int, index: int, certain: bool) -> bool:
         """Give a block the claim that a decision chooses. Return whether an answer is missing."""
         chooser = Chooser(self, index)
-        claim = 0 if self._claims[index] else chooser.decide(decision, owner, place, index)
+        claim = 0 if self._claims[index] else chooser.decide(decision, reference, owner, place, index)
         if chooser.asked:
             return True
         if claim:
-            self._claim(index, claim, not certain, owner)
+            self._claim_target(reference, place, index, claim, not certain, owner)
         else:
             self._defer(reference, offset, owner, place, index)
         return False

@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Optional
 
 from findleaks.injection.own_memory import Read
@@ -34,11 +34,13 @@ from findleaks.injection.stub.table import (
     STACK,
     STATE_STEP,
     STATES,
+    SWITCH,
     Request,
     answer,
 )
 from findleaks.injection.stub.unwind_rules import Step, follow, step
 from findleaks.target.base import Region, Target
+from findleaks.unwind.code_tables import CodeTable
 from findleaks.unwind.frames import Unwinder
 
 BUSY_SECONDS, IDLE_SECONDS = 0.0002, 0.002  # seconds between polls: soon after a request, and later
@@ -51,15 +53,24 @@ class Rules:
     """The unwind rules of one process, by key. Hold `lock`, because only one thread may use them at
     a time."""
 
-    def __init__(self, opened: Callable[[], Target], pid: int, read: Read, isolate: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        opened: Callable[[], Target],
+        pid: int,
+        read: Read,
+        isolate: Callable[[int], bool],
+        tables: Callable[[Target], Sequence[CodeTable]] = lambda target: (),
+    ) -> None:
+        """`tables`: a function that returns descriptions of code without call frame information."""
         self.lock = threading.Lock()
         self.steps: dict[int, Step] = {}
         self._open, self._pid, self._read, self._isolate = opened, pid, read, isolate
         self._regions: list[Region] = []
         self._starts: list[int] = []
         self._reopened_at = time.monotonic()
+        self._find_tables = tables
         self.target = opened()
-        self.unwinder = Unwinder(self.target)
+        self.unwinder = Unwinder(self.target, self._find_tables(self.target))
 
     def close(self) -> None:
         self.target.close()
@@ -76,7 +87,7 @@ class Rules:
     def reopen(self) -> None:
         """Read the mappings again."""
         before, self.target = self.target, self._open()
-        self.unwinder = Unwinder(self.target)
+        self.unwinder = Unwinder(self.target, self._find_tables(self.target))
         before.close()
         self._reopened_at = time.monotonic()
 
@@ -120,6 +131,12 @@ class Rules:
             caller = follow(value, key, sp, fp, low, high, self._word)
             if caller is None:
                 break
+            if value & 0xFF == SWITCH:
+                region = self.stack(fp)
+                if region is None:
+                    break
+                low, high = fp, region.end
+                made[STACK | fp >> 12] = high
             key, sp, fp = caller
             # The stack changes from that of a signal handler to the interrupted one
             if not low <= sp < high:

@@ -47,7 +47,7 @@ PATIENCE = 3 * 10**10
 # the frame pointer, or where the word at such an offset points; code that maintains the chain of
 # frame pointers; the kernel's frame around a signal handler; findleaks' own code, by the frame
 # pointer.
-LAST, BY_SP, BY_FP, THROUGH_FP, CHAIN, SIGNAL, OWN = range(7)
+LAST, BY_SP, BY_FP, THROUGH_FP, CHAIN, SIGNAL, OWN, SWITCH = range(8)
 _M64 = (1 << 64) - 1
 
 

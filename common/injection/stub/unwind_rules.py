@@ -3,8 +3,9 @@
 The address is a return address, or that of a stopped thread. Its rule applies to every stack. The
 stub knows only the stack pointer and the frame pointer, which suffice for compiled code. This is
 code whose frames are found by either pointer, code with realigned frames (GCC finds these through a
-word that the frame pointer leads to), code that maintains the chain of frame pointers (V8's), and
-the kernel's frame around a signal handler. At other code the stack ends, with a reason."""
+word that the frame pointer leads to), code that maintains the chain of frame pointers (V8's), the
+kernel's frame around a signal handler, and Go's function that calls C on another stack.
+At other code the stack ends, with a reason."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple, Optional
 
-from findleaks.injection.stub.table import ADDRESS, BY_FP, BY_SP, CHAIN, EXACT, LAST, OWN, SIGNAL, THROUGH_FP, pack
+from findleaks.injection.stub.table import ADDRESS, BY_FP, BY_SP, CHAIN, EXACT, LAST, OWN, SIGNAL, SWITCH, THROUGH_FP, pack
 from findleaks.target.encoded_numbers import sleb128
 from findleaks.unwind.cfi import Row, Rule
 from findleaks.unwind.frames import Frame, Unwinder
@@ -62,6 +63,10 @@ def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Ca
         if kind == SIGNAL:
             interrupted = at(sp + 168)
             return (interrupted | EXACT, at(sp + 160), at(sp + 120)) if interrupted else None
+        if kind == SWITCH:
+            # Code that is called on another stack preserves the frame pointer.
+            returns = word(fp + 8) if fp and not fp & 7 else 0
+            return (returns, fp + 16, word(fp)) if returns else None
         if kind == CHAIN:
             if fp < sp or fp & 7:
                 return None
@@ -90,6 +95,9 @@ def frame_of_key(key: int) -> Frame:
 def _value(row: Row) -> Optional[int]:
     if row.outermost:
         return pack(LAST)
+    if row.switches_stack:
+        # The function has saved the frame pointer there, so the frame pointer leads to its frame.
+        return pack(SWITCH) if row.rules.get(FP) == Rule("offset", -16) else None
     if row.signal:
         return pack(SIGNAL) if _near(row.expression) == _SIGNALLED else None
     saved = row.rules.get(row.return_register)

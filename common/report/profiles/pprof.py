@@ -11,7 +11,7 @@ import gzip
 from typing import Any
 
 from findleaks.escaping import visible
-from findleaks.report.profile import Frame, Profile
+from findleaks.report.profile import COUNT, Frame, Profile
 from findleaks.report.profiles.protobuf_loader import require_protobuf
 from findleaks.target.base import Module
 from findleaks.target.ranges import region_at
@@ -104,6 +104,10 @@ class _Writer:
         if profile.rate:
             self.message.period_type.type, self.message.period_type.unit = self._string("space"), self._string("bytes")
             self.message.period = profile.rate
+        elif [measure.unit for measure in profile.measures] == [COUNT]:
+            # As in Go's own profiles of goroutines: pprof compares only profiles with equal periods
+            self.message.period_type.CopyFrom(self.message.sample_type[0])
+            self.message.period = 1
         if profile.modules:
             # Readers assume that the first mapping is the program
             self._mapping(profile.modules[0])

@@ -22,7 +22,7 @@ from findleaks.allocators.pymalloc.instance import version_of
 from findleaks.runtimes.cpython.code_objects import UNIT, CodeReader, Types
 from findleaks.runtimes.cpython.thread_states import Runtime, find_runtime, thread_states
 from findleaks.target.base import Target
-from findleaks.unwind.managed_frames import DEEPEST, NativeStack, Segment
+from findleaks.unwind.managed_frames import DEEPEST, ManagedFrames, NativeStack, Segment
 from findleaks.unwind.stacks import NamedFrame
 from findleaks.value_classes import NamedTuple
 
@@ -82,8 +82,8 @@ def find_frame_reader(target: Target) -> Optional[FrameReader]:
     return FrameReader(target, memory, runtime, Types(*known) if len(known) == len(types) else None)
 
 
-class FrameReader:
-    """Reads frames of Python functions; see unwind.managed_frames.ManagedFrames."""
+class FrameReader(ManagedFrames):
+    """Reads frames of Python functions; see ManagedFrames."""
 
     def __init__(self, target: Target, memory: Memory, runtime: Optional[Runtime], types: Optional[Types]) -> None:
         self._target, self._memory = target, memory

@@ -4,6 +4,7 @@
   would be reachable through the heads.
 - The unused part of each thread's stack of frames, which still contains variables of functions that
   have returned.
+- The unused part of the parser's arenas, of which the main script's exists until the script ends.
 - Freed objects and dictionaries' tables in free lists, with their former contents, and the unused
   entries of the arrays that are free lists (free_arrays.py).
 
@@ -12,7 +13,8 @@ its two low bits), Include/internal/pycore_pystate.h and pycore_runtime.h (the s
 interpreter is in the program's data since 3.11, before that in a block), Include/cpython/pystate.h
 (_PyStackChunk: previous, size in bytes, top in words, data; PyThreadState begins with prev and
 next, and has datastack_chunk, datastack_top, datastack_limit in turn), Objects/dictobject.c
-(free_keys_object), tupleobject.c and frameobject.c (free lists, chained by the object's word 3).
+(free_keys_object), Python/pyarena.c (block: size, offset of the unused part, next, memory),
+Objects/tupleobject.c and frameobject.c (free lists, chained by the object's word 3).
 Since 3.14 every free list is {first item, length}, chained by the items' first word
 (Include/internal/pycore_freelist.h), which is the reference count of an object in use."""
 
@@ -46,6 +48,10 @@ MOST_THREADS = 1 << 20
 CHAIN = 3  # index of the word by which tuples and frames in a free list are chained
 MOST_FREE = 1 << 12  # maximum length of a free list
 STACK_CHUNKS = range(2048, 2048 + 64)  # usable bytes of _PyObjectStackChunk (pycore_object_stack.h)
+ARENA = 1 << 13  # bytes of the memory of an arena's block (DEFAULT_BLOCK_SIZE)
+ARENA_HEAD = 4  # words: size, offset, next, memory
+ARENA_SLACK = 64  # maximum bytes that the allocator adds to such a block
+MOST_ARENAS = 1 << 12
 BEFORE_TRIPLE = 1 << 10  # bytes of a thread state searched for its first word
 
 
@@ -90,6 +96,7 @@ def read_interpreter_memory(
     tops = [at for state in states for at in reader.chunk_words(state)]
     threads = reader.all_threads(tops)
     unused = [part for at in threads for part in reader.unused_frames(at)]
+    unused += reader.unused_arenas()
     unused += [part for state in states for part in arrays.unused(state.address, state.words, [at for at, _ in state.others])]
     free = dict(one for state in states for one in reader.free_objects(state))
     stale = [index for state in states for index in reader.stale_tables(state)]
@@ -202,6 +209,19 @@ class _Reader:
             if head is None or not 0 < head[1] <= LARGEST_CHUNK or head[2] * self.word > head[1]:
                 return
             top, limit = chunk + (CHUNK_HEAD + head[2]) * self.word, chunk + head[1]
+
+    def unused_arenas(self) -> Iterator[Range]:
+        """Yield the unused parts of the parser's arenas, which contain what other blocks left
+        there."""
+        least = ARENA + ARENA_HEAD * self.word
+        for index in self._blocks.of_sizes(least, least + ARENA_SLACK, MOST_ARENAS):
+            start = self._blocks.address(index)
+            words = self._memory.words(start, ARENA_HEAD)
+            if words is None or words[0] != ARENA or words[1] > ARENA or words[3] != start + ARENA_HEAD * self.word:
+                continue
+            following = self._blocks.lookup(words[2]) if words[2] else None
+            if not words[2] or (following is not None and following[1] == words[2]):
+                yield Range(words[3] + words[1], start + self._blocks.size(index))
 
     def stale_tables(self, state: _Words) -> Iterator[int]:
         """Yield blocks of freed dictionaries' tables, whose keys nothing refers to."""

@@ -59,7 +59,7 @@ NO_FRAMES = FrameLayout(0, 0, 0, NUMBER)
 """The layout if no type has the kind FRAME."""
 
 _LAYOUTS = {
-    "3.9": FrameLayout(0, 9, 8, FRAME_POINTER),
+    "3.9": FrameLayout(14, 9, 8, FRAME_POINTER),
     "3.10": FrameLayout(0, 10, 8, FRAME_NUMBER),
     "3.11": FrameLayout(9, 18, 19, NUMBER),
     "3.12": FrameLayout(8, 17, 18, NUMBER),

@@ -46,7 +46,7 @@ def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Obje
             if _has_grown(blocks, words, one.start + offset + ENTRIES * word):
                 tally.patterns[one.number] = remains.grown[number]
         first = None
-        if kind & FRAME and left >= offset + (max(layout.top, layout.locals) + 1) * word:
+        if kind & FRAME and left >= offset + max(layout.top + 1, layout.locals + 1, layout.state + 2) * word:
             first = _first_unused(engine, layout, one.data[:left], one.start, offset)
         if kind & ITEMS and left >= offset + (_OB_SIZE + 1) * word:
             begin, item = remains.sizes[2 * number : 2 * number + 2]
@@ -91,5 +91,7 @@ def _first_unused(engine: PureEngine, layout: FrameLayout, data: memoryview, sta
         end = read(layout.locals, word) + number * word & (1 << 64) - 1
     else:
         end = read(layout.top, word)
+        if not end and not data[offset + layout.state * word + 4]:
+            end = read(layout.locals, word)
     first = (end - start) // word if end > start and not end % word else 0
     return first if first >= locals_ else None

@@ -40,6 +40,9 @@ _REASONS = 64
 _FIELDS = ("stack.lo", "stack.hi", "m", "sched.sp", "sched.pc", "syscallsp", "syscallpc", "atomicstatus", "goid", "waitsince", "waitreason")
 # Start functions of goroutines that do not belong to the runtime.
 _USERS = ("runtime.main", "runtime.corostart", "runtime.handleAsyncEvent")
+# C code called this function. Its frame leads to the Go code that called C before, through an
+# address at which no call returns.
+CALLED_BY_C = "runtime.cgocallback"
 _FIELDS_FURTHER = ("gopc", "startpc")
 
 
@@ -55,11 +58,13 @@ class Goroutines:
 
     def __init__(self, target: Target, engine: Engine, program: Program, data: Sequence[Range], file: Module) -> None:
         """`data`: Go's variables; `file`: the program."""
-        self._target, self._engine, self._program, self._data, self._file = target, engine, program, data, file
-        self._memory, self._name = Memory(target), os.path.basename(file.path)
+        self._target, self._engine, self._program, self._data, self._module = target, engine, program, data, file
+        self._memory, self.file = Memory(target), os.path.basename(file.path)  # the program
         self.tables = [FunctionTable(self._memory, module) for module in program.modules]
         self._layout = self._find_layout()
         self._frames: dict[tuple[int, bool], tuple[NamedFrame, ...]] = {}
+        self.structures: dict[int, int] = {}
+        """The addresses of the listed goroutines' g structures, by number of the goroutine."""
 
     def _find_layout(self) -> Optional[_G]:
         types = self._program.types
@@ -71,6 +76,7 @@ class Goroutines:
         known = {name: offset for name, offset in found.items() if offset is not None and offset + 8 <= one.size}
         return _G(one.size, known) if all(name in known for name in _FIELDS) else None
 
+    @cached_property
     def addresses(self) -> Sequence[int]:
         """The addresses of all g structures, including unused ones; () if they are not found."""
         layout = self._layout
@@ -125,7 +131,7 @@ class Goroutines:
     def _find_text(self, text: bytes) -> Iterator[int]:
         """Yield the addresses of this text in the program's constants."""
         for region in self._target.regions():
-            if region.readable and not region.writable and self._file.start <= region.start < self._file.end:
+            if region.readable and not region.writable and self._module.start <= region.start < self._module.end:
                 for piece in self._target.pieces(region.start, region.end):
                     yield from (piece.address + at for at in occurrences(bytes(piece.data), text))
 
@@ -137,7 +143,7 @@ class Goroutines:
 
     def list(self) -> Sequence[UserThread]:
         """Return all goroutines that have not ended, in the order of their creation."""
-        layout, addresses = self._layout, self.addresses()
+        layout, addresses = self._layout, self.addresses
         if layout is None or not addresses:
             return ()
         order = sorted(range(len(addresses)), key=addresses.__getitem__)
@@ -149,6 +155,7 @@ class Goroutines:
                 continue
             one = self._goroutine(layout, memoryview(data)[number * layout.size : (number + 1) * layout.size], reasons, threads, now)
             if one is not None:
+                self.structures[one.number] = addresses[at]
                 made.append((at, one))
         return [one for _, one in sorted(made, key=lambda pair: pair[0])]
 
@@ -187,7 +194,7 @@ class Goroutines:
     def _is_internal(self, start: int) -> bool:
         """Whether a goroutine that began in this function belongs to the runtime; see
         isSystemGoroutine."""
-        table = next((one for one in self.tables if one.module.text.start <= start < one.module.text.end), None)
+        table = self.table_at(start)
         function = table.find(start) if table is not None else None
         return function is not None and function.name.startswith("runtime.") and function.name not in _USERS
 
@@ -217,6 +224,10 @@ class Goroutines:
         frames = self.name(pc, True) if pc else ()
         return frames[-1] if frames else None
 
+    def table_at(self, pc: int) -> Optional[FunctionTable]:
+        """Return the table of the module whose code contains an address."""
+        return next((one for one in self.tables if one.module.text.start <= pc < one.module.text.end), None)
+
     def unwind(self, pc: int, sp: int, stack: Range) -> tuple[NamedFrame, ...]:
         """Return the frames of a stack, innermost first."""
         return tuple(frame for pc, called, _ in self._walk(pc, sp, stack) for frame in self.name(pc, called))
@@ -244,7 +255,7 @@ class Goroutines:
         links = self._target.arch.name == AARCH64.name
         called = False
         for _ in range(_MAX_FRAMES):
-            table = next((one for one in self.tables if one.module.text.start <= pc < one.module.text.end), None)
+            table = self.table_at(pc)
             function = table.find(pc - called) if table is not None else None
             depth = table.depth(pc) if table is not None else None
             if table is None or function is None or depth is None:
@@ -256,17 +267,17 @@ class Goroutines:
             caller = self._memory.word(sp if links else sp + depth)
             if not caller:
                 return
-            sp, pc, called = end, caller, True
+            sp, pc, called = end, caller, function.name != CALLED_BY_C
 
     def name(self, pc: int, called: bool) -> tuple[NamedFrame, ...]:
         """Return the functions at `pc`, inlined ones first, without those that the compiler
         generated. `called`: `pc` is a return address."""
         key = pc, called
         if key not in self._frames:
-            table = next((one for one in self.tables if one.module.text.start <= pc < one.module.text.end), None)
+            table = self.table_at(pc)
             places = table.places(pc - called) if table is not None else ()
             function = table.find(pc - called) if table is not None else None
             offset = pc - function.entry if function is not None else 0
             shown = [one for one in places if not one.is_wrapper]
-            self._frames[key] = tuple(NamedFrame(pc, one.function, offset, self._name, one.file, one.line, one.inlined) for one in shown)
+            self._frames[key] = tuple(NamedFrame(pc, one.function, offset, self.file, one.file, one.line, one.inlined) for one in shown)
         return self._frames[key]

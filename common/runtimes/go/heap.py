@@ -95,7 +95,7 @@ def heap(target: Target, engine: Engine, data: Sequence[Range]) -> Optional[Heap
         return None
     memory, regions = Memory(target), anonymous(target.regions())
     slots = _slots(regions)
-    looks = 0
+    looks, unread = 0, None
     for table in _tables(target, engine, data, regions):
         looks += len(slots)
         if looks > MAX_LOOKS:
@@ -107,14 +107,21 @@ def heap(target: Target, engine: Engine, data: Sequence[Range]) -> Optional[Heap
             entry = _entry(target, table + ((base + offset) // ARENA) * 8)
             if entry:
                 found[base] = entry
+        entries = sorted(found.values())
+        if any(after - before < 8 * PAGES for before, after in zip(entries, entries[1:])):
+            continue  # a large array of pointers to small objects, not to heapArenas
         # One arena is enough to identify the table. In the others, most pages may be freed, and
         # refer to mspans that span other pages now.
         layouts = (_find_layout(memory, base, entry) for base, entry in found.items())
         layout = next((one for one in layouts if one is not None), None)
         if layout is not None:
             arenas = {base: arena for base in sorted(found) if (arena := _read_arena(memory, found[base], layout)) is not None}
-            return Heap(table, list(arenas), _read(target, engine, arenas), [one.entry for one in arenas.values()], layout)
-    return None
+            made = Heap(table, list(arenas), _read(target, engine, arenas), [one.entry for one in arenas.values()], layout)
+            if made.spans:
+                return made
+            # A large array of pointers in Go's heap may look like a table. It has no spans.
+            unread = unread or made
+    return unread
 
 
 def anonymous(regions: Sequence[Region]) -> list[Region]:

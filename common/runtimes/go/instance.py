@@ -14,9 +14,12 @@ from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine, Graph
 from findleaks.formatting import size
-from findleaks.runtimes.base import Count, Finding, Holders, Part, Runtime, Type, UserThread
+from findleaks.runtimes.base import Count, Finding, Holders, Part, Runtime, Site, Type, UserThread
 from findleaks.runtimes.garbage import type_with_garbage
 from findleaks.runtimes.go import buildinfo
+from findleaks.runtimes.go.blocked import find_blocked
+from findleaks.runtimes.go.code_frames import GoCode
+from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_groups, with_companions
 from findleaks.runtimes.go.goroutines import Goroutines
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, Span, anonymous, heap
 from findleaks.runtimes.go.holders import find_holders
@@ -26,7 +29,7 @@ from findleaks.runtimes.go.moduledata import Program, program
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects, Retained
 from findleaks.runtimes.go.panics import find_fatal_message
-from findleaks.runtimes.go.verdict_findings import describe_goroutines, find_free_memory, find_sparse_maps, large_groups
+from findleaks.runtimes.go.verdict_findings import add_site, find_free_memory, find_sparse_maps, find_timers
 from findleaks.runtimes.object_graph import ObjectGraph
 from findleaks.runtimes.retained_findings import find_large_types, find_retainer
 from findleaks.runtimes.user_threads import group_user_threads
@@ -40,6 +43,7 @@ class Go(Runtime):
 
     name = "Go"
     user_thread = "goroutine"
+    names_roots = True
     maps_unreferenced_memory = True  # the page allocator computes the addresses of its bitmaps
     garbage_remedy = "free memory of C before its last reference is dropped, or with runtime.AddCleanup: Go's collector does not free it"
     shares_module = True  # if the program calls C, the module also has C code
@@ -54,6 +58,9 @@ class Go(Runtime):
         if self._heap is None:
             what = f"{self.where}: Go's heap was not found: it counts as unattributed memory, goroutines' stacks included"
             self.problems.append(Problem(module.start, what, False))
+        elif not self._heap.spans:
+            what = f"{self.where}: the spans of Go's heap cannot be read, so its objects are unknown"
+            self.problems.append(Problem(self._heap.table, what, False))
 
     @cached_property
     def _heap(self) -> Optional[Heap]:
@@ -195,12 +202,38 @@ class Go(Runtime):
             return None
         return Goroutines(self._target, self._engine, self.program, self.variables_memory, self._module)
 
+    def sites(self) -> Sequence[Site]:
+        return self._sites
+
+    @cached_property
+    def _sites(self) -> Sequence[Site]:
+        if self._heap is None or self.goroutines is None:
+            return ()
+        from findleaks.runtimes.go.memory_profile import read_memory_profile  # few commands need it
+
+        persistent, tables = self._metadata.persistent, self.goroutines.tables
+        found = read_memory_profile(self._memory, self.variables_memory, persistent, tables, self.where)
+        if found is None:
+            return ()
+        return found.sites(self._objects.live_samples(self._graph, found.buckets) if self._objects and self._graph else None)
+
+    def code_table(self) -> Optional[GoCode]:
+        return GoCode(self._target.arch, self.goroutines) if self.goroutines is not None else None
+
     def user_threads(self) -> Sequence[UserThread]:
         return self._user_threads
 
     @cached_property
     def _user_threads(self) -> Sequence[UserThread]:
         return self.goroutines.list() if self.goroutines is not None else ()
+
+    @cached_property
+    def _blocked(self) -> Optional[frozenset[int]]:
+        """The numbers of goroutines that are blocked for good; None if they are unknown."""
+        if self._objects is None or self._graph is None or self.goroutines is None or self.program is None:
+            return None
+        structures, every = self.goroutines.structures, self.goroutines.addresses
+        return find_blocked(self._memory, self.program.types, self._objects, self._graph, structures, every)
 
     def holders(self) -> Optional[Holders]:
         """Return the objects that refer to native memory, garbage among them; None if there are no
@@ -212,18 +245,24 @@ class Go(Runtime):
 
     def findings(self) -> Sequence[Finding]:
         used = sum(part.used or 0 for part in self._parts)
-        groups = large_groups(group_user_threads(one for one in self._user_threads if not one.is_internal), used)
+        blocked = self._blocked
+        every = group_user_threads(one for one in self._user_threads if not one.is_internal)
+        groups = large_groups(every, used, blocked or frozenset())
+        threads = [with_companions(group, every) for group in groups]
         retained: Sequence[Optional[Retained]] = [None] * len(groups)
         if groups and self._objects is not None and self._graph is not None:
-            retained = self._objects.retained_by(self._graph, [group.threads for group in groups])
-        many = [describe_goroutines(group, one) for group, one in zip(groups, retained)]
-        maps = [] if self._objects is None or self._graph is None else find_sparse_maps(self._target, self._objects, self._graph)
-        found = [*find_free_memory(self._target, self.mem_stats, self._parts), *many, *maps]
-        if self._object_graph is None:
+            retained = self._objects.retained_by(self._graph, threads)
+        many = [describe_goroutines(group, of, one, blocked) for group, of, one in zip(groups, threads, retained)]
+        found = [*find_free_memory(self._target, self.mem_stats, self._parts), *many]
+        if self._object_graph is None or self._objects is None or self._graph is None:
             return found
+        maps = list(find_sparse_maps(self._target, self._objects, self._graph, self._object_graph.names.name))
+        found += maps
         known = sum(one.bytes for one in [*many, *maps])
         retainer = list(find_retainer(self._object_graph, self.name, self._types, known))
-        return [*found, *(retainer or find_large_types(self._object_graph, self.name, self._types, known))]
+        retainer = retainer or list(find_timers(self._object_graph, sum(one.bytes for one in self._types)))
+        held = retainer or find_large_types(self._object_graph, self.name, self._types, known)
+        return [*found, *(add_site(one, self._sites) for one in held)]
 
     def reserved(self) -> Sequence[Range]:
         """Return the arenas; see Runtime."""

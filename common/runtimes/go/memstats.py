@@ -101,12 +101,14 @@ def _candidates(words: Sequence[int], before: int, objects: int, manual: int) ->
     """Yield the indices at which heapStats may begin, and the number of bytes by which the counters
     there differ."""
     stride, mask = _stride(before), (1 << 64) - 1
-    second, third = stride, 2 * stride
-    for at in range(len(words) - _GENERATIONS * stride):
-        heap = (words[at + 2] + words[at + 2 + second] + words[at + 2 + third]) & mask
-        off = abs(heap - objects)
-        if off > _TOLERANCE or heap % PAGE or not heap:
+    low, high = max(objects - _TOLERANCE, 1), objects + _TOLERANCE
+    count = max(len(words) - _GENERATIONS * stride, 0)
+    columns = (words[_IN_HEAP + stride * g : _IN_HEAP + stride * g + count] for g in range(_GENERATIONS))
+    for at, generations in enumerate(zip(*columns)):
+        heap = sum(generations) & mask
+        if not low <= heap <= high or heap % PAGE:
             continue
+        off = abs(heap - objects)
         sums = [_sum(words, at + i, stride) for i in range(before)]
         rest = sum(sums[_STACKS:])
         sound = all(0 <= one < _LIMIT and one % 4096 == 0 for one in sums) and sums[_COMMITTED] >= heap + rest

@@ -5,22 +5,24 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.bulk import find_pointers
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import Dominators
+from findleaks.engine.terms import Totals
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.goroutines import Goroutines
 from findleaks.runtimes.go.members import name_member
 from findleaks.runtimes.go.objects import UNTYPED, HeapObjects, live_stacks
 from findleaks.runtimes.go.types import Types
-from findleaks.runtimes.object_graph import ObjectGraph, ObjectWord
+from findleaks.runtimes.go.variable_names import VariableNames
+from findleaks.runtimes.object_graph import ObjectGraph, ObjectWord, RootGroup
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import subtract
 
-_SECTIONS = ("runtime.bss", "runtime.data")  # symbols of whole sections
 _TIMERS = "the list of timers that have not fired (time.AfterFunc, NewTimer, NewTicker)"
 _TIMER_LINKS = 3  # references from a root among which a processor's list of timers is looked for
 _RECORD = "record of a finalizer, a cleanup or a weak pointer"
@@ -58,8 +60,8 @@ class GoGraph(ObjectGraph):
         start, end = self.extent(index)
         span = self._objects.span_of(index)
         if span is not None and span.has_pointers:
-            queues = [one for one in self._objects.collector_words if start <= one.start < end]
-            for address, value in self._search(subtract([Range(start, end)], queues), low, high):
+            excluded = self._objects.excluded_words(index)
+            for address, value in self._search(subtract([Range(start, end)], excluded), low, high):
                 yield ObjectWord(address, value, self.name_member(index, address - start))
 
     def _search(self, ranges: Sequence[Range], low: int, high: int) -> Iterator[tuple[int, int]]:
@@ -70,7 +72,7 @@ class GoGraph(ObjectGraph):
     def roots_to(self, low: int, high: int) -> Iterator[ObjectWord]:
         objects = self._objects
         for pairs in objects.variable_words():
-            yield from (ObjectWord(address, value, self._name_variable(address)) for address, value in pairs if low <= value < high)
+            yield from (ObjectWord(address, value, self.names.name(address)) for address, value in pairs if low <= value < high)
         for address, value in self._search(live_stacks(self._threads), low, high):
             where = self._goroutines.describe_stack(self._threads, address) if self._goroutines is not None else ""
             yield ObjectWord(address, value, where)
@@ -83,25 +85,21 @@ class GoGraph(ObjectGraph):
             found = {(name or "vector", value) for name, value in zip(names, thread.words) if low <= value < high}
             yield from (ObjectWord(0, value, "", name, thread.tid) for name, value in sorted(found))
 
-    def _name_variable(self, address: int) -> str:
-        """Return "variable main.sessions", or "variable at 0x5a5bd8" for a stripped program.
+    @cached_property
+    def names(self) -> VariableNames:
+        """The names of global variables."""
+        tables = self._goroutines.tables if self._goroutines is not None else ()
+        return VariableNames(self.target, tables, [pair for pairs in self._objects.variable_words() for pair in pairs])
 
-        The compiler also creates variables without a name, such as X for `var cache = &X{}`. These
-        get the name of a variable that refers to them."""
-        name = self._symbol(address)
-        if name:
-            return f"variable {name}"
-        owners = (place for pairs in self._objects.variable_words() for place, value in pairs if value == address)
-        owner = next(filter(None, map(self._symbol, owners)), "")
-        return f"variable {owner} (through {address:#x})" if owner else f"variable at {address:#x}"
+    def root_groups(self) -> Sequence[RootGroup]:
+        # Few commands need the groups, so they are imported here.
+        from findleaks.runtimes.go.root_groups import list_root_groups
 
-    def _symbol(self, address: int) -> str:
-        """Return the variable that contains an address ("main.state+8"), or ""."""
-        symbol = self.target.symbolize(address)
-        if symbol is None or symbol.name in _SECTIONS or not symbol.address <= address < symbol.address + max(symbol.size, 1):
-            return ""
-        offset = address - symbol.address
-        return f"{symbol.name}{f'+{offset}' if offset else ''}"
+        return list_root_groups(self._objects, self.names, self._goroutines.structures if self._goroutines is not None else {})
+
+    def types_below(self, tree: Dominators, node: int) -> list[tuple[str, Totals]]:
+        """Return the types of the objects that a node of a tree retains, most bytes first."""
+        return self._objects.types_below(tree, node)
 
     def describe_root(self, index: int) -> str:
         # A shortest path to a timer begins at a processor (runtime.p). Any stack of the runtime may

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
-from findleaks.engine.terms import State, Totals
+from findleaks.engine.terms import Exclusion, State, Totals
 from findleaks.errors import Interrupted
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.garbage import mark_objects
@@ -27,6 +27,7 @@ from findleaks.runtimes.go.heap import Heap
 from findleaks.runtimes.go.maps import GoMap, MapReader, heads
 from findleaks.runtimes.go.moduledata import Program
 from findleaks.runtimes.go.pclntab import FunctionTable
+from findleaks.runtimes.go.pointer_words import other_words
 from findleaks.runtimes.go.spans import (
     ObjectSpan,
     build_blocks,
@@ -38,8 +39,8 @@ from findleaks.runtimes.go.spans import (
     special_records,
 )
 from findleaks.runtimes.go.type_table import TypeNames
-from findleaks.runtimes.object_graph import GARBAGE, LIVE, run_in_slices
-from findleaks.target.base import Piece, Range
+from findleaks.runtimes.object_graph import GARBAGE, LIVE, count_labels, run_in_slices
+from findleaks.target.base import Piece, Range, Target
 from findleaks.target.elf import occurrences
 from findleaks.target.ranges import blank_out, merge_ranges, nonzero_pieces
 from findleaks.value_classes import NamedTuple
@@ -49,7 +50,9 @@ _MAX_MASKED = 64 << 20  # bytes of variables that are read by their bitmap of po
 _MAX_LISTED = 1 << 22  # objects that goroutines retain, of which the types are counted
 UNTYPED = "unknown type"
 # Go 1.18 to 1.26, src/runtime/runtime2.go (p), mgcwork.go, mwbbuf.go, mpagecache.go
-_NO_REFERENCES = ("gcw", "wbBuf", "pcache")
+_STRUCTURES = ("runtime.p", "runtime.m", "runtime.mPadded")
+_NO_REFERENCES = ("gcw", "wbBuf", "pcache")  # of runtime.p
+_MOST_MASKED = 63  # words of a block that a pattern can exclude one by one
 
 
 class ObjectType(NamedTuple):
@@ -201,7 +204,10 @@ class HeapObjects:
 
     def span_of(self, index: int) -> Optional[ObjectSpan]:
         """Return the span that contains a block."""
-        spans, address = self.spans or (), self.blocks.address(index)
+        return self._span_at(self.blocks.address(index))
+
+    def _span_at(self, address: int) -> Optional[ObjectSpan]:
+        spans = self.spans or ()
         at = bisect_right(spans, (address, 1 << 64)) - 1
         return spans[at] if at >= 0 and address < spans[at].end else None
 
@@ -211,29 +217,57 @@ class HeapObjects:
         span = self.span_of(index)
         return HEADER if span is not None and self.has_headers and span.has_pointers and span.size > NO_HEADER and not span.large else 0
 
+    def _objects_of(self, name: str) -> Iterator[int]:
+        """Yield the objects of a structure of the runtime."""
+        structure = self._program.types.find(name)
+        value = self.names.value(structure) if structure is not None else NONE
+        return _places_of(self.types, value) if value != NONE else iter(())
+
+    @cached_property
+    def goroutine_words(self) -> list[Range]:
+        """Return the parts of a runtime.g that contain no pointers, as offsets."""
+        structure = self._program.types.find("runtime.g")
+        return other_words(self._program.types, structure) if structure is not None else []
+
     @cached_property
     def collector_words(self) -> list[Range]:
-        """Return the fields of runtime.p objects that contain addresses which the collector does
-        not follow: its queues, where stale addresses of objects stay, and the cache of free
-        pages."""
-        types = self._program.types
-        structure = types.find("runtime.p")
-        value = self.names.value(structure) if structure is not None else NONE
-        if structure is None or value == NONE:
-            return []
-        made: list[Range] = []
-        for field in (types.field(structure, name) for name in _NO_REFERENCES):
-            kind = types.at(field.type) if field is not None else None
-            if field is not None and kind is not None:
-                places = _places_of(self.types, value)
-                starts = [self.blocks.address(index) + self.header_of(index) + field.offset for index in places]
-                made += [Range(start, start + kind.size) for start in starts]
+        """Return the words of runtime.p and runtime.m objects that contain addresses which the
+        collector does not follow: its queues and the queue of runnable goroutines, where stale
+        addresses of objects stay, the cache of free pages, and the addresses of other such
+        objects."""
+        types, made = self._program.types, list[Range]()
+        for name in _STRUCTURES:
+            structure = types.find(name)
+            parts = list(other_words(types, structure)) if structure is not None else []
+            for field in (types.field(structure, field) for field in _NO_REFERENCES) if structure is not None else ():
+                kind = types.at(field.type) if field is not None else None
+                parts += [Range(field.offset, field.offset + kind.size)] if field is not None and kind is not None else []
+            for index in self._objects_of(name) if parts else ():
+                start = self.blocks.address(index) + self.header_of(index)
+                made += [Range(start + low, start + high) for low, high in parts]
         return merge_ranges(made)
+
+    def excluded_words(self, index: int) -> Sequence[Range]:
+        """Return the parts of an object's memory whose words are not references."""
+        start, size = self.blocks.address(index), self.blocks.size(index)
+        if self.title_at(index) == "runtime.g":
+            return [Range(start + low, start + high) for low, high in self.goroutine_words]
+        return [one for one in self.collector_words if start <= one.start < start + size]
+
+    def _exclude_goroutine_words(self, graph: Graph) -> None:
+        """Exclude the words of runtime.g objects that are no pointers. There may be a million
+        goroutines, so this is done by a pattern."""
+        mask = sum(1 << at for low, high in self.goroutine_words for at in range(low // 8, -(-high // 8)) if at < _MOST_MASKED)
+        patterns = bytearray(len(self.blocks))
+        for index in self._objects_of("runtime.g") if mask else ():
+            patterns[index] = 1
+        graph.exclude_words(patterns, [Exclusion(0), Exclusion(mask)])
 
     def mark(self) -> Graph:
         """Return a graph in which all live objects are marked, and garbage is classified."""
         graph = self._engine.graph(self.blocks)
         graph.set_labels(self.types, array("I", [1]) * (2 * len(self.names.names)))
+        self._exclude_goroutine_words(graph)
         for piece in self.pieces(ranges_with_pointers(self.spans or ())):
             graph.scan_blocks(blank_out(piece, self.collector_words))
         for words in self.root_words():
@@ -255,25 +289,16 @@ class HeapObjects:
             tree.root_words(words, len(groups))
         self._add_stacks(tree, [one for one in self.threads() if one.number not in every], len(groups))
         run_in_slices(tree.compute, self._memory.target)
-        return [Retained(total, self._types_of(tree, root)) for root, total in enumerate(tree.by_root()[:-1])]
+        return [Retained(total, self.types_below(tree, root_node(root))) for root, total in enumerate(tree.by_root()[:-1])]
 
     def _add_stacks(self, tree: Dominators, threads: Sequence[UserThread], root: int) -> None:
         for piece in self.pieces(live_stacks(threads)):
             tree.root_words(self._memory.arch.words(bytes(piece.data[: len(piece.data) // 8 * 8])), root)
 
-    def _types_of(self, tree: Dominators, root: int) -> list[tuple[str, Totals]]:
-        counts: dict[int, list[int]] = {}
-        first = 0
-        while True:
-            members = tree.members(root_node(root), first, _SLICE)
-            for index in members:
-                count = counts.setdefault(self.types[index], [0, 0])
-                count[0] += 1
-                count[1] += self.blocks.size(index)
-            first += len(members)
-            if len(members) < _SLICE or first >= _MAX_LISTED:
-                break
-        named = [(self.names.title(value) if value != NONE else UNTYPED, Totals(*count)) for value, count in counts.items()]
+    def types_below(self, tree: Dominators, node: int) -> list[tuple[str, Totals]]:
+        """Return the types of the objects that a node of a tree retains, most bytes first."""
+        counts = count_labels(self._engine, self.blocks, self.types, tree, node, _MAX_LISTED)
+        named = [(self.names.title(value) if value != NONE else UNTYPED, totals) for value, totals in counts.items()]
         return sorted(named, key=lambda pair: -pair[1].bytes)
 
     def variable_maps(self) -> list[GoMap]:
@@ -294,10 +319,19 @@ class HeapObjects:
                 found[address] = one
         return list(found.values())
 
+    @property
+    def target(self) -> Target:
+        """The process."""
+        return self._memory.target
+
+    def title_at(self, index: int) -> str:
+        """Return the name of the type of a block's object; "" if it is unknown."""
+        value = self.types[index]
+        return self.names.title(value) if value != NONE else ""
+
     def title_of(self, one: GoMap) -> str:
         """Return the name of a map's type; "" if it is unknown."""
-        value = self.types[self.blocks.find(one.address)]
-        return self.names.title(value) if value != NONE else ""
+        return self.title_at(self.blocks.find(one.address))
 
     def variable_words(self) -> Iterator[list[tuple[int, int]]]:
         """Yield addresses and values of the words of global variables that may be pointers."""
@@ -329,14 +363,25 @@ class HeapObjects:
         """Yield the special records of objects; see special_records."""
         return special_records(self._memory, self._program.types, self.spans or ())
 
+    def live_samples(self, graph: Graph, buckets: Container[int]) -> Iterator[int]:
+        """Yield the bucket of each live object that the memory profile sampled."""
+        for address, _, words in self.records():
+            index = self.blocks.find(address) if words and words[0] in buckets else -1
+            if index >= 0 and graph.kind(index) in LIVE:
+                yield words[0]
+
     def finalized(self) -> list[Range]:
         """Return objects with finalizers. What they refer to is live, even if the objects
         themselves are not."""
+        return self._finalized
+
+    @cached_property
+    def _finalized(self) -> list[Range]:
         types, made = self._program.types, []
         for address, _, words in self.records():
             if len(words) > 3 and types.at(words[3]) is not None:  # a finalizer
-                size = next((span.size for span in self.spans or () if span.start <= address < span.end), 0)
-                made.append(Range(address, address + size))
+                span = self._span_at(address)
+                made.append(Range(address, address + (span.size if span is not None else 0)))
         return merge_ranges(made)
 
     def by_type(self, graph: Graph) -> list[ObjectType]:

@@ -15,10 +15,12 @@ from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.go.moduledata import ModuleData
+from findleaks.target.base import Range
 from findleaks.target.encoded_numbers import uleb128
 from findleaks.value_classes import NamedTuple
 
-TOP_FRAME = 1  # a flag: the function is the outermost of its stack
+# Flags of functions: the outermost of a stack; code that sets the stack pointer.
+TOP_FRAME, STACK_SWITCH = 1, 2
 _INLINE_INDEX, _INLINE_TREE = 2, 3  # numbers in pcdata (PCDATA_InlTreeIndex) and funcdata
 _NO_DATA = 0xFFFFFFFF
 _MAX_INLINED, _MAX_NAME = 256, 1 << 12
@@ -94,6 +96,18 @@ class FunctionTable:
         content = self._memory.read(*_sized(self.module.functions))
         kind, size = self._layout[1], self._layout[0]
         return max((content[at + kind] for at in self._offsets[:-1] if at + size <= len(content)), default=-1)
+
+    def code_of(self, name: str) -> Optional[Range]:
+        """Return the code of the function with this name; None if there is none."""
+        names = self._memory.read(*_sized(self.module.names))
+        place = names.find(b"\0" + name.encode() + b"\0")
+        content = self._memory.read(*_sized(self.module.functions))
+        wanted = (place + 1).to_bytes(4, "little")
+        for at, offset in enumerate(self._offsets[:-1] if place >= 0 else ()):
+            if content[offset + 4 : offset + 8] == wanted:
+                start = self.module.text.start
+                return Range(start + self._starts[at], start + self._starts[at + 1])
+        return None
 
     def _text(self, address: int) -> str:
         data = self._memory.read(address, 256) or self._memory.read(address, 16)

@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Literal, Optional
 
+from findleaks.runtimes.jvm.constant_pool import read_text
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.value_classes import NamedTuple
 
@@ -27,7 +28,6 @@ _OPTIONAL = (1, 4, 16)  # flags of JDK 21 with a further number
 _MOST_FIELDS = 1 << 16
 _MOST_BYTES = 1 << 20  # of a stream of fields
 _MOST_SUPERS = 1 << 10
-_MOST_NAME = 1 << 12
 _HIGH, _LOW_BITS = 192, 6  # UNSIGNED5: a byte of 192 or more is not the last one of a number
 
 
@@ -72,7 +72,7 @@ class FieldReader:
         pool = self._tables.word("InstanceKlass", "_constants", klass) or 0
         made = []
         for name, signature, offset, is_static in self._records(klass):
-            texts = self._text(pool, name), self._text(pool, signature)
+            texts = read_text(self._tables, pool, name), read_text(self._tables, pool, signature)
             if all(texts) and (texts[1] in SIZES or texts[1][0] in "L["):
                 made.append(JavaField(*texts, offset, is_static))
         return sorted(made, key=lambda one: one.offset)
@@ -113,15 +113,6 @@ class FieldReader:
         if not length or not place or length * size > _MOST_BYTES:
             return b""
         return tables.memory.read(place, length * size)
-
-    def _text(self, pool: int, index: int) -> str:
-        """Return an entry of a constant pool that is a text, or ""."""
-        tables = self._tables
-        symbol = tables.memory.word(pool + tables.sizes.get("ConstantPool", 0) + index * tables.memory.size) if pool else None
-        place, body = tables.place("Symbol", "_length", symbol or 0), tables.place("Symbol", "_body", symbol or 0)
-        length = int.from_bytes(tables.memory.read(place, 2), self._order) if symbol and place else 0
-        text = tables.memory.read(body, length).decode("utf-8", "replace") if 0 < length <= _MOST_NAME and body else ""
-        return text if text.isprintable() else ""
 
 
 def decode_unsigned5(data: bytes) -> Iterator[int]:

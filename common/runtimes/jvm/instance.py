@@ -37,10 +37,12 @@ from findleaks.runtimes.jvm.tracking import Tracking
 from findleaks.runtimes.jvm.verdict_findings import find_unused_heap
 from findleaks.runtimes.object_graph import ObjectGraph
 from findleaks.runtimes.retained_findings import find_retainer
-from findleaks.target.base import Module, Range, Target
+from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.ranges import merge_ranges, subtract
 
 TRIM = "System.trim_native_heap"
+_REPORT = "VMError::report"  # the JVM's functions that report a fatal error
+_MOST_MESSAGE = 1 << 10  # bytes
 HEAP_PART = "Java heap"
 LOADERS_OF_TYPE = "class loaders of type "
 """The beginning of the names of counters that count class loaders of one type."""
@@ -227,6 +229,15 @@ class HotSpot(DumpableRuntime):
             return None
         unused = subtract(self._used, self._objects.ranges) if self._concurrent is not None else []
         return find_holders(self._objects, self._reach.graph.kinds() if self._reach is not None else None, unused)
+
+    def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
+        """See Runtime. After a signal there is no message."""
+        if not any(function.startswith(_REPORT) for _, function, _ in frames):
+            return ""
+        text, detail = (self._tables.symbol(f"_ZN7VMError{name}E") for name in ("8_message", "11_detail_msg"))
+        parts = [self._tables.text(self._tables.memory.word(text) or 0) if text else ""]
+        parts.append(self._tables.memory.c_string(detail, _MOST_MESSAGE).decode("utf-8", "replace") if detail else "")
+        return ": ".join(filter(None, parts))
 
     def findings(self) -> Sequence[Finding]:
         heap = next((part for part in self._parts if part.name == HEAP_PART), None)

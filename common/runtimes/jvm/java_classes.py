@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple, Optional
 
+from findleaks.runtimes.jvm.constant_pool import read_symbol
 from findleaks.runtimes.jvm.engine import ARRAY, FIXED, MIRROR, OBJECTS
 from findleaks.runtimes.jvm.layout import ObjectLayout
 from findleaks.runtimes.jvm.tables import Tables
 
 _CACHED = 1 << 14  # names of classes
-_MOST_NAME = 1 << 12  # bytes of a plausible name
 _MOST_SIZE = 1 << 20  # bytes of a plausible object that is not an array
 _MOST_MAPS, _MOST_TABLE = 1 << 12, 1 << 20
 _MOST_SUPERS = 1 << 10
@@ -104,12 +104,7 @@ class ClassReader:
         """Return the name of a class, "" if it cannot be read."""
         tables = self._tables
         symbol = tables.word("Klass", "_name", klass) if klass % 8 == 0 else None
-        place, body = tables.place("Symbol", "_length", symbol or 0), tables.place("Symbol", "_body", symbol or 0)
-        length = int.from_bytes(tables.memory.read(place, 2), tables.memory.arch.byteorder) if symbol and place else 0
-        if not 0 < length <= _MOST_NAME or not body:
-            return ""
-        text = tables.memory.read(body, length).decode("utf-8", "replace")
-        return java_name(text) if text and text.isprintable() else ""
+        return java_name(read_symbol(tables, symbol or 0))
 
     def _maps(self, klass: int) -> Optional[array[int]]:
         """Return pairs of offset and number of references; None if they are damaged."""

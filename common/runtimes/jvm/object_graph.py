@@ -17,7 +17,7 @@ from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.reachability import Reachability
 from findleaks.runtimes.jvm.tables import Tables
-from findleaks.runtimes.object_graph import ObjectField, ObjectGraph, ObjectWord
+from findleaks.runtimes.object_graph import ObjectField, ObjectGraph, ObjectRoot, ObjectWord
 
 _FORMATS = {"Z": "?", "B": "b", "C": "H", "S": "h", "I": "i", "F": "f", "J": "q", "D": "d"}
 _ELEMENTS = {"boolean": "Z", "byte": "B", "char": "C", "short": "S", "int": "I", "float": "F", "long": "J", "double": "D"}
@@ -113,14 +113,16 @@ class JavaGraph(ObjectGraph):
         if index < 0 or self._class_of(index).name != _STRING:
             return ""
         fields = {one.name: one for one in self._java_fields(index)}
-        if "value" not in fields or "coder" not in fields:
+        if "value" not in fields:
             return ""
         data = self._tables.memory.read(address, self.blocks.size(index))
-        value, coder = (self._field(data, fields[name]).value for name in ("value", "coder"))
+        value = self._field(data, fields["value"]).value
+        # In JDK 8, a String has an array of characters, and no field that tells how they are coded.
+        coder = self._field(data, fields["coder"]).value if "coder" in fields else 1
         text = self.blocks.find(value) if value else -1
         if text < 0:
             return ""
-        start, length = self.blocks.address(text) + self._class_of(text).size, self._length(text)
+        start, length = self.blocks.address(text) + self._class_of(text).size, self._length(text) << self._class_of(text).row[2]
         content = self._tables.memory.read(start, min(length, _MOST_TEXT))
         form = ("latin-1", f"utf-16-{'le' if self._order == '<' else 'be'}")[coder & 1]
         return _quote(content.decode(form, "replace") + ("…" if length > _MOST_TEXT else ""))
@@ -175,11 +177,56 @@ class JavaGraph(ObjectGraph):
 
     def _name_thread(self, thread: int) -> str:
         """Return the name of a Java thread, or its JavaThread's address."""
-        handle = self._tables.word("JavaThread", "_threadObj", thread) or 0
-        index = self.blocks.find(self._tables.memory.word(handle) or 0) if handle else -1
+        index = self._find(self._tables.oop("JavaThread", "_threadObj", thread))
         field = next((one for one in self._java_fields(index) if one.name == "name"), None) if index >= 0 else None
         name = self._string(self._decode(self._word(self.blocks.address(index) + field.offset))) if field is not None else ""
         return name or f"at {thread:#x}"
+
+    def named_roots(self) -> Sequence[ObjectRoot]:
+        from findleaks.runtimes.jvm.named_roots import list_named_roots  # only `roots` needs it
+
+        return list_named_roots(self)
+
+    def mirrors(self) -> Sequence[int]:
+        """Return the objects of java.lang.Class."""
+        return self._objects.of_classes(number for number, one in enumerate(self._objects.classes) if one.kind == MIRROR)
+
+    def instances(self, name: str) -> Sequence[int]:
+        """Return the objects of a class and of its subclasses."""
+        reader = self._objects.reader
+        fixed = ((number, one) for number, one in enumerate(self._objects.classes) if one.kind == FIXED)
+        return self._objects.of_classes(number for number, one in fixed if name in (one.name, *reader.supers(one.klass)))
+
+    def static_references(self, mirror: int) -> Iterator[tuple[str, int]]:
+        """Yield the static variables of a class that refer to objects, with their objects."""
+        start = self.blocks.address(mirror)
+        klass = self._tables.memory.word(start + (self._tables.int32("java_lang_Class", "_klass_offset") or 0)) or 0
+        for field in self._fields.statics(klass) if klass else ():
+            index = self._find(self._decode(self._word(start + field.offset))) if field.is_reference else -1
+            if index >= 0:
+                yield f"{self._objects.reader.name(klass)}.{field.name}", index
+
+    def reference(self, index: int, name: str) -> int:
+        """Return the object to which a field of an object refers, -1 if there is none."""
+        known = self._java_fields(index) if index >= 0 and self._class_of(index).kind == FIXED else ()
+        field = next((one for one in known if one.name == name and one.is_reference), None)
+        return self._find(self._decode(self._word(self.blocks.address(index) + field.offset))) if field is not None else -1
+
+    def text_field(self, index: int, name: str) -> str:
+        """Return the text of a field of an object that is a String, or ""."""
+        text = self.reference(index, name)
+        quoted = self._string(self.blocks.address(text)) if text >= 0 else ""
+        return str(json.loads(quoted)) if quoted.endswith('"') else ""
+
+    def elements(self, index: int) -> Iterator[int]:
+        """Yield the objects to which the elements of an array refer."""
+        if index >= 0 and self._class_of(index).kind == OBJECTS:
+            start = self.blocks.address(index)
+            for offset in self._elements(index, self._class_of(index).size, 1, 1 << 64):
+                yield self._find(self._decode(self._word(start + offset)))
+
+    def _find(self, address: int) -> int:
+        return self.blocks.find(address) if address else -1
 
     def add_roots(self, tree: Dominators, root: int) -> None:
         for addresses in self._reach.root_addresses if self._reach is not None else ():

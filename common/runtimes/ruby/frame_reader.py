@@ -16,9 +16,11 @@ a backtrace has) of 2.7.4, 3.1.2 and 3.3.8."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.libc.thread_local import Block, thread_local_blocks
 from findleaks.runtimes.ruby.census import IMEMO_MASK, IMEMO_SHIFT, IMEMOS, MASK, T_IMEMO
 from findleaks.runtimes.ruby.instruction_sequences import SequenceReader
 from findleaks.runtimes.ruby.layout import exported, read_version
@@ -26,7 +28,7 @@ from findleaks.runtimes.ruby.symbols import SHIFT, Symbols
 from findleaks.runtimes.ruby.values import Values
 from findleaks.target.base import Module, Range, Target
 from findleaks.target.ranges import region_at
-from findleaks.unwind.managed_frames import DEEPEST, NativeStack, Segment
+from findleaks.unwind.managed_frames import DEEPEST, ManagedFrames, NativeStack, Segment
 from findleaks.unwind.stacks import NamedFrame
 from findleaks.value_classes import NamedTuple
 
@@ -67,8 +69,8 @@ def find_frame_reader(target: Target, files: Sequence[Module]) -> Optional[Frame
     return FrameReader(target, memory, module, read_version(target, files))
 
 
-class FrameReader:
-    """Reads Ruby's control frames; see unwind.managed_frames.ManagedFrames."""
+class FrameReader(ManagedFrames):
+    """Reads Ruby's control frames; see ManagedFrames."""
 
     def __init__(self, target: Target, memory: Memory, module: Module, version: tuple[int, int]) -> None:
         self._target, self._memory, self._module = target, memory, module
@@ -132,7 +134,25 @@ class FrameReader:
                 frames = self._read_current(context)
                 if frames:
                     return frames
+        return self._find_by_thread_locals(stack.thread.tid)
+
+    def _find_by_thread_locals(self, tid: int) -> list[_Frame]:
+        """Return the control frames of the context that a thread-local variable of the interpreter
+        refers to: ruby_current_ec, since 3.0. While fibers are switched, the native stack is that
+        of another fiber and may not have the context."""
+        for block in self._thread_locals:
+            for _, words in self._memory.scan(*block.range) if block.thread == tid else ():
+                for word in words:
+                    context = self._memory.words(word, _CONTEXT_WORDS) if word and word % 8 == 0 else None
+                    frames = self._read_frames(*context[:3]) if context is not None else []
+                    if frames:
+                        return frames
         return []
+
+    @cached_property
+    def _thread_locals(self) -> list[Block]:
+        """The interpreter's thread-local variables, of all threads."""
+        return [one for one in thread_local_blocks(self._target) if one.module.start == self._module.start]
 
     def _read_current(self, context: Sequence[int]) -> list[_Frame]:
         """Return the control frames of the context that the thread of a context executes. This may

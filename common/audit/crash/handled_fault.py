@@ -1,0 +1,46 @@
+"""Find the fault whose signal handler ended the process with abort(), as the JVM's does.
+
+The kernel starts a handler with a frame that has the siginfo_t, if the handler was installed with
+SA_SIGINFO: on x86-64 {return address,
+ucontext, siginfo}, on AArch64 {siginfo, ucontext} (Linux arch/x86/include/asm/sigframe.h, struct
+rt_sigframe; arch/arm64/kernel/signal.c)."""
+
+from __future__ import annotations
+
+import signal
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.target.arch import AARCH64, X86_64
+from findleaks.target.base import Target, Thread
+from findleaks.target.notes import FAULTS, fault_address
+from findleaks.unwind.frames import Trace
+
+# Offsets from the stack pointer to which the handler returns
+_SIGINFO = {X86_64.name: 304, AARCH64.name: 0}
+_SIZE = 128  # bytes of a siginfo_t
+
+
+class HandledFault(NamedTuple):
+    """A fault. `address`: that a SIGSEGV or SIGBUS accessed; None if it is unknown. `at`: the index
+    of the frame that was interrupted."""
+
+    signal: signal.Signals
+    address: Optional[int]
+    at: int
+
+
+def find_handled_fault(target: Target, thread: Thread, trace: Trace) -> Optional[HandledFault]:
+    """Return the fault that the innermost handler on a thread's stack handles; None if there is no
+    handler, or if its signal reports no fault."""
+    offset = _SIGINFO.get(target.arch.name)
+    # The address of a frame that was interrupted is no return address.
+    at = next((at for at in range(1, len(trace.frames)) if trace.frames[at].call == trace.frames[at].pc), 0)
+    if offset is None or not at:
+        return None
+    memory = Memory(target)
+    info = memory.read(trace.frames[at - 1].sp + offset, _SIZE)
+    number, _, code = memory.members(trace.frames[at - 1].sp + offset, "III") or (0, 0, 0)
+    if not info or number not in FAULTS or not 0 < code < 1 << 31:
+        return None
+    return HandledFault(signal.Signals(number), fault_address(target.arch, memoryview(info)), at)

@@ -1,0 +1,39 @@
+"""Determine which part of a block is in use, in pure Python. The C engine has the same code in
+common/native/type_used.c."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from findleaks.engine.type_spread import LENGTHS, Flag
+
+if TYPE_CHECKING:
+    from findleaks.engine.reference.type_spread import PureTypeSpread
+
+
+def used_size(spread: PureTypeSpread, reference: int, place: int, index: int, layout: int) -> int:
+    """Return the bytes of a block that are in use, if it has this layout, and the pointer at
+    `place` refers to it."""
+    flags = spread.flags[reference] if reference < len(spread.flags) else 0
+    start, size, word, read = spread.blocks.address(index), spread.blocks.size(index), spread.blocks.arch.word, spread.memory.word
+    value = read(place) or 0
+    if flags & Flag.TABLE:
+        return value - start
+    if flags & Flag.END:
+        end = read(place + word) or 0
+        return end - start if value <= end <= start + size else size
+    distance = (flags & LENGTHS) // Flag.LENGTH
+    if not distance:
+        return size
+    stride = spread.layouts[layout][0].stride if spread.layouts[layout] else 0
+    room = size // stride if stride else 0
+    length = read(place + distance * word) or 0
+    first = (read(place + (distance - 1) * word) or 0) if flags & Flag.RING else 0
+    return (first + length) * stride if first + length <= room else size
+
+
+def is_empty(spread: PureTypeSpread, address: int, size: int, stride: int, number: int) -> bool:
+    """Return whether an element of a table is not in use. The elements end at `address + size`."""
+    place = size // stride - 1 - number
+    state = spread.memory.bytes(address + size + place, 1) if place >= 0 else None
+    return not state or bool(state[0] & 0x80)

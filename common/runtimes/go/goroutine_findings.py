@@ -1,0 +1,133 @@
+"""Findings of `verdict` about goroutines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.engine.terms import Totals
+from findleaks.formatting import number, shortened, size, some
+from findleaks.runtimes.base import Finding, UserThread
+from findleaks.runtimes.go.objects import Retained
+from findleaks.runtimes.user_threads import UserThreadGroup, own_frame
+
+_MANY, _MOST_GROUPS = 1000, 3  # goroutines of a group, and groups, that are reported
+_SOME, _PART = 100, 16  # goroutines that are reported if their stacks take 1 / _PART of the heap
+_FEW = 10  # goroutines that are reported if they are blocked for good
+_MOST_TYPES = 3  # types that a sentence names
+_LIBRARIES = ("runtime.", "internal/", "sync.", "time.", "net.", "syscall.", "os.", "io.", "bufio.", "context.")
+
+
+class _Advice(NamedTuple):
+    """`cause`: a sentence, or "". `remedy`: a clause."""
+
+    cause: str
+    remedy: str
+
+
+_REASONS = {
+    "chan send": _Advice("", "receive from the channel, or give it a buffer, so that the sender can end"),
+    "chan send (nil chan)": _Advice("The channel is nil, so they never continue.", "assign the channel before it is used"),
+    "chan receive (nil chan)": _Advice("The channel is nil, so they never continue.", "assign the channel before it is used"),
+    "select (no cases)": _Advice("", "end the program or the goroutine instead of select {}"),
+    "sync.WaitGroup.Wait": _Advice("", "call Done once for each Add"),
+    "IO wait": _Advice("", "set deadlines, and close connections that are not needed"),
+    **dict.fromkeys(
+        ("sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLock"),
+        _Advice("", "find the goroutine that holds the lock, for example with `stacks`"),
+    ),
+}
+_ADVICE = _Advice("", "end goroutines that are not needed: close their channel, or cancel their context")
+# net/http: transport.go (readLoop waits in a select only while a response is being read), server.go
+_FUNCTIONS = {
+    ("net/http.(*persistConn).readLoop", "select"): _Advice(
+        "Each waits until the body of a response is read to its end or closed.",
+        "close the body of each response: defer response.Body.Close()",
+    ),
+    ("net/http.(*connReader).Read", "IO wait"): _Advice(
+        "Each serves a connection whose client sends no request.",
+        "set IdleTimeout and ReadTimeout of http.Server, and close connections of clients",
+    ),
+}
+# A second goroutine for each of the first function.
+_COMPANIONS = {"net/http.(*persistConn).writeLoop": "net/http.(*persistConn).readLoop"}
+
+
+def is_library(function: str) -> bool:
+    """Whether a function belongs to the parts of the standard library in which goroutines wait."""
+    return function.startswith(_LIBRARIES)
+
+
+def _function(group: UserThreadGroup) -> str:
+    frame = own_frame(group.frames, is_library)
+    return frame.short_name() if frame is not None else ""
+
+
+def large_groups(groups: Sequence[UserThreadGroup], heap: int, blocked: frozenset[int]) -> list[UserThreadGroup]:
+    """Return the groups that are reported, at most three. Such a group has many goroutines that
+    wait at the same place, or some that are `blocked` for good. `groups`: those with the most
+    goroutines first. `heap`: bytes of Go's heap in use."""
+
+    def is_large(group: UserThreadGroup) -> bool:
+        count = len(group.threads)
+        if count >= _MANY or (count >= _SOME and group.stack_bytes * _PART >= heap):
+            return True
+        return count >= _FEW and sum(one.number in blocked for one in group.threads) >= _FEW
+
+    large = [group for group in groups if group.first.state == "waiting" and group.frames and is_large(group)]
+    names = {_function(group) for group in large}
+    return [group for group in large if _COMPANIONS.get(_function(group)) not in names][:_MOST_GROUPS]
+
+
+def with_companions(group: UserThreadGroup, groups: Sequence[UserThreadGroup]) -> list[UserThread]:
+    """Return the goroutines of a group, and those of `groups` that exist for these goroutines."""
+    function = _function(group)
+    others = [one for one in groups if _COMPANIONS.get(_function(one)) == function] if function in _COMPANIONS.values() else []
+    return [thread for one in (group, *others) for thread in one.threads]
+
+
+def describe_goroutines(
+    group: UserThreadGroup, threads: Sequence[UserThread], retained: Optional[Retained], blocked: Optional[frozenset[int]]
+) -> Finding:
+    """Return the finding about a group. `threads`: the result of `with_companions`. `retained`:
+    what is reachable only from these. `blocked`: goroutines that are blocked for good; None:
+    unknown."""
+    count, frame, creator = len(group.threads), own_frame(group.frames, is_library), group.first.creator
+    function, reason = _function(group), group.first.reason
+    forever = sum(one.number in blocked for one in group.threads) if blocked is not None else None
+    advice = _FUNCTIONS.get((function, reason)) or _REASONS.get(reason) or _ADVICE
+    place = f" ({shortened(frame.place())})" if frame is not None and frame.line else ""
+    state = "are blocked for good" if forever == count else "wait"
+    title = f"{number(count)} goroutines {state} in {shortened(function)}{place}: {shortened(reason or 'unknown')}."
+    held = retained.totals if retained is not None else Totals(0, 0)
+    sentences = [advice.cause] if advice.cause else []
+    if forever:
+        who = "They" if forever == count else f"{number(forever)} of them"
+        sentences.append(f"{who} can never continue: nothing else can reach the channels for which they wait.")
+    if creator is not None:
+        sentences.append(f"They were created by {shortened(creator.short_name())} at {shortened(creator.place())}.")
+    others, stacks = len(threads) - count, sum(one.stack.end - one.stack.start for one in threads)
+    whose = f"With {number(others)} goroutines that belong to them, their" if others else "Their"
+    sentences.append(f"{whose} stacks take {size(stacks)}.")
+    if retained is not None and held.bytes:
+        types = [f"{number(one.blocks)} {shortened(name)} ({size(one.bytes)})" for name, one in retained.types[:_MOST_TYPES]]
+        sentences.append(f"Only they refer to {size(held.bytes)} in {number(held.blocks)} objects: {some(types, _MOST_TYPES)}.")
+    minutes = (group.waiting or 0) // 60_000_000_000
+    if minutes:
+        sentences.append(f"The longest wait is {number(minutes)} min.")
+    facts: dict[str, object] = {
+        "goroutines": count,
+        "blocked_for_good": forever,
+        "function": frame.function if frame is not None else None,
+        "file": (frame.file or None) if frame is not None else None,
+        "line": (frame.line or None) if frame is not None else None,
+        "reason": reason or None,
+        "creator": creator.function if creator is not None else None,
+        "creator_file": creator.file if creator is not None else None,
+        "creator_line": creator.line if creator is not None else None,
+        "stack_bytes": stacks,
+        "retained_objects": held.blocks if retained is not None else None,
+        "retained_bytes": held.bytes if retained is not None else None,
+    }
+    commands = ("stacks", "runtime --only go")
+    return Finding("goroutines", stacks + held.bytes, title, " ".join(sentences), (advice.remedy,), commands, facts)

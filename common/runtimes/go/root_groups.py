@@ -1,0 +1,97 @@
+"""Divide Go's roots into groups that a programmer knows: variables, goroutines that do the same,
+registers of threads, and the runtime's records of objects."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+
+from findleaks.runtimes.base import UserThread
+from findleaks.runtimes.go.goroutine_findings import is_library
+from findleaks.runtimes.go.objects import HeapObjects, live_stacks
+from findleaks.runtimes.go.variable_names import VariableNames
+from findleaks.runtimes.object_graph import RootGroup
+from findleaks.runtimes.user_threads import own_frame
+
+# Priorities. The order is that of `roots`, but what both a timer and a variable of the program
+# reach belongs to the variable. The runtime's own variables lead to processors through words that
+# are no pointers for Go's collector.
+_VARIABLE, _TIMER, _INTERNAL, _RECORD, _STACK, _REGISTER, _LIST = range(7)
+_RECORDS = "finalizers, cleanups and weak pointers"
+_REGISTERS = "registers of threads"
+PROCESSORS = "the runtime's processors (runtime.allp), with their timers and caches"
+_LISTED = "the runtime's list of goroutines (runtime.allgs), ended ones included"
+# Variables of the runtime that are recognised by the type of the object that they refer to.
+_OWN = {"[]*runtime.p": (PROCESSORS, _TIMER), "[]*runtime.g": (_LISTED, _LIST)}
+
+
+def list_root_groups(objects: HeapObjects, names: VariableNames, structures: Mapping[int, int]) -> list[RootGroup]:
+    """Return the groups, in no order. Words that refer to no object are left out. `structures`: the
+    addresses of the g structures of goroutines, by number of the goroutine."""
+    return [*_variables(objects, names), *_records(objects), *_goroutines(objects, structures), *_registers(objects)]
+
+
+def _variables(objects: HeapObjects, names: VariableNames) -> Iterator[RootGroup]:
+    """Yield a group for each variable. In a stripped program, each word is a variable."""
+    words = [pair for pairs in objects.variable_words() for pair in pairs]
+    indices = objects.blocks.find_all([value for _, value in words])[0]
+    named: dict[str, tuple[int, list[int]]] = {}
+    own: dict[str, tuple[int, list[int]]] = {}
+    for (address, value), index in zip(words, indices):
+        if 0 <= index < len(objects.blocks):
+            # Processors have all timers, and goroutines have what they wait for, so these get names
+            # that say so.
+            title = objects.title_at(index)
+            of, name = (own, title) if title in _OWN else (named, _symbol(names, address) or hex(address))
+            of.setdefault(name, (address, []))[1].append(value)
+    for title, (address, values) in own.items():
+        yield RootGroup(_OWN[title][0], "variable", values, address, 0, _OWN[title][1])
+    names.find_users_of([address for name, (address, _) in named.items() if name == hex(address)])
+    for name, (address, values) in named.items():
+        has_symbol = name != hex(address)
+        is_internal = all(one.startswith("runtime.") for one in ([name] if has_symbol else names.users_of(address) or [""]))
+        title = f"variable {name}" if has_symbol else names.name(address)
+        yield RootGroup(title, "variable", values, address, 0, _INTERNAL if is_internal else _VARIABLE)
+
+
+def _symbol(names: VariableNames, address: int) -> str:
+    return (names.symbol(address) or names.owner(address)).partition("+")[0]
+
+
+def _records(objects: HeapObjects) -> Iterator[RootGroup]:
+    values = [value for _, _, words in objects.records() for value in words]
+    values += [word for piece in objects.pieces(objects.finalized()) for word in _words(objects, piece.data)]
+    if values:
+        yield RootGroup(_RECORDS, "records", values, 0, 0, _RECORD)
+
+
+def _goroutines(objects: HeapObjects, structures: Mapping[int, int]) -> Iterator[RootGroup]:
+    groups: dict[str, list[UserThread]] = {}
+    for one in objects.threads():
+        groups.setdefault(describe_goroutines(one), []).append(one)
+    for name, threads in groups.items():
+        values = array("Q", filter(None, (structures.get(one.number) for one in threads)))
+        for piece in objects.pieces(live_stacks(threads)):
+            values.extend(_words(objects, piece.data))
+        yield RootGroup(name, "threads", values, 0, len(threads), _STACK)
+
+
+def _registers(objects: HeapObjects) -> Iterator[RootGroup]:
+    values = [word for thread in objects.target.threads() for word in thread.words]
+    if values:
+        yield RootGroup(_REGISTERS, "registers", values, 0, 0, _REGISTER)
+
+
+def _words(objects: HeapObjects, data: memoryview) -> Sequence[int]:
+    return objects.target.arch.words(bytes(data[: len(data) // 8 * 8]))
+
+
+def describe_goroutines(one: UserThread) -> str:
+    """Return a phrase for goroutines like this one: "goroutines in main.wait (chan receive),
+    created by main.start". Those of equal function, wait reason and creator have the same
+    phrase."""
+    frame = own_frame(one.frames, is_library)
+    where = f" in {frame.short_name()}" if frame is not None else ""
+    state = one.reason or one.state
+    creator = f", created by {one.creator.short_name()}" if one.creator is not None else ""
+    return f"goroutines{where}{f' ({state})' if state else ''}{creator}"

@@ -1,0 +1,152 @@
+"""Find what static variables, thread-local variables and class loaders retain in the Java heap.
+
+A thread-local variable has an entry in the map of each thread: Thread.threadLocals →
+ThreadLocal$ThreadLocalMap.table → Entry {referent: the ThreadLocal, value}.
+
+Source: OpenJDK 8 to 25, java/lang/Thread.java, java/lang/ThreadLocal.java."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Optional
+
+from findleaks.engine.dominators import Dominators, root_node
+from findleaks.engine.terms import Totals
+from findleaks.formatting import counted
+from findleaks.runtimes.object_graph import NO_ROOT, ObjectRoot
+from findleaks.target.interruptible import interruptible
+
+if TYPE_CHECKING:
+    from findleaks.runtimes.jvm.object_graph import JavaGraph
+
+STATIC, THREAD_LOCAL, LOADER, OBJECT = "static variable", "thread-local variable", "class loader", "object"
+_THREAD, _LOADER = "java.lang.Thread", "java.lang.ClassLoader"
+_MAPS = ("threadLocals", "inheritableThreadLocals")
+_MOST_OBJECTS = 64  # objects that roots refer to, and that get a row
+_LEAST_SHARE = 50  # divisor: the part of all objects that such an object must retain
+_MOST_LOOKED_AT = 1 << 12  # objects of which a chain of references is searched
+_LEAST = 1024  # bytes that a root must retain to be listed
+
+
+class NamedRoots:
+    """Finds the roots of a graph. `tree`: its dominator tree."""
+
+    def __init__(self, graph: JavaGraph, tree: Dominators) -> None:
+        self._graph, self._tree = graph, tree
+        self._names: dict[int, str] = {}  # of static variables, by object
+        self._phrases: dict[int, str] = {}  # for variables, by object
+        self._attributed: set[int] = set()  # objects that variables retain
+        self._special = {*graph.mirrors(), *graph.instances(_THREAD), *graph.instances(_LOADER)}
+
+    def list(self) -> Sequence[ObjectRoot]:
+        """Return the roots, the largest first. The objects of a class loader include those of the
+        static variables of its classes."""
+        found = [*self._statics(), *self._thread_locals(), *self._loaders()]
+        found += self._objects()
+        listed = (one for one in found if one.retained.bytes >= _LEAST)
+        return sorted(listed, key=lambda one: (-one.retained.bytes, one.address, one.name))
+
+    def _root(self, sort: str, name: str, index: int, roots: int = 1, retained: Optional[Totals] = None) -> ObjectRoot:
+        retained = retained if retained is not None else self._tree.retained(index)
+        return ObjectRoot(sort, name, roots, self._graph.blocks.address(index), self._graph.type_of(index), retained)
+
+    def _statics(self) -> Iterator[ObjectRoot]:
+        """Yield one root for all static variables of a name: classes of different class loaders may
+        have the same name."""
+        graph = self._graph
+        owners: dict[int, int] = {}
+        shared: set[int] = set()
+        for mirror in interruptible(graph.target, graph.mirrors()):
+            for name, index in graph.static_references(mirror):
+                if owners.setdefault(index, mirror) != mirror or self._names.get(index, name) != name:
+                    shared.add(index)
+                self._names.setdefault(index, name)
+                self._phrases.setdefault(index, f"{STATIC} {name}")
+        values: dict[str, list[int]] = {}
+        for index, mirror in owners.items():
+            if index not in shared and index not in self._special and self._retains(mirror, index):
+                values.setdefault(self._names[index], []).append(index)
+        for name, some in values.items():
+            yield self._sum(STATIC, name if len(some) == 1 else f"{name} of {len(some):,} classes", some)
+
+    def _retains(self, owner: int, value: int) -> bool:
+        """Return whether a variable retains an object. Stacks and other memory of the JVM may refer
+        to the object, too."""
+        found = self._tree.idom(value) in (owner, root_node(0))
+        if found:
+            self._attributed.add(value)
+        return found
+
+    def _sum(self, sort: str, name: str, values: Sequence[int]) -> ObjectRoot:
+        largest = max(values, key=lambda one: self._tree.retained(one).bytes)
+        return self._root(sort, name, largest, len(values), Totals.sum_of(map(self._tree.retained, values)))
+
+    def _thread_locals(self) -> Iterator[ObjectRoot]:
+        """Yield one root for all threads' values of a variable."""
+        graph = self._graph
+        values: dict[str, list[tuple[int, str]]] = {}
+        for thread in interruptible(graph.target, graph.instances(_THREAD)):
+            owner = graph.text_field(thread, "name")
+            for entry in (entry for name in _MAPS for entry in self._entries(thread, name)):
+                value, key = graph.reference(entry, "value"), graph.reference(entry, "referent")
+                if value < 0:
+                    continue
+                name = self._names.get(key) or (f"a {graph.type_of(key)}" if key >= 0 else "a ThreadLocal that was collected")
+                self._phrases.setdefault(value, f"{THREAD_LOCAL} {name} of thread {owner}")
+                if value not in self._attributed and self._retains(entry, value):
+                    values.setdefault(name, []).append((value, owner))
+        for name, some in values.items():
+            threads = {owner for _, owner in some}
+            whose = f"thread {next(iter(threads))}" if len(threads) == 1 else counted(len(threads), "thread")
+            yield self._sum(THREAD_LOCAL, f"{name} of {whose}", [value for value, _ in some])
+
+    def _entries(self, thread: int, field: str) -> Iterator[int]:
+        table = self._graph.reference(self._graph.reference(thread, field), "table")
+        return (entry for entry in self._graph.elements(table) if entry >= 0)
+
+    def _loaders(self) -> Iterator[ObjectRoot]:
+        """Yield one root for all class loaders of a type."""
+        graph, tree = self._graph, self._tree
+        types: dict[str, list[int]] = {}
+        for loader in graph.instances(_LOADER):
+            types.setdefault(graph.type_of(loader), []).append(loader)
+        for name, some in types.items():
+            outer = [one for one in some if tree.idom(one) not in some] if len(some) < _MOST_LOOKED_AT else some
+            largest = max(some, key=lambda one: tree.retained(one).bytes)
+            yield self._root(LOADER, name, largest, len(some), Totals.sum_of(map(tree.retained, outer)))
+
+    def _objects(self) -> Iterator[ObjectRoot]:
+        """Yield other objects to which roots refer."""
+        least = self._tree.total().bytes // _LEAST_SHARE
+        for child in self._tree.children(root_node(0), _MOST_OBJECTS):
+            # All memory is searched for the roots of an object without a variable.
+            if child.block not in self._special and child.block not in self._attributed and child.bytes >= least:
+                yield self._root(OBJECT, self._name(child.block), child.block)
+
+    def _name(self, index: int) -> str:
+        """Describe a root that reaches an object: a variable if there is one. Stale words may refer
+        to an object, too, and have no name."""
+        seen, waiting = {index}, [index]
+        while waiting and len(seen) < _MOST_LOOKED_AT:
+            following = []
+            for one in waiting:
+                if one in self._phrases:
+                    return self._phrases[one]
+                # A class, a thread or a class loader refers to many objects that others use, too.
+                new = [
+                    other
+                    for other in self._graph.referrers(one)
+                    if other not in seen and other not in self._special and self._tree.idom(other) is not None
+                ]
+                seen.update(new)
+                following += new
+            waiting = following
+        start, end = self._graph.extent(index)
+        words = [word.describe_root() for word in self._graph.roots_to(start, end) if word.value == start]
+        return next((one for one in words if not one.startswith("the word")), words[0] if words else NO_ROOT)
+
+
+def list_named_roots(graph: JavaGraph) -> Sequence[ObjectRoot]:
+    """Return what variables and class loaders retain; () if live objects are unknown."""
+    tree = graph.dominators
+    return NamedRoots(graph, tree).list() if tree is not None else ()

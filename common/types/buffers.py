@@ -1,0 +1,72 @@
+"""Find buffers: arrays of elements whose type the owner's type names, although its pointer does not
+say so, or of which only a part is in use.
+
+Sources, Rust's library: alloc/src/vec/mod.rs (Vec), alloc/src/collections/vec_deque/mod.rs
+(VecDeque, with head since 1.67), alloc/src/raw_vec/mod.rs (RawVecInner, whose pointer is one to
+bytes, since 1.83), hashbrown's src/raw/mod.rs (RawTable: the elements end at the control bytes)."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from findleaks.debuginfo.type_table import UNKNOWN, FieldKind, Kind, PartKind, TypeTable
+from findleaks.engine.type_spread import LENGTHS, Flag
+from findleaks.types.embedding import STRUCTURES
+from findleaks.value_classes import NamedTuple
+
+_VECTOR = "alloc::vec::Vec<"
+_DEQUE = "alloc::collections::vec_deque::VecDeque<"
+_TABLES = ("hashbrown::raw::RawTable<", "hashbrown::raw::inner::RawTable<")
+_STARTS = (_VECTOR, _DEQUE, *_TABLES)
+
+
+class Buffer(NamedTuple):
+    """The buffer of a container: the offset of its pointer in the container, the bare type of the
+    elements, and flags that say which of them are in use (Flag)."""
+
+    pointer: int
+    element: int
+    flags: int
+
+
+def find_buffer(table: TypeTable, number: int) -> Optional[Buffer]:
+    """Return the buffer of a container type of Rust; None for other types, and for elements without
+    pointers."""
+    name = table.text(table.names[number])
+    if not name.startswith(_STARTS):
+        return None
+    element = table.bare(next((part.type for part in table.parts_of(number) if part.kind == PartKind.TYPE_ARGUMENT), UNKNOWN))
+    pointer = _find_pointer(table, number, 0)
+    if pointer is None or table.kinds[element] not in (*STRUCTURES, Kind.POINTER) or not table.size_of(element):
+        return None
+    if name.startswith(_TABLES):
+        return Buffer(pointer, element, int(Flag.TABLE))
+    # The pointer of an empty vector is a small number.
+    return Buffer(pointer, element, Flag.OPTIONAL | _length(table, number, pointer, name.startswith(_DEQUE)))
+
+
+def _find_pointer(table: TypeTable, number: int, depth: int) -> Optional[int]:
+    """Return the offset of the first pointer in a type."""
+    number = table.bare(number)
+    if table.kinds[number] == Kind.POINTER:
+        return 0
+    if table.kinds[number] not in STRUCTURES or depth > 8:
+        return None
+    for one in sorted(table.fields_of(number), key=lambda one: one.offset):
+        found = _find_pointer(table, one.type, depth + 1) if one.kind <= FieldKind.BASE and table.size_of(one.type) else None
+        if found is not None:
+            return one.offset + found
+    return None
+
+
+def _length(table: TypeTable, number: int, pointer: int, is_ring: bool) -> int:
+    """Return the flags for the member with the number of elements; 0 if it is too far from the
+    pointer. Deques without `head` number their elements in another way."""
+    offsets = {one.name: one.offset for one in table.fields_of(number)}
+    words, rest = divmod(offsets.get("len", pointer) - pointer, table.word)
+    flags = Flag.LENGTH * words
+    if rest or words <= 0 or flags & ~LENGTHS:
+        return 0
+    if not is_ring:
+        return int(flags)
+    return int(flags | Flag.RING) if offsets.get("head", -1) == offsets["len"] - table.word else 0

@@ -1,0 +1,78 @@
+"""--pools: the two examples of docs/pool-files.md divide the pools of a program, block by block as the program itself says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import building
+import debuggers
+import documented
+import pytest
+from debuggers import ran
+
+import cores
+
+program = building.fixture("described_pools.c", "-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="TOML needs Python 3.11")
+
+
+def recorded(output: list[str]) -> dict[int, tuple[str, int, str]]:
+    """{address: (pool, size, state)} as the program says. What is said last of a chunk counts: free chunks are said at the end."""
+    found = {}
+    for line in output:
+        pool, address, size, state = line.split()
+        found[int(address, 16)] = (pool, int(size), state)
+    return found
+
+
+def asked(*words: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in ran(*words).stdout.splitlines()]
+
+
+def as_recorded(pool: str, size: int, state: str) -> tuple[str, int, str, Any]:
+    kinds = {"in-use": "reachable", "lost": "definite", "free": None}
+    return pool, size, "free" if state == "free" else "in-use", kinds[state]
+
+
+@pytest.mark.parametrize("picture", ["live", "kernel"])
+def test_documented_examples(program: Path, tmp_path: Path, picture: str) -> None:
+    file = tmp_path / "pools.toml"
+    file.write_text(documented.pool_file())
+    with cores.Running([str(program)], tmp_path / "run") as running:
+        record = recorded([line for line in running.output.splitlines() if line.startswith(("session-pool ", "messages "))])
+        where = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
+        # Without the file, all is reachable.
+        (before,) = asked("find", "--json", *where)
+        assert before["totals"]["definite"]["blocks"] == 0
+        states = ("in-use", "free")
+        blocks = [one for state in states for one in asked("blocks", "--state", state, "--json", "--pools", str(file), *where)]
+        mine = {int(one["address"], 16): one for one in blocks if one["allocator"] in ("session-pool", "messages")}
+        found = {at: (one["allocator"], one["size"], one["state"], one["kind"]) for at, one in mine.items()}
+        assert found == {at: as_recorded(*one) for at, one in record.items()}
+        (after,) = asked("find", "--json", "--pools", str(file), *where)
+        assert after["totals"]["definite"]["blocks"] == sum(state == "lost" for _, _, state in record.values()) == 200
+        assert after["trusted"] and after["warnings"] == []
+        verified = ran("verify", "--pools", str(file), *where)
+        assert verified.returncode == 0 and "session-pool (pools.toml): heap sound: 255 blocks checked" in verified.stdout
+        if picture == "live":
+            return
+        typed = [f"leaks find --json --pools {file}", "leaks find --json"]
+        for output in (debuggers.gdb(typed, "-c", where[0]), debuggers.lldb(typed, "-c", where[0])):
+            assert [json.loads(line) for line in debuggers.objects(output)] == [after, before]
+
+
+def test_a_file_that_does_not_fit(program: Path, tmp_path: Path) -> None:
+    """The result is not trusted, and the reason is said; suggested commands name the file."""
+    file = tmp_path / "other.toml"
+    file.write_text(documented.pool_file().replace("session_pool", "no_such_pool"))
+    with cores.Running([str(program)], tmp_path / "run") as running:
+        done = ran("find", "--pools", str(file), "--pid", str(running.pid))
+        text = " ".join(done.stdout.split())
+        assert "other.toml: session-pool: no variable no_such_pool in any loaded file" in text
+        assert f"--pools {file} --pid {running.pid}" in text
+        assert not asked("find", "--json", "--pools", str(file), "--pid", str(running.pid))[0]["trusted"]
+        wrong = ran("find", "--pools", str(tmp_path / "missing.toml"), "--pid", str(running.pid))
+        assert wrong.returncode == 2 and "missing.toml: no such file or directory" in wrong.stderr

@@ -1,0 +1,72 @@
+import java.io.ByteArrayOutputStream;
+import java.io.InputStream;
+import java.util.ArrayList;
+import java.util.List;
+
+/** Static variables, thread-local variables, a local variable and class loaders retain arrays. Prints "ready". */
+public class JavaRoots {
+    static byte[][] table = arrays(3000);
+    static final ThreadLocal<byte[][]> BUFFERS = new ThreadLocal<>();
+    static final List<ClassLoader> LOADERS = new ArrayList<>();
+
+    /** A class that each loader defines again, with a static variable of its own. */
+    public static class Plugin {
+        public static byte[] cache = new byte[100_000];
+    }
+
+    static class Loader extends ClassLoader {
+        Class<?> define(byte[] code) {
+            return defineClass("JavaRoots$Plugin", code, 0, code.length);
+        }
+    }
+
+    static byte[][] arrays(int count) {
+        byte[][] made = new byte[count][];
+        for (int number = 0; number < count; number++) {
+            made[number] = new byte[1000];
+        }
+        return made;
+    }
+
+    static void work(boolean isLocal) {
+        byte[][] mine = arrays(isLocal ? 2000 : 0);
+        if (!isLocal) {
+            BUFFERS.set(arrays(500));
+        }
+        try {
+            Thread.sleep(3_600_000);
+        } catch (InterruptedException e) {
+            throw new AssertionError(e);
+        }
+        System.out.println(mine.length);
+    }
+
+    static byte[] code() throws Exception {
+        ByteArrayOutputStream read = new ByteArrayOutputStream();
+        try (InputStream stream = JavaRoots.class.getResourceAsStream("JavaRoots$Plugin.class")) {
+            for (int one = stream.read(); one >= 0; one = stream.read()) {
+                read.write(one);
+            }
+        }
+        return read.toByteArray();
+    }
+
+    public static void main(String[] words) throws Exception {
+        byte[] code = code();
+        for (int number = 0; number < 12; number++) {
+            Loader loader = new Loader();
+            loader.define(code).getField("cache").get(null);
+            LOADERS.add(loader);
+        }
+        for (int number = 0; number < 4; number++) {
+            boolean isLocal = number == 3;
+            Thread thread = new Thread(() -> work(isLocal), isLocal ? "holder" : "worker" + number);
+            thread.setDaemon(true);
+            thread.start();
+        }
+        Thread.sleep(500);
+        System.gc();
+        System.out.println("ready");
+        Thread.sleep(3_600_000);
+    }
+}

@@ -1,0 +1,33 @@
+"""Programs in Go, built by the machine's Go or by an older version from the module proxy."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import truth
+
+VERSIONS = ("1.18.10", "1.20.14", "1.22.12", "1.24.11")
+
+
+def toolchain(version: str) -> str:
+    """The program `go` of a version, from the module proxy; "": the machine's own."""
+    if not version:
+        return "go"
+    environment = {**os.environ, "GOFLAGS": "-modcacherw", "GOTOOLCHAIN": "local"}
+    words = ["go", "mod", "download", "-json", f"golang.org/toolchain@v0.0.1-go{version}.linux-amd64"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=600)
+    folder = Path(json.loads(done.stdout)["Dir"])
+    for tool in (folder / "bin" / "go", *(folder / "pkg" / "tool").rglob("*")):
+        tool.chmod(0o755)
+    return str(folder / "bin" / "go")
+
+
+def build(folder: Path, version: str, *flags: str, name: str = "go_truth", cgo: bool = False) -> Path:
+    program = folder / name
+    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": str(int(cgo))}
+    words = [toolchain(version), "build", *flags, "-o", str(program), str(truth.PROGRAMS / f"{name}.go")]
+    subprocess.run(words, check=True, cwd=folder, env=environment, timeout=600)
+    return program

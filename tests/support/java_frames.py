@@ -1,0 +1,100 @@
+"""Programs of Java that wait or are busy in methods of every kind, and the frames that the JVM itself lists of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import frame_stops
+import jvms
+import truth
+
+import cores
+from findleaks.results.stacks import ThreadGroup
+from findleaks.runtimes.jvm.java_classes import java_name
+
+Frames = list[tuple[str, str, int]]
+"""Method, file ("": unknown) and line (0: unknown) of each frame, innermost first."""
+
+_HIDDEN = re.compile(r"\$\$Lambda|LambdaForm|^java\.lang\.invoke\.")
+"""Methods that Java omits in stack traces, or that an agent cannot name."""
+
+_INLINED = 15  # methods that a compiler of the JVM inlines in each other, at most
+
+
+@contextmanager
+def waiting(version: str, folder: Path, calls: int, *options: str) -> Iterator[cores.Running]:
+    """The program whose threads wait, after so many calls."""
+    jvms.compile_java(truth.PROGRAMS / "JavaFrames.java", folder, "--release", "8")
+    command = jvms.command(version, folder, "JavaFrames", str(calls), options=options)
+    with cores.Running(command, folder, stdin=subprocess.PIPE) as running:
+        yield running
+
+
+def printed(output: str) -> Mapping[str, Frames]:
+    """The frames that Thread.getAllStackTraces lists, by thread."""
+    found: dict[str, Frames] = {}
+    for part in re.split("^thread ", output.removesuffix(cores.READY), flags=re.M)[1:]:
+        name, *lines = part.splitlines()
+        frames = [line.split(" ") for line in lines]
+        found[name] = [(method, "" if file == "null" else file, max(int(line), 0)) for method, file, line in frames]
+    return {name: [one for one in frames if not _HIDDEN.search(one[0])] for name, frames in found.items()}
+
+
+def read(stack: ThreadGroup) -> Frames:
+    """The frames that findleaks lists."""
+    found = [(one.function or "", one.file or "", one.line or 0) for one in stack.frames if one.kind == "Java"]
+    return [one for one in found if not _HIDDEN.search(one[0])]
+
+
+@contextmanager
+def busy(version: str, folder: Path, *options: str) -> Iterator[frame_stops.Busy]:
+    """The program whose threads never wait. Its agent prints the frames of a thread that gets a signal."""
+    jvms.compile_java(truth.PROGRAMS / "JavaBusyFrames.java", folder, "--release", "8")
+    headers, agent = jvms.jdk() / "include", folder / "agent.so"
+    command = ["gcc", *jvms.FLAGS, "-I", headers, "-I", headers / "linux", "-o", agent, truth.PROGRAMS / "java_call_trace.c"]
+    subprocess.run([str(word) for word in command], check=True)
+    java = jvms.command(version, folder, "JavaBusyFrames", options=[f"-agentpath:{agent}", *options])
+    program = frame_stops.Busy(java, os.environ, folder / "output")
+    try:
+        program.read_line(cores.READY)
+        yield program
+    finally:
+        program.end()
+
+
+def traced(text: str) -> Frames:
+    """The frames that the agent printed. It does not print files."""
+    lines = [line.split(" ") for line in text.splitlines()[:-1] if not line.startswith("none")]
+    found = [(f"{java_name(holder[1:-1].replace('.', '+'))}.{method}", "", int(line)) for holder, method, line in lines]
+    return [one for one in found if not _HIDDEN.search(one[0])]
+
+
+def agrees(stack: ThreadGroup, theirs: Sequence[tuple[str, str, int]]) -> bool:
+    """Whether the frames of a thread that executes Java code are those that the JVM lists.
+
+    It lists methods that are inlined in the innermost compiled one, which are guesses; the line of the last call in the innermost
+    interpreted one; and no method that is being entered."""
+    names = [(method, line) for method, _, line in read(stack)]
+    listed = [(method, line) for method, _, line in theirs]
+    top = stack.frames[0].function or ""
+    rest = names if _HIDDEN.search(top) else names[1:]
+    if listed == rest:
+        return True
+    outer = listed[-len(rest) :]
+    inner = listed[: -len(rest)]
+    known = bool(stack.frames[0].line)
+    return outer == rest and (rest is names or top == inner[-1][0]) and (len(inner) == 1 or not known)
+
+
+def includes(stack: ThreadGroup, theirs: Sequence[tuple[str, str, int]]) -> bool:
+    """Whether the outer frames that the JVM lists are in the stack, in their order.
+
+    Where compiled code has removed a part of its frame or has just returned from a call, the JVM leaves out frames of callers, and guesses
+    which methods are inlined in the innermost one."""
+    names = iter([(method, line) for method, _, line in read(stack)])
+    return all((method, line) in names for method, _, line in theirs[_INLINED:])

@@ -1,0 +1,55 @@
+"""What `verdict` says of goroutines that wait at the same place."""
+
+from __future__ import annotations
+
+from findleaks.runtimes.base import UserThread
+from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_groups, with_companions
+from findleaks.runtimes.go.root_groups import describe_goroutines as describe_root
+from findleaks.runtimes.user_threads import group_user_threads
+from findleaks.target.base import Range
+from findleaks.unwind.stacks import NamedFrame
+
+STACK = 8192
+
+
+def goroutines(first: int, count: int, function: str, reason: str) -> list[UserThread]:
+    frames = tuple(NamedFrame(1, name, 0, "server", "server.go", 7) for name in ("runtime.gopark", function, "runtime.goexit"))
+    creator = NamedFrame(2, "main.main", 0, "server", "main.go", 9)
+    return [UserThread(first + at, "waiting", reason, 0, 0, Range(0, STACK), frames, creator) for at in range(count)]
+
+
+def test_bodies_of_responses_that_are_not_closed() -> None:
+    reads = goroutines(1, 1000, "net/http.(*persistConn).readLoop", "select")
+    writes = goroutines(2001, 1000, "net/http.(*persistConn).writeLoop", "select")
+    every = group_user_threads([*writes, *reads])
+    (group,) = large_groups(every, 1 << 30, frozenset())
+    threads = with_companions(group, every)
+    assert len(threads) == 2000
+    found = describe_goroutines(group, threads, None, frozenset())
+    assert found.title == "1,000 goroutines wait in net/http.(*persistConn).readLoop (server.go:7): select."
+    assert "until the body of a response is read to its end or closed" in found.cause
+    assert "With 1,000 goroutines that belong to them, their stacks take 16 MiB." in found.cause
+    assert found.remedies == ("close the body of each response: defer response.Body.Close()",)
+    assert found.bytes == found.facts["stack_bytes"] == 2000 * STACK
+    assert large_groups(group_user_threads(writes), 1 << 30, frozenset())  # alone, they are reported
+
+
+def test_few_goroutines_that_are_blocked_for_good() -> None:
+    """Otherwise so few are not worth a finding."""
+    every = group_user_threads(goroutines(1, 12, "main.query.func1", "chan send"))
+    assert large_groups(every, 1 << 30, frozenset()) == []
+    blocked = frozenset(range(1, 13))
+    (group,) = large_groups(every, 1 << 30, blocked)
+    found = describe_goroutines(group, group.threads, None, blocked)
+    assert found.title == "12 goroutines are blocked for good in main.query.func1 (server.go:7): chan send."
+    assert "They can never continue" in found.cause
+    assert "give it a buffer" in found.remedies[0]
+    part = describe_goroutines(group, group.threads, None, frozenset(range(1, 11)))
+    assert part.title.startswith("12 goroutines wait in ") and "10 of them can never continue" in part.cause
+    unknown = describe_goroutines(group, group.threads, None, None)
+    assert unknown.facts["blocked_for_good"] is None and "never" not in unknown.cause
+
+
+def test_names_of_roots() -> None:
+    (one,) = goroutines(1, 1, "main.wait", "chan receive")
+    assert describe_root(one) == "goroutines in main.wait (chan receive), created by main.main"
