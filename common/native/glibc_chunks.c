@@ -163,8 +163,9 @@ typedef struct {
     _Atomic unsigned next;
 } chunk_walks;
 
-/* Return the header that the headers from `chunk` on lead to; 0 if one of them is wrong. Even
- * words that only look like a header usually lead to true headers. */
+/* Return the header that the headers from `chunk` on lead to; 0 if one of them is wrong, or if
+ * that header is not in the piece. Even words that only look like a header usually lead to true
+ * headers. */
 static uint64_t led_to(const blocks *b, const piece *p, uint64_t chunk, uint64_t end) {
     uint64_t first, count = piece_words(p, &first);
     const uint8_t *data = p->data + (first - p->address);
@@ -177,7 +178,7 @@ static uint64_t led_to(const blocks *b, const piece *p, uint64_t chunk, uint64_t
             return 0;
         chunk += size;
     }
-    return chunk;
+    return (chunk + WORD - first) / WORD < count ? chunk : 0;
 }
 
 /* Divide the walk of a piece into parts. There are fewer parts if no plausible header is found. */

@@ -6,7 +6,7 @@
 #define BYTES UINT64_C(8) /* of a word of V8's heap */
 #define NAME_BITS 28
 #define ELEMENT 1u /* types of edges */
-#define HIDDEN 5u
+#define HIDDEN 4u
 #define NODE_FIELDS 7u
 
 enum { FIRST = 0, END, SKIPPED, SKIPPED_HIGH };

@@ -68,6 +68,11 @@ class Found(NamedTuple):
 NOTHING = Found(0, 0, 0, 0, 0)
 
 
+def named_as(version: str, name: str) -> str:
+    """Return the name of an object of our snapshot as this version of V8 has it: only since Node 24, oddballs have names of their own."""
+    return "system / Oddball" if version != nodes.NEWEST and name in ("null", "undefined", "true", "false") else name
+
+
 def counted(output: str) -> tuple[Mapping[str, Found], list[str]]:
     """Return the objects by name, and the warnings."""
     (line,) = debuggers.objects(output)
@@ -141,7 +146,8 @@ def test_objects_are_those_of_a_snapshot(tmp_path: Path, version: str, every: bo
         assert {name: parsed.sizes[name] for name in made} == {name: truth_parsed.sizes[name] for name in made}
         for name in made:
             expected = {key: value for key, value in truth_parsed.names[name].items() if key != "__proto__"}
-            assert parsed.names.get(name, {}) == expected, name
+            found_names = {key: named_as(version, value) for key, value in parsed.names.get(name, {}).items()}
+            assert found_names == expected, name
     compare_snapshots(heapsnapshots.read(own), truths, found, [name for name in (*made, *OTHERS) if name not in OLD.get(version, ())])
     names = (set(found) | set(truths.objects)) - unlike
     assert len(names) > 80

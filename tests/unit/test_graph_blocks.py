@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from findleaks.allocators.glibc.engine import walk_chunks
 from findleaks.engine.contract import Engine
+from findleaks.engine.native.engine import NativeEngine
 from findleaks.engine.terms import State, Totals
 from findleaks.target.arch import X86_64
+from findleaks.target.base import Piece
 
 ENGINES = [graphs.native, graphs.pure]
 SEEDS = st.integers(0, 2**32 - 1)
@@ -252,3 +254,21 @@ def test_a_second_heap_below_the_first_is_refused(engine: type) -> None:
     step = walk_chunks(blocks, graphs.piece(0x10000, data), 0x10000, 0x10020)
     assert (step.done, step.problem) == (False, "chunk 0x10000: lies below blocks found before it")
     assert len(blocks) == 1
+
+
+def test_threads_do_not_read_beyond_a_piece() -> None:
+    """The chunk in which a piece ends leads from the start of the second thread's part to a header that is not in the piece."""
+    total, cut, large = 4 << 20, 3 << 20, 2 << 20
+    first, small = (cut // 2) // 32 + 31, struct.pack("<4Q", 0, 0x21, 0, 0)
+    data = bytearray(small * first + struct.pack("<2Q", 0, large | 1) + bytes(large - 16))
+    following = len(data)
+    data += small * ((total - following) // 32)
+    end = 0x10000 + len(data) - 32
+    # Behind the piece in our own memory, the header says something else.
+    beyond = bytearray(data)
+    struct.pack_into("<2Q", beyond, following, 0x30, 0x40)
+    pieces = [Piece(0x10000, memoryview(beyond)[:cut]), Piece(0x10000 + cut, memoryview(data)[cut:])]
+    native = graphs.native()
+    found = walk(NativeEngine(native.library, X86_64, 2), pieces, end)
+    assert found == walk(graphs.pure(), pieces, end)
+    assert found[0][-1].done and len(found[1]) == (len(data) - large) // 32

@@ -214,7 +214,7 @@ def expected_edges(blocks: Blocks, memory: bytes, base: int, maps: array[int], r
                 continue
             entry = NAMES[shape][at // 8] if at // 8 < len(NAMES[shape]) else 0
             is_element = ELEMENTS[shape] and at >= 16
-            found += [entry >> 28, entry & 0xFFFFFFF] if entry else [1, at // 8 - 2] if is_element else [5, at // 8]
+            found += [entry >> 28, entry & 0xFFFFFFF] if entry else [1, at // 8 - 2] if is_element else [4, at // 8]
             found.append(7 * nodes[target])
             counts[index] += 1
     return [found, counts]

@@ -219,8 +219,9 @@ class Node(DumpableRuntime):
         return self.objects.stored if name == STORE else None
 
     def dead(self) -> Sequence[Range]:
-        """Return unused parts of the new space, free lists, and chunks that V8 has freed."""
-        return self._dead
+        """Return unused parts of the new space, free lists, chunks that V8 has freed, and what
+        malloc added to the memory of ArrayBuffers."""
+        return merge_ranges([*self._dead, *self.objects.unused])
 
     @cached_property
     def _dead(self) -> list[Range]:

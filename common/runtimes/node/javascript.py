@@ -63,7 +63,7 @@ class JavaScript:
         if len(roots) < len(isolates) or not self._maps.is_readable:
             self.problem = UNREADABLE
             return
-        areas, unknown = object_areas(self._memory, spaces, has_pairs)
+        areas, unknown = object_areas(self._memory, spaces, [one.address + heap for one in isolates], has_pairs)
         only = [chunk for space in spaces.spaces if not space.isolate for chunk in space.chunks]
         shared = Range(min(start for start, _ in only), max(end for _, end in only)) if only else Range(0, 0)
         self._objects = HeapObjects(target, engine, self._maps, areas, shared)

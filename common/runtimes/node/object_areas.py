@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.node.dead import AREA, FIRST, unused_new_space
 from findleaks.runtimes.node.heap import PAGE
+from findleaks.runtimes.node.local_areas import local_areas
 from findleaks.runtimes.node.spaces import HEADS, NEW_SPACE, Space, Spaces
 from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges, subtract
@@ -30,9 +31,10 @@ class ObjectAreas(NamedTuple):
     unknown: Sequence[Range]
 
 
-def object_areas(memory: Memory, spaces: Spaces, has_pairs: bool) -> ObjectAreas:
-    """Return the areas of these spaces. The process must not be stopped in a collection.
-    `has_pairs`: the linear allocation area of a space is {top, limit}, as up to V8 8.4."""
+def object_areas(memory: Memory, spaces: Spaces, heaps: Sequence[int], has_pairs: bool) -> ObjectAreas:
+    """Return the areas of these spaces. `heaps` are the addresses of the isolates' heaps. The
+    process must not be stopped in a collection. `has_pairs`: the linear allocation area of a space
+    is {top, limit}, as up to V8 8.4."""
     areas: list[Range] = []
     unknown = [Range(*chunk) for chunk in spaces.wild]
     for space in spaces.spaces:
@@ -50,7 +52,9 @@ def object_areas(memory: Memory, spaces: Spaces, has_pairs: bool) -> ObjectAreas
             areas += subtract(merge_ranges(found), merge_ranges([*unused, *_left(space)]))
         else:
             unknown += found
-    return ObjectAreas(sorted(areas), sorted(unknown))
+    chunks = sorted(Range(*chunk) for space in spaces.spaces for chunk in space.chunks)
+    local = [] if has_pairs else [area for heap in heaps for area in local_areas(memory, heap, chunks)]
+    return ObjectAreas(list(subtract(sorted(areas), merge_ranges(local))), sorted(unknown))
 
 
 def _areas(memory: Memory, space: Space) -> tuple[list[Range], list[Range]]:

@@ -3,9 +3,10 @@
 Sources: Node 18 to 24, src/base_object.h. After its vtable pointer, a BaseObject has a persistent
 handle to its JavaScript object. The JavaScript object has the address of the BaseObject in an
 internal field, after map, properties and elements. V8 of the same versions,
-src/objects/backing-store.h: a BackingStore begins with the start of its memory and the length in
-bytes. Its shared control block (std::shared_ptr, libstdc++'s bits/shared_ptr_base.h) is {vtable
-pointer, two counts, pointer to the BackingStore}."""
+src/objects/backing-store.h: a BackingStore begins with the start of its memory, the length in
+bytes, and the largest length. A store with memory of an embedder has the address of the function
+that frees it. The shared control block of a store (std::shared_ptr, libstdc++'s
+bits/shared_ptr_base.h) is {vtable pointer, two counts, pointer to the BackingStore}."""
 
 from __future__ import annotations
 
@@ -19,14 +20,15 @@ from findleaks.allocators.directory import Directory
 from findleaks.demangle import demangle
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import IGNORED, NO_ROOT
-from findleaks.engine.terms import State
-from findleaks.target.base import Target
+from findleaks.engine.terms import NO_BLOCK, State
+from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
-from findleaks.target.ranges import nonzero_pieces
+from findleaks.target.ranges import nonzero_pieces, region_at
 
 TABLE = "_ZTV"
 PREFIX = "vtable for "
 FIELDS = 8  # words read of a JavaScript object; the first are map, properties and elements
+STORE_WORDS, LENGTHS = 8, (1, 2, 3)  # words read of a store; those with lengths
 
 SHARED = (
     "_Sp_counted_deleter<v8::BackingStore",
@@ -43,7 +45,8 @@ class Objects:
     `blocks` has the number of each block's class, or NO_ROOT. `numbers` are the numbers of the
     classes by name, ascending; 0 is the backing stores. `counts` are the numbers of objects,
     `bytes` the sizes of their blocks. `stored` is the bytes of the stores' memory, whose blocks are
-    `memory`."""
+    `memory`. `unused` are the parts of these blocks that malloc added to the size that V8
+    requested."""
 
     blocks: array[int]
     numbers: dict[str, int] = field(default_factory=lambda: {STORE: 0})
@@ -51,6 +54,7 @@ class Objects:
     bytes: Counter[str] = field(default_factory=Counter)
     stored: int = 0
     memory: array[int] = field(default_factory=lambda: array("I"))
+    unused: list[Range] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:
@@ -74,19 +78,21 @@ def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
     addresses = sorted(found)
     data, missing = read_records(target, engine, addresses, 4 * word)
     words = target.arch.unpack(bytes(data))
+    titles = {table: demangle(names[table]).removeprefix(PREFIX) for table in set(found.values())}
+    control = {table for table, title in titles.items() if any(sign in title for sign in SHARED)}
     stores: dict[int, int] = {}  # address of a store: address of its shared control block
-    belonging = _belonging(target, engine, addresses, words[1::4])
-    classes: list[tuple[str, int]] = []
+    others: dict[int, int] = {}  # address of another object: its second word
     for at, address in enumerate(addresses):
-        name = "" if at in missing else demangle(names[found[address]]).removeprefix(PREFIX)
-        if any(sign in name for sign in SHARED):
+        if at in missing:
+            continue
+        if found[address] in control:
             stores[words[4 * at + 2]] = address
-        elif address in belonging:
-            classes.append((name, address))
+        else:
+            others[address] = words[4 * at + 1]
     _stores(target, engine, directory, made, stores)
-    for name, address in classes:
+    for address in sorted(_belonging(target, engine, list(others), list(others.values()))):
         index = blocks.find(address)
-        made.add(name, index, blocks.size(index))
+        made.add(titles[found[address]], index, blocks.size(index))
     return made
 
 
@@ -99,9 +105,10 @@ def _headed(target: Target, engine: Engine, directory: Directory, tables: Mappin
         for piece in interruptible(target, nonzero_pieces(target, owned.start, owned.end)):
             places = engine.search_any(piece, values)
             tops, _ = engine.gather((piece,), places, target.arch.word)
-            for address, table in zip(places, target.arch.unpack(bytes(tops))):
-                index = blocks.find(address)
-                if index >= 0 and blocks.address(index) == address and blocks.state(index) == State.IN_USE:
+            indices, _ = blocks.find_all(places)
+            starts, _, states = blocks.columns_of(indices)
+            for address, table, start, state in zip(places, target.arch.unpack(bytes(tops)), starts, states):
+                if address == start and state == State.IN_USE:
                     yield address, table
 
 
@@ -126,19 +133,34 @@ def _stores(target: Target, engine: Engine, directory: Directory, made: Objects,
     """Add the stores. Each counts once, with its block and its shared control block."""
     blocks, word = directory.blocks, target.arch.word
     places = sorted(stores)
-    data, missing = read_records(target, engine, places, 2 * word)
+    data, missing = read_records(target, engine, places, STORE_WORDS * word)
     words = target.arch.unpack(bytes(data))
+    memories = array("Q", words[::STORE_WORDS])
+    indices, _ = blocks.find_all(places)
+    shared, shared_sizes = blocks.find_all([stores[place] for place in places])
+    held, _ = blocks.find_all(memories)
+    own, its = blocks.columns_of(indices), blocks.columns_of(held)
     for at, place in enumerate(places):
-        index = blocks.find(place)
-        if at in missing or index < 0 or blocks.address(index) != place:
+        if at in missing or indices[at] == NO_BLOCK or own.address[at] != place:
             continue
-        shared = blocks.find(stores[place])
-        made.add(STORE, index, blocks.size(index) + blocks.size(shared))
+        made.add(STORE, indices[at], own.size[at] + shared_sizes[at])
         # Ignore the block's references: a store refers to its allocator, through which everything
         # is reachable.
-        made.blocks[index] = made.blocks[shared] = IGNORED
-        made.stored += words[2 * at + 1]
-        memory = blocks.find(words[2 * at])
+        made.blocks[indices[at]] = made.blocks[shared[at]] = IGNORED
+        made.stored += words[STORE_WORDS * at + 1]
         # Otherwise another owner frees the memory.
-        if memory >= 0 and blocks.address(memory) == words[2 * at]:
-            made.memory.append(memory)
+        if memories[at] and its.address[at] == memories[at]:
+            made.memory.append(held[at])
+            made.unused += _unused(target, words[STORE_WORDS * at : STORE_WORDS * (at + 1)], its.size[at])
+
+
+def _unused(target: Target, store: Sequence[int], size: int) -> Iterator[Range]:
+    """Yield the words of a store's block of `size` bytes behind the store's memory.
+
+    An embedder may give the first part of a structure to a store: its block is in use to the
+    end."""
+    length = max(store[at] for at in LENGTHS)
+    first = store[0] + length + -length % target.arch.word
+    regions = (region_at(target.regions(), word) for word in store[len(LENGTHS) + 1 :])
+    if first < store[0] + size and not any(region is not None and region.executable for region in regions):
+        yield Range(first, store[0] + size)

@@ -196,7 +196,7 @@ class EdgeList:
     it has none. `rows` is that of ReferenceSearch, by shape. `names` ("I") has the type and name of
     the edge for each word of an object, type << 28 | name, or 0; those of shape n begin at
     firsts[n], and end before firsts[n + 1]. Other words are elements if tails[n] is 1: of type 1,
-    their name is their number after two words. Else they are of type 5, their name is the number of
+    their name is their number after two words. Else they are of type 4, their name is the number of
     the word.
 
     An edge in `out` ("I") is its type, its name, and 7 times the number of the target's node.

@@ -92,7 +92,7 @@ def _edge(engine: PureEngine, piece: Piece, edges: EdgeList, shape: int, start: 
     entry, node = names[place] if place < len(names) else 0, edges.nodes[target] * 7
     if entry:
         return entry >> 28, entry & (1 << 28) - 1, node
-    return (1, place - 2, node) if edges.tails[shape] and place >= 2 else (5, place, node)
+    return (1, place - 2, node) if edges.tails[shape] and place >= 2 else (4, place, node)
 
 
 class _References:

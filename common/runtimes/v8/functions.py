@@ -51,6 +51,9 @@ class Functions:
         self._script = offset("SharedFunctionInfo", "script", "raw_script", "script_or_debug_info")
         self._name = offset("SharedFunctionInfo", "name_or_scope_info")
         self._script_name, self._source = offset("Script", "name"), offset("Script", "source")
+        if self._source is None and self._script_name is not None:
+            # V8 9.4 has no constant; the source precedes the name.
+            self._source = self._script_name - 8
         self._start = offset("UncompiledData", "start_position")
         self._known: dict[int, JavaScriptFunction] = {}
         self._variables: dict[tuple[int, int], Mapping[int, str]] = {}

@@ -19,6 +19,8 @@ from typing import BinaryIO
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.runtimes.object_graph import LIVE
 from findleaks.runtimes.v8.engine import NO_MAP, EdgeList
+from findleaks.runtimes.v8.far_properties import EdgeInserter
+from findleaks.runtimes.v8.metadata import TAG
 from findleaks.runtimes.v8.names import ARRAY, CLOSURE, CODE, CONTEXT, SHAPE, STRING, SYSTEM
 from findleaks.runtimes.v8.object_graph import V8Graph
 from findleaks.runtimes.v8.reachability import pieces_of
@@ -44,6 +46,7 @@ _CATEGORIES = {
 }
 """Types of nodes by the names of names.py; others are objects."""
 
+_NODE_NAMES = {"(concatenated string)": "(concatenated string)", "(sliced string)": "(sliced string)", "(number)": "heap number"}
 _NAME_BITS, _ROOM, _SLICE = 28, 1 << 16, 1 << 18
 _META = {
     "node_fields": ["type", "name", "id", "self_size", "edge_count", "trace_node_id", "detachedness"],
@@ -107,12 +110,12 @@ class HeapSnapshotWriter:
         index = self._examples[shape]
         if index == NO_BLOCK:
             return ()
-        names, found = self._graph.name_words(index), array("I")
+        names, numbers, found = self._graph.name_words(index), self._graph.number_words(index), array("I")
         for offset, name in sorted(names.items()):
-            if offset % 8 == 0 and offset < 1 << 16:
+            if offset % 8 == 0 and offset < 1 << 16 and offset not in numbers:
                 found.extend([0] * (offset // 8 + 1 - len(found)))
                 kind = _CONTEXT if name.startswith("variable ") else _PROPERTY if name.startswith((".", "[")) else _INTERNAL
-                plain = name.removeprefix("variable ") if kind == _CONTEXT else name.lstrip(".") if kind == _PROPERTY else name
+                plain = name.removeprefix("variable ") if kind == _CONTEXT else _plain_name(name) if kind == _PROPERTY else name
                 found[offset // 8] = kind << _NAME_BITS | self._text(plain)
         return found
 
@@ -120,7 +123,9 @@ class HeapSnapshotWriter:
         """Write the snapshot. OSError: `out` cannot be written."""
         for _ in self._read_edges():
             pass
-        counts, self._edges.counts = self._edges.counts, array("I", bytes(4 * len(self._edges.counts)))
+        listed, self._edges.counts = self._edges.counts, array("I", bytes(4 * len(self._edges.counts)))
+        inserter = EdgeInserter(listed, self._far_edges(), _PROPERTY)
+        counts = inserter.add_counts()
         self._edges.state[0] = self._edges.state[1] = 0
         roots = sum(len(one.objects) for one in self._sets) + len(self._sets)
         head = {"snapshot": {"meta": _META, "node_count": self.count, "edge_count": sum(counts) + roots, "trace_function_count": 0}}
@@ -128,7 +133,7 @@ class HeapSnapshotWriter:
         self._write_nodes(out, counts)
         out.write(b'],\n"edges":[')
         self._write_root_edges(out)
-        for part in self._read_edges():
+        for part in inserter.insert(self._read_edges()):
             out.write(b"," + _joined(part))
         out.write(b'],\n"trace_function_infos":[],\n"trace_tree":[],\n"samples":[],\n"locations":[],\n"strings":[')
         texts = list(self._texts)
@@ -136,6 +141,18 @@ class HeapSnapshotWriter:
             some = json.dumps(texts[first : first + _SLICE], separators=(",\n", ":"))[1:-1]
             out.write((b",\n" if first else b"") + some.encode())
         out.write(b"]}\n")
+
+    def _far_edges(self) -> list[tuple[int, int, int]]:
+        """Return object, name and node of the edges to values of properties outside of objects."""
+        keys: dict[int, int] = {}
+        found = [one for one in self._graph.far_properties() if self._live[one.owner]]
+        edges = []
+        for one, target in zip(found, self._graph.indices_of([one.value - TAG for one in found])):
+            if target != NO_BLOCK and self._live[target]:
+                if one.key not in keys:
+                    keys[one.key] = self._text(_plain_name(self._graph.key_text(one.key)))
+                edges.append((one.owner, keys[one.key], self._nodes[target]))
+        return edges
 
     def _read_edges(self) -> Iterator[array[int]]:
         """Yield the edges of all objects, in the order of the nodes."""
@@ -178,13 +195,20 @@ class HeapSnapshotWriter:
     def _node_name(self, name: str) -> str:
         if name in (SYSTEM, ARRAY, CODE, STRING, CLOSURE):
             return "system" if name == SYSTEM else ""
-        return name.strip("()") if name in _CATEGORIES else name
+        return _NODE_NAMES.get(name, name.strip("()") if name in _CATEGORIES else name)
 
     def _write_root_edges(self, out: BinaryIO) -> None:
         out.write(_joined([number for at in range(len(self._sets)) for number in (_ELEMENT, at, 7 * (at + 1))]))
         for one in self._sets:
             targets = self._graph.indices_of(one.objects)
             out.write(b"," + _joined([n for at, index in enumerate(targets) for n in (_ELEMENT, at, 7 * self._nodes[index])]))
+
+
+def _plain_name(name: str) -> str:
+    """Return the name of a property as V8 gives it to an edge: of .name, ["a b"] or [symbol]."""
+    if name.startswith('["'):
+        return str(json.loads(name[1:-1]))
+    return f"<symbol {name[1:-1]}>" if name.startswith("[") else name.removeprefix(".")
 
 
 def _joined(numbers: Sequence[int]) -> bytes:

@@ -13,12 +13,13 @@ from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
 from findleaks.engine.terms import NO_BLOCK, Totals
 from findleaks.runtimes.object_graph import MOST_LEVELS, NEARLY_ALL, ManagedObject, ObjectField, ObjectWord, run_in_slices
+from findleaks.runtimes.v8.far_properties import FarProperty, find_far_properties
 from findleaks.runtimes.v8.functions import Functions
 from findleaks.runtimes.v8.maps import COLLECTIONS, Maps
 from findleaks.runtimes.v8.metadata import TAG, TAG_MASK
-from findleaks.runtimes.v8.names import CLOSURE, CODE, CONTEXT, SHAPE, STRING, Names
+from findleaks.runtimes.v8.names import CLOSURE, CODE, CONTEXT, SHAPE, STRING, SYSTEM, Names
 from findleaks.runtimes.v8.paths import NamedObjects, describe_content, describe_holder, describe_path
-from findleaks.runtimes.v8.properties import IN_ARRAY, SMI_SHIFT
+from findleaks.runtimes.v8.properties import IN_ARRAY, PROPERTY_CELLS, SMI_SHIFT
 from findleaks.runtimes.v8.reachability import Reachability
 from findleaks.runtimes.v8.references import offsets_of
 from findleaks.runtimes.v8.roots import RootSet
@@ -30,7 +31,7 @@ _SHOWN = 60  # characters of a string that are shown
 _FREE = "(free memory)"
 _SOME = 1 << 14  # strings that are read together
 _SPLIT = (CONTEXT, CLOSURE, CODE, SHAPE, "process")
-_STORAGE = frozenset([*ARRAYS, "property_array", "property_cell", "cell"])
+_STORAGE = frozenset([*ARRAYS, *PROPERTY_CELLS, "property_array", "cell"])
 
 
 class RootGroup(NamedTuple):
@@ -153,7 +154,7 @@ class V8Graph(NamedObjects):
             if one.place == start + offset:
                 return self.key_text(one.key)
         kinds = self.kinds_of(storage)
-        if "property_cell" in kinds:  # of a global variable
+        if any(one in kinds for one in PROPERTY_CELLS):  # of a global variable
             return next((self.key_text(word) for word in self._memory.words(start, 4) or () if self._strings.is_string(word)), "")
         return "[…]" if "fixed_array" in kinds or "number_dictionary" in kinds else ""
 
@@ -275,13 +276,20 @@ class V8Graph(NamedObjects):
             inner = next(iter(tree.children(index, 1)), None)
             if inner is None or inner.bytes < NEARLY_ALL * tree.retained(index).bytes:
                 break
-            index, name = inner.block, self.type_of(inner.block)
-            first = next((at for at, one in enumerate(chain) if self.type_of(one) == name), None)
-            if first is not None and name not in _SPLIT and not self.is_storage(index):
+            index, key = inner.block, self._list_key(inner.block)
+            first = next((at for at, one in enumerate(chain) if self._list_key(one) == key), None)
+            if first is not None and key[0] not in _SPLIT and not self.is_storage(index):
                 # A list, such as the reactions of a promise: its owner is what scripts can see.
                 return next((one for one in reversed(chain[: first + 1]) if self.is_receiver(one)), chain[first])
             chain.append(index)
         return index
+
+    def _list_key(self, index: int) -> tuple[str, int]:
+        """Return what all nodes of a list have in common. The instance type distinguishes objects
+        of one category: the cell of a global variable and the reaction of a promise are
+        "(system)"."""
+        data = self._maps.data(self._objects.table.words[self._objects.numbers[index]])
+        return self.type_of(index), data.instance_type if data is not None else -1
 
     def is_storage(self, index: int) -> bool:
         return bool(_STORAGE.intersection(self.kinds_of(index)))
@@ -296,13 +304,20 @@ class V8Graph(NamedObjects):
         return index
 
     def path(self, index: int) -> Sequence[int]:
-        """Return a shortest path; one without code and maps is preferred, which have references of
-        caches."""
-        return self._plain_graph.path(index) or super().path(index)
+        """Return a shortest path. A path from an exact root is preferred to one from a stack, whose
+        words may be stale, and a path without code and maps, which have references of caches."""
+        return self._plain_graph.path(index) or self._stack_graph.path(index) or super().path(index)
 
     @cached_property
     def _plain_graph(self) -> Graph:
-        return self._reach.build_without(number for number, name in enumerate(self._types) if name in (CODE, SHAPE))
+        return self._reach.build_without(self._cache_numbers())
+
+    @cached_property
+    def _stack_graph(self) -> Graph:
+        return self._reach.build_without(self._cache_numbers(), with_stacks=True)
+
+    def _cache_numbers(self) -> list[int]:
+        return [number for number, name in enumerate(self._types) if name in (CODE, SHAPE)]
 
     def describe_path(self, index: int) -> str:
         return describe_path(self, index)
@@ -362,12 +377,28 @@ class V8Graph(NamedObjects):
         index = self.first_objects[number] if number < len(self._types) else NO_BLOCK
         return index != NO_BLOCK and self._is_array(index)
 
+    def number_words(self, index: int) -> frozenset[int]:
+        """Return the offsets of the properties in an object that have numbers in all objects of its
+        map."""
+        start = self.blocks.address(index)
+        own = self._properties.of(start) if self.is_receiver(index) else ()
+        return frozenset(one.place - start for one in own if one.is_number)
+
+    def far_properties(self) -> Iterator[FarProperty]:
+        """Yield the references of objects to values of properties outside of them, in no order."""
+        return find_far_properties(self._memory, self.engine, self._maps, self._objects, self._properties)
+
     def own_names(self) -> Iterator[tuple[int, str]]:
-        """Yield the objects that have a name of their own, with it: strings and functions."""
+        """Yield the objects that have a name of their own, with it: strings, functions, and
+        oddballs such as undefined."""
         indices = self._objects.of_maps(n for n, one in enumerate(self._types) if one == STRING)
         for first in interruptible(self.target, range(0, len(indices), _SOME)):
             some = indices[first : first + _SOME]
             addresses = self.blocks.columns_of(some).address
             yield from zip(some, self._strings.read_all(self.engine, array("Q", addresses)))
+        for index in self.of_type(SYSTEM):
+            if "oddball" in self.kinds_of(index):
+                words = self._memory.words(self.blocks.address(index), 4) or ()
+                yield index, next(filter(None, map(self._strings.read, words)), "")
         for index in self.of_type(CLOSURE):
             yield index, self.functions.of(self.blocks.address(index)).name

@@ -20,18 +20,21 @@ from findleaks.value_classes import NamedTuple
 SMI_SHIFT = 32
 IN_ARRAY = 16  # bytes of the header of an array
 MOST_ENTRIES = 1 << 20  # words of a dictionary that are read
+# Names of the type of property cells; V8 7.8 has only that of their map.
+PROPERTY_CELLS = ("property_cell", "global_property_cell")
 _DESCRIPTORS = 24  # bytes of the header of a DescriptorArray
 
 
 class Property(NamedTuple):
     """An own data property. `key` is the tagged address of its name, `place` the address of its
     value (0: the value is in the map), `value` the tagged value. `slot`: its place in the array of
-    properties, or -1."""
+    properties, or -1. `is_number`: whether all objects of the map have a number there."""
 
     key: int
     place: int
     value: int
     slot: int = -1
+    is_number: bool = False
 
 
 class Properties:
@@ -58,6 +61,15 @@ class Properties:
         shift = self._constant("bit_field3_is_dictionary_map_shift")
         return bits is not None and shift is not None and bool(bits >> (shift + place) & 1)
 
+    def has_dictionary(self, word: int) -> bool:
+        """Whether the objects of a map have a dictionary of properties."""
+        return self.map_bit(word, 0)
+
+    @property
+    def array_offset(self) -> int:
+        """The offset of an object's array or dictionary of properties; 0 if it is unknown."""
+        return self._properties or 0
+
     def _map_bits(self, word: int) -> Optional[int]:
         return self._memory.int32(word - TAG + self._bits3) if word & TAG_MASK == TAG and self._bits3 is not None else None
 
@@ -67,7 +79,7 @@ class Properties:
         bits = self._map_bits(word)
         if bits is None:
             return
-        if self.map_bit(word, 0):
+        if self.has_dictionary(word):
             yield from self._in_dictionary(self.word(address, self._properties), keys)
             return
         mask, shift = (self._constant(f"bit_field3_number_of_own_descriptors_{what}") for what in ("mask", "shift"))
@@ -96,7 +108,28 @@ class Properties:
         else:
             index -= inside
             place = self.word(address, self._properties) - TAG + IN_ARRAY + 8 * index
-        return Property(key, place, self._memory.word(place) or 0, index)
+        return Property(key, place, self._memory.word(place) or 0, index, self._is_number(details))
+
+    def _is_number(self, details: int) -> bool:
+        """Whether the details of a property say that its value is a small integer or a double."""
+        mask, shift, *numbers = (self._constant(f"prop_representation_{what}") for what in ("mask", "shift", "smi", "double"))
+        return bool(mask) and shift is not None and (details & (mask or 0)) >> shift in numbers
+
+    def in_cells(self, address: int) -> Iterator[Property]:
+        """Yield the properties of a global object, whose dictionary has cells {map, name, details,
+        value}."""
+        table = self.word(address, self._properties)
+        length = self.word(table - TAG, 8) >> SMI_SHIFT if table & TAG_MASK == TAG else 0
+        words = self._memory.words(table - TAG + IN_ARRAY, length) if 0 < length < MOST_ENTRIES else None
+        for word in words or ():
+            map_ = self._memory.word(word - TAG) if word & TAG_MASK == TAG else None
+            data = self._maps.data(map_) if map_ is not None else None
+            cell = self._memory.words(word - TAG, 4) if data is not None and self._is_cell(data.instance_type) else None
+            if cell is not None and self._is_name(cell[1]):
+                yield Property(cell[1], word - TAG + 24, cell[3])
+
+    def _is_cell(self, instance_type: int) -> bool:
+        return any(name in PROPERTY_CELLS for name in self._maps.names_of(instance_type))
 
     def _in_dictionary(self, table: int, keys: Optional[frozenset[int]]) -> Iterator[Property]:
         entry, first = self.dictionary_shape

@@ -38,13 +38,15 @@ class Reachability:
         graph.root_words(self.roots.exact_addresses())
         return graph
 
-    def build_without(self, numbers: Iterable[int]) -> Graph:
-        """Return a graph for paths, in which objects with these maps have no references."""
+    def build_without(self, numbers: Iterable[int], with_stacks: bool = False) -> Graph:
+        """Return a graph for paths, in which objects with these maps have no references.
+        `with_stacks`: whether objects that only stacks and registers keep alive are roots, too."""
         rows = self.search.rows[:]
         for number in numbers:
             rows[REFERENCE_ROW * number + 1] = 0
         graph = self._read(self.search._replace(rows=rows))
-        graph.root_words(self.stack_roots)
+        if with_stacks:
+            graph.root_words(self.stack_roots)
         graph.settle()
         return graph
 
