@@ -1,4 +1,4 @@
-"""Assembles the machine code of the stubs.
+"""Assemble the machine code of the stubs.
 
 usage: python tools/assemble_stubs.py
 

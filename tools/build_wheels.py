@@ -1,4 +1,4 @@
-"""Builds everything that is uploaded for a release: the source archive, and four wheels that serve every Python.
+"""Build everything that is uploaded for a release: the source archive, and four wheels that serve every Python.
 
 usage: make wheels, or: python3 tools/build_wheels.py [FOLDER]
 

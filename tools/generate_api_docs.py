@@ -1,4 +1,4 @@
-"""Writes docs/python-reference.md and docs/python-results.md, from the docstrings of the Python API and of the results.
+"""Write docs/python-reference.md and docs/python-results.md, from the docstrings of the Python API and of the results.
 
 usage: .venv/bin/python tools/generate_api_docs.py
 

@@ -1,4 +1,4 @@
-"""Writes common/results/findleaks-1.schema.json, the JSON schema of what commands print with --json.
+"""Write common/results/findleaks-1.schema.json, the JSON schema of what commands print with --json.
 
 usage: .venv/bin/python tools/generate_schema.py
 

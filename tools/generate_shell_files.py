@@ -1,4 +1,4 @@
-"""Writes common/completions/, the completion scripts of bash, zsh and fish, and man/, a manual page for each command.
+"""Write common/completions/, the completion scripts of bash, zsh and fish, and man/, a manual page for each command.
 
 usage: .venv/bin/python tools/generate_shell_files.py
 

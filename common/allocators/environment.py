@@ -1,4 +1,4 @@
-"""Reads the environment variables that a process was started with."""
+"""Read the environment variables that a process was started with."""
 
 from __future__ import annotations
 

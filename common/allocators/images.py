@@ -1,4 +1,4 @@
-"""Finds loaded files, their writable data, which contain the variables of allocators, and versions
+"""Find loaded files, their writable data, which contain the variables of allocators, and versions
 in their read-only memory."""
 
 from __future__ import annotations

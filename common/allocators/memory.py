@@ -1,4 +1,4 @@
-"""Reads words of an untrusted process image. Unreadable memory yields None, never an exception."""
+"""Read words of an untrusted process image. Unreadable memory yields None, never an exception."""
 
 from __future__ import annotations
 

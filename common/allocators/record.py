@@ -1,4 +1,4 @@
-"""Describes a C structure by its fields, so that layouts need no offsets counted by hand."""
+"""Describe a C structure by its fields, so that layouts need no offsets counted by hand."""
 
 from __future__ import annotations
 

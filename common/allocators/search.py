@@ -1,4 +1,4 @@
-"""Searches memory for words by their value."""
+"""Search memory for words by their value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the blocks from which most blocks without a type are reached."""
+"""Find the blocks from which most blocks without a type are reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Determines what a block contains by its first words: a C++ class, a function pointer, an array, a
+"""Determine what a block contains by its first words: a C++ class, a function pointer, an array, a
 string."""
 
 from __future__ import annotations

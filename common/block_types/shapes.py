@@ -1,4 +1,4 @@
-"""Recognises structures by their contents: arrays of C++ objects, glibc's FILE, std::string."""
+"""Recognise structures by their contents: arrays of C++ objects, glibc's FILE, std::string."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the ranges into which a block's first word must point to identify its type.
+"""Find the ranges into which a block's first word must point to identify its type.
 
 In position-independent code a vtable needs relocation, so it is in a segment that was writable
 while loading: the part that PT_GNU_RELRO covers, or all writable file data of a module linked

@@ -1,4 +1,4 @@
-"""Finds the types that a user names: "struct client", "client", "record[12]", "item *[]",
+"""Find the types that a user names: "struct client", "client", "record[12]", "item *[]",
 "std::vector<int>"."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decodes AArch64 machine code with capstone, and translates it to instructions with x86-64's
+"""Decode AArch64 machine code with capstone, and translate it to instructions with x86-64's
 names.
 
 Code that searches for a pattern in a function then works for both architectures. On AArch64 a large

@@ -1,4 +1,4 @@
-"""Computes which registers an AArch64 instruction reads and overwrites, as masks, for liveness.py.
+"""Compute which registers an AArch64 instruction reads and overwrites, as masks, for liveness.py.
 
 The result is conservative, as in effects.py for x86-64: it may report reads that do not happen, but
 a register in the overwritten mask is certainly overwritten as a whole. Capstone names all operands,

@@ -1,4 +1,4 @@
-"""Emulates a short AArch64 function that only computes from memory: the AArch64 part of formula.py.
+"""Emulate a short AArch64 function that only computes from memory: the AArch64 part of formula.py.
 Sources: Arm Architecture Reference Manual for A-profile (DDI 0487), C6.2 (instructions); Procedure
 Call Standard for the Arm 64-bit Architecture 2023Q3, 6 (registers, stack)."""
 

@@ -1,4 +1,4 @@
-"""Follows ARM code (A32 and T32) symbolically, to find how a function has changed the stack and the
+"""Follow ARM code (A32 and T32) symbolically, to find how a function has changed the stack and the
 registers so far, and how it restores them until it returns.
 
 On ARM, most code of a C library has no unwind tables. But a function restores its caller's

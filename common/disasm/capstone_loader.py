@@ -1,4 +1,4 @@
-"""Loads capstone if this Python has it. Inside GDB and LLDB, `findleaks.bootstrap` finds it."""
+"""Load capstone if this Python has it. Inside GDB and LLDB, `findleaks.bootstrap` finds it."""
 
 from __future__ import annotations
 

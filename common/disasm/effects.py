@@ -1,4 +1,4 @@
-"""Computes which registers an x86-64 instruction reads and overwrites, as masks, for liveness.py.
+"""Compute which registers an x86-64 instruction reads and overwrites, as masks, for liveness.py.
 
 The result is conservative: it may report reads that do not happen, but a register in the
 overwritten mask is certainly overwritten as a whole. Capstone names the operands and the implicit

@@ -1,4 +1,4 @@
-"""Emulates a short function that only computes from memory, to find its result (x86-64).
+"""Emulate a short function that only computes from memory, to find its result (x86-64).
 
 The emulation reads the target's memory, but runs and writes nothing in the target; the stack is
 emulated, too. An unsupported instruction, or a store outside the stack, ends the emulation without

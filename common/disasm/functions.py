@@ -1,4 +1,4 @@
-"""Disassembles functions of a process."""
+"""Disassemble functions of a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decodes x86-64 machine code with capstone."""
+"""Decode x86-64 machine code with capstone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports whether findleaks may download debug information. No server is contacted."""
+"""Report whether findleaks may download debug information. No server is contacted."""
 
 from __future__ import annotations
 

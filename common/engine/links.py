@@ -1,4 +1,4 @@
-"""Walks linked structures along links at given offsets: hash chains, binary trees."""
+"""Walk linked structures along links at given offsets: hash chains, binary trees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chooses the engine: the C engine if its library loads and supports the target, else Python's."""
+"""Choose the engine: the C engine if its library loads and supports the target, else Python's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds arrays of pointers among other data.
+"""Find arrays of pointers among other data.
 
 A *run* is a range of words that are 0 or point between the lowest and the highest block. It starts
 and ends with a pointer to a block in use. Only pointers to blocks in use are counted. Stale

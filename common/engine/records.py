@@ -1,4 +1,4 @@
-"""Sorts records of managed heaps by key, such as the flags and class of a slot, or the type of an
+"""Sort records of managed heaps by key, such as the flags and class of a slot, or the type of an
 object.
 
 The *tag* of a record is the low bits of its first word. It determines which words are in the *key*

@@ -1,4 +1,4 @@
-"""Formats the blocks that pass filters, many at a time, as rows of JSON or as columns
+"""Format the blocks that pass filters, many at a time, as rows of JSON or as columns
 (common/native/rows.c).
 
 The C engine formats a row if it needs only the words of the block, and tables that the caller

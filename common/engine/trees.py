@@ -1,4 +1,4 @@
-"""Walks search trees whose nodes have parent pointers, and describes their problems."""
+"""Walk search trees whose nodes have parent pointers, and describe their problems."""
 
 from __future__ import annotations
 

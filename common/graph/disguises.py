@@ -1,4 +1,4 @@
-"""Finds disguised pointers, by which a program may refer to its blocks.
+"""Find disguised pointers, by which a program may refer to its blocks.
 
 A scan for aligned words that equal addresses misses pointers with tags in their upper bits, in
 packed structures, shifted, or compressed to 32 bits. Blocks with only such pointers look leaked.

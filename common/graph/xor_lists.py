@@ -1,4 +1,4 @@
-"""Finds lists whose nodes are linked by XOR. The link of a node combines the addresses of both
+"""Find lists whose nodes are linked by XOR. The link of a node combines the addresses of both
 neighbours in one word, so no word equals the address of a node, except at the ends.
 
 A node at an end has the plain address of its only neighbour. From there, the link of each node,

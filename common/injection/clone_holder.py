@@ -1,4 +1,4 @@
-"""Holds the clone of a process: a program started by held_clone.py.
+"""Hold the clone of a process: a program started by held_clone.py.
 
 usage: clone_holder.py FOLDER PID DESCRIPTOR
        clone_holder.py FOLDER PID LOCAL reap

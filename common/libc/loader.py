@@ -1,4 +1,4 @@
-"""Finds blocks of ld.so to which only interior pointers refer.
+"""Find blocks of ld.so to which only interior pointers refer.
 
 glibc 2.35 and later keep a table of loaded files for stack unwinders. After the first `dlopen`, its
 segments are in blocks, aligned to cache lines (elf/dl-find_object.c, struct dlfo_mappings_segment:

@@ -1,4 +1,4 @@
-"""Determines whether a thread was waiting in the kernel when the process was stopped, and in which
+"""Determine whether a thread was waiting in the kernel when the process was stopped, and in which
 file a thread was running."""
 
 from __future__ import annotations

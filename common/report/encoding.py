@@ -1,4 +1,4 @@
-"""Substitutes for characters that the character set of the terminal or file lacks."""
+"""Substitute for characters that the character set of the terminal or file lacks."""
 
 from __future__ import annotations
 

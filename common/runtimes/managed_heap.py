@@ -1,4 +1,4 @@
-"""Recognises a managed runtime's heap by the names of loaded files, without reading the heap."""
+"""Recognise a managed runtime's heap by the names of loaded files, without reading the heap."""
 
 from __future__ import annotations
 

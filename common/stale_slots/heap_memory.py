@@ -1,4 +1,4 @@
-"""Gives the modules that recognise containers access to words of memory, and to the blocks that
+"""Give the modules that recognise containers access to words of memory, and to the blocks that
 these words point to."""
 
 from __future__ import annotations

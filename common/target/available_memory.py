@@ -1,4 +1,4 @@
-"""Computes how much memory findleaks may use: limits of the system, control groups and rlimits.
+"""Compute how much memory findleaks may use: limits of the system, control groups and rlimits.
 Sources: Linux Documentation/filesystems/proc.rst (MemAvailable), admin-guide/cgroup-v2.rst
 (memory.max, memory.high, memory.current, memory.stat), admin-guide/cgroup-v1/memory.rst,
 getrlimit(2) (RLIMIT_AS, RLIMIT_DATA)."""

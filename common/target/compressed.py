@@ -1,4 +1,4 @@
-"""Unpacks compressed cores into an unnamed temporary file, which disappears when it is closed.
+"""Unpack compressed cores into an unnamed temporary file, which disappears when it is closed.
 A small file may unpack to a very large one, by mistake or on purpose. Therefore each step has a
 limited size, runs of zeros take no disk space, and part of the disk stays free. If the compressed
 file is damaged, the part before the damage is used, like a truncated core."""

@@ -1,4 +1,4 @@
-"""Copies the pages of a stopped process into a buffer that was prepared before the stop.
+"""Copy the pages of a stopped process into a buffer that was prepared before the stop.
 
 The buffer has a window for each part of the process's memory that has pages. A page has the same
 offset in the window as in that part. Pages that the process lacks also stay untouched in the

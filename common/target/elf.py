@@ -1,4 +1,4 @@
-"""Reads ELF files and ELF images in memory: headers, notes, build-ids, symbol tables.
+"""Read ELF files and ELF images in memory: headers, notes, build-ids, symbol tables.
 
 pyelftools is not used here; it reads debug information (debuginfo) and checks this module in tests:
 

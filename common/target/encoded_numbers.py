@@ -1,4 +1,4 @@
-"""Decodes numbers of DWARF and of instructions: LEB128, two's complement, byte order."""
+"""Decode numbers of DWARF and of instructions: LEB128, two's complement, byte order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens files that a target names, and reads files of /proc.
+"""Open files that a target names, and read files of /proc.
 
 A core, or a process in a container, may name any path. Only regular files are opened: opening a
 FIFO, a terminal or a device may block or have side effects. Reading some files of kernel file

@@ -1,4 +1,4 @@
-"""Reads pointers of a process that only the kernel keeps, where the kernel reports them.
+"""Read pointers of a process that only the kernel keeps, where the kernel reports them.
 
 - /proc/PID/fdinfo/FD of an epoll descriptor: `data` of each registration (Linux 3.8,
   fs/eventpoll.c, ep_show_fdinfo; always 64 bits).

@@ -1,4 +1,4 @@
-"""Decodes the program headers of a core: the mappings, and the part of each mapping that is in the
+"""Decode the program headers of a core: the mappings, and the part of each mapping that is in the
 file."""
 
 from __future__ import annotations

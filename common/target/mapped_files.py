@@ -1,4 +1,4 @@
-"""Reads mapped files of a copied process after the process runs again.
+"""Read mapped files of a copied process after the process runs again.
 
 An unmodified page of a mapped file has the contents of the file. A file is the mapped one if its
 device and inode match /proc/PID/maps. If the file was deleted, or is in another container, the

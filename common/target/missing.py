@@ -1,4 +1,4 @@
-"""Finds memory that a process had and its core lacks.
+"""Find memory that a process had and its core lacks.
 
 Memory that certainly existed is `unread`. For other ranges (`Uncertain`) the core does not show
 whether they ever held data. Only references to them are a sign of that.

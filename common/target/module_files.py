@@ -1,4 +1,4 @@
-"""Finds the module files of a dead process on this machine, and proves that they match."""
+"""Find the module files of a dead process on this machine, and prove that they match."""
 
 from __future__ import annotations
 

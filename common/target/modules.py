@@ -1,4 +1,4 @@
-"""Finds loaded ELF files in memory, and the files on this machine that are proven to match."""
+"""Find loaded ELF files in memory, and the files on this machine that are proven to match."""
 
 from __future__ import annotations
 

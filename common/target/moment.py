@@ -1,4 +1,4 @@
-"""Finds the pages that a stopped process has: private pages, which are copied, and shared pages.
+"""Find the pages that a stopped process has: private pages, which are copied, and shared pages.
 Sources: include/uapi/linux/fs.h (PAGEMAP_SCAN, 6.7), Documentation/admin-guide/mm/pagemap.rst."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decodes the notes of a core: threads, registers, mapped files, auxiliary vector, process name.
+"""Decode the notes of a core: threads, registers, mapped files, auxiliary vector, process name.
 pyelftools is not used, because it does not decode NT_PRSTATUS, NT_AUXV and NT_SIGINFO.
 Layouts: Linux 6.x include/linux/elfcore.h (elf_prstatus, elf_prpsinfo), fs/binfmt_elf.c
 (fill_files_note: NT_FILE)."""

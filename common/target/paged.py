@@ -1,4 +1,4 @@
-"""Reads a stopped process through a function, with a cache of pages for short reads."""
+"""Read a stopped process through a function, with a cache of pages for short reads."""
 
 from __future__ import annotations
 

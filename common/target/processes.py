@@ -1,4 +1,4 @@
-"""Finds a process by name, and reads the start time of a process, from /proc."""
+"""Find a process by name, and read the start time of a process, from /proc."""
 
 from __future__ import annotations
 

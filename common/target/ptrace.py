@@ -1,4 +1,4 @@
-"""Stops a process with ptrace(2), reads its threads' registers, and lets it run on.
+"""Stop a process with ptrace(2), read its threads' registers, and let it run on.
 
 PTRACE_SEIZE and PTRACE_INTERRUPT send no signal. A process that was already stopped stays stopped
 afterwards. Signals that arrive meanwhile stay queued; a signal that a thread was about to receive

@@ -1,4 +1,4 @@
-"""Reads memory of a target by address from buffers in findleaks' memory: a mapped core, mapped
+"""Read memory of a target by address from buffers in findleaks' memory: a mapped core, mapped
 files."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names the register of each word in a core's notes, ptrace register sets and signal frames.
+"""Name the register of each word in a core's notes, ptrace register sets and signal frames.
 
 Layouts: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, 10.5.1 (FXSAVE) and
 13.4 (XSAVE, standard format), which Linux uses in notes and signal frames, whatever format it uses

@@ -1,4 +1,4 @@
-"""Finds separate debug files of programs and libraries.
+"""Find separate debug files of programs and libraries.
 
 They are searched for as in GDB ("Debugging Information in Separate Files" in its manual):
 

@@ -1,4 +1,4 @@
-"""Builds extents of a copied process: its copied pages, and the memory between them."""
+"""Build extents of a copied process: its copied pages, and the memory between them."""
 
 from __future__ import annotations
 

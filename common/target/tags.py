@@ -1,4 +1,4 @@
-"""Removes tags from pointers.
+"""Remove tags from pointers.
 
 On AArch64 the processor ignores the top byte of an address, where HWASan and the memory tagging
 extension (MTE) store a tag. A process that passes such pointers to the kernel must enable this

@@ -1,4 +1,4 @@
-"""Finds thread pointers in memory, if neither the debugger (LLDB before 17, old stubs) nor the core
+"""Find thread pointers in memory, if neither the debugger (LLDB before 17, old stubs) nor the core
 (32-bit ARM kernels write no note of it) reports them.
 
 On x86 a thread pointer is the address of glibc's tcbhead_t (sysdeps/x86_64/nptl/tls.h and

@@ -1,4 +1,4 @@
-"""Reads data that a process has sent to itself and not received yet, in pipes, Unix sockets and
+"""Read data that a process has sent to itself and not received yet, in pipes, Unix sockets and
 message queues.
 
 A pointer that one thread sends to another exists only in the kernel until it is received. Nothing

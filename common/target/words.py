@@ -1,4 +1,4 @@
-"""Reads words of structures in an untrusted process image."""
+"""Read words of structures in an untrusted process image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unpacks frames of zstd block by block with python-zstandard, because its own reader returns
+"""Unpack frames of zstd block by block with python-zstandard, because its own reader returns
 output of unlimited size for some input.
 Format: RFC 8878, 3.1.1 (frames: magic number, header, blocks of at most 128 KiB, checksum), 3.1.2
 (skippable frames)."""

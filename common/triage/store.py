@@ -1,4 +1,4 @@
-"""Stores the rows of triage as an SQLite database, which --resume and --baseline read. Any SQLite
+"""Store the rows of triage as an SQLite database, which --resume and --baseline read. Any SQLite
 program can read it.
 
 Tables, of `PRAGMA user_version` 1 (`PRAGMA application_id` is 0x666c7431, "flt1"):

@@ -1,4 +1,4 @@
-"""Compares the content of blocks with types. The pointers of a block must refer to what the type
+"""Compare the content of blocks with types. The pointers of a block must refer to what the type
 says."""
 
 from __future__ import annotations

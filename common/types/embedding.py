@@ -1,4 +1,4 @@
-"""Finds the types that contain a type, and the offsets at which they do. So a pointer to a member
+"""Find the types that contain a type, and the offsets at which they do. So a pointer to a member
 leads to the whole structure."""
 
 from __future__ import annotations

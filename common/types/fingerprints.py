@@ -1,4 +1,4 @@
-"""Finds the types of blocks that no typed pointer refers to, by their likeness to typed blocks of
+"""Find the types of blocks that no typed pointer refers to, by their likeness to typed blocks of
 the same process.
 
 A word of a block has a class: zero, small number, number, text, code, other static memory, the

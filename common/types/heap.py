@@ -1,4 +1,4 @@
-"""Reads a process for the search for types: its blocks, their memory, and their claims."""
+"""Read a process for the search for types: its blocks, their memory, and their claims."""
 
 from __future__ import annotations
 

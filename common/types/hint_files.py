@@ -1,4 +1,4 @@
-"""Reads hint files: which types the void pointers of a program refer to. One hint a line:
+"""Read hint files: which types the void pointers of a program refer to. One hint a line:
 
 needs redisServer redisObject             # use the file only for programs with these types
 redisObject.ptr -> quicklist if encoding == 9

@@ -1,4 +1,4 @@
-"""Applies the user's hints: "at this address is a struct client"."""
+"""Apply the user's hints: "at this address is a struct client"."""
 
 from __future__ import annotations
 

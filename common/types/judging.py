@@ -1,4 +1,4 @@
-"""Judges pointers whose own types do not determine the types of the blocks that they refer to: void
+"""Judge pointers whose own types do not determine the types of the blocks that they refer to: void
 pointers, members of unions, pointers to arrays, and pointers to a type that several types begin
 with.
 

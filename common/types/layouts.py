@@ -1,4 +1,4 @@
-"""Makes layouts of types. A layout describes which words of a type are pointers, and what each of
+"""Make layouts of types. A layout describes which words of a type are pointers, and what each of
 them refers to."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds typed memory outside of blocks: thread-local variables, and local variables of frames."""
+"""Find typed memory outside of blocks: thread-local variables, and local variables of frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers the question what a pointer of some type says about the block that it refers to."""
+"""Answer the question what a pointer of some type says about the block that it refers to."""
 
 from __future__ import annotations
 

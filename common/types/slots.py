@@ -1,4 +1,4 @@
-"""Applies the lines of hint files: the types that void pointers, declared types and blocks with a
+"""Apply the lines of hint files: the types that void pointers, declared types and blocks with a
 known first word have."""
 
 from __future__ import annotations

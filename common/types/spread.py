@@ -1,4 +1,4 @@
-"""Finds the types of all blocks: spreads types from typed memory, judges ambiguous pointers, and
+"""Find the types of all blocks: spreads types from typed memory, judges ambiguous pointers, and
 compares the untyped blocks with typed ones."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Unwinds functions of 32-bit ARM by their unwind tables, and if these are missing, by their code.
+"""Unwind functions of 32-bit ARM by their unwind tables, and if these are missing, by their code.
 
 Tables (ehabi.py) are valid only at calls. GCC emits them for C++, but for C only on request: in
 Debian, four fifths of glibc's code have no tables. For such code, and for code that was

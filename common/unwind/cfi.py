@@ -1,4 +1,4 @@
-"""Reads call frame information from a module's .eh_frame: rules for the caller's registers at a pc.
+"""Read call frame information from a module's .eh_frame: rules for the caller's registers at a pc.
 
 It is read from the target's memory, where any byte may be wrong. Therefore lengths are limited, and
 invalid data count as no information (None). pyelftools is not used, because it reads files and

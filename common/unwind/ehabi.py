@@ -1,4 +1,4 @@
-"""Reads ARM's unwind tables, .ARM.exidx and .ARM.extab, as rows of call frame information.
+"""Read ARM's unwind tables, .ARM.exidx and .ARM.extab, as rows of call frame information.
 
 The tables are valid at calls, not within a function's prologue and epilogue. They are read from the
 target's memory, where any byte may be wrong. Therefore lengths are limited, and invalid data count

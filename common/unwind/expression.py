@@ -1,4 +1,4 @@
-"""Evaluates the DWARF expressions of call frame information: a stack machine (DWARF 5, 2.5)."""
+"""Evaluate the DWARF expressions of call frame information: a stack machine (DWARF 5, 2.5)."""
 
 from __future__ import annotations
 

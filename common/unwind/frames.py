@@ -1,4 +1,4 @@
-"""Unwinds the stack of a thread, from its registers to its start function."""
+"""Unwind the stack of a thread, from its registers to its start function."""
 
 from __future__ import annotations
 

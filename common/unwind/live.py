@@ -1,4 +1,4 @@
-"""Finds live registers and red zone bytes: those that a thread, or a frame interrupted by a signal,
+"""Find live registers and red zone bytes: those that a thread, or a frame interrupted by a signal,
 may read again.
 
 The analysis starts at the program counter, and continues at return addresses, frame by frame, as

@@ -1,4 +1,4 @@
-"""Finds dead words in the frames of functions that are still running (x86-64).
+"""Find dead words in the frames of functions that are still running (x86-64).
 
 A word of a frame is dead if its function does not read it again before it overwrites it or returns.
 Typical examples are padding, which a function reserves for alignment and never uses, and slots in

@@ -1,4 +1,4 @@
-"""Groups threads by identical stacks, and names the functions in them."""
+"""Group threads by identical stacks, and name the functions in them."""
 
 from __future__ import annotations
 

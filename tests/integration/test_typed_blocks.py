@@ -1,4 +1,4 @@
-"""Compares the types that findleaks finds by debug information with the types that programs print for each of their blocks."""
+"""Compare the types that findleaks finds by debug information with the types that programs print for each of their blocks."""
 
 from __future__ import annotations
 

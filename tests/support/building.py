@@ -1,4 +1,4 @@
-"""Compiles the programs of tests/programs, and makes fixtures for them: a program, a process that runs it, and a core of the process. The
+"""Compile the programs of tests/programs, and make fixtures for them: a program, a process that runs it, and a core of the process. The
 fixtures last for one module of tests."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stops a busy program of an interpreter, and compares the managed frames that are read with what the program prints of the same stop.
+"""Stop a busy program of an interpreter, and compare the managed frames that are read with what the program prints of the same stop.
 
 A signal handler of the program prints or stores the frames. It runs before any other instruction of the stopped thread."""
 

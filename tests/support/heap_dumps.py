@@ -1,4 +1,4 @@
-"""Reads heap dumps (HPROF 1.0.2): those of findleaks, and those that a JVM writes itself."""
+"""Read heap dumps (HPROF 1.0.2): those of findleaks, and those that a JVM writes itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waits until a process has come to rest: all its threads sleep, and none has run for a while."""
+"""Wait until a process has come to rest: all its threads sleep, and none has run for a while."""
 
 from __future__ import annotations
 

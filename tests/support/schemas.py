@@ -1,4 +1,4 @@
-"""Validates the JSON that commands print against the schema of findleaks, in which objects have no other keys than those described."""
+"""Validate the JSON that commands print against the schema of findleaks, in which objects have no other keys than those described."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads types with pyelftools, entry by entry, without merging equal ones: slow, simple, and
+"""Read types with pyelftools, entry by entry, without merging equal ones: slow, simple, and
 independent of the fast reader, for whose tests it is the reference."""
 
 from __future__ import annotations

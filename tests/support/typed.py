@@ -1,4 +1,4 @@
-"""Reads and compares tables of types in tests."""
+"""Read and compare tables of types in tests."""
 
 from __future__ import annotations
 

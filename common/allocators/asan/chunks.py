@@ -1,4 +1,4 @@
-"""Reads the chunks of size classes, and the large chunks, by their headers."""
+"""Read the chunks of size classes, and the large chunks, by their headers."""
 
 from __future__ import annotations
 

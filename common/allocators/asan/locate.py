@@ -1,4 +1,4 @@
-"""Finds AddressSanitizer's allocator without symbols, by the variables of its parts."""
+"""Find AddressSanitizer's allocator without symbols, by the variables of its parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads pool files (TOML): how pools are found, and how they are divided. docs/pool-files.md
+"""Read pool files (TOML): how pools are found, and how they are divided. docs/pool-files.md
 describes the format."""
 
 from __future__ import annotations

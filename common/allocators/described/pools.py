@@ -1,4 +1,4 @@
-"""Finds the pools of one entry of a pool file, and their slabs."""
+"""Find the pools of one entry of a pool file, and their slabs."""
 
 from __future__ import annotations
 

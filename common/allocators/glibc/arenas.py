@@ -1,4 +1,4 @@
-"""Reads arenas (struct malloc_state) and the heaps of thread arenas (malloc/arena.c). Any of these
+"""Read arenas (struct malloc_state) and the heaps of thread arenas (malloc/arena.c). Any of these
 may be corrupt."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Determines which size word was overwritten if a walk over chunks reaches an invalid header.
+"""Determine which size word was overwritten if a walk over chunks reaches an invalid header.
 
 There are two candidates: the size word of that header, and the size word of the chunk before it,
 which may have led the walk into the middle of a block. The size word of the chunk before is assumed

@@ -1,4 +1,4 @@
-"""Follows glibc's free lists (fastbins and bins), and finds out whether links are mangled.
+"""Follow glibc's free lists (fastbins and bins), and find out whether links are mangled.
 
 Safe-linking (2.32, malloc.c: PROTECT_PTR) XORs a link with (the link's address >> 12). List heads
 are never mangled. Fastbins link chunks by fd, thread caches link blocks by word 0. Both are the

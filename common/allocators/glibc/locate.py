@@ -1,4 +1,4 @@
-"""Finds main_arena and mp_ in a process image without symbols.
+"""Find main_arena and mp_ in a process image without symbols.
 
 main_arena is in .data of libc.so.6 or of a static program. Two properties identify it:
 

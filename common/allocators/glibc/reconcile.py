@@ -1,4 +1,4 @@
-"""Compares the chunks that were walked with the bytes that each arena got from the system."""
+"""Compare the chunks that were walked with the bytes that each arena got from the system."""
 
 from __future__ import annotations
 

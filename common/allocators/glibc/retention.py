@@ -1,4 +1,4 @@
-"""Explains why a glibc keeps free memory, and what the user can try.
+"""Explain why a glibc keeps free memory, and what the user can try.
 
 malloc.c: free returns only the top of an arena, once it is larger than trim_threshold. mtrim also
 returns whole free pages between blocks in use. arena.c: threads get arenas of their own, at most

@@ -1,4 +1,4 @@
-"""Predicts what malloc_trim(0) would return to the kernel (malloc.c, mtrim, systrim; 2.10 to 2.43).
+"""Predict what malloc_trim(0) would return to the kernel (malloc.c, mtrim, systrim; 2.10 to 2.43).
 
 Every arena first merges the chunks of its fastbins with free neighbours. In each free chunk,
 MADV_DONTNEED returns the whole pages after the header and the links (struct malloc_chunk, six

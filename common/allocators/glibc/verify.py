@@ -1,4 +1,4 @@
-"""Checks the integrity of a glibc heap: everything that a debugging build of malloc asserts, and
+"""Check the integrity of a glibc heap: everything that a debugging build of malloc asserts, and
 more.
 
 Sources: malloc/malloc.c of 2.26 to 2.43: do_check_malloc_state, do_check_chunk, tcache_get_n, free

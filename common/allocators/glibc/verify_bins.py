@@ -1,4 +1,4 @@
-"""Checks an arena's bins: links in both directions, sizes, the order of large bins, the map of
+"""Check an arena's bins: links in both directions, sizes, the order of large bins, the map of
 bins.
 
 Sources: malloc/malloc.c, do_check_malloc_state and the checks of unlink_chunk. The engine follows

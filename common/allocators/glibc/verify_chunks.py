@@ -1,4 +1,4 @@
-"""Checks every chunk header of a span: its flags, and whether the chunk before it is free.
+"""Check every chunk header of a span: its flags, and whether the chunk before it is free.
 
 malloc.c, do_check_inuse_chunk and do_check_free_chunk:
 

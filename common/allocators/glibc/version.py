@@ -1,4 +1,4 @@
-"""Determines the release of glibc from its banner, its file name, or the layouts found.
+"""Determine the release of glibc from its banner, its file name, or the layouts found.
 
 Layouts may be newer than the release that the name states, because distributions backport changes
 (RHEL 7: malloc_state of 2.23 in 2.17)."""

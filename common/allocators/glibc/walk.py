@@ -1,4 +1,4 @@
-"""Walks the chunks of a span, past foreign memory between fenceposts and past corruption."""
+"""Walk the chunks of a span, past foreign memory between fenceposts and past corruption."""
 
 from __future__ import annotations
 

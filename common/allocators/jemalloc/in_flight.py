@@ -1,4 +1,4 @@
-"""Finds the blocks to which a thread inside jemalloc refers by the stack of a cache that it is
+"""Find the blocks to which a thread inside jemalloc refers by the stack of a cache that it is
 filling or flushing.
 
 A fill (cache_bin.h of 5.3, cache_bin_init_ptr_array_for_fill; tcache.c of 5.2, tbin_fill) writes

@@ -1,4 +1,4 @@
-"""Finds jemalloc in a process, and decides which release's structures it has."""
+"""Find jemalloc in a process, and decide which release's structures it has."""
 
 from __future__ import annotations
 

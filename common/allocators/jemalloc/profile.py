@@ -1,4 +1,4 @@
-"""Finds the blocks of the heap profiler (prof:true): its hash tables, and the structures that these
+"""Find the blocks of the heap profiler (prof:true): its hash tables, and the structures that these
 refer to.
 
 They are ordinary blocks. Much of their memory is never written, so that its old content would count

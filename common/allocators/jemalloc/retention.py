@@ -1,4 +1,4 @@
-"""Explains why a jemalloc keeps free memory, and what the user can try.
+"""Explain why a jemalloc keeps free memory, and what the user can try.
 
 Free pages are returned after their decay time, but only threads that allocate or free check this
 time. decay_t (decay.h and decay.c of 5.3, arena_structs.h and arena.c of 5.2) has a mutex and a

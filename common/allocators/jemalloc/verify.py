@@ -1,4 +1,4 @@
-"""Checks the integrity of jemalloc's structures, and reports each error with its address."""
+"""Check the integrity of jemalloc's structures, and report each error with its address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the pointers that mimalloc moved inside their blocks for alignment.
+"""Find the pointers that mimalloc moved inside their blocks for alignment.
 
 For an alignment above 16, mimalloc takes a block that is larger by the alignment, and moves the
 pointer inside it (src/alloc-aligned.c). It sets a flag of the page (`has_aligned`), but records

@@ -1,4 +1,4 @@
-"""Checks the integrity of mallocng: checks mallocng's assertions for all blocks, and compares its
+"""Check the integrity of mallocng: checks mallocng's assertions for all blocks, and compares its
 lists.
 
 mallocng crashes on purpose (a_crash) if an assertion fails in get_meta, get_nominal_size, enframe,

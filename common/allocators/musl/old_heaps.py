@@ -1,4 +1,4 @@
-"""Finds oldmalloc's memory: runs of chunks (from the break, mappings, and ld.so), and mapped
+"""Find oldmalloc's memory: runs of chunks (from the break, mappings, and ld.so), and mapped
 chunks.
 
 The psize of the first chunk of a run, and the csize of the last one, are the number 1: size 0, in

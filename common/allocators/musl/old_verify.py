@@ -1,4 +1,4 @@
-"""Checks the integrity of oldmalloc's bins, their bitmap and chunks. The sizes of chunks are
+"""Check the integrity of oldmalloc's bins, their bitmap and chunks. The sizes of chunks are
 compared by the walk.
 
 Sources: src/malloc/oldmalloc/malloc.c (bin_chunk, unbin, lock_bin), musl 1.2.1 to 1.2.6;

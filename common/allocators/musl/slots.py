@@ -1,4 +1,4 @@
-"""Reads the blocks in mallocng's slots. This module selects the memory that the engine reads, and
+"""Read the blocks in mallocng's slots. This module selects the memory that the engine reads, and
 reports problems.
 
 Four bytes precede a slot's user memory: p[-4], which is 0 unless the offset has 32 bits; a byte

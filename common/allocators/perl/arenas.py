@@ -1,4 +1,4 @@
-"""Reads the values in Perl's arenas as columns, and the sizes of bodies.
+"""Read the values in Perl's arenas as columns, and the sizes of bodies.
 
 Sources: sv.h (struct sv), sv.c (Perl_more_bodies) of Perl 5.36 to 5.40."""
 

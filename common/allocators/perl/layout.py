@@ -1,4 +1,4 @@
-"""Finds the arenas of a Perl interpreter by their structure.
+"""Find the arenas of a Perl interpreter by their structure.
 
 Sources: sv.h (struct sv, svtype), sv_inline.h, sv.c (sv_add_arena, Perl_more_bodies, struct
 arena_set), intrpvar.h (struct interpreter), perl.h of Perl 5.36 to 5.40.

@@ -1,4 +1,4 @@
-"""Finds pymalloc's states in an interpreter's data.
+"""Find pymalloc's states in an interpreter's data.
 
 A state consists of the array of arena_objects, and of the variables around the pointer to it. Up to
 3.11 there is one static set of variables. Since 3.12 an interpreter may have a struct

@@ -1,4 +1,4 @@
-"""Checks pymalloc's structures for problems that the reader does not find."""
+"""Check pymalloc's structures for problems that the reader does not find."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the pool of guarded blocks. scudo puts one of about 5,000 blocks into a slot of this pool,
+"""Read the pool of guarded blocks. scudo puts one of about 5,000 blocks into a slot of this pool,
 between inaccessible pages, to detect overflows.
 
 Source: gwp_asan/common.h (AllocatorState, AllocationMetadata) and gwp_asan/guarded_pool_allocator.h

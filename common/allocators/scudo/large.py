@@ -1,4 +1,4 @@
-"""Reads scudo's large blocks, each in a mapping of its own, and the mappings of freed large blocks
+"""Read scudo's large blocks, each in a mapping of its own, and the mappings of freed large blocks
 that scudo keeps.
 
 Source: scudo/standalone/secondary.h of LLVM 14 to 23 (MapAllocator, MapAllocatorCache).

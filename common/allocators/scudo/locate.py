@@ -1,4 +1,4 @@
-"""Finds scudo's allocator without symbols, by its array of RegionInfo.
+"""Find scudo's allocator without symbols, by its array of RegionInfo.
 
 Each RegionInfo has the address of its region, from which memory of the class is mapped. Therefore,
 the start of a mapping of the class is a word in the allocator, and the words at the same place in

@@ -1,4 +1,4 @@
-"""Reads scudo's thread caches and its quarantine.
+"""Read scudo's thread caches and its quarantine.
 
 Each thread has a cache in its thread-local variables, and so has the allocator for threads that
 end. A cache is found by its counters, which all caches link (LocalStats). The quarantine is a list

@@ -1,4 +1,4 @@
-"""Compares scudo's counters with the headers of its blocks."""
+"""Compare scudo's counters with the headers of its blocks."""
 
 from __future__ import annotations
 

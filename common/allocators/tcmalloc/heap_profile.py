@@ -1,4 +1,4 @@
-"""Reads gperftools' heap profiler (HEAPPROFILE=…, HeapProfilerStart): its table of stacks, its map
+"""Read gperftools' heap profiler (HEAPPROFILE=…, HeapProfilerStart): its table of stacks, its map
 from blocks to stacks, and the memory of the map.
 
 Sources: heap-profile-table.h, heap-profile-stats.h, addressmap-inl.h, base/low_level_alloc.cc, 2.7

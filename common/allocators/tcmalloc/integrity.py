@@ -1,4 +1,4 @@
-"""Checks that the walk does not perform: entries of the page map inside spans, lists of spans in
+"""Check that the walk does not perform: entries of the page map inside spans, lists of spans in
 both directions, and blocks on two lists."""
 
 from __future__ import annotations

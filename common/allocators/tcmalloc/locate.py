@@ -1,4 +1,4 @@
-"""Finds tcmalloc's variables by the table of size classes.
+"""Find tcmalloc's variables by the table of size classes.
 
 The central lists are in the same data. Their spans have page numbers. The page map's root is found
 because it leads from such a page number back to the span."""

@@ -1,4 +1,4 @@
-"""Checks that the walk does not perform: entries of the page map inside spans, bitmaps compared
+"""Check that the walk does not perform: entries of the page map inside spans, bitmaps compared
 with counters, links of central lists in both directions, and blocks in two caches or in a cache of
 another size."""
 

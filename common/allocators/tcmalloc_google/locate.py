@@ -1,4 +1,4 @@
-"""Finds tcmalloc's variables by the table of size classes.
+"""Find tcmalloc's variables by the table of size classes.
 
 The central lists have the numbers of their classes. Their spans have page numbers. The page map's
 root is found because it leads from such a page number back to the span."""

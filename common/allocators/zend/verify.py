@@ -1,4 +1,4 @@
-"""Checks a heap of Zend's memory manager, in addition to the checks of layout.py and instance.py.
+"""Check a heap of Zend's memory manager, in addition to the checks of layout.py and instance.py.
 
 Source: Zend/zend_alloc.c of PHP 8.1 to 8.4 (zend_mm_alloc_pages, zend_mm_free_pages_ex,
 zend_mm_get_next_free_slot)."""

@@ -1,4 +1,4 @@
-"""Reads types of debug information in the C engine (common/native/dwarf_types.c)."""
+"""Read types of debug information in the C engine (common/native/dwarf_types.c)."""
 
 from __future__ import annotations
 

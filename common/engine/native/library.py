@@ -1,4 +1,4 @@
-"""Loads the C engine's shared library: signatures of functions, structures, result codes."""
+"""Load the C engine's shared library: signatures of functions, structures, result codes."""
 
 from __future__ import annotations
 

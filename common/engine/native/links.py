@@ -1,4 +1,4 @@
-"""Walks links in the C engine (common/native/links.c)."""
+"""Walk links in the C engine (common/native/links.c)."""
 
 from __future__ import annotations
 

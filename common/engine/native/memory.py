@@ -1,4 +1,4 @@
-"""Passes buffers to the C engine so that every argument, field and array element keeps its buffer
+"""Pass buffers to the C engine so that every argument, field and array element keeps its buffer
 alive.
 
 ctypes keeps the object from which a pointer was created alive. It does so until the function

@@ -1,4 +1,4 @@
-"""Sorts records of managed heaps in the C engine (common/native/records.c)."""
+"""Sort records of managed heaps in the C engine (common/native/records.c)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists the C engine's libraries, one for each word size and byte order of targets, and computes a
+"""List the C engine's libraries, one for each word size and byte order of targets, and compute a
 checksum of their common C sources.
 
 In a checkout the checksum is computed; installed packages have it in a file. The build passes it to

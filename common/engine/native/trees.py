@@ -1,4 +1,4 @@
-"""Walks a search tree in the C engine (common/native/trees.c)."""
+"""Walk a search tree in the C engine (common/native/trees.c)."""
 
 from __future__ import annotations
 

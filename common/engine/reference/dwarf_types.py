@@ -1,4 +1,4 @@
-"""Reads the entries of units into rows, as common/native/dwarf_types.c and dwarf_origins.c do.
+"""Read the entries of units into rows, as common/native/dwarf_types.c and dwarf_origins.c do.
 Source: DWARF 5, chapters 3 to 5."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads DWARF's encodings in Python, as common/native/dwarf_forms.c and dwarf_addresses.c do."""
+"""Read DWARF's encodings in Python, as common/native/dwarf_forms.c and dwarf_addresses.c do."""
 
 from __future__ import annotations
 

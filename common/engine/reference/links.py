@@ -1,4 +1,4 @@
-"""Walks links, in pure Python."""
+"""Walk links, in pure Python."""
 
 from __future__ import annotations
 

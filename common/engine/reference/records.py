@@ -1,4 +1,4 @@
-"""Sorts records of managed heaps, in pure Python."""
+"""Sort records of managed heaps, in pure Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walks a search tree, in pure Python."""
+"""Walk a search tree, in pure Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides which of several possible contents a block has, in pure Python. TypeSpread.add_decision
+"""Decide which of several possible contents a block has, in pure Python. TypeSpread.add_decision
 explains decisions; the C engine has the same code in common/native/type_decisions.c."""
 
 from __future__ import annotations

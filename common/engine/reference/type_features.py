@@ -1,4 +1,4 @@
-"""Reads features of pointers, in pure Python. engine/type_spread.py, Feature, explains them; the C
+"""Read features of pointers, in pure Python. engine/type_spread.py, Feature, explains them; the C
 engine has the same code in common/native/type_features.c."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compares blocks with layouts, in pure Python. The C engine has the same code in
+"""Compare blocks with layouts, in pure Python. The C engine has the same code in
 common/native/type_match.c."""
 
 from __future__ import annotations

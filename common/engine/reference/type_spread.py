@@ -1,4 +1,4 @@
-"""Spreads types over blocks, in pure Python."""
+"""Spread types over blocks, in pure Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the aligned words of a piece of memory."""
+"""Read the aligned words of a piece of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs work in steps."""
+"""Run work in steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the pools of the Apache Portable Runtime (APR 1.5 to 1.7), by tag.
+"""Read the pools of the Apache Portable Runtime (APR 1.5 to 1.7), by tag.
 
 A pool takes nodes from malloc or mmap, and frees all of its memory at once."""
 

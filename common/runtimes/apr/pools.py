@@ -1,4 +1,4 @@
-"""Reads the tree of APR's pools, and their nodes, which are their memory.
+"""Read the tree of APR's pools, and their nodes, which are their memory.
 
 Source: memory/unix/apr_pools.c (struct apr_pool_t, apr_allocator_t) and include/apr_allocator.h
 (apr_memnode_t) of APR 1.5 to 1.7, for 64-bit programs without APR_POOL_DEBUG."""

@@ -1,4 +1,4 @@
-"""Reads code objects of CPython without a heap: function, file, and the line of an instruction.
+"""Read code objects of CPython without a heap: function, file, and the line of an instruction.
 
 Sources, CPython 3.9 to 3.14: Include/cpython/code.h (PyCodeObject), unicodeobject.h (str),
 bytesobject.h; Objects/lnotab_notes.txt of 3.9 and 3.10, Objects/locations.md of 3.11 and

@@ -1,4 +1,4 @@
-"""Counts CPython's objects in Python: the reference for common/native/cpython_objects.c."""
+"""Count CPython's objects in Python: the reference for common/native/cpython_objects.c."""
 
 from __future__ import annotations
 

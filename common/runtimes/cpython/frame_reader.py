@@ -1,4 +1,4 @@
-"""Reads the frames of Python functions that threads execute, without a heap.
+"""Read the frames of Python functions that threads execute, without a heap.
 
 _PyEval_EvalFrameDefault executes Python functions. Before 3.11 each call executes one. Since 3.11
 it also executes the functions that this one calls, and has a structure in its own frame that marks

@@ -1,4 +1,4 @@
-"""Finds unused words in the blocks of generators, frames, sets, tuples and code objects. Unused
+"""Find unused words in the blocks of generators, frames, sets, tuples and code objects. Unused
 words are not references.
 
 A generator contains a frame. The part of the frame's value stack that is not in use, and all

@@ -1,4 +1,4 @@
-"""Finds unused words of objects in the C engine (common/native/cpython_remains.c)."""
+"""Find unused words of objects in the C engine (common/native/cpython_remains.c)."""
 
 from __future__ import annotations
 

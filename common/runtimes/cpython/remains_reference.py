@@ -1,4 +1,4 @@
-"""Finds unused words of objects: the reference for common/native/cpython_remains.c."""
+"""Find unused words of objects: the reference for common/native/cpython_remains.c."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds unused words of lists and of values: the reference for common/native/cpython_storage.c."""
+"""Find unused words of lists and of values: the reference for common/native/cpython_storage.c."""
 
 from __future__ import annotations
 

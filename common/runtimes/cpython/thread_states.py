@@ -1,4 +1,4 @@
-"""Finds the states of CPython's threads without a heap, from the interpreter's exported variables.
+"""Find the states of CPython's threads without a heap, from the interpreter's exported variables.
 
 Sources: Include/internal/pycore_runtime.h (_PyRuntimeState) and pycore_interp.h of CPython 3.9 to
 3.12 (PyInterpreterState); Include/internal/pycore_runtime.h of 3.13 and pycore_debug_offsets.h of

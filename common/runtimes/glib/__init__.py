@@ -1,4 +1,4 @@
-"""Reads GLib and GObject: instances by type, signal handlers, variants; see instance.py."""
+"""Read GLib and GObject: instances by type, signal handlers, variants; see instance.py."""
 
 from __future__ import annotations
 

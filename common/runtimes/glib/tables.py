@@ -1,4 +1,4 @@
-"""Reads hash tables of GLib, in which it keeps signal handlers and types of variants.
+"""Read hash tables of GLib, in which it keeps signal handlers and types of variants.
 
 Source: glib/ghash.c (struct _GHashTable) of GLib 2.74 and 2.84, 64-bit targets."""
 

@@ -1,4 +1,4 @@
-"""Finds the types of Go's objects in the C engine (common/native/go_types.c)."""
+"""Find the types of Go's objects in the C engine (common/native/go_types.c)."""
 
 from __future__ import annotations
 

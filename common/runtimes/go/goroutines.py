@@ -1,4 +1,4 @@
-"""Lists goroutines, with their states and call stacks, without symbols.
+"""List goroutines, with their states and call stacks, without symbols.
 
 runtime.allgs, a slice of pointers to all g structures, is recognised by what it points to. The
 offsets of fields come from the type descriptor of runtime.g.

@@ -1,4 +1,4 @@
-"""Finds Go's heap without symbols: arenas of 64 MiB, divided into spans of pages.
+"""Find Go's heap without symbols: arenas of 64 MiB, divided into spans of pages.
 
 Sources: Go 1.19 to 1.26, src/runtime: malloc.go (heapArenaBytes, arenaBaseOffset, arenaL2Bits),
 mheap.go (mheap.arenas, heapArena, mspan, mSpanState). On 64-bit Linux mheap_.arenas points to a

@@ -1,4 +1,4 @@
-"""Lists the Go objects that refer to native memory, such as a struct with a pointer that C returned
+"""List the Go objects that refer to native memory, such as a struct with a pointer that C returned
 (cgo)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names the members of Go's objects, by their type descriptors.
+"""Name the members of Go's objects, by their type descriptors.
 
 Sources: as types.py; a slice is pointer, length, capacity; a string pointer, length; an interface
 type, value (Go 1.18 to 1.26, src/runtime: slice.go, string.go, runtime2.go)."""

@@ -1,4 +1,4 @@
-"""Reads the spans of Go's heap, and which of their slots have objects.
+"""Read the spans of Go's heap, and which of their slots have objects.
 
 Sources: Go 1.18 to 1.26, src/runtime: mheap.go (mspan, spanClass, special), mbitmap.go
 (mspan.isFree: slot k has an object if k < freeindex, or if its bit in allocBits is set). The

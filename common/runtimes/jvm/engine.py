@@ -1,4 +1,4 @@
-"""Walks the objects of a Java heap.
+"""Walk the objects of a Java heap.
 
 This module states the contract of engine_native.py (common/native/java_objects.c and
 java_references.c) and engine_reference.py. An object begins with a header, which contains a *class

@@ -1,4 +1,4 @@
-"""Walks the objects of a Java heap in the C engine (common/native/java_objects.c and
+"""Walk the objects of a Java heap in the C engine (common/native/java_objects.c and
 java_references.c)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds memory of the JVM: Java heap, code cache, metaspace, class data archive, Java thread
+"""Find memory of the JVM: Java heap, code cache, metaspace, class data archive, Java thread
 stacks.
 
 Sources: OpenJDK 17 and 21, src/hotspot/share: memory/heap.hpp, memory/virtualspace.hpp,

@@ -1,4 +1,4 @@
-"""Reads the tables in which libjvm describes itself: fields and sizes of its types, constants, and
+"""Read the tables in which libjvm describes itself: fields and sizes of its types, constants, and
 the JVM's options.
 
 Sources: src/hotspot/share/runtime/vmStructs.hpp and flags/jvmFlag.hpp of OpenJDK 17, 21 and 25

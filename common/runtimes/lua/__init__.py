@@ -1,4 +1,4 @@
-"""Reads Lua (5.1 to 5.4): objects by type, functions by file and line, and garbage."""
+"""Read Lua (5.1 to 5.4): objects by type, functions by file and line, and garbage."""
 
 from __future__ import annotations
 

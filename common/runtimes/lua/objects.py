@@ -1,4 +1,4 @@
-"""Reads the objects of a state of Lua: types, names, and the words that are not references.
+"""Read the objects of a state of Lua: types, names, and the words that are not references.
 
 Sources: lgc.c, lobject.h, lstate.h, lstring.c, ltable.c of Lua 5.1.5 to 5.4.4, 64-bit."""
 

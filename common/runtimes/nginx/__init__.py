@@ -1,4 +1,4 @@
-"""Reads the pools and shared zones of nginx, by owner."""
+"""Read the pools and shared zones of nginx, by owner."""
 
 from __future__ import annotations
 

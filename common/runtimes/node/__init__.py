@@ -1,4 +1,4 @@
-"""Reads Node.js: V8's heap, JavaScript objects by constructor, external memory, and the C++ objects
+"""Read Node.js: V8's heap, JavaScript objects by constructor, external memory, and the C++ objects
 that JavaScript objects own, by class, with their native memory.
 
 Tested with Node 12 to 24. Offsets come from V8's code. Classes come from the symbols of vtables,

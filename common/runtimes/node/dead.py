@@ -1,4 +1,4 @@
-"""Finds parts of V8's heap without objects.
+"""Find parts of V8's heap without objects.
 
 Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/new-spaces.h, src/heap/semi-spaces.h,
 src/heap/basic-memory-chunk.h, later memory-chunk-metadata.h. The new space has two halves, each a

@@ -1,4 +1,4 @@
-"""Reads V8's free lists: parts of pages that were swept and not allocated again.
+"""Read V8's free lists: parts of pages that were swept and not allocated again.
 
 Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/free-list.h, src/objects/free-space.h. A page's
 header points to an array of categories: {number, bytes available (both 4 bytes), first entry}, with

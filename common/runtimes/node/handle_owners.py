@@ -1,4 +1,4 @@
-"""Names the owners of V8's global handles: Node-API references of an addon, and C++ objects.
+"""Name the owners of V8's global handles: Node-API references of an addon, and C++ objects.
 
 Sources: Node 12 to 24, src/js_native_api_v8.h: an object of v8impl::Reference has, after its
 vtable, among its words the napi_env of the addon and the address of its global handle. Since Node

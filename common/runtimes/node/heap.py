@@ -1,4 +1,4 @@
-"""Locates V8's heap: its offset in an isolate, its counters of external memory, and its chunks.
+"""Locate V8's heap: its offset in an isolate, its counters of external memory, and its chunks.
 
 Sources: V8 7.8 to 13.6 (Node 12 to 24), src/api/api.cc
 (Isolate::AdjustAmountOfExternalAllocatedMemory, Isolate::GetHeapStatistics), src/heap/heap.cc

@@ -1,4 +1,4 @@
-"""Finds the linear allocation areas of local heaps.
+"""Find the linear allocation areas of local heaps.
 
 Each thread that allocates in V8's old space has a LocalHeap, also the main thread. Memory from the
 top to the limit of its areas has no objects yet. No space refers to these areas.

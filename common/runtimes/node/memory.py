@@ -1,4 +1,4 @@
-"""Divides V8's memory into parts: its heap by isolate and space, the read-only space, the code
+"""Divide V8's memory into parts: its heap by isolate and space, the read-only space, the code
 range."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds the parts of V8's pages that consist of objects.
+"""Find the parts of V8's pages that consist of objects.
 
 Sources: V8 7.8 to 13.6 (Node 12 to 24), src/heap/basic-memory-chunk.h, later
 memory-chunk-metadata.h (a page's header has the two bounds of its area, and no other address in the

@@ -1,4 +1,4 @@
-"""Finds C++ objects that belong to JavaScript objects, and the backing stores of ArrayBuffers.
+"""Find C++ objects that belong to JavaScript objects, and the backing stores of ArrayBuffers.
 
 Sources: Node 18 to 24, src/base_object.h. After its vtable pointer, a BaseObject has a persistent
 handle to its JavaScript object. The JavaScript object has the address of the BaseObject in an

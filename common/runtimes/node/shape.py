@@ -1,4 +1,4 @@
-"""Derives the layout of V8's spaces from v8::Isolate::GetHeapSpaceStatistics.
+"""Derive the layout of V8's spaces from v8::Isolate::GetHeapSpaceStatistics.
 
 Sources: V8 7.8 to 13.6 (Node 12 to 24), src/api/api.cc (Isolate::GetHeapSpaceStatistics),
 src/heap/spaces.h, src/heap/heap-allocator.cc, src/heap/main-allocator.h. That function loads the

@@ -1,4 +1,4 @@
-"""Reads V8's spaces (new_space, old_space…: see v8.getHeapSpaceStatistics()), and the chunks of
+"""Read V8's spaces (new_space, old_space…: see v8.getHeapSpaceStatistics()), and the chunks of
 each.
 
 Sources: V8 10.2 to 13.6 (Node 18 to 24), src/heap/base-space.h, src/heap/list.h,

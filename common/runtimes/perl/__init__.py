@@ -1,4 +1,4 @@
-"""Reads Perl (5.36 to 5.40): values by type and class, closures by file and line, variables by
+"""Read Perl (5.36 to 5.40): values by type and class, closures by file and line, variables by
 name, and cycles.
 
 Its values are blocks in Perl's arenas (allocators/perl)."""

@@ -1,4 +1,4 @@
-"""Reads all values in Perl's arenas: their types, and which words are references.
+"""Read all values in Perl's arenas: their types, and which words are references.
 
 Sources: sv.h, sv.c (sv_chop, Perl_sv_add_backref), av.h, cv.h, mg.h, op.h, intrpvar.h of Perl 5.36
 to 5.40."""

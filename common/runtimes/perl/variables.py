@@ -1,4 +1,4 @@
-"""Names the variables of a Perl program, and the elements of arrays, hashes and pads.
+"""Name the variables of a Perl program, and the elements of arrays, hashes and pads.
 
 Sources: gv.h (struct gp), hv.h, pad.h, cv.h of Perl 5.36 to 5.40, 64-bit."""
 

@@ -1,4 +1,4 @@
-"""Finds variables of PHP's engine by their values: the store of objects, the stacks of frames, and
+"""Find variables of PHP's engine by their values: the store of objects, the stacks of frames, and
 the collector of cycles.
 
 Sources: Zend/zend_globals.h (executor_globals), zend_objects_API.h (zend_objects_store),

@@ -1,4 +1,4 @@
-"""Recognises PHP's values in the C engine (common/native/php_values.c)."""
+"""Recognise PHP's values in the C engine (common/native/php_values.c)."""
 
 from __future__ import annotations
 

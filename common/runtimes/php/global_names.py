@@ -1,4 +1,4 @@
-"""Finds the global variables and static properties of a PHP process.
+"""Find the global variables and static properties of a PHP process.
 
 Sources: Zend/zend_globals.h (executor_globals, compiler_globals), zend_map_ptr.h, zend.h
 (zend_class_entry) of PHP 8.1 to 8.4. The tables are found by their content: every PHP process has

@@ -1,4 +1,4 @@
-"""Reads the objects in the store of a PHP process, with their blocks and classes.
+"""Read the objects in the store of a PHP process, with their blocks and classes.
 
 Sources: Zend/zend_types.h (zend_object), zend_objects_API.c, zend.h (zend_class_entry, whose second
 member is the name) of PHP 8.1 to 8.4."""

@@ -1,4 +1,4 @@
-"""Reads arrays and classes of a PHP process: the elements of arrays with their keys, and the names
+"""Read arrays and classes of a PHP process: the elements of arrays with their keys, and the names
 of properties.
 
 Sources: Zend/zend_types.h (HashTable, Bucket, zval), zend_hash.h, zend.h (zend_class_entry),

@@ -1,4 +1,4 @@
-"""Reads the tree of memory contexts of a PostgreSQL process.
+"""Read the tree of memory contexts of a PostgreSQL process.
 
 Sources: src/include/nodes/memnodes.h (MemoryContextData), src/backend/utils/mmgr/aset.c
 (AllocSetContext, AllocBlockData, AllocSetStats) of PostgreSQL 13 to 17, for 64-bit programs. Nearly

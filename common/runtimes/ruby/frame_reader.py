@@ -1,4 +1,4 @@
-"""Reads the control frames of Ruby threads: methods and blocks with file and line, and methods that
+"""Read the control frames of Ruby threads: methods and blocks with file and line, and methods that
 are written in C by name.
 
 A thread's execution context begins with {stack of values, its length, innermost control frame,

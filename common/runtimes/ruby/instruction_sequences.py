@@ -1,4 +1,4 @@
-"""Reads compiled Ruby methods and blocks (struct rb_iseq): label, path, and the line of an
+"""Read compiled Ruby methods and blocks (struct rb_iseq): label, path, and the line of an
 instruction.
 
 Sources: vm_core.h (struct rb_iseq_struct, rb_iseq_constant_body, rb_iseq_location_struct,

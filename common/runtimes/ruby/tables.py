@@ -1,4 +1,4 @@
-"""Reads Ruby's own tables and arrays within limits: id tables, st tables, the elements of an Array.
+"""Read Ruby's own tables and arrays within limits: id tables, st tables, the elements of an Array.
 
 Sources: id_table.c (struct rb_id_table, rb_id_item), include/ruby/st.h (struct st_table) and st.c
 (struct st_table_entry), include/ruby/internal/core/rarray.h (struct RArray; ruby.h before 3.0),

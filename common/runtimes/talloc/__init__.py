@@ -1,4 +1,4 @@
-"""Reads the chunks of talloc (libtalloc 2), by name. Samba and sssd use talloc."""
+"""Read the chunks of talloc (libtalloc 2), by name. Samba and sssd use talloc."""
 
 from __future__ import annotations
 

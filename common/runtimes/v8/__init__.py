@@ -1,1 +1,1 @@
-"""Reads V8's isolates, their handles and handle scopes."""
+"""Read V8's isolates, their handles and handle scopes."""

@@ -1,4 +1,4 @@
-"""Walks the objects of V8's pages, and reads the references among them.
+"""Walk the objects of V8's pages, and read the references among them.
 
 This module states the contract of engine_native.py (common/native/v8_objects.c and
 v8_references.c) and engine_reference.py. The first word of an object is the tagged address of its

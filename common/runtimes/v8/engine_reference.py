@@ -1,4 +1,4 @@
-"""Walks the objects of V8's pages in Python: the reference for common/native/v8_objects.c and
+"""Walk the objects of V8's pages in Python: the reference for common/native/v8_objects.c and
 v8_references.c."""
 
 from __future__ import annotations

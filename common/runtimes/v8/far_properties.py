@@ -1,4 +1,4 @@
-"""Lists the references of objects to values of properties that are outside of the object.
+"""List the references of objects to values of properties that are outside of the object.
 
 Such a value is in the object's array of properties, in its dictionary, or in its map. In a heap
 snapshot, as V8 writes it, the object has an edge with the property's name to the value, too."""

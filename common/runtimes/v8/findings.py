@@ -1,4 +1,4 @@
-"""Finds handle scopes of V8 that accumulate handles and the memory that these keep alive."""
+"""Find handle scopes of V8 that accumulate handles and the memory that these keep alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names functions of JavaScript by script and line, and the variables of contexts.
+"""Name functions of JavaScript by script and line, and the variables of contexts.
 
 Sources: V8 7.8 to 13.6 (Node 12 to 24), src/objects/shared-function-info.h, script.h,
 scope-info.tq, contexts.h. A context has a ScopeInfo, the outer context, up to two further words,

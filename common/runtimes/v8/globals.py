@@ -1,4 +1,4 @@
-"""Reads V8's global handles (v8::Persistent, v8::Global, Node-API's references), which are nodes in
+"""Read V8's global handles (v8::Persistent, v8::Global, Node-API's references), which are nodes in
 separate blocks.
 
 They belong to no scope. Offsets come from V8's code, as in layout.py. `GlobalHandles::RecordStats`

@@ -1,4 +1,4 @@
-"""Walks all objects of V8's heap, from the start of each page's area to its end.
+"""Walk all objects of V8's heap, from the start of each page's area to its end.
 
 Parts of the area without objects are skipped: the unused rest of linear allocation areas, and the
 unused part of the new space. If an object is damaged, or its map or its size is unknown, the walk

@@ -1,4 +1,4 @@
-"""Writes the live objects of V8's heap as a heap snapshot, the format of Chrome DevTools.
+"""Write the live objects of V8's heap as a heap snapshot, the format of Chrome DevTools.
 
 The file is JSON: a header, the nodes, the edges, and a table of texts, to which nodes and edges
 refer by number. It is written in this order while the heap is read: edges are counted first, as a

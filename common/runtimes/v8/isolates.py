@@ -1,4 +1,4 @@
-"""Finds V8's isolates and their blocks of handles."""
+"""Find V8's isolates and their blocks of handles."""
 
 from __future__ import annotations
 

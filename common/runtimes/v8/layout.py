@@ -1,4 +1,4 @@
-"""Derives where V8 keeps its handles from the operands of its code; no version needs to be known.
+"""Derive where V8 keeps its handles from the operands of its code; no version needs to be known.
 
 The functions (names of V8 3.14 and later; deps/v8/src/handles.cc, src/api.cc of Node 0.10 to 24):
 

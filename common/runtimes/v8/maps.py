@@ -1,4 +1,4 @@
-"""Reads V8's maps, which describe the objects that refer to them.
+"""Read V8's maps, which describe the objects that refer to them.
 
 Sources: V8 7.8 to 13.6 (Node 12 to 24), src/objects/map.h (offsets are constants, see metadata.py).
 The map of a map is a meta map, which is its own map: the one of root objects, or, since V8 12.9,

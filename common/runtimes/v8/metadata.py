@@ -1,4 +1,4 @@
-"""Reads the constants that V8 has for debuggers of cores, and the table of its root objects.
+"""Read the constants that V8 has for debuggers of cores, and the table of its root objects.
 
 Sources: V8 7.8 to 13.6 (Node 12 to 24), tools/gen-postmortem-metadata.py (constants `v8dbg_…`:
 offsets of fields, numbers of instance types, tags) and src/roots/roots.h (RootsTable::root_names_,

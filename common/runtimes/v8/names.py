@@ -1,4 +1,4 @@
-"""Names objects as heap snapshots of V8 do.
+"""Name objects as heap snapshots of V8 do.
 
 The convention is that of the class column of Chrome DevTools for Node 22 and 24: objects have the
 name of their constructor, and everything else has the name of a category in parentheses.

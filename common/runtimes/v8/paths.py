@@ -1,4 +1,4 @@
-"""Describes paths to JavaScript objects with the names that the author of a program knows:
+"""Describe paths to JavaScript objects with the names that the author of a program knows:
 variables, properties, modules, functions."""
 
 from __future__ import annotations

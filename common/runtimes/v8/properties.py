@@ -1,4 +1,4 @@
-"""Reads the properties of JavaScript objects: their names, where their values are, and the values.
+"""Read the properties of JavaScript objects: their names, where their values are, and the values.
 
 A map with fast properties has the names in a descriptor array. The value is in the object, in its
 array of properties, or in the descriptor. Other objects have a dictionary of properties.

@@ -1,4 +1,4 @@
-"""Builds the graph of V8's objects, and determines which of them are live."""
+"""Build the graph of V8's objects, and determine which of them are live."""
 
 from __future__ import annotations
 

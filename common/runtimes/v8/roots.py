@@ -1,4 +1,4 @@
-"""Collects the roots of V8's heap: words outside of it that keep objects alive.
+"""Collect the roots of V8's heap: words outside of it that keep objects alive.
 
 - The table of root objects of an isolate, without the table of strings, whose references are weak,
   and other words of the isolate before its heap: the current context, pending exceptions.

@@ -1,4 +1,4 @@
-"""Finds open handle scopes: which frame opened each, and how many handles it frees when it closes.
+"""Find open handle scopes: which frame opened each, and how many handles it frees when it closes.
 
 `v8::HandleScope` is three words that its constructor writes into the object, on the stack or
 (Node-API's) on the heap: the isolate, and the previous `next` and `limit` (V8 3.14 to 13,

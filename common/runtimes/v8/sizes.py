@@ -1,4 +1,4 @@
-"""Determines how the sizes of objects are computed, by instance type.
+"""Determine how the sizes of objects are computed, by instance type.
 
 Sources: V8 7.8 to 13.6 (Node 12 to 24), src/objects/objects.cc (HeapObject::SizeFromMap; the
 numbers are those of its machine code in Node's binaries) and the SizeFor functions of the types.

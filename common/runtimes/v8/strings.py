@@ -1,4 +1,4 @@
-"""Reads strings of V8's heap, and names of functions.
+"""Read strings of V8's heap, and names of functions.
 
 Sources: V8 7.8 to 13.6 (Node 12 to 24), src/objects/string.h, scope-info.tq (scope-info.h), and
 shared-function-info.cc (SharedFunctionInfo::DebugName). Offsets and tags are constants, see

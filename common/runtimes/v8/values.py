@@ -1,4 +1,4 @@
-"""Determines what handles refer to: small integers, oddballs by name, objects by instance type.
+"""Determine what handles refer to: small integers, oddballs by name, objects by instance type.
 
 Tagging (V8, include/v8-internal.h of every version to 13): a word whose lowest bit is 0 is a small
 integer. With low bits 01 it is the address of an object plus 1, with 11 a weak reference. An

@@ -1,4 +1,4 @@
-"""Writes an ELF core of a process in the kernel's format, for debuggers and for findleaks.
+"""Write an ELF core of a process in the kernel's format, for debuggers and for findleaks.
 
 The file is sparse: pages that the process never touched, or returned to the kernel, are holes. A
 note of findleaks (target/snapshot_note.py) has the data for which the format has no place, such as

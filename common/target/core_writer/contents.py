@@ -1,4 +1,4 @@
-"""Selects the parts of a process's memory that its core contains, as the kernel does by default.
+"""Select the parts of a process's memory that its core contains, as the kernel does by default.
 Sources: Linux fs/coredump.c, vma_dump_size (6.x); Documentation/filesystems/proc.rst (VmFlags)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Builds the headers of a core: ELF header, program headers, and a section header that has the
+"""Build the headers of a core: ELF header, program headers, and a section header that has the
 number of program headers if it does not fit the ELF header.
 Sources: System V gABI, chapters 4 and 5; Linux fs/binfmt_elf.c (elf_core_dump,
 fill_extnum_info)."""

@@ -1,4 +1,4 @@
-"""Builds the notes of a core, in the kernel's order and layouts, followed by findleaks' note.
+"""Build the notes of a core, in the kernel's order and layouts, followed by findleaks' note.
 Sources: Linux 6.x fs/binfmt_elf.c (fill_prstatus, fill_psinfo, fill_auxv_note, fill_files_note,
 write_note_info); include/linux/elfcore.h and include/uapi/linux/elfcore.h (elf_prstatus, 336 bytes
 on x86-64; elf_prpsinfo, 136)."""

@@ -1,4 +1,4 @@
-"""Writes a core file, sparse or compressed. It has a temporary name until it is complete."""
+"""Write a core file, sparse or compressed. It has a temporary name until it is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compresses with zstd: by Python 3.14, python-zstandard, or the zstd program."""
+"""Compress with zstd: by Python 3.14, python-zstandard, or the zstd program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decodes threads of an x86-64 minidump: registers and their words.
+"""Decode threads of an x86-64 minidump: registers and their words.
 
 Layout: Microsoft's winnt.h, CONTEXT (AMD64); Breakpad src/google_breakpad/common/
 minidump_cpu_amd64.h, MDRawContextAMD64. The floating point part is an FXSAVE image, with the low

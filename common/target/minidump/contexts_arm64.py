@@ -1,4 +1,4 @@
-"""Decodes threads of an AArch64 minidump, in both formats of their contexts.
+"""Decode threads of an AArch64 minidump, in both formats of their contexts.
 
 Layouts: Breakpad src/google_breakpad/common/minidump_cpu_arm64.h: MDRawContextARM64, which is
 Microsoft's format, and MDRawContextARM64_Old, which LLDB also uses

@@ -1,4 +1,4 @@
-"""Finds the modules of a minidump. They are found by the ELF headers in memory, or by the module
+"""Find the modules of a minidump. They are found by the ELF headers in memory, or by the module
 list and the files that it names."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decodes the records of a minidump: memory, threads, modules, mappings.
+"""Decode the records of a minidump: memory, threads, modules, mappings.
 
 Layouts: Microsoft's minidumpapiset.h (MINIDUMP_MEMORY_LIST, _MEMORY64_LIST, _THREAD_LIST,
 _MODULE_LIST, _MEMORY_INFO_LIST, _EXCEPTION_STREAM, _MISC_INFO, _THREAD_NAME_LIST). The streams of

@@ -1,4 +1,4 @@
-"""Reads the container format of minidumps: a header, and a directory of typed streams.
+"""Read the container format of minidumps: a header, and a directory of typed streams.
 
 No library is used, because those on PyPI read dumps of Windows: `minidump` 0.0.24 ignores the
 streams of Linux writers (maps, auxv, status) and the build-ids of modules, prints tracebacks if

@@ -1,4 +1,4 @@
-"""Computes the resident pages of a process from the holes in its core file.
+"""Compute the resident pages of a process from the holes in its core file.
 
 Linux fs/coredump.c, dump_user_range (6.x; the same since 2.6.x): for a page that is missing, or is
 the zero page, the kernel writes nothing and advances the file position, which leaves a hole. It

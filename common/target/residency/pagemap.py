@@ -1,4 +1,4 @@
-"""Reads the touched pages of a process's anonymous memory from /proc/PID/pagemap.
+"""Read the touched pages of a process's anonymous memory from /proc/PID/pagemap.
 The zero page, which a read before the first write maps, counts as untouched if the kernel
 identifies it."""
 

@@ -1,4 +1,4 @@
-"""Unwinds the JVM's code cache, and names the Java methods in it.
+"""Unwind the JVM's code cache, and name the Java methods in it.
 
 The JVM executes Java methods in three kinds of code, all in its code cache:
 

@@ -1,4 +1,4 @@
-"""Encodes Java objects as records of a heap dump (HPROF 1.0.2).
+"""Encode Java objects as records of a heap dump (HPROF 1.0.2).
 
 This module states the contract of records_native.py (common/native/java_records.c) and
 records_reference.py. Numbers in a heap dump are big-endian, and an identifier is the address of an

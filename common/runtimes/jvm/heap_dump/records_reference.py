@@ -1,4 +1,4 @@
-"""Encodes Java objects in Python: the reference for common/native/java_records.c."""
+"""Encode Java objects in Python: the reference for common/native/java_records.c."""
 
 from __future__ import annotations
 
