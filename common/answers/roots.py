@@ -92,12 +92,10 @@ def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most
 
 def list_object_roots(session: Session) -> list[ObjectRoot]:
     """Return the roots in the managed heaps whose objects are not blocks."""
-    graphs = ((runtime.name, runtime.object_graph()) for runtime in session.runtimes)
     return [
-        ObjectRoot(name, one.sort, one.name, one.roots, one.address, one.type, one.retained.blocks, one.retained.bytes)
-        for name, graph in graphs
-        if graph is not None
-        for one in graph.named_roots()
+        ObjectRoot(runtime.name, one.sort, one.name, one.roots, one.address, one.type, one.retained.blocks, one.retained.bytes)
+        for runtime in session.runtimes
+        for one in runtime.named_roots()
     ]
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from findleaks.allocators.sites import Recording
     from findleaks.results import verdict
     from findleaks.runtimes.managed_frame import Frame
-    from findleaks.runtimes.object_graph import ObjectGraph
+    from findleaks.runtimes.object_graph import ObjectGraph, ObjectRoot
     from findleaks.unwind.code_tables import CodeTable
     from findleaks.unwind.stacks import NamedFrame
 
@@ -314,6 +314,11 @@ class Runtime:
         """Return the graph of the objects in the runtime's heap; None if it has none, or if
         `address` is not in this heap."""
         return None
+
+    def named_roots(self) -> Sequence[ObjectRoot]:
+        """Return roots that the program's author knows, such as static variables, and what each
+        retains, the largest first."""
+        return ()
 
     def object_nodes(self) -> Optional[Objects]:
         """Return objects of the heap that are not blocks, and those of `variables`, or None."""

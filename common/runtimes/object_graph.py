@@ -192,11 +192,6 @@ class ObjectGraph:
         """Add all roots to a dominator tree, as its root number `root`."""
         raise NotImplementedError
 
-    def named_roots(self) -> Sequence[ObjectRoot]:
-        """Return roots that the program's author knows, such as static variables, and what each
-        retains, the largest first."""
-        return ()
-
     def root_groups(self) -> Optional[Sequence[RootGroup]]:
         """Return all roots in groups, in any order; None if roots have no names."""
         return None

@@ -69,6 +69,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path, source: Path) -> 
         *(f"findleaks/completions/{name}" for name in ("findleaks", "_findleaks", "findleaks.fish")),
         "findleaks/results/findleaks-1.schema.json",
         "findleaks/types/ready/redis.hints",
+        "findleaks/types/ready/sqlite.hints",
         *page,
     }
 

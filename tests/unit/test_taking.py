@@ -19,7 +19,7 @@ def session(auxv: dict[int, int], *later: dict[int, int]) -> Any:
     """Of this very process, with what is asked of it; when it is read again, with these."""
     rest = [session(one) for one in later]
     target = SimpleNamespace(pid=os.getpid(), auxv=auxv, exe_path="/usr/bin/other", called="")
-    return SimpleNamespace(target=target, close=lambda: None, host=LiveHost(lambda: rest.pop(0), lambda seconds: None))
+    return SimpleNamespace(target=target, pool_file=None, close=lambda: None, host=LiveHost(lambda: rest.pop(0), lambda seconds: None))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from findleaks.runtimes.base import Finding
 from findleaks.session import Session
 from findleaks.target.ranges import nonzero_pieces
 
-_LARGE = 1 << 20  # bytes that are first compared with zeros
+_UNTOUCHED = 1 << 26  # bytes of the shortest run of zeros that counts as untouched
 
 
 def find_unreturned_memory(session: Session, accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> Iterator[Finding]:
@@ -41,21 +41,12 @@ def find_unreturned_memory(session: Session, accounting: Accounting, measure: Ca
 
 def _count_written(session: Session, store: Store) -> int:
     """Return an upper bound of the bytes of free memory that have been written to. If residency is
-    unknown, long runs of zeros are probably pages that nobody has touched, as most of an arena that
-    mimalloc has reserved."""
+    unknown, very long runs of zeros are probably pages that nobody has touched, as most of an arena
+    that mimalloc has reserved."""
     pieces = (piece for part in session.directory.of(store.allocator) for piece in nonzero_pieces(session.target, *part))
-    return max(sum(_count_nonzero(session, piece.data, _LARGE) for piece in pieces) - store.in_use, 0)
-
-
-def _count_nonzero(session: Session, data: memoryview, step: int) -> int:
-    """Return the bytes of the parts of `step` bytes that are not all zeros, divided further down to
-    pages."""
-    found = 0
-    for at in range(0, len(data), step):
-        part = data[at : at + step]
-        if bytes(part).strip(b"\0"):
-            found += _count_nonzero(session, part, session.target.arch.page) if step == _LARGE else len(part)
-    return found
+    parts = (piece.data[at : at + _UNTOUCHED] for piece in pieces for at in range(0, len(piece.data), _UNTOUCHED))
+    written = sum(len(part) for part in parts if len(part) < _UNTOUCHED or bytes(part).strip(b"\0"))
+    return max(written - store.in_use, 0)
 
 
 def _prefer_runtime_commands(session: Session, call: str, tries: tuple[str, ...]) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
 from findleaks.runtimes.jvm.tracking import Tracking
 from findleaks.runtimes.jvm.verdict_findings import find_unused_heap
-from findleaks.runtimes.object_graph import ObjectGraph
+from findleaks.runtimes.object_graph import ObjectGraph, ObjectRoot
 from findleaks.runtimes.retained_findings import find_retainer
 from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.ranges import merge_ranges, subtract
@@ -183,6 +183,12 @@ class HotSpot(DumpableRuntime):
         if not self.lists_objects or (address is not None and not self._is_in_heap(address)):
             return None
         return self._object_graph
+
+    def named_roots(self) -> Sequence[ObjectRoot]:
+        from findleaks.runtimes.jvm.named_roots import list_named_roots  # only `roots` needs it
+
+        graph = self._object_graph if self.lists_objects else None
+        return list_named_roots(graph) if graph is not None else ()
 
     @cached_property
     def _object_graph(self) -> Optional[JavaGraph]:

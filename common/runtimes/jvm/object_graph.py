@@ -17,7 +17,7 @@ from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.reachability import Reachability
 from findleaks.runtimes.jvm.tables import Tables
-from findleaks.runtimes.object_graph import ObjectField, ObjectGraph, ObjectRoot, ObjectWord
+from findleaks.runtimes.object_graph import ObjectField, ObjectGraph, ObjectWord
 
 _FORMATS = {"Z": "?", "B": "b", "C": "H", "S": "h", "I": "i", "F": "f", "J": "q", "D": "d"}
 _ELEMENTS = {"boolean": "Z", "byte": "B", "char": "C", "short": "S", "int": "I", "float": "F", "long": "J", "double": "D"}
@@ -181,11 +181,6 @@ class JavaGraph(ObjectGraph):
         field = next((one for one in self._java_fields(index) if one.name == "name"), None) if index >= 0 else None
         name = self._string(self._decode(self._word(self.blocks.address(index) + field.offset))) if field is not None else ""
         return name or f"at {thread:#x}"
-
-    def named_roots(self) -> Sequence[ObjectRoot]:
-        from findleaks.runtimes.jvm.named_roots import list_named_roots  # only `roots` needs it
-
-        return list_named_roots(self)
 
     def mirrors(self) -> Sequence[int]:
         """Return the objects of java.lang.Class."""
