@@ -238,9 +238,9 @@ def _address_like_words(session: Session, one: Uncertain, searched: Sequence[Ran
 
 
 def _words_into(session: Session, one: Uncertain, searched: Sequence[Range]) -> Iterator[tuple[int, int]]:
-    """Yield (address, value) of the words that refer to a range."""
+    """Yield (address, value) of the words that refer to a range, dead ones included."""
     order, word = session.target.arch.byteorder, session.target.arch.word
-    for piece in session.pieces(searched, "looking for missing memory"):
+    for piece in session.pieces(searched, "looking for missing memory", dead=True):
         for address in session.engine.search(piece, one.start, one.end):
             at = address - piece.address
             yield address, int.from_bytes(piece.data[at : at + word], order)
