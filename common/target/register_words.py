@@ -59,7 +59,11 @@ def xsave_words(features: int, size: int) -> tuple[str, ...]:
 def _places(features: int, size: int) -> tuple[int, int, int, int] | None:
     """Return the offsets of AVX-512's parts; None if unknown.
     The size of the image distinguishes Intel's layout from AMD's. The last part is PKRU (8 bytes)
-    or AVX-512 itself, except on Intel processors with AMX, whose tiles come after both."""
+    or AVX-512 itself, except on Intel processors with AMX, whose tiles come after both. GDB before
+    14 writes images of AMD's layout with Intel's size. An image of this size without PKRU may be
+    one of these, because nearly all of Intel's processors with AVX-512 have PKRU."""
+    if size == _INTEL[3] and not features >> _PKRU & 1:
+        return None
     if features >> _OPMASK & 7 != 7 or features >> 10:
         return _INTEL if features >> _OPMASK & 7 == 7 and features >> 17 & 3 == 3 and size == 11008 else None
     for places in (_INTEL, _AMD):

@@ -194,6 +194,7 @@ def test_what_comes_through_to_the_caller(tmp_path: Path) -> None:
         (0x2E7, 2440, {832: "k0", 896: "zmm0", 1408 + 64: "xmm17", 1408 + 64 + 32: "zmm17"}),
         (0x7, 832, {160: "xmm0", 576 + 16: "ymm1"}),
         (0x2E7, 2500, {160: "xmm0", 576: "ymm0", 1088: "", 832: ""}),
+        (0xE7, 2688, {576: "ymm0", 2368: "", 1152: ""}),  # Intel's, or AMD's as GDB 13 writes it
         (0, 512, {32: "st0", 160 + 15 * 16: "xmm15", 8: "", 416: ""}),
     ],
 )
