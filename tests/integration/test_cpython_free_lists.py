@@ -52,13 +52,14 @@ signal.pause()
 
 @pytest.mark.parametrize("version", ["3.11", pytest.param("3.13", marks=pytest.mark.matrix)])
 def test_unused_entries_of_free_lists_hold_nothing(version: str, tmp_path: Path) -> None:
-    """A free list has room for 80 objects, and keeps their addresses when they are used again."""
+    """A free list has room for 80 objects, and keeps their addresses when they are used again: a fifth of the leaked ones. Stale words
+    elsewhere may hold a few more."""
     python, many = mallocs_python.get(version), 400
     with cores.Running(python.command("-c", UNUSED.replace("COUNT", str(many))), tmp_path, python.environment()) as one:
         found = json.loads(debuggers.findleaks("find", "--json", str(one.gcore())))
     groups = {group["type"]: group["blocks"] for group in found["groups"] if group["kind"] == "definite"}
     for name in ("list", "dict"):
-        assert LEAST * many <= groups[name] <= many
+        assert 0.9 * many <= groups[name] <= many
 
 
 POPPED = """
