@@ -14,10 +14,11 @@ from importlib import import_module
 from typing import Any, Protocol, cast
 
 from findleaks.engine.contract import Engine, Graph
+from findleaks.engine.numbered_words import NO_NUMBER, NumberedWords
 from findleaks.target.base import Piece
 from findleaks.value_classes import NamedTuple
 
-NO_CLASS = 0xFFFFFFFF
+NO_CLASS = NO_NUMBER
 """Stands for the number of a class that is not known yet."""
 
 FIXED, ARRAY, OBJECTS, MIRROR = range(4)
@@ -30,7 +31,6 @@ FIXED, ARRAY, OBJECTS, MIRROR = range(4)
 
 ROW = 4
 POSITION, END, LIMIT, FOUND, CLASS_WORD, STEP, CHUNK = range(7)
-_HASH, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
 _SOME = 1 << 16  # maximum number of objects of one call
 
 
@@ -67,7 +67,7 @@ class References(NamedTuple):
     shift: int
 
 
-class ClassTable:
+class ClassTable(NumberedWords):
     """Classes by number, and a hash table of their class words.
 
     `rows` ("I") has four numbers for each class, sizes and offsets in bytes:
@@ -81,42 +81,17 @@ class ClassTable:
     objects of each class that walks found, and their bytes."""
 
     def __init__(self) -> None:
-        self.keys, self.numbers = array("Q", bytes(8 * 1024)), array("I", [NO_CLASS]) * 1024
+        super().__init__()
         self.rows, self.map_first, self.maps = array("I"), array("I", [0]), array("I")
         self.totals = array("Q")
-        self.words: list[int] = []
-
-    def __len__(self) -> int:
-        return len(self.words)
 
     def add(self, word: int, row: Sequence[int], maps: array[int]) -> int:
         """Add a class with this word, which is not 0. Returns its number."""
-        if 2 * len(self.words) >= len(self.keys):
-            self.keys, self.numbers = array("Q", bytes(16 * len(self.keys))), array("I", [NO_CLASS]) * (2 * len(self.keys))
-            for number, known in enumerate(self.words):
-                self._insert(known, number)
-        self._insert(word, len(self.words))
-        self.words.append(word)
         self.rows.extend(row)
         self.maps.extend(maps)
         self.map_first.append(len(self.maps) // 2)
         self.totals.extend((0, 0))
-        return len(self.words) - 1
-
-    def find(self, word: int) -> int:
-        """Return the number of the class with this word, or NO_CLASS."""
-        return self.numbers[self._place(word)]
-
-    def _insert(self, word: int, number: int) -> None:
-        place = self._place(word)
-        self.keys[place], self.numbers[place] = word, number
-
-    def _place(self, word: int) -> int:
-        mask = len(self.keys) - 1
-        at = (word * _HASH & _MASK) >> (64 - mask.bit_length())
-        while self.keys[at] and self.keys[at] != word:
-            at = (at + 1) & mask
-        return at
+        return self.add_word(word)
 
 
 class ObjectWalk:

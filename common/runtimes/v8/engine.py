@@ -15,10 +15,11 @@ from importlib import import_module
 from typing import Any, Protocol, cast
 
 from findleaks.engine.contract import Blocks, Engine, Graph
+from findleaks.engine.numbered_words import NO_NUMBER, NumberedWords
 from findleaks.target.base import Piece
 from findleaks.value_classes import NamedTuple
 
-NO_MAP = 0xFFFFFFFF
+NO_MAP = NO_NUMBER
 """In place of the number of a map: the map is not known yet."""
 
 FIXED, COUNTED, UP_TO_MAP, ASKED = range(4)
@@ -36,7 +37,6 @@ COLUMNS = SIZE_COLUMNS + 1 + FIELDS
 REFERENCE_ROW = 4
 POSITION, END, MAP_WORD, GIVEN, FOUND, SHARED_START, SHARED_END, LISTED = range(8)
 _SOME = 1 << 16  # most references, and most objects, of one call
-_HASH, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
 MOST = 0xFFFFFFFF
 
 
@@ -71,7 +71,7 @@ class Size(NamedTuple):
     second_unit: int = 0
 
 
-class MapTable:
+class MapTable(NumberedWords):
     """Maps by number, and a hash table of their tagged addresses.
 
     `rows` ("I") has for each map the fields of a Size, 1 for the maps of free memory and 0 for
@@ -80,45 +80,20 @@ class MapTable:
     has the address of the first one."""
 
     def __init__(self) -> None:
-        self.keys, self.numbers = array("Q", bytes(8 * 1024)), array("I", [NO_MAP]) * 1024
+        super().__init__()
         self.rows, self.totals, self.firsts = array("I"), array("Q"), array("Q")
-        self.words: list[int] = []
-
-    def __len__(self) -> int:
-        return len(self.words)
 
     def add(self, word: int, size: Size, fields: Sequence[int] = (), is_free: bool = False) -> int:
         """Add a map with this tagged address, which is not 0, and the offsets of at most FIELDS
         references. `is_free`: it is that of free memory. Returns its number."""
-        if 2 * len(self.words) >= len(self.keys):
-            self.keys, self.numbers = array("Q", bytes(16 * len(self.keys))), array("I", [NO_MAP]) * (2 * len(self.keys))
-            for number, known in enumerate(self.words):
-                self._insert(known, number)
-        self._insert(word, len(self.words))
-        self.words.append(word)
         self.rows.extend((*size, is_free, *fields, *[0] * (FIELDS - len(fields))))
         self.totals.extend((0, 0))
         self.firsts.append(0)
-        return len(self.words) - 1
-
-    def find(self, word: int) -> int:
-        """Return the number of the map with this tagged address, or NO_MAP."""
-        return self.numbers[self._place(word)]
+        return self.add_word(word)
 
     def clear_totals(self) -> None:
         """Forget the objects that walks found."""
         self.totals, self.firsts = array("Q", bytes(16 * len(self.words))), array("Q", bytes(8 * len(self.words)))
-
-    def _insert(self, word: int, number: int) -> None:
-        place = self._place(word)
-        self.keys[place], self.numbers[place] = word, number
-
-    def _place(self, word: int) -> int:
-        mask = len(self.keys) - 1
-        at = (word * _HASH & _MASK) >> (64 - mask.bit_length())
-        while self.keys[at] and self.keys[at] != word:
-            at = (at + 1) & mask
-        return at
 
 
 class ObjectWalk:
