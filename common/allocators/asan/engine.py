@@ -4,11 +4,11 @@ layout."""
 from __future__ import annotations
 
 from array import array
-from importlib import import_module
 from typing import Any, NamedTuple
 
 from findleaks.allocators.asan.layout import ALLOCATED, QUARANTINED, UNUSED, state_of, used_size
 from findleaks.engine.contract import Engine
+from findleaks.engine.loops import import_loops
 from findleaks.target.base import Piece
 
 DAMAGED = 255
@@ -43,7 +43,6 @@ def settled(first: int, capacity: int, good: bool = True) -> tuple[int, int]:
 
 def read_chunks(engine: Engine, piece: Piece, size: int) -> Chunks:
     """Read chunks of `size` bytes, which is 32 or more. The piece must consist of whole chunks."""
-    kind = "engine_native" if engine.name == "native" else "engine_reference"
-    loops: Any = import_module(f"findleaks.allocators.asan.{kind}")
+    loops: Any = import_loops(engine, "findleaks.allocators.asan")
     read: Chunks = loops.read_chunks(engine, piece, size)
     return read

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any, NamedTuple
 
 from findleaks.engine.contract import Engine
+from findleaks.engine.loops import import_loops
 from findleaks.target.base import Piece, Range
 
 UNIT = 16
@@ -126,4 +126,4 @@ def walk_tags(engine: Engine, piece: Piece, chunk: int, before: int, limit: int,
 
 
 def _loops(engine: Engine) -> Any:
-    return import_module(f"findleaks.allocators.musl.{'engine_native' if engine.name == 'native' else 'engine_reference'}")
+    return import_loops(engine, "findleaks.allocators.musl")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from importlib import import_module
 from typing import Any, NamedTuple
 
 from findleaks.engine.contract import Engine
+from findleaks.engine.loops import import_loops
 from findleaks.target.base import Piece
 
 DAMAGED = 255
@@ -36,7 +36,6 @@ class ClassKey(NamedTuple):
 
 def read_blocks(engine: Engine, piece: Piece, size: int, key: ClassKey) -> Chunks:
     """Read blocks of `size` bytes, which is 32 or more. The piece must consist of whole blocks."""
-    kind = "engine_native" if engine.name == "native" else "engine_reference"
-    loops: Any = import_module(f"findleaks.allocators.scudo.{kind}")
+    loops: Any = import_loops(engine, "findleaks.allocators.scudo")
     read: Chunks = loops.read_blocks(engine, piece, size, key)
     return read

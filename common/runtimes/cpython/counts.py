@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from importlib import import_module
 from typing import Any, NamedTuple, Optional, Protocol, cast
 
 from findleaks.engine.contract import Engine, Graph
+from findleaks.engine.loops import import_loops
 from findleaks.engine.terms import Totals
 from findleaks.runtimes.base import MiscountedType, ReferenceCounts
 from findleaks.runtimes.count_verdict import CountVerdict
@@ -60,8 +60,7 @@ def compare_counts(
 
     `pieces`: the memory of all blocks. `read` returns a block that continues after the end of a
     piece. `names`: the names of types, by number."""
-    name = "engine_native" if engine.name == "native" else "engine_reference"
-    loops = cast(_Loops, import_module(f"findleaks.runtimes.cpython.{name}"))
+    loops = cast(_Loops, import_loops(engine, "findleaks.runtimes.cpython"))
     columns = CountColumns.of(len(tally.found), len(tally.types))
     loops.compare_counts(engine, graph, pieces, read, tally, columns)
     return _result(columns, names)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast
 
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.dominators import NO_ROOT
+from findleaks.engine.loops import import_loops
 from findleaks.target.base import Piece, Range
 
 # No object, in `found` and `merged`. `merged` is an array of roots for Dominators.merge_into_roots:
@@ -104,8 +104,7 @@ def immortal_objects(engine: Engine, blocks: Blocks, piece: Piece, tally: Object
 
 
 def _loops(engine: Engine) -> _Loops:
-    name = "engine_native" if engine.name == "native" else "engine_reference"
-    return cast(_Loops, import_module(f"findleaks.runtimes.cpython.{name}"))
+    return cast(_Loops, import_loops(engine, "findleaks.runtimes.cpython"))
 
 
 class _Loops(Protocol):

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable
-from importlib import import_module
 from typing import Any, NamedTuple, Optional, Protocol, cast
 
 from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.loops import import_loops
 from findleaks.engine.terms import EVERY_WORD
 from findleaks.runtimes.cpython.engine import ObjectTally
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
@@ -136,8 +136,7 @@ def object_remains(
     )
     tails = bytearray([NOT_MADE]) * (256 * ROW)
     remains = Remains(layouts.kinds, layouts.frame or NO_FRAMES, layouts.sizes, grown, tails)
-    name = "remains_native" if engine.name == "native" else "remains_reference"
-    loops = cast(_Loops, import_module(f"findleaks.runtimes.cpython.{name}"))
+    loops = cast(_Loops, import_loops(engine, "findleaks.runtimes.cpython", "remains"))
     found: list[Range] = []
     for piece in pieces:
         bounds = loops.object_remains(engine, blocks, piece, tally, remains)

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable
-from importlib import import_module
 from typing import Any, Protocol, cast
 
 from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.loops import import_loops
 from findleaks.engine.terms import EVERY_WORD, LAST_WORD
 from findleaks.runtimes.cpython.engine import ObjectTally
 from findleaks.runtimes.cpython.types import MANAGED_DICT, SUBCLASSES, TYPE_SUBCLASS, Types
@@ -73,8 +73,7 @@ def unused_storage(
     there are too many."""
     if not any(kinds):
         return []
-    name = "storage_native" if engine.name == "native" else "storage_reference"
-    loops = cast(_Loops, import_module(f"findleaks.runtimes.cpython.{name}"))
+    loops = cast(_Loops, import_loops(engine, "findleaks.runtimes.cpython", "storage"))
     claims = array("I", bytes(4 * len(blocks)))
     for piece in pieces():
         loops.claim_storage(engine, blocks, piece, tally, kinds, claims)

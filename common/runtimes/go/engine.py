@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any, Protocol, cast
 
 from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.loops import import_loops
 from findleaks.target.base import Piece
 from findleaks.value_classes import NamedTuple
 
@@ -85,8 +85,7 @@ class TypeSearch:
     def run(self, engine: Engine, pieces: Sequence[Piece], budget: int = _BUDGET) -> bool:
         """Follow about `budget` objects; SEEDED bytes that are read for known types count as one.
         Returns True when done. `pieces`: ascending, the same in each call."""
-        loops = import_module(f"findleaks.runtimes.go.{'engine_native' if engine.name == 'native' else 'engine_reference'}")
-        cast(_Loops, loops).find_types(engine, pieces, self, budget)
+        cast(_Loops, import_loops(engine, "findleaks.runtimes.go")).find_types(engine, pieces, self, budget)
         return self.state[0] >= len(pieces) and self.state[1] >= self.state[2]
 
 

@@ -5,11 +5,11 @@ engine_native.py (common/native/php_values.c) and engine_reference.py implement 
 from __future__ import annotations
 
 from array import array
-from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast
 
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.dominators import NO_ROOT
+from findleaks.engine.loops import import_loops
 from findleaks.target.base import Piece
 
 NO_VALUE = NO_ROOT  # in `found`: the block has no value that is recognised
@@ -57,8 +57,7 @@ def find_values(engine: Engine, blocks: Blocks, piece: Piece, values: Values) ->
     Pass each byte of PHP's memory in one piece, and pieces in any order. Returns the addresses of
     blocks that continue after the piece. For each of these, call again with a piece that contains
     the whole block."""
-    name = "engine_native" if engine.name == "native" else "engine_reference"
-    return cast(_Loops, import_module(f"findleaks.runtimes.php.{name}")).find_values(engine, blocks, piece, values)
+    return cast(_Loops, import_loops(engine, "findleaks.runtimes.php")).find_values(engine, blocks, piece, values)
 
 
 class _Loops(Protocol):

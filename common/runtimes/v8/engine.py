@@ -11,10 +11,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from enum import IntEnum
-from importlib import import_module
 from typing import Any, Protocol, cast
 
 from findleaks.engine.contract import Blocks, Engine, Graph
+from findleaks.engine.loops import import_loops
 from findleaks.engine.numbered_words import NO_NUMBER, NumberedWords
 from findleaks.target.base import Piece
 from findleaks.value_classes import NamedTuple
@@ -202,7 +202,7 @@ class EdgeList:
 
 def loops(engine: Engine) -> Loops:
     """Return the loops that belong to an engine."""
-    return cast(Loops, import_module(f"findleaks.runtimes.v8.{'engine_native' if engine.name == 'native' else 'engine_reference'}"))
+    return cast(Loops, import_loops(engine, "findleaks.runtimes.v8"))
 
 
 class Loops(Protocol):

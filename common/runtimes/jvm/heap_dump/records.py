@@ -11,10 +11,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from enum import IntEnum
-from importlib import import_module
 from typing import Any, Protocol, cast
 
 from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.loops import import_loops
 from findleaks.runtimes.jvm.engine import ObjectWalk
 from findleaks.target.base import Piece
 
@@ -77,8 +77,7 @@ class RecordEncoder:
 
 def loops(engine: Engine) -> Loops:
     """Return the loops that belong to an engine."""
-    name = "records_native" if engine.name == "native" else "records_reference"
-    return cast(Loops, import_module(f"findleaks.runtimes.jvm.heap_dump.{name}"))
+    return cast(Loops, import_loops(engine, "findleaks.runtimes.jvm.heap_dump", "records"))
 
 
 class Loops(Protocol):
