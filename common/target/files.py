@@ -17,6 +17,7 @@ import re
 import stat
 from typing import Optional
 
+from findleaks.errors import UsageError
 from findleaks.value_classes import NamedTuple
 
 ELF, MINIDUMP = b"\x7fELF", b"MDMP"
@@ -158,6 +159,20 @@ def read_file(path: str) -> bytes:
     """Read all bytes of a file, including files without a size, such as those of /proc."""
     with open(path, "rb") as file:
         return file.read()
+
+
+def read_user_file(path: str, most: int, what: str) -> bytes:
+    """Read a regular file that the user names, which is `what` ("a hint file"). Raises UsageError
+    if that fails, or if the file has more than `most` bytes."""
+    try:
+        with open(os.open(path, _FLAGS), "rb") as file:
+            _require_regular(os.fstat(file.fileno()).st_mode, path)
+            data = file.read(most + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    if len(data) > most:
+        raise UsageError(f"{path}: {what} has at most {most >> 20} MiB")
+    return data
 
 
 def read_memory(memory: int, address: int, size: int) -> bytes:

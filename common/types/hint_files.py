@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterator
 
 from findleaks.errors import UsageError
+from findleaks.target.files import read_user_file
 from findleaks.value_classes import NamedTuple
 
 LARGEST = 1 << 20
@@ -85,16 +85,7 @@ def _parse_hint(words: str, number: int, path: str) -> SlotHint:
 
 def read_hint_file(path: str, is_ready: bool = False) -> HintFile:
     """Read and parse a hint file. Raises UsageError if that fails."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UsageError(f"{path}: not a regular file")
-            data = file.read(LARGEST + 1)
-    except OSError as error:
-        raise UsageError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    if len(data) > LARGEST:
-        raise UsageError(f"{path}: a hint file has at most {LARGEST >> 20} MiB")
+    data = read_user_file(path, LARGEST, "a hint file")
     try:
         return parse_hints(data.decode("utf-8"), path, is_ready)
     except UnicodeDecodeError:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Optional, Union
 
 from findleaks.errors import UsageError
+from findleaks.target.files import read_user_file
 from findleaks.value_classes import NamedTuple
 
 LARGEST = 1 << 20  # bytes of a pool file
@@ -109,16 +109,7 @@ def read_pool_file(path: str) -> PoolFile:
     except ImportError:
         version = ".".join(map(str, sys.version_info[:2]))
         raise UsageError(f"--pools: Python {version} cannot read TOML: use findleaks with Python 3.11 or newer") from None
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UsageError(f"{path}: not a regular file")
-            data = file.read(LARGEST + 1)
-    except OSError as error:
-        raise UsageError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    if len(data) > LARGEST:
-        raise UsageError(f"{path}: a pool file has at most {LARGEST >> 20} MiB")
+    data = read_user_file(path, LARGEST, "a pool file")
     try:
         read = toml.loads(data.decode("utf-8"))
     except (UnicodeDecodeError, toml.TOMLDecodeError, RecursionError) as error:
