@@ -249,8 +249,8 @@ class _Walk:
         elif kind == Kind.STRUCT:
             self._struct(number, at, owner, inside, depth, node)
         elif kind == Kind.UNION:
-            arms = [[(one.type, one.offset)] for one in table.fields_of(number) if one.kind == FieldKind.MEMBER and not one.bits]
-            self._choices(arms, number, at, owner, inside, depth, node)
+            members = [one for one in table.fields_of(number) if one.kind == FieldKind.MEMBER and not one.bits]
+            self._choices(members, number, at, owner, inside, depth, node)
         elif kind == Kind.ARRAY:
             self._array(number, at, owner, inside, depth, node)
         elif kind in (Kind.BASE, Kind.ENUM) and table.sizes[number] in (4, table.word):
@@ -274,7 +274,7 @@ class _Walk:
         variants = [one for one in fields if one.kind >= FieldKind.VARIANT]
         if variants:
             tag = next((one for one in fields if one.kind == FieldKind.DISCRIMINANT), None)
-            self._choices([[(one.type, one.offset)] for one in variants], number, at, owner, inside, depth, node, tag, variants)
+            self._choices(variants, number, at, owner, inside, depth, node, tag)
         for one in fields:
             if one.kind <= FieldKind.BASE and not one.bits:
                 self.type(one.type, at + one.offset, owner, inside + one.offset, depth + 1, node)
@@ -314,60 +314,50 @@ class _Walk:
             self._groups.append(Elements(at, step, count, inner))
 
     def _choices(
-        self,
-        arms: Sequence[Sequence[tuple[int, int]]],
-        number: int,
-        at: int,
-        owner: int,
-        inside: int,
-        depth: int,
-        node: int,
-        tag: Optional[Field] = None,
-        variants: Sequence[Field] = (),
+        self, members: Sequence[Field], number: int, at: int, owner: int, inside: int, depth: int, node: int, tag: Optional[Field] = None
     ) -> None:
-        """Add the words of the members of a union, of which one is valid. `tag` is the discriminant
-        of an enum. If it is in the place of a pointer, and only one variant has a pointer there,
-        the word is this pointer or a small number, as in Option<Box<T>>."""
+        """Add the words of the members of a union, or of the variants of an enum, of which one is
+        valid. `tag` is the discriminant of an enum. If it is in the place of a pointer, and only
+        one variant has a pointer there, the word is this pointer or a small number, as in
+        Option<Box<T>>."""
         table = self._table
         if table.names[number] and table.kinds[number] == Kind.UNION:
             owner, inside = number, 0
-        found: dict[int, list[Leaf]] = {}
-        owners: dict[int, list[int]] = {}
-        for arm_number, arm in enumerate(arms):
+        found: dict[int, list[tuple[Field, Leaf]]] = {}
+        for one in members:
             inner: list[Leaf] = []
             walk = _Walk(self._layouts, inner, [], node or self._node, self._root)
-            for kind, offset in arm:
-                walk.type(kind, offset, owner, inside + offset, depth + 1)
+            walk.type(one.type, one.offset, owner, inside + one.offset, depth + 1)
             for leaf in inner:
-                found.setdefault(leaf.offset, []).append(leaf)
-                owners.setdefault(leaf.offset, []).append(arm_number)
-        for offset, leaves in found.items():
-            if len(leaves) == len(arms) and len({(leaf.role, leaf.reference) for leaf in leaves}) == 1:
-                self._leaves.append(leaves[0]._replace(offset=at + offset))
+                found.setdefault(leaf.offset, []).append((one, leaf))
+        for offset, words in found.items():
+            if len(words) == len(members) and len({(leaf.role, leaf.reference) for _, leaf in words}) == 1:
+                self._leaves.append(words[0][1]._replace(offset=at + offset))
                 continue
-            references = [self._layouts.references[leaf.reference] for leaf in leaves if leaf.role == Role.REFERENCE]
-            if tag is not None and offset == tag.offset and len(references) == 1 and references[0].sort == Sort.POINTER:
-                self._refer(at + offset, references[0]._replace(used=references[0].used | ReferenceFlag.OPTIONAL))
+            references = [(one, self._layouts.references[leaf.reference]) for one, leaf in words if leaf.role == Role.REFERENCE]
+            only = references[0][1] if len(references) == 1 else None
+            if tag is not None and offset == tag.offset and only is not None and only.sort == Sort.POINTER:
+                self._refer(at + offset, only._replace(used=only.used | ReferenceFlag.OPTIONAL))
             elif references:
-                pointees = tuple(sorted({one for reference in references for one in reference.pointees}))
+                pointees = tuple(sorted({one for _, reference in references for one in reference.pointees}))
                 made = Reference(Sort.CHOICE, pointees, owner, inside + offset, node or self._node)
-                if tag is not None:
-                    made = self._select(made, tag, offset, leaves, [variants[one] for one in owners[offset]])
+                if tag is not None and len(references) == len(words):
+                    made = self._select(made, tag, offset, references)
                 self._leaves.append(Leaf(at + offset, Role.REFERENCE, self._layouts.refer(made)))
 
-    def _select(self, made: Reference, tag: Field, offset: int, leaves: Sequence[Leaf], variants: Sequence[Field]) -> Reference:
+    def _select(self, made: Reference, tag: Field, offset: int, references: Sequence[tuple[Field, Reference]]) -> Reference:
         """Return the reference of a word of an enum with the pointee for each value of the
-        discriminant, if these are known. `variants`: those that have the words `leaves`."""
-        references = [self._layouts.references[leaf.reference] for leaf in leaves if leaf.role == Role.REFERENCE]
+        discriminant, if these are known. `references`: the variants that have the word."""
         size, distance = self._table.size_of(tag.type), tag.offset - offset
-        is_plain = len(references) == len(leaves) and all(one.sort == Sort.POINTER and not one.counted for one in references)
-        if not is_plain or any(one.kind != FieldKind.VARIANT or one.value >> 32 for one in variants) or abs(distance) >= 128:
-            return made
-        if size not in (1, 4) and (size != 8 or self._layouts.big_endian):
+        has_values = all(one.kind == FieldKind.VARIANT and not one.value >> 32 for one, _ in references)
+        is_plain = all(reference.sort == Sort.POINTER and not reference.counted for _, reference in references)
+        is_readable = size in (1, 4) or (size == 8 and not self._layouts.big_endian)
+        if not (has_values and is_plain and is_readable) or abs(distance) >= 128:
             return made
         sort = Feature.ONE_BYTE if size == 1 else Feature.FOUR_BYTES
-        cases = tuple((one.value, reference.pointees[0]) for one, reference in zip(variants, references))
-        return made._replace(tag=sort << 8 | distance + 128, cases=cases)
+        return made._replace(
+            tag=sort << 8 | distance + 128, cases=tuple((one.value, reference.pointees[0]) for one, reference in references)
+        )
 
     def _pointer(self, number: int, at: int, owner: int, inside: int, node: int) -> None:
         table = self._table
