@@ -27,6 +27,9 @@ _STORAGE = re.compile(r"__gnu_cxx::__aligned_(mem)?buf(fer)?<|std::aligned_stora
 """Types that contain a value of their template argument, but have no member of that type."""
 _COUNTED = re.compile(r"_Vector_impl_data$|std::__1::(vector|__split_buffer)<|RawVec(Inner)?<|_Deque_impl_data$")
 """Types whose pointers refer to arrays."""
+_VECTOR = re.compile(r"_Vector_impl_data$|std::__1::vector<")
+"""Of these, the types that begin with the addresses of the first element and of the end of the
+elements in use."""
 
 _NONE: frozenset[int] = frozenset()
 
@@ -279,22 +282,22 @@ class _Walk:
             if one.kind <= FieldKind.BASE and not one.bits:
                 self.type(one.type, at + one.offset, owner, inside + one.offset, depth + 1, node)
         if _COUNTED.search(name):
-            self._count(at, table.sizes[number], "_Deque_" in name or "RawVec" in name)
+            self._count(at, table.sizes[number], int(ReferenceFlag.END) if _VECTOR.search(name) else 0)
         buffer = find_buffer(table, number) if "<" in name else None
         if buffer is not None:
             place = at + buffer.pointer
             self._leaves[:] = [leaf for leaf in self._leaves if leaf.offset != place]
             self._refer(place, Reference(Sort.POINTER, (buffer.element,), counted=True, is_certain=True, used=buffer.flags))
 
-    def _count(self, at: int, size: int, is_deque: bool) -> None:
-        """Mark the pointers in [at, at + size) as pointers to arrays."""
+    def _count(self, at: int, size: int, first: int) -> None:
+        """Mark the pointers in [at, at + size) as pointers to arrays. `first`: the flags of the
+        first pointer that say which elements are in use."""
         layouts = self._layouts
         for index, leaf in enumerate(self._leaves):
             if at <= leaf.offset < at + size and leaf.role == Role.REFERENCE:
                 reference = layouts.references[leaf.reference]
                 if reference.sort == Sort.POINTER:
-                    # A vector begins with the addresses of its first element and of the end.
-                    used = int(ReferenceFlag.END) if leaf.offset == at and not is_deque else 0
+                    used = first if leaf.offset == at else 0
                     self._leaves[index] = leaf._replace(reference=layouts.refer(reference._replace(counted=True, used=used)))
 
     def _array(self, number: int, at: int, owner: int, inside: int, depth: int, node: int) -> None:
