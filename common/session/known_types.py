@@ -80,7 +80,7 @@ def find_known_types(session: Session) -> Optional[KnownTypes]:
 
     with session.timed("types"):
         search = _spread(session, program, pieces)
-        return KnownTypes(program.table, search.layouts.specs, search.spread.claims(), search.headers)
+        return KnownTypes(program.table, search.layouts.specs, search.spread.claims(), search.heap.headers)
 
 
 def _memory(session: Session) -> Optional[Sequence[Piece]]:
@@ -114,9 +114,8 @@ def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece]) ->
     spread: TypeSpread = session.engine.type_spread(blocks)
     spread.use(pieces)
     spread.set_memory(mapped, code)
-    view = HeapView(target.arch, blocks, pieces)
+    view = HeapView(target.arch, blocks, pieces, headers)
     search = Spreading(spread, view, sizes, table, *_modules(session, program), session.budget, session.report_progress)
-    search.headers = headers
     _use_hint_files(session, search)
     hints = _apply_hints(session, search)
     search.add_classes(_classes(session, table))

@@ -24,10 +24,10 @@ class Place(NamedTuple):
 
 
 class HeapView:
-    """Blocks in use, and the words of their memory."""
+    """Blocks in use, and the words of their memory. `headers`: see HeaderedBlocks."""
 
-    def __init__(self, arch: Arch, blocks: Blocks, pieces: Sequence[Piece]) -> None:
-        self.arch, self.blocks = arch, blocks
+    def __init__(self, arch: Arch, blocks: Blocks, pieces: Sequence[Piece], headers: Sequence[int] = ()) -> None:
+        self.arch, self.blocks, self.headers = arch, blocks, headers
         self._pieces = pieces
         self._starts = [piece.address for piece in pieces]
         self.claims: Sequence[int] = ()

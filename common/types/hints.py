@@ -84,7 +84,7 @@ class Hints:
     def _skip_header(self, address: int) -> int:
         """Return the start of the typed part of a block if `address` is the start of the header
         before it."""
-        blocks, headers = self._search.heap.blocks, self._search.headers
+        blocks, headers = self._search.heap.blocks, self._search.heap.headers
         index = blocks.at_or_after(address) if headers else len(headers)
         is_start = index < len(headers) and headers[index] and blocks.address(index) == address + headers[index]
         return address + headers[index] if is_start else address

@@ -61,7 +61,6 @@ class Spreading:
         self.embedding = Embedding(table)
         self.layouts = Layouts(table, self.embedding, spread, heap.arch.byteorder == "big")
         self.sizes = sizes
-        self.headers = bytearray()  # see HeaderedBlocks; empty if no block has a header
         self.rules = Rules(spread, self.embedding, self.layouts, self.sizes, modules, usable)
         self.content = Content(spread, self.layouts, self.rules)
         self.judge = Judge(spread, heap, self.layouts, self.rules, self.content)
