@@ -12,7 +12,7 @@ from findleaks.formatting import some
 from findleaks.results.stacks import Stacks, ThreadGroup, UserThreadGroup
 from findleaks.runtimes import user_threads
 from findleaks.runtimes.base import Runtime
-from findleaks.runtimes.directory import find_frames, find_schedulers
+from findleaks.runtimes.directory import find_frames, find_schedulers, list_code_tables
 from findleaks.session import Session
 from findleaks.unwind.stacks import Stack, filter_stacks, group_threads
 
@@ -52,8 +52,7 @@ def group_stacks(
     `not_under`: only stacks without these functions. `lines`: read files and lines. `limit`: stacks
     in the result (0, None: all)."""
     readers, schedulers = find_frames(session.target), find_schedulers(session.target, session.engine)
-    tables = [table for table in (one.code_table() for one in schedulers) if table is not None]
-    every = group_threads(session.target, session.sources if lines else None, readers, tables)
+    every = group_threads(session.target, session.sources if lines else None, readers, list_code_tables(schedulers))
     found = filter_stacks(every, function, module, not_under)
     names = dict(session.target.thread_names())
     for reader in readers:

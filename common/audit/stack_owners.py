@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from findleaks.audit.owner import Owner, OwnerSort, ThreadName
 from findleaks.libc.stacks import thread_stacks
 from findleaks.libc.thread_local import Block, control_block, thread_local_blocks
+from findleaks.runtimes.directory import list_code_tables
 from findleaks.session import Session
 from findleaks.target.base import Range, Symbol, Thread
 from findleaks.target.ranges import merge_ranges, subtract_few
@@ -61,8 +62,7 @@ def find_frame_owners(session: Session, whose: ThreadName, taken: Iterable[Range
     target = session.target
     stacks = thread_stacks(target)
     holes = merge_ranges(taken)
-    tables = [table for table in (runtime.code_table() for runtime in session.runtimes) if table is not None]
-    unwinder = Unwinder(target, tables)
+    unwinder = Unwinder(target, list_code_tables(session.runtimes))
     namer = Namer(target, unwinder)
     for thread in target.threads():
         session.report_progress("naming stacks", 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from findleaks.allocators import directory as allocators
@@ -92,11 +92,16 @@ def find_schedulers(target: Target, engine: Engine) -> list[Runtime]:
     return [one for module in modules if hasattr(module, "find_scheduler") for one in module.find_scheduler(target, engine)]
 
 
+def list_code_tables(runtimes: Iterable[Runtime]) -> list[CodeTable]:
+    """Return the runtimes' descriptions of machine code without call frame information."""
+    return [table for table in (one.code_table() for one in runtimes) if table is not None]
+
+
 def code_tables_of(target: Target) -> list[CodeTable]:
-    """Return descriptions of machine code without call frame information."""
+    """Return the descriptions of `list_code_tables` before a session exists."""
     from findleaks.engine.load import load  # sessions have loaded the engine
 
-    return [table for table in (one.code_table() for one in find_schedulers(target, load(target.arch))) if table is not None]
+    return list_code_tables(find_schedulers(target, load(target.arch)))
 
 
 def find_frames(target: Target) -> list[ManagedFrames]:
