@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from findleaks.errors import Interrupted
 from findleaks.runtimes.go.moduledata import ModuleData
@@ -51,8 +51,7 @@ def variables_of_function(target: Target, table: FunctionTable, name: str) -> li
     module, found = table.module, list[int]()
     places = merge_ranges((module.noptrdata, module.data, module.bss, module.noptrbss))
     for piece in target.pieces(*code) if code is not None and code.end - code.start <= _SLICE else ():
-        for match in _RELATIVE.finditer(bytes(piece.data)):
-            address = piece.address + match.start() + 5 + struct.unpack("<i", match[1])[0]
+        for _, address in _operands(bytes(piece.data), piece.address):
             found += [address + more for more in _CONSTANTS if (address + more) % 8 == 0 and range_at(places, address + more) is not None]
     return found
 
@@ -69,12 +68,18 @@ def _references(target: Target, module: ModuleData, wanted: frozenset[int]) -> l
             if target.interrupted():
                 raise Interrupted
             data = bytes(piece.data[first : first + _SLICE + 4])
-            for match in _RELATIVE.finditer(data):
-                place = piece.address + first + match.start()
-                address = place + 5 + struct.unpack("<i", match[1])[0]
+            for place, address in _operands(data, piece.address + first):
                 if low - 4 <= address <= high:
                     found += [(address + more, place) for more in _CONSTANTS if address + more in wanted]
     return found
+
+
+def _operands(code: bytes, start: int) -> Iterator[tuple[int, int]]:
+    """Yield pairs of the address of a byte that may precede a distance, and the address to which
+    the distance leads if no constant follows it. `start`: the address of the code."""
+    for match in _RELATIVE.finditer(code):
+        place = start + match.start()
+        yield place, place + 5 + struct.unpack("<i", match[1])[0]
 
 
 def _name_functions(table: FunctionTable, places: Sequence[int]) -> list[str]:
