@@ -1,9 +1,8 @@
 """Find the fault whose signal handler ended the process with abort(), as the JVM's does.
 
 The kernel starts a handler with a frame that has the siginfo_t, if the handler was installed with
-SA_SIGINFO: on x86-64 {return address,
-ucontext, siginfo}, on AArch64 {siginfo, ucontext} (Linux arch/x86/include/asm/sigframe.h, struct
-rt_sigframe; arch/arm64/kernel/signal.c)."""
+SA_SIGINFO: on x86-64 {return address, ucontext, siginfo}, on AArch64 {siginfo, ucontext} (Linux
+arch/x86/include/asm/sigframe.h, struct rt_sigframe; arch/arm64/kernel/signal.c)."""
 
 from __future__ import annotations
 
@@ -38,9 +37,10 @@ def find_handled_fault(target: Target, thread: Thread, trace: Trace) -> Optional
     at = next((at for at in range(1, len(trace.frames)) if trace.frames[at].call == trace.frames[at].pc), 0)
     if offset is None or not at:
         return None
-    memory = Memory(target)
-    info = memory.read(trace.frames[at - 1].sp + offset, _SIZE)
-    number, _, code = memory.members(trace.frames[at - 1].sp + offset, "III") or (0, 0, 0)
-    if not info or number not in FAULTS or not 0 < code < 1 << 31:
+    info = Memory(target).read(trace.frames[at - 1].sp + offset, _SIZE)
+    if not info:
+        return None
+    number, _, code = target.arch.words32(info[:12])
+    if number not in FAULTS or not 0 < code < 1 << 31:
         return None
     return HandledFault(signal.Signals(number), fault_address(target.arch, memoryview(info)), at)
