@@ -11,7 +11,7 @@ from findleaks.audit.owners import Owners
 from findleaks.audit.references import find_root_references
 from findleaks.audit.retained_rows import RetainedNode
 from findleaks.audit.retained_tree import TreeBuilder
-from findleaks.engine.dominators import SHARED, Dominators, Spread, node_root, root_node
+from findleaks.engine.dominators import SHARED, SHARED_NAME, Dominators, Spread, node_root, root_node
 from findleaks.engine.terms import Totals
 from findleaks.formatting import blocks, size, some
 from findleaks.session import Session
@@ -41,7 +41,7 @@ def build_shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Se
     retain most of this memory.
     `spread`: number and bytes of this memory by size of block."""
     tree = builder.tree
-    made = RetainedNode("retained by several roots", tree.retained(SHARED), "shared")
+    made = RetainedNode(SHARED_NAME, tree.retained(SHARED), "shared")
     found = tree.children(SHARED, limit + 1 if limit else len(builder.reader.blocks))
     lists: list[array[int]] = []
     for child in found[: limit or None]:

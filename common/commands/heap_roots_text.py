@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from findleaks.audit.heap_roots import MOST_COUNTED
+from findleaks.engine.dominators import SHARED_NAME
 from findleaks.formatting import counted, number, shortened, size, table
 from findleaks.results.roots import HeapObjects, HeapRoot, ManagedHeap
 
@@ -23,9 +24,7 @@ def text(heaps: Sequence[ManagedHeap], limit: int, width: int, whole: bool) -> I
         if any(one.sort == "object" for one in shown):
             yield from (f"retained by {shortened(one.holder, 200)}" for one in shown if one.holder)
         elif whole and heap.shared_objects:
-            rows.append(
-                (heap.shared_bytes, heap.shared_objects, _with_types("retained by several roots", heap.shared_types, heap.shared_objects))
-            )
+            rows.append((heap.shared_bytes, heap.shared_objects, _with_types(SHARED_NAME, heap.shared_types, heap.shared_objects)))
         rows.sort(key=lambda row: -row[0])
         rest = heap.roots[len(shown) :]
         if rest:

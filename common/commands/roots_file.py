@@ -17,7 +17,7 @@ from findleaks.audit.retained_rows import RetainedNode
 from findleaks.audit.retained_tree import TreeBuilder, build_root_rows
 from findleaks.commands.export import of_target, write_profile
 from findleaks.commands.profiles import of_retained
-from findleaks.engine.dominators import SHARED, root_node
+from findleaks.engine.dominators import SHARED, SHARED_NAME, root_node
 from findleaks.engine.terms import Totals
 from findleaks.results.roots import ManagedHeap
 from findleaks.results.written import WrittenFile
@@ -74,7 +74,7 @@ def _heap(heap: ManagedHeap) -> RetainedNode:
         row.fields = [RetainedNode(one.type, Totals(one.objects, one.bytes), "field") for one in root.types]
         made.fields.append(row)
     if heap.shared_objects:
-        made.fields.append(RetainedNode("retained by several roots", Totals(heap.shared_objects, heap.shared_bytes), "shared"))
+        made.fields.append(RetainedNode(SHARED_NAME, Totals(heap.shared_objects, heap.shared_bytes), "shared"))
     made.totals = Totals.sum_of(row.totals for row in made.fields)
     return made
 

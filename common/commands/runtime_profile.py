@@ -9,7 +9,7 @@ from typing import Optional
 from findleaks.audit.heap_roots import HeapRoots, list_heap_roots
 from findleaks.audit.managed import package_of_type
 from findleaks.commands.profiles import call_frame
-from findleaks.engine.dominators import SHARED, root_node
+from findleaks.engine.dominators import SHARED, SHARED_NAME, root_node
 from findleaks.errors import UsageError
 from findleaks.formatting import size as size_of
 from findleaks.report.profile import BYTES, COUNT, Frame, Measure, Profile, Sample, frame_name
@@ -21,7 +21,7 @@ NO_SITES = (
     "no allocation stacks were recorded; tracemalloc and NMT record them, and Go's memory profile does "
     "in programs that refer to runtime.MemProfile, such as those that import net/http/pprof"
 )
-SHARED_NAME, GARBAGE_NAME = "retained by several roots", "garbage"
+GARBAGE_NAME = "garbage"
 
 # The names and their order are those of Go's own heap profiles.
 _IN_USE = Measure("inuse_objects", COUNT, "Objects"), Measure("inuse_space", BYTES, "Bytes")

@@ -26,6 +26,7 @@ from findleaks.engine.terms import Totals
 from findleaks.target.base import Piece
 
 SHARED = -1  # the node above all roots: idom of nodes that no single root or block dominates
+SHARED_NAME = "retained by several roots"
 NO_ROOT = 0xFFFFFFFF  # in place of a root's number
 
 
