@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Collection, Iterator
 from typing import Optional
 
 from findleaks.allocators.base import Problem, add_first_problems
@@ -61,8 +62,7 @@ class PoolReader:
         """Return the slabs of all pools, ascending and disjoint."""
         found: dict[int, Slab] = {}
         for pool in self._pools():
-            for slab in self._slabs(pool, set(found)):
-                found[slab.start] = slab
+            found.update({slab.start: slab for slab in self._slabs(pool, found)})
         slabs: list[Slab] = []
         for _, slab in sorted(found.items()):
             if slabs and slab.start < slabs[-1].end:
@@ -116,8 +116,11 @@ class PoolReader:
         magic, target = self.form.magic, self.memory.target
         if isinstance(magic, int):
             magic = magic.to_bytes(self.form.magic_bytes or self.memory.size, self.memory.arch.byteorder)
+        pointers = sorted(thread.sp for thread in target.threads())
         for region in target.regions():
-            if not (region.readable and region.writable and region.private):
+            # Copies of the magic are on stacks.
+            is_stack = bisect_left(pointers, region.start) < bisect_left(pointers, region.end)
+            if is_stack or not (region.readable and region.writable and region.private):
                 continue
             for piece in nonzero_pieces(target, region.start, region.end):
                 if target.interrupted():
@@ -127,15 +130,11 @@ class PoolReader:
                 while at >= 0:
                     address = piece.address + at - self.form.offset
                     found = self.blocks.lookup(address)
-                    if address % 4 == 0 and (found is None or found[3] == State.IN_USE) and not self._is_stack(region.start, region.end):
+                    if address % 4 == 0 and (found is None or found[3] == State.IN_USE):
                         yield address
                     at = data.find(magic, at + 1)
 
-    def _is_stack(self, start: int, end: int) -> bool:
-        """Whether a thread's stack pointer is in this memory. Copies of the magic are on stacks."""
-        return any(start <= thread.sp < end for thread in self.memory.target.threads())
-
-    def _slabs(self, pool: int, known: set[int]) -> Iterator[Slab]:
+    def _slabs(self, pool: int, known: Collection[int]) -> Iterator[Slab]:
         """Yield the slabs of a pool. `known` are the starts of slabs that were already read."""
         for at in self._slab_starts(pool, known):
             slab = self._slab(pool, at)
@@ -143,7 +142,7 @@ class PoolReader:
                 return
             yield slab
 
-    def _slab_starts(self, pool: int, known: set[int]) -> Iterator[int]:
+    def _slab_starts(self, pool: int, known: Collection[int]) -> Iterator[int]:
         """Yield the addresses of the slabs of a pool. A list of slabs may be a ring."""
         form = self.form.slab
         if form.array is not None:
@@ -167,7 +166,7 @@ class PoolReader:
             yield start
             at = self.memory.word(at - form.node + form.next) if form.next is not None else 0
 
-    def _slab_array(self, pool: int, known: set[int]) -> Iterator[int]:
+    def _slab_array(self, pool: int, known: Collection[int]) -> Iterator[int]:
         """Yield the addresses of slabs in an array. Empty elements are skipped."""
         form = self.form.slab
         array, count = self.memory.word(pool + (form.array or 0)), self.value(form.slabs or 0, {"pool": pool})
