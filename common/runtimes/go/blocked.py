@@ -57,8 +57,8 @@ def find_blocked(
         tree.merge_into_roots(merged)
         for words in objects.root_words():
             tree.root_words(words, 0)
-        for piece in objects.pieces([*live_stacks(live), *objects.finalized()]):
-            tree.root_words(memory.arch.words(bytes(piece.data[: len(piece.data) // 8 * 8])), 0)
+        for piece in objects.pieces([*live_stacks(live), *objects.finalized]):
+            tree.root_words(memory.arch.words(piece.data), 0)
         for one in live:
             tree.root_words(memory.words(structures.get(one.number, 0), waiting.size // 8) or (), 0)
         run_in_slices(tree.compute, memory.target)

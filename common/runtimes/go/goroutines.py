@@ -87,7 +87,7 @@ class Goroutines:
             before: tuple[int, ...] = ()  # a slice may extend over two pieces
             behind = 0
             for piece in nonzero_pieces(self._target, start, end):
-                own = self._target.arch.words(bytes(piece.data[: len(piece.data) // 8 * 8]))
+                own = self._target.arch.words(piece.data)
                 words = (*before, *own) if piece.address == behind else tuple(own)
                 before, behind = words[-2:], piece.address + len(piece.data)
                 for at in range(len(words) - 2):

@@ -31,7 +31,7 @@ def find_holders(objects: HeapObjects, engine: Engine, graph: Graph, native: Seq
     columns = objects.blocks.columns_of(indices)
     names = objects.names
     titles = [*(names.title(value) for value in range(2 * len(names.names))), UNTYPED]
-    count, finalized, types = len(titles), objects.finalized(), array("I")
+    count, finalized, types = len(titles), objects.finalized, array("I")
     for index, address in zip(indices, columns.address):
         value = objects.types[index]
         is_garbage = graph.kind(index) in GARBAGE and range_at(finalized, address) is None

@@ -126,7 +126,7 @@ def read_memory_profile(
 def _words_into(memory: Memory, variables: Sequence[Range], persistent: Sequence[Range]) -> Iterator[int]:
     for start, end in variables:
         for piece in memory.target.pieces(start, end):
-            for word in memory.arch.words(bytes(piece.data[: len(piece.data) // 8 * 8])):
+            for word in memory.arch.words(piece.data):
                 if word and word % 8 == 0 and range_at(persistent, word) is not None:
                     yield word
 

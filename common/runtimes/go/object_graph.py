@@ -76,7 +76,7 @@ class GoGraph(ObjectGraph):
         for address, value in self._search(live_stacks(self._threads), low, high):
             where = self._goroutines.describe_stack(self._threads, address) if self._goroutines is not None else ""
             yield ObjectWord(address, value, where)
-        for address, value in self._search(objects.finalized(), low, high):
+        for address, value in self._search(objects.finalized, low, high):
             yield ObjectWord(address, value, "object with a finalizer")
         for _, place, words in objects.records():
             yield from (ObjectWord(place + 8 * at, value, _RECORD) for at, value in enumerate(words) if low <= value < high)
@@ -118,5 +118,5 @@ class GoGraph(ObjectGraph):
         objects = self._objects
         for words in objects.root_words():
             tree.root_words(words, root)
-        for piece in objects.pieces([*live_stacks(self._threads), *objects.finalized()]):
-            tree.root_words(self.target.arch.words(bytes(piece.data[: len(piece.data) // 8 * 8])), root)
+        for piece in objects.pieces([*live_stacks(self._threads), *objects.finalized]):
+            tree.root_words(self.target.arch.words(piece.data), root)

@@ -91,16 +91,11 @@ class HeapObjects:
         self._persistent, self.threads = persistent, threads
         self.spans: Optional[Sequence[ObjectSpan]] = read_spans(memory, engine, heap, program.types)
         self.names = TypeNames(program.types)
-        self._blocks: Optional[Blocks] = None
-        self._types: Optional[array[int]] = None
-        self._maps: Optional[list[GoMap]] = None
 
-    @property
+    @cached_property
     def blocks(self) -> Blocks:
         """A block for each slot."""
-        if self._blocks is None:
-            self._blocks = build_blocks(self._memory, self._engine, self.spans or ())
-        return self._blocks
+        return build_blocks(self._memory, self._engine, self.spans or ())
 
     def _check(self) -> None:
         if self._memory.target.interrupted():
@@ -115,18 +110,13 @@ class HeapObjects:
     def _variables(self) -> list[Range]:
         return merge_ranges(part for module in self._program.modules for part in (module.data, module.bss))
 
-    @property
+    @cached_property
     def types(self) -> array[int]:
         """The type value of each block's object, or NONE ("I")."""
-        if self._types is None:
-            self._types = self._find_types()
-        return self._types
-
-    def _find_types(self) -> array[int]:
         spans = self.spans or ()
         pieces = list(self.pieces(merge_ranges([*self._variables(), *joined_ranges(spans)])))
         known = self.names.register(self._type_addresses(pieces))
-        maps = [(one.address, self.names.map_value(one.type)) for one in self.variable_maps() if one.type]
+        maps = [(one.address, self.names.map_value(one.type)) for one in self.variable_maps if one.type]
         large = [(span.start, self.names.number(span.large)) for span in spans if span.large and span.has_pointers]
         columns = self.names.columns()
         headers = any(span.large for span in spans) or self.has_headers
@@ -274,7 +264,7 @@ class HeapObjects:
             graph.root_words(words)
         for piece in self.pieces(live_stacks(self.threads())):
             graph.scan_roots(piece)
-        for piece in self.pieces(self.finalized()):
+        for piece in self.pieces(self.finalized):
             graph.scan_roots(piece)
         return mark_objects(graph, self._memory.target)
 
@@ -293,7 +283,7 @@ class HeapObjects:
 
     def _add_stacks(self, tree: Dominators, threads: Sequence[UserThread], root: int) -> None:
         for piece in self.pieces(live_stacks(threads)):
-            tree.root_words(self._memory.arch.words(bytes(piece.data[: len(piece.data) // 8 * 8])), root)
+            tree.root_words(self._memory.arch.words(piece.data), root)
 
     def types_below(self, tree: Dominators, node: int) -> list[tuple[str, Totals]]:
         """Return the types of the objects that a node of a tree retains, most bytes first."""
@@ -301,18 +291,17 @@ class HeapObjects:
         named = [(self.names.title(value) if value != NONE else UNTYPED, totals) for value, totals in counts.items()]
         return sorted(named, key=lambda pair: -pair[1].bytes)
 
+    @cached_property
     def variable_maps(self) -> list[GoMap]:
-        """Return large maps to which global variables refer."""
-        if self._maps is None:
-            reader = MapReader(self._memory, self._program, self.blocks)
-            found = (reader.read(word, address) for words in self.variable_words() for address, word in words)
-            self._maps = [one for one in found if one is not None]
-        return self._maps
+        """Large maps to which global variables refer."""
+        reader = MapReader(self._memory, self._program, self.blocks)
+        found = (reader.read(word, address) for words in self.variable_words() for address, word in words)
+        return [one for one in found if one is not None]
 
     def large_maps(self) -> list[GoMap]:
         """Return large maps: those that variables refer to, and those that are known by their
         types."""
-        reader, found = MapReader(self._memory, self._program, self.blocks), {one.address: one for one in self.variable_maps()}
+        reader, found = MapReader(self._memory, self._program, self.blocks), {one.address: one for one in self.variable_maps}
         for address in heads(self.blocks, self.types, self.names.map_values()):
             one = reader.read(address) if address not in found else None
             if one is not None:
@@ -342,7 +331,7 @@ class HeapObjects:
                     continue
                 bits = memory.read(mask, (end - start) // 64 + 1) if mask else b""
                 for piece in nonzero_pieces(memory.target, start, end):
-                    words = memory.arch.words(bytes(piece.data[: len(piece.data) // 8 * 8]))
+                    words = memory.arch.words(piece.data)
                     places = range(piece.address, piece.address + 8 * len(words), 8)
                     first = (piece.address - start) // 8
                     marked = enumerate(zip(places, words), first)
@@ -370,13 +359,10 @@ class HeapObjects:
             if index >= 0 and graph.kind(index) in LIVE:
                 yield words[0]
 
-    def finalized(self) -> list[Range]:
-        """Return objects with finalizers. What they refer to is live, even if the objects
-        themselves are not."""
-        return self._finalized
-
     @cached_property
-    def _finalized(self) -> list[Range]:
+    def finalized(self) -> list[Range]:
+        """Objects with finalizers. What they refer to is live, even if the objects themselves are
+        not."""
         types, made = self._program.types, []
         for address, _, words in self.records():
             if len(words) > 3 and types.at(words[3]) is not None:  # a finalizer

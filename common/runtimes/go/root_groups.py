@@ -4,7 +4,7 @@ registers of threads, and the runtime's records of objects."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.go.goroutine_findings import is_library
@@ -60,7 +60,7 @@ def _symbol(names: VariableNames, address: int) -> str:
 
 def _records(objects: HeapObjects) -> Iterator[RootGroup]:
     values = [value for _, _, words in objects.records() for value in words]
-    values += [word for piece in objects.pieces(objects.finalized()) for word in _words(objects, piece.data)]
+    values += [word for piece in objects.pieces(objects.finalized) for word in objects.target.arch.words(piece.data)]
     if values:
         yield RootGroup(_RECORDS, "records", values, 0, 0, _RECORD)
 
@@ -72,7 +72,7 @@ def _goroutines(objects: HeapObjects, structures: Mapping[int, int]) -> Iterator
     for name, threads in groups.items():
         values = array("Q", filter(None, (structures.get(one.number) for one in threads)))
         for piece in objects.pieces(live_stacks(threads)):
-            values.extend(_words(objects, piece.data))
+            values.extend(objects.target.arch.words(piece.data))
         yield RootGroup(name, "threads", values, 0, len(threads), _STACK)
 
 
@@ -80,10 +80,6 @@ def _registers(objects: HeapObjects) -> Iterator[RootGroup]:
     values = [word for thread in objects.target.threads() for word in thread.words]
     if values:
         yield RootGroup(_REGISTERS, "registers", values, 0, 0, _REGISTER)
-
-
-def _words(objects: HeapObjects, data: memoryview) -> Sequence[int]:
-    return objects.target.arch.words(bytes(data[: len(data) // 8 * 8]))
 
 
 def describe_goroutines(one: UserThread) -> str:

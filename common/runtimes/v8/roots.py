@@ -171,7 +171,7 @@ class Roots:
 
     def _conservative(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         for piece in self._target.pieces(start, end) if start < end else ():
-            yield from enumerate_words(piece.address, self._memory.arch.words(bytes(piece.data[: len(piece.data) // 8 * 8])))
+            yield from enumerate_words(piece.address, self._memory.arch.words(piece.data))
 
     def exact_addresses(self, excluded: Collection[int] = ()) -> array[int]:
         """Return the addresses of all objects to which roots refer ("Q"), without stacks and
