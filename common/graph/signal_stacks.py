@@ -31,7 +31,7 @@ _COMMON = ((2048, 8192),)
 """(MINSIGSTKSZ, SIGSTKSZ) of glibc in bytes, and those of musl if they differ. _COMMON is used for
 machines that are not listed."""
 _PADDING = 32  # bytes by which an allocator's usable size may exceed the requested size
-_SMALLEST, _LARGEST = 2048, 1 << 20  # bytes of a stack that a stack_t may prove
+_SMALLEST, _LARGEST = 2048, 1 << 20  # bytes of a stack that a stack_t may describe
 _MOST = 4096  # leaked blocks of such sizes that are examined
 _MOST_DATA = 64 << 20  # bytes of modules' data that are searched for the address of sigaltstack
 _DISABLED = 2  # SS_DISABLE of ss_flags: no stack is set

@@ -6,9 +6,9 @@ pointers to chunks of 512 bytes, or of one element if that is larger. `current` 
 first element; `current` of `finish` is after the last. Words of the map before the first chunk and
 after the last one refer to freed chunks.
 
-The ten words of the head and the words of the map prove a deque, so no debug information is needed.
-The head of libc++'s deque does not contain the size of an element, so libc++'s deques are not
-read."""
+A deque is recognised by the ten words of its head and the words of its map. No debug information
+is needed. The head of libc++'s deque does not contain the size of an element, so libc++'s deques
+are not read."""
 
 from __future__ import annotations
 

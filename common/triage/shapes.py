@@ -109,9 +109,9 @@ class Shapes:
         return TEXT_LABEL if 4 * texts >= len(found) else "blocks"
 
     def _text(self, start: int, size: int) -> Optional[_Text]:
-        """Return the text at the start of a block, or its zeros; None if it begins with neither. If
-        a word with a length precedes the text, it is skipped (SQLite and counted strings have
-        one)."""
+        """Return the text with which a block begins, or _Text(ZEROS_LABEL, 0) if the bytes that are
+        read are all zero; else None. The text may come after a word with its length: SQLite and
+        counted strings have such a word."""
         data = self._memory.read(start, min(size, LONGEST))
         if data and not data.strip(b"\0"):
             return _Text(ZEROS_LABEL, 0)

@@ -85,7 +85,6 @@ def _search_image(memory: Memory, engine: Engine, image: Image, group: Sequence[
 
 def _at(memory: Memory, image: Image, hit: int, start: int) -> Optional[Found]:
     """Read the allocator that has the start of a region at `hit`, or return None."""
-
     page = memory.target.arch.page
 
     def is_start(word: Optional[int]) -> bool:

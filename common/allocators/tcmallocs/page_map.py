@@ -173,7 +173,7 @@ def writable(target: Target) -> list[Range]:
 
 
 def _leads(memory: Memory, layout: PageMapLayout, node: int, page: int, span: int) -> bool:
-    """Return whether this node leads from the page to the span."""
+    """Return whether the entry for the page, below this node of the map, refers to the span."""
     if layout.levels == 3:
         node = memory.word(node + WORD * (page >> layout.leaf_bits & (1 << layout.interior_bits) - 1)) or 0
     word = memory.word(node + layout.spans_at + WORD * (page & (1 << layout.leaf_bits) - 1))
