@@ -101,7 +101,8 @@ class HeapMemory(Memory):
             if start == address and address and address % self.size == 0 and state == State.IN_USE:
                 self.starts[address] = HeapBlock(start, length)
         self._others |= addresses.difference(self.starts)
-        return addresses.intersection(self.starts)
+        # set.intersection would iterate over all of `starts`.
+        return {address for address in addresses if address in self.starts}
 
     def find_pointers(self, piece: Piece) -> HeapPointers:
         """Return the aligned words of a piece that may point to containers' blocks."""

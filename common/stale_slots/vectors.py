@@ -39,7 +39,7 @@ def _find_suspects(memory: HeapMemory, words: HeapPointers) -> Iterator[Sequence
         for at, (begin, end, last) in enumerate(zip(values, values[1:], values[2:]))
         if begin <= end < last <= end + MAX_BLOCK and addresses[at + 2] - addresses[at] == span
     ]
-    starts = memory.find_starts({begin for _, begin, _, _ in found})
+    starts = memory.find_starts({begin for _, begin, _, _ in found}) if found else ()
     for head, begin, end, last in found:
         if begin in starts and last <= begin + memory.starts[begin].size and memory.has_pointers(Range(end, last)):
             yield SequenceStorage(Range(head, head + span + memory.size), [Range(begin, last)], [Range(end, last)])
