@@ -9,7 +9,7 @@ from findleaks.arg_types import parse_address
 from findleaks.audit.heap_roots import HeapRoots, list_heap_roots
 from findleaks.audit.owners import Owners
 from findleaks.audit.retained_roots import match_owners
-from findleaks.engine.dominators import SHARED, root_node
+from findleaks.engine.dominators import SHARED
 from findleaks.errors import UsageError
 from findleaks.results.roots import HeapObjects, HeapRoot, ManagedHeap
 from findleaks.runtimes.object_graph import ManagedObject
@@ -21,7 +21,7 @@ TYPES = 10  # types of a root in the result
 def all_heaps(session: Session, expanded: int, most: int = 0) -> list[ManagedHeap]:
     """Return the heaps with all roots. Only the first `expanded` roots (0: all) have types. `most`:
     maximum number of roots (0: all)."""
-    return [_heap(one, expanded, most, shared=_types(one, SHARED)) for one in list_heap_roots(session)]
+    return [_heap(one, expanded, most, shared=_types(one, SHARED) if one.is_partition else ()) for one in list_heap_roots(session)]
 
 
 def heaps_of_subject(session: Session, named: Owners, word: str, limit: int) -> list[ManagedHeap]:
@@ -29,7 +29,7 @@ def heaps_of_subject(session: Session, named: Owners, word: str, limit: int) -> 
     the address of an object that is not a block, return its heap, with the object in place of the
     roots. `named`: the roots of blocks, whose names have priority over addresses."""
     matching = (one.match(word) for one in list_heap_roots(session))
-    found = [_heap(one, limit, limit) for one in matching if one.groups]
+    found = [_heap(one, limit, limit) for one in matching if one.roots]
     if found or match_owners(named.all, word):
         return found
     try:
@@ -43,22 +43,31 @@ def _object_heaps(session: Session, address: int) -> list[ManagedHeap]:
     for one in list_heap_roots(session):
         found = one.graph.find(address)
         if found is not None:
-            return [_heap(one._replace(groups=()), 0, 0, [_object(one, found)])]
+            return [_heap(one._replace(roots=()), 0, 0, [_object(one, found)])]
     return []
 
 
-def _heap(one: HeapRoots, expanded: int, most: int, roots: Sequence[HeapRoot] = (), shared: Sequence[HeapObjects] = ()) -> ManagedHeap:
-    total, rest = one.tree.total(), one.tree.shared()
-    last = min(most or len(one.groups), len(one.groups))
-    found = [_root(one, at, not expanded or at < expanded) for at in range(last)]
-    return ManagedHeap(one.runtime, total.blocks, total.bytes, [*found, *roots], rest.blocks, rest.bytes, shared)
+def _heap(one: HeapRoots, expanded: int, most: int, objects: Sequence[HeapRoot] = (), shared: Sequence[HeapObjects] = ()) -> ManagedHeap:
+    total, rest = one.tree.total(), one.tree.shared() if one.is_partition else None
+    last = min(most or len(one.roots), len(one.roots))
+    roots = [*(_root(one, at, not expanded or at < expanded) for at in range(last)), *objects]
+    shared_objects, shared_bytes = rest if rest is not None else (None, None)
+    return ManagedHeap(one.runtime, total.blocks, total.bytes, roots, len(one.roots) - last, shared_objects, shared_bytes, shared)
 
 
-def _root(one: HeapRoots, at: int, has_types: bool) -> HeapRoot:
-    group, totals = one.groups[at], one.totals[at]
-    types = _types(one, root_node(one.numbers[at])) if has_types else ()
-    sort = cast(Any, group.sort)
-    return HeapRoot(group.name, sort, totals.blocks, totals.bytes, group.address or None, group.threads or None, types=types)
+def _root(heap: HeapRoots, at: int, has_types: bool) -> HeapRoot:
+    one = heap.roots[at]
+    return HeapRoot(
+        one.name,
+        cast(Any, one.sort),
+        one.totals.blocks,
+        one.totals.bytes,
+        one.address or None,
+        one.type or None,
+        one.values or None,
+        one.threads or None,
+        types=_types(heap, one.node) if has_types and one.node is not None else (),
+    )
 
 
 def _object(one: HeapRoots, found: ManagedObject) -> HeapRoot:

@@ -3,7 +3,7 @@ leak heads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional, cast
 
@@ -28,7 +28,6 @@ from findleaks.results.roots import (
     ContainerBlocks,
     ManagedHeap,
     ManagedObjects,
-    ObjectRoot,
     Retained,
     RetainedAmount,
     RetainedBlock,
@@ -61,7 +60,6 @@ class Shown:
     left: int = 0  # number of roots that match a pattern and are not shown
     lost: bool = False
     rest: Totals = NOTHING
-    objects: Sequence[ObjectRoot] = ()
     heaps: Sequence[ManagedHeap] = ()
 
 
@@ -84,19 +82,9 @@ def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most
             [SharedSize(one.size, one.children, one.blocks, one.bytes) for one in spread],
             [_retained(row) for row in shared.fields],
         ),
-        heaps=_heaps(session, lambda: _all_heaps(session, expanded, most)),
-        objects=list_object_roots(session),
+        heaps=list_heaps(session, expanded, most),
     )
-    return found, Shown(rows, shared, tree.total(), expanded, objects=found.objects, heaps=found.heaps)
-
-
-def list_object_roots(session: Session) -> list[ObjectRoot]:
-    """Return the roots in the managed heaps whose objects are not blocks."""
-    return [
-        ObjectRoot(runtime.name, one.sort, one.name, one.roots, one.address, one.type, one.retained.blocks, one.retained.bytes)
-        for runtime in session.runtimes
-        for one in runtime.named_roots()
-    ]
+    return found, Shown(rows, shared, tree.total(), expanded, heaps=found.heaps)
 
 
 def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVELS) -> tuple[Roots, Shown]:
@@ -105,7 +93,7 @@ def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVEL
     reader, named, tree = build_owner_tree(session)
     builder = TreeBuilder(session, reader, tree, depth, limit)
     total = Amount.of(tree.total())
-    heaps = _heaps(session, lambda: _heaps_of_subject(session, named, word, limit))
+    heaps = _heaps_of_subject(session, named, word, limit)
     numbers, index = _subject(session, named, word) if not heaps else (match_owners(named.all, word), -1)
     if index >= 0:
         row, held = builder.of_block(index), describe_retainer(builder, named, index)
@@ -118,19 +106,19 @@ def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVEL
     return found, Shown(rows, None, tree.total(), limit, left=len(numbers) - len(rows), heaps=heaps)
 
 
-def _heaps(session: Session, find: Callable[[], list[ManagedHeap]]) -> list[ManagedHeap]:
-    """Return the result of `find` if the process may have a heap whose roots have names."""
-    return find() if any(runtime.names_roots for runtime in session.runtimes) else []
-
-
-# Few processes have such heaps, so the module is imported where it is needed.
-def _all_heaps(session: Session, expanded: int, most: int) -> list[ManagedHeap]:
+# Few processes have managed heaps, so the module is imported where it is needed.
+def list_heaps(session: Session, expanded: int, most: int) -> list[ManagedHeap]:
+    """Return the managed heaps whose roots have names; see answers.heap_roots.all_heaps."""
+    if not session.runtimes:
+        return []
     from findleaks.answers.heap_roots import all_heaps
 
     return all_heaps(session, expanded, most)
 
 
 def _heaps_of_subject(session: Session, named: Owners, word: str, limit: int) -> list[ManagedHeap]:
+    if not session.runtimes:
+        return []
     from findleaks.answers.heap_roots import heaps_of_subject
 
     return heaps_of_subject(session, named, word, limit)

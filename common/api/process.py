@@ -12,7 +12,7 @@ from findleaks.answers.caches import describe_caches
 from findleaks.answers.leaks import find_leaks
 from findleaks.answers.paths import find_path
 from findleaks.answers.references import referrers
-from findleaks.answers.roots import all_roots, leaked_roots, list_object_roots, one_root
+from findleaks.answers.roots import all_roots, leaked_roots, list_heaps, one_root
 from findleaks.answers.runtimes import describe_runtimes
 from findleaks.answers.snapshots import take_snapshot
 from findleaks.answers.stacks import group_stacks
@@ -31,7 +31,7 @@ from findleaks.results.addresses import AddressInfo, Block
 from findleaks.results.caches import Caches
 from findleaks.results.leaks import LeakGroup, Leaks
 from findleaks.results.references import Path, References
-from findleaks.results.roots import ObjectRoot, RetainedBlock, RetainedLeak, RetainedRoot
+from findleaks.results.roots import ManagedHeap, RetainedBlock, RetainedLeak, RetainedRoot
 from findleaks.results.runtimes import Runtime
 from findleaks.results.stacks import ThreadGroup
 from findleaks.results.untyped import Untyped
@@ -214,10 +214,11 @@ class Process:
             found, _ = one_root(self._session, name if isinstance(name, str) else hex(_start(name)), depth, limit)
         return [row for row in found.roots if isinstance(row, (RetainedRoot, RetainedBlock))]
 
-    def object_roots(self) -> list[ObjectRoot]:
-        """Return the roots in the heap of a JVM, the largest first: static variables, thread-local
-        variables, class loaders. Each has the objects that only this root retains."""
-        return list_object_roots(self._session)
+    def heap_roots(self, limit: int = 10) -> list[ManagedHeap]:
+        """Return the managed heaps of Go and of a JVM with their roots, the largest first:
+        variables, stacks, class loaders. Each has the objects that only this root retains. `limit`:
+        number of roots of each heap that have types (0: all)."""
+        return list_heaps(self._session, limit, 0)
 
     def leaked_roots(self, depth: int = 2, limit: int = 10) -> list[RetainedLeak]:
         """Return leak heads, and what each retains, the largest first. `limit`: number of leak

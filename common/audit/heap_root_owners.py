@@ -7,9 +7,9 @@ from array import array
 from collections.abc import Iterator
 from typing import Optional
 
-from findleaks.audit.heap_roots import HeapRoots, list_heap_roots
+from findleaks.audit.heap_roots import HeapRoots, list_partitions
 from findleaks.audit.owner import Owner, OwnerSort
-from findleaks.engine.dominators import NO_ROOT, Dominators, node_root
+from findleaks.engine.dominators import NO_ROOT, Dominators
 from findleaks.runtimes.base import Holders
 from findleaks.session import Session
 from findleaks.target.base import Range
@@ -24,7 +24,7 @@ def find_heap_root_owners(session: Session) -> Iterator[Owner]:
     memory. Its ranges are these objects."""
     for runtime in session.runtimes if len(session.directory.blocks) else ():
         holders = runtime.holders() if runtime.names_roots else None
-        heap = next((one for one in list_heap_roots(session) if one.runtime == runtime.name), None) if holders is not None else None
+        heap = next((one for one in list_partitions(session) if one.runtime == runtime.name), None) if holders is not None else None
         if holders is not None and heap is not None:
             session.report_progress(f"attributing native memory to roots of {runtime.name}", 0.0)
             yield from _owners(heap, holders)
@@ -33,7 +33,7 @@ def find_heap_root_owners(session: Session) -> Iterator[Owner]:
 def _owners(heap: HeapRoots, holders: Holders) -> Iterator[Owner]:
     indices = heap.graph.blocks.find_all(holders.addresses)[0]
     ranges: dict[str, list[Range]] = {}
-    names = {number: group.name for group, number in zip(heap.groups, heap.numbers)}
+    names = {root.node: root.name for root in heap.roots}
     known: dict[int, int] = {}
     for index, address, size, kind in zip(indices, holders.addresses, holders.sizes, holders.types):
         name = _GARBAGE
@@ -50,8 +50,8 @@ def _owners(heap: HeapRoots, holders: Holders) -> Iterator[Owner]:
 
 
 def _root_of(tree: Dominators, index: int, known: dict[int, int]) -> Optional[int]:
-    """Return the number of the root that retains an object, -1 if several do; None if the object is
-    not live. `known` has results by object."""
+    """Return the node of the root that retains an object, SHARED if several do; None if the object
+    is not live. `known` has results by object."""
     path, node, root = array("Q"), tree.idom(index), None
     at = index
     while node is not None:
@@ -60,7 +60,7 @@ def _root_of(tree: Dominators, index: int, known: dict[int, int]) -> Optional[in
             root = known[at]
             break
         if node < 0:
-            root = node_root(node)
+            root = node
             break
         at, node = node, tree.idom(node)
     if root is not None:

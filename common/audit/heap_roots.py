@@ -1,21 +1,21 @@
-"""Compute what the roots of a managed heap retain in this heap, for runtimes whose object graph has
-named roots (Go)."""
+"""Compute what the roots of a managed heap retain in this heap, for runtimes whose roots have
+names."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Optional
 
 from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import Totals
 from findleaks.runtimes.base import Runtime
-from findleaks.runtimes.object_graph import ManagedObject, ObjectGraph, RootGroup, count_labels
+from findleaks.runtimes.object_graph import ManagedObject, ObjectGraph, ObjectRoot, RootGroup, count_labels
 from findleaks.session import Session
 from findleaks.value_classes import NamedTuple
 from findleaks.wildcards import matches
 
 MOST_COUNTED = 1 << 20  # objects of a root whose types are counted
+_VARIABLES = ("variable ", "static variable ", "thread-local variable ")  # beginnings of names
 
 
 class TypeAmount(NamedTuple):
@@ -25,25 +25,37 @@ class TypeAmount(NamedTuple):
     totals: Totals
 
 
+class HeapRoot(NamedTuple):
+    """A root, or several of the same name, and the objects that only these retain.
+
+    `node` is the node of the dominator tree below which these objects are; None if there are
+    several nodes. `values` is `count` of the result; the other fields have the same names there."""
+
+    name: str
+    sort: str
+    totals: Totals
+    node: Optional[int]
+    address: int = 0
+    threads: int = 0
+    type: str = ""
+    values: int = 0
+
+
 class HeapRoots(NamedTuple):
-    """The roots of a heap, those that retain most first, with what each retains."""
+    """The roots of a heap, those that retain most first. `is_partition`: whether no object is
+    retained by two of them."""
 
     runtime: str
     graph: ObjectGraph
     tree: Dominators
-    groups: Sequence[RootGroup]
-    numbers: Sequence[int]  # of the groups, in this order: roots of the tree
-    totals: Sequence[Totals]  # by group
+    roots: Sequence[HeapRoot]
+    is_partition: bool
 
     def match(self, word: str) -> HeapRoots:
-        """Return the groups with this name ("main.cache"), or with names that match a pattern."""
-        exact = [at for at, one in enumerate(self.groups) if word in (one.name, one.name.removeprefix("variable "))]
-        found = exact or [at for at, one in enumerate(self.groups) if _matches(word, one.name)]
-        return self._replace(
-            groups=[self.groups[at] for at in found],
-            numbers=[self.numbers[at] for at in found],
-            totals=[self.totals[at] for at in found],
-        )
+        """Return the roots with this name ("main.cache"), or with names that match a pattern."""
+        exact = [one for one in self.roots if word in _names(one)]
+        is_pattern = any(c in word for c in "*?")
+        return self._replace(roots=exact or [one for one in self.roots if is_pattern and any(matches(word, name) for name in _names(one))])
 
     def types_of(self, node: int, most: int = MOST_COUNTED) -> list[TypeAmount]:
         """Return the types of the objects that a node of the tree retains (a root or an object),
@@ -63,18 +75,24 @@ class HeapRoots(NamedTuple):
             return ""
         if holder == SHARED:
             return "several roots"
-        if holder >= 0:
+        root = next((root.name for root in self.roots if root.node == (holder if self.is_partition else one.block)), "")
+        if not root and holder >= 0:
             above = self.graph.object(holder)
             return f"{above.type} at {above.address:#x}"
-        return next((group.name for group, number in zip(self.groups, self.numbers) if root_node(number) == holder), "")
+        return root
 
 
 def list_heap_roots(session: Session) -> list[HeapRoots]:
     """Return the roots of each heap that has named roots. They are computed once for a session."""
-    return session.once(list_heap_roots, lambda: list(filter(None, map(partial(_compute, session), session.runtimes))))
+    return session.once(list_heap_roots, lambda: [*list_partitions(session), *_list_overlapping(session)])
 
 
-def _compute(session: Session, runtime: Runtime) -> Optional[HeapRoots]:
+def list_partitions(session: Session) -> list[HeapRoots]:
+    """Return the roots of those heaps in which each object is retained by at most one of them."""
+    return session.once(list_partitions, lambda: [found for one in session.runtimes if (found := _partition(session, one)) is not None])
+
+
+def _partition(session: Session, runtime: Runtime) -> Optional[HeapRoots]:
     graph = runtime.object_graph() if runtime.names_roots else None
     if graph is None:
         return None
@@ -82,11 +100,36 @@ def _compute(session: Session, runtime: Runtime) -> Optional[HeapRoots]:
     found = graph.root_tree
     if found is None:
         return None
-    tree, groups, totals = found
-    used = [number for number, total in enumerate(totals) if total.blocks]
-    numbers = sorted(used, key=lambda number: (-totals[number].bytes, groups[number].name))
-    return HeapRoots(runtime.name, graph, tree, [groups[number] for number in numbers], numbers, [totals[number] for number in numbers])
+    roots = [_root_of_group(*one) for one in enumerate(zip(found.groups, found.totals))]
+    used = sorted((one for one in roots if one.totals.blocks), key=lambda one: (-one.totals.bytes, one.name))
+    return HeapRoots(runtime.name, graph, found.tree, used, True)
 
 
-def _matches(word: str, name: str) -> bool:
-    return any(c in word for c in "*?") and (matches(word, name) or matches(word, name.removeprefix("variable ")))
+def _root_of_group(number: int, group: tuple[RootGroup, Totals]) -> HeapRoot:
+    one, totals = group
+    return HeapRoot(one.name, one.sort, totals, root_node(number), one.address, one.threads)
+
+
+def _list_overlapping(session: Session) -> list[HeapRoots]:
+    found = []
+    for runtime in session.runtimes:
+        roots = runtime.named_roots()
+        graph = runtime.object_graph() if roots else None
+        tree = graph.dominators if graph is not None else None
+        if graph is not None and tree is not None:
+            found.append(HeapRoots(runtime.name, graph, tree, [_root_of_object(graph, one) for one in roots], False))
+    return found
+
+
+def _root_of_object(graph: ObjectGraph, one: ObjectRoot) -> HeapRoot:
+    node = graph.blocks.find(one.address) if one.values == 1 else None
+    return HeapRoot(one.name, one.sort, one.retained, node, one.address, type=one.type, values=one.values)
+
+
+def _names(root: HeapRoot) -> tuple[str, str, str]:
+    """Return the name of a root; without the words before a variable; and only the variable.
+    Example: "thread-local variable App.user of 3 threads", "App.user of 3 threads", "App.user"."""
+    name = root.name
+    for words in _VARIABLES:
+        name = name.removeprefix(words)
+    return root.name, name, name.partition(" of ")[0]

@@ -48,8 +48,8 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
     NAME shows one root in more depth. ADDR shows a block: what it retains, and what retains it.
     --lost lists leak heads by the memory that is reachable only from each.
 
-    For a JVM, a second table lists static variables, thread-local variables and class loaders with
-    the Java objects that each retains."""
+    For Go and a JVM, the first table lists the roots of the managed heap, such as static variables,
+    goroutines and class loaders, with the objects that each retains."""
     form = output_format(args, STACKS)
     result = _result(session, args)
     if form:

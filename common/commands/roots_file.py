@@ -45,7 +45,8 @@ def write(session: Session, args: argparse.Namespace, form: str) -> WrittenFile:
         if args.subject is None:
             rows = build_root_rows(builder, named.all, tree.by_root(), ROOTS)
             rows.append(build_shared_row(builder, named, FIELDS, tree.spread(SHARED, 1)))
-            rows += map(_heap, all_heaps(session, ROOTS))
+            # Roots that retain the same objects would make a heap look larger than it is.
+            rows += [_heap(heap) for heap in all_heaps(session, ROOTS) if heap.shared_objects is not None]
         else:
             title = f"Memory retained by {args.subject}"
             heaps = heaps_of_subject(session, named, args.subject, 0)
@@ -73,7 +74,7 @@ def _heap(heap: ManagedHeap) -> RetainedNode:
         row = RetainedNode(root.name, Totals(root.objects, root.bytes), "root")
         row.fields = [RetainedNode(one.type, Totals(one.objects, one.bytes), "field") for one in root.types]
         made.fields.append(row)
-    if heap.shared_objects:
+    if heap.shared_objects and heap.shared_bytes:
         made.fields.append(RetainedNode(SHARED_NAME, Totals(heap.shared_objects, heap.shared_bytes), "shared"))
     made.totals = Totals.sum_of(row.totals for row in made.fields)
     return made

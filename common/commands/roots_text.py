@@ -11,7 +11,6 @@ from findleaks.engine.terms import Totals
 from findleaks.escaping import visible
 from findleaks.formatting import blocks, counted, number, shortened, size, some
 from findleaks.quoting import shell_quoted
-from findleaks.results.roots import ObjectRoot
 
 _Line = tuple[str, str, str]  # The cells of a row: retained bytes, number of blocks, owner.
 
@@ -51,7 +50,6 @@ def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
     for retained, count, phrase in lines:
         head = f"  {retained:>{wide[0]}}  {count:>{wide[1]}}  "
         yield from _wrapped(head, phrase, width)
-    yield from _object_lines(shown, width)
     if shown.left:
         yield f"  {counted(shown.left, 'more root')} of that name (--limit 0: all)"
     yield ""
@@ -100,28 +98,6 @@ def _wrapped(head: str, phrase: str, width: int) -> Iterator[str]:
     parts = textwrap.wrap(visible(phrase), available, subsequent_indent=" " * inner, break_long_words=False, break_on_hyphens=False)
     for at, part in enumerate(parts or [phrase]):
         yield (" " * len(head) if at else head) + part
-
-
-def _object_lines(shown: Shown, width: int) -> Iterator[str]:
-    """Yield a table of the roots in each managed heap."""
-    for runtime in dict.fromkeys(one.runtime for one in shown.objects):
-        found = [one for one in shown.objects if one.runtime == runtime]
-        listed = found[: shown.limit or None]
-        yield ""
-        yield f"  {'RETAINS':>12}  {'OBJECTS':>9}  ROOT IN THE {runtime}'S HEAP"
-        for one in listed:
-            yield from _wrapped(f"  {size(one.retained_bytes):>12}  {number(one.retained_objects):>9}  ", _object_phrase(one), width)
-        if len(listed) < len(found):
-            yield f"  … {counted(len(found) - len(listed), 'more root')} (--limit 0)"
-
-
-def _object_phrase(one: ObjectRoot) -> str:
-    """Describe a root in a managed heap: "static variable App.CACHE: java.util.HashMap"."""
-    if one.sort == "class loader":
-        return f"{counted(one.count, 'class loader')} of type {one.name}"
-    values = f"{number(one.count)} objects, such as " if one.count > 1 else ""
-    name = one.name if one.sort == "object" else f"{one.sort} {one.name}"
-    return f"{shortened(name)}: {values}{shortened(one.type)}"
 
 
 def _next(shown: Shown) -> list[str]:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
 
-from findleaks.audit.heap_roots import HeapRoots, list_heap_roots
+from findleaks.audit.heap_roots import HeapRoots, list_partitions
 from findleaks.audit.managed import package_of_type
 from findleaks.commands.profiles import call_frame
-from findleaks.engine.dominators import SHARED, SHARED_NAME, root_node
+from findleaks.engine.dominators import SHARED, SHARED_NAME
 from findleaks.errors import UsageError
 from findleaks.formatting import size as size_of
 from findleaks.report.profile import BYTES, COUNT, Frame, Measure, Profile, Sample, frame_name
@@ -34,7 +34,7 @@ def runtime_profile(session: Session, runtimes: Sequence[Runtime], by: str) -> P
     if by == "site":
         return _of_sites(session, [site for one in runtimes for site in one.sites()])
     group = package_of_type if by == "package" else str
-    heaps = {one.runtime: one for one in list_heap_roots(session)}
+    heaps = {one.runtime: one for one in list_partitions(session)}
     samples = [sample for one in runtimes for sample in _of_runtime(one, heaps.get(one.name), group)]
     return Profile(f"Objects: {session.target.description}", _IN_USE, samples)
 
@@ -64,9 +64,9 @@ def _of_runtime(runtime: Runtime, heap: Optional[HeapRoots], group: Callable[[st
     """Yield the live objects by root and type, or by type if roots have no names; then garbage."""
     top = Frame(frame_name(f"{runtime.name}'s heap"))
     if heap is not None:
-        roots = [(root.name, root_node(number)) for root, number in zip(heap.groups, heap.numbers)]
+        roots = [(root.name, root.node) for root in heap.roots]
         for name, node in [*roots, (SHARED_NAME, SHARED)]:
-            for one in heap.types_of(node, len(heap.graph.blocks)):
+            for one in heap.types_of(node, len(heap.graph.blocks)) if node is not None else ():
                 yield Sample((top, Frame(frame_name(name)), Frame(frame_name(group(one.name)))), tuple(one.totals))
     for kind in runtime.types():
         stack = Frame(frame_name(group(kind.name)))

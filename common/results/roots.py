@@ -202,29 +202,6 @@ class Shared(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ObjectRoot(Record):
-    """A root in a managed heap whose objects are not blocks, or several roots of the same name, and
-    the objects that would become garbage without it."""
-
-    runtime: str
-    """The runtime: "JVM"."""
-    sort: str
-    """The kind of root: "static variable", "thread-local variable", "class loader" or "object"."""
-    name: str
-    """The name of the variable, the type of the class loaders, or a description of the root."""
-    count: int
-    """Number of roots of this name: the values of a thread-local variable, or class loaders."""
-    address: int = field(metadata=ADDRESS)
-    """The address of the object to which the largest of these roots refers."""
-    type: str
-    """The type of this object."""
-    retained_objects: int
-    """Number of objects that these roots retain."""
-    retained_bytes: int
-    """Bytes of these objects in the managed heap."""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class HeapObjects(Record):
     """Objects of one type in a managed heap."""
 
@@ -238,27 +215,36 @@ class HeapObjects(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeapRoot(Record):
-    """A root of a managed heap, or an object in it, and what it retains there."""
+    """A root of a managed heap, or an object in it, and what it retains there. Several roots of the
+    same name are one."""
 
     name: str
-    """The name of the root: "variable main.sessions", "goroutines in main.wait (chan receive),
-    created by main.start". For an object, its type and address."""
-    sort: Literal["variable", "threads", "registers", "records", "object"]
-    """The kind of root. "records": records that the runtime keeps of objects, such as
-    finalizers."""
+    """The name of the root: "variable main.sessions", "static variable App.cache", "goroutines in
+    main.wait (chan receive), created by main.start". For an object, its type and address."""
+    sort: Literal["variable", "thread-local", "class-loader", "threads", "registers", "records", "other", "object"]
+    """The kind of root. "records": records that the runtime keeps of objects, such as finalizers.
+    "other": for example, the stack of a Java thread. "object": no root, but the requested
+    object."""
     objects: int
     """Number of objects that it retains."""
     bytes: int
     """Bytes of these objects."""
     address: Optional[int] = field(default=None, metadata=ADDRESS)
-    """The address of the variable or of the object."""
+    """The address of the variable (Go), or of the object that is the root or that the root refers
+    to. Of several objects, the one that retains most."""
+    type: Optional[str] = field(default=None, metadata=OPTIONAL)
+    """The type of the object that the root refers to (JVM)."""
+    count: Optional[int] = field(default=None, metadata=OPTIONAL)
+    """Number of objects that the root refers to (JVM): values of a thread-local variable, class
+    loaders."""
     threads: Optional[int] = field(default=None, metadata=OPTIONAL)
     """Number of threads that the runtime schedules itself (goroutines) and that form this root."""
     holder: Optional[str] = field(default=None, metadata=OPTIONAL)
     """The root or the object that retains an object."""
     types: Sequence[HeapObjects] = ()
     """The retained objects by type, most bytes first. Only the roots that the text shows have
-    types. If a root retains more than a million objects, only the first million are counted."""
+    types, unless `count` is above 1. If a root retains more than a million objects, only the first
+    million are counted."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -272,10 +258,13 @@ class ManagedHeap(Record):
     bytes: int
     """Bytes of the live objects."""
     roots: Sequence[HeapRoot]
-    """The roots that retain objects, the largest first."""
-    shared_objects: int
-    """Number of objects that several roots reach, and that none of them retains alone."""
-    shared_bytes: int
+    """The roots that retain objects, the largest first. In a JVM, those that retain at least 1 KiB;
+    the objects of a class loader include those of static variables of its classes."""
+    more_roots: int = 0
+    """Number of roots that are not in `roots`."""
+    shared_objects: Optional[int] = field(default=None, metadata=OPTIONAL)
+    """Number of objects that several roots reach, and that none of them retains alone (Go)."""
+    shared_bytes: Optional[int] = field(default=None, metadata=OPTIONAL)
     """Bytes of these objects."""
     shared_types: Sequence[HeapObjects] = ()
     """These objects by type, most bytes first. Empty if single roots were requested."""
@@ -297,8 +286,5 @@ class Roots(Record):
     """Blocks that are retained by roots that are not in `roots`."""
     shared: Optional[Shared] = field(default=None, metadata=OPTIONAL)
     """Blocks that are reachable from several roots."""
-    objects: Sequence[ObjectRoot] = field(default=(), metadata=OPTIONAL)
-    """Roots in the heap of the JVM that retain at least 1 KiB, largest first. The objects of a
-    class loader include those of static variables of its classes."""
     heaps: Sequence[ManagedHeap] = field(default=(), metadata=OPTIONAL)
     """Managed heaps whose roots have names, with what the roots retain there."""

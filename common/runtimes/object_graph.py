@@ -143,12 +143,12 @@ class Retainer(NamedTuple):
 
 class ObjectRoot(NamedTuple):
     """A root of the objects, or several of the same name, and the objects that only these roots
-    retain. `roots`: their number. `address` and `type`: of the object that the largest of them
-    refers to."""
+    retain. `name`: "static variable App.cache". `sort`: see results.roots.HeapRoot. `values`: the
+    number of objects that they refer to. `address` and `type`: of the one that retains most."""
 
-    sort: str  # "static variable"
     name: str
-    roots: int
+    sort: str
+    values: int
     address: int
     type: str
     retained: Totals

@@ -33,25 +33,40 @@ def test_roots(version: str, collector: str, tmp_path: Path) -> None:
     jvms.compile_java(truth.PROGRAMS / "JavaRoots.java", tmp_path, "--release", "8")
     command = jvms.command(version, tmp_path, "JavaRoots", options=["-Xmx64m", collector])
     with cores.Running(command, tmp_path) as running:
-        found = json.loads(debuggers.findleaks("roots", "--json", "--pid", str(running.pid)))["objects"]
-        text = " ".join(debuggers.findleaks("roots", "--limit", "6", "--pid", str(running.pid)).split())
-    assert {one["runtime"] for one in found} == {"JVM"}
-    assert [one["retained_bytes"] for one in found] == sorted((one["retained_bytes"] for one in found), reverse=True)
+        where = ("--pid", str(running.pid))
+        (heap,) = roots_of(*where)
+        text = " ".join(debuggers.findleaks("roots", "--limit", "6", *where).split())
+        (one,) = roots_of("JavaRoots.table", *where)
+        (of_pattern,) = roots_of("*BUFFERS*", *where)
+        (of_object,) = roots_of(one["roots"][0]["address"], *where)
+    assert heap["runtime"] == "JVM" and heap["bytes"] > table(3000) and "shared_objects" not in heap
+    found = heap["roots"]
+    assert [one["bytes"] for one in found] == sorted((one["bytes"] for one in found), reverse=True)
     by_name = {(one["sort"], one["name"]): one for one in found}
-    statics = by_name["static variable", "JavaRoots.table"]
+    statics = by_name["variable", "static variable JavaRoots.table"]
     assert is_nearly(statics, 3001, table(3000)) and statics["type"] == "byte[][]"
-    buffers = by_name["thread-local variable", "JavaRoots.BUFFERS of 3 threads"]
+    assert {one["type"]: one["objects"] for one in statics["types"]} == {"byte[]": statics["objects"] - 1, "byte[][]": 1}
+    buffers = by_name["thread-local", "thread-local variable JavaRoots.BUFFERS of 3 threads"]
     assert buffers["count"] == 3 and is_nearly(buffers, 3 * 501, 3 * table(500))
-    local = by_name["object", 'stack of Java thread "holder"']
+    local = by_name["other", 'stack of Java thread "holder"']
     assert is_nearly(local, 2001, table(2000))
-    caches = by_name["static variable", "JavaRoots$Plugin.cache of 12 classes"]
-    assert (caches["count"], caches["retained_objects"], caches["retained_bytes"]) == (12, 12, 12 * 100_016)
-    loaders = by_name["class loader", "JavaRoots$Loader"]
-    assert loaders["count"] == 12 and loaders["retained_bytes"] > 6 * 100_016
-    assert "static variable JavaRoots.table: byte[][]" in text
+    caches = by_name["variable", "static variable JavaRoots$Plugin.cache of 12 classes"]
+    assert (caches["count"], caches["objects"], caches["bytes"]) == (12, 12, 12 * 100_016)
+    loaders = by_name["class-loader", "class loaders of type JavaRoots$Loader"]
+    assert loaders["count"] == 12 and loaders["bytes"] > 6 * 100_016
+    assert re.search(r"static variable JavaRoots\.table: byte\[\]\[\], retains [23],\d\d\d byte\[\], 1 byte\[\]\[\] ", text)
     assert re.search(r" MiB 1,\d\d\d thread-local variable JavaRoots\.BUFFERS of 3 threads: 3 objects, such as byte\[\]\[\] ", text)
     assert " 12 class loaders of type JavaRoots$Loader " in text
+    assert re.search(rf" … {len(found) - 6} more roots? \(--limit 0: all\)", text)
+    # A single root, by the name of its variable, by a pattern, and the object that it refers to.
+    assert [row["name"] for row in one["roots"]] == [statics["name"]]
+    assert [row["name"] for row in of_pattern["roots"]] == [buffers["name"]]
+    assert [(row["sort"], row["holder"], row["objects"]) for row in of_object["roots"]] == [("object", statics["name"], statics["objects"])]
+
+
+def roots_of(*words: str) -> Any:
+    return json.loads(debuggers.findleaks("roots", "--json", *words))["heaps"]
 
 
 def is_nearly(row: Mapping[str, Any], objects: int, size: int) -> bool:
-    return SHARE * objects <= row["retained_objects"] <= objects and SHARE * size <= row["retained_bytes"] <= size
+    return SHARE * objects <= row["objects"] <= objects and SHARE * size <= row["bytes"] <= size

@@ -19,7 +19,7 @@ from findleaks.target.interruptible import interruptible
 if TYPE_CHECKING:
     from findleaks.runtimes.jvm.object_graph import JavaGraph
 
-STATIC, THREAD_LOCAL, LOADER, OBJECT = "static variable", "thread-local variable", "class loader", "object"
+_STATIC, _THREAD_LOCAL = "static variable", "thread-local variable"
 _THREAD, _LOADER = "java.lang.Thread", "java.lang.ClassLoader"
 _MAPS = ("threadLocals", "inheritableThreadLocals")
 _MOST_OBJECTS = 64  # objects that roots refer to, and that get a row
@@ -46,9 +46,9 @@ class NamedRoots:
         listed = (one for one in found if one.retained.bytes >= _LEAST)
         return sorted(listed, key=lambda one: (-one.retained.bytes, one.address, one.name))
 
-    def _root(self, sort: str, name: str, index: int, roots: int = 1, retained: Optional[Totals] = None) -> ObjectRoot:
+    def _root(self, sort: str, name: str, index: int, values: int = 1, retained: Optional[Totals] = None) -> ObjectRoot:
         retained = retained if retained is not None else self._tree.retained(index)
-        return ObjectRoot(sort, name, roots, self._graph.blocks.address(index), self._graph.type_of(index), retained)
+        return ObjectRoot(name, sort, values, self._graph.blocks.address(index), self._graph.type_of(index), retained)
 
     def _statics(self) -> Iterator[ObjectRoot]:
         """Yield one root for all static variables of a name: classes of different class loaders may
@@ -61,13 +61,13 @@ class NamedRoots:
                 if owners.setdefault(index, mirror) != mirror or self._names.get(index, name) != name:
                     shared.add(index)
                 self._names.setdefault(index, name)
-                self._phrases.setdefault(index, f"{STATIC} {name}")
+                self._phrases.setdefault(index, f"{_STATIC} {name}")
         values: dict[str, list[int]] = {}
         for index, mirror in owners.items():
             if index not in shared and index not in self._special and self._retains(mirror, index):
                 values.setdefault(self._names[index], []).append(index)
         for name, some in values.items():
-            yield self._sum(STATIC, name if len(some) == 1 else f"{name} of {len(some):,} classes", some)
+            yield self._sum("variable", f"{_STATIC} {name}{'' if len(some) == 1 else f' of {len(some):,} classes'}", some)
 
     def _retains(self, owner: int, value: int) -> bool:
         """Return whether a variable retains an object. Stacks and other memory of the JVM may refer
@@ -92,13 +92,13 @@ class NamedRoots:
                 if value < 0:
                     continue
                 name = self._names.get(key) or (f"a {graph.type_of(key)}" if key >= 0 else "a ThreadLocal that was collected")
-                self._phrases.setdefault(value, f"{THREAD_LOCAL} {name} of thread {owner}")
+                self._phrases.setdefault(value, f"{_THREAD_LOCAL} {name} of thread {owner}")
                 if value not in self._attributed and self._retains(entry, value):
                     values.setdefault(name, []).append((value, owner))
         for name, some in values.items():
             threads = {owner for _, owner in some}
             whose = f"thread {next(iter(threads))}" if len(threads) == 1 else counted(len(threads), "thread")
-            yield self._sum(THREAD_LOCAL, f"{name} of {whose}", [value for value, _ in some])
+            yield self._sum("thread-local", f"{_THREAD_LOCAL} {name} of {whose}", [value for value, _ in some])
 
     def _entries(self, thread: int, field: str) -> Iterator[int]:
         table = self._graph.reference(self._graph.reference(thread, field), "table")
@@ -113,7 +113,8 @@ class NamedRoots:
         for name, some in types.items():
             outer = [one for one in some if tree.idom(one) not in some] if len(some) < _MOST_LOOKED_AT else some
             largest = max(some, key=lambda one: tree.retained(one).bytes)
-            yield self._root(LOADER, name, largest, len(some), Totals.sum_of(map(tree.retained, outer)))
+            title = f"{'class loader' if len(some) == 1 else 'class loaders'} of type {name}"
+            yield self._root("class-loader", title, largest, len(some), Totals.sum_of(map(tree.retained, outer)))
 
     def _objects(self) -> Iterator[ObjectRoot]:
         """Yield other objects to which roots refer."""
@@ -121,7 +122,7 @@ class NamedRoots:
         for child in self._tree.children(root_node(0), _MOST_OBJECTS):
             # All memory is searched for the roots of an object without a variable.
             if child.block not in self._special and child.block not in self._attributed and child.bytes >= least:
-                yield self._root(OBJECT, self._name(child.block), child.block)
+                yield self._root("other", self._name(child.block), child.block)
 
     def _name(self, index: int) -> str:
         """Describe a root that reaches an object: a variable if there is one. Stale words may refer
