@@ -126,10 +126,12 @@ def _root_of_object(graph: ObjectGraph, one: ObjectRoot) -> HeapRoot:
     return HeapRoot(one.name, one.sort, one.retained, node, one.address, type=one.type, values=one.values)
 
 
-def _names(root: HeapRoot) -> tuple[str, str, str]:
-    """Return the name of a root; without the words before a variable; and only the variable.
-    Example: "thread-local variable App.user of 3 threads", "App.user of 3 threads", "App.user"."""
-    name = root.name
-    for words in _VARIABLES:
-        name = name.removeprefix(words)
-    return root.name, name, name.partition(" of ")[0]
+def _names(root: HeapRoot) -> set[str]:
+    """Return the name of a root, and the shorter names of a variable.
+    Example: "thread-local variable App.user of 3 threads", "App.user of 3 threads", "thread-local
+    variable App.user", "App.user"."""
+    words = next((one for one in _VARIABLES if root.name.startswith(one)), None)
+    if words is None:
+        return {root.name}
+    variable = root.name.partition(" of ")[0]
+    return {root.name, root.name[len(words) :], variable, variable[len(words) :]}

@@ -46,11 +46,10 @@ def _phrase(root: HeapRoot) -> str:
     if root.threads is not None:
         first, _, rest = name.partition(" ")
         name = f"{counted(root.threads, first.removesuffix('s'))} {rest}"
-    several = root.count is not None and root.count > 1
     if root.sort == "class-loader":
-        name = f"{number(root.count)} {name}" if root.count is not None and several else name
+        name = name.replace("class loaders", counted(root.count or 1, "class loader"), 1)
     elif root.type is not None:
-        values = f"{number(root.count)} objects, such as " if root.count is not None and several else ""
+        values = f"{number(root.count)} objects, such as " if root.count is not None and root.count > 1 else ""
         name = f"{name}: {values}{shortened(root.type)}{', retains' if root.types else ''}"
         return _with_types(name, root.types, root.objects, " ")
     return _with_types(name, root.types, root.objects)

@@ -26,6 +26,7 @@ ARROW = " → "
 REACHED = "reached through several fields"
 """A phrase in the names of blocks that several fields of a root refer to."""
 _MANY = re.compile(r"[\d,]+ of (.*)")
+_OF_MANY = re.compile(r"(?<= variable )(\S+) of .*")  # "static variable App.cache of 3 classes"
 _SHARED = re.compile(r"^[\d,]+ of | at …$")
 
 _ADDRESS = re.compile(r"(?<!\+)\b0x[0-9a-f]{5,16}\b")
@@ -155,8 +156,9 @@ def _roots(answer: Answer) -> Iterator[Figure]:
         yield from _parts(root, name, "")
     for heap in answer.get("heaps", ()):
         for root in heap["roots"]:
-            yield Figure("heap root", _stable(root["name"]), root["objects"], root["bytes"], heap["runtime"])
-        yield Figure("heap root", SEVERAL, heap["shared_objects"], heap["shared_bytes"], heap["runtime"])
+            yield Figure("heap root", _OF_MANY.sub(r"\1", _stable(root["name"])), root["objects"], root["bytes"], heap["runtime"])
+        if "shared_objects" in heap:
+            yield Figure("heap root", SEVERAL, heap["shared_objects"], heap["shared_bytes"], heap["runtime"])
     shared = answer["shared"]
     yield Figure("root", SEVERAL, shared["retained_blocks"], shared["retained_bytes"])
     for child in shared["children"]:

@@ -281,7 +281,7 @@ class Growth:
     def _causes(self, name: str, share: Series) -> list[Series]:
         """Return what explains the growth of a share: call stacks of threads, kinds of mappings,
         class loaders, or types of objects."""
-        if name == ShareSort.STACKS:
+        if name == ShareSort.STACKS or " stacks of " in name:
             return self._threads()
         if kinds := [one for key, one in self.series.items() if key[:2] == ("kind of mapping", name)]:
             return _most_grown(kinds, share.delta)
@@ -302,10 +302,10 @@ class Growth:
     def _parts_of_heap(self, heap: Series) -> list[Series]:
         """Return what explains the growth of this managed heap: what its roots retain in it, and
         stacks of threads that the runtime schedules itself. Each has its own row."""
-        of, _, sort = heap.key[2].partition(" heap: ")
+        of = heap.key[2].partition(" ")[0]
         parts = [one for key, one in self.series.items() if key[0] in ("heap root", "user threads") and key[1] == of]
         grown = [one for one in parts if abs(one.delta) >= max(MIN_BYTES, WORTH / 2 * abs(heap.delta))]
-        return grown if sort == ShareSort.RUNTIME else []
+        return grown if heap.key[2].endswith(f" heap: {ShareSort.RUNTIME}") else []
 
     def _threads(self) -> list[Series]:
         """Return the call stack that has most of the new threads."""

@@ -64,6 +64,27 @@ def test_roots(version: str, collector: str, tmp_path: Path) -> None:
     assert [(row["sort"], row["holder"], row["objects"]) for row in of_object["roots"]] == [("object", statics["name"], statics["objects"])]
 
 
+def test_growth(tmp_path: Path) -> None:
+    """The second process has more arrays in a static variable, and more threads with a thread-local variable."""
+    jvms.compile_java(truth.PROGRAMS / "JavaRoots.java", tmp_path, "--release", "8")
+    files = []
+    for name, words in (("before", ("100", "3")), ("after", ("3000", "5"))):
+        files.append(str(tmp_path / f"{name}.flsnap"))
+        with cores.Running(jvms.command(jvms.SYSTEM, tmp_path, "JavaRoots", *words, options=["-XX:+UseSerialGC"]), tmp_path) as running:
+            debuggers.findleaks("snapshot", "-o", files[-1], "--pid", str(running.pid))
+            single = json.loads(debuggers.findleaks("roots", "--json", "static variable JavaRoots.table", "--pid", str(running.pid)))
+    rows = json.loads(debuggers.findleaks("diff", "--json", *files))["grown"]
+    grown = {row["name"]: row["counts"] for row in rows if row["what"] == "heap root" and row["within"] == "JVM"}
+    few, many = grown["static variable JavaRoots.table"]
+    assert SHARE * 101 <= few <= 101 and SHARE * 3001 <= many <= 3001
+    few, many = grown["thread-local variable JavaRoots.BUFFERS"]
+    assert SHARE * 3 * 501 <= few <= 3 * 501 and SHARE * 5 * 501 <= many <= 5 * 501
+    text = debuggers.findleaks("diff", *files)
+    assert "JVM's heap: retained by static variable JavaRoots.table" in text
+    (root,) = single["heaps"][0]["roots"]
+    assert is_nearly(root, 3001, table(3000))
+
+
 def roots_of(*words: str) -> Any:
     return json.loads(debuggers.findleaks("roots", "--json", *words))["heaps"]
 

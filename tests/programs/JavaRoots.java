@@ -3,9 +3,10 @@ import java.io.InputStream;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Static variables, thread-local variables, a local variable and class loaders retain arrays. Prints "ready". */
+/** Static variables, thread-local variables, a local variable and class loaders retain arrays. Prints "ready". Arguments: the number of
+ * arrays in `table` (3000), and of threads with a thread-local variable (3). */
 public class JavaRoots {
-    static byte[][] table = arrays(3000);
+    static byte[][] table;
     static final ThreadLocal<byte[][]> BUFFERS = new ThreadLocal<>();
     static final List<ClassLoader> LOADERS = new ArrayList<>();
 
@@ -52,14 +53,16 @@ public class JavaRoots {
     }
 
     public static void main(String[] words) throws Exception {
+        table = arrays(words.length > 0 ? Integer.parseInt(words[0]) : 3000);
+        int workers = words.length > 1 ? Integer.parseInt(words[1]) : 3;
         byte[] code = code();
         for (int number = 0; number < 12; number++) {
             Loader loader = new Loader();
             loader.define(code).getField("cache").get(null);
             LOADERS.add(loader);
         }
-        for (int number = 0; number < 4; number++) {
-            boolean isLocal = number == 3;
+        for (int number = 0; number < workers + 1; number++) {
+            boolean isLocal = number == workers;
             Thread thread = new Thread(() -> work(isLocal), isLocal ? "holder" : "worker" + number);
             thread.setDaemon(true);
             thread.start();

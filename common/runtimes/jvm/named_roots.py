@@ -113,8 +113,7 @@ class NamedRoots:
         for name, some in types.items():
             outer = [one for one in some if tree.idom(one) not in some] if len(some) < _MOST_LOOKED_AT else some
             largest = max(some, key=lambda one: tree.retained(one).bytes)
-            title = f"{'class loader' if len(some) == 1 else 'class loaders'} of type {name}"
-            yield self._root("class-loader", title, largest, len(some), Totals.sum_of(map(tree.retained, outer)))
+            yield self._root("class-loader", f"class loaders of type {name}", largest, len(some), Totals.sum_of(map(tree.retained, outer)))
 
     def _objects(self) -> Iterator[ObjectRoot]:
         """Yield other objects to which roots refer."""
