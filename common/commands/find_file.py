@@ -25,5 +25,5 @@ def write(session: Session, file: str, form: str, kinds: Set[Kind], leaks: Optio
     rows = BlockRows(session, BlockFilters({int(kind) for kind in wanted}, {State.IN_USE}, None, None, None))
     if form in BLOCKS:
         return write_blocks(session, rows, file, form)
-    profile = of_sites(session, "Lost blocks", "lost", block_batches(session, rows), form == "heap")
+    profile = of_sites(session, "Leaked blocks", "lost", block_batches(session, rows), form == "heap")
     return write_profile(session, of_target(profile, session.target), file, form)

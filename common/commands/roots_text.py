@@ -27,7 +27,7 @@ def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
             yield from invocation.next(width, "runtime", "stacks")
             return
         yield ""
-    what = "lost" if shown.lost else "reached from the roots"
+    what = "leaked" if shown.lost else "reached from the roots"
     yield f"{blocks(shown.total.blocks)} {what}, {size(shown.total.bytes)}"
     if shown.held:
         yield f"retained by {shown.held}"

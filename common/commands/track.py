@@ -57,9 +57,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 @command(arguments=_arguments)
 def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, None]:
     """Record the blocks that a running process allocates, with their call stacks, until --for,
-    --until-full or Ctrl-C. Then read the heap, and report what became of the blocks: freed, held
-    (with the roots that retain them), or lost. The process needs no preparation, and keeps running
-    afterwards.
+    --until-full or Ctrl-C. Then read the heap, and report what became of the blocks: freed,
+    reachable (with the roots that retain them), or leaked. The process needs no preparation, and
+    keeps running afterwards.
 
     findleaks injects code in front of malloc, free, operator new and similar functions of the
     process's allocators, and removes it at the end. With --mmap, these are mmap, mremap, sbrk and

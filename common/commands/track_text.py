@@ -19,6 +19,10 @@ from findleaks.unwind.stacks import NamedFrame, without_parameters
 STACKS = 10  # Maximum number of entries printed as text without --limit.
 VARIANTS = 5  # Maximum number of variants of an entry that are printed.
 FATES = ("lost", "held", "freed")
+_WORDS = {
+    "block": {"lost": "leaked", "held": "reachable", "freed": "freed"},
+    "mapping": {"lost": "leaked", "held": "still mapped", "freed": "unmapped"},
+}
 
 
 def text(found: Sequence[MergedStack], body: Tracked, args: argparse.Namespace, width: int, invocation: Invocation) -> Iterator[str]:
@@ -104,7 +108,7 @@ def _fates(site: TrackedSite, about: str, noun: str) -> list[str]:
 
 def _word(fate: str, noun: str) -> str:
     """Return the word that says what became of blocks or mappings."""
-    return fate if noun == "block" else {"held": "still mapped", "freed": "unmapped"}.get(fate, fate)
+    return _WORDS[noun][fate]
 
 
 def _amount(tally: Union[Tally, Amount], about: str, noun: str) -> str:

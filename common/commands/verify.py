@@ -119,13 +119,13 @@ def _place(one: Damage) -> str:
         return ""
     if one.overrun:
         begins = written.address - before.address
-        inside = f"from byte {number(begins)} of the block before" if begins >= 0 else "from before the block before"
+        inside = f"from byte {number(begins)} of the preceding block" if begins >= 0 else "from an address before the preceding block"
         most = written.address + written.bytes - before.end
-        least = f"{counted(one.overrun, 'byte')} past its end"
-        return f"; {inside} to " + (least if most == one.overrun else f"at least {least}, {number(most)} at most")
+        end = counted(one.overrun, "byte") if most == one.overrun else f"between {number(one.overrun)} and {number(most)} bytes"
+        return f"; {inside} to {end} past its end"
     if one.past_end == 0:
-        return "; directly after the end of the block before"
-    return f"; {number(one.past_end)} bytes after the end of the block before"
+        return "; directly after the end of the preceding block"
+    return f"; {number(one.past_end)} bytes after the end of the preceding block"
 
 
 def _block(one: Neighbour) -> str:

@@ -56,6 +56,6 @@ def test_text(program: Path) -> None:
         output, errors = working.communicate(timeout=PATIENCE)
     assert working.returncode == 0, errors
     lines = output.splitlines()
-    assert lines[0] == "  20 mappings (5.0 MiB) lost"
+    assert lines[0] == "  20 mappings (5.0 MiB) leaked"
     assert "20 mappings (5.0 MiB) mapped in" in output
-    assert "20 mappings (5.0 MiB) lost, 0 mappings (0 B) still mapped, 0 mappings (0 B) unmapped" in output
+    assert "20 mappings (5.0 MiB) leaked, 0 mappings (0 B) still mapped, 0 mappings (0 B) unmapped" in output

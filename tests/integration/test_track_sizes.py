@@ -49,8 +49,8 @@ def test_the_text_has_an_entry_with_its_variants(program: Path) -> None:
         output, errors = working.communicate(timeout=PATIENCE)
     assert working.returncode == 0, errors
     lines = output.splitlines()
-    assert lines[0] == "  lose: 990 blocks (62 KiB) lost, by 99 stacks"
-    assert "      ← 980 blocks (61 KiB) lost: descend (98 stacks)" in lines
+    assert lines[0] == "  lose: 990 blocks (62 KiB) leaked, by 99 stacks"
+    assert "      ← 980 blocks (61 KiB) leaked: descend (98 stacks)" in lines
     assert sum("by 3 stacks" in one for one in lines) == 1
 
 

@@ -76,19 +76,19 @@ class Judge:
         return self._own(chunk, self._size_word(span, chunk, end))
 
     def _own(self, chunk: int, expected: Optional[int]) -> Verdict:
-        return self._verdict(chunk, "which is impossible there", expected)
+        return self._verdict(chunk, "which is impossible at this place", expected)
 
     def _earlier(self, before: int, chunk: int, expected: Optional[int]) -> Verdict:
         return self._verdict(before, f"which leads to {chunk:#x}, where no block begins", expected)
 
     def _verdict(self, chunk: int, why: str, expected: Optional[int]) -> Verdict:
-        was = f"; the memory behind it shows that it was {expected:#x}" if expected is not None else ""
+        was = f"; the following memory shows that it was {expected:#x}" if expected is not None else ""
         return Verdict(chunk, expected, f"{self._word(chunk)}, {why}{was}")
 
     def _either(self, before: int, head: int, chunk: int) -> Verdict:
-        what = f"{self._word(chunk)}, which is impossible there; or no block begins there, and that of the block at "
-        what += f"{before + 2 * self.memory.size:#x}, which is {head:#x} and leads there, was overwritten: "
-        what += "which of the two was overwritten cannot be determined"
+        what = f"{self._word(chunk)}, which is impossible at this place; or no block begins there, and the size word of the block at "
+        what += f"{before + 2 * self.memory.size:#x}, which is {head:#x} and leads there, was overwritten. "
+        what += "It cannot be determined which of the two was overwritten"
         return Verdict(chunk, None, what)
 
     def _word(self, chunk: int) -> str:

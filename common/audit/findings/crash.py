@@ -89,7 +89,7 @@ def _cause(found: Crash) -> str:
     # A problem's first sentence describes the damage; further sentences describe how reading
     # continued.
     what = shortened(damage.problem.what, 600).split(". ")[0]
-    written = f" The place holds {damage.written.phrase}." if damage.written is not None else ""
+    written = f" It contains {damage.written.phrase}." if damage.written is not None else ""
     cause = f" Probable cause: {damage.cause}." if damage.cause else ""
     return f"The heap is corrupt{more}: {what}.{written}{cause}"
 

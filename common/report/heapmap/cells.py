@@ -33,7 +33,7 @@ LOOKS = (
     Look(PageState.METADATA, "metadata", "metadata", "allocator metadata", "m", "m", "35", "#8a4fc0", "#b58be0"),
     Look(PageState.KEPT, "kept", "free, kept", "free, but resident", "o", "o", "31", "#d9482b", "#f0694a"),
     Look(PageState.RETURNED, "returned", "free, returned", "free, not resident", "·", ".", "90", "#e3e5e8", "#2a2f36"),
-    Look(PageState.FREE, "free", "free", "kept or returned: not known", "-", "-", "37", "#b9a79f", "#8d7b73"),
+    Look(PageState.FREE, "free", "free", "may have been returned", "-", "-", "37", "#b9a79f", "#8d7b73"),
     Look(PageState.UNKNOWN, "unknown", "unknown", "damaged, absent, foreign", "?", "?", "37", "#8b929b", "#6a727c"),
 )
 BY_STATE = {look.state: look for look in LOOKS}

@@ -49,7 +49,7 @@ def render_lines(picture: Picture, width: int, style: Style, limit: int, rows: i
         what = "a page" if per == 1 else f"{number(per)} pages ({size(per * picture.page)}), as most of them are"
         marks = _PLAIN if style.plain else _MARKS
         used = f"occupied: {marks[0]} 3/4 or more of it in use, {marks[1]} 1/4 or more, {marks[2]} less"
-        meaning = "In use are blocks with their headers, to the byte; states are of whole pages"
+        meaning = "IN USE counts the bytes of blocks with their headers; the state is that of the whole page"
         yield from wrapped(f"  each character is {what}; {used}. {meaning}", width)
         yield ""
         yield from _totals(picture, width, style)
