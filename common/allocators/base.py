@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Optional, Protocol
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import Heuristic, Size, State
 from findleaks.formatting import again
-from findleaks.target.base import Range, Target
+from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import subtract
 from findleaks.value_classes import NamedTuple, dataclass, field
 
@@ -165,6 +165,8 @@ class Allocator:
     nested = False
     """True if the heaps of this allocator may be in blocks of another allocator, which become
     METADATA."""
+    encodes_references = False
+    """Whether words in its blocks may be encoded addresses. See `decode_references`."""
     usual_file = ""
     """The prefix of the file name that nearly always contains this allocator ("libc.so"), or "" if
     there is none. Reports may omit that file name."""
@@ -209,6 +211,11 @@ class Allocator:
         need, and the addresses of types for Heuristic.OBJECTS. References that these heuristics
         accept count as start references. `heaps` is the memory of all blocks."""
         return Heuristic.NONE, ()
+
+    def decode_references(self, piece: Piece) -> Piece:
+        """Return a piece of the memory of its heaps in which each encoded address of an object is
+        the address."""
+        return piece
 
     def metadata(self) -> Sequence[Range]:
         """Return the allocator's memory outside its heaps, which is never root memory: variables

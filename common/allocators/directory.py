@@ -15,8 +15,8 @@ from findleaks.allocators.in_flight import ThreadInside, find_changing_thread
 from findleaks.allocators.mapped import NO_MAPPINGS, MappingBlocks
 from findleaks.allocators.nesting import HeapPart, nest_heaps, walk_heap
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merge_ranges
+from findleaks.target.base import Piece, Range, Target
+from findleaks.target.ranges import intersection, merge_ranges
 
 FINDERS = (
     "findleaks.allocators.asan",
@@ -30,6 +30,7 @@ FINDERS = (
     "findleaks.allocators.gslice",
     "findleaks.allocators.zend",
     "findleaks.allocators.perl",
+    "findleaks.allocators.luajit",
     "findleaks.allocators.glibc",
 )
 """Modules with a function `find(target, engine, taken)`, in the order they are called. Add new
@@ -42,6 +43,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "findleaks.allocators.gslice": ("libglib-2.0",),
     "findleaks.allocators.zend": ("php", "libphp", "mod_php", "frankenphp"),
     "findleaks.allocators.perl": ("perl", "libperl"),
+    "findleaks.allocators.luajit": ("luajit", "libluajit"),
 }
 """For some allocators, the prefixes of the names of files that contain them. The module of such an
 allocator is imported only if a file with such a name is loaded."""
@@ -76,6 +78,7 @@ class Directory:
         self.problems = problems
         self.half_changed: list[tuple[Problem, ThreadInside]] = []
         self._starts = [owned.start for owned in heaps]
+        self._encoded = [(one, merge_ranges(self.of(one))) for one in allocators if one.encodes_references]
 
     def remove_half_changed(self, inside: Sequence[ThreadInside]) -> None:
         """Move the problems that a thread was just causing, because it was inside an allocator,
@@ -99,6 +102,16 @@ class Directory:
         """Return the part of a heap that contains `address`, or None."""
         at = bisect.bisect_right(self._starts, address) - 1
         return self.heaps[at] if at >= 0 and address < self.heaps[at].end else None
+
+    def decode_references(self, piece: Piece) -> Piece:
+        """Return a piece of memory in which the encoded addresses in blocks are decoded."""
+        for allocator, ranges in self._encoded:
+            for start, end in intersection([Range(piece.address, piece.address + len(piece.data))], ranges):
+                low, high = start - piece.address, end - piece.address
+                data = bytearray(piece.data)
+                data[low:high] = allocator.decode_references(Piece(start, piece.data[low:high])).data
+                piece = Piece(piece.address, memoryview(data))
+        return piece
 
     def of(self, allocator: Allocator) -> list[Range]:
         """Return the parts of heaps that belong to `allocator`, ascending."""

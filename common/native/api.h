@@ -325,6 +325,10 @@ API int fl_read_slots(const piece *pieces, uint64_t count, const struct slot_gro
 API int fl_walk_tags(const piece *p, uint64_t *chunk, uint64_t *before, uint64_t limit, uint64_t capacity, uint64_t *starts, uint64_t
                      *sizes, uint8_t *states, uint64_t *made);
 
+/* luajit_chunks.c */
+API int fl_walk_luajit(const piece *p, uint64_t *chunk, uint64_t *free, uint64_t limit, uint64_t capacity, uint64_t *starts, uint64_t
+                       *sizes, uint8_t *states, uint64_t *made);
+
 /* asan_chunks.c */
 API void fl_asan_chunks(const piece *p, uint64_t chunk, uint64_t *blocks, uint64_t *sizes, uint8_t *states, uint32_t *stacks, uint32_t
                         *frees);

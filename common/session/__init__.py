@@ -370,7 +370,8 @@ class Session(DebugInformation):
         return chain or graphs.path(self.graph(), index)
 
     def pieces(self, ranges: Sequence[Range], phase: str, dead: bool = False, whole: bool = False) -> Iterator[Piece]:
-        """Yield the memory of these ranges. Tags of pointers are removed.
+        """Yield the memory of these ranges. Tags of pointers are removed, and encoded addresses in
+        blocks are decoded.
 
         `no_references` are replaced by zeros unless `dead` is set. Long runs of zeros are left out
         unless `whole` is set. Checks for Ctrl-C."""
@@ -379,7 +380,7 @@ class Session(DebugInformation):
         for start, end in ranges:
             for piece in self.target.pieces(start, end) if whole else nonzero_pieces(self.target, start, end, BEGINNING):
                 self.report_progress(phase, (done + piece.address - start) / total)
-                piece = remove_tags(piece) if self.target.tagged else piece
+                piece = remove_tags(piece) if self.target.tagged else self.directory.decode_references(piece)
                 yield piece if dead else blank_out(piece, self.no_references)
             done += end - start
 

@@ -276,6 +276,7 @@ static void tags(const piece *p, const uint8_t *data, size_t size) {
     uint64_t *starts = calloc(64, 8), *sizes = calloc(64, 8);
     uint8_t *states = calloc(64, 1);
     fl_walk_tags(p, &chunk, &before, BASE + p->length, 64, starts, sizes, states, &made);
+    fl_walk_luajit(p, &chunk, &before, BASE + p->length, 64, starts, sizes, states, &made);
     free_all((void *const[]){starts, sizes, states}, 3);
 }
 

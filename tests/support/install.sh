@@ -50,6 +50,8 @@ groff groff
 php php-cli
 perl perl
 lua5.4 lua5.4
+luajit luajit
+/usr/include/luajit-2.1/lua.h libluajit-5.1-dev
 cargo cargo
 go golang-go
 '

@@ -300,6 +300,7 @@ SIGNATURES = {
     "fl_asan_chunks": (None, [_PIECES, c_uint64, _U64S, _U64S, _U8S, _U32S, _U32S]),
     "fl_scudo_blocks": (None, [_PIECES, c_uint64, c_uint32, c_uint32, c_int, _U64S, _U64S, _U8S]),
     "fl_walk_tags": (c_int, [_PIECES, _U64S, _U64S, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S]),
+    "fl_walk_luajit": (c_int, [_PIECES, _U64S, _U64S, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S]),
     "fl_lost_references": (None, [_HANDLE, c_bool, _U32S]),
     "fl_compare_counts": (c_int, [_HANDLE, _PIECES, _U32S, c_char_p, c_uint64, _U8S, _U32S, _WORDS]),
     "fl_judge_counts": (c_int, [_HANDLE, _U32S, _U8S, _U32S, _U8S, _U64S, _U64S]),

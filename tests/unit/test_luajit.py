@@ -1,0 +1,90 @@
+"""LuaJIT's chunks and values: both engines alike, states that are found, references, and local variables."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import graphs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from findleaks.allocators.luajit.engine import DIFFERS, ENDS, MORE, NO_SIZE, walk_chunks
+from findleaks.allocators.luajit.layout import FENCEPOST
+from findleaks.allocators.luajit.references import ADDRESS, decode, remove_type_tags
+from findleaks.engine import load
+from findleaks.engine.reference.engine import PureEngine
+from findleaks.engine.terms import State
+from findleaks.target.arch import X86_64
+from findleaks.target.base import Piece
+
+BASE = 0x7F00_0000_0000
+ENGINES = (PureEngine(X86_64), load.load(X86_64))
+NUMBERS = [0, 0x3FF0000000000000, 0xFFF0000000000000, 0xFFF8000000000000, (1 << 64) - 1, (1 << 64) - 1 ^ 1 << 47, (1 << 64) - 1 ^ 1 << 48]
+"""0, 1.0, -inf, NaN, nil, false and true."""
+
+
+def chunks(rng: random.Random) -> tuple[bytearray, list[tuple[int, int, int]]]:
+    """Chunks, a fencepost, and their blocks."""
+    data, blocks, free = bytearray(), [], 0
+    for _ in range(rng.randrange(40)):
+        size, used = 8 * rng.randrange(4, 40), bool(free) or rng.randrange(3) > 0
+        previous = 0 if free else 1
+        blocks.append((BASE + len(data) + 16, size - 8, State.IN_USE if used else State.FREE))
+        data += struct.pack("<QQ", free or rng.getrandbits(64), size | previous | 2 * used) + rng.randbytes(size - 16)
+        free = 0 if used else size
+    if free:
+        return chunks(rng)
+    return data + struct.pack("<QQ", 0, FENCEPOST), blocks
+
+
+@given(seed=st.integers(0, 1 << 32))
+@settings(max_examples=graphs.share(100))
+def test_chunks(seed: int) -> None:
+    rng = random.Random(seed)
+    data, expected = chunks(rng)
+    limit = BASE + len(data)
+    for engine in ENGINES:
+        read = walk_chunks(engine, graphs.piece(BASE, bytes(data)), BASE, 0, limit, 1000)
+        assert [*zip(*read[:3])] == expected and (read.chunk, read.code) == (limit - 16, ENDS)
+    for _ in range(rng.randrange(4)):
+        place = 8 * rng.randrange(len(data) // 8)
+        struct.pack_into("<Q", data, place, rng.choice((0, 1, 7, 32, 35, FENCEPOST, (1 << 64) - 1, rng.getrandbits(64))))
+    cut = rng.randrange(len(data) + 1)
+    for room in (rng.randrange(1, 6), 1000):
+        reads = [walk_chunks(engine, graphs.piece(BASE, bytes(data[:cut])), BASE, 0, limit, room) for engine in ENGINES]
+        assert reads[0] == reads[1]
+        assert all(size >= 24 and start + size <= limit + 8 for start, size in zip(reads[0].starts, reads[0].sizes))
+
+
+@pytest.mark.parametrize(
+    ("head", "free", "previous", "code"),
+    [
+        (35, 0, 0, MORE),
+        (34, 32, 32, MORE),
+        (34, 32, 40, DIFFERS),
+        (34, 0, 0, DIFFERS),
+        (35, 32, 32, DIFFERS),
+        (19, 0, 0, NO_SIZE),
+        (39, 0, 0, NO_SIZE),
+    ],
+)
+def test_headers(head: int, free: int, previous: int, code: int) -> None:
+    """A header agrees with the chunk before it, or the walk stops there."""
+    data = struct.pack("<4Q", previous, head, 0, 0)
+    for engine in ENGINES:
+        read = walk_chunks(engine, graphs.piece(BASE, data), BASE, free, BASE + 4096, 10)
+        assert (read.code, len(read.starts)) == (code, code == MORE)
+
+
+@given(kinds=st.lists(st.tuples(st.integers(4, 12), st.integers(0, ADDRESS)), max_size=20), shift=st.integers(0, 7))
+def test_references(kinds: list[tuple[int, int]], shift: int) -> None:
+    """The values of all types of objects become addresses, and other values stay."""
+    values = [(~kind << 47 | address) & (1 << 64) - 1 for kind, address in kinds]
+    wanted = [address for _, address in kinds]
+    assert [decode(value) for value in values] == wanted and [decode(number) for number in NUMBERS] == NUMBERS
+    values, wanted = [*values, *NUMBERS], [*wanted, *NUMBERS]
+    data = bytes(shift) + struct.pack(f"<{len(values)}Q", *values) + b"\xff" * 3
+    made = remove_type_tags(Piece(BASE - shift, memoryview(data)))
+    assert bytes(made.data) == bytes(shift) + struct.pack(f"<{len(wanted)}Q", *wanted) + b"\xff" * 3
