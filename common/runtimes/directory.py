@@ -44,7 +44,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "findleaks.runtimes.postgresql": ("postgres", "postmaster", "edb-postgres"),
     "findleaks.runtimes.talloc": ("libtalloc",),
     "findleaks.runtimes.apr": ("libapr-1",),
-    "findleaks.runtimes.lua": ("lua", "liblua5", "liblua.", "liblua-", "texlua"),
+    "findleaks.runtimes.lua": ("lua", "liblua5", "liblua.", "liblua-", "texlua", *allocators.ONLY_IN["findleaks.allocators.luajit"]),
     "findleaks.runtimes.glib": ("libglib-2.0",),
     "findleaks.runtimes.nginx": ("nginx", "openresty", "angie"),
     "findleaks.runtimes.perl": allocators.ONLY_IN["findleaks.allocators.perl"],

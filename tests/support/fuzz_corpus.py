@@ -122,10 +122,14 @@ def _perl(folder: Path) -> Path:
     return _core(folder, real.executable("perl"), truth.PROGRAMS / "values.pl", "leak")
 
 
-def _lua(folder: Path) -> Path:
-    """Lua's objects: see tests/integration/test_lua.py."""
-    with cores.Running([real.executable("lua5.4"), str(truth.PROGRAMS / "objects.lua"), "drop"], folder, stdin=subprocess.PIPE) as made:
-        return made.kernel_core()
+def _lua(name: str) -> Callable[[Path], Path]:
+    """Lua's objects: see tests/integration/test_lua.py and test_luajit.py."""
+
+    def make(folder: Path) -> Path:
+        with cores.Running([real.executable(name), str(truth.PROGRAMS / "objects.lua"), "drop"], folder, stdin=subprocess.PIPE) as made:
+            return made.kernel_core()
+
+    return make
 
 
 def _talloc(folder: Path) -> Path:
@@ -313,7 +317,8 @@ MAKERS: Mapping[str, Callable[[Path], Path]] = {
     "gslice": _gslice,
     "php": _php,
     "perl": _perl,
-    "lua": _lua,
+    "lua": _lua("lua5.4"),
+    "luajit": _lua("luajit"),
     "talloc": _talloc,
     "glibc-2.31": _libc("2.31"),
     "glibc-2.41": _libc("2.41"),

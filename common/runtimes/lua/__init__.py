@@ -1,4 +1,4 @@
-"""Read Lua (5.1 to 5.4): objects by type, functions by file and line, and garbage."""
+"""Read Lua (5.1 to 5.4) and LuaJIT: objects by type, functions by file and line, and garbage."""
 
 from __future__ import annotations
 
@@ -21,5 +21,11 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
     from findleaks.runtimes.lua.instance import Lua
     from findleaks.runtimes.lua.layout import find_states
 
+    module = find_modules(target, ONLY_IN[__name__])[0]
+    if any(allocator.encodes_references for allocator in directory.allocators):
+        from findleaks.runtimes.lua.jit import LuaJit, find_jit_states
+
+        jit = find_jit_states(target, directory)
+        return [LuaJit(target, engine, directory, module, jit)] if jit else []
     states = find_states(target, directory.blocks)
-    return [Lua(target, engine, directory, find_modules(target, ONLY_IN[__name__])[0], states)] if states else []
+    return [Lua(target, engine, directory, module, states)] if states else []

@@ -26,12 +26,29 @@ from findleaks.runtimes.base import (
 )
 from findleaks.runtimes.count_verdict import CountVerdict
 from findleaks.runtimes.lua.layout import FUNCTION, TABLE, State
-from findleaks.runtimes.lua.objects import EXCLUSIONS, FUNCTIONS, NAMED, NAMES, PARTS, STRINGS, TABLES, THREADS, UPVALUES, Objects
+from findleaks.runtimes.lua.objects import (
+    FUNCTION_AT,
+    FUNCTIONS,
+    MAIN_CHUNK,
+    NAMED,
+    NAMES,
+    PARTS,
+    STRINGS,
+    TABLES,
+    THREADS,
+    UPVALUES,
+    Objects,
+)
 from findleaks.target.base import Module, Piece, Range, Target
 from findleaks.target.interruptible import interruptible
 
 _MOST_VARIABLES = 1 << 14
 _SHOWN = 40  # characters of a key that are shown
+
+
+def _name_local(variable: str, place: str) -> str:
+    """Return the name of a local variable of a function. `place`: file and line of the function."""
+    return f"local {variable} in {place.rpartition(':')[0] or place.split(MAIN_CHUNK)[0]}"
 
 
 class Lua(Runtime):
@@ -50,9 +67,12 @@ class Lua(Runtime):
 
     @cached_property
     def _objects(self) -> Objects:
-        found = Objects(self._target, self._engine, self._directory, self._states)
+        found = self._read_objects()
         self.problems += [Problem(address, what) for address, what in found.problems[:8]]
         return found
+
+    def _read_objects(self) -> Objects:
+        return Objects(self._target, self._engine, self._directory, self._states)
 
     def counters(self) -> Mapping[str, Count]:
         """Return the bytes that collectgarbage("count") returns in Lua, of all states."""
@@ -75,7 +95,7 @@ class Lua(Runtime):
 
     def excluded_words(self) -> Optional[Exclusions]:
         """Exclude the links of the lists of all objects, and the collector's lists."""
-        return Exclusions(self._objects.patterns, EXCLUSIONS)
+        return Exclusions(self._objects.patterns, self._objects.exclusions)
 
     def dead(self) -> Sequence[Range]:
         """Return the heads of the lists of objects, and the unused parts of threads' stacks."""
@@ -91,7 +111,7 @@ class Lua(Runtime):
         ranks = array("I", [1] * len(NAMES))
         for number, rank in ((TABLES, 3), (FUNCTIONS, 4), (UPVALUES, 2), (THREADS, 4)):
             ranks[number] = rank
-        ranks.extend(5 if name.startswith("function at") else 6 for name in self._objects.names[NAMED:])
+        ranks.extend(5 if name.startswith(FUNCTION_AT) else 6 for name in self._objects.names[NAMED:])
         return ObjectTypes(self._objects.found, self._objects.names, ranks, self.name, "Lua object")
 
     def reference_counts(self, graph: Graph, pieces: Iterable[Piece]) -> Optional[ReferenceCounts]:
@@ -120,8 +140,8 @@ class Lua(Runtime):
         return list(interruptible(self._target, self._find_variables()))
 
     def variables(self) -> Sequence[Variable]:
-        """Return global variables, fields of modules, and local variables that functions in these
-        use, if they have tables with elements."""
+        """Return global variables, fields of modules, local variables that functions in these use,
+        and local variables of functions that run, if they have tables with elements."""
         return self._variables
 
     def _find_variables(self) -> Iterator[Variable]:
@@ -130,14 +150,15 @@ class Lua(Runtime):
             functions: list[int] = []
             places: list[tuple[str, int, int]] = []
             for name, value, place in self._objects.globals(state):
-                if self._type(value) == FUNCTION:
+                if self._objects.type_of(value) == FUNCTION:
                     functions.append(value)
                 else:
                     places.append((name, value, place))
             for function in functions:
                 places += self._upvalues(state, function)
+            places += self._local_variables(state)
             for name, value, place in places:
-                if value in seen or self._type(value) != TABLE or len(seen) >= _MOST_VARIABLES:
+                if value in seen or self._objects.type_of(value) != TABLE or len(seen) >= _MOST_VARIABLES:
                     continue
                 seen.add(value)
                 length = self._objects.length(state, value)
@@ -145,13 +166,6 @@ class Lua(Runtime):
                 if length:
                     what = self._objects.names[self._objects.found[self._directory.blocks.find(value)]]
                     yield Variable(name, place, value, parts[-1] if parts else 0, what, length, "elements")
-
-    def _type(self, address: int) -> int:
-        """Return the type of the object at an address; 0 if there is none."""
-        index = self._directory.blocks.find(address)
-        known = index >= 0 and self._objects.found[index] < len(self._objects.names)
-        data = self._memory.read(address + 8, 1) if known else b""
-        return data[0] & 15 if data else 0
 
     def _parts(self, state: State, table: int) -> Sequence[int]:
         """Return the addresses of the blocks with the elements of a table."""
@@ -161,21 +175,16 @@ class Lua(Runtime):
     def _upvalues(self, state: State, address: int) -> Iterator[tuple[str, int, int]]:
         """Yield name, value and address of the reference of each local variable of outer functions
         that a function of Lua uses."""
-        layout, memory = state.layout, self._memory
-        index = self._directory.blocks.find(address)
-        name = self._objects.names[self._objects.found[index]]
-        if not name.startswith("function at"):
-            return
-        proto = memory.word(address + layout.function) or 0
-        count, names = memory.int32(proto + layout.upvalue_count) or 0, memory.word(proto + layout.upvalues) or 0
-        where = name[len("function at ") :].rpartition(":")[0] or name[len("function at ") :]
-        for number in range(min(count, 255)):
-            cell = memory.word(address + layout.function + 8 + 8 * number) or 0
-            place = memory.word(cell + (0 if layout.version == "5.3" else 16)) if cell else 0
-            string = memory.word(names + layout.name_step * number) if names else 0
-            variable = self._objects.text(state, string) if place and string else "_ENV"
-            if place and variable != "_ENV":  # _ENV has the global variables
-                yield f"local {variable} in {where}", memory.word(place) or 0, place
+        where = self._objects.place_of(address)
+        for variable, place in self._objects.upvalues(state, address) if where else ():
+            if variable != "_ENV":  # _ENV has the global variables
+                yield _name_local(variable, where), self._objects.reference(place), place
+
+    def _local_variables(self, state: State) -> Iterator[tuple[str, int, int]]:
+        """Yield the same of each local variable of the functions of Lua that run."""
+        for owner, thread in self._objects.threads:
+            for function, variable, place in self._objects.local_variables(state, thread) if owner is state else ():
+                yield _name_local(variable, self._objects.place_of(function)), self._objects.reference(place), place
 
     def name_member(self, address: int, holder: int = 0) -> str:
         index = self._directory.blocks.find(address)

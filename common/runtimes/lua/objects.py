@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterator, Sequence
+from typing import Optional
 
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.directory import Directory
@@ -15,16 +16,20 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import EVERY_WORD, NO_BLOCK, Exclusion, Totals
 from findleaks.runtimes.lua.layout import C_FUNCTION, FUNCTION, NUMBER, STRING, TABLE, TEXT, THREAD, USERDATA, Layout, State
+from findleaks.runtimes.lua.locals import LAYOUTS, list_calls, list_locals
 from findleaks.target.base import Range, Target
 
 STRINGS, TABLES, FUNCTIONS, C_FUNCTIONS, USERDATAS, THREADS, PROTOTYPES, UPVALUES, PARTS, NAMED = range(10)
 """Numbers of types. From NAMED on, functions of one place and objects of one metatable have their
 own numbers."""
 NAMES = ("string", "table", "function", "C function", "userdata", "thread", "prototype", "upvalue", "elements of a table")
+FUNCTION_AT, MAIN_CHUNK = "function at ", " (main chunk)"
 MOST_OBJECTS = 1 << 28
 MOST_NODES = 1 << 24  # nodes, and elements of the array, of one table
 MOST_TYPES = 1 << 16
+MOST_UPVALUES = 255  # of one function
 LONGEST = 1 << 10  # bytes of a name
+_CALL_51, _GLOBALS = 40, 120  # offsets in lua_State of 5.1: CallInfo, the table of global variables
 _LEAF = 1
 EXCLUSIONS = (
     Exclusion(0),
@@ -38,14 +43,27 @@ EXCLUSIONS = (
 """The next object is no reference: a list of all objects has them."""
 
 
+def describe_place(source: str, line: Optional[int]) -> str:
+    """Return file and line where a function is defined ("cache.lua:12"), or "". `source`: the name
+    of the chunk, "@" and a path, or the text itself."""
+    if not source or line is None:
+        return ""
+    name = "/".join(source[1:].split("/")[-2:]) if source.startswith("@") else source.split("\n")[0][:40]
+    return f"{name}:{line}" if line else f"{name}{MAIN_CHUNK}"
+
+
 class Objects:
     """The objects of all states in a process.
 
     - `found` has the number of the type of each block's object, or NO_ROOT ("I").
     - `patterns` has an index into EXCLUSIONS for each block, `names` the names of the types.
     - `totals` has number and bytes of the objects of each type.
+    - `threads` are the threads of Lua, each with its state.
     - `dead` are heads of lists of objects, and unused parts of threads' stacks.
-    - `roots` are blocks that the collector does not free before it closes the state."""
+    - `roots` are blocks that the collector does not free before it closes the state.
+    - `exclusions` are the words that are not references, by pattern."""
+
+    exclusions = EXCLUSIONS
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, states: Sequence[State]) -> None:
         self._target, self._engine, self._blocks = target, engine, directory.blocks
@@ -56,6 +74,7 @@ class Objects:
         self.names = list(NAMES)
         self.totals = [[0, 0] for _ in NAMES]
         self.tables: dict[int, tuple[int, State]] = {}  # by block of the elements: the table
+        self.threads: list[tuple[State, int]] = []
         self.dead: list[Range] = []
         self.roots: list[int] = []
         self.problems: list[tuple[int, str]] = []
@@ -145,6 +164,7 @@ class Objects:
         """Add the unused part of a thread's stack to `dead`: above its top, and above that of the
         running function."""
         layout = state.layout
+        self.threads.append((state, thread))
         words = self._memory.words(thread, 9) or (0,) * 9
         stack, call = words[layout.stack // 8], words[layout.call_info // 8]
         top = max(words[2], (self._memory.word(call + layout.top) or 0) if call else 0)
@@ -164,17 +184,13 @@ class Objects:
 
     def _function_number(self, state: State, proto: int) -> int:
         place = self.place(state, proto)
-        return self._number(f"function at {place}") if place else FUNCTIONS
+        return self._number(FUNCTION_AT + place) if place else FUNCTIONS
 
     def place(self, state: State, proto: int) -> str:
         """Return file and line where a function is defined ("cache.lua:12"), or ""."""
         source = self._memory.word(proto + state.layout.source) if proto else None
         line = self._memory.int32(proto + state.layout.line) if proto else None
-        file = self.text(state, source) if source else ""
-        if not file or line is None:
-            return ""
-        name = "/".join(file[1:].split("/")[-2:]) if file.startswith("@") else file.split("\n")[0][:40]
-        return f"{name}:{line}" if line else f"{name} (main chunk)"
+        return describe_place(self.text(state, source) if source else "", line)
 
     def _object_number(self, state: State, metatable: int, plain: int) -> int:
         """Return the number of the type of a table or userdata with a metatable."""
@@ -198,12 +214,10 @@ class Objects:
     def globals(self, state: State) -> Iterator[tuple[str, int, int]]:
         """Yield name, value and address of the reference of each global variable that has an
         object, and of each field of loaded modules."""
-        layout = state.layout
-        registry = self._memory.word(state.address + layout.registry) or 0
-        table = (self._memory.word(state.thread + 120) or 0) if layout.version == "5.1" else 0
+        registry, table = self._registry(state)
         loaded = 0
         for key, kind, value, _ in self.entries(state, registry):
-            if kind == TABLE and key == 2 and layout.version != "5.1":
+            if kind == TABLE and key == 2 and not table:
                 table = value
             if kind == TABLE and key == "_LOADED":
                 loaded = value
@@ -215,6 +229,52 @@ class Objects:
                 for key, inner, value, place in self.entries(state, one):
                     if inner >= TABLE and isinstance(key, str):
                         yield f"{module}.{key}", value, place
+
+    def _registry(self, state: State) -> tuple[int, int]:
+        """Return the registry, and the table of global variables if that is not its element 2."""
+        table = self._memory.word(state.thread + _GLOBALS) if state.layout.version == "5.1" else 0
+        return self._memory.word(state.address + state.layout.registry) or 0, table or 0
+
+    def upvalues(self, state: State, function: int) -> Iterator[tuple[str, int]]:
+        """Yield the name, and the address of the value, of each local variable of outer functions
+        that a function of Lua uses."""
+        layout, memory = state.layout, self._memory
+        proto = memory.word(function + layout.function) or 0
+        count, names = memory.int32(proto + layout.upvalue_count) or 0, memory.word(proto + layout.upvalues) or 0
+        for number in range(min(count, MOST_UPVALUES)):
+            cell = memory.word(function + layout.function + 8 + 8 * number) or 0
+            place = memory.word(cell + (0 if layout.version == "5.3" else 16)) if cell else 0
+            string = memory.word(names + layout.name_step * number) if names else 0
+            if place and string:
+                yield self.text(state, string), place
+
+    def local_variables(self, state: State, thread: int) -> Iterator[tuple[int, str, int]]:
+        """Yield the function, and the name and the address of the value, of each local variable of
+        the Lua functions that run in a thread, innermost first."""
+        layout = LAYOUTS[state.layout.version]
+        at = self._memory.word(thread + (_CALL_51 if layout.step else state.layout.call_info)) or 0
+        for call in list_calls(self._memory, layout, at):
+            if self.place_of(call.function):
+                proto = self._memory.word(call.function + state.layout.function) or 0
+                for name, place in list_locals(self._memory, layout, call, proto):
+                    yield call.function, self.text(state, name), place
+
+    def place_of(self, function: int) -> str:
+        """Return file and line where a function of Lua is defined, or ""."""
+        index = self._blocks.find(function)
+        name = self.names[self.found[index]] if index >= 0 and self.found[index] < len(self.names) else ""
+        return name[len(FUNCTION_AT) :] if name.startswith(FUNCTION_AT) else ""
+
+    def type_of(self, address: int) -> int:
+        """Return the type of the object at an address; 0 if there is none."""
+        index = self._blocks.find(address)
+        known = index >= 0 and self.found[index] < len(self.names)
+        data = self._memory.read(address + 8, 1) if known else b""
+        return data[0] & 15 if data else 0
+
+    def reference(self, place: int) -> int:
+        """Return the address of the object that the value at an address refers to, or 0."""
+        return self._memory.word(place) or 0
 
     def entries(self, state: State, table: int) -> Iterator[tuple[object, int, int, int]]:
         """Yield key (a string or a number, else None), type and first word of the value, and the

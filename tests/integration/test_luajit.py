@@ -1,0 +1,138 @@
+"""LuaJIT: each block of its allocator, objects by type, garbage, and names of variables."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import building
+import pytest
+import real
+import truth
+from debuggers import gdb, lldb, objects, ran
+
+import cores
+from findleaks.target.core import open_core
+
+REMAINDER, PAGE, DIRECT = 32, 4096, 1 << 17
+"""A block exceeds the requested size by less than the least chunk, or by less than a page if it has a mapping."""
+program = building.fixture("luajit_blocks.c", "-O1", "-I/usr/include/luajit-2.1", "-lluajit-5.1")
+
+
+@pytest.fixture(scope="module")
+def blocks(program: Path) -> Iterator[cores.Running]:
+    with cores.Running([str(program)], program.parent / "blocks") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def early(program: Path) -> int:
+    """The number of blocks in use of a state that has run nothing."""
+    with cores.Running([str(program), "bare"], program.parent / "bare") as made:
+        return sum(1 for block in truth.ask("--pid", str(made.pid))[0] if block["allocator"] == "LuaJIT" and block["state"] == "in-use")
+
+
+def rows(output: str, word: str) -> dict[int, int]:
+    """Addresses and sizes of the lines that begin with a word."""
+    lines = (line.split() for line in output.splitlines() if line.startswith(word + " 0x"))
+    return {int(parts[1], 16): int(parts[2]) if parts[2:] else 0 for parts in lines}
+
+
+def check(output: str, early: int, where: list[str]) -> None:
+    """The blocks in use are those that the program recorded, and those that are older. Garbage is reported, and nothing else."""
+    answer, warnings = truth.ask(*where)
+    assert not [warning for warning in warnings if "LuaJIT" in warning]
+    found = {int(block["address"], 16): block for block in answer if block["allocator"] == "LuaJIT"}
+    used, freed = rows(output, "used"), rows(output, "freed")
+    (gone,) = re.findall(r"early (\d+)", output)
+    assert len(used) > 20_000 and max(used.values()) > 1 << 18
+    for address, size in used.items():
+        block = found.pop(address)
+        assert block["state"] == "in-use" and size <= block["size"] < size + (REMAINDER if size < DIRECT else PAGE)
+        found[address] = block
+    for address in freed:
+        assert found.get(address, {"state": "free"})["state"] == "free"
+    older = [address for address, block in found.items() if block["state"] == "in-use" and address not in used]
+    assert len(older) + int(gone) == early
+    leaked = {address for address, block in found.items() if block.get("kind") in truth.LOST}
+    kept, garbage = rows(output, "kept"), rows(output, "garbage")
+    assert len(kept) > 8000 and len(garbage) == 1000
+    assert not leaked & set(kept) and len(set(garbage) - leaked) <= 8  # words of registers and buffers may refer to a few
+
+
+def found(command: str, *where: str) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(ran(command, "--json", *where).stdout)
+    return body
+
+
+def test_blocks_of_a_live_process(blocks: cores.Running, early: int) -> None:
+    where = ["--pid", str(blocks.pid)]
+    check(blocks.output, early, where)
+    assert ran("verify", *where).returncode == 0
+    answer = found("find", *where)
+    assert answer["trusted"] and all(one["garbage"] for one in answer["groups"] if one["kind"] == "definite")
+
+
+def test_blocks_in_a_core_by_the_kernel(program: Path, early: int) -> None:
+    with cores.Running([str(program)], program.parent / "kernel") as made:
+        check(made.output, early, [str(made.kernel_core())])
+
+
+@pytest.mark.matrix
+def test_blocks_in_a_core_by_gdb(blocks: cores.Running, early: int) -> None:
+    check(blocks.output, early, [str(blocks.gcore())])
+
+
+@pytest.mark.parametrize("debugger", [gdb, pytest.param(lldb, marks=pytest.mark.matrix)])
+def test_debuggers(blocks: cores.Running, debugger: Any) -> None:
+    (text,) = objects(debugger(["leaks find --json"], "-p", str(blocks.pid)))
+    assert json.loads(text)["totals"] == found("find", "--pid", str(blocks.pid))["totals"]
+
+
+def test_totals_are_those_of_luajit(blocks: cores.Running) -> None:
+    """LuaJIT counts requested bytes: those of blocks that the program recorded, and those of older ones."""
+    (bytes_,) = re.findall(r"bytes (\d+)", blocks.output)
+    (lua,) = found("runtime", "--pid", str(blocks.pid))["runtimes"]
+    assert lua["counters"]['collectgarbage("count")'] == int(bytes_)
+    assert sum(rows(blocks.output, "used").values()) <= int(bytes_)
+
+
+def test_objects(tmp_path: Path) -> None:
+    """Objects by type, garbage, and variables: those of test_lua.py."""
+    command = [real.executable("luajit"), str(truth.PROGRAMS / "objects.lua"), "drop"]
+    with cores.Running(command, tmp_path / "run", stdin=-1) as made:
+        where = ["--pid", str(made.pid)]
+        answer = found("find", *where)
+        (lua,) = found("runtime", "--limit", "0", *where)["runtimes"]
+        roots = found("roots", "--limit", "20", *where)["roots"]
+        kept = json.loads(ran("blocks", "--json", "--type", "Point", "--limit", "1", *where).stdout.splitlines()[0])
+        described = ran("whatis", kept["address"], *where).stdout
+    groups = [one for one in answer["groups"] if one["type"] == "Order"]
+    assert answer["trusted"] and {(one["kind"], one["runtime"], one["garbage"]) for one in groups} == {("definite", "LuaJIT", True)}
+    assert 140 < sum(one["blocks"] for one in groups) <= 150
+    types = {row["name"]: row["objects"] for row in lua["types"]}
+    assert (types["Order"], types["Point"], types["function at programs/objects.lua:27"]) == (600, 200, 50)
+    named = {row["name"].replace(" (LuaJIT variable)", ""): row["container"]["length"] for row in roots if row["container"]}
+    wanted = {"local kept in programs/objects.lua": 300, "points": 200, "handlers": 50}
+    assert {name: named.get(name) for name in wanted} == wanted
+    assert "Lua object: Point" in described
+
+
+def test_damage(blocks: cores.Running, tmp_path: Path) -> None:
+    """An overwritten header is reported, and the blocks before it are read."""
+    core = blocks.gcore()
+    data = bytearray(core.read_bytes())
+    places = sorted(rows(blocks.output, "used"))
+    address = places[len(places) // 2]
+    target = open_core(str(core))
+    place = data.find(target.read(address & -4096, 4096)) + address % 4096 - 8
+    target.close()
+    data[place : place + 8] = (0xDEAD0007).to_bytes(8, "little")
+    core = tmp_path / "damaged.core"
+    core.write_bytes(data)
+    answer = found("find", str(core))
+    assert not answer["trusted"] and any(f"LuaJIT's chunk at {address - 16:#x} has an impossible size" in one for one in answer["warnings"])
+    assert ran("verify", str(core)).returncode == 1
