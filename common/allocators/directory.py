@@ -39,11 +39,16 @@ allocators here.
 A module sets `NAME` if users know the allocator by another name. glibc is the last: its mmapped
 chunks look like other memory, so the memory of all other allocators must be known before."""
 
+NESTED_FINDERS = ("findleaks.allocators.pmr",)
+"""Modules with a function `find_nested(target, engine, blocks)`. It returns allocators whose heaps
+are inside `blocks` in use of the allocators above."""
+
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "findleaks.allocators.gslice": ("libglib-2.0",),
     "findleaks.allocators.zend": ("php", "libphp", "mod_php", "frankenphp"),
     "findleaks.allocators.perl": ("perl", "libperl"),
     "findleaks.allocators.luajit": ("luajit", "libluajit"),
+    "findleaks.allocators.pmr": ("libstdc++.so",),
 }
 """For some allocators, the prefixes of the names of files that contain them. The module of such an
 allocator is imported only if a file with such a name is loaded."""
@@ -53,7 +58,14 @@ MAX_CHANGED = 1000  # more problems are damage, because malloc changes few place
 
 def list_names() -> list[str]:
     """Return the names of the supported allocators."""
-    return [getattr(importlib.import_module(finder), "NAME", finder.rsplit(".", 1)[-1]) for finder in FINDERS]
+    finders = (*FINDERS, *NESTED_FINDERS)
+    return [getattr(importlib.import_module(finder), "NAME", finder.rsplit(".", 1)[-1]) for finder in finders]
+
+
+def find_nested(target: Target, engine: Engine, blocks: Blocks) -> list[Allocator]:
+    """Return the allocators inside blocks in use of the other ones."""
+    modules = (name for name in NESTED_FINDERS if name not in ONLY_IN or find_modules(target, ONLY_IN[name]))
+    return [one for name in modules for one in importlib.import_module(name).find_nested(target, engine, blocks)]
 
 
 class Directory:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.allocators.directory import Directory, build_directory
+from findleaks.allocators.directory import Directory, build_directory, find_nested
 from findleaks.allocators.in_flight import find_threads_inside
 from findleaks.allocators.mapped import LEAST
 from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined_threads
@@ -79,11 +79,13 @@ def _walk_heaps(session: Session, mapped: Sequence[Range]) -> Directory:
         while True:
             session.report_progress("finding the heaps", 0.0)
             made = build_directory(session.target, session.engine, mapped)
+            pools = find_nested(session.target, session.engine, made.blocks)
             if session.pool_file is not None:
                 # Few commands have a pool file.
                 from findleaks.allocators.described.instance import read_pools
 
-                pools = read_pools(session.target, made.blocks, session.pool_file)
+                pools += read_pools(session.target, made.blocks, session.pool_file)
+            if pools:
                 made = build_directory(session.target, session.engine, mapped, pools)
             session.inside = find_threads_inside(session.target, made.allocators, made.blocks)
             made.remove_half_changed(session.inside)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import asan
+import building
 import debian
 import jvms
 import libcs
@@ -110,6 +111,11 @@ def _gslice(folder: Path) -> Path:
     program = folder.parent / "gslice"
     subprocess.run(["gcc", "-O1", "-pthread", str(truth.PROGRAMS / "gslice.c"), "-o", str(program), GLIB], check=True)
     return _core(folder, program)
+
+
+def _pmr(folder: Path) -> Path:
+    """Pool resources of libstdc++: see tests/integration/test_pmr.py."""
+    return _core(folder, building.compiled(folder.parent, "pmr_pools.cpp", "-std=c++17", "-O1", "-pthread"))
 
 
 def _php(folder: Path) -> Path:
@@ -315,6 +321,7 @@ MAKERS: Mapping[str, Callable[[Path], Path]] = {
     "sample": _sample,
     "glibc": _glibc,
     "gslice": _gslice,
+    "pmr": _pmr,
     "php": _php,
     "perl": _perl,
     "lua": _lua("lua5.4"),

@@ -1,0 +1,86 @@
+"""All pool resources of one libstdc++ as an Allocator."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Optional
+
+from findleaks.allocators.base import Allocator, Heap, Problem, add_first_problems
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.pmr.resources import Chunk, Resource
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import State, run_states
+from findleaks.target.base import Module, Range, Target
+
+_VERSION = re.compile(r"\.so\.([0-9.]+)$")
+_STATES = run_states(State.FREE, State.IN_USE)
+
+
+class PoolResources(Allocator):
+    """Pool resources. See Allocator. `module` is libstdc++."""
+
+    name = "std::pmr"
+    nested = True
+    granule = 8
+    release_call = "release()"
+    retention_note = "a pool resource returns its chunks when it is destroyed, or when its function release() is called"
+
+    def __init__(self, target: Target, module: Module, resources: Sequence[Resource]) -> None:
+        self.target, self.memory, self.resources = target, Memory(target), resources
+        self.where = module.path.rsplit("/", 1)[-1]
+        version = _VERSION.search(self.where)
+        self.version = version[1] if version is not None else ""
+        self.problems: list[Problem] = []
+        what = "the record at {:#x} of a chunk of a pool resource is impossible: the chunk is not divided"
+        damaged = sorted(place for one in resources for place in one.damaged)
+        add_first_problems(self.problems, (Problem(at, what.format(at)) for at in damaged), "impossible records of chunks")
+        self.chunks: list[Chunk] = []
+        self._heaps: list[Heap] = []
+        for resource, chunk in sorted(((one, chunk) for one in resources for chunk in one.chunks), key=lambda pair: pair[1]):
+            if not self.chunks or chunk.start >= self.chunks[-1].end:  # a chunk belongs to one resource
+                self.chunks.append(chunk)
+                self._heaps.append(self._heap(resource, chunk))
+
+    def _heap(self, resource: Resource, chunk: Chunk) -> Heap:
+        owner = self._name(resource)
+        return Heap(chunk.start, chunk.end, owner, partial(self._walk, chunk), [Range(chunk.bits, chunk.end)])
+
+    def _name(self, resource: Resource) -> str:
+        """Return the name of a resource: its kind, and the variable that it is, or its address."""
+        symbol = self.target.symbolize(resource.address)
+        return f"{resource.kind} {symbol.name if symbol is not None else hex(resource.address)}"
+
+    def _walk(self, chunk: Chunk, blocks: Blocks) -> None:
+        bits = self.memory.read(chunk.bits, chunk.end - chunk.bits)
+        if not bits:
+            self.problems.append(Problem(chunk.bits, f"the bitmap of the chunk {chunk.start:#x} is unreadable: its blocks count as in use"))
+        states = _STATES if bits else run_states(State.IN_USE, State.IN_USE)
+        blocks.append_runs(array("Q", [chunk.start, chunk.size, chunk.size, chunk.count, 0, states]), bits)
+
+    def heaps(self) -> Sequence[Heap]:
+        return self._heaps
+
+    def mark_blocks(self, blocks: Blocks) -> None:
+        """Mark the arrays of chunks, because the address of a chunk is that of its first block."""
+        blocks.set_state(array("Q", sorted({start for one in self.resources for start in one.arrays})), State.METADATA)
+
+    def summary(self) -> dict[str, object]:
+        return {"resources": len(self.resources), "chunks": len(self.chunks), "reconciled": not self.problems}
+
+    def locate(self, address: int) -> str:
+        at = bisect_right([chunk.start for chunk in self.chunks], address) - 1
+        return "bitmap of a chunk" if at >= 0 and self.chunks[at].bits <= address < self.chunks[at].end else ""
+
+    def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
+        """Check that the bits after the last block of each chunk are set."""
+        for chunk in self.chunks:
+            last = self.memory.word(chunk.end - 8) or 0
+            extra = chunk.count % 64
+            if extra and last >> extra != (1 << 64 - extra) - 1:
+                yield Problem(chunk.end - 8, f"the bitmap of the chunk {chunk.start:#x} marks blocks as free that do not exist")
+        self.checked = {"chunks": len(self.chunks)}
+        yield None

@@ -1,0 +1,92 @@
+"""Pool resources of std::pmr, block by block: what the program holds, lost and freed, and which resource each block is in."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import building
+import pytest
+import truth
+from debuggers import gdb, lldb, objects, ran
+
+import cores
+from findleaks.allocators.pmr.instance import PoolResources
+from findleaks.session import Session
+from findleaks.target.core import open_core
+
+program = building.fixture("pmr_pools.cpp", "-std=c++17", "-O1", "-pthread")
+running = building.running()
+POOLED = 4096  # bytes of the largest block of a pool
+
+
+def check(output: str, where: list[str]) -> None:
+    """Each block has its size, its state and its kind. Blocks that belong to no pool are blocks of malloc."""
+    by_address = {int(block["address"], 16): block for block in truth.ask(*where)[0]}
+    counted: Counter[tuple[str, bool, str]] = Counter()
+    wanted = [line.split() for line in output.splitlines() if " 0x" in line]
+    for kind, size, address in wanted:
+        block, pooled = by_address.get(int(address, 16)), int(size) <= POOLED
+        if kind == "freed" and (block is None or block["allocator"] != "std::pmr"):
+            continue  # a large block that was freed, or a chunk without blocks in use of a thread that ended
+        assert block is not None, (kind, address)
+        if pooled:
+            assert (block["allocator"], block["size"]) == ("std::pmr", int(size)), (kind, address)
+        counted[kind, pooled, block["kind"] if block["state"] == "in-use" else "free"] += 1
+    lost = {int(block["address"], 16) for block in by_address.values() if block.get("kind") in truth.LOST}
+    assert lost == {int(address, 16) for kind, _, address in wanted if kind == "lost"}
+    assert {key for key in counted if key[1]} == {("held", True, "reachable"), ("lost", True, "definite"), ("freed", True, "free")}
+    assert counted["freed", True, "free"] > 4000 < counted["held", True, "reachable"]
+    assert counted["held", False, "reachable"] > 10 < counted["lost", False, "definite"]
+
+
+def test_blocks_of_a_live_process(running: cores.Running) -> None:
+    where = ["--pid", str(running.pid)]
+    check(running.output, where)
+    assert ran("verify", *where).returncode == 0
+    answer = json.loads(ran("find", "--json", *where).stdout)
+    (one,) = [each for each in answer["allocators"] if each["name"] == "std::pmr"]
+    assert answer["trusted"] and one["resources"] == 2 and one["reconciled"]
+
+
+def test_blocks_in_a_core_by_the_kernel(program: Path) -> None:
+    with cores.Running([str(program)], program.parent / "kernel") as made:
+        check(made.output, [str(made.kernel_core())])
+
+
+@pytest.mark.matrix
+def test_blocks_in_a_core_by_gdb(running: cores.Running) -> None:
+    check(running.output, [str(running.gcore())])
+
+
+@pytest.mark.parametrize("debugger", [gdb, pytest.param(lldb, marks=pytest.mark.matrix)])
+def test_debuggers(running: cores.Running, debugger: Any) -> None:
+    (text,) = objects(debugger(["leaks find --json"], "-p", str(running.pid)))
+    assert json.loads(text)["totals"] == json.loads(ran("find", "--json", "--pid", str(running.pid)).stdout)["totals"]
+
+
+def test_names_of_resources(running: cores.Running) -> None:
+    """A resource is named by its kind, and by its variable or its address."""
+    rows = json.loads(ran("caches", "--json", "--by-arena", "--allocator", "std::pmr", "--pid", str(running.pid)).stdout)["caches"]
+    names = {row["arena"] for row in rows}
+    assert "unsynchronized_pool_resource session_pool" in names and len(names) == 2
+    assert any(name.startswith("synchronized_pool_resource 0x") for name in names)
+
+
+def test_damage(running: cores.Running, tmp_path: Path) -> None:
+    """An impossible record of a chunk is reported. The other chunks are read."""
+    core = running.gcore()
+    session = Session(open_core(str(core)))
+    (pools,) = [one for one in session.directory.allocators if isinstance(one, PoolResources)]
+    chunk, record = pools.resources[0].chunks[0], pools.resources[0].arrays[0]
+    data = bytearray(core.read_bytes())
+    place = data.find(session.target.read(record & -4096, 4096)) + record % 4096
+    session.close()
+    data[place : place + 8] = (chunk.start + 8).to_bytes(8, "little")
+    core = tmp_path / "damaged.core"
+    core.write_bytes(data)
+    answer = json.loads(ran("find", "--json", str(core)).stdout)
+    assert any(f"record at {record:#x} of a chunk of a pool resource is impossible" in warning for warning in answer["warnings"])
+    assert answer["totals"]["in_use"]["blocks"] > 10_000 and ran("verify", str(core)).returncode == 1
