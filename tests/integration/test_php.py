@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import debian
+import phps
 import pytest
 import real
 import truth
@@ -162,16 +163,29 @@ def test_damage(blocks: cores.Running, tmp_path: Path) -> None:
     assert ran("verify", str(core)).returncode == 1
 
 
-@pytest.mark.matrix
-@pytest.mark.parametrize("name", ["zend.php", "values.php", "healthy.php"])
-def test_php_84(name: str, tmp_path: Path) -> None:
-    """PHP 8.4 stores an encoded copy of the link in each free block."""
+def php_84() -> tuple[list[str], Path]:
+    """PHP 8.4, which stores an encoded copy of the link in each free block, and the folder of its extensions."""
     folder = debian.cache() / "php-8.4"
     debian.unpacked("trixie", ["php8.4-cli"], folder, {}, dependencies=True)
     libraries = folder / "root" / "usr" / "lib" / "x86_64-linux-gnu"
     extensions = next((folder / "root" / "usr" / "lib" / "php").glob("2*"))
-    options = [*FFI[:1], "-d", f"extension_dir={extensions}", *FFI[1:]] if name == "zend.php" else ["-n"]
     loader = [str(libraries / "ld-linux-x86-64.so.2"), "--library-path", str(libraries), str(folder / "root/usr/bin/php8.4")]
+    return loader, extensions
+
+
+def php_83() -> tuple[list[str], Path]:
+    """PHP 8.3, and the folder of its extensions."""
+    folder = phps.get()
+    loader = ["/lib64/ld-linux-x86-64.so.2", "--library-path", str(folder / "lib"), str(folder / "php" / "php")]
+    return loader, folder / "php" / "modules"
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", [php_83, php_84])
+@pytest.mark.parametrize("name", ["zend.php", "values.php", "healthy.php"])
+def test_other_versions(name: str, version: Callable[[], tuple[list[str], Path]], tmp_path: Path) -> None:
+    loader, extensions = version()
+    options = [*FFI[:1], "-d", f"extension_dir={extensions}", *FFI[1:]] if name == "zend.php" else ["-n"]
     with cores.Running([*loader, *options, str(truth.PROGRAMS / name), "drop"], tmp_path / "run") as made:
         where = ["--pid", str(made.pid)]
         if name == "zend.php":

@@ -69,7 +69,7 @@ def get(version: str) -> str:
     with debian.locked(base / package):
         program = base / package / "root" / version / "node"
         if not program.exists():
-            archive = _packed(base / package, package, digest)
+            archive = packed(base / package, package, digest)
             program.parent.mkdir(parents=True, exist_ok=True)
             part = program.with_suffix(".part")
             _unpack(archive, version, part)
@@ -85,7 +85,7 @@ def on_arm(version: str) -> str:
     with debian.locked(folder):
         program = folder / "root" / "node"
         if not program.exists():
-            archive = _packed(folder, version, {**ON_ARM, **ONLY_ON_ARM}[version], ARM)
+            archive = packed(folder, version, {**ON_ARM, **ONLY_ON_ARM}[version], ARM)
             program.parent.mkdir(parents=True, exist_ok=True)
             part = program.with_suffix(".part")
             _unpack(archive, version, part)
@@ -102,9 +102,9 @@ def late_key(folder: Path) -> dict[str, str]:
     return {**os.environ, "LD_PRELOAD": str(library)}
 
 
-def _packed(folder: Path, version: str, digest: str, name: str = PACKAGE) -> Path:
-    """The package's archive in `folder`, which has this SHA-256."""
-    archive = folder / f"{name}-{version}.tgz"
+def packed(folder: Path, version: str, digest: str, name: str = PACKAGE) -> Path:
+    """The archive of a package of the npm registry in `folder`. It has this SHA-256. Raises NodeMissing."""
+    archive = folder / f"{name.lstrip('@').replace('/', '-')}-{version}.tgz"
     if not archive.exists():
         npm = shutil.which("npm")
         if npm is None:

@@ -1,5 +1,5 @@
-"""Structures of libstdc++'s pool resources, found by the addresses of their virtual tables. A virtual
-table begins with 0, the address of the exported type information, and that of the exported
+"""Structures of libstdc++'s pool resources, found by the addresses of their virtual tables. A
+virtual table begins with 0, the address of the exported type information, and that of the exported
 destructor.
 
 Source: libstdc++-v3/include/std/memory_resource and src/c++17/memory_resource.cc of GCC 12 to 15,
