@@ -39,7 +39,7 @@ allocators here.
 A module sets `NAME` if users know the allocator by another name. glibc is the last: its mmapped
 chunks look like other memory, so the memory of all other allocators must be known before."""
 
-NESTED_FINDERS = ("findleaks.allocators.pmr",)
+NESTED_FINDERS = ("findleaks.allocators.pmr", "findleaks.allocators.sqlite")
 """Modules with a function `find_nested(target, engine, blocks)`. It returns allocators whose heaps
 are inside `blocks` in use of the allocators above."""
 
@@ -49,6 +49,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "findleaks.allocators.perl": ("perl", "libperl"),
     "findleaks.allocators.luajit": ("luajit", "libluajit"),
     "findleaks.allocators.pmr": ("libstdc++.so",),
+    "findleaks.allocators.sqlite": ("libsqlite3",),
 }
 """For some allocators, the prefixes of the names of files that contain them. The module of such an
 allocator is imported only if a file with such a name is loaded."""

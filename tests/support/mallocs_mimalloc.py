@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import subprocess
 import sys
 import warnings
@@ -17,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import crates
 import debian
 import truth
 
@@ -118,22 +118,9 @@ def _wheel(version: str) -> Path:
 
 
 def _source(version: str) -> Path:
-    """The crate's folder, fetched by cargo into a home of our own."""
+    """The folder of mimalloc in its crate."""
     crate, inside, digest = CRATES[version]
-    folder = _folder() / f"crate-{crate}"
-    with debian.locked(folder):
-        home = folder / "home"
-        found = list(home.glob(f"registry/src/*/libmimalloc-sys-{crate}/{inside}"))
-        if not found:
-            (folder / "src").mkdir(exist_ok=True)
-            (folder / "src/lib.rs").write_text("")
-            manifest = f'[package]\nname = "nothing"\nversion = "0.1.0"\n[dependencies]\nlibmimalloc-sys = "={crate}"\n[workspace]\n'
-            (folder / "Cargo.toml").write_text(manifest)
-            subprocess.run(["cargo", "fetch", "-q"], cwd=folder, env={**os.environ, "CARGO_HOME": str(home)}, check=True)
-            found = list(home.glob(f"registry/src/*/libmimalloc-sys-{crate}/{inside}"))
-        (archive,) = home.glob(f"registry/cache/*/libmimalloc-sys-{crate}.crate")
-        _check(archive, digest)
-    return found[0]
+    return crates.source(_folder() / f"crate-{crate}", "libmimalloc-sys", crate, digest) / inside
 
 
 def _compiled(version: str, build: str, name: str, flags: Iterable[str], override: bool = True) -> Path:

@@ -60,7 +60,7 @@ class PoolResources(Allocator):
         if not bits:
             self.problems.append(Problem(chunk.bits, f"the bitmap of the chunk {chunk.start:#x} is unreadable: its blocks count as in use"))
         states = _STATES if bits else run_states(State.IN_USE, State.IN_USE)
-        blocks.append_runs(array("Q", [chunk.start, chunk.size, chunk.size, chunk.count, 0, states]), bits)
+        blocks.append_runs(array("Q", [chunk.start, chunk.size, chunk.size, chunk.blocks, 0, states]), bits)
 
     def heaps(self) -> Sequence[Heap]:
         return self._heaps
@@ -80,7 +80,7 @@ class PoolResources(Allocator):
         """Check that the bits after the last block of each chunk are set."""
         for chunk in self.chunks:
             last = self.memory.word(chunk.end - 8) or 0
-            extra = chunk.count % 64
+            extra = chunk.blocks % 64
             if extra and last >> extra != (1 << 64 - extra) - 1:
                 yield Problem(chunk.end - 8, f"the bitmap of the chunk {chunk.start:#x} marks blocks as free that do not exist")
         self.checked = {"chunks": len(self.chunks)}

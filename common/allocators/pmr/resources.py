@@ -37,12 +37,12 @@ MOST_THREADS, MOST_CHUNKS = 1 << 16, 1 << 24
 
 
 class Chunk(NamedTuple):
-    """A chunk [start, end): `count` blocks of `size` bytes, and the bitmap at `bits`."""
+    """A chunk [start, end): `blocks` blocks of `size` bytes, and the bitmap at `bits`."""
 
     start: int
     end: int
     size: int
-    count: int
+    blocks: int
     bits: int
 
 
