@@ -23,11 +23,14 @@ from findleaks.allocators.asan.instance import Asan
 from findleaks.allocators.glibc.instance import Glibc
 from findleaks.allocators.gslice.instance import GSlice
 from findleaks.allocators.jemalloc.instance import Jemalloc
+from findleaks.allocators.luajit.instance import LuaJitAllocator
 from findleaks.allocators.mimalloc.instance import Mimalloc
 from findleaks.allocators.musl.ng import MallocNG
 from findleaks.allocators.perl.instance import PerlArenas
+from findleaks.allocators.pmr.instance import PoolResources
 from findleaks.allocators.pymalloc.instance import Pymalloc
 from findleaks.allocators.scudo.instance import Scudo
+from findleaks.allocators.sqlite.instance import LookasideBuffers
 from findleaks.allocators.tcmalloc.instance import Tcmalloc
 from findleaks.allocators.tcmalloc_google.instance import GoogleTcmalloc
 from findleaks.allocators.zend.instance import ZendHeap
@@ -115,5 +118,21 @@ def test_the_example_of_a_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_names_of_the_allocators_that_can_be_read(program: Path) -> None:
     """As the allocators themselves say, and a new one's among them."""
-    classes = [Asan, GSlice, GoogleTcmalloc, Glibc, Jemalloc, Mimalloc, MallocNG, PerlArenas, Pymalloc, Scudo, Tcmalloc, ZendHeap]
+    nested = [LookasideBuffers, PoolResources]
+    classes = [
+        *nested,
+        LuaJitAllocator,
+        Asan,
+        GSlice,
+        GoogleTcmalloc,
+        Glibc,
+        Jemalloc,
+        Mimalloc,
+        MallocNG,
+        PerlArenas,
+        Pymalloc,
+        Scudo,
+        Tcmalloc,
+        ZendHeap,
+    ]
     assert sorted(directory.list_names()) == sorted(["pool_reader", *(one.name for one in classes)])

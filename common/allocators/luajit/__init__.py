@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from findleaks.engine.contract import Engine
     from findleaks.target.base import Range, Target
 
+NAME = "LuaJIT"
+
 
 def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[Allocator]:
     """Find the memory of all of LuaJIT's states. See base.Finder."""
