@@ -141,7 +141,8 @@ class Heap:
 
     def owned(self) -> list[Range]:
         """List the parts of [start, end) that are never root memory: everything but `foreign`."""
-        return subtract([Range(self.start, self.end)], self.foreign)
+        whole = [Range(self.start, self.end)]
+        return subtract(whole, self.foreign) if self.foreign else whole
 
 
 class Allocator:

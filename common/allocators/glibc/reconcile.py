@@ -12,6 +12,7 @@ from findleaks.target.base import Range
 from findleaks.value_classes import dataclass
 
 NONE = Totals(0, 0)
+HEADER = 16  # most bytes of a chunk's header
 STATES = {"in_use": State.IN_USE, "cached": State.CACHED, "free": State.FREE}
 
 
@@ -47,8 +48,10 @@ class ArenaBalance:
     def count(self, blocks: Blocks, parts: Sequence[Range]) -> None:
         """Count blocks and bytes by their current state. `parts` are the ranges of the arena's
         blocks."""
+        # Between two adjacent slabs of a nested allocator there is only a header.
+        large = [one for one in parts if one.end - one.start > HEADER]
         for name, state in STATES.items():
-            found = [blocks.totals(state, start, end) for start, end in parts]
+            found = [blocks.totals(state, start, end) for start, end in large]
             setattr(self, name, Totals(sum(one.blocks for one in found), sum(one.bytes for one in found)))
 
     def json(self) -> dict[str, object]:
