@@ -60,6 +60,16 @@ def test_objects(version: str, tmp_path: Path) -> None:
     assert re.search(r"points \(Lua variable\).*; \[\d+\]", path, re.DOTALL)
 
 
+@pytest.mark.parametrize("program", ["luajit", *(pytest.param(f"lua{one.values[0]}", marks=one.marks) for one in VERSIONS)])
+def test_local_variables(program: str, tmp_path: Path) -> None:
+    """Local variables of functions that run, and of a suspended coroutine, have names. A variable that ended has none."""
+    with cores.Running([real.executable(program), str(truth.PROGRAMS / "locals.lua")], tmp_path / "run", stdin=-1) as made:
+        roots = found("roots", "--limit", "0", "--pid", str(made.pid))["roots"]
+    named = {row["name"].split(" (")[0]: row["container"]["length"] for row in roots if row["container"] and "local" in row["name"]}
+    wanted = {"sessions": 500, "queue": 400, "requests": 600}
+    assert named == {f"local {name} in programs/locals.lua": length for name, length in wanted.items()}
+
+
 @pytest.mark.parametrize("debugger", [gdb, pytest.param(lldb, marks=pytest.mark.matrix)])
 def test_core(debugger: Any, tmp_path: Path) -> None:
     """Debuggers give the same answer. A damaged list of objects is reported, and the rest is read."""
