@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import building
-import crates
-import debian
 import pytest
+import sqlites
 import truth
 from debuggers import gdb, lldb, objects, ran
 
@@ -21,18 +19,7 @@ from findleaks.session import Session
 from findleaks.target.core import open_core
 
 pytestmark = pytest.mark.matrix
-CRATE = ("libsqlite3-sys", "0.30.1", "2e99fb7a497b1e3339bc746195567ed8d3e24945ecd636e3619d20b9de9e9149")  # SQLite 3.46.0
-
-
-def build(folder: Path) -> Path:
-    library = folder / "libsqlite3.so.0"
-    source = crates.source(debian.cache() / "sqlite", *CRATE) / "sqlite3"
-    options = ["-O0", "-shared", "-fPIC", "-Wl,-soname,libsqlite3.so.0"]
-    subprocess.run(["gcc", *options, source / "sqlite3.c", "-o", library], check=True)
-    return building.compiled(folder, "sqlite_lookaside.c", "-O1", f"-I{source}", f"-Wl,-rpath,{folder}", str(library))
-
-
-program = building.by(build)
+program = building.by(sqlites.program)
 running = building.running()
 
 

@@ -33,6 +33,7 @@ import minidump_writers
 import nodes
 import real
 import rubies
+import sqlites
 import truth
 
 import cores
@@ -116,6 +117,11 @@ def _gslice(folder: Path) -> Path:
 def _pmr(folder: Path) -> Path:
     """Pool resources of libstdc++: see tests/integration/test_pmr.py."""
     return _core(folder, building.compiled(folder.parent, "pmr_pools.cpp", "-std=c++17", "-O1", "-pthread"))
+
+
+def _sqlite(folder: Path) -> Path:
+    """Lookaside buffers of SQLite: see tests/integration/test_sqlite.py."""
+    return _core(folder, sqlites.program(folder.parent))
 
 
 def _php(folder: Path) -> Path:
@@ -322,6 +328,7 @@ MAKERS: Mapping[str, Callable[[Path], Path]] = {
     "glibc": _glibc,
     "gslice": _gslice,
     "pmr": _pmr,
+    "sqlite": _sqlite,
     "php": _php,
     "perl": _perl,
     "lua": _lua("lua5.4"),
