@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import building
+import debian
 import pytest
 import real
 import truth
@@ -100,10 +101,19 @@ def test_totals_are_those_of_luajit(blocks: cores.Running) -> None:
     assert sum(rows(blocks.output, "used").values()) <= int(bytes_)
 
 
-def test_objects(tmp_path: Path) -> None:
+def newer() -> list[str]:
+    """The command of LuaJIT of 2025."""
+    folder = debian.cache() / "luajit-trixie"
+    debian.unpacked("trixie", ["luajit"], folder, {}, dependencies=True)
+    libraries = folder / "root" / "usr" / "lib" / "x86_64-linux-gnu"
+    return [str(libraries / "ld-linux-x86-64.so.2"), "--library-path", str(libraries), str(folder / "root/usr/bin/luajit")]
+
+
+@pytest.mark.parametrize("command", [lambda: [real.executable("luajit")], pytest.param(newer, marks=pytest.mark.matrix)])
+def test_objects(command: Callable[[], list[str]], tmp_path: Path) -> None:
     """Objects by type, garbage, and variables: those of test_lua.py."""
-    command = [real.executable("luajit"), str(truth.PROGRAMS / "objects.lua"), "drop"]
-    with cores.Running(command, tmp_path / "run", stdin=-1) as made:
+    words = [*command(), str(truth.PROGRAMS / "objects.lua"), "drop"]
+    with cores.Running(words, tmp_path / "run", stdin=-1) as made:
         where = ["--pid", str(made.pid)]
         answer = found("find", *where)
         (lua,) = found("runtime", "--limit", "0", *where)["runtimes"]

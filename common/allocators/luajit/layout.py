@@ -1,8 +1,8 @@
 """Structures of LuaJIT's allocator: its states, segments, and directly mapped chunks.
 
 Source: src/lj_alloc.c of LuaJIT 2.1 (2020-06 to 2026; struct malloc_state, malloc_segment,
-malloc_chunk, lj_alloc_create, alloc_sys, direct_alloc), 64-bit. Before 2020-06, `malloc_state` had
-one word less.
+malloc_chunk, lj_alloc_create, alloc_sys, direct_alloc), 64-bit; lj_obj.h (lua_State, global_State)
+from 2020-09 on, with LJ_GC64. Before 2020-06, `malloc_state` had one word less.
 
 A chunk begins with two words: the size of the previous chunk if that is free, and its own size with
 two flags. The block begins after them, and extends over the first word of the next chunk. The state
@@ -36,6 +36,9 @@ _DIRECT_FOOT = 32  # bytes after a directly mapped chunk
 _DIRECT = 1  # first word of such a chunk: the offset 0, and a flag
 _PAGES = 1 << 14  # pages that are examined at once
 MOST_SEGMENTS = 1 << 20
+_THREAD = 6  # type of threads: the byte at offset 9 of an object
+MAIN = 192  # offset in global_State of the address of the main thread
+_MOST_STATE = 4096  # bytes of lua_State
 
 
 class Segment(NamedTuple):
@@ -50,10 +53,15 @@ class Segment(NamedTuple):
 class State(NamedTuple):
     """The allocator of one state of Lua.
 
-    `address`: of malloc_state, which is a block. `top`: the chunk that was not divided yet, and its
-    size. `problem` says why further segments are unknown, or is ""."""
+    - `address`: of malloc_state, which is a block.
+    - `thread`: of the main thread, which begins the block after it. The global_State, at `globals`,
+      follows in the same block.
+    - `top`: the chunk that was not divided yet, and its size.
+    - `problem` says why further segments are unknown, or is ""."""
 
     address: int
+    thread: int
+    globals: int
     top: int
     top_size: int
     segments: Sequence[Segment]
@@ -87,9 +95,20 @@ def _state_at(memory: Memory, address: int) -> Optional[State]:
     segments, problem = _read_segments(memory, address)
     top, size = words[_TOP], words[_TOP_SIZE]
     whole = (one for one in segments if one.start <= top and top + size <= one.end)
-    if next(whole, None) is None or not any(one.start <= address < one.end for one in segments):
+    thread = address + STATE_CHUNK
+    shared = _find_globals(memory, thread)
+    if next(whole, None) is None or not shared or not any(one.start <= address < one.end for one in segments):
         return None
-    return State(address, top, size, segments, problem)
+    return State(address, thread, shared, top, size, segments, problem)
+
+
+def _find_globals(memory: Memory, thread: int) -> int:
+    """Return the address of the global_State that follows a main thread; 0 if there is none. The
+    two refer to each other at offsets that only versions from 2020-09 on have."""
+    words = memory.words(thread, 3)
+    if words is None or words[1].to_bytes(8, "little")[1] != _THREAD or not thread < words[2] < thread + _MOST_STATE:
+        return 0
+    return words[2] if memory.word(words[2] + MAIN) == thread else 0
 
 
 def _read_segments(memory: Memory, address: int) -> tuple[list[Segment], str]:

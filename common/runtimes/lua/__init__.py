@@ -23,9 +23,8 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
 
     module = find_modules(target, ONLY_IN[__name__])[0]
     if any(allocator.encodes_references for allocator in directory.allocators):
-        from findleaks.runtimes.lua.jit import LuaJit, find_jit_states
+        from findleaks.runtimes.lua.jit import LuaJit, list_jit_states
 
-        jit = find_jit_states(target, directory)
-        return [LuaJit(target, engine, directory, module, jit)] if jit else []
+        return [LuaJit(target, engine, directory, module, list_jit_states(directory))]
     states = find_states(target, directory.blocks)
     return [Lua(target, engine, directory, module, states)] if states else []

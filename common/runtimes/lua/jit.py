@@ -6,25 +6,15 @@ from collections.abc import Sequence
 
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.luajit.instance import LuaJitAllocator
-from findleaks.allocators.luajit.layout import STATE_CHUNK
-from findleaks.allocators.memory import Memory
 from findleaks.runtimes.lua.instance import Lua
-from findleaks.runtimes.lua.jit_objects import JitObjects, state_at
+from findleaks.runtimes.lua.jit_objects import LAYOUT, JitObjects
 from findleaks.runtimes.lua.layout import State
-from findleaks.target.base import Target
 
 
-def find_jit_states(target: Target, directory: Directory) -> list[State]:
-    """Return the states of LuaJIT in a process. A state is the first block after that of its
-    allocator."""
-    memory, found = Memory(target), []
-    for allocator in directory.allocators:
-        for one in allocator.states if isinstance(allocator, LuaJitAllocator) else ():
-            block = directory.blocks.lookup(one.address + STATE_CHUNK)
-            state = state_at(memory, block[1], block[2]) if block is not None else None
-            if state is not None:
-                found.append(state)
-    return found
+def list_jit_states(directory: Directory) -> list[State]:
+    """Return the states of LuaJIT in a process."""
+    allocators = (one for one in directory.allocators if isinstance(one, LuaJitAllocator))
+    return [State(LAYOUT, one.thread, one.thread, one.globals) for allocator in allocators for one in allocator.states]
 
 
 class LuaJit(Lua):

@@ -12,13 +12,12 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Optional
 
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.luajit.instance import LuaJitAllocator
+from findleaks.allocators.luajit.layout import MAIN
 from findleaks.allocators.luajit.references import decode
-from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import EVERY_WORD, NO_BLOCK, Exclusion
@@ -47,12 +46,12 @@ _CHUNK, _LINE, _UPVALUE_NAMES, _VARIABLES = 64, 72, 88, 96  # in prototypes
 _NO_LINE = 0x7FFFFF00  # lines from here on are none
 _VALUE = 32  # in upvalues: the address of the value
 _ELEMENTS, _NODES, _LENGTH, _MASK, _NODE = 16, 40, 48, 52, 24  # in tables; bytes of a node
-_ROOT, _LISTS_END, _STRINGS, _STRING_MASK, _VM_STATE, _MAIN, _REGISTRY, _CURRENT = 40, 80, 152, 160, 184, 192, 272, 376
+_ROOT, _LISTS_END, _STRINGS, _STRING_MASK, _VM_STATE, _REGISTRY, _CURRENT = 40, 80, 152, 160, 184, 272, 376
 """In global_State. [_ROOT, _LISTS_END): heads of lists of all objects, and of the collector's."""
 _IN_C = -2 & 0xFFFFFFFF  # value of vmstate: a C function is running
 
 LAYOUT = Layout(
-    *("2.1", 0, 96, 16, 0, 0, _STACK, _STRINGS, 16, 0, _REGISTRY, _MAIN, (_ROOT,), (), 432),
+    *("2.1", 0, 96, 16, 0, 0, _STACK, _STRINGS, 16, 0, _REGISTRY, MAIN, (_ROOT,), (), 432),
     *(_ELEMENTS, _NODES, _METATABLE, _LENGTH, _NODE, _LINE, _CHUNK, _UPVALUE_NAMES, 0, 0, 0, _PROTOTYPE, _UPVALUE, _PC),
 )
 _LEAF, _PLAIN, _LISTED, _EMPTY, _CODE, _STATE = range(1, 7)
@@ -71,16 +70,6 @@ EXCLUSIONS = (
 def _kind_of(value: int) -> int:
     """Return the type of the object that a value refers to, or NUMBER."""
     return _TYPES.get(~(value >> _TAG) & 15, 0) if decode(value) != value else NUMBER
-
-
-def state_at(memory: Memory, block: int, size: int) -> Optional[State]:
-    """Return the state in a block of `size` bytes, or None. The main thread and the global_State
-    refer to each other."""
-    words = memory.words(block, 3)
-    if words is None or words[1].to_bytes(8, "little")[1] != _THREAD:
-        return None
-    inside = block < words[2] < block + size - LAYOUT.size
-    return State(LAYOUT, block, block, words[2]) if inside and memory.word(words[2] + _MAIN) == block else None
 
 
 class JitObjects(lua.Objects):
