@@ -11,6 +11,7 @@ from typing import Optional
 
 from findleaks.counting.functions import Function, find_functions
 from findleaks.counting.scope import Scope, open_scope
+from findleaks.counting.walked_stacks import WalkedStacks, has_generated_code
 from findleaks.debuginfo.sources import Sources
 from findleaks.errors import UsageError
 from findleaks.injection.stub.guard import Guard
@@ -96,6 +97,7 @@ class Counter:
         self._table: dict[tuple[tuple[int, ...], str], _Row] = {}
         # The key is the id of the trace, which is therefore kept alive here
         self._rows: dict[int, tuple[Trace, _Row]] = {}
+        self._walked: Optional[WalkedStacks] = None
         self._error: Optional[BaseException] = None
         self._interrupted = False
         self._reopened_at = 0.0
@@ -113,6 +115,8 @@ class Counter:
                 raise UsageError(f"{shared[0].name} itself opens or closes the scope, so its calls cannot be counted by it")
         arch = target.arch
         self._stack, self._frame, self._link = (arch.debugger_name(one) for one in (arch.sp, arch.frame_pointer, arch.link_register))
+        if has_generated_code(target):
+            self._walked = WalkedStacks(self.process, self.wanted.namer)
         self.unwind_cache = UnwindCache(target, self.process.read)
         self._namer = self.wanted.namer(target, self.unwind_cache.unwinder)
 
@@ -150,8 +154,9 @@ class Counter:
                 if self._watchdog is not None:
                     self._watchdog.dismiss()
             finally:
-                for target in self._targets:
-                    target.close()
+                for one in (*self._targets, self._walked):
+                    if one is not None:
+                        one.close()
 
     def _guard(self, addresses: Sequence[int]) -> None:
         """Start a watchdog, if possible, which restores the code if the debugger is killed."""
@@ -180,8 +185,11 @@ class Counter:
 
     def _now(self, elapsed: float, finished: bool, outcome: Outcome) -> Table:
         stacks = [StackCount(row.count, row.frames, row.end) for row in self._table.values()]
+        if self._walked is not None:
+            stacks += [StackCount(one.calls, self._with_own_name(one.address, one.frames), one.end) for one in self._walked.stacks()]
         stacks.sort(key=lambda one: -one.count)
-        notes = tuple(self._namer.warnings) if self._namer is not None else ()
+        names = self._walked or self._namer
+        notes = tuple(names.warnings) if names is not None else ()
         return Table(self.events, self.matched, elapsed, stacks, finished, outcome, notes=notes)
 
     def _hit(self, address: int) -> bool:
@@ -212,6 +220,9 @@ class Counter:
     def _count(self, address: int) -> None:
         assert self.unwind_cache is not None and self._namer is not None
         sp, fp = self.process.register(self._stack), self.process.register(self._frame)
+        if self._walked is not None:
+            self._walked.count(address, sp, fp)
+            return
         link = self.process.register(self._link) if self._link else 0
         trace = self.unwind_cache.lookup_or_unwind(address, sp, fp, link)
         if trace.end and time.monotonic() > self._reopened_at + REOPEN_SECONDS:
@@ -232,14 +243,16 @@ class Counter:
         known[1].count += 1
 
     def _named(self, address: int, trace: Trace) -> tuple[NamedFrame, ...]:
-        """Return the named frames. If the counted function has no symbol, its name is the one that
-        the user gave."""
         assert self._namer is not None
-        first, *rest = (self._namer.names(frame) for frame in trace.frames)
-        own = first[-1]
+        return self._with_own_name(address, tuple(chain.from_iterable(map(self._namer.names, trace.frames))))
+
+    def _with_own_name(self, address: int, frames: tuple[NamedFrame, ...]) -> tuple[NamedFrame, ...]:
+        """Return these frames. If the counted function has no symbol, its name is the one that the
+        user gave."""
+        own = frames[0]
         if not own.function:
             own = next((own._replace(function=one.name, offset=0) for one in self.functions if one.address == address), own)
-        return (*first[:-1], own, *chain.from_iterable(rest))
+        return (own, *frames[1:])
 
     def _reopen(self) -> None:
         assert self.unwind_cache is not None

@@ -32,6 +32,7 @@
 # Bits of keys, which are addresses below 2^61 otherwise.
         .set EXACT, 63                          # where the thread was interrupted or entered: not a return address
         .set STACK, 62                          # the page number of a stack; its rule is where that stack ends
+        .set VALUE, 60                          # a word of an interpreter's frame
 
 # Kinds of rules: their lowest byte. The second byte is how the caller's frame pointer is found (0:
 # unchanged, 1: saved relative to the caller's frame, 2: relative to the frame pointer), the next two
@@ -44,6 +45,11 @@
         .set SIGNAL, 5
         .set OWN, 6                             # findleaks' own code, which has its caller's frame pointer at its own
         .set SWITCH, 7                          # the frame pointer leads to the caller's frame on another stack
+        .set INTERPRETED, 8                     # the JVM's interpreter: nodes with the bytecode's address and the method follow
+
+# Words of a frame of the JVM's interpreter: distances from the frame pointer (frame_x86.hpp of OpenJDK 8 to 25)
+        .set METHOD, 24
+        .set SENDER, 8                          # the caller's stack pointer
 
         .set INTERRUPTED, 16                    # the bit of r15 that is set beyond a signal's frame
 
@@ -95,6 +101,8 @@ frame:                                          # r9: stack pointer, r10: frame 
         je      signal
         cmp     ecx, SWITCH
         je      switch
+        cmp     ecx, INTERPRETED
+        je      interpreted
         ja      broken
         cmp     ecx, OWN
         je      own
@@ -165,6 +173,40 @@ switch:                                         # the other stack begins at the 
         jz      whole
         dec     r15w
         jz      broken
+        jmp     frame
+interpreted:                                    # rdi: offset of the word with the bytecode's address
+        test    r10b, 7
+        jnz     broken
+        lea     rbx, [r10 + rdi]
+        cmp     rbx, r9
+        jb      broken
+        lea     rcx, [r10 + 8]
+        call    inside
+        jc      broken
+        mov     r11, [rbx]
+        bts     r11, VALUE
+        call    node
+        jc      full
+        mov     r11, [r10 - METHOD]
+        bts     r11, VALUE
+        call    node
+        jc      full
+        mov     rdi, r11                        # the server reads the method while it is on a stack
+        call    rule
+        jc      broken
+        lea     rax, [r10 + 16]
+        mov     rbx, [r10 - SENDER]
+        cmp     rbx, rax
+        cmovb   rbx, rax
+        cmp     rbx, r13
+        cmova   rbx, rax
+        mov     r11, [r10 + 8]
+        mov     r10, [r10]
+        mov     r9, rbx
+        test    r11, r11
+        jz      whole
+        sub     r15w, 3                         # one for each node
+        jbe     broken
         jmp     frame
 signal:                                         # the kernel's frame: struct ucontext, its gregs at 40 (arch/x86/include/uapi/asm/sigcontext.h)
         lea     rcx, [r9 + 168]

@@ -18,7 +18,7 @@ from findleaks.injection.stub.running_stub import RunningStub
 from findleaks.injection.stub.stack_names import StackNames
 from findleaks.injection.stub.table import EVENTS, EXACT, FULL, UNSURE, CountTable, Scoped, paths
 from findleaks.runtimes import gil
-from findleaks.runtimes.directory import code_tables_of
+from findleaks.runtimes.directory import describe_code
 from findleaks.runtimes.rules import Rule
 from findleaks.runtimes.v8.isolates import KEYS, KEYS_OF_BLOCK, key_of
 from findleaks.runtimes.v8.layout import Layout as V8
@@ -46,7 +46,7 @@ class Injected:
         """Plan the patches. Raises TargetError or UsageError with the reason if that is
         impossible."""
         self.host.begin()
-        running: RunningStub[CountTable] = RunningStub(self.host, self._isolate, code_tables_of)
+        running: RunningStub[CountTable] = RunningStub(self.host, self._isolate, describe_code)
         self._running, self._names = running, StackNames(running.rules, self.wanted.namer)
         target = running.target
         if target.arch.name != X86_64.name:
@@ -142,6 +142,7 @@ class Injected:
         rows: dict[tuple[tuple[int, ...], str], int] = {}
         lost = running.counter(FULL)
         with running.rules.lock:
+            self._names.refresh()
             for node, keys in paths(nodes):
                 if not keys:
                     lost += node.calls + node.broken

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from findleaks.runtimes.managed_heap import ManagedHeap
     from findleaks.target.base import Target
     from findleaks.unwind.code_tables import CodeTable
-    from findleaks.unwind.managed_frames import ManagedFrames
+    from findleaks.unwind.managed_frames import CodeDescriptions, ManagedFrames
 
 FINDERS: tuple[str, ...] = (
     "findleaks.runtimes.cpython",
@@ -102,6 +102,14 @@ def code_tables_of(target: Target) -> list[CodeTable]:
     from findleaks.engine.load import load  # sessions have loaded the engine
 
     return list_code_tables(find_schedulers(target, load(target.arch)))
+
+
+def describe_code(target: Target) -> CodeDescriptions:
+    """Return what describes code without call frame information in a process of which stacks are
+    recorded."""
+    from findleaks.unwind.managed_frames import CodeDescriptions
+
+    return CodeDescriptions(code_tables_of(target), [reader for reader in find_frames(target) if reader.reads_calls])
 
 
 def find_frames(target: Target) -> list[ManagedFrames]:

@@ -165,6 +165,7 @@ def _name_sites(found: Mapping[int, TrackedSite], nodes: Mapping[int, Node], nam
     """Return the sites with the frames of their stacks. Sites whose stacks look alike are
     merged."""
     made: dict[tuple[tuple[int, ...], str], TrackedSite] = {}
+    names.refresh()
     for stack, site in found.items():
         keys = _keys(stack & ~1, nodes)
         key = names.followed(keys, bool(stack & 1)) if keys else ((), FULL)

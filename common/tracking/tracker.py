@@ -15,7 +15,7 @@ from findleaks.injection.stub.running_stub import RunningStub
 from findleaks.injection.stub.stack_names import StackNames
 from findleaks.injection.stub.table import EXACT
 from findleaks.injection.stub.unwind_rules import Step
-from findleaks.runtimes.directory import code_tables_of
+from findleaks.runtimes.directory import describe_code
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost, Outcome
@@ -63,7 +63,7 @@ class Tracker:
         Unless the table is to be filled (`until_full`), recording is thinned so that the table
         lasts for `seconds` (0: unknown)."""
         self.host.begin()
-        running: RunningStub[RecordTable] = RunningStub(self.host, tables=code_tables_of)
+        running: RunningStub[RecordTable] = RunningStub(self.host, describe=describe_code)
         self._running, self.names = running, StackNames(running.rules, self._namer)
         target = running.target
         if target.arch.name != X86_64.name:

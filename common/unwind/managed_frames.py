@@ -7,7 +7,7 @@ are those of managed functions, which replace them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.target.base import Thread
@@ -15,6 +15,7 @@ from findleaks.unwind.frames import CodeStep, FrameRegisters, Trace
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
+    from findleaks.unwind.code_tables import CodeTable
     from findleaks.unwind.stacks import NamedFrame
 
 DEEPEST = 4096  # managed frames of one thread that are read
@@ -44,11 +45,58 @@ class Segment(NamedTuple):
     replaces: bool = False
 
 
+class CallFrame(NamedTuple):
+    """A frame of code that a runtime generated, at the return address of a call: the functions that
+    it executes, innermost first, and how its caller is found.
+
+    `size`: bytes of the frame with the return address, below which the caller's frame pointer is
+    saved. 0: the frame pointer leads to these two words. `bytecode`: 0, or for a function that is
+    interpreted, the offset from the frame pointer of the word with the current bytecode's address;
+    `frames` is then empty. `called_by_native`: whether the caller is native code; otherwise it is
+    generated code. `end`: why the caller cannot be found, or "". `identity`: see
+    ManagedFrames.is_current."""
+
+    frames: tuple[NamedFrame, ...]
+    size: int = 0
+    bytecode: int = 0
+    called_by_native: bool = False
+    end: str = ""
+    identity: Hashable = None
+
+
 class ManagedFrames:
     """Reads the managed frames of a runtime. `warnings`: sentences on what could not be read so
-    far."""
+    far. `reads_calls`: whether `call_frame` and `function` are implemented; they describe code of a
+    running process, for which stacks are recorded."""
 
     warnings: Sequence[str] = ()
+
+    @property
+    def reads_calls(self) -> bool:
+        return False
+
+    def call_frame(self, pc: int) -> Optional[CallFrame]:
+        """Return the frame of generated code to which a call returns; None for other code."""
+        return None
+
+    def is_current(self, pc: int, frame: CallFrame) -> bool:
+        """Return whether no other code can have been at `pc` since `call_frame` returned
+        `frame`."""
+        return self.call_frame(pc) == frame
+
+    def function(self, address: int) -> Optional[Hashable]:
+        """Return the interpreted function that a frame refers to; None if there is none at this
+        address."""
+        return None
+
+    def name_bytecode(self, function: Hashable, address: int) -> Optional[NamedFrame]:
+        """Return the name and line of a bytecode of such a function; None if it has no bytecode at
+        this address."""
+        return None
+
+    def read_again(self, read: Callable[[int, int], bytes]) -> None:
+        """Drop what was read of the process, which has run since. `read` returns its bytes as they
+        are now: fewer than the requested ones, or b"", if a part is not mapped."""
 
     def segments(self, stack: NativeStack) -> Sequence[Segment]:
         """Return the managed frames of a thread, innermost first."""
@@ -61,6 +109,14 @@ class ManagedFrames:
     def thread_names(self) -> Mapping[int, str]:
         """Return names of threads, by the kernel's number of the thread."""
         return {}
+
+
+class CodeDescriptions(NamedTuple):
+    """What describes code without call frame information: tables, and readers of code that a
+    runtime generates, whose `reads_calls` is true."""
+
+    tables: Sequence[CodeTable] = ()
+    readers: Sequence[ManagedFrames] = ()
 
 
 class Placed(NamedTuple):

@@ -26,29 +26,22 @@ from findleaks.target.base import Target
 from findleaks.unwind.frames import DEEPEST, FrameRegisters, Unwinder
 from findleaks.unwind.managed_frames import NativeStack
 
-VERSIONS = ("8", "11", jvms.SYSTEM, "21.0.4", "25.0.2")
-MODES = {
-    "interpreted": (100, "-Xint"),
-    "mixed": (30_000, "-Xbatch"),
-    "compiled": (3000, "-Xcomp"),
-    "C2": (30_000, "-XX:-TieredCompilation"),
-}
 QUICK = [(jvms.SYSTEM, "mixed"), ("25.0.2", "interpreted"), ("8", "C2")]
 EACH = [
     pytest.param(version, mode, marks=() if (version, mode) in QUICK else pytest.mark.matrix, id=f"{version}-{mode}")
-    for version in VERSIONS
-    for mode in MODES
+    for version in java_frames.VERSIONS
+    for mode in java_frames.MODES
 ]
 STOPS = [
     (jvms.SYSTEM, "-Xint", 8),
     (jvms.SYSTEM, "-Xmixed", 8),
-    *(pytest.param(one, mode, 60, marks=pytest.mark.matrix) for one in VERSIONS for mode in ("-Xmixed", "-Xint")),
+    *(pytest.param(one, mode, 60, marks=pytest.mark.matrix) for one in java_frames.VERSIONS for mode in ("-Xmixed", "-Xint")),
 ]
 
 
 @pytest.mark.parametrize(("version", "mode"), EACH)
 def test_frames_of_waiting_threads(version: str, mode: str, tmp_path: Path) -> None:
-    calls, *options = MODES[mode]
+    calls, *options = java_frames.MODES[mode]
     with java_frames.waiting(version, tmp_path, int(calls), *map(str, options)) as running:
         with findleaks.attach(running.pid) as process:
             answer = group_stacks(process._session, lines=False)

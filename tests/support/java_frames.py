@@ -17,6 +17,15 @@ import cores
 from findleaks.results.stacks import ThreadGroup
 from findleaks.runtimes.jvm.java_classes import java_name
 
+VERSIONS = ("8", "11", jvms.SYSTEM, "21.0.4", "25.0.2")
+MODES = {
+    "interpreted": (100, "-Xint"),
+    "mixed": (30_000, "-Xbatch"),
+    "compiled": (3000, "-Xcomp"),
+    "C2": (30_000, "-XX:-TieredCompilation"),
+}
+"""How the JVM executes methods -> calls after which it does so, and options."""
+
 Frames = list[tuple[str, str, int]]
 """Method, file ("": unknown) and line (0: unknown) of each frame, innermost first."""
 
@@ -43,6 +52,11 @@ def printed(output: str) -> Mapping[str, Frames]:
         frames = [line.split(" ") for line in lines]
         found[name] = [(method, "" if file == "null" else file, max(int(line), 0)) for method, file, line in frames]
     return {name: [one for one in frames if not _HIDDEN.search(one[0])] for name, frames in found.items()}
+
+
+def is_hidden(method: str) -> bool:
+    """Whether a stack trace omits this method, or a name that no two JVMs have in common."""
+    return bool(_HIDDEN.search(method))
 
 
 def read(stack: ThreadGroup) -> Frames:

@@ -20,6 +20,8 @@ from findleaks.injection.stub.table import (
     BY_SP,
     ENABLED,
     EXACT,
+    FUNCTION,
+    INTERPRETED,
     ISOLATE,
     LAST,
     PROBES,
@@ -29,13 +31,16 @@ from findleaks.injection.stub.table import (
     STATES,
     SWITCH,
     THROUGH_FP,
+    VALUE,
     CountTable,
     Scoped,
     pack,
     place,
+    unpack,
 )
 from findleaks.injection.stub.unwind_rules import CHAINED, Step, follow
 
+INTERPRETERS = [pack(INTERPRETED, 0, 0, bytecode) for bytecode in (-64, -56)]
 A, B, C, D = 0x401111, 0x402222, 0x7F0000403333, 0x7F0000404444
 
 
@@ -99,6 +104,25 @@ def test_each_kind_of_rule(library: ctypes.CDLL) -> None:
     assert machine.counted() == {(Machine.key, back, A, B, C, D, A | 1 << 40): (1, 0)}
 
 
+def test_frames_of_an_interpreter(library: ctypes.CDLL) -> None:
+    """Two words of each are nodes of the stack. The caller's stack pointer is in the frame, or right above it."""
+    machine = Machine(library)
+    sp = machine.sp
+    rules = {Machine.key: pack(BY_SP, 8), machine.back: pack(INTERPRETED, 0, 0, -64), A: pack(INTERPRETED, 0, 0, -56), B: pack(LAST)}
+    machine.seed({**rules, 0x7777 | VALUE: pack(LAST), 0x8888 | VALUE: pack(LAST)})
+    words = [0] * 60
+    place_of = lambda number: sp + 8 + 8 * number  # noqa: E731
+    words[12], words[4], words[9], words[11], words[13] = place_of(30), 0x1234, 0x7777, place_of(16), A
+    words[30], words[23], words[27], words[29], words[31] = 0, 0, 0x8888, 0, B
+    machine.call(words, fp=place_of(12))
+    stack = (Machine.key, machine.back, 0x1234 | VALUE, 0x7777 | VALUE, A, VALUE, 0x8888 | VALUE, B)
+    assert machine.counted() == {stack: (1, 0)}
+    words[9] = 0x9999  # nobody reads this function
+    machine.memory[SERVED] = 0
+    machine.call(words, fp=place_of(12))
+    assert machine.counted() == {stack: (1, 0), (*stack[:3], 0x9999 | VALUE): (0, 1)}
+
+
 def test_signal_handlers(library: ctypes.CDLL) -> None:
     """The interrupted place is looked up as such, on another stack."""
     machine = Machine(library)
@@ -137,6 +161,9 @@ def test_code_that_was_called_on_another_stack(library: ctypes.CDLL) -> None:
         (pack(BY_SP, 1 << 20), 0),
         (pack(BY_FP, 0), 1 << 40),
         (pack(THROUGH_FP, 0), 8),
+        (INTERPRETERS[0], 0),
+        (INTERPRETERS[0], 1 << 40),
+        (INTERPRETERS[1], 1),
         (CHAINED, 1),
         (CHAINED, 8),
     ],
@@ -334,19 +361,23 @@ def test_beside_its_twin(library: ctypes.CDLL, data: st.DataObject) -> None:
     near = st.integers(-2, 12).map(lambda n: 8 * n)
     values = st.one_of(
         st.builds(pack, st.sampled_from([BY_SP, BY_FP, THROUGH_FP]), near, st.integers(0, 2), near),
-        st.sampled_from([pack(LAST), CHAINED, pack(SIGNAL)]),
+        st.sampled_from([pack(LAST), CHAINED, pack(SIGNAL), *INTERPRETERS]),
     )
     rules = {pc: data.draw(values) for pc in pcs}
     rules.update({Machine.key: pack(BY_SP, 8), machine.back: data.draw(values)})
     word = st.one_of(st.sampled_from([A, B, C, D, 0]), st.integers(-4, 40).map(lambda n: machine.sp + 8 * n))
     words = [data.draw(word) for _ in range(40)]
     fp = data.draw(word)
-    machine.seed(rules)
+    functions = {at + 8 * n | VALUE: pack(LAST) for at in (machine.sp,) for n in range(-4, 41)}
+    machine.seed({**rules, **functions, **{pc | VALUE: pack(LAST) for pc in (A, B, C, D, 0, machine.back)}})
     machine.call(words, fp)
+    read = lambda at: ctypes.c_uint64.from_address(at).value  # noqa: E731
     keys, key, sp, low = [Machine.key], Machine.key, machine.sp, machine.sp
     while len(keys) < 200:
-        found = follow(rules[key], key, sp, fp, low, machine.end, lambda at: ctypes.c_uint64.from_address(at).value)
-        if found is None or (found[0] not in rules and not machine.sp <= found[1] < machine.end):
+        found = follow(rules[key], key, sp, fp, low, machine.end, read)
+        if found is not None and rules[key] in INTERPRETERS:
+            keys += [read(fp + at) | VALUE for at in (unpack(rules[key]).pointer, FUNCTION)]
+        if found is None or not found[0] or (found[0] not in rules and not machine.sp <= found[1] < machine.end):
             break
         if not machine.sp >> 12 <= found[1] >> 12 <= machine.end >> 12:
             break

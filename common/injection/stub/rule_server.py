@@ -1,9 +1,9 @@
 """The rule server: a thread that polls the shared table, and answers the threads that wait in the
 stub.
 
-They request an unwind rule, the end of a stack, or whether an address is an isolate. An answer also
-contains the rules of all outer frames on the stack, so that a new stack makes a thread wait only
-once."""
+They request an unwind rule, the end of a stack, whether an address is an isolate, or that the
+function of an interpreter's frame is read. An answer also contains the rules of all outer frames on
+the stack, so that a new stack makes a thread wait only once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import struct
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator
+from itertools import islice
 from typing import Optional
 
 from findleaks.injection.own_memory import Read
@@ -22,9 +23,13 @@ from findleaks.injection.stub.table import (
     ANSWERED,
     ANSWERS,
     ASKED,
+    DEEPEST,
     EVENTS,
     EXACT,
+    FUNCTION,
+    INTERPRETED,
     ISOLATE,
+    LAST,
     MOST,
     ORPHANED,
     REQUESTS,
@@ -35,13 +40,17 @@ from findleaks.injection.stub.table import (
     STATE_STEP,
     STATES,
     SWITCH,
+    VALUE,
     Request,
     answer,
+    pack,
+    unpack,
 )
-from findleaks.injection.stub.unwind_rules import Step, follow, step
+from findleaks.injection.stub.unwind_rules import Step, follow, step, step_generated
 from findleaks.target.base import Region, Target
-from findleaks.unwind.code_tables import CodeTable
 from findleaks.unwind.frames import Unwinder
+from findleaks.unwind.managed_frames import CallFrame, CodeDescriptions
+from findleaks.unwind.stacks import NamedFrame
 
 BUSY_SECONDS, IDLE_SECONDS = 0.0002, 0.002  # seconds between polls: soon after a request, and later
 REOPEN_SECONDS = 0.2  # seconds between readings of mapped files, while addresses are in none
@@ -51,7 +60,8 @@ _NO_ANSWER, _TABLE_FULL = 1, 2
 
 class Rules:
     """The unwind rules of one process, by key. Hold `lock`, because only one thread may use them at
-    a time."""
+    a time. `generated`: frames of code that a runtime generated, and `functions`: those that an
+    interpreter executes, by key; both as they were when a thread had them on its stack."""
 
     def __init__(
         self,
@@ -59,18 +69,27 @@ class Rules:
         pid: int,
         read: Read,
         isolate: Callable[[int], bool],
-        tables: Callable[[Target], Sequence[CodeTable]] = lambda target: (),
+        describe: Callable[[Target], CodeDescriptions] = lambda target: CodeDescriptions(),
     ) -> None:
-        """`tables`: a function that returns descriptions of code without call frame information."""
+        """`describe`: a function that returns descriptions of code without call frame
+        information."""
         self.lock = threading.Lock()
         self.steps: dict[int, Step] = {}
+        self.generated: dict[int, CallFrame] = {}
+        self.functions: dict[int, Hashable] = {}
+        self._current: dict[int, bool] = {}
         self._open, self._pid, self._read, self._isolate = opened, pid, read, isolate
         self._regions: list[Region] = []
         self._starts: list[int] = []
         self._reopened_at = time.monotonic()
-        self._find_tables = tables
+        self._describe = describe
         self.target = opened()
-        self.unwinder = Unwinder(self.target, self._find_tables(self.target))
+        self._set_target(self.target)
+
+    def _set_target(self, target: Target) -> None:
+        self.target, (tables, self.readers) = target, self._describe(target)
+        self.unwinder = Unwinder(target, tables)
+        self.refresh()
 
     def close(self) -> None:
         self.target.close()
@@ -79,15 +98,62 @@ class Rules:
         """Return the rule for a code address, which is given by its key."""
         known = self.steps.get(key)
         if known is None:
-            if not self.unwinder.executable(key & ADDRESS) and time.monotonic() > self._reopened_at + REOPEN_SECONDS:
+            generated = self._call_frame(key)
+            if generated is None and not self.unwinder.executable(key & ADDRESS) and time.monotonic() > self._reopened_at + REOPEN_SECONDS:
                 self.reopen()  # code may have been mapped since
-            known = self.steps[key] = step(self.unwinder, key)
+            if generated is not None:
+                self.generated[key] = generated
+            known = self.steps[key] = step(self.unwinder, key) if generated is None else step_generated(generated, key)
         return known
+
+    def _call_frame(self, key: int) -> Optional[CallFrame]:
+        found = (reader.call_frame(key & ADDRESS) for reader in self.readers)
+        return next((frame for frame in found if frame is not None), None)
+
+    def _function(self, key: int) -> Optional[Hashable]:
+        found = (reader.function(key & ~VALUE) for reader in self.readers)
+        return next((function for function in found if function is not None), None)
+
+    def _keep_function(self, key: int) -> int:
+        """Read the function of an interpreter's frame, given by its key. Returns the value of the
+        key, which is no rule: it tells the stub that the function was read."""
+        if key not in self.functions:
+            function = self._function(key)
+            if function is not None:
+                self.functions[key] = function
+        self.steps[key] = Step(pack(LAST), f"the return address {key:#x} is not code", False)
+        return self.steps[key].value
+
+    def name_bytecode(self, function: int, bytecode: int) -> Optional[NamedFrame]:
+        """Return the frame of an interpreted function, given by the keys of its words. None if a
+        word is damaged, or if the address is that of another function by now."""
+        known = self.functions.get(function)
+        if known is None or not self.is_current(function):
+            return None
+        found = (reader.name_bytecode(known, bytecode & ~VALUE) for reader in self.readers)
+        return next((frame for frame in found if frame is not None), None)
+
+    def is_current(self, key: int) -> bool:
+        """Return whether the code or function of a key is still the one that was on a stack. If it
+        is not, stacks with this key may have been recorded with the one or with the other."""
+        if key not in self._current:
+            function, frame = self.functions.get(key), self.generated.get(key)
+            if frame is not None:
+                self._current[key] = any(reader.is_current(key & ADDRESS, frame) for reader in self.readers)
+            else:
+                self._current[key] = function is not None and self._function(key) == function
+        return self._current[key]
+
+    def refresh(self) -> None:
+        """Read what runtimes generated again: the process has run."""
+        self._current = {key: False for key, current in self._current.items() if not current}
+        for reader in self.readers:
+            reader.read_again(self._read)
 
     def reopen(self) -> None:
         """Read the mappings again."""
-        before, self.target = self.target, self._open()
-        self.unwinder = Unwinder(self.target, self._find_tables(self.target))
+        before = self.target
+        self._set_target(self._open())
         before.close()
         self._reopened_at = time.monotonic()
 
@@ -111,6 +177,9 @@ class Rules:
     def asked(self, request: Request) -> list[tuple[int, int]]:
         """Return the (key, value) pairs of rules that answer a request; [] if there are none."""
         key = request.key
+        self.refresh()
+        if key & VALUE:
+            return [(key, self._keep_function(key))]
         if key & EXACT or not key & (STACK | ISOLATE):
             return self._along(key, request.sp, request.fp)
         if key & ISOLATE:
@@ -123,29 +192,51 @@ class Rules:
 
     def _along(self, key: int, sp: int, fp: int) -> list[tuple[int, int]]:
         """Return the rules of this code address and of all of its callers."""
-        made: dict[int, int] = {}
+        pairs = islice(self._follow(key, sp, fp), 2 * MOST)
+        return list({key: value for key, value in pairs if value is not None and key}.items())[:MOST]
+
+    def walk(self, key: int, sp: int, fp: int) -> tuple[tuple[int, ...], bool]:
+        """Walk a stack as the stub does. Returns the keys of its nodes, innermost first, and
+        whether it cannot be followed to its end."""
+        self.refresh()
+        keys = [key for key, _ in islice(self._follow(key, sp, fp), DEEPEST) if key & EXACT or not key & STACK]
+        return (tuple(keys), True) if keys[-1] else (tuple(keys[:-1]), False)
+
+    def _follow(self, key: int, sp: int, fp: int) -> Iterator[tuple[int, Optional[int]]]:
+        """Yield the key and the value of each rule that a walk needs, innermost first, and keys of
+        nodes that need none. The last key is 0 if the stack was followed to its end."""
         region = self.stack(sp)
         low, high = (sp, region.end) if region is not None else (sp, sp)
-        for _ in range(MOST):
-            value = made[key] = self.step(key).value
+        while key:
+            value = self.step(key).value
+            yield key, value
+            kind = value & 0xFF
             caller = follow(value, key, sp, fp, low, high, self._word)
             if caller is None:
-                break
-            if value & 0xFF == SWITCH:
+                return
+            if kind == SWITCH:
                 region = self.stack(fp)
                 if region is None:
-                    break
+                    return
                 low, high = fp, region.end
-                made[STACK | fp >> 12] = high
+                yield STACK | fp >> 12, high
+            elif kind == INTERPRETED:
+                words = [self._present(fp + at) for at in (unpack(value).pointer, FUNCTION)]
+                yield words[0] | VALUE, None
+                yield words[1] | VALUE, self._keep_function(words[1] | VALUE)
             key, sp, fp = caller
             # The stack changes from that of a signal handler to the interrupted one
-            if not low <= sp < high:
+            if key and not low <= sp < high:
                 region = self.stack(sp)
                 if region is None:
-                    break
+                    return
                 low, high = sp, region.end
-                made[STACK | sp >> 12] = high
-        return list(made.items())[:MOST]
+                yield STACK | sp >> 12, high
+        yield 0, None
+
+    def _present(self, address: int) -> int:
+        """Return a word; 0 if it is unreadable."""
+        return int.from_bytes(self._read(address, 8), "little")
 
     def _word(self, address: int) -> int:
         data = self._read(address, 8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Generic, Optional, TypeVar
 
 from findleaks.injection.stub.guard import Guard
@@ -16,7 +16,7 @@ from findleaks.injection.stub.table import ENABLED, EVENTS, SERVED, SHARED, STAC
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost, Outcome
 from findleaks.unwind.cfi import FrameTable
-from findleaks.unwind.code_tables import CodeTable
+from findleaks.unwind.managed_frames import CodeDescriptions
 
 # Maximum number of bytes of a function that are searched for jumps into the patched bytes
 MAX_FUNCTION_BYTES = 1 << 20
@@ -31,16 +31,16 @@ class RunningStub(Generic[L]):
         self,
         host: InjectionHost,
         isolate: Callable[[int], bool] = lambda address: False,
-        tables: Callable[[Target], Sequence[CodeTable]] = lambda target: (),
+        describe: Callable[[Target], CodeDescriptions] = lambda target: CodeDescriptions(),
     ) -> None:
         """`isolate`: a function that returns whether a V8 isolate is at an address. It is called if
-        the stub asks for this. `tables`: see Rules."""
+        the stub asks for this. `describe`: see Rules."""
         self.host = host
         self.notes: list[str] = []
         self.stub: Optional[Stub] = None
         self.memory: ProcMemory = writable_memory(host.pid)
         try:
-            self.rules = Rules(host.opened, host.pid, self.memory.read, isolate, tables)
+            self.rules = Rules(host.opened, host.pid, self.memory.read, isolate, describe)
         except BaseException:
             self.memory.close()
             raise

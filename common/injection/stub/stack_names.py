@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Optional
 
 from findleaks.injection.stub.rule_server import Rules
-from findleaks.injection.stub.table import ADDRESS, CHAIN
+from findleaks.injection.stub.table import ADDRESS, CHAIN, VALUE
 from findleaks.injection.stub.unwind_rules import frame_of_key
 from findleaks.target.base import Target
 from findleaks.unwind.frames import Unwinder
@@ -32,6 +32,9 @@ class StackNames:
         """Return the keys of those frames of a stack that are code, innermost first, and why the
         stack is incomplete ("" if it is complete). `broken`: whether the stack could not be
         followed beyond the last key."""
+        at, end = self._generated_end(keys)
+        if end:
+            return keys[:at], end
         known = self._rules.steps.get(keys[-1])
         if broken:
             return keys, self._broken(keys[-1])
@@ -42,10 +45,54 @@ class StackNames:
         rules = self._rules
         if self._namer is None or self._namer[0] is not rules.target:
             self._namer = rules.target, self._make(rules.target, rules.unwinder)
-        for key in keys:
+        return tuple(chain.from_iterable(self._names_at(self._namer[1], keys, at) for at in range(len(keys))))
+
+    def _names_at(self, namer: Namer, keys: Sequence[int], at: int) -> Sequence[NamedFrame]:
+        """Return the frames of the key at this index."""
+        key, generated = keys[at], self._rules.generated.get(keys[at])
+        if key & VALUE:
+            return ()
+        if generated is None:
             if key not in self._names:
-                self._names[key] = self._namer[1].names(frame_of_key(key))
-        return tuple(chain.from_iterable(self._names[key] for key in keys))
+                self._names[key] = namer.names(frame_of_key(key))
+            return self._names[key]
+        if not generated.bytecode:
+            return generated.frames
+        frame = self._interpreted(keys, at)
+        return (frame,) if frame is not None else ()
+
+    def _interpreted(self, keys: Sequence[int], at: int) -> Optional[NamedFrame]:
+        """Return the frame of the interpreter whose return address is the key at this index; None
+        if it cannot be read."""
+        bytecode, function = (*keys[at + 1 : at + 3], 0, 0)[:2]
+        return self._rules.name_bytecode(function, bytecode)
+
+    def _generated_end(self, keys: Sequence[int]) -> tuple[int, str]:
+        """Return the number of keys up to a frame of generated code that cannot be trusted, and
+        why; "" if there is no such frame."""
+        rules, at = self._rules, 0
+        while at < len(keys):
+            key, frame = keys[at] & ADDRESS, rules.generated.get(keys[at])
+            if frame is None:
+                at += 1
+                continue
+            size = 3 if frame.bytecode else 1
+            if not rules.is_current(keys[at]):
+                return at, f"the runtime has replaced its code at {key:#x}"
+            if frame.bytecode and self._interpreted(keys, at) is None:
+                why = (
+                    "is of a function that was unloaded" if keys[at + 2 : at + 3] and keys[at + 2] in rules.functions else "cannot be read"
+                )
+                return at, f"the interpreter's frame at {key:#x} {why}"
+            caller = keys[at + size] if at + size < len(keys) else 0
+            if caller and not frame.called_by_native and caller not in rules.generated:
+                return at, f"the frame of generated code at {key:#x} has no caller in such code"
+            at += size
+        return at, ""
+
+    def refresh(self) -> None:
+        """Read the code that runtimes generated again: the process has run."""
+        self._rules.refresh()
 
     def _broken(self, key: int) -> str:
         """Explain why a stack could not be followed beyond this address."""

@@ -20,10 +20,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
-EXACT, STACK, ISOLATE = 1 << 63, 1 << 62, 1 << 61
+EXACT, STACK, ISOLATE, VALUE = 1 << 63, 1 << 62, 1 << 61, 1 << 60
 # Mask of the address in a key. If no higher bit is set, it is a return address. With EXACT it is
 # the instruction that a thread is at; with STACK, the page number of a stack; with ISOLATE, a V8
-# isolate.
+# isolate. With VALUE it is a word of an interpreter's frame: its key is followed by two more, of
+# the bytecode's address and of the function.
 ADDRESS = ISOLATE - 1
 
 SWITCHES, SHARED = 0x1000, 0x2000  # offsets of the page of switches, and of the shared part
@@ -36,7 +37,7 @@ ASKED, ANSWERED = 2, 3
 ANSWERS, PAIRS = 32, 64  # offsets in a request's slot: number of pairs; pairs (at most MOST)
 MOST = 56
 PROBES = 64
-DEEPEST = 4096  # maximum number of frames of a stack, as in stub.S
+DEEPEST = 4096  # maximum number of nodes of a stack, as in stub.S
 MAX_FRAMES = 1 << 22  # maximum number of frames that are listed, in all stacks together
 GOLDEN = 0x9E3779B97F4A7C15
 # Time-stamp ticks for which a thread waits for an answer, about ten seconds. A server that shares
@@ -46,8 +47,12 @@ PATIENCE = 3 * 10**10
 # Kinds of rules: no caller; the frame begins at an offset from the stack pointer, at an offset from
 # the frame pointer, or where the word at such an offset points; code that maintains the chain of
 # frame pointers; the kernel's frame around a signal handler; findleaks' own code, by the frame
-# pointer.
-LAST, BY_SP, BY_FP, THROUGH_FP, CHAIN, SIGNAL, OWN, SWITCH = range(8)
+# pointer; a stack whose caller's is another one; an interpreter's frame, of which the words are
+# recorded with the bytecode's address and the function.
+LAST, BY_SP, BY_FP, THROUGH_FP, CHAIN, SIGNAL, OWN, SWITCH, INTERPRETED = range(9)
+# Offsets in an interpreter's frame from the frame pointer, as in stack_walk.S: the function, and
+# the stack pointer of the caller.
+FUNCTION, SENDER = -24, -8
 _M64 = (1 << 64) - 1
 
 
@@ -154,6 +159,20 @@ def pack(kind: int, offset: int = 0, how: int = 0, pointer: int = 0) -> int:
     saved; 0: it was not saved, 1: at `pointer` from the caller's frame, 2: at `pointer` from the
     frame pointer."""
     return int.from_bytes(struct.pack("<BBhi", kind, how, pointer, offset), "little")
+
+
+class Rule(NamedTuple):
+    """A rule: see `pack`."""
+
+    kind: int
+    how: int
+    pointer: int
+    offset: int
+
+
+def unpack(value: int) -> Rule:
+    """Decode a rule."""
+    return Rule(*struct.unpack("<BBhi", value.to_bytes(8, "little")))
 
 
 def answer(pairs: Iterable[tuple[int, int]]) -> bytes:

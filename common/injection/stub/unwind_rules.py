@@ -4,19 +4,34 @@ The address is a return address, or that of a stopped thread. Its rule applies t
 stub knows only the stack pointer and the frame pointer, which suffice for compiled code. This is
 code whose frames are found by either pointer, code with realigned frames (GCC finds these through a
 word that the frame pointer leads to), code that maintains the chain of frame pointers (V8's), the
-kernel's frame around a signal handler, and Go's function that calls C on another stack.
-At other code the stack ends, with a reason."""
+kernel's frame around a signal handler, Go's function that calls C on another stack, and code that
+the JVM generated. At other code the stack ends, with a reason."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import NamedTuple, Optional
 
-from findleaks.injection.stub.table import ADDRESS, BY_FP, BY_SP, CHAIN, EXACT, LAST, OWN, SIGNAL, SWITCH, THROUGH_FP, pack
+from findleaks.injection.stub.table import (
+    ADDRESS,
+    BY_FP,
+    BY_SP,
+    CHAIN,
+    EXACT,
+    INTERPRETED,
+    LAST,
+    OWN,
+    SENDER,
+    SIGNAL,
+    SWITCH,
+    THROUGH_FP,
+    pack,
+    unpack,
+)
 from findleaks.target.encoded_numbers import sleb128
 from findleaks.unwind.cfi import Row, Rule
 from findleaks.unwind.frames import Frame, Unwinder
+from findleaks.unwind.managed_frames import CallFrame
 
 FP, SP = 6, 7  # DWARF's rbp and rsp (System V ABI, AMD64 supplement 1.0, figure 3.36)
 _BREG, _DEREF = 0x70, 0x06
@@ -48,11 +63,22 @@ def step(unwinder: Unwinder, key: int) -> Step:
     return Step(value) if value is not None else Step(pack(LAST), f"the stub does not support the unwind information for {pc:#x}")
 
 
+def step_generated(frame: CallFrame, key: int) -> Step:
+    """Return the rule of a return address in code that a runtime generated."""
+    if key & EXACT:
+        return Step(pack(LAST), f"the frame of generated code at {key & ADDRESS:#x} cannot be read where it was interrupted")
+    if frame.end:
+        return Step(pack(LAST), frame.end)
+    if frame.bytecode:
+        return Step(pack(INTERPRETED, 0, 0, frame.bytecode))
+    return Step(pack(BY_SP, frame.size, 1, -16) if frame.size else CHAINED)
+
+
 def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Callable[[int], int]) -> Optional[tuple[int, int, int]]:
     """Step to the caller, as the stub does. Returns its key, stack pointer and frame pointer; None
-    if the stack ends or cannot be followed. `word` reads addresses in [low, high), and raises
-    LookupError for others."""
-    kind, how, pointer, offset = struct.unpack("<BBhi", value.to_bytes(8, "little"))
+    if the stack cannot be followed. The key is 0 if there is no caller. `word` reads addresses in
+    [low, high), and raises LookupError for others."""
+    kind, how, pointer, offset = unpack(value)
 
     def at(address: int) -> int:
         if not low <= address <= high - 8:
@@ -62,12 +88,18 @@ def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Ca
     try:
         if kind == SIGNAL:
             interrupted = at(sp + 168)
-            return (interrupted | EXACT, at(sp + 160), at(sp + 120)) if interrupted else None
+            return (interrupted | EXACT, at(sp + 160), at(sp + 120)) if interrupted else (0, sp, fp)
         if kind == SWITCH:
             # Code that is called on another stack preserves the frame pointer.
-            returns = word(fp + 8) if fp and not fp & 7 else 0
-            return (returns, fp + 16, word(fp)) if returns else None
+            return (word(fp + 8), fp + 16, word(fp)) if fp and not fp & 7 else None
+        if kind == INTERPRETED:
+            if fp & 7 or fp + pointer < sp:
+                return None
+            after = at(fp + SENDER)
+            return at(fp + 8), after if fp + 16 <= after <= high else fp + 16, at(fp)
         if kind == CHAIN:
+            if not fp and not key & EXACT:
+                return 0, sp, fp
             if fp < sp or fp & 7:
                 return None
             after = fp + 16
@@ -75,13 +107,13 @@ def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Ca
             after = (sp if kind == BY_SP else fp) + offset
             after = at(after) if kind == THROUGH_FP else after
         else:
-            return None
+            return 0, sp, fp
         if after - 8 < sp:
             return None
         caller = at(after - 8)
         if how:
             fp = at((after if how == 1 else fp) + pointer)
-        return (caller, after, fp) if caller else None
+        return caller, after, fp
     except LookupError:
         return None
 

@@ -16,12 +16,13 @@ the word for the mirror), frame_x86.cpp, stubGenerator_x86_64.cpp (call stub).""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.jvm.frames.code_cache import CodeBlob, CodeCache
+from findleaks.runtimes.jvm.frames.current_memory import CurrentMemory
 from findleaks.runtimes.jvm.frames.debug_information import DebugInformation, Scope
 from findleaks.runtimes.jvm.frames.machine_code import PartialFrame, partial_frame
 from findleaks.runtimes.jvm.frames.methods import JavaMethod, MethodReader, Numbers
@@ -30,7 +31,7 @@ from findleaks.target.arch import X86_64
 from findleaks.target.base import Module, Target
 from findleaks.target.ranges import region_at
 from findleaks.unwind.frames import CodeStep
-from findleaks.unwind.managed_frames import ManagedFrames, NativeStack, Segment
+from findleaks.unwind.managed_frames import CallFrame, ManagedFrames, NativeStack, Segment
 from findleaks.unwind.stacks import NamedFrame
 from findleaks.value_classes import NamedTuple
 
@@ -68,6 +69,15 @@ class _Entered(NamedTuple):
     caller: Optional[dict[int, int]]
 
 
+class _Compilation(NamedTuple):
+    """What tells compiled methods at one address apart: the address of the method's code, the
+    number of its compilation, which is unique, and the code after a call in it."""
+
+    address: int
+    number: Optional[int]
+    code: bytes
+
+
 class JavaFrames(ManagedFrames):
     """See ManagedFrames."""
 
@@ -75,15 +85,19 @@ class JavaFrames(ManagedFrames):
         self.warnings: list[str] = []
         self._target, self._memory = target, Memory(target)
         self._tables = tables = Tables(target, module)
-        numbers = Numbers(1 if ("InstanceKlass", "_fieldinfo_stream") in tables.fields else 0)
-        self._cache = CodeCache(tables)
-        self._methods = MethodReader(tables, numbers)
-        self._debug = DebugInformation(tables, numbers)
+        self._read_code()
         self._call_stub = tables.word("StubRoutines", "_call_stub_return_address") or 0
         if target.arch.name != X86_64.name:
             self._warn("this machine is not supported")
         elif not self._cache.is_known or not self._call_stub:
             self._warn("the code cache was not found")
+
+    def _read_code(self) -> None:
+        tables = self._tables
+        numbers = Numbers(1 if ("InstanceKlass", "_fieldinfo_stream") in tables.fields else 0)
+        self._cache = CodeCache(tables)
+        self._methods = MethodReader(tables, numbers)
+        self._debug = DebugInformation(tables, numbers)
 
     def _warn(self, why: str) -> None:
         text = f"frames of Java methods are not read: {why}"
@@ -225,6 +239,60 @@ class JavaFrames(ManagedFrames):
         at = next((one - method.start for one in addresses if method.start <= one < method.end), -1)
         return _Interpreted(method, at, words) if at >= 0 else None
 
+    # -- frames at return addresses, without registers
+
+    @property
+    def reads_calls(self) -> bool:
+        return self._is_supported
+
+    def read_again(self, read: Callable[[int, int], bytes]) -> None:
+        self._memory = self._tables.memory = CurrentMemory(self._target, read)
+        self._read_code()
+
+    def call_frame(self, pc: int) -> Optional[CallFrame]:
+        if pc not in self._cache:
+            return None
+        if self._cache.is_interpreted(pc):
+            return CallFrame((), bytecode=self._bytecode_word)
+        if pc == self._call_stub:
+            return CallFrame((NamedFrame(pc, "call_stub", 0, ""),), called_by_native=True)
+        blob = self._cache.find(pc)
+        frames = tuple(self._names(pc, False, {}))
+        # Frames of a virtual thread may be in the Java heap. The outermost one on the stack returns
+        # to a stub, and the frame pointer in it is that of the thread that carries it.
+        if blob is None or not (blob.frame_bytes or _CONTINUATION in blob.name):
+            return CallFrame(frames, end=f"the frame of the JVM's code at {pc:#x} cannot be read")
+        return CallFrame(frames, blob.frame_bytes, identity=self._compilation(blob.address, pc) if blob.method else blob)
+
+    def is_current(self, pc: int, frame: CallFrame) -> bool:
+        if not isinstance(frame.identity, _Compilation):
+            return self.call_frame(pc) == frame
+        # The JVM frees compiled methods often. What it has freed stays in memory until other code
+        # is put there.
+        blob = self._cache.find(pc)
+        address = frame.identity.address
+        return (blob is None or blob.address == address) and self._compilation(address, pc) == frame.identity
+
+    def _compilation(self, address: int, pc: int) -> _Compilation:
+        return _Compilation(address, self._tables.int32("nmethod", "_compile_id", address), self._memory.read(pc, _WORD))
+
+    @cached_property
+    def _bytecode_word(self) -> int:
+        """The offset of the address of the bytecode from the frame pointer of the interpreter."""
+        is_8 = ("JVMFlag", "flags") not in self._tables.fields
+        return (_BYTECODES[1 if is_8 else 0] - _FRAME_WORDS) * _WORD
+
+    def function(self, address: int) -> Optional[JavaMethod]:
+        return self._methods.read(address)
+
+    def name_bytecode(self, function: Hashable, address: int) -> Optional[NamedFrame]:
+        if not isinstance(function, JavaMethod):
+            return None
+        if function.is_native:
+            return self._name(function, -1)
+        at = address - function.start
+        return self._name(function, at) if 0 <= at < function.end - function.start else None
+
     # -- names
 
     def segments(self, stack: NativeStack) -> Sequence[Segment]:
@@ -274,7 +342,7 @@ class JavaFrames(ManagedFrames):
     def _scopes(self, blob: CodeBlob, pc: int, registers: Mapping[int, int]) -> Sequence[Scope]:
         found = self._debug.scopes(blob, pc)
         if not found:
-            original = self._debug.original_pc(blob, pc, registers[_SP])
+            original = self._debug.original_pc(blob, pc, registers.get(_SP, 0))
             found = self._debug.scopes(blob, original) if original is not None and blob.start <= original < blob.end else ()
         return found or (Scope(blob.method, -1),)
 

@@ -1,0 +1,70 @@
+"""Stacks of calls in a process whose runtime generates code, such as the JVM.
+
+A return address alone does not determine an interpreted function. Therefore these stacks are
+walked anew at each call, by the rules and with the words that the stub of `count --inject` uses,
+and are named in the same way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from findleaks.injection.stub.proc_memory import ProcMemory
+from findleaks.injection.stub.rule_server import Rules
+from findleaks.injection.stub.stack_names import StackNames
+from findleaks.injection.stub.table import EXACT
+from findleaks.runtimes.directory import describe_code, find_frames
+from findleaks.target.base import Target
+from findleaks.target.control import BreakpointHost
+from findleaks.unwind.frames import Unwinder
+from findleaks.unwind.stacks import NamedFrame, Namer
+
+
+class WalkedStack(NamedTuple):
+    """A stack, the address of the function that was called, and the number of calls. `end`: why the
+    stack is incomplete, or ""."""
+
+    address: int
+    calls: int
+    frames: tuple[NamedFrame, ...]
+    end: str
+
+
+class WalkedStacks:
+    """The stacks of one process. Call `close` at the end."""
+
+    def __init__(self, process: BreakpointHost, namer: Callable[[Target, Unwinder], Namer]) -> None:
+        # The last table is made after the process has closed its memory.
+        self._memory = ProcMemory(process.pid)
+        self._memory.open()
+        self._rules = Rules(process.opened, process.pid, self._memory.read, lambda address: False, describe_code)
+        self._names = StackNames(self._rules, namer)
+        self._counts: Counter[tuple[tuple[int, ...], bool]] = Counter()
+
+    def close(self) -> None:
+        self._rules.close()
+        self._memory.close()
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Why lines or names are missing, one line each."""
+        return self._names.warnings
+
+    def count(self, address: int, sp: int, fp: int) -> None:
+        """Count a call of the function at this address, at which a thread is stopped."""
+        self._counts[self._rules.walk(address | EXACT, sp, fp)] += 1
+
+    def stacks(self) -> Iterator[WalkedStack]:
+        """Yield each stack once."""
+        self._names.refresh()
+        sums: Counter[tuple[tuple[int, ...], str]] = Counter()
+        for (keys, is_broken), count in self._counts.items():
+            sums[self._names.followed(keys, is_broken)] += count
+        for (keys, end), count in sums.items():
+            yield WalkedStack(keys[0] & ~EXACT, count, self._names.named(keys), end)
+
+
+def has_generated_code(target: Target) -> bool:
+    """Return whether a runtime of the process generates code, and stacks with it can be walked."""
+    return any(reader.reads_calls for reader in find_frames(target))

@@ -1,0 +1,145 @@
+"""Java frames of the calls that `count` counts and of the blocks that `track` records are those that the JVM lists for the same calls."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import counts
+import java_frames
+import jvms
+import pytest
+import tracking
+import truth
+
+ROUNDS, CALLS = 5, 7  # calls of a round, each with another stack
+SIZES = ("--size", "48-72")
+WAYS = {
+    "track": ("command line", ()),
+    "inject": ("command line", ("--inject",)),
+    "breakpoints": ("command line", ()),
+    "LLDB": ("lldb", ()),
+}
+QUICK = [(jvms.SYSTEM, "mixed", "track"), (jvms.SYSTEM, "interpreted", "breakpoints")]
+EACH = [
+    pytest.param(version, mode, way, marks=() if (version, mode, way) in QUICK else pytest.mark.matrix, id=f"{version}-{mode}-{way}")
+    for version in java_frames.VERSIONS
+    for mode in java_frames.MODES
+    for way in WAYS
+]
+Stacks = Counter[tuple[tuple[str, str, int], ...]]
+
+
+class Calls:
+    """A program that calls a function of C from Java methods, a round of calls for each line that it reads."""
+
+    def __init__(self, command: list[str], library: Path) -> None:
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.pid = self.process.pid
+        self.read_until("ready\n")
+        self.places = counts.places(self.pid, library, ["probed"])
+
+    def read_until(self, end: str) -> str:
+        assert self.process.stdout is not None
+        text = ""
+        while (line := self.process.stdout.readline()) not in (end, ""):
+            text += line
+        assert line == end, text
+        return text
+
+    def round(self) -> str:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return self.read_until("done\n")
+
+
+@contextmanager
+def calling(version: str, folder: Path, program: str, *words: str, options: tuple[str, ...] = ()) -> Iterator[Calls]:
+    jvms.compile_java(truth.PROGRAMS / f"{program}.java", folder, "--release", "8")
+    headers, library = jvms.jdk() / "include", folder / "calls.so"
+    command = ["gcc", *jvms.FLAGS, "-I", headers, "-I", headers / "linux", "-o", library, truth.PROGRAMS / "java_native_calls.c"]
+    subprocess.run([str(word) for word in command], check=True)
+    calls = Calls(jvms.command(version, folder, program, str(library), *words, options=options), library)
+    try:
+        yield calls
+    finally:
+        calls.process.kill()
+        calls.process.communicate()
+
+
+def listed(text: str) -> Stacks:
+    """The stacks that the program prints after a round, with the number of calls in all rounds."""
+    found: Stacks = Counter()
+    for part in text.split("calls ")[1:]:
+        count, rest = part.split("\n", 1)
+        (frames,) = java_frames.printed(f"thread calls\n{rest}").values()
+        found[tuple(frames)] += int(count)
+    return found
+
+
+def recorded(stacks: list[dict[str, Any]], amounts: list[int]) -> Stacks:
+    """The Java frames that called the function, without the native method."""
+    found: Stacks = Counter()
+    for stack, amount in zip(stacks, amounts):
+        frames = [(one["function"], one.get("file") or "", one.get("line") or 0) for one in stack["frames"] if one.get("kind") == "Java"]
+        if frames and frames[0][0] == "JavaNativeCalls.probe":
+            assert stack["complete"], stack
+            found[tuple(one for one in frames[1:] if not java_frames.is_hidden(one[0]))] += amount
+    return found
+
+
+@pytest.mark.parametrize(("version", "mode", "way"), EACH)
+def test_frames_of_recorded_calls(version: str, mode: str, way: str, tmp_path: Path) -> None:
+    warm_up, *options = map(str, java_frames.MODES[mode])
+    with calling(version, tmp_path, "JavaNativeCalls", warm_up, options=("-Xmx64m", *options)) as program:
+        if way == "track":
+            working = tracking.recording(tracking.by_line(program.pid, *SIZES, "--json"), program.pid)
+            text = [program.round() for _ in range(ROUNDS)][-1]
+            working.send_signal(signal.SIGINT)
+            report = tracking.finished(working)
+            amounts = [stack["allocated"]["blocks"] for stack in report["stacks"]]
+            lost = [stack for stack in report["stacks"] if stack["lost"]["blocks"]]
+            assert sum(stack["lost"]["bytes"] for stack in lost) == 48 * 4 * ROUNDS
+            assert any(frame["function"] == "JavaNativeCalls$Square.area" for stack in lost for frame in stack["frames"])
+        else:
+            door, more = WAYS[way]
+            words = ["probed", "--json", "--events", str(ROUNDS * CALLS), *more]
+            before = counts.code(program.pid, program.places)
+            counting = counts.Working(counts.DOORS[door](program.pid, words), program.pid, program.places, before)
+            text = [program.round() for _ in range(ROUNDS)][-1]
+            (report,) = counts.reported(counting.finish())
+            amounts = [stack["count"] for stack in report["stacks"]]
+    found = recorded(report["stacks"], amounts)
+    assert found == listed(text)
+    assert (len(found), found.total()) == (CALLS, ROUNDS * CALLS)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", [jvms.SYSTEM, "21.0.4", "25.0.2"])
+@pytest.mark.parametrize("options", [(), ("-Xint",), ("-XX:TieredStopAtLevel=1",)])
+def test_classes_that_are_unloaded(version: str, options: tuple[str, ...], tmp_path: Path) -> None:
+    """Code and methods are unloaded, and others get their addresses. A name is right, or missing with the reason: the size of the blocks of
+    each class is another one."""
+    limits = ("-Xmx64m", "-XX:MaxMetaspaceSize=40m", "-XX:ReservedCodeCacheSize=8m", *options)
+    with calling(version, tmp_path, "JavaChangingClasses", "3000", options=limits) as program:
+        working = subprocess.run(
+            tracking.by_line(program.pid, "--size", "1000-1600", "--for", "8", "--json"), capture_output=True, text=True, check=True
+        )
+    (report,) = counts.reported(working.stdout)
+    named = 0
+    for stack in report["stacks"]:
+        found = {match[1] for one in stack["frames"] if (match := re.match(r"Work(\d+)\.", one["function"] or ""))}
+        blocks, size = stack["allocated"]["blocks"], stack["allocated"]["bytes"]
+        for number in found:
+            # The number of blocks is an estimate, which is rounded.
+            assert len(found) == 1 and abs(size / (1000 + int(number)) - blocks) <= 1, stack
+        named += bool(found)
+        assert found or not stack["complete"] or all(one["function"] != "probed" for one in stack["frames"]), stack
+    assert named >= 10
