@@ -212,6 +212,31 @@ def test_collectors_that_move_objects_meanwhile(
             assert owned["objects"] == KEPT + FORGOTTEN and owned["native_bytes"] > INFLATER * (KEPT + FORGOTTEN - 4)
 
 
+REGIONS = [
+    (jvms.SYSTEM, "G1", ()),
+    *(
+        pytest.param(version, collector, options, marks=pytest.mark.matrix)
+        for version, collector, options in (
+            *((version, "G1", ()) for version in ("8", "11", *jvms.VERSIONS)),
+            *((version, "Shenandoah", ()) for version in (jvms.SYSTEM, *jvms.VERSIONS)),
+            (jvms.SYSTEM, "Shenandoah", ("-XX:NativeMemoryTracking=summary",)),
+            ("25.0.2", "Shenandoah", GENERATIONAL),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("version", "collector", "options"), REGIONS)
+def test_large_objects_that_are_forgotten(tmp_path: Path, version: str, collector: str, options: tuple[str, ...]) -> None:
+    """The structures of a collector have the address at which each region begins. They keep no object alive."""
+    jvms.compile_java(truth.PROGRAMS / "JavaLargeObjects.java", tmp_path, "--release", "8")
+    given = ("-Xms512m", "-Xmx512m", f"-XX:+Use{collector}GC", *options)
+    with cores.Running(jvms.command(version, tmp_path, "JavaLargeObjects", options=given), tmp_path) as running:
+        live, garbage = live_and_garbage(runtime("--pid", str(running.pid)), "JavaLargeObjects$Piece[]")
+    assert live + garbage == 40
+    assert 10 <= live <= 11  # the last one may be on the stack
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize("options", [(), PLAIN], ids=["compressed", "plain"])
 @pytest.mark.parametrize("version", jvms.DEBIAN)

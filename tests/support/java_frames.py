@@ -29,7 +29,7 @@ MODES = {
 Frames = list[tuple[str, str, int]]
 """Method, file ("": unknown) and line (0: unknown) of each frame, innermost first."""
 
-_HIDDEN = re.compile(r"\$\$Lambda|LambdaForm|^java\.lang\.invoke\.")
+_HIDDEN = re.compile(r"\$\$Lambda|LambdaForm|^java\.lang\.invoke\.|\.DirectMethodHandleAccessor\.invokeImpl$")
 """Methods that Java omits in stack traces, or that an agent cannot name."""
 
 _INLINED = 15  # methods that a compiler of the JVM inlines in each other, at most

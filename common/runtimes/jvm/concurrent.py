@@ -79,6 +79,14 @@ def _shenandoah(tables: Tables, heap: int, whole: Range) -> Optional[ConcurrentH
     return ConcurrentHeap("Shenandoah", used, committed, count * size, whole)
 
 
+def shenandoah_regions(tables: Tables) -> range:
+    """Return the addresses of the regions of Shenandoah; empty for other collectors."""
+    heap = concurrent_heap(tables)
+    if heap is None or heap.collector != "Shenandoah":
+        return range(0)
+    return range(*heap.addresses, tables.word("ShenandoahHeapRegion", "RegionSizeBytes") or 1)
+
+
 def _zgc(tables: Tables, heap: int, prefix: str) -> Optional[ConcurrentHeap]:
     """Read ZGC's heap. The names in the tables begin with `prefix`. If a libjvm has two ZGCs, only
     the one in use has masks."""

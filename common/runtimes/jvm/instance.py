@@ -46,6 +46,7 @@ _MOST_MESSAGE = 1 << 10  # bytes
 HEAP_PART = "Java heap"
 LOADERS_OF_TYPE = "class loaders of type "
 """The beginning of the names of counters that count class loaders of one type."""
+_REFLECTION = ".reflect.DelegatingClassLoader"
 # A type gets a counter if it has this many loaders; maximum number of such counters
 MANY_LOADERS, MOST_LOADER_TYPES = 10, 3
 
@@ -255,14 +256,16 @@ class HotSpot(DumpableRuntime):
 
     @cached_property
     def _loader_types(self) -> Mapping[str, int]:
-        """The number of class loaders of each type, the largest number first."""
+        """The number of class loaders of each type, the largest number first. The JVM's own class
+        loaders for reflection are last: it has one for each method that is often called."""
         layout = self._layout
         if layout is None:
             return {}
         reader = ClassReader(self._tables)
         klasses = (class_of(self._tables, layout, holder) for holder in list_holders(self._tables, reader) if holder)
         names = (reader.name(klass) for klass in klasses if klass)
-        return dict(Counter(name for name in names if name and name != CLASS).most_common())
+        found = Counter(name for name in names if name and name != CLASS).most_common()
+        return dict(sorted(found, key=lambda one: one[0].endswith(_REFLECTION)))
 
     def note(self) -> str:
         if not self.lists_objects:

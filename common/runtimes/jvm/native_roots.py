@@ -16,6 +16,7 @@ The following memory is left out:
 - Blocks with handles of class loaders (loaders.py): their objects live as long as the loader.
 - Blocks with weak handles: these handles keep no object alive. JDK 8 has no OopStorage, but lists
   of blocks with 32 handles, and a table of protection domains.
+- Structures of the collectors that have an address in each region.
 - The code cache: compiled code lives as long as its classes.
 
 Sources: OpenJDK 11, 17, 21 and 25, src/hotspot/share/gc/shared/oopStorage.hpp and
@@ -34,7 +35,9 @@ from findleaks.allocators.directory import Directory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.errors import Interrupted
+from findleaks.runtimes.jvm.concurrent import shenandoah_regions
 from findleaks.runtimes.jvm.engine import References
+from findleaks.runtimes.jvm.spaces import region_addresses
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_thread_stacks
 from findleaks.runtimes.object_graph import ObjectWord
@@ -47,6 +50,7 @@ _HANDLES = 64  # in a block of an OopStorage: `_data`, then `_allocated_bitmask`
 _STORAGE_SIZES = range(552, 1024)  # usable bytes of such a block of malloc
 _MOST_BLOCKS = 1 << 16  # blocks of a list of JNI handles
 _BLOCK_HANDLES = 32  # JNI handles of a block
+_NMT_HEADER, _MOST_PADDING = 16, 40  # bytes before and around what a block of malloc contains
 _ALIGNED = 64  # to which the block is aligned in malloc's
 # Usable bytes of a block with entries of a hash table.
 _TABLE_SIZES = tuple((1 << bits) + 8 for bits in range(10, 15))
@@ -103,6 +107,7 @@ class NativeRoots:
         self._high = objects.address(count - 1) + 1 if count else 0
         self._storages: dict[int, str] = {}
         self._weak_tables: dict[int, bool] = {}
+        self._regions = region_addresses(tables) or shenandoah_regions(tables)
 
     def find(self, excluded: Collection[int], unread: Sequence[Range]) -> Iterator[Sequence[int]]:
         """Yield addresses of objects; see `find_by_kind`."""
@@ -213,7 +218,17 @@ class NativeRoots:
             return False
         if size in _STORAGE_SIZES and _WEAK in self._storage_name(start).lower():
             return False
+        if self._regions and 0 <= size - 8 * len(self._regions) < _MOST_PADDING and self._is_region_table(start):
+            return False
         return not (size in _TABLE_SIZES and self._is_weak_table(start, size))
+
+    def _is_region_table(self, start: int) -> bool:
+        """Return whether a block of malloc contains an address in each region, or 0, in their
+        order. Collectors have such tables (g1ConcurrentMark.hpp, shenandoahMarkingContext.hpp).
+        They keep no object alive."""
+        memory, step = self._tables.memory, self._regions.step
+        tables = (memory.words(one, len(self._regions)) or () for one in (start, start + _NMT_HEADER))
+        return any(any(words) and all(not word or low <= word <= low + step for low, word in zip(self._regions, words)) for words in tables)
 
     def _is_weak_table(self, start: int, size: int) -> bool:
         """Return whether a block of malloc contains protection domains of JDK 8. Their table keeps
@@ -232,7 +247,7 @@ class NativeRoots:
         Global"), or ""."""
         if start not in self._storages:
             names = []
-            for base in (start, start + 16):  # with NMT, its header comes first
+            for base in (start, start + _NMT_HEADER):  # with NMT, its header comes first
                 block = base + -base % _ALIGNED
                 owner = self._tables.memory.word(block + 8 * (_HANDLES + 1))
                 text = self._tables.memory.word(owner) if owner and owner % 8 == 0 else None

@@ -31,6 +31,7 @@ from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.loaders import CHUNK, Loader, read_loaders
 from findleaks.runtimes.jvm.native_roots import NativeRoots
 from findleaks.runtimes.jvm.objects import JavaObjects
+from findleaks.runtimes.jvm.spaces import region_structures
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.object_graph import GARBAGE, LIVE, ObjectWord
 from findleaks.target.interruptible import interruptible
@@ -66,7 +67,8 @@ class Reachability:
     def __init__(self, tables: Tables, engine: Engine, objects: JavaObjects, roots: NativeRoots) -> None:
         self._tables, self._engine, self._objects, self._roots = tables, engine, objects, roots
         self._supers = [objects.reader.supers(one.klass) if one.kind == FIXED else [] for one in objects.classes]
-        self._excluded: list[int] = []  # chunks of handles of class loaders
+        # Chunks of handles of class loaders, and structures that refer to the first object of a region
+        self._excluded: list[int] = [*region_structures(tables)]
         self._permanent: list[Loader] = []  # class loaders that live as long as the JVM
         self.root_addresses: list[Sequence[int]] = []
         self.graph = self._build()

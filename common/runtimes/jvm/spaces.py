@@ -78,14 +78,39 @@ def spaces(tables: Tables, engine: Engine) -> list[Space]:
     return found or _generations(tables, heap, whole)
 
 
+def region_structures(tables: Tables) -> Sequence[int]:
+    """Return the addresses of G1's structures for regions. They contain the address of the first
+    object of the region, and keep no object alive."""
+    base, length = _region_table(tables, tables.word("Universe", "_collectedHeap") or 0)
+    return [region for region in tables.memory.words(base, length) or () if region] if base and length and length <= MAX_REGIONS else ()
+
+
+def region_addresses(tables: Tables) -> range:
+    """Return the addresses of the regions of G1; empty for other collectors."""
+    base, length = _region_table(tables, tables.word("Universe", "_collectedHeap") or 0)
+    size, whole = tables.word(_region_kind(tables), "GrainBytes"), heap_addresses(tables)
+    if not base or not length or not size or whole is None or length * size != whole.end - whole.start:
+        return range(0)
+    return range(*whole, size)
+
+
+def _region_kind(tables: Tables) -> str:
+    return next((kind for kind in REGIONS if (kind, "GrainBytes") in tables.fields), REGIONS[0])
+
+
+def _region_table(tables: Tables, heap: int) -> tuple[Optional[int], Optional[int]]:
+    """Return the address and the length of G1's table of regions."""
+    table = tables.place("G1CollectedHeap", "_hrm", heap) if heap else 0
+    table = next((place for kind in MANAGERS if (place := tables.place(kind, "_regions", table))), 0) if table else 0
+    return tables.word("G1HeapRegionTable", "_base", table), tables.word("G1HeapRegionTable", "_length", table)
+
+
 def _regions(tables: Tables, engine: Engine, heap: int, whole: Range) -> list[Space]:
     """Return the regions of G1, all of one size, contiguous from the start of the heap. Each must
     be at the address given by its number."""
-    table = tables.place("G1CollectedHeap", "_hrm", heap)
-    table = next((place for kind in MANAGERS if (place := tables.place(kind, "_regions", table))), 0) if table else 0
-    kind = next((kind for kind in REGIONS if (kind, "GrainBytes") in tables.fields), REGIONS[0])
+    base, length = _region_table(tables, heap)
+    kind = _region_kind(tables)
     size = tables.word(kind, "GrainBytes")
-    base, length = tables.word("G1HeapRegionTable", "_base", table), tables.word("G1HeapRegionTable", "_length", table)
     kinds = (kind, "G1ContiguousSpace", "G1OffsetTableContigSpace", "Space")
     bounds = [next((field for one in kinds if (field := tables.fields.get((one, name)))), None) for name in ("_bottom", "_top", "_end")]
     if not base or not length or length > MAX_REGIONS or not size or length * size != whole.end - whole.start:

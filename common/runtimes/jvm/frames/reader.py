@@ -71,7 +71,8 @@ class _Entered(NamedTuple):
 
 class _Compilation(NamedTuple):
     """What tells compiled methods at one address apart: the address of the method's code, the
-    number of its compilation, which is unique, and the code after a call in it."""
+    number of its compilation, which is unique, and the code after a call in it. The JVM may patch
+    this code while it is in use."""
 
     address: int
     number: Optional[int]
@@ -267,11 +268,13 @@ class JavaFrames(ManagedFrames):
     def is_current(self, pc: int, frame: CallFrame) -> bool:
         if not isinstance(frame.identity, _Compilation):
             return self.call_frame(pc) == frame
+        blob, before = self._cache.find(pc), frame.identity
+        now = self._compilation(before.address, pc)
+        if blob is not None:
+            return (blob.address, now.number) == (before.address, before.number)
         # The JVM frees compiled methods often. What it has freed stays in memory until other code
         # is put there.
-        blob = self._cache.find(pc)
-        address = frame.identity.address
-        return (blob is None or blob.address == address) and self._compilation(address, pc) == frame.identity
+        return now == before
 
     def _compilation(self, address: int, pc: int) -> _Compilation:
         return _Compilation(address, self._tables.int32("nmethod", "_compile_id", address), self._memory.read(pc, _WORD))
