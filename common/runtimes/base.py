@@ -275,6 +275,10 @@ class Runtime:
         """Return the types on a path from a root to a live object ("A → B → C"), or ""."""
         return ""
 
+    def remedies(self, type_name: str) -> Sequence[str]:
+        """Return what frees native memory of objects of a type; () if unknown."""
+        return ()
+
     def holders(self) -> Optional[Holders]:
         """Return objects that may refer to native blocks; None if unknown."""
         return None

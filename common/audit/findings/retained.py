@@ -101,7 +101,7 @@ def _find_managed_objects(
         title = f"In use, not leaked: {one.sentence()}."
         example = one.example()
         cause, commands, facts = to_sentence(one.cause(example)), ["runtime"], one.result().to_json()
-        remedies = []
+        remedies = list(one.runtime.remedies(one.by_native[0].type.name)) if one.held.bytes >= one.object_bytes else []
         if example is not None:
             commands.append(f"path {example:#x}")
         if named:

@@ -30,6 +30,7 @@ from findleaks.runtimes.jvm.native_roots import NativeRoots
 from findleaks.runtimes.jvm.object_graph import JavaGraph
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.reachability import Reachability
+from findleaks.runtimes.jvm.remedies import find_remedies
 from findleaks.runtimes.jvm.spaces import Dead, ObjectRange, Space
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
@@ -228,6 +229,11 @@ class HotSpot(DumpableRuntime):
     def reference_chain(self, type_name: str) -> str:
         """See Runtime. The path leads to one of the objects of the type."""
         return self._reach.chain_to(type_name) if self._reach is not None else ""
+
+    def remedies(self, type_name: str) -> Sequence[str]:
+        found = (one.klass for one in (self._objects.classes if self._objects is not None else ()) if one.name == type_name)
+        klass = next(found, 0)
+        return list(find_remedies(self._tables, ClassReader(self._tables), klass, self.reference_chain(type_name)))
 
     def holders(self) -> Optional[Holders]:
         """See Runtime. The result includes garbage, which retains native memory until it is

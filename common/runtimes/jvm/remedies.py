@@ -1,0 +1,39 @@
+"""Name what frees native memory that Java objects own.
+
+Sources: the documentation of java.util.zip.Inflater, java.lang.AutoCloseable and java.nio; the
+option jdk.nio.maxCachedBufferSize is that of JDK-8147468."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from findleaks.formatting import shortened
+from findleaks.runtimes.jvm.java_classes import ClassReader
+from findleaks.runtimes.jvm.tables import Tables
+
+_CLOSEABLE = "java.lang.AutoCloseable"
+_BUFFER, _CACHE = "java.nio.DirectByteBuffer", "sun.nio.ch.Util$BufferCache"
+_STREAM = "ZStreamRef"  # the end of the names of the classes that own the memory of zlib
+_MOST_INTERFACES = 1 << 12
+
+
+def find_remedies(tables: Tables, reader: ClassReader, klass: int, path: str) -> Iterator[str]:
+    """Yield what frees the native memory of objects of a class. `path`: the types on a path from a
+    root to one of its live objects, or ""."""
+    name = reader.name(klass)
+    if name.endswith(_STREAM):
+        yield "end() of java.util.zip.Inflater and Deflater, or close() of the stream that has one, as soon as it is not needed any more"
+    elif name == _BUFFER and _CACHE in path:
+        yield "-Djdk.nio.maxCachedBufferSize=BYTES limits the buffers that each thread caches for channels"
+    elif name == _BUFFER:
+        yield "-XX:MaxDirectMemorySize=BYTES limits direct buffers; the collector frees them, so drop or reuse them"
+    elif _CLOSEABLE in _interfaces(tables, reader, klass):
+        yield f"close() of each {shortened(name)} that is not needed any more, as in try-with-resources"
+
+
+def _interfaces(tables: Tables, reader: ClassReader, klass: int) -> set[str]:
+    """Return the names of the interfaces of a class and of its superclasses."""
+    table = tables.word("InstanceKlass", "_transitive_interfaces", klass) or 0
+    count, data = tables.int32("Array<Klass*>", "_length", table) or 0, tables.place("Array<Klass*>", "_data", table)
+    words = tables.memory.words(data, count) if data and 0 < count <= _MOST_INTERFACES else None
+    return {reader.name(one) for one in words or ()}
