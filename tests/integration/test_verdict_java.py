@@ -30,6 +30,7 @@ def test_held_from_java(tmp_path: Path) -> None:
         assert 5 * COUNT <= top["native_blocks"] <= 6 * COUNT  # deflate's state, window, two tables, and what is pending
         assert f"{COUNT} objects of java.util.zip.Deflater$DeflaterZStreamRef retain" in held["cause"]
         assert held["next"][0] == "runtime"
+        assert held["try"][0].startswith("end() of java.util.zip.Inflater and Deflater")
         assert held["next"][1].startswith("path 0x")
         (share,) = [share for share in one["shares"] if share["share"] == "in-use"]
         assert held["bytes"] > share["bytes"]  # most of a window was never written to

@@ -1,0 +1,75 @@
+"""Leaks of Java programs through well-known libraries: the first finding of `verdict` names the class, what retains it, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import debian
+import jvms
+import maven
+import pytest
+import truth
+from verdicts import finding, verdict
+
+import cores
+
+ROCKSDB = ("org.rocksdb:rocksdbjni:8.10.0", "254f285c350eeea7fc46a9b81e44dbd3cbb41dd2e501fcd7ac05b659fdfa6099")
+ZSTD = ("com.github.luben:zstd-jni:1.5.5-11", "d75b2ced6059f81ad23e021c554259b906b6c4f2991cb772409827569ead4c1a")
+TOMCAT = ("org.apache.tomcat.embed:tomcat-embed-core:9.0.86", "59ea2b094db0e428139f82d46993ed87d38c43027cebfeb811e96d18e998adef")
+ANNOTATIONS = ("org.apache.tomcat:tomcat-annotations-api:9.0.86", "3b0a33626ad76a38491cdd6dbac111ff62b0dbff554feca573513e653f4eb750")
+ITERATORS, DICTIONARIES, DEPLOYMENTS = 9000, 300, 40
+
+pytestmark = pytest.mark.matrix
+
+
+def path_of(*artifacts: tuple[str, str]) -> str:
+    return ":".join(str(maven.jar(name, digest, debian.cache() / "libraries" / "java")) for name, digest in artifacts)
+
+
+def run_until_ready(folder: Path, program: str, libraries: str, *words: str) -> cores.Running:
+    jvms.compile_java(truth.PROGRAMS / f"{program}.java", folder, "-cp", libraries)
+    command = [str(jvms.jdk() / "bin" / "java"), "-Xmx512m", "-cp", f"{libraries}:{folder}", program, *words]
+    return cores.Running(command, folder / "run")
+
+
+def owners(found: dict[str, Any], name: str, count: int) -> dict[str, Any]:
+    """The finding about native memory of Java objects, which is first, and is about so many objects of a class."""
+    held = finding(found, "held-by-managed-objects")
+    assert found["findings"][0] == held
+    (top, *_) = held["evidence"]["types"]
+    assert (top["name"], top["objects"]) == (name, count)
+    assert f"close() of each {name}" in held["try"][0]
+    return held
+
+
+def test_iterators_of_rocksdb(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    with run_until_ready(tmp_path, "RocksIterators", path_of(ROCKSDB), str(ITERATORS), str(tmp_path / "base")) as running:
+        held = owners(verdict("--pid", str(running.pid)), "org.rocksdb.RocksIterator", ITERATORS)
+    assert "java.lang.Class of RocksIterators → java.util.ArrayList" in held["cause"]
+
+
+def test_dictionaries_of_zstd(tmp_path: Path) -> None:
+    with run_until_ready(tmp_path, "ZstdDictionaries", path_of(ZSTD), str(DICTIONARIES)) as running:
+        held = owners(verdict("--pid", str(running.pid)), "com.github.luben.zstd.ZstdDictCompress", DICTIONARIES)
+    assert "java.lang.Class of ZstdDictionaries → java.util.HashMap" in held["cause"]
+
+
+def test_web_applications_that_are_redeployed(tmp_path: Path) -> None:
+    libraries = path_of(TOMCAT, ANNOTATIONS)
+    classes = tmp_path / "application" / "WEB-INF" / "classes"
+    classes.mkdir(parents=True)
+    jvms.compile_java(truth.PROGRAMS / "RedeployedServlet.java", classes, "-cp", libraries)
+    words = (str(tmp_path / "application"), str(tmp_path / "tomcat"), str(DEPLOYMENTS))
+    with run_until_ready(tmp_path, "RedeployedApplication", libraries, *words) as running:
+        found = verdict("--pid", str(running.pid))
+    hooks, loader = (
+        "java.lang.Class of java.lang.ApplicationShutdownHooks static .hooks",
+        "org.apache.catalina.loader.ParallelWebappClassLoader",
+    )
+    first = found["findings"][0]
+    assert hooks in first["cause"] and f"{loader} → java.lang.Class of RedeployedServlet static .CACHE" in first["cause"]
+    metadata = finding(found, "class-metadata")
+    assert metadata["evidence"]["loaders_by_type"][loader] == DEPLOYMENTS
+    assert hooks in metadata["cause"] and metadata["cause"].index(loader) < metadata["cause"].index("DelegatingClassLoader")
