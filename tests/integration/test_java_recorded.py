@@ -106,7 +106,8 @@ def test_frames_of_recorded_calls(version: str, mode: str, way: str, tmp_path: P
             report = tracking.finished(working)
             amounts = [stack["allocated"]["blocks"] for stack in report["stacks"]]
             lost = [stack for stack in report["stacks"] if stack["lost"]["blocks"]]
-            assert sum(stack["lost"]["bytes"] for stack in lost) == 48 * 4 * ROUNDS
+            # Stale words on stacks may refer to some of the blocks.
+            assert 4 * ROUNDS - 4 <= sum(stack["lost"]["blocks"] for stack in lost) <= 4 * ROUNDS
             assert any(frame["function"] == "JavaNativeCalls$Square.area" for stack in lost for frame in stack["frames"])
         else:
             door, more = WAYS[way]
