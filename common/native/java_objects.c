@@ -19,10 +19,17 @@ static uint32_t class_number(const java_heap *h, uint64_t word) {
     return NONE;
 }
 
+/* Return the size of an object that contains `words` words of a stack. A bitmap follows these, with a
+ * bit for each place where a reference can be. */
+static uint64_t chunk_size(const java_heap *h, const uint32_t *class, uint32_t words) {
+    uint64_t bits = (uint64_t)words * (WORD / h->oop_bytes);
+    return words > INT32_MAX ? 0 : class[1] + (words + (bits + 8 * WORD - 1) / (8 * WORD)) * WORD;
+}
+
 /* Return the size of an object before it is rounded up; 0 if its header is damaged. */
 static uint64_t object_size(const java_heap *h, const uint32_t *class, const uint8_t *object, uint64_t present) {
     if (class[0] == JAVA_FIXED)
-        return class[1];
+        return class[2] ? chunk_size(h, class, load32(object + class[2])) : class[1];
     if (class[0] == JAVA_MIRROR)
         return class[1] + UINT64_C(4) <= present ? (uint64_t)load32(object + class[1]) * WORD : 0;
     uint32_t length = load32(object + h->length_at);
@@ -32,8 +39,8 @@ static uint64_t object_size(const java_heap *h, const uint32_t *class, const uin
 /* Return how many bytes from an object's start on are needed to determine its size. */
 static uint64_t header_bytes(const java_heap *h, const uint32_t *class) {
     uint64_t end = h->klass_at + h->klass_bytes;
-    uint64_t last = class[0] == JAVA_FIXED ? 0 : (class[0] == JAVA_MIRROR ? class[1] : h->length_at) + 4;
-    return end > last ? end : last;
+    uint64_t last = class[0] == JAVA_FIXED ? class[2] : class[0] == JAVA_MIRROR ? class[1] : h->length_at;
+    return last && last + 4 > end ? last + 4 : end;
 }
 
 /* Return whether there is no object at this address, but a free chunk of CMS. With compressed

@@ -31,8 +31,34 @@ static int read_references(searching *s, uint32_t source, uint64_t address, uint
     return failed;
 }
 
+/* Refer to each address in `count` words at `address`. */
+static int read_words(searching *s, uint32_t source, uint64_t address, uint64_t count) {
+    uint64_t top = s->p->address + s->p->length, skipped = 0;
+    if (address < s->p->address)
+        skipped = (s->p->address - address + WORD - 1) / WORD;
+    int failed = DONE;
+    for (uint64_t at = address + skipped * WORD; skipped < count && !failed && at < top && top - at >= WORD; skipped++, at += WORD)
+        failed = refer(s, source, load(s->p->data + (at - s->p->address)), NONE);
+    return failed;
+}
+
 static bool is_present(const piece *p, uint64_t address, uint64_t size) {
     return address >= p->address && address - p->address <= p->length && p->length - (address - p->address) >= size;
+}
+
+/* Read the words of a stack in an object. Each word, or half of a word, may be a reference. */
+static int read_chunk(searching *s, uint32_t index, uint64_t start, const uint32_t *class) {
+    const piece *p = s->p;
+    uint64_t size = size_of(s->edges.g->b, index), words = size > class[1] ? (size - class[1]) / WORD : 0, first = 0;
+    if (is_present(p, start + class[2], 4) && is_present(p, start + class[3], 4)) {
+        uint64_t present = load32(p->data + (start + class[2] - p->address));
+        words = present < words ? present : words;
+        first = load32(p->data + (start + class[3] - p->address));
+        first = first < words ? first : words;
+    }
+    uint64_t address = start + class[1] + first * WORD, count = words - first;
+    int failed = read_references(s, index, address, count * (WORD / s->h->oop_bytes));
+    return failed || s->h->oop_bytes == WORD ? failed : read_words(s, index, address, count);
 }
 
 /* Read the references of an object. If the length of an array is not in the piece, it is computed
@@ -51,6 +77,8 @@ static int read_object(searching *s, uint32_t index, uint64_t start, uint32_t nu
     }
     for (uint32_t at = h->map_first[number]; at < h->map_first[number + 1] && !failed; at++)
         failed = read_references(s, index, start + h->maps[2 * (size_t)at], h->maps[2 * (size_t)at + 1]);
+    if (class[0] == JAVA_FIXED && class[2] && !failed)
+        failed = read_chunk(s, index, start, class);
     if (class[0] == JAVA_MIRROR && !failed && is_present(s->p, start + class[2], 4)) {
         uint64_t size = size_of(s->edges.g->b, index), most = size > class[3] ? (size - class[3]) / h->oop_bytes : 0;
         uint64_t count = load32(s->p->data + (start + class[2] - s->p->address));

@@ -212,6 +212,33 @@ def test_collectors_that_move_objects_meanwhile(
             assert owned["objects"] == KEPT + FORGOTTEN and owned["native_bytes"] > INFLATER * (KEPT + FORGOTTEN - 4)
 
 
+VIRTUAL = [
+    (version, collector, options, words)
+    for version in jvms.VERSIONS
+    for collector, options in (("Serial", ()), ("Parallel", ()), ("G1", ()), ("G1", PLAIN), ("G1", ("-Xint",)))
+    for words in ((), ("collect",))
+]
+
+
+@pytest.mark.parametrize(
+    ("version", "collector", "options", "words"), [VIRTUAL[0], *(pytest.param(*row, marks=pytest.mark.matrix) for row in VIRTUAL[1:])]
+)
+def test_virtual_threads(tmp_path: Path, version: str, collector: str, options: tuple[str, ...], words: tuple[str, ...]) -> None:
+    """Objects with the frames of virtual threads have the sizes that jcmd prints, and keep alive what the frames refer to."""
+    jvms.compile_java(truth.PROGRAMS / "JavaVirtualThreads.java", tmp_path, "--release", "17")
+    given = ("-Xmx128m", f"-XX:+Use{collector}GC", *options)
+    with cores.Running(jvms.command(version, tmp_path, "JavaVirtualThreads", str(COUNT), *words, options=given), tmp_path) as running:
+        histogram(running.pid, version)
+        shown = histogram(running.pid, version)
+        found = runtime("--pid", str(running.pid))
+    ours = by_class(found)
+    assert not [one for one in found["warnings"] if "Java heap" in one]
+    assert {name for name in {*shown, *ours} if shown.get(name) != ours.get(name) and name not in FILLERS} == set()
+    assert ours["jdk.internal.vm.StackChunk"][0] >= COUNT
+    held = types(found)["JavaVirtualThreads$Held"]
+    assert (held["objects"], held["own"].get("garbage_objects", 0)) == (COUNT, 0)
+
+
 REGIONS = [
     (jvms.SYSTEM, "G1", ()),
     *(

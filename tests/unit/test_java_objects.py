@@ -28,8 +28,17 @@ from findleaks.target.arch import X86_64, Arch
 
 BASE = 0xF0000000
 NARROW, WIDE, COMPACT = HeaderLayout(8, 4, 0, 12, 8), HeaderLayout(8, 8, 0, 16, 16), HeaderLayout(0, 8, 42, 8, 8)
-KINDS = [(FIXED, 24, 0, 0), (ARRAY, 24, 0, 0), (ARRAY, 28, 3, 0), (OBJECTS, 24, 2, 0), (MIRROR, 40, 44, 48), (FIXED, 104, 0, 0)]
-MAPS: list[list[int]] = [[16, 1], [], [], [], [16, 2], [16, 2, 40, 0, 48, 14]]
+KINDS = [
+    (FIXED, 24, 0, 0),
+    (ARRAY, 24, 0, 0),
+    (ARRAY, 28, 3, 0),
+    (OBJECTS, 24, 2, 0),
+    (MIRROR, 40, 44, 48),
+    (FIXED, 104, 0, 0),
+    (FIXED, 32, 24, 28),
+]
+MAPS: list[list[int]] = [[16, 1], [], [], [], [16, 2], [16, 2, 40, 0, 48, 14], [16, 1]]
+STACK = 6  # the number of the class whose instances contain a part of a stack
 
 
 class Found(NamedTuple):
@@ -56,12 +65,16 @@ def objects(header: HeaderLayout, words: list[int], state: random.Random, count:
         kind, size, shift, _ = KINDS[number]
         length = state.choice([0, 1, 5, 100])
         bytes_of = {FIXED: size, MIRROR: (48 + 8 * length) // arch.word * arch.word}.get(kind, size + (length << shift))
+        if number == STACK:  # a bit for each half of a word follows
+            bytes_of += (length + -(-length * (arch.word // 4) // (8 * arch.word))) * arch.word
         one = bytearray(state.randbytes(bytes_of + -bytes_of % header.alignment))
         word = words[number] << header.klass_shift | (state.getrandbits(header.klass_shift) if header.klass_shift else 0)
         form = "I" if header.klass_bytes == 4 else "Q"
         struct.pack_into(order + form, one, header.klass_at, word)
         if kind in (ARRAY, OBJECTS):
             struct.pack_into(order + "I", one, header.length_at, length)
+        if number == STACK:
+            struct.pack_into(order + "2I", one, shift, length, state.choice([0, length // 3, length, 200]))
         if kind == MIRROR:
             struct.pack_into(order + "I", one, size, bytes_of // arch.word)
         starts.append(BASE + len(memory))
@@ -185,7 +198,7 @@ def test_engines_agree_on_references(header: HeaderLayout, size: int, arch: Arch
         found = walked(graphs.pure(arch), header, table(words), memory, []).objects
         made = 0
         for start, bytes_of, number in found:  # words to which maps, statics and elements may extend
-            first = {OBJECTS: 24, MIRROR: 48}.get(KINDS[number][0], 16 if number in (0, 5) else bytes_of)
+            first = {OBJECTS: 24, MIRROR: 48}.get(KINDS[number][0], {0: 16, 5: 16, STACK: 32}.get(number, bytes_of))
             for at in range(first, bytes_of - size + 1, size):
                 target = state.choice([0, state.choice(starts), state.choice(starts), state.choice(starts) + 8])
                 value = max(target - references.base, 0) >> references.shift

@@ -24,7 +24,7 @@ NO_CLASS = NO_NUMBER
 FIXED, ARRAY, OBJECTS, MIRROR = range(4)
 """Kinds of classes.
 
-- FIXED: all instances have the same size.
+- FIXED: all instances have the same size, except for instances that contain a part of a stack.
 - ARRAY, OBJECTS: arrays of numbers, and arrays of references.
 - MIRROR: java.lang.Class. An instance, called the mirror of a class, contains the static variables
   of this class, and its own size in words."""
@@ -72,7 +72,10 @@ class ClassTable(NumberedWords):
 
     `rows` ("I") has four numbers for each class, sizes and offsets in bytes:
 
-    - FIXED: the kind, the size of an instance, 0, 0.
+    - FIXED: the kind, the size of an instance, 0, 0. If a part of a stack follows each instance:
+      the kind, the size without it, the offsets of the number of its words, and of the number of
+      words that are unused at its beginning. A bitmap follows this part, with one bit for each
+      place where a reference can be.
     - ARRAY, OBJECTS: the kind, the offset of the first element, log2 of an element's size, 0.
     - MIRROR: the kind, the offsets of the size, of the number of static references, and of these.
 

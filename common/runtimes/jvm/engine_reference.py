@@ -6,6 +6,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
+from typing import Optional
 
 from findleaks.engine.contract import Graph
 from findleaks.engine.reference.engine import PureEngine
@@ -25,6 +26,7 @@ from findleaks.runtimes.jvm.engine import (
     ROW,
     STEP,
     ObjectWalk,
+    References,
     ReferenceSearch,
     Step,
 )
@@ -96,7 +98,7 @@ class _Walk:
             self.walk.state[CLASS_WORD] = word
             return Step.NEW_CLASS, 0, 0
         kind, first, shift = table.rows[ROW * number : ROW * number + 3]
-        last = {FIXED: 0, ARRAY: header.length_at + 4, OBJECTS: header.length_at + 4, MIRROR: first + 4}[kind]
+        last = {FIXED: shift + 4 if shift else 0, ARRAY: header.length_at + 4, OBJECTS: header.length_at + 4, MIRROR: first + 4}[kind]
         if self.top - at < max(needed, last):
             return Step.CUT, 0, 0
         size = self.size(at, kind, first, shift)
@@ -107,11 +109,18 @@ class _Walk:
 
     def size(self, at: int, kind: int, first: int, shift: int) -> int:
         if kind == FIXED:
-            return first
+            return self.chunk_size(first, self.number(at + shift, 4)) if shift else first
         if kind == MIRROR:
             return self.number(at + first, 4) * self.arch.word
         length = self.number(at + self.walk.header.length_at, 4)
         return 0 if length > _MOST_LENGTH or shift > _MOST_SHIFT else first + (length << shift)
+
+    def chunk_size(self, first: int, words: int) -> int:
+        """Return the size of an object with so many words of a stack, and with a bit for each place
+        where a reference can be."""
+        word = self.arch.word
+        bits = words * (word // self.walk.references.size)
+        return 0 if words > _MOST_LENGTH else first + (words + -(-bits // (8 * word))) * word
 
     def number(self, address: int, size: int) -> int:
         at = address - self.piece.address
@@ -132,6 +141,7 @@ def scan_references(engine: PureEngine, graph: Graph, piece: Piece, search: Refe
 
 class _References:
     def __init__(self, engine: PureEngine, graph: PureGraph, piece: Piece, search: ReferenceSearch) -> None:
+        self.word = engine.arch.word
         self.order, self.graph, self.piece, self.search = engine.arch.byteorder, graph, piece, search
         self.blocks, self.table, self.top = graph.blocks, search.walk.table, piece.address + len(piece.data)
 
@@ -184,12 +194,28 @@ class _References:
         maps, at = self.table.maps, self.table.map_first[number]
         for pair in range(at, self.table.map_first[number + 1]):
             yield from self.values(start + maps[2 * pair], maps[2 * pair + 1])
+        if kind == FIXED and shift:
+            yield from self.chunk_values(start, first, max(self.blocks.size(index) - first, 0) // self.word, shift, statics)
         if kind == MIRROR:
             most = max(self.blocks.size(index) - statics, 0) // size
             yield from self.values(start + statics, min(max(self.number(start + shift, 4), 0), most))
 
-    def values(self, address: int, count: int) -> Iterator[int]:
-        size, base, shift = self.search.walk.references
+    def chunk_values(self, start: int, first: int, words: int, at_words: int, at_used: int) -> Iterator[int]:
+        """Yield what the words of a stack, and their halves, may refer to. Words before the first
+        used one are left out."""
+        present, used = self.number(start + at_words, 4), self.number(start + at_used, 4)
+        if present < 0 or used < 0:
+            present, used = words, 0
+        words = min(words, present)
+        used = min(used, words)
+        address, count = start + first + used * self.word, words - used
+        size = self.search.walk.references.size
+        yield from self.values(address, count * (self.word // size))
+        if size != self.word:
+            yield from self.values(address, count, References(self.word, 0, 0))
+
+    def values(self, address: int, count: int, form: Optional[References] = None) -> Iterator[int]:
+        size, base, shift = form or self.search.walk.references
         skipped = max(0, -(-(self.piece.address - address) // size))
         for at in range(address + skipped * size, min(address + count * size, self.top), size):
             value = self.number(at, size)

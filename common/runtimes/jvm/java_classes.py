@@ -12,6 +12,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.runtimes.jvm.constant_pool import read_symbol
 from findleaks.runtimes.jvm.engine import ARRAY, FIXED, MIRROR, OBJECTS
+from findleaks.runtimes.jvm.fields import FieldReader
 from findleaks.runtimes.jvm.layout import ObjectLayout
 from findleaks.runtimes.jvm.tables import Tables
 
@@ -22,7 +23,7 @@ _MOST_SUPERS = 1 << 10
 _LEAST_REFERENCE = 4  # bytes of a compressed reference
 _PRIMITIVES = {"B": "byte", "C": "char", "D": "double", "F": "float", "I": "int", "J": "long", "S": "short", "Z": "boolean"}
 _TAG, _OBJECT_TAG = 30, 2  # of a layout helper: Klass::_lh_array_tag_shift, _lh_array_tag_obj_value
-CLASS = "java.lang.Class"
+CLASS, STACK_CHUNK = "java.lang.Class", "jdk.internal.vm.StackChunk"
 
 
 class JavaClass(NamedTuple):
@@ -87,7 +88,17 @@ class ClassReader:
         if name == CLASS:
             # Static variables follow the instance variables of java.lang.Class, references first.
             return JavaClass(klass, name, (MIRROR, self._mirror_size, self._statics, size), maps) if self._mirror_size else None
-        return JavaClass(klass, name, (FIXED, size, 0, 0), maps)
+        return JavaClass(klass, name, (FIXED, size, *self._stack_fields(klass, name)), maps)
+
+    def _stack_fields(self, klass: int, name: str) -> tuple[int, int]:
+        """Return the offsets of the fields of a StackChunk with the number of words of its stack,
+        and with that of unused ones; 0, 0 for other classes. Such an object contains frames of a
+        virtual thread (stackChunkOop.hpp, instanceStackChunkKlass.inline.hpp of OpenJDK 21 and
+        25)."""
+        if name != STACK_CHUNK:
+            return 0, 0
+        fields = {one.name: one.offset for one in FieldReader(self._tables).instance(klass)}
+        return (fields["size"], fields["sp"]) if {"size", "sp"} <= fields.keys() else (0, 0)
 
     def supers(self, klass: int) -> list[str]:
         """Return the names of the superclasses, nearest first."""
