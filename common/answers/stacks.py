@@ -68,10 +68,11 @@ def group_stacks(
         for stack in (found[:limit] if limit else found)
     ]
     scheduled = [_schedule(one, function, module, not_under) for one in schedulers]
+    unread = [problem.what for one in scheduled if not one.total for problem in one.runtime.problems]
     scheduled = [one for one in scheduled if one.total]
     of_runtimes = [result for one in scheduled for result in _user_groups(one, limit)]
     result = Stacks(count_threads(every), groups, sum(one.total for one in scheduled), of_runtimes)
-    warnings = [*_warnings(session, every), *(warning for reader in readers for warning in reader.warnings)]
+    warnings = [*_warnings(session, every), *unread, *(warning for reader in readers for warning in reader.warnings)]
     return FoundStacks(result, every, found, scheduled, warnings, names)
 
 

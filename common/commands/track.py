@@ -81,7 +81,7 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
         if span.outcome.why == "ended":
             raise TargetError(f"pid {host.pid}: the process has ended{_of(span)}: its heap cannot be read any more")
         with closing(_moment(session, host)) as moment:
-            recorded = read_records(moment, tracker.running.layout)
+            recorded = read_records(moment, tracker.running.layout, tracker.taken)
             # The following steps read a copy of the process.
             if isinstance(session.host, LiveHost):
                 tracker.remove()

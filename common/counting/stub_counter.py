@@ -142,7 +142,6 @@ class Injected:
         rows: dict[tuple[tuple[int, ...], str], int] = {}
         lost = running.counter(FULL)
         with running.rules.lock:
-            self._names.refresh()
             for node, keys in paths(nodes):
                 if not keys:
                     lost += node.calls + node.broken

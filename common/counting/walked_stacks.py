@@ -57,7 +57,7 @@ class WalkedStacks:
 
     def stacks(self) -> Iterator[WalkedStack]:
         """Yield each stack once."""
-        self._names.refresh()
+        self._rules.check()
         sums: Counter[tuple[tuple[int, ...], str]] = Counter()
         for (keys, is_broken), count in self._counts.items():
             sums[self._names.followed(keys, is_broken)] += count

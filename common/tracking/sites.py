@@ -77,12 +77,13 @@ class Recorded(NamedTuple):
     nodes: Mapping[int, Node]
 
 
-def read_records(session: Session, table: RecordTable) -> Recorded:
-    """Return the records that existed when the session's heaps were read."""
+def read_records(session: Session, table: RecordTable, most: int) -> Recorded:
+    """Return the records that existed when the session's heaps were read, without those after the
+    first `most`."""
     read = session.target.read
     taken = int.from_bytes(read(table.address + TAKEN, 8), "little")
     count = min(taken, table.records)
-    every = read_table(read(table.address + table.records_at, RECORD.size * count)) if count else ()
+    every = read_table(read(table.address + table.records_at, RECORD.size * min(count, most))) if count else ()
     found = [one for one in every if one.state and one.address < _FAILED]
     nodes = table.read(read(table.address + table.nodes_at, 32 * table.nodes))
     return Recorded(found, taken - count, nodes)
@@ -165,7 +166,6 @@ def _name_sites(found: Mapping[int, TrackedSite], nodes: Mapping[int, Node], nam
     """Return the sites with the frames of their stacks. Sites whose stacks look alike are
     merged."""
     made: dict[tuple[tuple[int, ...], str], TrackedSite] = {}
-    names.refresh()
     for stack, site in found.items():
         keys = _keys(stack & ~1, nodes)
         key = names.followed(keys, bool(stack & 1)) if keys else ((), FULL)

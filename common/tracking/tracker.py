@@ -47,6 +47,7 @@ class Tracker:
         self.names: Optional[StackNames] = None
         self.probe: Optional[Probe] = None
         self._running: Optional[RunningStub[RecordTable]] = None
+        self.taken = 0  # records that were made before the recording ended
         self._began = 0.0
         self._outcome = Outcome("stop")
 
@@ -116,6 +117,7 @@ class Tracker:
         """Let the process run for `seconds` (0: no limit), until the table is full, or until
         Ctrl-C."""
         self._outcome = self.running.run(seconds or None)
+        self.taken = self.running.counter(TAKEN)
         if self.probe is not None:
             self.probe.end()
         return Recording(time.monotonic() - self._began, self._outcome)

@@ -168,3 +168,63 @@ def names(target: Target, reader: JavaFrames) -> set[str]:
         assert len(stack.trace.frames) <= DEEPEST
         found |= {frame.function for part in reader.segments(stack) for frame in part.frames}
     return found
+
+
+VIRTUAL = [
+    ("21.0.4", "mixed", ()),
+    *(
+        pytest.param(version, mode, options, marks=pytest.mark.matrix)
+        for version, mode, options in (
+            ("25.0.2", "mixed", ()),
+            *((version, mode, ()) for version in ("21.0.4", "25.0.2") for mode in ("interpreted", "compiled", "C2")),
+            *((version, "mixed", ("-XX:-UseCompressedOops",)) for version in ("21.0.4", "25.0.2")),
+            *(
+                (version, "mixed", (f"-XX:+Use{collector}GC",))
+                for version in ("21.0.4", "25.0.2")
+                for collector in ("Parallel", "Shenandoah")
+            ),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("version", "mode", "options"), VIRTUAL)
+def test_virtual_threads_that_wait(version: str, mode: str, options: tuple[str, ...], tmp_path: Path) -> None:
+    """Their frames are in the Java heap. They are those that Java lists, live and in a core."""
+    count = 400
+    jvms.compile_java(truth.PROGRAMS / "JavaVirtualThreads.java", tmp_path, "--release", "17")
+    given = ("-Xmx128m", *java_frames.MODES[mode][1:], *options)
+    command = jvms.command(version, tmp_path, "JavaVirtualThreads", str(count), "collect", options=[str(word) for word in given])
+    with cores.Running(command, tmp_path) as running:
+        listed = {int(name): frames for name, frames in java_frames.printed(running.output).items()}
+        with findleaks.attach(running.pid) as process:
+            live = group_stacks(process._session, lines=False)
+        core = running.kernel_core()
+    with findleaks.open(str(core)) as process:
+        dead = group_stacks(process._session, lines=False)
+    assert len(listed) == count
+    for answer in (live, dead):
+        found = {number: group for group in answer.result.user_stacks for number in group.numbers}
+        assert {number: outer(java_frames.read(group)) for number, group in found.items()} == {
+            number: outer(frames) for number, frames in listed.items()
+        }
+        assert {group.state for group in found.values()} == {"parked"}
+        assert len(answer.result.user_stacks) == 2
+        assert not answer.warnings
+
+
+def outer(frames: java_frames.Frames) -> java_frames.Frames:
+    """The frames from LockSupport.park to VirtualThread.run: Java does not list the methods of continuations, and Thread.runWith."""
+    frames = [one for one in frames if one[0] != "java.lang.Thread.runWith"]
+    names = [name for name, _, _ in frames]
+    return frames[names.index("java.util.concurrent.locks.LockSupport.park") : names.index("java.lang.VirtualThread.run") + 1]
+
+
+@pytest.mark.matrix
+def test_virtual_threads_with_zgc(tmp_path: Path) -> None:
+    jvms.compile_java(truth.PROGRAMS / "JavaVirtualThreads.java", tmp_path, "--release", "17")
+    command = jvms.command("25.0.2", tmp_path, "JavaVirtualThreads", "10", options=["-Xmx128m", "-XX:+UseZGC"])
+    with cores.Running(command, tmp_path) as running, findleaks.attach(running.pid) as process:
+        answer = group_stacks(process._session, lines=False)
+    assert not answer.result.user_stacks
+    assert "virtual threads that wait are not listed with this collector" in answer.warnings

@@ -5,7 +5,7 @@ import java.util.concurrent.locks.LockSupport;
 
 /**
  * N virtual threads that wait, so that their frames are in the Java heap: half of them in `deep`, called four times, half in `wide`. Each has
- * an object to which only its frames refer. N more have ended.
+ * an object to which only its frames refer. N more have ended. It prints what Thread.getStackTrace says of each.
  */
 public class JavaVirtualThreads {
     static class Held {
@@ -69,7 +69,17 @@ public class JavaVirtualThreads {
         if (words.length > 1) {
             System.gc();
         }
-        System.out.println("ready");
+        StringBuilder text = new StringBuilder();
+        for (Object thread : THREADS) {
+            if (((Thread) thread).isAlive()) {
+                text.append("thread ").append(((Thread) thread).getId()).append('\n');
+                for (StackTraceElement frame : ((Thread) thread).getStackTrace()) {
+                    text.append(frame.getClassName()).append('.').append(frame.getMethodName()).append(' ');
+                    text.append(frame.getFileName()).append(' ').append(frame.getLineNumber()).append('\n');
+                }
+            }
+        }
+        System.out.print(text.append("ready\n"));
         System.out.flush();
         Thread.sleep(3_600_000);
     }

@@ -89,7 +89,7 @@ class Rules:
     def _set_target(self, target: Target) -> None:
         self.target, (tables, self.readers) = target, self._describe(target)
         self.unwinder = Unwinder(target, tables)
-        self.refresh()
+        self._read_again()
 
     def close(self) -> None:
         self.target.close()
@@ -134,8 +134,8 @@ class Rules:
         return next((frame for frame in found if frame is not None), None)
 
     def is_current(self, key: int) -> bool:
-        """Return whether the code or function of a key is still the one that was on a stack. If it
-        is not, stacks with this key may have been recorded with the one or with the other."""
+        """Return whether the code or function of a key was still the one that was on a stack, when
+        `check` was called. If it was not, stacks with this key may have been recorded with the one or with the other."""
         if key not in self._current:
             function, frame = self.functions.get(key), self.generated.get(key)
             if frame is not None:
@@ -144,9 +144,15 @@ class Rules:
                 self._current[key] = function is not None and self._function(key) == function
         return self._current[key]
 
-    def refresh(self) -> None:
-        """Read what runtimes generated again: the process has run."""
+    def check(self) -> None:
+        """Determine which code and functions are still those that were on stacks. The process is
+        stopped, and has recorded no stack since."""
         self._current = {key: False for key, current in self._current.items() if not current}
+        self._read_again()
+        for key in (*self.generated, *self.functions):
+            self.is_current(key)
+
+    def _read_again(self) -> None:
         for reader in self.readers:
             reader.read_again(self._read)
 
@@ -177,7 +183,7 @@ class Rules:
     def asked(self, request: Request) -> list[tuple[int, int]]:
         """Return the (key, value) pairs of rules that answer a request; [] if there are none."""
         key = request.key
-        self.refresh()
+        self._read_again()
         if key & VALUE:
             return [(key, self._keep_function(key))]
         if key & EXACT or not key & (STACK | ISOLATE):
@@ -198,7 +204,7 @@ class Rules:
     def walk(self, key: int, sp: int, fp: int) -> tuple[tuple[int, ...], bool]:
         """Walk a stack as the stub does. Returns the keys of its nodes, innermost first, and
         whether it cannot be followed to its end."""
-        self.refresh()
+        self._read_again()
         keys = [key for key, _ in islice(self._follow(key, sp, fp), DEEPEST) if key & EXACT or not key & STACK]
         return (tuple(keys), True) if keys[-1] else (tuple(keys[:-1]), False)
 

@@ -119,15 +119,22 @@ class RunningStub(Generic[L]):
         try:
             outcome = self.host.run(seconds)
         except KeyboardInterrupt:
+            self._check_code()
             return Outcome("interrupt")
         assert self._service is not None
         if self._service.error is not None:
             raise self._service.error
+        if outcome.why != "ended":
+            self._check_code()
         if outcome.why == "time" and self._limit and self.counter(EVENTS) >= self._limit:
             return Outcome("asked")
         if outcome.why == "time" and self.host.terminated():
             return Outcome("stop", "the debugger is ending")
         return outcome
+
+    def _check_code(self) -> None:
+        with self.rules.lock:
+            self.rules.check()
 
     def remove(self, outcome: Outcome) -> None:
         """Remove the stub, after the process stopped with this outcome. The table is not

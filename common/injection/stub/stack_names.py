@@ -90,10 +90,6 @@ class StackNames:
             at += size
         return at, ""
 
-    def refresh(self) -> None:
-        """Read the code that runtimes generated again: the process has run."""
-        self._rules.refresh()
-
     def _broken(self, key: int) -> str:
         """Explain why a stack could not be followed beyond this address."""
         known = self._rules.steps.get(key)

@@ -45,6 +45,16 @@ def find_frames(target: Target) -> Optional[ManagedFrames]:
     return find_frame_reader(target, module)
 
 
+def find_scheduler(target: Target, engine: Engine) -> Sequence[Runtime]:
+    """Find the virtual threads; see directory.find_schedulers."""
+    module = _find_module(target)
+    if module is None:
+        return []
+    from findleaks.runtimes.jvm.virtual_threads import VirtualThreads
+
+    return [VirtualThreads(target, engine, module)]
+
+
 def _find_module(target: Target) -> Optional[Module]:
     """Return a loaded libjvm that describes itself."""
     module = next((module for module in target.modules() if os.path.basename(module.path).startswith("libjvm")), None)

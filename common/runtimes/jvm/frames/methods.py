@@ -16,6 +16,7 @@ from findleaks.runtimes.jvm.tables import Tables
 from findleaks.value_classes import NamedTuple
 
 _CACHED = 1 << 14
+_END = 40  # bytes at the end of a Klass, which do not change and have its number
 _NATIVE = 0x100  # JVM_ACC_NATIVE
 _HIGH, _BITS = 192, 6  # a byte of 192 or more is not the last one of a number
 _MOST_DIGITS = 5  # bytes of a number
@@ -74,6 +75,16 @@ class MethodReader:
         self.read = lru_cache(_CACHED)(self._read)
         self._pairs = lru_cache(_CACHED)(self._read_pairs)
         self._flag = next((tables.constants[name] for name in _FLAG if name in tables.constants), 0)
+
+    def loaded_class(self, address: int) -> bytes:
+        """Return bytes that differ between two loads of a method's class, even if both are at the
+        same address: the end of the Klass, with its number for JFR (klass.hpp, `_trace_id`)."""
+        tables = self._tables
+        const = tables.word("Method", "_constMethod", address) or 0
+        klass = tables.word("ConstantPool", "_pool_holder", tables.word("ConstMethod", "_constants", const) or 0) or 0
+        end, flags = klass + tables.sizes.get("Klass", 0), tables.place("Klass", "_access_flags", klass)
+        start = max(flags + 4, end - _END)
+        return tables.memory.read(start, end - start) if klass and flags and start < end else b""
 
     def line(self, method: JavaMethod, bytecode: int) -> int:
         """Return the line of the bytecode with this index, 0 if it is unknown."""

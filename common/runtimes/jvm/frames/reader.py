@@ -79,6 +79,13 @@ class _Compilation(NamedTuple):
     code: bytes
 
 
+class _LoadedMethod(NamedTuple):
+    """A method, and what tells loads of its class apart."""
+
+    method: JavaMethod
+    loaded_class: bytes
+
+
 class JavaFrames(ManagedFrames):
     """See ManagedFrames."""
 
@@ -285,16 +292,17 @@ class JavaFrames(ManagedFrames):
         is_8 = ("JVMFlag", "flags") not in self._tables.fields
         return (_BYTECODES[1 if is_8 else 0] - _FRAME_WORDS) * _WORD
 
-    def function(self, address: int) -> Optional[JavaMethod]:
-        return self._methods.read(address)
+    def function(self, address: int) -> Optional[_LoadedMethod]:
+        method = self._methods.read(address)
+        return _LoadedMethod(method, self._methods.loaded_class(address)) if method is not None else None
 
     def name_bytecode(self, function: Hashable, address: int) -> Optional[NamedFrame]:
-        if not isinstance(function, JavaMethod):
+        if not isinstance(function, _LoadedMethod):
             return None
-        if function.is_native:
-            return self._name(function, -1)
-        at = address - function.start
-        return self._name(function, at) if 0 <= at < function.end - function.start else None
+        method = function.method
+        if method.is_native:
+            return self._name(method, -1)
+        return self._name(method, address - method.start) if method.start <= address < method.end else None
 
     # -- names
 
