@@ -19,11 +19,11 @@ static uint32_t class_number(const java_heap *h, uint64_t word) {
     return NONE;
 }
 
-/* Return the size of an object that contains `words` words of a stack. A bitmap follows these, with a
- * bit for each place where a reference can be. */
-static uint64_t chunk_size(const java_heap *h, const uint32_t *class, uint32_t words) {
-    uint64_t bits = (uint64_t)words * (WORD / h->oop_bytes);
-    return words > INT32_MAX ? 0 : class[1] + (words + (bits + 8 * WORD - 1) / (8 * WORD)) * WORD;
+/* Return the size of an object that contains `held` words of a stack. A bitmap follows these, with
+ * a bit for each place where a reference can be. */
+static uint64_t chunk_size(const java_heap *h, const uint32_t *class, uint32_t held) {
+    uint64_t bits = (uint64_t)held * (WORD / h->oop_bytes);
+    return held > INT32_MAX ? 0 : class[1] + (held + (bits + 8 * WORD - 1) / (8 * WORD)) * WORD;
 }
 
 /* Return the size of an object before it is rounded up; 0 if its header is damaged. */

@@ -49,14 +49,14 @@ static bool is_present(const piece *p, uint64_t address, uint64_t size) {
 /* Read the words of a stack in an object. Each word, or half of a word, may be a reference. */
 static int read_chunk(searching *s, uint32_t index, uint64_t start, const uint32_t *class) {
     const piece *p = s->p;
-    uint64_t size = size_of(s->edges.g->b, index), words = size > class[1] ? (size - class[1]) / WORD : 0, first = 0;
+    uint64_t size = size_of(s->edges.g->b, index), held = size > class[1] ? (size - class[1]) / WORD : 0, first = 0;
     if (is_present(p, start + class[2], 4) && is_present(p, start + class[3], 4)) {
         uint64_t present = load32(p->data + (start + class[2] - p->address));
-        words = present < words ? present : words;
+        held = present < held ? present : held;
         first = load32(p->data + (start + class[3] - p->address));
-        first = first < words ? first : words;
+        first = first < held ? first : held;
     }
-    uint64_t address = start + class[1] + first * WORD, count = words - first;
+    uint64_t address = start + class[1] + first * WORD, count = held - first;
     int failed = read_references(s, index, address, count * (WORD / s->h->oop_bytes));
     return failed || s->h->oop_bytes == WORD ? failed : read_words(s, index, address, count);
 }

@@ -135,7 +135,8 @@ class Rules:
 
     def is_current(self, key: int) -> bool:
         """Return whether the code or function of a key was still the one that was on a stack, when
-        `check` was called. If it was not, stacks with this key may have been recorded with the one or with the other."""
+        `check` was called. If it was not, stacks with this key may have been recorded with the one
+        or with the other."""
         if key not in self._current:
             function, frame = self.functions.get(key), self.generated.get(key)
             if frame is not None:

@@ -67,7 +67,8 @@ class Reachability:
     def __init__(self, tables: Tables, engine: Engine, objects: JavaObjects, roots: NativeRoots) -> None:
         self._tables, self._engine, self._objects, self._roots = tables, engine, objects, roots
         self._supers = [objects.reader.supers(one.klass) if one.kind == FIXED else [] for one in objects.classes]
-        # Chunks of handles of class loaders, and structures that refer to the first object of a region
+        # Chunks of handles of class loaders, and structures that refer to the first object of a
+        # region
         self._excluded: list[int] = [*region_structures(tables)]
         self._permanent: list[Loader] = []  # class loaders that live as long as the JVM
         self.root_addresses: list[Sequence[int]] = []

@@ -14,8 +14,9 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Optional
 
+from findleaks.allocators.base import Problem
 from findleaks.engine.contract import Engine
-from findleaks.runtimes.base import Problem, Runtime, UserThread
+from findleaks.runtimes.base import Runtime, UserThread
 from findleaks.runtimes.jvm import spaces
 from findleaks.runtimes.jvm.concurrent import concurrent_heap
 from findleaks.runtimes.jvm.concurrent_spaces import concurrent_spaces
@@ -202,7 +203,7 @@ class _Reader:
                     return False
                 named = self._name_bytecode(words[pointer - _METHOD], words[pointer + frame.bytecode // _WORD])
                 at, base = pointer + _LINK, max(pointer + _signed(words[pointer - 1]), pointer + _LINK)
-                frames = (named,) if named is not None else ()
+                frames: Sequence[NamedFrame] = (named,) if named is not None else ()
             else:
                 at = base = base + frame.size // _WORD
                 frames = frame.frames
