@@ -20,12 +20,7 @@ import truth
 
 ROUNDS, CALLS = 5, 7  # calls of a round, each with another stack
 SIZES = ("--size", "48-72")
-WAYS = {
-    "track": ("command line", ()),
-    "inject": ("command line", ("--inject",)),
-    "breakpoints": ("command line", ()),
-    "LLDB": ("lldb", ()),
-}
+WAYS = ("track", "inject", "breakpoints", "LLDB")
 QUICK = [(jvms.SYSTEM, "mixed", "track"), (jvms.SYSTEM, "interpreted", "breakpoints")]
 EACH = [
     pytest.param(version, mode, way, marks=() if (version, mode, way) in QUICK else pytest.mark.matrix, id=f"{version}-{mode}-{way}")
@@ -96,6 +91,15 @@ def recorded(stacks: list[dict[str, Any]], amounts: list[int]) -> Stacks:
     return found
 
 
+def command(pid: int, words: list[str], way: str) -> list[str]:
+    """The JVM handles some SIGSEGV itself. The command line makes GDB pass them on; in LLDB, the user does."""
+    if way != "LLDB":
+        return counts.by_command_line(pid, words)
+    made = counts.by_lldb(pid, words)
+    at = made.index("-p") + 2
+    return [*made[:at], "-o", "process handle SIGSEGV --stop false --notify false --pass true", *made[at:]]
+
+
 @pytest.mark.parametrize(("version", "mode", "way"), EACH)
 def test_frames_of_recorded_calls(version: str, mode: str, way: str, tmp_path: Path) -> None:
     warm_up, *options = map(str, java_frames.MODES[mode])
@@ -111,10 +115,9 @@ def test_frames_of_recorded_calls(version: str, mode: str, way: str, tmp_path: P
             assert 4 * ROUNDS - 4 <= sum(stack["lost"]["blocks"] for stack in lost) <= 4 * ROUNDS
             assert any(frame["function"] == "JavaNativeCalls$Square.area" for stack in lost for frame in stack["frames"])
         else:
-            door, more = WAYS[way]
-            words = ["probed", "--json", "--events", str(ROUNDS * CALLS), *more]
+            words = ["probed", "--json", "--events", str(ROUNDS * CALLS), *(["--inject"] if way == "inject" else [])]
             before = counts.code(program.pid, program.places)
-            counting = counts.Working(counts.DOORS[door](program.pid, words), program.pid, program.places, before)
+            counting = counts.Working(command(program.pid, words, way), program.pid, program.places, before)
             text = [program.round() for _ in range(ROUNDS)][-1]
             (report,) = counts.reported(counting.finish())
             amounts = [stack["count"] for stack in report["stacks"]]
@@ -144,4 +147,6 @@ def test_classes_that_are_unloaded(version: str, options: tuple[str, ...], tmp_p
             assert len(found) == 1 and abs(size / (1000 + int(number)) - blocks) <= 1, stack
         named += bool(found)
         assert found or not stack["complete"] or all(one["function"] != "probed" for one in stack["frames"]), stack
-    assert named
+    # Where addresses are often used again, no method of these classes can be told from an earlier one.
+    assert named or options or version != jvms.SYSTEM
+    assert any(not stack["complete"] for stack in report["stacks"])
