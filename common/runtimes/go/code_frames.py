@@ -3,72 +3,120 @@
 Stacks of threads have functions of C (cgo) between those of Go.
 
 Sources: Go 1.18 to 1.26, src/runtime: traceback.go (unwinder.next), symtab.go (funcFlag: TOPFRAME,
-SPWRITE), asm_amd64.s (asmcgocall, cgocallback), src/cmd/internal/obj/x86/obj6.go (preprocess: a
-function with a frame saves the frame pointer below its return address)."""
+SPWRITE), asm_amd64.s, asm_arm64.s (asmcgocall, cgocallback), signal_arm64.go (preparePanic,
+pushCall), cgo/asm_arm64.s (crosscall2); src/cmd/internal/obj: x86/obj6.go (preprocess: a function
+with a frame saves the frame pointer below its return address), arm64/obj7.go (preprocess: the
+return address is at the stack pointer, and the frame pointer below it)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Optional
 
-from findleaks.runtimes.go.goroutines import CALLED_BY_C, Goroutines
-from findleaks.runtimes.go.pclntab import STACK_SWITCH, TOP_FRAME
-from findleaks.target.arch import X86_64, Arch
+from findleaks.runtimes.go.goroutines import CALLED_BY_C, INJECTED, SAVED_LINK, Goroutines
+from findleaks.runtimes.go.pclntab import STACK_SWITCH, TOP_FRAME, Function
+from findleaks.target.arch import AARCH64, X86_64, Arch
 from findleaks.unwind.cfi import Row, Rule
 from findleaks.unwind.stacks import NamedFrame
+from findleaks.value_classes import NamedTuple
 
-_RETURN, _FRAME, _STACK = "rip", "rbp", "rsp"
+_WORD = 8
 # Functions that Go's unwinder takes for the outermost ones. C code calls the first in a program
 # with cgo, and the kernel calls the second.
 _CALLED = ("runtime.mstart", "runtime.sigtramp")
-
-# asmcgocall runs C code on the thread's own stack, where it has stored the distance from the
-# goroutine's stack pointer to the end of the goroutine's stack, and g. If there was no switch, the
-# word for g is 0, and the other one is the stack pointer. g begins with both ends of its stack.
-# Since 1.21, these are the lowest words, and the function saves the frame pointer.
 _CALLS_C = "runtime.asmcgocall"
-_DEPTHS = {0: 40, 8: 0}  # bytes on the goroutine's stack, and the offset of the distance
+# On AArch64, a thread without cgo begins inside this function, which saves no return address. `pc`
+# is inside an instruction if the function has called another one.
+_STARTS_THREADS, _INSTRUCTION = "runtime.clone", 4
 
 
-def _caller_of_c(at: int, depth: int) -> bytes:
-    """Return an expression for the address above the return address."""
+class _Machine(NamedTuple):
+    """How functions use the stack.
+
+    `above`: bytes between the stack pointer at a function's entry, and that of its caller: the
+    return address, if the call pushes it. `linked`: the function itself saves the return address,
+    at the low end of its frame.
+
+    asmcgocall runs C code on the thread's own stack, where it stores g, and the distance from the
+    goroutine's stack pointer to the end of the goroutine's stack. `calls`: by size of the frame on
+    the goroutine's stack, the offsets of g and the distance from the thread's stack pointer. If
+    there was no switch, the word for g is 0, and the other one is the stack pointer. g begins with
+    both ends of its stack. `unlike`: functions of Go with other frames."""
+
+    above: int
+    linked: bool
+    calls: Mapping[int, tuple[int, int]]
+    unlike: Sequence[str]
+
+
+_MACHINES = {
+    X86_64.name: _Machine(8, False, {0: (48, 40), 8: (8, 0)}, ()),  # 8: since 1.21
+    AARCH64.name: _Machine(0, True, {16: (0, 8)}, ("crosscall2",)),
+}
+
+
+def _caller_of_c(stack: int, g: int, distance: int, added: int) -> bytes:
+    """Return an expression for the address `added` bytes above the stack pointer of asmcgocall.
+    `stack`: the number of the register with the thread's stack pointer."""
+    word = (0x70 + stack, distance, 0x06)  # breg, deref
     return bytes(
         (
-            *(0x77, at + 8, 0x06, 0x12, 0x28, 7, 0),  # breg7, deref (g), dup, bra 7
-            *(0x13, 0x77, at, 0x06, 0x2F, 7, 0),  # drop, breg7, deref, skip 7
-            *(0x23, 8, 0x06, 0x77, at, 0x06, 0x1C),  # plus_uconst 8, deref, breg7, deref, minus
-            *(0x23, depth + 8),  # plus_uconst
+            *(0x70 + stack, g, 0x06, 0x12, 0x28, 7, 0),  # breg, deref (g), dup, bra 7
+            *(0x13, *word, 0x2F, 7, 0),  # drop, the word, skip 7
+            *(0x23, 8, 0x06, *word, 0x1C),  # plus_uconst 8, deref, the word, minus
+            *(0x23, added),  # plus_uconst
         )
     )
 
 
 class GoCode:
-    """See CodeTable. Frames are unwound on x86-64; on other machines, functions are named only."""
+    """See CodeTable. On machines other than those of _MACHINES, functions are named only."""
 
     def __init__(self, arch: Arch, goroutines: Goroutines) -> None:
-        self._goroutines, self._has_rows = goroutines, arch.name == X86_64.name
+        self._goroutines, self._machine = goroutines, _MACHINES.get(arch.name)
         names = arch.dwarf_registers
-        if self._has_rows:
-            self._return, self._frame, self._stack = (names.index(name) for name in (_RETURN, _FRAME, _STACK))
+        if self._machine is not None:
+            self._pc, self._stack, self._frame = (names.index(name) for name in (arch.pc, arch.sp, arch.frame_pointer))
+            self._link = names.index(arch.link_register) if arch.link_register else self._pc
 
     def row(self, pc: int) -> Optional[Row]:
+        machine = self._machine
         table = self._goroutines.table_at(pc)
         function = table.find(pc) if table is not None else None
         depth = table.depth(pc) if table is not None else None
-        if function is None or depth is None or depth < 0 or not self._has_rows:
+        if machine is None or function is None or depth is None or depth < 0 or function.name in machine.unlike:
             return None
-        rules = {self._return: Rule("offset", -8)}
-        if function.name == _CALLS_C and depth in _DEPTHS:
-            rules.update({self._frame: Rule("offset", -16)} if depth else {})
-            code = _caller_of_c(_DEPTHS[depth], depth)
-            return Row(expression=code, rules=rules, return_register=self._return, switches_stack=True)
+        if machine.linked and function.name == _STARTS_THREADS and pc % _INSTRUCTION:
+            return Row(self._stack, return_register=self._link, rules={self._link: Rule("undefined")})
+        return self._row(machine, function, depth)
+
+    def _row(self, machine: _Machine, function: Function, depth: int) -> Optional[Row]:
+        size = depth + machine.above
+        rules = self._saved(machine, depth)
+        if function.name == _CALLS_C and depth in machine.calls:
+            code = _caller_of_c(self._stack, *machine.calls[depth], size)
+            return Row(expression=code, rules=rules, return_register=self._link, switches_stack=True)
         if function.flag & STACK_SWITCH and function.name != CALLED_BY_C:
             return None
         if function.flag & TOP_FRAME and function.name not in _CALLED:
-            return Row(self._stack, 8, return_register=self._return, rules={self._return: Rule("undefined")})
-        if depth >= 8:
-            rules[self._frame] = Rule("offset", -16)
-        return Row(self._stack, depth + 8, return_register=self._return, rules=rules, signal=function.name == CALLED_BY_C)
+            return Row(self._stack, _WORD, return_register=self._link, rules={self._link: Rule("undefined")})
+        if function.name in INJECTED and machine.linked:
+            # The signal handler has saved the link register of the interrupted function.
+            moved = {register: Rule("offset", rule.value - SAVED_LINK) for register, rule in rules.items()}
+            returned = moved.get(self._link, Rule("register", self._link))
+            rules = {**moved, self._pc: returned, self._link: Rule("offset", -SAVED_LINK)}
+            return Row(self._stack, size + SAVED_LINK, return_register=self._pc, rules=rules, signal=True)
+        signal = function.name == CALLED_BY_C or function.name in INJECTED
+        return Row(self._stack, size, return_register=self._link, rules=rules, signal=signal)
+
+    def _saved(self, machine: _Machine, depth: int) -> dict[int, Rule]:
+        """Return where a function saves registers of its caller, from the stack pointer of the
+        caller."""
+        place = -depth if machine.linked else -_WORD
+        saved = {self._frame: Rule("offset", place - _WORD)} if depth else {}
+        if machine.linked and not depth:
+            return saved  # the return address is in the link register
+        return {**saved, self._link: Rule("offset", place)}
 
     def names(self, pc: int, call: int) -> Sequence[NamedFrame]:
         found = self._goroutines.name(pc, pc != call)

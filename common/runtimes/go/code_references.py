@@ -1,28 +1,39 @@
 """Find the functions whose code refers to a variable. They name the variables of a stripped
 program: "variable at 0x58b840 (used in main.fill)".
 
-Only x86-64 is supported: an instruction contains the distance from its end to the variable. The
-byte before the distance (ModRM) has mod 0 and r/m 5. Up to four bytes of a constant may follow the
-distance.
+x86-64: an instruction contains the distance from its end to the variable. The byte before the
+distance (ModRM) has mod 0 and r/m 5. Up to four bytes of a constant may follow the distance.
 
-Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, section 2.2.1.6
-(RIP-relative addressing)."""
+AArch64: adrp computes the page of the variable, and the next instruction adds the rest: add, a load
+or a store. If the variable is near, the linker writes adr instead of adrp, and nop.
+
+Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, section 2.2.1.6
+(RIP-relative addressing); Arm Architecture Reference Manual for A-profile (DDI 0487), C4.1 (ADR,
+ADRP, add immediate, load and store with an unsigned offset); Go 1.18 to 1.26,
+src/cmd/link/internal/arm64/asm.go (R_ADDRARM64, R_ARM64_PCREL_LDST*: both instructions are
+adjacent)."""
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Optional
 
 from findleaks.errors import Interrupted
 from findleaks.runtimes.go.moduledata import ModuleData
 from findleaks.runtimes.go.pclntab import FunctionTable
-from findleaks.target.arch import X86_64
+from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Target
+from findleaks.target.encoded_numbers import signed
 from findleaks.target.ranges import merge_ranges, range_at
+from findleaks.value_classes import NamedTuple
 
 _RELATIVE = re.compile(rb"[\x05\x0d\x15\x1d\x25\x2d\x35\x3d](?=(.{4}))", re.DOTALL)
-_CONSTANTS = (0, 1, 4)  # bytes of a constant after the distance
+_ADR, _ADRP = 0x10000000, 0x90000000  # of bits 31 and 28 to 24
+_SHIFTED = 1 << 22  # of add: the constant is shifted by 12 bits
+_VECTOR, _WIDE = 1 << 26, 1 << 23  # of a load or store: a vector register, of 16 bytes if the size is 0
 _MAX_CODE = 1 << 28
 _SLICE = 4 << 20  # bytes of code that are searched between two checks for Ctrl-C
 _MOST_PLACES = 64  # references to one variable that are looked up
@@ -46,13 +57,15 @@ def find_users(target: Target, tables: Sequence[FunctionTable], addresses: Colle
 
 def variables_of_function(target: Target, table: FunctionTable, name: str) -> list[int]:
     """Return the aligned words of variables to which the code of a function refers, in the order of
-    the references; [] if there is no such function, or on other machines than x86-64."""
-    code = table.code_of(name) if target.arch.name == X86_64.name else None
+    the references; [] if there is no such function, or if the machine is not in OPERANDS."""
+    operands = OPERANDS.get(target.arch.name)
+    code = table.code_of(name) if operands is not None else None
     module, found = table.module, list[int]()
     places = merge_ranges((module.noptrdata, module.data, module.bss, module.noptrbss))
     for piece in target.pieces(*code) if code is not None and code.end - code.start <= _SLICE else ():
-        for _, address in _operands(bytes(piece.data), piece.address):
-            found += [address + more for more in _CONSTANTS if (address + more) % 8 == 0 and range_at(places, address + more) is not None]
+        for _, address in operands.find(bytes(piece.data), piece.address) if operands is not None else ():
+            words = (address + more for more in operands.constants)
+            found += [word for word in words if word % 8 == 0 and range_at(places, word) is not None]
     return found
 
 
@@ -61,25 +74,67 @@ def _references(target: Target, module: ModuleData, wanted: frozenset[int]) -> l
     it."""
     found: list[tuple[int, int]] = []
     low, high = min(wanted), max(wanted)
-    if module.text.end - module.text.start > _MAX_CODE:
+    operands = OPERANDS.get(target.arch.name)
+    if operands is None or module.text.end - module.text.start > _MAX_CODE:
         return found
     for piece in target.pieces(*module.text):
         for first in range(0, len(piece.data), _SLICE):
             if target.interrupted():
                 raise Interrupted
             data = bytes(piece.data[first : first + _SLICE + 4])
-            for place, address in _operands(data, piece.address + first):
+            for place, address in operands.find(data, piece.address + first):
                 if low - 4 <= address <= high:
-                    found += [(address + more, place) for more in _CONSTANTS if address + more in wanted]
+                    found += [(address + more, place) for more in operands.constants if address + more in wanted]
     return found
 
 
-def _operands(code: bytes, start: int) -> Iterator[tuple[int, int]]:
-    """Yield pairs of the address of a byte that may precede a distance, and the address to which
-    the distance leads if no constant follows it. `start`: the address of the code."""
+def _operands_x86(code: bytes, start: int) -> Iterator[tuple[int, int]]:
     for match in _RELATIVE.finditer(code):
         place = start + match.start()
         yield place, place + 5 + struct.unpack("<i", match[1])[0]
+
+
+def _operands_aarch64(code: bytes, start: int) -> Iterator[tuple[int, int]]:
+    words = array("I", code[: len(code) // 4 * 4])
+    for at, (word, following) in enumerate(zip(words, words[1:])):
+        kind = word & 0x9F000000
+        if kind not in (_ADR, _ADRP):
+            continue
+        place = start + 4 * at
+        distance = signed((word >> 5 & 0x7FFFF) << 2 | word >> 29 & 3, 21)
+        if kind == _ADR:
+            yield place, place + distance
+        elif following >> 5 & 31 == word & 31:
+            offset = _offset_aarch64(following)
+            if offset is not None:
+                yield place, (place & ~0xFFF) + (distance << 12) + offset
+
+
+def _offset_aarch64(word: int) -> Optional[int]:
+    """Return what an instruction adds to a register to compute an address; None if it is no add,
+    load or store."""
+    constant = word >> 10 & 0xFFF
+    if word & 0xFF800000 == 0x91000000:
+        return constant << 12 if word & _SHIFTED else constant
+    if word & 0x3B000000 != 0x39000000:
+        return None
+    size = word >> 30
+    return constant << (4 if word & _VECTOR and word & _WIDE and not size else size)
+
+
+class _Operands(NamedTuple):
+    """How addresses are found to which code refers.
+
+    `find`: yields pairs of the address of an instruction or its operand, and the address to which
+    it leads; the second argument is the address of the code. `constants`: sizes of constants that
+    may follow the operand, which have to be added."""
+
+    find: Callable[[bytes, int], Iterator[tuple[int, int]]]
+    constants: Sequence[int]
+
+
+OPERANDS = {X86_64.name: _Operands(_operands_x86, (0, 1, 4)), AARCH64.name: _Operands(_operands_aarch64, (0,))}
+"""By architecture."""
 
 
 def _name_functions(table: FunctionTable, places: Sequence[int]) -> list[str]:

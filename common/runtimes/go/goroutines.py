@@ -5,7 +5,7 @@ offsets of fields come from the type descriptor of runtime.g.
 
 Sources: Go 1.18 to 1.26, src/runtime: runtime2.go (g, gobuf, the states, waitReasonStrings),
 proc.go (allgs), traceback.go (unwinder.next: how a frame leads to its caller;
-isSystemGoroutine)."""
+isSystemGoroutine), signal_arm64.go (preparePanic, pushCall)."""
 
 from __future__ import annotations
 
@@ -43,6 +43,11 @@ _USERS = ("runtime.main", "runtime.corostart", "runtime.handleAsyncEvent")
 # C code called this function. Its frame leads to the Go code that called C before, through an
 # address at which no call returns.
 CALLED_BY_C = "runtime.cgocallback"
+# A signal handler makes the interrupted function call these, at any instruction.
+INJECTED = ("runtime.sigpanic", "runtime.asyncPreempt", "runtime.debugCallV2")
+# On AArch64 it then saves the link register of the interrupted function, above the frame of the
+# called one, in so many bytes.
+SAVED_LINK = 16
 _FIELDS_FURTHER = ("gopc", "startpc")
 
 
@@ -249,11 +254,17 @@ class Goroutines:
                 break
         return f"stack of goroutine {one.number} ({describe_state(one)}){f', in {frame}' if frame else ''}"
 
+    @cached_property
+    def _links(self) -> Mapping[tuple[int, int], int]:
+        """The link registers of threads, by pc and sp; on machines that have one."""
+        name = self._target.arch.link_register
+        return {(one.pc, one.sp): one.registers.get(name, 0) for one in self._target.threads()} if name else {}
+
     def _walk(self, pc: int, sp: int, stack: Range) -> Iterator[tuple[int, bool, int]]:
         """Yield for each function on a stack, innermost first: its pc, whether the pc is a return
         address, and the end of its frame."""
         links = self._target.arch.name == AARCH64.name
-        called = False
+        called, link = False, self._links.get((pc, sp), 0)
         for _ in range(_MAX_FRAMES):
             table = self.table_at(pc)
             function = table.find(pc - called) if table is not None else None
@@ -264,10 +275,14 @@ class Goroutines:
             yield pc, called, end
             if function.flag & TOP_FRAME or not stack.start <= sp < stack.end or depth < 0:
                 return
-            caller = self._memory.word(sp if links else sp + depth)
+            injected = function.name in INJECTED
+            caller = link if links and not depth and link else self._memory.word(sp if links else sp + depth)
+            link = 0
+            if injected and links:
+                link, end = self._memory.word(end) or 0, end + SAVED_LINK
             if not caller:
                 return
-            sp, pc, called = end, caller, function.name != CALLED_BY_C
+            sp, pc, called = end, caller, function.name != CALLED_BY_C and not injected
 
     def name(self, pc: int, called: bool) -> tuple[NamedFrame, ...]:
         """Return the functions at `pc`, inlined ones first, without those that the compiler

@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Optional
 
 from findleaks.formatting import some
-from findleaks.runtimes.go.code_references import find_users
+from findleaks.runtimes.go.code_references import OPERANDS, find_users
 from findleaks.runtimes.go.pclntab import FunctionTable
-from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
 
 _SECTIONS = ("runtime.bss", "runtime.data")  # symbols of whole sections
@@ -37,7 +36,7 @@ class VariableNames:
         bases = {base for address in addresses for base in _bases(address)}
         wanted = {*bases, *(owner for base in bases for owner in self._owners_of(base))}
         missing = {address for address in wanted if address not in self._users}
-        if missing and self._target.arch.name == X86_64.name:
+        if missing and self._target.arch.name in OPERANDS:
             found = find_users(self._target, self._tables, missing)
             self._users.update((address, found.get(address, [])) for address in missing)
 
