@@ -375,9 +375,9 @@ class Engine(Protocol):
         all zeros. A record may extend over two pieces. If the result is cast to "Q", a column is a
         slice with a stride."""
 
-    def self_pointers(self, piece: Piece, distance: int) -> array[int]:
-        """Return the addresses a with *(a) == a == *(a + distance), such as the header of struct
-        pthread, or list heads."""
+    def self_pointers(self, piece: Piece, distance: int, before: int = 0) -> array[int]:
+        """Return the addresses a with *(a) == a - before == *(a + distance), such as the header of
+        struct pthread, or list heads."""
 
     def search(self, piece: Piece, low: int, high: int) -> array[int]:
         """Return addresses of the aligned words in `piece` whose value is in [low, high),

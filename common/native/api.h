@@ -299,7 +299,7 @@ API int fl_follow_all(const piece *pieces, uint64_t count, const uint64_t *heads
                       const range *within, words *nodes, uint64_t *ends, words *problems);
 API int fl_gather(const piece *pieces, uint64_t count, const uint64_t *addresses, uint64_t records, uint64_t size, uint8_t *out, words
                   *missing);
-API int fl_self_pointers(const piece *p, int64_t distance, words *found);
+API int fl_self_pointers(const piece *p, int64_t distance, uint64_t before, words *found);
 API int fl_search(const piece *p, uint64_t low, uint64_t span, words *found);
 API int fl_search_any(const piece *p, const uint64_t *values, uint64_t number, words *found);
 

@@ -259,15 +259,17 @@ API int fl_gather(const piece *pieces, uint64_t count, const uint64_t *addresses
     return DONE;
 }
 
-API int fl_self_pointers(const piece *p, int64_t distance, words *found) {
+API int fl_self_pointers(const piece *p, int64_t distance, uint64_t before, words *found) {
     uint64_t base, count = piece_words(p, &base);
     const uint8_t *data = count ? p->data + (base - p->address) : NULL;
     int64_t steps = distance / (int64_t)WORD;
     if (distance % (int64_t)WORD)
         return DONE;
     for (uint64_t at = 0; at < count; at++) {
-        uint64_t address = base + at * WORD, other = at + (uint64_t)steps;
-        if (load(data + at * WORD) == address && other < count && load(data + other * WORD) == address && words_push(found, address))
+        uint64_t address = base + at * WORD, value = address - before, other = at + (uint64_t)steps;
+        if (load(data + at * WORD) != value || address < before || other >= count || load(data + other * WORD) != value)
+            continue;
+        if (words_push(found, address))
             return NO_MEMORY;
     }
     return DONE;

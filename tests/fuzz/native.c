@@ -254,7 +254,7 @@ static void lists(const piece *p, uint64_t count, const uint8_t *data, size_t si
     uint8_t *out = calloc(4, 48);
     fl_gather(p, count, heads, 4, 48, out, &found);
     for (uint64_t at = 0; at < count; at++) {
-        fl_self_pointers(&p[at], offset * 8, &found);
+        fl_self_pointers(&p[at], offset * 8, size & 16, &found);
         fl_search(&p[at], heads[1], heads[2], &found);
         fl_search_any(&p[at], sorted, 2, &found);
     }

@@ -90,9 +90,14 @@ def test_what_a_bad_list_is_reported_as(engine: type) -> None:
     assert problem(0) == ""
 
 
-@given(seed=SEEDS, distance=st.sampled_from((0, 8, 16, 16, -8, 4, 1 << 40, -(1 << 40))), step=st.sampled_from((8, 1)))
+@given(
+    seed=SEEDS,
+    distance=st.sampled_from((0, 8, 16, 16, -8, 4, 1 << 40, -(1 << 40))),
+    before=st.sampled_from((0, 0, 16, 8)),
+    step=st.sampled_from((8, 1)),
+)
 @settings(max_examples=graphs.share(60))
-def test_self_pointers_and_searches(seed: int, distance: int, step: int) -> None:
+def test_self_pointers_and_searches(seed: int, distance: int, before: int, step: int) -> None:
     rng = random.Random(seed)
     base = rng.choice((0, BASE, (1 << 64) - 0x400))
     words = [rng.choice((0, 5, base + 8 * rng.randrange(128), base + 8 * i, base + 8 * max(0, i - 2))) for i in range(128)]
@@ -101,8 +106,8 @@ def test_self_pointers_and_searches(seed: int, distance: int, step: int) -> None
     for piece in graphs.cut(base, struct.pack("<128Q", *words), rng, step):
         inside = range(-(-piece.address // 8) * 8, piece.address + len(piece.data) - 7, 8)
         value = {address: words[(address - base) // 8] for address in inside}
-        expected = [a for a in inside if value[a] == a and value.get(a + distance) == a]
+        expected = [a for a in inside if value[a] == a - before == value.get(a + distance)]
         found = [a for a in inside if low <= value[a] < high]
         for engine in (graphs.native(), graphs.pure()):
-            assert list(engine.self_pointers(piece, distance)) == expected
+            assert list(engine.self_pointers(piece, distance, before)) == expected
             assert list(engine.search(piece, low, high)) == found

@@ -47,10 +47,9 @@ def lists(engine: Engine, pieces: list[Piece], words: list[int], rng: random.Ran
 
 def searches(engine: Engine, pieces: list[Piece], words: list[int], rng: random.Random) -> list[Any]:
     low, values = rng.choice(words), sorted(set(rng.choices(words, k=9)))
-    each = [
-        (engine.self_pointers(p, rng.randrange(-2, 3) * engine.arch.word), engine.search(p, low, low + 300), engine.search_any(p, values))
-        for p in pieces
-    ]
+    word = engine.arch.word
+    own = [engine.self_pointers(p, rng.randrange(-2, 3) * word, rng.choice((0, 2 * word))) for p in pieces]
+    each = [(of, engine.search(p, low, low + 300), engine.search_any(p, values)) for p, of in zip(pieces, own)]
     return [[list(one) for one in found] for found in each]
 
 

@@ -25,7 +25,7 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
         return []
     memory = Memory(target)
     found = []
-    for instance in locate.find_instances(target, taken):
+    for instance in locate.find_instances(target, engine, taken):
         locate.find_par(memory, instance)
         found.append(Glibc(target, engine, instance))
     if not found:

@@ -20,8 +20,10 @@ from findleaks.allocators.glibc import arenas
 from findleaks.allocators.glibc.arenas import GlibcArena
 from findleaks.allocators.glibc.layout import HEAP_INFOS, HEAP_MAXES, NBINS, PARS, PREV_INUSE, STATES, ParLayout, StateLayout, align_chunk
 from findleaks.allocators.memory import Memory
-from findleaks.target.base import Range, Region, Target
-from findleaks.target.ranges import region_at, subtract
+from findleaks.engine.contract import Engine
+from findleaks.errors import Interrupted
+from findleaks.target.base import Piece, Range, Region, Target
+from findleaks.target.ranges import nonzero_pieces, region_at, subtract
 from findleaks.value_classes import dataclass
 
 SAMPLE = 16  # if none is expected, every 16th pair of words is tried: 8 of its 127 bins
@@ -54,7 +56,7 @@ class GlibcInstance:
         return self.main.layout
 
 
-def find_instances(target: Target, taken: Sequence[Range] = ()) -> list[GlibcInstance]:
+def find_instances(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> list[GlibcInstance]:
     """Find every main_arena by its structure. If none is found, use the symbol. `taken` are heaps
     of other allocators, which contain none."""
     memory = Memory(target)
@@ -65,17 +67,17 @@ def find_instances(target: Target, taken: Sequence[Range] = ()) -> list[GlibcIns
     files = [region for region in named if region.name in with_code or _is_libc_like(region)]
     data_files = [region for region in named if region.name not in with_code and not _is_libc_like(region)]
     others = [region for region in regions if not region.name.startswith("/")]
-    unnamed = (one for region in others for one in _search_region(memory, region, layouts, False, taken))
+    unnamed = (one for region in others for one in _search_region(memory, engine, region, layouts, False, taken))
     searches = (
-        (one for region in files for one in _search_region(memory, region, layouts, _is_libc_like(region))),
+        (one for region in files for one in _search_region(memory, engine, region, layouts, _is_libc_like(region))),
         # For a static program that has not called malloc yet, or only in threads.
-        (one for region in files for one in _search_region(memory, region, layouts, True)),
+        (one for region in files for one in _search_region(memory, engine, region, layouts, True)),
         _find_by_symbol(memory, regions, layouts),
         # Files may be unknown (cores of qemu), or ld.so may have copied .data elsewhere.
         (one for one in unnamed if not _is_in_thread_heap(memory, one.main.address)),
         # A core may lack the code of libc's file. Mapped data may be gigabytes, so it is searched
         # last.
-        (one for region in data_files for one in _search_region(memory, region, layouts, False)),
+        (one for region in data_files for one in _search_region(memory, engine, region, layouts, False)),
     )
     for search in searches:
         found: dict[int, GlibcInstance] = {}
@@ -112,17 +114,22 @@ def _is_libc_like(region: Region) -> bool:
 
 
 def _search_region(
-    memory: Memory, region: Region, layouts: Sequence[StateLayout], whole: bool, taken: Sequence[Range] = ()
+    memory: Memory, engine: Engine, region: Region, layouts: Sequence[StateLayout], whole: bool, taken: Sequence[Range] = ()
 ) -> Iterator[GlibcInstance]:
     """Yield the main_arenas in one region, except in `taken`. With `whole`, examine every word, and
     also search for rings of arenas, because bins may still be all 0."""
-    parts = subtract([Range(region.start, region.end)], taken)
-    for base, words in (found for part in parts for found in memory.scan(*part)):
-        places: list[tuple[int, StateLayout]] = []
-        if whole:
-            places += _find_by_ring(memory, base, words, layouts)
-        places += _find_by_bins(memory, base, words, layouts, 1 if whole else SAMPLE)
-        yield from _verify_places(memory, region, places)
+    for part in subtract([Range(region.start, region.end)], taken):
+        for piece in nonzero_pieces(memory.target, *part):
+            if memory.target.interrupted():
+                raise Interrupted
+            bins = _find_empty_bins(engine, piece, 1 if whole else SAMPLE)
+            if not bins and not whole:
+                continue
+            skip = -piece.address % memory.size
+            base, words = piece.address + skip, memory.arch.unpack(bytes(piece.data[skip:]))
+            places = _find_by_ring(memory, base, words, layouts) if whole else []
+            places += _find_by_bins(memory, base, words, layouts, bins)
+            yield from _verify_places(memory, region, places)
 
 
 def _verify_places(memory: Memory, region: Optional[Region], places: Sequence[tuple[int, StateLayout]]) -> Iterator[GlibcInstance]:
@@ -199,13 +206,13 @@ def _find_by_ring(memory: Memory, base: int, words: Sequence[int], layouts: Sequ
 
 
 def _find_by_bins(
-    memory: Memory, base: int, words: Sequence[int], layouts: Sequence[StateLayout], step: int
+    memory: Memory, base: int, words: Sequence[int], layouts: Sequence[StateLayout], bins: Sequence[int]
 ) -> list[tuple[int, StateLayout]]:
-    """Return the places of arenas for which an empty bin was found. The arena's bins start there,
-    or before it without a word 0 in between."""
+    """Return the places of the arenas of these empty bins. The arena's bins start there, or before
+    it without a word 0 in between."""
     size, places = memory.size, []
     covered = -1
-    for index in _find_empty_bins(base, words, size, step):
+    for index in ((address - base) // size for address in bins):
         if index <= covered:
             continue
         covered = index + 2 * NBINS
@@ -218,16 +225,11 @@ def _find_by_bins(
     return places
 
 
-def _find_empty_bins(base: int, words: Sequence[int], size: int, step: int) -> list[int]:
-    """Return the indices of pairs of words that both contain the pair's address less two words.
-    With `step`, only every `step`-th pair from an even and from an odd index is tried."""
-    if step == 1:
-        return [i for i, (a, b) in enumerate(zip(words, words[1:])) if a == b == base + (i - 2) * size]
-    found = []
-    for start in (0, 1):
-        indices = range(start, len(words) - 1, 2 * step)
-        found += [i for i, a, b in zip(indices, words[start :: 2 * step], words[start + 1 :: 2 * step]) if a == b == base + (i - 2) * size]
-    return sorted(found)
+def _find_empty_bins(engine: Engine, piece: Piece, step: int) -> list[int]:
+    """Return the addresses of pairs of words that both contain the pair's address less two words.
+    With `step`, only every `step`-th pair from an even and from an odd word is returned."""
+    size = engine.arch.word
+    return [one for one in engine.self_pointers(piece, size, 2 * size) if step == 1 or one // size % (2 * step) < 2]
 
 
 def find_par(memory: Memory, instance: GlibcInstance) -> None:

@@ -104,8 +104,8 @@ class NativeEngine:
             self._pieces = pieces if isinstance(pieces, tuple) else ()
         return self._passed
 
-    def self_pointers(self, piece: Piece, distance: int) -> array[int]:
-        return self.library.words(self.library.fl_self_pointers, c_piece(piece), distance)
+    def self_pointers(self, piece: Piece, distance: int, before: int = 0) -> array[int]:
+        return self.library.words(self.library.fl_self_pointers, c_piece(piece), distance, before)
 
     def search(self, piece: Piece, low: int, high: int) -> array[int]:
         low, high = max(low, 0), min(high, 1 << 64)

@@ -292,7 +292,7 @@ SIGNATURES = {
     "fl_follow": (c_int, [_PIECES, c_uint64, _U64S, c_int64, c_bool, c_uint64, _WORDS]),
     "fl_follow_all": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_int64, c_uint64, _U64S, _WORDS, _U64S, _WORDS]),
     "fl_gather": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_uint64, _U8S, _WORDS]),
-    "fl_self_pointers": (c_int, [_PIECES, c_int64, _WORDS]),
+    "fl_self_pointers": (c_int, [_PIECES, c_int64, c_uint64, _WORDS]),
     "fl_sum_by_value": (c_uint64, [_U64S, _U64S, c_uint64, c_bool, _U64S, _U64S]),
     "fl_search": (c_int, [_PIECES, c_uint64, c_uint64, _WORDS]),
     "fl_read_groups": (c_int, [_PIECES, *[c_uint64, _U64S] * 2, c_uint64, _RANGES, c_uint32, *[c_uint64] * 2, *[_WORDS] * 3, _U64S]),

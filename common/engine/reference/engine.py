@@ -130,20 +130,18 @@ class PureEngine:
                 records[number * size : (number + 1) * size] = found
         return records, missing
 
-    def self_pointers(self, piece: Piece, distance: int) -> array[int]:
+    def self_pointers(self, piece: Piece, distance: int, before: int = 0) -> array[int]:
         word = self.arch.word
         base, words = words_of(piece, self.arch)
         steps, odd = divmod(distance, word)
         found: array[int] = array("Q")
         if odd:
             return found
-        address = base
-        for value in words:
-            if value == address:
-                other = (address - base) // word + steps
-                if 0 <= other < len(words) and words[other] == address:
-                    found.append(address)
-            address += word
+        expected = base - before
+        for at, value in enumerate(words):
+            if value == expected and 0 <= at + steps < len(words) and words[at + steps] == value:
+                found.append(value + before)
+            expected += word
         return found
 
     def search(self, piece: Piece, low: int, high: int) -> array[int]:
