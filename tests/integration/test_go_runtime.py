@@ -13,148 +13,11 @@ import pytest
 import truth
 from debuggers import findleaks, gdb, lldb, objects
 from go_programs import VERSIONS, build
+from go_truth import COUNT, addresses, check_interrupted, check_objects, check_roots, compare, profile, said, sparse_map
+from kernel_cores import crashed
 
 from cores import Running
 from findleaks import attach
-
-COUNT = 300
-Place = tuple[str, int]
-
-
-def profile(text: str) -> dict[int, tuple[str, tuple[Place, ...], Place]]:
-    """The goroutines of a pprof profile by number: wait reason, functions outside the package runtime, creator."""
-    found = {}
-    for part in text.split("\n\n"):
-        head, *lines = part.strip().split("\n")
-        number, state = re.match(r"goroutine (\d+) .*?\[([^,\]]*)", head).groups()  # type: ignore[union-attr]
-        places = []
-        for name, where in zip(lines[::2], lines[1::2]):
-            plain = re.sub(r"\((?:[^()]|\{[^}]*\})*\)$", "", re.sub(r" in goroutine \d+$", "", name))
-            places.append((plain, int(where.split()[0].rsplit(":", 1)[1])))
-        creator = places.pop() if lines[-2].startswith("created by ") else ("created by ", 0)
-        own = tuple(one for one in places if not one[0].startswith("runtime."))
-        found[int(number)] = state, own, (creator[0].removeprefix("created by "), creator[1])
-    return found
-
-
-def said(found: dict[str, Any]) -> dict[int, tuple[str, tuple[Place, ...], Place]]:
-    """The same, of findleaks' JSON."""
-    made = {}
-    for group in found["user_stacks"]:
-        own = tuple((one["function"], one["line"]) for one in group["frames"] if not one["function"].startswith("runtime."))
-        creator = (group["creator"]["function"], group["creator"]["line"]) if group["creator"] else ("", 0)
-        assert group["count"] == len(group["numbers"])
-        if not group["internal"]:
-            made.update(dict.fromkeys(group["numbers"], (group["reason"], own, creator)))
-    return made
-
-
-def objects_as_counted(page: dict[str, Any], figures: dict[str, int]) -> None:
-    """Counts that the program knows are exact. All objects are within 1 %, as the program continues after it printed its figures."""
-    types = {one["name"]: one for one in page["types"]}
-    if tuple(map(int, page["version"].split(".")[:2])) >= (1, 22):  # before, objects had no headers
-        assert types["main.Session"]["objects"] == 10 * COUNT  # the others are known to stacks only, which have no types
-        assert types["func main.fill.func1"]["objects"] == COUNT
-        assert types["chan *main.Session"]["objects"] == COUNT
-        check_retained(types)
-    whole = [sum(one["objects"] + one["own"]["garbage_objects"] for one in types.values())]
-    whole.append(sum(one["bytes"] + one["own"]["garbage_bytes"] for one in types.values()))
-    for mine, name in zip(whole, ("HeapObjects", "HeapAlloc")):
-        assert abs(mine - figures[name]) <= figures[name] // 100, name
-    garbage = [one["own"]["garbage_objects"] for one in types.values()]
-    assert sum(garbage) >= COUNT - 1
-
-
-def sparse_map(*where: str) -> None:
-    found = json.loads(findleaks("verdict", "--json", *where))["findings"]
-    (one,) = [finding for finding in found if finding["finding"] == "go-map"]
-    assert one["evidence"]["entries"] == 1
-    assert one["evidence"]["slots"] >= 40_000
-    assert one["evidence"]["type"] == "map[uint64][12]uint64"
-    assert one["bytes"] >= 40_000 * 104
-
-
-def addresses(run: Running) -> dict[str, str]:
-    return dict(pair.split("=") for pair in run.output.splitlines()[1].split())
-
-
-def ask(command: str, address: str, *where: str) -> dict[str, Any]:
-    return dict(json.loads(findleaks(command, address, "--limit", "0", "--json", *where)))
-
-
-def check_objects(at: dict[str, str], *where: str) -> None:
-    """Types, fields, referrers and paths of objects whose addresses the program printed."""
-    (found,) = json.loads(findleaks("whatis", at["holder"], "--json", *where))["answers"]
-    assert found["object"] == {"address": at["holder"], "size": 24, "type": "main.Holder", "runtime": "Go", "live": True}
-    assert [(word["member"], word["value"]) for word in found["words"]] == [
-        (".Number", "0x5"),
-        (".Data", at["data"]),
-        (".Shared", at["shared"]),
-    ]
-    (field,) = ask("refs", at["data"], *where)["references"]
-    assert (field["address"], field["live"]) == (hex(int(at["holder"], 16) + 8), True)
-    assert (field["from"]["member"], field["from"]["object"]["type"]) == (".Data", "main.Holder")
-    shared = ask("refs", at["shared"], *where)
-    assert shared["count"] == shared["live"] == COUNT
-    assert {one["from"]["member"] for one in shared["references"]} == {".Shared"}
-    root, array, holder = ask("path", at["data"], *where)["path"]
-    assert root["in"]["is"] == "module"
-    assert array["in"]["object"]["type"] == "[]*main.Holder"
-    assert array["in"]["member"] == "[5]"
-    assert (holder["in"]["object"]["address"], holder["in"]["member"]) == (at["holder"], ".Data")
-    stacks = [one for one in ask("refs", at["waiting"], *where)["references"] if "object" not in one["from"]]
-    assert [one["from"]["text"] for one in stacks if one["from"]["text"].endswith("(waiting, chan receive), in main.waitOn")]
-    gone = ask("path", at["dropped"], *where)
-    assert (gone["target"]["object"]["live"], gone["path"]) == (False, [])
-
-
-def check_roots(at: dict[str, str], *where: str) -> None:
-    """Variables of a stripped program are named by the functions that use them. Goroutines that do the same are one root."""
-    (heap,) = json.loads(findleaks("roots", "--json", *where))["heaps"]
-    roots = heap["roots"]
-    assert sum(one["objects"] for one in roots) + heap["shared_objects"] == heap["objects"]
-    assert sum(one["bytes"] for one in roots) + heap["shared_bytes"] == heap["bytes"]
-    (holders,) = (one for one in roots if [each for each in one["types"] if each["type"] == "main.Holder"])
-    assert "(used in main.fill" in holders["name"]
-    # A stale word of a stack may refer to the data of one Holder: then this data is shared, but variables come first.
-    assert holders["objects"] == 2 * COUNT + 2  # with the array, and the 8,192 bytes that all of them share
-    (waiting,) = (one for one in roots if one["name"] == "goroutines in main.waitOn (chan receive), created by main.start")
-    assert waiting["threads"] == COUNT
-    assert waiting["objects"] >= COUNT
-    name = holders["name"].removeprefix("variable ")
-    (found,) = json.loads(findleaks("roots", name, "--json", *where))["heaps"]
-    assert [(one["name"], one["objects"]) for one in found["roots"]] == [(holders["name"], holders["objects"])]
-    (found,) = json.loads(findleaks("roots", at["holder"], "--json", *where))["heaps"]
-    (one,) = found["roots"]
-    assert (one["sort"], one["objects"], one["holder"].split(" at ")[0]) == ("object", 2, "[]*main.Holder")
-
-
-def check_retained(types: dict[str, dict[str, Any]]) -> None:
-    """Each Holder alone retains its data, and all of them share 8,192 bytes. Stale words of stacks may refer to the data of one, to the
-    shared bytes, and to a few Holders, which the array does not retain then."""
-    whole = COUNT * (24 + 4096)
-    assert whole - 4096 <= types["main.Holder"]["retained_bytes"] <= whole
-    array = types["[]*main.Holder"]
-    assert whole * 9 // 10 <= array["retained_bytes"] - array["bytes"] <= whole + 8192
-    assert types["[4096]uint8"]["retained_bytes"] == types["[4096]uint8"]["bytes"] == COUNT * 4096
-
-
-def compare(run: Running, file: Path, *where: str) -> None:
-    figures = {name: int(value) for name, value in (pair.split("=") for pair in run.output.splitlines()[0].split())}
-    found = json.loads(findleaks("stacks", "--json", *where))
-    wanted, mine = profile(file.read_text()), said(found)
-    assert found["user_threads"] == figures["goroutines"] == COUNT + 12 == len(mine)
-    del wanted[1], mine[1]  # the program's first goroutine wrote the profile, and waits now
-    assert mine == wanted
-    assert Counter(reason for reason, _, _ in mine.values())["chan receive"] == COUNT
-    (page,) = json.loads(findleaks("runtime", "--only", "go", "--json", *where))["runtimes"]
-    counters = page["counters"]
-    assert {name: counters[name] for name in figures if name.endswith(("GC", "BuckHashSys"))} == {
-        name: value for name, value in figures.items() if name.endswith(("GC", "BuckHashSys"))
-    }
-    objects_as_counted(page, figures)
-    for name in ("HeapSys", "HeapInuse", "StackInuse", "MSpanSys", "MCacheSys", "GCSys", "OtherSys"):
-        assert abs(counters[name] - figures[name]) <= figures[name] // 100 + (128 << 10), name
 
 
 @pytest.mark.platform("x86-64", "Go")
@@ -164,9 +27,9 @@ def test_goroutines_and_counters(tmp_path: Path) -> None:
     environment = {**os.environ, "GOTRACEBACK": "crash"}
     with Running([str(program), str(COUNT), "goroutines"], tmp_path / "run", environment) as run:
         file = tmp_path / "run" / "goroutines"
-        compare(run, file, "--pid", str(run.pid))
+        compare(run.output, file, "--pid", str(run.pid))
         sparse_map("--pid", str(run.pid))
-        at = addresses(run)
+        at = addresses(run.output)
         check_objects(at, "--pid", str(run.pid))
         check_roots(at, "--pid", str(run.pid))
         text = findleaks("stacks", "--pid", str(run.pid))
@@ -249,10 +112,10 @@ def test_a_cache_that_a_variable_retains(tmp_path: Path) -> None:
 def test_versions(version: str, flags: tuple[str, ...], tmp_path: Path) -> None:
     program = build(tmp_path, version, *flags)
     with Running([str(program), str(COUNT), "goroutines"], tmp_path / "run") as run:
-        compare(run, tmp_path / "run" / "goroutines", "--pid", str(run.pid))
+        compare(run.output, tmp_path / "run" / "goroutines", "--pid", str(run.pid))
         sparse_map("--pid", str(run.pid))
         if tuple(map(int, version.split(".")[:2])) >= (1, 22):
-            check_objects(addresses(run), "--pid", str(run.pid))
+            check_objects(addresses(run.output), "--pid", str(run.pid))
 
 
 @pytest.mark.platform("x86-64", "Go")
@@ -287,6 +150,14 @@ def test_thread_with_functions_of_c_and_go(version: str, tmp_path: Path) -> None
     # Go's handler of the fatal signal runs on the threads.
     crashed = [[frame["function"] for frame in one["frames"]] for one in of_core]
     assert any(one[-len(names) :] == names for one in crashed), crashed
+
+
+@pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS)])
+def test_functions_that_were_interrupted(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines of functions that no call left: a signal handler made them call another function."""
+    monkeypatch.setenv("GOTRACEBACK", "crash")
+    core, text = crashed([str(build(tmp_path, version, "-ldflags=-s -w", name="go_interrupted"))], tmp_path / "run")
+    check_interrupted(text, version, str(core))
 
 
 @pytest.mark.platform("x86-64", "Go")

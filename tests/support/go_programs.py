@@ -25,9 +25,11 @@ def toolchain(version: str) -> str:
     return str(folder / "bin" / "go")
 
 
-def build(folder: Path, version: str, *flags: str, name: str = "go_truth", cgo: bool = False) -> Path:
+def build(folder: Path, version: str, *flags: str, name: str = "go_truth", cgo: bool = False, machine: str = "amd64") -> Path:
+    """Compile a program of tests/programs for a machine, by Go's name."""
     program = folder / name
-    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": str(int(cgo))}
+    compiler = {"CC": "aarch64-linux-gnu-gcc"} if machine == "arm64" else {}
+    options = {"GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": str(int(cgo)), "GOARCH": machine}
     words = [toolchain(version), "build", *flags, "-o", str(program), str(truth.PROGRAMS / f"{name}.go")]
-    subprocess.run(words, check=True, cwd=folder, env=environment, timeout=600)
+    subprocess.run(words, check=True, cwd=folder, env={**os.environ, **options, **compiler}, timeout=600)
     return program

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
@@ -26,11 +26,13 @@ from findleaks.target.arch import AARCH64
 from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.elf import occurrences
 from findleaks.target.ranges import nonzero_pieces
+from findleaks.unwind.frames import Frame
 from findleaks.unwind.stacks import NamedFrame
 from findleaks.value_classes import NamedTuple
 
 STATES = {1: "runnable", 2: "running", 3: "in a system call", 4: "waiting", 8: "copying its stack", 9: "preempted", 10: "leaked"}
 _RUNNING, _SYSCALL, _DEAD, _EXTRA = 2, 3, 6, 11
+_STACK_SIZES = frozenset(1 << bits for bits in range(11, 34))
 _SCAN = 0x1000  # a flag in the state: the collector scans the stack
 _MAX_GOROUTINES = 1 << 26
 _MAX_FRAMES = 128
@@ -106,8 +108,9 @@ class Goroutines:
         first = self._memory.words(place, min(count, _CHECKED)) or ()
         if not first or len(set(first)) != len(first) or not all(self._is_goroutine(layout, one) for one in first):
             return ()
-        # The program's first goroutine is the first that is created.
-        if self._memory.word(first[0] + layout.at["goid"]) != 1:
+        # The program's first goroutine is the first that is created, and always has a stack. mspans
+        # without neighbours look like goroutines that have ended.
+        if self._memory.word(first[0] + layout.at["goid"]) != 1 or not self._memory.word(first[0]):
             return ()
         return self._memory.words(place, count) or ()
 
@@ -119,8 +122,10 @@ class Goroutines:
         state = self._memory.word(address + layout.at["atomicstatus"] // 8 * 8)
         if number is None or state is None:
             return False
-        state = state >> 8 * (layout.at["atomicstatus"] % 8) & 0xFFF
-        return (low < high and high - low < 1 << 34) or (low == high == 0 and state in (0, _DEAD, _EXTRA))
+        state = state >> 8 * (layout.at["atomicstatus"] % 8) & 0xFFFFFFFF & ~_SCAN
+        if low == high == 0:
+            return state in (0, _DEAD, _EXTRA)
+        return state <= _EXTRA and high - low in _STACK_SIZES
 
     def reasons(self) -> Sequence[str]:
         """Return runtime.waitReasonStrings; () if not found."""
@@ -146,8 +151,9 @@ class Goroutines:
                 return
             yield self._memory.read(words[at], words[at + 1]).decode("ascii", "replace") if words[at + 1] else ""
 
-    def list(self) -> Sequence[UserThread]:
-        """Return all goroutines that have not ended, in the order of their creation."""
+    def list(self, trace: Callable[[Thread], Iterable[Frame]]) -> Sequence[UserThread]:
+        """Return all goroutines that have not ended, in the order of their creation. `trace`:
+        returns the frames of a thread."""
         layout, addresses = self._layout, self.addresses
         if layout is None or not addresses:
             return ()
@@ -158,7 +164,7 @@ class Goroutines:
         for number, at in enumerate(order):
             if number in missing:
                 continue
-            one = self._goroutine(layout, memoryview(data)[number * layout.size : (number + 1) * layout.size], reasons, threads, now)
+            one = self._goroutine(layout, memoryview(data)[number * layout.size : (number + 1) * layout.size], reasons, threads, now, trace)
             if one is not None:
                 self.structures[one.number] = addresses[at]
                 made.append((at, one))
@@ -169,7 +175,13 @@ class Goroutines:
         return time.monotonic_ns() if self._target.live else None
 
     def _goroutine(
-        self, layout: _G, data: memoryview, reasons: Sequence[str], threads: Mapping[int, Thread], now: Optional[int]
+        self,
+        layout: _G,
+        data: memoryview,
+        reasons: Sequence[str],
+        threads: Mapping[int, Thread],
+        now: Optional[int],
+        trace: Callable[[Thread], Iterable[Frame]],
     ) -> Optional[UserThread]:
         def field(name: str, size: int = 8) -> int:
             at = layout.at.get(name)
@@ -179,7 +191,8 @@ class Goroutines:
         if state not in STATES or not field("goid"):
             return None
         stack = Range(field("stack.lo"), field("stack.hi"))
-        sp, pc, thread = self._position(field, state, stack, threads)
+        running = threads.get(self._thread_of(field("m"))) if state in (_RUNNING, _SYSCALL) else None
+        sp, pc = self._position(field, state, stack, running, trace)
         reason = field("waitreason", 1)
         since = field("waitsince")
         return UserThread(
@@ -192,7 +205,7 @@ class Goroutines:
             frames=self.unwind(pc, sp, stack),
             creator=self._creator(field("gopc")),
             waiting=max(now - since, 0) if now is not None and since and state == 4 else None,
-            thread=thread,
+            thread=running.tid if running is not None else 0,
             is_internal=self._is_internal(field("startpc")),
         )
 
@@ -203,16 +216,19 @@ class Goroutines:
         function = table.find(start) if table is not None else None
         return function is not None and function.name.startswith("runtime.") and function.name not in _USERS
 
-    def _position(self, read: Callable[[str], int], state: int, stack: Range, threads: Mapping[int, Thread]) -> tuple[int, int, int]:
-        """Return sp, pc and the thread that runs a goroutine (0: none). `read` returns a field of
-        the goroutine."""
-        running = threads.get(self._thread_of(read("m"))) if state in (_RUNNING, _SYSCALL) else None
-        tid = running.tid if running is not None else 0
+    def _position(
+        self, read: Callable[[str], int], state: int, stack: Range, running: Optional[Thread], trace: Callable[[Thread], Iterable[Frame]]
+    ) -> tuple[int, int]:
+        """Return sp and pc of a goroutine. `read` returns a field of the goroutine."""
         if state == _SYSCALL and stack.start <= read("syscallsp") < stack.end:
-            return read("syscallsp"), read("syscallpc"), tid
+            return read("syscallsp"), read("syscallpc")
         if running is not None and stack.start <= running.sp < stack.end:
-            return running.sp, running.pc, tid
-        return read("sched.sp"), read("sched.pc"), tid
+            return running.sp, running.pc
+        # The thread executes a signal handler, or code of the runtime, on another stack. sched may
+        # be stale: it is set only when the goroutine leaves its stack by itself.
+        frames = trace(running) if running is not None else ()
+        outer = next((frame for frame in frames if stack.start <= frame.sp < stack.end), None)
+        return (outer.sp, outer.call) if outer is not None else (read("sched.sp"), read("sched.pc"))
 
     @cached_property
     def _procid(self) -> Optional[int]:

@@ -36,6 +36,7 @@ from findleaks.runtimes.user_threads import group_user_threads
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.ranges import intersection, merge_ranges, range_at, subtract
+from findleaks.unwind.frames import Unwinder
 
 
 class Go(Runtime):
@@ -225,7 +226,11 @@ class Go(Runtime):
 
     @cached_property
     def _user_threads(self) -> Sequence[UserThread]:
-        return self.goroutines.list() if self.goroutines is not None else ()
+        code = self.code_table()
+        if self.goroutines is None or code is None:
+            return ()
+        unwinder = Unwinder(self._target, [code])
+        return self.goroutines.list(lambda thread: unwinder.trace(thread).frames)
 
     @cached_property
     def _blocked(self) -> Optional[frozenset[int]]:

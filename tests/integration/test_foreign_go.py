@@ -1,0 +1,88 @@
+"""Go on AArch64, in true cores of an emulated machine (tests/support/foreign.py): answers are what the programs print themselves."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import foreign
+import foreign_truth
+import pytest
+from debuggers import findleaks
+from foreign import ARM64
+from foreign_runtimes import VARIABLES
+from go_programs import VERSIONS, build
+from go_truth import COUNT, addresses, check_interrupted, check_objects, check_roots, compare, sparse_map
+
+pytestmark = pytest.mark.matrix
+STRIPPED = "-ldflags=-s -w"
+
+
+def picture(program: Path, *words: str) -> foreign.Picture:
+    tree = foreign_truth.tree(ARM64, "bookworm")
+    command = (f"./{program.name}", *words)
+    return foreign.picture(ARM64, foreign.Program(tree, command, (program,), {**VARIABLES, "GOTRACEBACK": "crash"}))
+
+
+def is_typed(version: str) -> bool:
+    """Objects have headers since 1.22."""
+    return not version or tuple(map(int, version.split(".")[:2])) >= (1, 22)
+
+
+@pytest.mark.platform("AArch64", "Go")
+@pytest.mark.parametrize("flags", [(STRIPPED,), (STRIPPED, "-buildmode=pie"), ()], ids=["stripped", "pie", "symbols"])
+@pytest.mark.parametrize("version", ["", *VERSIONS])
+def test_goroutines_counters_and_objects(version: str, flags: tuple[str, ...], tmp_path: Path) -> None:
+    """Goroutines are those of pprof, counters those of runtime.MemStats, and counts of objects the program's own."""
+    program = build(tmp_path, version, *flags, machine="arm64")
+    made = picture(program, str(COUNT), "goroutines")
+    where = ("--exe", str(program), str(made.core))
+    compare(made.output, made.core.parent / "goroutines", *where)
+    sparse_map(*where)
+    if is_typed(version):
+        check_objects(addresses(made.output), *where)
+    if is_typed(version) and flags:  # with symbols, variables have other names
+        check_roots(addresses(made.output), *where)
+
+
+@pytest.mark.platform("AArch64", "Go")
+@pytest.mark.parametrize("version", ["", *VERSIONS])
+def test_functions_that_were_interrupted(version: str, tmp_path: Path) -> None:
+    program = build(tmp_path, version, STRIPPED, name="go_interrupted", machine="arm64")
+    made = picture(program)
+    check_interrupted((made.core.parent / "stderr").read_text(), version, "--exe", str(program), str(made.core))
+
+
+@pytest.mark.platform("AArch64", "Go")
+@pytest.mark.parametrize("version", ["", *VERSIONS])
+def test_thread_with_functions_of_c_and_go(version: str, tmp_path: Path) -> None:
+    """Go calls C, which calls Go, which calls C."""
+    program = build(tmp_path, version, STRIPPED, name="go_callbacks", cgo=True, machine="arm64")
+    made = picture(program)
+    found = json.loads(findleaks("stacks", "--json", "--exe", str(program), "--sysroot", str(made.root), str(made.core)))["stacks"]
+    stacks = [[frame["function"] or "" for frame in one["frames"]] for one in found]
+    (names,) = (one for one in stacks if "main.enter" in one)
+    own = [re.sub("_[0-9a-f]{12}_", "_", name) for name in names if name.startswith(("main.", "_cgoexp_", "pause"))]
+    assert own == [
+        "pause",
+        "main._Cfunc_inner",
+        "main.enter",
+        "main.callback",
+        "_cgoexp_callback",
+        "main._Cfunc_outer",
+        "main.main",
+    ]
+    assert names[-1] == "runtime.goexit"
+    threads = [one for one in stacks if "start_thread" in one]
+    assert threads and all("runtime.mstart" in one for one in threads)
+
+
+@pytest.mark.platform("AArch64", "Go")
+@pytest.mark.parametrize("version", ["", *VERSIONS])
+def test_goroutines_that_are_blocked_for_good(version: str, tmp_path: Path) -> None:
+    program = build(tmp_path, version, STRIPPED, name="go_blocked", machine="arm64")
+    made = picture(program)
+    found = json.loads(findleaks("verdict", "--json", "--exe", str(program), str(made.core)))["findings"]
+    groups = [one["evidence"] for one in found if one["finding"] == "goroutines"]
+    assert len(groups) == 3 and all(one["function"].startswith("main.never") and one["blocked_for_good"] >= 18 for one in groups)

@@ -1,0 +1,43 @@
+// Four goroutines count without any call, and are interrupted by Go's scheduler. Then the first goroutine reads through a nil pointer. What
+// the runtime prints is the truth: lines of instructions at which no function is called.
+package main
+
+import (
+	"runtime"
+	"time"
+)
+
+type item struct{ padding, number int }
+
+var counts [4]int
+var none *item
+
+//go:noinline
+func count(at int) {
+	for {
+		counts[at]++
+		counts[at] ^= 5
+	}
+}
+
+//go:noinline
+func number(one *item) int {
+	return one.number
+}
+
+//go:noinline
+func sum(deep int) int {
+	if deep == 0 {
+		return number(none)
+	}
+	return sum(deep-1) + deep
+}
+
+func main() {
+	runtime.GOMAXPROCS(1)
+	for at := range counts {
+		go count(at)
+	}
+	time.Sleep(200 * time.Millisecond)
+	println(sum(3))
+}
