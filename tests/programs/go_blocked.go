@@ -1,9 +1,10 @@
-// Goroutines wait for channels. Those whose function's name begins with "never" can never continue: no other goroutine and no variable can
-// reach their channels. 20 goroutines for each function. Prints "ready".
+// Goroutines wait for channels, mutexes, WaitGroups and conditions. Those whose function's name begins with "never" can never continue: no
+// other goroutine and no variable can reach what they wait for. 20 goroutines for each function. Prints "ready".
 package main
 
 import (
 	"os"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -36,7 +37,93 @@ func waits(held chan int)         { <-global; close(held) }
 func mayTick(c <-chan time.Time)  { <-c }
 func mayHeldByDefer(c chan int)   { <-c }
 func defers(c chan int)           { defer close(c); time.Sleep(time.Hour) }
-func mayLock(m *sync.Mutex)       { m.Lock() }
+
+type Guarded struct {
+	name  string
+	lock  sync.Mutex
+	both  sync.RWMutex
+	group sync.WaitGroup
+	ready *sync.Cond
+}
+
+var guarded = &Guarded{}
+
+func neverLock(g *Guarded)         { g.lock.Lock() }
+func neverLockAsHolder(c chan int) { <-c } // it has locked what neverLockOfHolder wants
+func neverLockOfHolder(g *Guarded) { g.lock.Lock() }
+func neverRead(g *Guarded)         { g.both.RLock() }
+func neverWrite(g *Guarded)        { g.both.Lock() }
+func neverGroup(g *Guarded)        { g.group.Wait() }
+func neverCondition(g *Guarded)    { g.ready.L.Lock(); g.ready.Wait() }
+func neverConditions(g *Guarded)   { g.ready.L.Lock(); g.ready.Wait() } // three for each condition
+func mayLock(g *Guarded)           { g.lock.Lock() }
+func mayLockVariable()             { guarded.lock.Lock() }
+func mayGroup(g *Guarded)          { g.group.Wait() }
+func mayCondition(g *Guarded)      { g.ready.L.Lock(); g.ready.Wait() }
+func mayConditions(g *Guarded)     { g.ready.L.Lock(); g.ready.Wait() }
+func mayRead(g *Guarded)           { g.both.RLock() }
+func mayLockTimer(g *Guarded)      { g.lock.Lock() }
+func mayLockFinalizer(g *Guarded)  { g.lock.Lock() }
+func sleepsWith(g *Guarded) {
+	time.Sleep(time.Hour)
+	g.lock.Unlock()
+	g.group.Done()
+	g.ready.Signal()
+	g.both.Unlock()
+}
+func waitsWith(g *Guarded)          { <-global; g.lock.Unlock() }
+func holder(g *Guarded, c chan int) { g.lock.Lock(); neverLockAsHolder(c); g.lock.Unlock() }
+func made() *Guarded {
+	g := &Guarded{name: "guarded"}
+	g.lock.Lock()
+	g.both.Lock()
+	g.group.Add(1)
+	g.ready = sync.NewCond(&sync.Mutex{})
+	return g
+}
+
+//go:noinline
+func guard() {
+	go neverLock(made())
+	go neverRead(made())
+	go neverWrite(made())
+	go neverGroup(made())
+	go neverCondition(made())
+	one := made()
+	go neverConditions(one)
+	go neverConditions(one)
+	go neverConditions(one)
+	one = &Guarded{}
+	go holder(one, make(chan int))
+	for one.lock.TryLock() { // not yet locked
+		one.lock.Unlock()
+		time.Sleep(time.Millisecond)
+	}
+	go neverLockOfHolder(one)
+	go mayLockVariable()
+	one = made()
+	go sleepsWith(one)
+	go mayLock(one)
+	go mayGroup(one)
+	go mayRead(one)
+	go mayCondition(one)
+	one = made()
+	go waitsWith(one)
+	go mayLock(one)
+	one = made()
+	go mayConditions(one)
+	go mayConditions(one)
+	go mayConditions(one)
+	go sleepsWith(one)
+	one = made()
+	timed := one
+	time.AfterFunc(time.Hour, func() { timed.lock.Unlock() })
+	go mayLockTimer(one)
+	one = made()
+	finalized := one
+	runtime.SetFinalizer(&Guarded{name: "with a finalizer", ready: one.ready}, func(*Guarded) { finalized.lock.Unlock() })
+	go mayLockFinalizer(one)
+}
 
 //go:noinline
 func start(count int) {
@@ -60,9 +147,7 @@ func start(count int) {
 		held = make(chan int)
 		go mayHeldByDefer(held)
 		go defers(held)
-		m := &sync.Mutex{}
-		m.Lock()
-		go mayLock(m)
+		guard()
 	}
 }
 
@@ -78,6 +163,7 @@ func clear(deep int) int {
 }
 
 func main() {
+	guarded.lock.Lock()
 	start(20)
 	time.Sleep(300 * time.Millisecond)
 	os.Stdout.WriteString("ready\n"[clear(60):])

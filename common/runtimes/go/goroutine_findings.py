@@ -31,11 +31,19 @@ _REASONS = {
     "chan receive (nil chan)": _Advice("The channel is nil, so they never continue.", "assign the channel before it is used"),
     "select (no cases)": _Advice("", "end the program or the goroutine instead of select {}"),
     "sync.WaitGroup.Wait": _Advice("", "call Done once for each Add"),
+    "sync.Cond.Wait": _Advice("", "call Signal or Broadcast after each change of the condition"),
     "IO wait": _Advice("", "set deadlines, and close connections that are not needed"),
     **dict.fromkeys(
         ("sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLock"),
-        _Advice("", "find the goroutine that holds the lock, for example with `stacks`"),
+        _Advice("", "unlock on every path, for example with defer, and find the goroutine that holds the lock with `stacks`"),
     ),
+}
+# What they wait for; "semacquire" is the reason of locks up to 1.19, of WaitGroups up to 1.23.
+_OBJECTS = {
+    "semacquire": "locks or WaitGroups",
+    "sync.WaitGroup.Wait": "WaitGroups",
+    "sync.Cond.Wait": "conditions",
+    **dict.fromkeys(("sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLock"), "locks"),
 }
 _ADVICE = _Advice("", "end goroutines that are not needed: close their channel, or cancel their context")
 # net/http: transport.go (readLoop waits in a select only while a response is being read), server.go
@@ -103,7 +111,8 @@ def describe_goroutines(
     sentences = [advice.cause] if advice.cause else []
     if forever:
         who = "They" if forever == count else f"{number(forever)} of them"
-        sentences.append(f"{who} can never continue: nothing else can reach the channels for which they wait.")
+        what = _OBJECTS.get(reason, "channels")
+        sentences.append(f"{who} can never continue: nothing else can reach the {what} for which they wait.")
     if creator is not None:
         sentences.append(f"They were created by {shortened(creator.short_name())} at {shortened(creator.place())}.")
     others, stacks = len(threads) - count, sum(one.stack.end - one.stack.start for one in threads)

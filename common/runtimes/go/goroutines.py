@@ -226,9 +226,12 @@ class Goroutines:
             return running.sp, running.pc
         # The thread executes a signal handler, or code of the runtime, on another stack. sched may
         # be stale: it is set only when the goroutine leaves its stack by itself.
-        frames = trace(running) if running is not None else ()
-        outer = next((frame for frame in frames if stack.start <= frame.sp < stack.end), None)
-        return (outer.sp, outer.call) if outer is not None else (read("sched.sp"), read("sched.pc"))
+        frames = [frame for frame in trace(running) if stack.start <= frame.sp < stack.end] if running is not None else []
+        if not frames:
+            return read("sched.sp"), read("sched.pc")
+        if frames[1:]:  # the first one may have been interrupted before it saved its link register
+            self._links[frames[0].call, frames[0].sp] = frames[1].pc
+        return frames[0].sp, frames[0].call
 
     @cached_property
     def _procid(self) -> Optional[int]:
@@ -271,8 +274,8 @@ class Goroutines:
         return f"stack of goroutine {one.number} ({describe_state(one)}){f', in {frame}' if frame else ''}"
 
     @cached_property
-    def _links(self) -> Mapping[tuple[int, int], int]:
-        """The link registers of threads, by pc and sp; on machines that have one."""
+    def _links(self) -> dict[tuple[int, int], int]:
+        """The link registers of innermost frames, by pc and sp; on machines that have one."""
         name = self._target.arch.link_register
         return {(one.pc, one.sp): one.registers.get(name, 0) for one in self._target.threads()} if name else {}
 

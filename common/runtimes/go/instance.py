@@ -238,7 +238,7 @@ class Go(Runtime):
         if self._objects is None or self._graph is None or self.goroutines is None or self.program is None:
             return None
         structures, every = self.goroutines.structures, self.goroutines.addresses
-        return find_blocked(self._memory, self.program.types, self._objects, self._graph, structures, every)
+        return find_blocked(self._memory, self._engine, self.program.types, self._objects, self._graph, structures, every)
 
     def holders(self) -> Optional[Holders]:
         """Return the objects that refer to native memory, garbage among them; None if there are no
