@@ -44,8 +44,8 @@ def _of_main(places: tuple[Place, ...]) -> tuple[Place, ...]:
 
 
 def check_interrupted(text: str, version: str, *where: str) -> None:
-    """Compare the stacks of programs/go_interrupted.go with its message `text`. Up to 1.20, the message has the line of the instruction before
-    the interrupted one."""
+    """Compare the stacks of programs/go_interrupted.go with its message `text`. Up to 1.20, the message has the line of the
+    instruction before the interrupted one."""
     wanted = crash_message(text)
     mine = {number: _of_main(own) for number, (_, own, _) in said(json.loads(findleaks("stacks", "--json", *where))).items()}
     exact = not version or tuple(map(int, version.split(".")[:2])) > (1, 20)
