@@ -29,7 +29,7 @@ from findleaks.runtimes.go.moduledata import Program, program
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects, Retained
 from findleaks.runtimes.go.panics import find_fatal_message
-from findleaks.runtimes.go.verdict_findings import add_site, find_free_memory, find_sparse_maps, find_timers
+from findleaks.runtimes.go.verdict_findings import TIMERS, add_site, find_free_memory, find_sparse_maps, find_timers
 from findleaks.runtimes.object_graph import ObjectGraph
 from findleaks.runtimes.retained_findings import find_large_types, find_retainer
 from findleaks.runtimes.user_threads import group_user_threads
@@ -44,7 +44,7 @@ class Go(Runtime):
 
     name = "Go"
     user_thread = "goroutine"
-    names_roots = True
+    names_roots = reports_objects = True
     maps_unreferenced_memory = True  # the page allocator computes the addresses of its bitmaps
     garbage_remedy = "free memory of C before its last reference is dropped, or with runtime.AddCleanup: Go's collector does not free it"
     shares_module = True  # if the program calls C, the module also has C code
@@ -264,9 +264,10 @@ class Go(Runtime):
         maps = list(find_sparse_maps(self._target, self._objects, self._graph, self._object_graph.names.name))
         found += maps
         known = sum(one.bytes for one in [*many, *maps])
-        retainer = list(find_retainer(self._object_graph, self.name, self._types, known))
-        retainer = retainer or list(find_timers(self._object_graph, sum(one.bytes for one in self._types)))
-        held = retainer or find_large_types(self._object_graph, self.name, self._types, known)
+        held = list(find_retainer(self._object_graph, self.name, self._types, known))
+        if not held or held[0].facts["type"] in TIMERS:
+            held = list(find_timers(self._object_graph, sum(one.bytes for one in self._types))) or held
+        held = held or list(find_large_types(self._object_graph, self.name, self._types, known))
         return [*found, *(add_site(one, self._sites) for one in held)]
 
     def reserved(self) -> Sequence[Range]:

@@ -1,8 +1,8 @@
 """Find large maps with few entries. They exist because a Go map never shrinks.
 
 A map is recognised by its structure, because global variables have no type without debug
-information. Its type is known if only one map type has groups or buckets of the size that the
-objects show.
+information. Its type is known if its groups or buckets have a header, or if only one map type has
+groups or buckets of the size that the objects show.
 
 Sources: Go 1.24 to 1.26, src/internal/runtime/maps: map.go (Map), table.go (table); up to 1.23,
 src/runtime/map.go (hmap, makeBucketArray); src/internal/abi: map_swiss.go, map_noswiss.go."""
@@ -10,7 +10,7 @@ src/runtime/map.go (hmap, makeBucketArray); src/internal/abi: map_swiss.go, map_
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Optional
 
@@ -23,7 +23,8 @@ from findleaks.value_classes import NamedTuple
 
 HEAD = 48  # bytes of maps.Map and of hmap
 _SLOTS = 8  # of a group or bucket
-_LEAST_SLOTS = 1 << 14  # smaller maps are not examined
+_LEAST_SLOTS = 1 << 10  # smaller maps are not examined
+_MOST_OF_TABLE = 1 << 10  # slots of a table
 _MAX_TABLES = 1 << 22
 _BUCKET_SIZE = (82, 2)  # offset and bytes of MapType.BucketSize; of GroupSize:
 _GROUP_SIZE = (80, 8)
@@ -44,10 +45,11 @@ class GoMap(NamedTuple):
 
 
 class MapReader:
-    """Reads maps by their structure. `blocks`: the objects of the heap."""
+    """Reads maps by their structure. `blocks`: the objects of the heap. `header`: returns the type
+    of an object that begins at an address, if it has a header, else 0."""
 
-    def __init__(self, memory: Memory, program: Program, blocks: Blocks) -> None:
-        self._memory, self._program, self._blocks = memory, program, blocks
+    def __init__(self, memory: Memory, program: Program, blocks: Blocks, header: Callable[[int], int]) -> None:
+        self._memory, self._program, self._blocks, self._header = memory, program, blocks, header
         self._is_classic = program.types.find("runtime.hmap") is not None
         self._types: Optional[list[tuple[Type, int]]] = None
 
@@ -65,7 +67,7 @@ class MapReader:
     def _read_swiss(self, head: int, variable: int, words: Sequence[int]) -> Optional[GoMap]:
         used, _, directory, length, flags, _ = words
         room = self._contents(directory)
-        if not _LEAST_SLOTS // 1024 <= length <= min(room // 8, _MAX_TABLES) or length != 1 << (flags & 0xFF):
+        if not _LEAST_SLOTS // _MOST_OF_TABLE <= length <= min(room // 8, _MAX_TABLES) or length != 1 << (flags & 0xFF):
             return None
         tables = dict.fromkeys(self._memory.words(directory, length) or ())
         slots = entries = size = 0
@@ -77,7 +79,7 @@ class MapReader:
             if parts is None or not groups or capacity != (parts[3] + 1) * _SLOTS:
                 return None
             entries, slots, size = entries + (parts[0] & 0xFFFF), slots + capacity, size + groups
-            type_ = type_ if type_ is not None else self._find_type(groups, parts[3] + 1, _GROUP_SIZE)
+            type_ = type_ if type_ is not None else self._find_type(parts[2], groups, parts[3] + 1, _GROUP_SIZE)
         if entries != used or slots < _LEAST_SLOTS:
             return None
         return GoMap(head, variable, type_ or 0, used, slots, size)
@@ -89,17 +91,20 @@ class MapReader:
         if not _LEAST_SLOTS <= slots <= room or count > 16 * slots:
             return None
         buckets = (1 << bits) + (1 << bits - 4)  # with those for overflow
-        return GoMap(head, variable, self._find_type(room, buckets, _BUCKET_SIZE), count, slots, room)
+        return GoMap(head, variable, self._find_type(words[2], room, buckets, _BUCKET_SIZE), count, slots, room)
 
     def _contents(self, address: int) -> int:
         """Return the bytes of the object whose contents begin at this address; 0 if there is none.
         A header may precede the contents."""
         return self._size(address) or max(self._size(address - 8) - 8, 0)
 
-    def _find_type(self, size: int, count: int, field: tuple[int, int]) -> int:
-        """Return the address of the map type of which `count` groups fill an object of `size`
-        bytes; 0 if there is no such type, or more than one."""
-        found = {one.name: one.address for one, unit in self._map_types(field) if self._fits(unit * count, size)}
+    def _find_type(self, contents: int, size: int, count: int, field: tuple[int, int]) -> int:
+        """Return the address of the map type of which `count` groups fill an object, whose contents
+        have `size` bytes; 0 if there is no such type, or more than one."""
+        header = self._header(contents if self._size(contents) else contents - 8)
+        fitting = [one for one, unit in self._map_types(field) if self._fits(unit * count, size)]
+        exact = [one for one in fitting if header and self._program.types.words(one.address, 3)[2:] == (header,)]
+        found = {one.name: one.address for one in exact or fitting}
         return next(iter(found.values())) if len(found) == 1 else 0
 
     @staticmethod

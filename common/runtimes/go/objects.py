@@ -207,6 +207,14 @@ class HeapObjects:
         span = self.span_of(index)
         return HEADER if span is not None and self.has_headers and span.has_pointers and span.size > NO_HEADER and not span.large else 0
 
+    def _header_type(self, address: int) -> int:
+        """Return the address of the type in the header of the object that begins at an address; 0
+        if it has no header."""
+        span, index = self._span_at(address), self.blocks.find(address)
+        if span is None or index < 0:
+            return 0
+        return span.large or (self._memory.word(address) or 0 if self.header_of(index) else 0)
+
     def _objects_of(self, name: str) -> Iterator[int]:
         """Yield the objects of a structure of the runtime."""
         structure = self._program.types.find(name)
@@ -294,14 +302,15 @@ class HeapObjects:
     @cached_property
     def variable_maps(self) -> list[GoMap]:
         """Large maps to which global variables refer."""
-        reader = MapReader(self._memory, self._program, self.blocks)
+        reader = MapReader(self._memory, self._program, self.blocks, self._header_type)
         found = (reader.read(word, address) for words in self.variable_words() for address, word in words)
         return [one for one in found if one is not None]
 
     def large_maps(self) -> list[GoMap]:
         """Return large maps: those that variables refer to, and those that are known by their
         types."""
-        reader, found = MapReader(self._memory, self._program, self.blocks), {one.address: one for one in self.variable_maps}
+        reader = MapReader(self._memory, self._program, self.blocks, self._header_type)
+        found = {one.address: one for one in self.variable_maps}
         for address in heads(self.blocks, self.types, self.names.map_values()):
             one = reader.read(address) if address not in found else None
             if one is not None:

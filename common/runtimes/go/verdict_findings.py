@@ -20,6 +20,9 @@ from findleaks.target.base import Target
 _MOST_MAPS = 3  # maps that are reported
 _LEAST_MAP, _SPARSE = 1 << 20, 16  # bytes of a map, and slots for each entry, that are reported
 _MOST_TYPES, _MOST_CALLERS = 3, 2  # types and callers that a sentence names
+TIMERS = ("[]runtime.timerWhen", "[]*runtime.timer")
+"""Types of a processor's list of timers: since 1.23, and before."""
+
 _LEAST_TIMERS = 4 << 20  # bytes of live objects of which timers may retain most
 _PART_ALLOCATED = 4  # a site that allocated 1 / this of the live objects is named
 _LEAST_FREE, _PART_FREE = 8 << 20, 10  # bytes, and 1 / this of the heap, that are reported
