@@ -21,18 +21,18 @@ _FINALIZED = "objects with a finalizer"  # holders that are neither live nor gar
 
 def find_heap_root_owners(session: Session) -> Iterator[Owner]:
     """Yield an owner for each root of a managed heap that retains objects with references to native
-    memory. Its ranges are these objects."""
+    memory. Its ranges are these objects, and the stacks in the heap that belong to the root."""
     for runtime in session.runtimes if len(session.directory.blocks) else ():
         holders = runtime.holders() if runtime.names_roots else None
         heap = next((one for one in list_partitions(session) if one.runtime == runtime.name), None) if holders is not None else None
         if holders is not None and heap is not None:
             session.report_progress(f"attributing native memory to roots of {runtime.name}", 0.0)
-            yield from _owners(heap, holders)
+            yield from _owners(heap, holders, {name: list(parts) for name, parts in runtime.stack_roots().items()})
 
 
-def _owners(heap: HeapRoots, holders: Holders) -> Iterator[Owner]:
+def _owners(heap: HeapRoots, holders: Holders, ranges: dict[str, list[Range]]) -> Iterator[Owner]:
+    """`ranges`: the stacks by root."""
     indices = heap.graph.blocks.find_all(holders.addresses)[0]
-    ranges: dict[str, list[Range]] = {}
     names = {root.node: root.name for root in heap.roots}
     known: dict[int, int] = {}
     for index, address, size, kind in zip(indices, holders.addresses, holders.sizes, holders.types):

@@ -263,6 +263,11 @@ class Runtime:
         """Return these threads. This needs no heap. 100,000 take less than 10 s."""
         return ()
 
+    def stack_roots(self) -> Mapping[str, Sequence[Range]]:
+        """Return the parts in use of stacks in its heap, by the name of the group of roots to which
+        they belong."""
+        return {}
+
     def code_table(self) -> Optional[CodeTable]:
         """Return a description of the machine code that has no call frame information, or None."""
         return None

@@ -124,4 +124,4 @@ class GoCode:
             return found
         table = self._goroutines.table_at(pc)
         function = table.find(call) if table is not None else None  # generated: it has no lines
-        return [NamedFrame(pc, function.name, pc - function.entry, self._goroutines.file)] if function is not None else ()
+        return [NamedFrame(pc, function.name, pc - function.entry, self._goroutines.file_of(table))] if function is not None else ()

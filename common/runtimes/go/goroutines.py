@@ -66,7 +66,7 @@ class Goroutines:
     def __init__(self, target: Target, engine: Engine, program: Program, data: Sequence[Range], file: Module) -> None:
         """`data`: Go's variables; `file`: the program."""
         self._target, self._engine, self._program, self._data, self._module = target, engine, program, data, file
-        self._memory, self.file = Memory(target), os.path.basename(file.path)  # the program
+        self._memory = Memory(target)
         self.tables = [FunctionTable(self._memory, module) for module in program.modules]
         self._layout = self._find_layout()
         self._frames: dict[tuple[int, bool], tuple[NamedFrame, ...]] = {}
@@ -252,6 +252,17 @@ class Goroutines:
         """Return the table of the module whose code contains an address."""
         return next((one for one in self.tables if one.module.text.start <= pc < one.module.text.end), None)
 
+    def file_of(self, table: FunctionTable) -> str:
+        """Return the base name of the file with these functions: the program, or a plugin."""
+        module = self._modules.get(table.module.text.start, self._module)
+        return os.path.basename(module.path)
+
+    @cached_property
+    def _modules(self) -> Mapping[int, Module]:
+        """The files of the function tables, by the start of their code."""
+        starts = [table.module.text.start for table in self.tables]
+        return {start: one for one in self._target.modules() for start in starts if one.start <= start < one.end}
+
     def unwind(self, pc: int, sp: int, stack: Range) -> tuple[NamedFrame, ...]:
         """Return the frames of a stack, innermost first."""
         return tuple(frame for pc, called, _ in self._walk(pc, sp, stack) for frame in self.name(pc, called))
@@ -313,5 +324,6 @@ class Goroutines:
             function = table.find(pc - called) if table is not None else None
             offset = pc - function.entry if function is not None else 0
             shown = [one for one in places if not one.is_wrapper]
-            self._frames[key] = tuple(NamedFrame(pc, one.function, offset, self.file, one.file, one.line, one.inlined) for one in shown)
+            file = self.file_of(table) if table is not None else ""
+            self._frames[key] = tuple(NamedFrame(pc, one.function, offset, file, one.file, one.line, one.inlined) for one in shown)
         return self._frames[key]

@@ -27,8 +27,9 @@ from findleaks.runtimes.go.memstats import MemStats, mem_stats
 from findleaks.runtimes.go.metadata import Metadata, metadata
 from findleaks.runtimes.go.moduledata import Program, program
 from findleaks.runtimes.go.object_graph import GoGraph
-from findleaks.runtimes.go.objects import HeapObjects, Retained
+from findleaks.runtimes.go.objects import HeapObjects, Retained, live_stacks
 from findleaks.runtimes.go.panics import find_fatal_message
+from findleaks.runtimes.go.root_groups import group_goroutines
 from findleaks.runtimes.go.verdict_findings import TIMERS, add_site, find_free_memory, find_sparse_maps, find_timers
 from findleaks.runtimes.object_graph import ObjectGraph
 from findleaks.runtimes.retained_findings import find_large_types, find_retainer
@@ -223,6 +224,9 @@ class Go(Runtime):
 
     def user_threads(self) -> Sequence[UserThread]:
         return self._user_threads
+
+    def stack_roots(self) -> Mapping[str, Sequence[Range]]:
+        return {name: live_stacks(threads) for name, threads in group_goroutines(self._user_threads).items()}
 
     @cached_property
     def _user_threads(self) -> Sequence[UserThread]:

@@ -4,7 +4,7 @@ registers of threads, and the runtime's records of objects."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.go.goroutine_findings import is_library
@@ -66,10 +66,7 @@ def _records(objects: HeapObjects) -> Iterator[RootGroup]:
 
 
 def _goroutines(objects: HeapObjects, structures: Mapping[int, int]) -> Iterator[RootGroup]:
-    groups: dict[str, list[UserThread]] = {}
-    for one in objects.threads():
-        groups.setdefault(describe_goroutines(one), []).append(one)
-    for name, threads in groups.items():
+    for name, threads in group_goroutines(objects.threads()).items():
         values = array("Q", filter(None, (structures.get(one.number) for one in threads)))
         for piece in objects.pieces(live_stacks(threads)):
             values.extend(objects.target.arch.words(piece.data))
@@ -80,6 +77,14 @@ def _registers(objects: HeapObjects) -> Iterator[RootGroup]:
     values = [word for thread in objects.target.threads() for word in thread.words]
     if values:
         yield RootGroup(_REGISTERS, "registers", values, 0, 0, _REGISTER)
+
+
+def group_goroutines(every: Iterable[UserThread]) -> dict[str, list[UserThread]]:
+    """Return the groups of goroutines that are one root, by name."""
+    groups: dict[str, list[UserThread]] = {}
+    for one in every:
+        groups.setdefault(describe_goroutines(one), []).append(one)
+    return groups
 
 
 def describe_goroutines(one: UserThread) -> str:
