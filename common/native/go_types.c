@@ -17,8 +17,8 @@
 #define NOTHING 0xffu    /* class of a page of no span in use */
 #define ANY 2u           /* in `pointers`: objects with and without pointers, of any size */
 #define SEEDED 64u
-#define WAITING 64u
-#define AHEAD 16u /* objects of the queue whose contents are fetched */
+#define WAITING 128u
+#define AHEAD 32u /* objects of the queue whose contents are fetched */
 #define TINY 5u          /* class of 16 bytes without pointers: slots that small objects share */
 
 enum { POINTER, SLICE, TEXT, INTERFACE, DIRECTORY, SECOND };
@@ -264,6 +264,19 @@ static void fetch(search *s, uint64_t number) {
         __builtin_prefetch(place);
 }
 
+/* Fetch what is known of the block of an object of the queue. */
+static void fetch_block(search *s, uint64_t number) {
+    uint64_t start = 0;
+    if (number >= s->state[2])
+        return;
+    uint32_t index = block_before(s->b, slot_of(s->b, s->queue[number]), s->queue[number], &start);
+    if (index != NONE) {
+        __builtin_prefetch(&s->types[index]);
+        __builtin_prefetch(&s->b->sizes[index]);
+        __builtin_prefetch(&s->b->states[index]);
+    }
+}
+
 static void follow_object(search *s, uint64_t begin) {
     object o;
     if (!find_object(s, begin, &o) || s->types[o.index] == NONE)
@@ -306,7 +319,8 @@ API int fl_go_types(const blocks *b, const piece *pieces, uint64_t count, const 
         budget -= budget < pieces[state[0]].length / SEEDED ? budget : pieces[state[0]].length / SEEDED;
     }
     for (; budget && state[1] < state[2]; budget--) {
-        fetch(&s, state[1] + AHEAD);
+        fetch(&s, state[1] + 2 * AHEAD);
+        fetch_block(&s, state[1] + AHEAD);
         follow_object(&s, queue[state[1]++]);
         if (state[1] == state[2])
             serve_waiting(&s);

@@ -13,13 +13,18 @@ from findleaks.target.base import MARGIN, Piece, Range, Target
 def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
     """Sort ranges, join those that overlap or touch, and drop empty ones."""
     out: list[Range] = []
+    low = high = -1
     for start, end in sorted(ranges):
         if end <= start:
             continue
-        if out and start <= out[-1].end:
-            out[-1] = Range(out[-1].start, max(out[-1].end, end))
-        else:
-            out.append(Range(start, end))
+        if start > high:
+            if high > low:
+                out.append(Range(low, high))
+            low, high = start, end
+        elif end > high:
+            high = end
+    if high > low:
+        out.append(Range(low, high))
     return out
 
 

@@ -52,6 +52,7 @@ MAX_SLOTS = 1 << 16  # maximum number of addresses tried as the start of an aren
 MAX_LOOKS = 1 << 18
 
 SAMPLE = 16  # mspans of an arena that are checked
+CHECKED = 4096  # mspans of a heap in which elemsize is looked for
 OFTEN = 1 << 14  # spans between two checks for the user's interrupt
 
 
@@ -213,9 +214,10 @@ def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> list[Span
             wrong += 1
         elif span[START] and arenas[base].spans[(span[START] - base) // PAGE] == address:
             found.append((number, span))
-    limited = {at: sum(_limited(span, at) for _, span in found) for at in ELEMENT}
+    checked = found[:: len(found) // CHECKED + 1]
+    limited = {at: sum(_limited(span, at) for _, span in checked) for at in ELEMENT}
     # Require 90 %: the elemsize of free mspans is stale.
-    element = next((at for at, count in limited.items() if found and 10 * count >= 9 * len(found)), 0)
+    element = next((at for at, count in limited.items() if checked and 10 * count >= 9 * len(checked)), 0)
     if not element:
         return []
     states = [content[(number * MSPAN + element) * 8 - STATE_BEFORE] for number, _ in found]

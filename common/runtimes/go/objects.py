@@ -216,10 +216,15 @@ class HeapObjects:
         return span.large or (self._memory.word(address) or 0 if self.header_of(index) else 0)
 
     def _objects_of(self, name: str) -> Iterator[int]:
-        """Yield the objects of a structure of the runtime."""
+        """Yield the objects of a structure of the runtime. Only spans of objects of about its size
+        are searched."""
         structure = self._program.types.find(name)
-        value = self.names.value(structure) if structure is not None else NONE
-        return _places_of(self.types, value) if value != NONE else iter(())
+        one = self._program.types.at(structure) if structure is not None else None
+        value = self.names.value(one.address) if one is not None else NONE
+        for span in self.spans or () if value != NONE else ():
+            if one is not None and one.size <= span.size <= 2 * one.size + HEADER:
+                first = self.blocks.find(span.start)
+                yield from (index for index in range(first, first + span.slots) if self.types[index] == value)
 
     @cached_property
     def goroutine_words(self) -> list[Range]:

@@ -6,6 +6,7 @@ offsets of fields come from the type descriptor of runtime.mspan."""
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Optional
@@ -26,6 +27,7 @@ _BITS = 128  # bytes of allocBits that are read: spans have at most 1,024 slots
 _MAX_SLOTS = 8 * _BITS
 _FIELDS = ("startAddr", "npages", "freeindex", "nelems", "allocBits", "spanclass", "elemsize")
 _OPTIONAL = ("largeType", "specials")
+_FORMATS = {1: "B", 2: "H", 4: "I", 8: "Q"}  # by size in bytes
 _MAX_SPECIALS = 1 << 16  # records of one span
 
 
@@ -55,30 +57,40 @@ def read_spans(memory: Memory, engine: Engine, heap: Heap, types: Types) -> Opti
     one = types.at(structure) if structure is not None else None
     if structure is None or one is None:
         return None
-    places: dict[str, tuple[int, int]] = {}
+    places: list[tuple[int, int, str]] = []
     for name in (*_FIELDS, *_OPTIONAL):
         field = types.field(structure, name)
         kind = types.at(field.type) if field is not None else None
-        if field is not None and kind is not None:
-            places[name] = field.offset, field.offset + kind.size
+        if field is not None and kind is not None and kind.size in _FORMATS:
+            places.append((field.offset, kind.size, name))
         elif name in _FIELDS:
             return None
     spans = sorted((span for span in heap.spans if span.state == OBJECTS), key=lambda span: span.address)
     data, missing = read_records(memory.target, engine, array("Q", [span.address for span in spans]), one.size)
     if missing:
         return None
+    layout = _struct(places, one.size, memory.arch.byteorder)
+    order = [name for _, _, name in sorted(places)]
+    columns = [order.index(name) if name in order else -1 for name in (*_FIELDS, *_OPTIONAL)]
     found = []
-    for number in range(len(spans)):
-        record = data[number * one.size : (number + 1) * one.size]
-        value = {name: int.from_bytes(record[first:last], memory.arch.byteorder) for name, (first, last) in places.items()}
-        start, size, slots = value["startAddr"], value["elemsize"], value["nelems"]
-        end = start + value["npages"] * PAGE
-        if not (size and 0 < slots <= _MAX_SLOTS and size * slots <= end - start and value["freeindex"] <= slots and size % GRANULE == 0):
+    for record in layout.iter_unpack(data):
+        start, pages, free, slots, bits, category, size, large, specials = (record[at] if at >= 0 else 0 for at in columns)
+        end = start + pages * PAGE
+        if not (size and 0 < slots <= _MAX_SLOTS and size * slots <= end - start and free <= slots and size % GRANULE == 0):
             return None
-        large, specials = value.get("largeType", 0), value.get("specials", 0)
-        found.append(ObjectSpan(start, end, size, slots, value["freeindex"], value["spanclass"], value["allocBits"], large, specials))
+        found.append(ObjectSpan(start, end, size, slots, free, category, bits, large, specials))
     found.sort()
     return found
+
+
+def _struct(places: Sequence[tuple[int, int, str]], size: int, byteorder: str) -> struct.Struct:
+    """Return a structure of `size` bytes whose values are unsigned numbers at these offsets, of
+    these sizes, by ascending offset."""
+    form, at = ">" if byteorder == "big" else "<", 0
+    for offset, width, _ in sorted(places):
+        form += f"{offset - at}x{_FORMATS[width]}"
+        at = offset + width
+    return struct.Struct(f"{form}{size - at}x")
 
 
 def build_blocks(memory: Memory, engine: Engine, spans: Sequence[ObjectSpan]) -> Blocks:
