@@ -1,0 +1,62 @@
+"""What a new user of Go sees: `verdict` of stripped programs that leak says the cause, of a live process and of a core."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from debuggers import findleaks
+from go_programs import build
+
+from cores import Running
+
+STRIPPED = "-ldflags=-s -w"
+# By kind: how many leak, the finding, and what it says.
+KINDS = {
+    "bodies": (500, "goroutines", r"500 goroutines wait in net/http\.\(\*persistConn\)\.readLoop .* close the body of each response"),
+    "timers": (30_000, "go-timers", r"timers that have not fired retain .* 30,000 func main\.timers\.func1 .* stop timers and tickers"),
+    "tickers": (5_000, "goroutines", r"5,000 goroutines wait in main\.\(\*Session\)\.refresh \(programs/go_leaks\.go:\d+\): chan receive"),
+    "senders": (
+        5_000,
+        "goroutines",
+        r"goroutines (wait|are blocked for good) in main\.query\.func1 .*: chan send\. .* main\.query at",
+    ),
+    "history": (500_000, "retained-objects", r"variable at 0x\w+ \(used in main\.record.* map\[string\]\[\]main\.Event .*\[\]main\.Event"),
+}
+
+
+def first_finding(*where: str) -> dict[str, Any]:
+    return dict(json.loads(findleaks("verdict", "--json", *where))["findings"][0])
+
+
+def said(finding: dict[str, Any]) -> str:
+    return " ".join(f"{finding['text']} {finding['cause']} {' '.join(finding['try'])}".split())
+
+
+@pytest.mark.parametrize("kind", [one if one == "senders" else pytest.param(one, marks=pytest.mark.matrix) for one in KINDS])
+def test_the_first_finding_is_the_cause(kind: str, tmp_path: Path) -> None:
+    count, name, text = KINDS[kind]
+    with Running([str(build(tmp_path, "", STRIPPED, name="go_leaks")), kind, str(count)], tmp_path / "run") as run:
+        live = first_finding("--pid", str(run.pid))
+        of_core = first_finding(str(run.gcore()))
+    for found in (live, of_core):
+        assert found["finding"] == name
+        assert re.search(text, said(found)), said(found)
+
+
+def test_strings_of_c(tmp_path: Path) -> None:
+    """Their contents are an example. Blocks to which only stacks refer belong to the goroutines."""
+    count = 2_000
+    with Running([str(build(tmp_path, "", STRIPPED, name="go_strings", cgo=True)), str(count)], tmp_path / "run") as run:
+        live = first_finding("--pid", str(run.pid))
+        core = str(run.gcore())
+    for found in (live, first_finding(core)):
+        assert found["finding"] == "lost"
+        leaked = re.match(r"Leaked: \S+ KiB in ([\d,]+) blocks that nothing refers to\. .*nnnn", said(found))
+        assert leaked is not None and count - 10 <= int(leaked[1].replace(",", "")) <= count
+    roots = {one["name"]: one for one in json.loads(findleaks("roots", "--json", core))["roots"]}
+    (waiting,) = (one for name, one in roots.items() if name.startswith("goroutines in main.hold (sleep), created by main.main"))
+    assert waiting["retained_blocks"] == count // 50

@@ -1,0 +1,116 @@
+// Leaks of each kind that users report: COUNT of "bodies" (responses of HTTP that nobody closes), "timers" (time.AfterFunc), "tickers" (a
+// goroutine with time.Tick), "senders" (goroutines that send to a channel from which nobody receives), "history" (a map of slices that
+// grow). Prints "ready".
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+type Session struct {
+	number int
+	data   [512]byte
+}
+
+type Event struct {
+	at   time.Time
+	name string
+}
+
+var history = map[string][]Event{}
+var total int
+
+//go:noinline
+func fetch(client *http.Client, url string) {
+	response, err := client.Get(url)
+	if err != nil {
+		panic(err)
+	}
+	total += response.StatusCode
+}
+
+func bodies(count int) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	text := []byte(strings.Repeat("x", 64<<10))
+	go http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write(text) }))
+	client := &http.Client{}
+	for i := 0; i < count; i++ {
+		fetch(client, "http://"+listener.Addr().String())
+	}
+}
+
+func timers(count int) {
+	for i := 0; i < count; i++ {
+		session := &Session{number: i}
+		time.AfterFunc(time.Hour, func() { total += session.number })
+	}
+}
+
+func (s *Session) refresh() {
+	for range time.Tick(time.Hour) {
+		s.data[0]++
+	}
+}
+
+func tickers(count int) {
+	for i := 0; i < count; i++ {
+		go (&Session{number: i}).refresh()
+	}
+}
+
+//go:noinline
+func query(ctx context.Context, number int) *Session {
+	found := make(chan *Session)
+	go func() { found <- &Session{number: number} }()
+	select {
+	case one := <-found:
+		return one
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func senders(count int) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for i := 0; i < count; i++ {
+		query(ctx, i)
+	}
+}
+
+//go:noinline
+func record(user string, number int) {
+	history[user] = append(history[user], Event{time.Now(), "event " + strconv.Itoa(number)})
+}
+
+func main() {
+	count, _ := strconv.Atoi(os.Args[2])
+	switch os.Args[1] {
+	case "bodies":
+		bodies(count)
+	case "timers":
+		timers(count)
+	case "tickers":
+		tickers(count)
+	case "senders":
+		senders(count)
+	case "history":
+		for i := 0; i < count; i++ {
+			record("user"+strconv.Itoa(i%5000), i)
+		}
+	}
+	time.Sleep(500 * time.Millisecond)
+	fmt.Println("ready")
+	time.Sleep(time.Hour)
+	fmt.Println(total)
+}
