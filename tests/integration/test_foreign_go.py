@@ -86,3 +86,14 @@ def test_goroutines_that_are_blocked_for_good(version: str, tmp_path: Path) -> N
     found = json.loads(findleaks("verdict", "--json", "--exe", str(program), str(made.core)))["findings"]
     groups = [one["evidence"] for one in found if one["finding"] == "goroutines"]
     assert len(groups) == 3 and all(one["function"].startswith("main.never") and one["blocked_for_good"] >= 18 for one in groups)
+
+
+@pytest.mark.platform("AArch64", "Go")
+@pytest.mark.parametrize("word", ["text", "error", "index", "nil", "null", "deadlock", "unlock", "maps"])
+def test_messages_of_panics_and_fatal_errors(word: str, tmp_path: Path) -> None:
+    program = build(tmp_path, "", STRIPPED, name="panics", machine="arm64")
+    made = picture(program, word)
+    printed = (made.core.parent / "stderr").read_text().splitlines()
+    line = next(line for line in printed if line.startswith(("panic: ", "fatal error: ")))
+    found = json.loads(findleaks("verdict", "--json", "--exe", str(program), str(made.core)))["findings"][0]
+    assert (found["finding"], found["evidence"]["message"]) == ("crash", line.removesuffix(" [recovered]"))

@@ -85,7 +85,10 @@ def test_frames_of_functions_that_a_signal_handler_calls() -> None:
 def test_outermost_and_other_functions() -> None:
     goexit = row("runtime.goexit", 0, TOP_FRAME)
     assert goexit is not None and goexit.outermost
-    assert row("runtime.systemstack", 16, STACK_SWITCH) is None  # the chain of frame pointers is followed
+    assert row("runtime.morestack", 16, STACK_SWITCH) is None  # the chain of frame pointers is followed
+    system = row("runtime.systemstack", 16, STACK_SWITCH, 0x1003)
+    assert system is not None and (system.register, system.offset, system.switches_stack) == (FRAME, 24, True)
+    assert rules(system) == {LINK: ("offset", -16), FRAME: ("offset", -24)}
     assert row("crosscall2", 192) is None
     started, calling = row("runtime.clone", 0, pc=0x1003), row("runtime.clone", 0)
     assert started is not None and started.outermost

@@ -28,6 +28,9 @@ _CALLS_C = "runtime.asmcgocall"
 # On AArch64, a thread without cgo begins inside this function, which saves no return address. `pc`
 # is inside an instruction if the function has called another one.
 _STARTS_THREADS, _INSTRUCTION = "runtime.clone", 4
+# It calls a function on the thread's own stack. On AArch64 the frame pointer remains that of its
+# frame on the goroutine's stack, a word below the stack pointer there.
+_SYSTEM_STACK = "runtime.systemstack"
 
 
 class _Machine(NamedTuple):
@@ -88,6 +91,9 @@ class GoCode:
             return None
         if machine.linked and function.name == _STARTS_THREADS and pc % _INSTRUCTION:
             return Row(self._stack, return_register=self._link, rules={self._link: Rule("undefined")})
+        if machine.linked and function.name == _SYSTEM_STACK and pc % _INSTRUCTION:
+            rules = self._saved(machine, depth)
+            return Row(self._frame, _WORD + depth, rules=rules, return_register=self._link, switches_stack=True)
         return self._row(machine, function, depth)
 
     def _row(self, machine: _Machine, function: Function, depth: int) -> Optional[Row]:

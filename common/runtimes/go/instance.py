@@ -34,7 +34,7 @@ from findleaks.runtimes.go.verdict_findings import TIMERS, add_site, find_free_m
 from findleaks.runtimes.object_graph import ObjectGraph
 from findleaks.runtimes.retained_findings import find_large_types, find_retainer
 from findleaks.runtimes.user_threads import group_user_threads
-from findleaks.target.arch import X86_64
+from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.ranges import intersection, merge_ranges, range_at, subtract
 from findleaks.unwind.frames import Unwinder
@@ -146,10 +146,10 @@ class Go(Runtime):
         return merge_ranges(Range(span.start, span.end) for span in self._spans if span.state == state)
 
     def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
-        if self._target.arch.name != X86_64.name:
+        if self._target.arch.name not in (X86_64.name, AARCH64.name):
             return ""
         code = merge_ranges(Range(region.start, region.end) for region in self._target.regions() if region.executable)
-        return find_fatal_message(Memory(self._target), code, thread)
+        return find_fatal_message(Memory(self._target), code, thread, frames)
 
     def is_own_name(self, symbol: str) -> bool:
         """Return whether this is a name of Go, which has a package ("runtime.mheap_"). A C name has

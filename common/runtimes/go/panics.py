@@ -2,8 +2,8 @@
 
 Sources: Go 1.18 to 1.26, src/runtime: runtime2.go (g, m, _panic; since 1.26 the argument is the
 first field of _panic, before that the second), panic.go (gopanic, preprintpanics, which replaces an
-error by its text, throw, fatal), asm_amd64.s (the word below the thread pointer is g);
-src/internal/abi/type.go (Type). x86-64 only.
+error by its text, throw, fatal), asm_amd64.s (the word below the thread pointer is g), asm_arm64.s
+(x28 is g); src/internal/abi/type.go (Type).
 
 Words of g: stack {lo, hi}, stackguard0, stackguard1, _panic, _defer, m. The first word of m is its
 g0; another one is curg."""
@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Thread
 from findleaks.target.encoded_numbers import signed
 from findleaks.target.ranges import range_at
@@ -23,6 +24,7 @@ _G_WORDS = 7
 _PANIC, _M = 4, 6  # words of g
 _M_WORDS = 64  # words of m in which its goroutines are looked for
 _TLS = range(8, 136, 8)  # bytes below the thread pointer that may be g
+_REGISTER = "x28"  # that is g on AArch64
 _LARGEST_STACK = 1 << 30
 _SEARCHED = 128 << 10  # bytes of a stack that are searched
 _KIND = 23  # offset of the kind in abi.Type
@@ -32,24 +34,33 @@ _CODE = 320  # bytes of a function that are searched for references
 _MARK = b"fatal error: "
 
 
-def find_fatal_message(memory: Memory, code: Sequence[Range], thread: Thread) -> str:
+def find_fatal_message(memory: Memory, code: Sequence[Range], thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
     """Return "panic: …" or "fatal error: …" of the thread that ended the process; "" if there is no
-    such text. `code`: the program's code, sorted."""
+    such text. `code`: the program's code, sorted. `frames`: stack pointer, function and module of
+    the thread's frames, innermost first."""
     found = list(_goroutines(memory, thread))
     for g in found:
         text = _panic(memory, g)
         if text:
             return f"panic: {text}"
-    for g in found:
-        text = _fatal(memory, code, g)
-        if text:
-            return f"fatal error: {text}"
-    return ""
+    texts = (_fatal(memory, code, g) for g in found) if memory.arch.name == X86_64.name else _thrown(memory, frames)
+    text = next(filter(None, texts), "")
+    return f"fatal error: {text}" if text else ""
+
+
+def _thrown(memory: Memory, frames: Sequence[tuple[int, str, str]]) -> Iterator[str]:
+    """Yield the arguments of runtime.throw and runtime.fatal. On AArch64, these store them in the
+    frame of their caller, above its return address."""
+    for (_, function, _), (sp, _, _) in zip(frames, frames[1:]):
+        words = memory.words(sp + 8, 2) if function in ("runtime.throw", "runtime.fatal") else None
+        if words is not None and 0 < words[1] <= LONGEST:
+            yield _text(memory, *words)
 
 
 def _goroutines(memory: Memory, thread: Thread) -> Iterator[tuple[int, ...]]:
     """Yield the words of the goroutines of the thread's m. The goroutine in g is the first."""
-    own = next(filter(None, (_g(memory, memory.word(thread.thread_pointer - below) or 0) for below in _TLS)), None)
+    candidates = [memory.word(thread.thread_pointer - below) or 0 for below in _TLS]
+    own = next(filter(None, (_g(memory, one) for one in (thread.registers.get(_REGISTER, 0), *candidates))), None)
     m = own[_M] if own is not None else 0
     if own is None or not m:
         return
