@@ -130,4 +130,6 @@ class GoCode:
             return found
         table = self._goroutines.table_at(pc)
         function = table.find(call) if table is not None else None  # generated: it has no lines
-        return [NamedFrame(pc, function.name, pc - function.entry, self._goroutines.file_of(table))] if function is not None else ()
+        if table is None or function is None:
+            return ()
+        return [NamedFrame(pc, function.name, pc - function.entry, self._goroutines.file_of(table))]

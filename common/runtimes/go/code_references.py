@@ -33,7 +33,8 @@ from findleaks.value_classes import NamedTuple
 _RELATIVE = re.compile(rb"[\x05\x0d\x15\x1d\x25\x2d\x35\x3d](?=(.{4}))", re.DOTALL)
 _ADR, _ADRP = 0x10000000, 0x90000000  # of bits 31 and 28 to 24
 _SHIFTED = 1 << 22  # of add: the constant is shifted by 12 bits
-_VECTOR, _WIDE = 1 << 26, 1 << 23  # of a load or store: a vector register, of 16 bytes if the size is 0
+# Of a load or store: it is of a vector register, which has 16 bytes if the size is 0.
+_VECTOR, _WIDE = 1 << 26, 1 << 23
 _MAX_CODE = 1 << 28
 _SLICE = 4 << 20  # bytes of code that are searched between two checks for Ctrl-C
 _MOST_PLACES = 64  # references to one variable that are looked up
@@ -61,9 +62,11 @@ def variables_of_function(target: Target, table: FunctionTable, name: str) -> li
     operands = OPERANDS.get(target.arch.name)
     code = table.code_of(name) if operands is not None else None
     module, found = table.module, list[int]()
+    if operands is None or code is None or code.end - code.start > _SLICE:
+        return found
     places = merge_ranges((module.noptrdata, module.data, module.bss, module.noptrbss))
-    for piece in target.pieces(*code) if code is not None and code.end - code.start <= _SLICE else ():
-        for _, address in operands.find(bytes(piece.data), piece.address) if operands is not None else ():
+    for piece in target.pieces(*code):
+        for _, address in operands.find(bytes(piece.data), piece.address):
             words = (address + more for more in operands.constants)
             found += [word for word in words if word % 8 == 0 and range_at(places, word) is not None]
     return found

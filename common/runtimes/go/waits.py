@@ -104,7 +104,8 @@ class WaitReader:
             one = others[structure]
             used = {record: address for record in records if (address := self._object(layout, record, layout.elem))}
             if one.reason == _CONDITION:
-                found[one.number] = Wait(records, ())  # the condition variable refers to its records
+                # The condition variable refers to its records.
+                found[one.number] = Wait(records, ())
             elif used:
                 found[one.number] = Wait(list(used.values()), list(used))
         return found
