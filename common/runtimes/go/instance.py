@@ -37,7 +37,7 @@ from findleaks.runtimes.user_threads import group_user_threads
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.ranges import intersection, merge_ranges, range_at, subtract
-from findleaks.unwind.frames import Unwinder
+from findleaks.unwind.frames import Frame, Unwinder
 
 
 class Go(Runtime):
@@ -233,8 +233,15 @@ class Go(Runtime):
         code = self.code_table()
         if self.goroutines is None or code is None:
             return ()
-        unwinder = Unwinder(self._target, [code])
-        return self.goroutines.list(lambda thread: unwinder.trace(thread).frames)
+        unwinder, traced = Unwinder(self._target, [code]), set[int]()
+
+        def trace(thread: Thread) -> Sequence[Frame]:
+            if thread.tid in traced:  # a damaged core: a thread runs one goroutine
+                return ()
+            traced.add(thread.tid)
+            return unwinder.trace(thread).frames
+
+        return self.goroutines.list(trace)
 
     @cached_property
     def _blocked(self) -> Optional[frozenset[int]]:

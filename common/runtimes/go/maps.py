@@ -103,8 +103,9 @@ class MapReader:
         have `size` bytes; 0 if there is no such type, or more than one."""
         header = self._header(contents if self._size(contents) else contents - 8)
         fitting = [one for one, unit in self._map_types(field) if self._fits(unit * count, size)]
-        exact = [one for one in fitting if header and self._program.types.words(one.address, 3)[2:] == (header,)]
-        found = {one.name: one.address for one in exact or fitting}
+        if header:
+            fitting = [one for one in fitting if list(self._program.types.words(one.address, 3)[2:]) == [header]]
+        found = {one.name: one.address for one in fitting}
         return next(iter(found.values())) if len(found) == 1 else 0
 
     @staticmethod

@@ -192,6 +192,11 @@ class HeapObjects:
                 numbers[code] = self.names.add_name(f"func {function.name}") << 1 if named and function is not None else value
             search.types[index] = numbers[code]
 
+    def is_in_use(self, address: int) -> bool:
+        """Return whether an object begins at this address."""
+        found = self.blocks.lookup(address)
+        return found is not None and found[1] == address and found[3] == State.IN_USE
+
     def span_of(self, index: int) -> Optional[ObjectSpan]:
         """Return the span that contains a block."""
         return self._span_at(self.blocks.address(index))
@@ -224,7 +229,7 @@ class HeapObjects:
         for span in self.spans or () if value != NONE else ():
             if one is not None and one.size <= span.size <= 2 * one.size + HEADER:
                 first = self.blocks.find(span.start)
-                yield from (index for index in range(first, first + span.slots) if self.types[index] == value)
+                yield from (first + at for at in _places_of(self.types[first : first + span.slots], value))
 
     @cached_property
     def goroutine_words(self) -> list[Range]:

@@ -16,11 +16,11 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
 
+from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.go.objects import HeapObjects
-from findleaks.runtimes.go.spans import ranges_with_pointers
 from findleaks.runtimes.go.types import Types
 from findleaks.value_classes import NamedTuple
 
@@ -31,7 +31,6 @@ _CHANNELS = ("chan send", "chan receive", "select")
 _CONDITION = "sync.Cond.Wait"
 # "semacquire": all of the package sync up to 1.19, except conditions; WaitGroups up to 1.23.
 _SYNC = ("semacquire", "sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLock", "sync.WaitGroup.Wait", _CONDITION)
-_MOST_RECORDS = 1 << 16  # of one goroutine
 
 
 class Wait(NamedTuple):
@@ -79,6 +78,7 @@ class WaitReader:
 
     def __init__(self, memory: Memory, engine: Engine, types: Types, objects: HeapObjects) -> None:
         self._memory, self._engine, self._objects = memory, engine, objects
+        self._seen: set[int] = set()
         self._layout = _find_layout(types)
         self.size = self._layout.size if self._layout is not None else 0
 
@@ -94,7 +94,9 @@ class WaitReader:
             structure = structures.get(one.number) if is_readable(one) else None
             if structure is None:
                 continue
-            records, is_channel = list(self._listed(layout, structure)), one.reason in _CHANNELS
+            records, is_channel = self._listed(layout, structure), one.reason in _CHANNELS
+            if records is None:
+                continue
             objects = [self._object(layout, record, layout.channel if is_channel else layout.elem) for record in records]
             if objects and all(objects):
                 found[one.number] = Wait(objects, () if is_channel else records)
@@ -110,14 +112,17 @@ class WaitReader:
                 found[one.number] = Wait(list(used.values()), list(used))
         return found
 
-    def _listed(self, layout: _Layout, structure: int) -> Iterator[int]:
-        """Yield the records to which a g structure refers."""
+    def _listed(self, layout: _Layout, structure: int) -> Optional[list[int]]:
+        """Return the records to which a g structure refers; None if the list is damaged."""
+        found: list[int] = []
         record = self._memory.word(structure + layout.first)
-        for _ in range(_MOST_RECORDS):
-            if not record:
-                return
-            yield record
+        while record:
+            if record in self._seen:  # a record belongs to one goroutine
+                return None
+            self._seen.add(record)
+            found.append(record)
             record = self._memory.word(record + layout.next)
+        return found
 
     def _object(self, layout: _Layout, record: int, offset: int) -> int:
         """Return the address in a field of a record; 0 if there is none."""
@@ -128,15 +133,15 @@ class WaitReader:
         """Return, by first word, the objects of the size of a record whose first word is one of
         these addresses."""
         found: dict[int, list[int]] = {}
-        blocks = self._objects.blocks
         spans = [span for span in self._objects.spans or () if span.has_pointers and span.size >= layout.record]
-        size = min((span.size for span in spans), default=0)
-        for piece in self._objects.pieces(ranges_with_pointers([span for span in spans if span.size == size])) if structures else ():
-            places = self._engine.search_any(piece, list(structures))
-            values, _ = self._engine.gather((piece,), places, 8)
-            for place, value, index in zip(places, array("Q", bytes(values)), blocks.find_all(places)[0]):
-                if index < len(blocks) and blocks.address(index) == place:
-                    found.setdefault(value, []).append(place)
+        size, places = min((span.size for span in spans), default=0), array("Q")
+        for span in spans if structures else ():
+            if span.size == size:
+                places.extend(range(span.start, span.start + span.slots * size, size))
+        data, _ = read_records(self._memory.target, self._engine, places, 8)
+        for place, value in zip(places, self._memory.arch.words(data)):
+            if value in structures and self._objects.is_in_use(place):
+                found.setdefault(value, []).append(place)
         return found
 
 
