@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
 from findleaks.allocators.base import Problem
@@ -21,12 +20,12 @@ from findleaks.engine.terms import Exclusion, Heuristic
 from findleaks.runtimes.allocation_site import Site as Site
 from findleaks.runtimes.count_verdict import MiscountedType as MiscountedType
 from findleaks.runtimes.count_verdict import ReferenceCounts as ReferenceCounts
+from findleaks.runtimes.finding import Finding as Finding
 from findleaks.target.base import Piece, Range, Target, Thread
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
     from findleaks.allocators.sites import Recording
-    from findleaks.results import verdict
     from findleaks.runtimes.managed_frame import Frame
     from findleaks.runtimes.object_graph import ObjectGraph, ObjectRoot
     from findleaks.unwind.code_tables import CodeTable
@@ -177,39 +176,6 @@ class UserThread(NamedTuple):
     waiting: Optional[int] = None
     thread: int = 0
     is_internal: bool = False  # of the runtime itself
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A problem found in a process's memory.
-
-    `kind` identifies it for programs. `bytes` is the size of the memory concerned, `resident` that
-    of its resident part (None: unknown). `title` and `cause` ("" if unknown) are sentences,
-    `remedies` are suggestions, `commands` are command lines that show more, `facts` are the numbers
-    behind it. `of_blocks` is True if its memory consists of reachable blocks of allocators."""
-
-    kind: str
-    bytes: int
-    title: str
-    cause: str = ""
-    remedies: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
-    facts: dict[str, object] = field(default_factory=dict)
-    resident: Optional[int] = None
-    of_blocks: bool = False
-
-    @property
-    def weight(self) -> int:
-        """Bytes by which findings are ranked: resident bytes, or all bytes if these are unknown."""
-        return self.bytes if self.resident is None else self.resident
-
-    def result(self) -> verdict.Finding:
-        """Return the finding as a result."""
-        from findleaks.results import verdict  # only `verdict` needs it
-
-        return verdict.Finding(
-            self.kind, self.bytes, self.resident, self.title, self.cause or None, self.remedies, self.commands, self.facts
-        )
 
 
 class Runtime:

@@ -1,0 +1,42 @@
+"""A problem that a runtime's reader, or an analysis of the whole process, found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Optional
+
+if TYPE_CHECKING:
+    from findleaks.results import verdict
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A problem found in a process's memory.
+
+    `kind` identifies it for programs. `bytes` is the size of the memory concerned, `resident` that
+    of its resident part (None: unknown). `title` and `cause` ("" if unknown) are sentences,
+    `remedies` are suggestions, `commands` are command lines that show more, `facts` are the numbers
+    behind it. `of_blocks` is True if its memory consists of reachable blocks of allocators."""
+
+    kind: str
+    bytes: int
+    title: str
+    cause: str = ""
+    remedies: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    facts: dict[str, object] = field(default_factory=dict)
+    resident: Optional[int] = None
+    of_blocks: bool = False
+
+    @property
+    def weight(self) -> int:
+        """Bytes by which findings are ranked: resident bytes, or all bytes if these are unknown."""
+        return self.bytes if self.resident is None else self.resident
+
+    def result(self) -> verdict.Finding:
+        """Return the finding as a result."""
+        from findleaks.results import verdict  # only `verdict` needs it
+
+        return verdict.Finding(
+            self.kind, self.bytes, self.resident, self.title, self.cause or None, self.remedies, self.commands, self.facts
+        )
