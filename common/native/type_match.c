@@ -35,7 +35,8 @@ static bool is_possible(matching *m, uint32_t reference, uint64_t offset, uint64
     return false;
 }
 
-static int compare_pointer(matching *m, uint32_t reference, uint64_t value, unsigned depth) {
+/* `own` is the start of the block that has the pointer. */
+static int compare_pointer(matching *m, uint32_t reference, uint64_t value, uint64_t own, unsigned depth) {
     const spread *s = m->s;
     uint8_t flags = reference < s->flag_count ? s->flags[reference] : ANYTHING;
     uint64_t start = 0;
@@ -56,7 +57,8 @@ static int compare_pointer(matching *m, uint32_t reference, uint64_t value, unsi
     }
     if (is_possible(m, reference, offset, start, size_of(s->b, index), depth))
         return WEAK;
-    return flags & OPTIONAL ? NEUTRAL : WRONG;
+    /* A block may have several objects that refer to each other. */
+    return start == own && offset ? LOOSE : flags & OPTIONAL ? NEUTRAL : WRONG;
 }
 
 static int compare_word(const spread *s, uint32_t role, uint64_t value) {
@@ -84,14 +86,22 @@ void compare_block(matching *m, uint32_t layout, uint64_t start, uint64_t size, 
     for (uint32_t group = s->bounds.items[layout]; group < s->bounds.items[layout + 1]; group++) {
         elements one = s->groups.items[group];
         uint64_t count = element_count(&one, size);
+        /* The array at the end of a struct may have more elements than are in use. */
+        bool is_open = !one.count && group > s->bounds.items[layout];
         for (uint64_t element = 0; element < count; element++) {
             uint64_t base = one.start + element * one.stride;
+            uint32_t before[COUNTS];
+            memcpy(before, counts, sizeof before);
             for (uint32_t at = one.first; at < one.last && !counts[WRONG]; at++)
                 if ((value = word_of(s, data, start, size, base + s->slots.items[at].offset)))
-                    count_word(counts, compare_pointer(m, s->slots.items[at].reference, value, depth));
+                    count_word(counts, compare_pointer(m, s->slots.items[at].reference, value, start, depth));
             for (uint32_t at = one.first_check; at < one.last_check && !counts[WRONG]; at++)
                 if ((value = word_of(s, data, start, size, base + s->checks.items[at].offset)))
                     count_word(counts, compare_word(s, s->checks.items[at].role, value));
+            if (counts[WRONG] && is_open && element) {
+                memcpy(counts, before, sizeof before);
+                break;
+            }
             seen += one.last - one.first + one.last_check - one.first_check;
             if (seen > MOST_WORDS || counts[WRONG])
                 return;

@@ -28,25 +28,34 @@ class Matching:
     def compare(self, layout: int, start: int, size: int, depth: int, counts: list[int]) -> None:
         """Count the words that contradict a layout, fit it well, may fit it, and are an address
         where the layout has any pointer, in counts[WRONG], [STRONG], [WEAK] and [LOOSE]. Stop at
-        the first wrong word. `depth`: levels of pointers whose untyped
-        targets are compared, too."""
+        the first wrong word. Elements of an array at the end of a struct are compared up to the
+        first one that is wrong, because the array may have more elements than are in use. `depth`:
+        levels of pointers whose untyped targets are compared, too."""
         spread, seen = self._spread, 0
-        for one in spread.layouts[layout]:
-            for base in one.bases(size):
+        for group, one in enumerate(spread.layouts[layout]):
+            is_open = group > 0 and not one.number
+            for element, base in enumerate(one.bases(size)):
+                before = counts[:]
                 words = [(offset, Role.REFERENCE, reference) for offset, reference in one.slots]
                 for offset, role, reference in [*words, *((offset, role, 0) for offset, role in one.checks)]:
                     value = spread.memory.word(start + base + offset)
                     if value:
-                        found = self._pointer(reference, value, depth) if role == Role.REFERENCE else self._word(role, value)
+                        found = self._pointer(reference, value, start, depth) if role == Role.REFERENCE else self._word(role, value)
                         if found != NEUTRAL:
                             counts[found] += 1
                     if counts[WRONG]:
-                        return
+                        break
+                if counts[WRONG] and is_open and element:
+                    counts[:] = before
+                    break
+                if counts[WRONG]:
+                    return
                 seen += len(one.slots) + len(one.checks)
                 if seen > MOST_WORDS:
                     return
 
-    def _pointer(self, reference: int, value: int, depth: int) -> int:
+    def _pointer(self, reference: int, value: int, own: int, depth: int) -> int:
+        """Compare a pointer of the block that starts at `own`."""
         spread = self._spread
         flags = self._flags[reference] if reference < len(self._flags) else Flag.ANYTHING
         is_mapped = range_at(spread.mapped, value) is not None
@@ -65,6 +74,8 @@ class Matching:
             return (NEUTRAL if flags & Flag.NUMBER else WRONG) if not agrees else (STRONG if agrees == 2 else WEAK)
         if self._is_possible(reference, offset, index, depth):
             return WEAK
+        if offset and spread.blocks.address(index) == own:
+            return LOOSE  # A block may have several objects that refer to each other.
         return NEUTRAL if flags & Flag.OPTIONAL else WRONG
 
     def _is_possible(self, reference: int, offset: int, index: int, depth: int) -> bool:
