@@ -20,6 +20,7 @@ from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.types.known import KnownTypes
+    from findleaks.types.specs import Spec
 
 MOST_MEMBERS = 200  # Maximum number of members that are listed for one block.
 MOST_ELEMENTS = 8  # Maximum number of elements of an array whose members are listed.
@@ -85,13 +86,26 @@ def list_members(session: Session, index: int) -> list[Member]:
     start, size = session.directory.blocks.address(index) + header, session.directory.blocks.size(index) - header
     own = known.size_of(spec.type)
     leaves: list[_Leaf] = []
-    for element in range(min(size // own, MOST_ELEMENTS) if spec.many and own else 1):
-        _collect(known, spec.type, element * own, f"[{element}]" if spec.many else "", size, leaves, 0)
+    if spec.parts and not spec.many:
+        _collect_parts(known, spec, size, leaves)
+    else:
+        for element in range(min(size // own, MOST_ELEMENTS) if spec.many and own else 1):
+            _collect(known, spec.type, element * own, f"[{element}]" if spec.many else "", size, leaves, 0)
     found = []
     for one in leaves[:MOST_MEMBERS]:
         value, target = _value(session, known, one, start)
         found.append(Member(header + one.offset, one.name.lstrip("."), known.table.expression(one.type), value, target))
     return found
+
+
+def _collect_parts(known: KnownTypes, spec: Spec, size: int, leaves: list[_Leaf]) -> None:
+    """Add the members of the objects in a block, up to the end of each object."""
+    for part in spec.parts:
+        first = part.offset - spec.start
+        most = max(size - first, 0) // part.size
+        for at in range(first, first + min(part.number or most, most, MOST_ELEMENTS) * part.size, part.size):
+            name = f"[+{at} {known.table.expression(known.table.bare(part.type))}]" if at else ""
+            _collect(known, part.type, at, name, at + part.size, leaves, 0)
 
 
 def _collect(known: KnownTypes, number: int, offset: int, name: str, size: int, leaves: list[_Leaf], depth: int) -> None:

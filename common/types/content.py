@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Optional
 
 from findleaks.engine.type_spread import LAYOUT_MASK, NOT_ARRAY, Choosing, Flag, TypeSpread
-from findleaks.types.layouts import Layouts, Sort, Spec
+from findleaks.types.layouts import Layouts, Sort
 from findleaks.types.rules import Candidate, Rules
+from findleaks.types.specs import Spec
 
 # Most times that questions are answered for one comparison. The answers of each round may lead to
 # questions about further types.

@@ -127,7 +127,7 @@ class Fingerprints:
         """Whether blocks with a layout have different sizes, because they are arrays or end with
         one."""
         spec = self._layouts.specs[layout]
-        return spec.many or self._layouts.flexible(spec.type) is not None
+        return not spec.parts and (spec.many or self._layouts.flexible(spec.type) is not None)
 
     def _pointers(self, layout: int) -> frozenset[int]:
         """Return the numbers of words that are pointers, in the first element of arrays."""
@@ -139,6 +139,8 @@ class Fingerprints:
         """Return, for each word of a block, the word of the type that it is compared with."""
         table, spec = self._layouts.table, self._layouts.specs[layout]
         word = table.word
+        if spec.parts:
+            return range(min(WORDS, max(min(self._layouts.size_of(spec), size or ROW) // word, 1)))
         own = max((table.size_of(spec.type) or word) // word, 1)
         if size:
             return range(min(WORDS, max(size // word, 1)) if self._varies(layout) else min(own, WORDS))

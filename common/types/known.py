@@ -10,7 +10,7 @@ from typing import Optional
 from findleaks.debuginfo.type_table import FieldKind, Kind, TypeTable
 from findleaks.engine.type_spread import INFERRED, LAYOUT_MASK, LEVEL_MASK, LEVEL_SHIFT, Level
 from findleaks.types.embedding import STRUCTURES
-from findleaks.types.layouts import Spec
+from findleaks.types.specs import Spec
 from findleaks.value_classes import NamedTuple
 
 DEEPEST = 32  # Nested members that are followed.
@@ -57,9 +57,10 @@ class KnownTypes:
         return self._specs[layout] if layout else None
 
     def header(self, index: int) -> int:
-        """Return the bytes before the typed part of a block, which the program's own function for
-        allocation put there; see headers.py."""
-        return self._headers[index] if self._headers else 0
+        """Return the bytes before the typed part of a block: the header that the program's own
+        function for allocation put there (headers.py), and what is before the first part."""
+        spec = self.spec(index)
+        return (self._headers[index] if self._headers else 0) + (spec.start if spec is not None else 0)
 
     def layout_name(self, layout: int, size: int) -> str:
         """Return the name of a layout for a block of `size` bytes, as debuggers parse it: "struct
@@ -99,10 +100,23 @@ class KnownTypes:
         spec, offset = self.spec(index), offset - self.header(index)
         if spec is None or offset < 0:
             return None
+        if spec.parts and not spec.many:
+            return self._place_in_parts(spec, offset + spec.start)
         own, path = self.size_of(spec.type), ""
         if spec.many and own:
             path, offset = f"[{offset // own}]", offset % own
         return self.place_in(spec.type, offset, path)
+
+    def _place_in_parts(self, spec: Spec, offset: int) -> Optional[TypedPlace]:
+        """Return what is at an offset of a block with several parts. The expression of an object
+        after the first one begins with its offset and type: "[+56 struct page].next"."""
+        for part in spec.parts:
+            inside = part.inside(offset)
+            if inside >= 0:
+                at = offset - inside - spec.start
+                path = f"[+{at} {self.table.expression(self.table.bare(part.type))}]" if at else ""
+                return self.place_in(part.type, inside, path)
+        return None
 
     def place_in(self, number: int, offset: int, path: str = "") -> TypedPlace:
         """Return what is at an offset of a type. `path`: the expression up to it."""

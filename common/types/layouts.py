@@ -14,6 +14,7 @@ from findleaks.engine.type_spread import NO_FEATURE, Feature, Role, TypeSpread
 from findleaks.engine.type_spread import Flag as ReferenceFlag
 from findleaks.types.buffers import find_buffer
 from findleaks.types.embedding import STRUCTURES, Embedding
+from findleaks.types.specs import Packed, Spec
 from findleaks.types.trait_objects import TRAIT_OBJECT
 from findleaks.value_classes import NamedTuple
 
@@ -83,15 +84,6 @@ class Elements(NamedTuple):
     leaves: Sequence[Leaf]
 
 
-class Spec(NamedTuple):
-    """The content of a block: one value of a type, or with `many`, an array of values. `node` has
-    the same meaning as in Reference."""
-
-    type: int
-    many: bool = False
-    node: int = 0
-
-
 class Layouts:
     """Layouts of the types of one table, and their numbers in the engine."""
 
@@ -134,8 +126,8 @@ class Layouts:
         return self._shapes[spec]
 
     def size_of(self, spec: Spec) -> int:
-        """Return the bytes of one value of a layout's type; 0 if unknown."""
-        return self.table.size_of(spec.type)
+        """Return the bytes of one value of a layout's type, or of all its parts; 0 if unknown."""
+        return max(part.end for part in spec.parts) if spec.parts else self.table.size_of(spec.type)
 
     def pointees(self, number: int, depth: int = 0) -> frozenset[int]:
         """Return the bare types that the pointers in a type refer to. Functions are left out."""
@@ -195,6 +187,8 @@ class Layouts:
         return None
 
     def _make(self, spec: Spec) -> Sequence[Elements]:
+        if spec.parts:
+            return [one for part in spec.parts for one in self._make_part(part, spec.node)]
         table, bare = self.table, self.table.bare(spec.type)
         size = table.sizes[bare]
         groups: list[Elements] = []
@@ -211,6 +205,17 @@ class Layouts:
             leaves[:] = [leaf for leaf in leaves if leaf.offset < tail[0]]
             groups.append(Elements(tail[0], table.sizes[tail[1]], 0, inner))
         return [Elements(0, size, 1, leaves), *groups] if size else groups
+
+    def _make_part(self, part: Packed, node: int) -> Sequence[Elements]:
+        """Return the groups of words of a part. Words after the end of a truncated object are left
+        out, and large arrays in objects of an array."""
+        groups: list[Elements] = []
+        leaves: list[Leaf] = []
+        bare = self.table.bare(part.type)
+        _Walk(self, leaves, groups, self._node_of(bare) or node, bare).type(bare, 0, 0, 0, 0)
+        leaves = [leaf for leaf in leaves if leaf.offset + self.table.word <= part.size and (not part.words or leaf.offset in part.words)]
+        inner = [one._replace(start=part.offset + one.start) for one in groups if one.start + one.number * one.stride <= part.size]
+        return [Elements(part.offset, part.size, part.number, leaves), *(inner if part.number == 1 and not part.words else ())]
 
     def _node_of(self, number: int) -> int:
         """Return a node type itself if its base class links nodes of this type."""

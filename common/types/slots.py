@@ -13,8 +13,9 @@ from findleaks.engine.type_spread import DECISION, LEVEL_SHIFT, NO_FEATURE, NOT_
 from findleaks.errors import UsageError
 from findleaks.types.embedding import STRUCTURES
 from findleaks.types.hint_files import PAYLOAD, HintFile, SlotHint
-from findleaks.types.layouts import Layouts, Spec
+from findleaks.types.layouts import Layouts
 from findleaks.types.sizes import SizeClasses
+from findleaks.types.specs import Spec
 from findleaks.value_classes import NamedTuple
 
 FARTHEST = 127  # Most bytes between a pointer and the member of its condition.
