@@ -29,8 +29,9 @@ from findleaks.engine.type_spread import (
 )
 from findleaks.types.content import MOST_COMPARED, Content
 from findleaks.types.heap import HeapView
-from findleaks.types.layouts import Layouts, Sort, Spec
+from findleaks.types.layouts import Layouts, Sort
 from findleaks.types.rules import Candidate, Rules
+from findleaks.types.specs import Spec
 
 # The candidates are the types that blocks may have. A block *votes* for the type that fits it best.
 SAMPLE = 96  # Most blocks that are compared with all candidates.
@@ -51,6 +52,8 @@ class Judge:
     def __init__(self, spread: TypeSpread, heap: HeapView, layouts: Layouts, rules: Rules, content: Content) -> None:
         self._spread, self._heap, self._layouts, self._rules, self._content = spread, heap, layouts, rules, content
         self._decisions: dict[tuple[object, ...], int] = {}
+        self.allows_rest = False
+        """Whether a type may be followed by other data that is larger than the type."""
 
     def judge(self, found: Pointers, certain: bool) -> Optional[int]:
         """Return the answer to a rule by its deferred pointers; None if it is not known. With
@@ -58,6 +61,8 @@ class Judge:
         if self._rules.is_hinted(found.reference, found.offset, found.size):
             return None
         candidates = self._rules.candidates(found.reference, found.offset, found.size)
+        if not candidates:
+            return None
         arrays = [one for one in candidates if one.level.is_certain]
         untyped = {block: row for block, row in _by_block(found.untyped).items() if not self._heap.claims[block]}
         if certain or not untyped:
@@ -65,11 +70,13 @@ class Judge:
         typed_rows = _by_block(found.typed)
         typed = {block: self._layouts.specs[layout] for block in typed_rows if (layout := self._heap.layout(block))}
         candidates = every = self._with_typed(candidates, Counter(typed.values()), found)
-        sample = _sample(list(untyped))
+        sample = sample_blocks(list(untyped))
         fits = dict(zip(candidates, self._content.count_fits([one.spec for one in candidates], sample)))
         candidates = [one for one in candidates if fits[one] > LEAST_PART * len(sample)][: MOST_OPTIONS - len(arrays)]
         if not candidates:
             return NO_CLAIM if len(untyped) >= LEAST_NONE else None
+        if not self.allows_rest and all(self._has_rest(one, found) for one in candidates):
+            return None
         votes = self._votes(candidates, sample)
         known = {**votes, **typed}
         winner = _winner(Counter(known.values()))
@@ -83,6 +90,11 @@ class Judge:
         ):
             return self._rules.claim(best)
         return self._decide(arrays, candidates, *self._separate({**typed_rows, **untyped}, known, candidates, every))
+
+    def _has_rest(self, one: Candidate, found: Pointers) -> bool:
+        """Whether blocks with a type would have room for another value of it, but are no arrays."""
+        is_whole = one.level != Level.BASE or one.spec.many or one.spec.parts or self._layouts.flexible(one.spec.type) is not None
+        return not is_whole and self._layouts.size_of(one.spec) * 2 <= found.size
 
     def _with_typed(self, candidates: Sequence[Candidate], typed: Counter[Spec], found: Pointers) -> Sequence[Candidate]:
         """Add the most frequent types of the typed blocks that pointers of the rule refer to."""
@@ -108,7 +120,7 @@ class Judge:
     ) -> tuple[int, dict[int, int]]:
         """Return the feature that separates the types of blocks, and the claims by its values.
         `every`: also the candidates that few blocks fit."""
-        voted = _sample([block for block in rows if block in known])
+        voted = sample_blocks([block for block in rows if block in known])
         specs = list(dict.fromkeys(known[block] for block in voted))
         if len(specs) < 2:
             return NO_FEATURE, {}
@@ -131,7 +143,7 @@ class Judge:
         """Add the claims of values whose blocks have no vote, because several types fit them. A
         word that refers to static memory, such as the pointer to an object's class, is the same in
         all objects of a type. So a type that belongs to another value is excluded."""
-        blocks = _sample([block for block in rows if not self._heap.claims[block]])
+        blocks = sample_blocks([block for block in rows if not self._heap.claims[block]])
         numbers = [self._layouts.number(one.spec) for one in candidates]
         values = self._spread.feature(feature, array("Q", [word for block in blocks for word in rows[block]]))
         groups: dict[int, list[int]] = {}
@@ -150,6 +162,11 @@ class Judge:
                     break
             else:
                 return
+
+    def decide(self, options: Sequence[Candidate]) -> int:
+        """Return the answer to a rule for which the content of each block selects one of these
+        types."""
+        return self._decide((), options)
 
     def _decide(
         self, arrays: Sequence[Candidate], others: Sequence[Candidate], feature: int = NO_FEATURE, claims: Optional[dict[int, int]] = None
@@ -178,7 +195,7 @@ def _by_block(rows: Sequence[int]) -> Rows:
     return {rows[at + 2]: (rows[at], rows[at + 1], rows[at + 2]) for at in range(0, len(rows), 3)}
 
 
-def _sample(blocks: Sequence[int]) -> Sequence[int]:
+def sample_blocks(blocks: Sequence[int]) -> Sequence[int]:
     """Return at most SAMPLE of the blocks. The steps follow the golden ratio, because equal steps
     could miss one of two types that alternate."""
     count = len(blocks)

@@ -8,11 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.debuginfo.type_table import Flag, Kind
-from findleaks.engine.type_spread import DECISION, DEFERRED, LEVEL_SHIFT, NO_CLAIM, QUESTION, Feature, Level, Question, TypeSpread
+from findleaks.engine.type_spread import DECISION, DEFERRED, LEVEL_SHIFT, NO_CLAIM, QUESTION, Feature, Level, Question, Role, TypeSpread
 from findleaks.engine.type_spread import Flag as ReferenceFlag
 from findleaks.types.embedding import STRUCTURES, Embedding
-from findleaks.types.layouts import Layouts, Reference, Sort, Spec
+from findleaks.types.layouts import Layouts, Reference, Sort
 from findleaks.types.sizes import SizeClasses
+from findleaks.types.specs import Packed, Spec
 from findleaks.types.trait_objects import find_vtables
 from findleaks.value_classes import NamedTuple
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from findleaks.types.slots import Slots
 
 MOST_CANDIDATES = 64  # Types that are compared with the content of blocks.
+MOST_COUNTS = 256  # Numbers of elements that an array in a block of some size may have.
+MOST_CUTS = 8  # Sizes to which a type may be truncated.
 MOST_CHOICES = 16  # Types of which a block may be one, for a pointer to it to be possible.
 
 
@@ -43,6 +46,9 @@ class Rules:
         self._embedding, self._layouts, self._sizes = embedding, layouts, sizes
         self._modules, self._usable = modules, usable
         self._known: dict[tuple[int, int, int], Sequence[Candidate]] = {}
+        self._truncated: set[int] = set()
+        # By pointee: the questions for possible layouts that pointers to it have led to.
+        self._possible: dict[int, list[int]] = {}
         self.slots: Optional[Slots] = None
         """The hints of hint files."""
         self._hinted: set[tuple[int, int, int]] = set()
@@ -61,11 +67,13 @@ class Rules:
             return self._rule(reference, offset, third)
         if sort == Question.AGREES:
             return self._agrees(reference, offset, third)
-        found = self.candidates(reference, offset, third)
-        if self._layouts.references[reference].sort == Sort.POINTER and self._layouts.references[reference].owner:
+        of, found = self._layouts.references[reference], self.candidates(reference, offset, third)
+        if of.sort == Sort.POINTER and offset == 0:
+            self._possible.setdefault(of.pointees[0], []).extend((sort << 32 | reference, offset, third))
+        if of.sort == Sort.POINTER and of.owner:
             # Links of lists and trees refer to nodes, and seldom to larger blocks that begin with
             # one. Otherwise, a block of zeros would be possible as an array of any type.
-            found = [one for one in found if self._is_size_of(one.spec, third)]
+            found = [one for one in found if one.spec.parts or self._is_size_of(one.spec, third)]
         layouts = [self._layouts.number(one.spec) for one in found[:MOST_CHOICES]]
         return self._spread.add_choices(layouts) if layouts else 0
 
@@ -82,10 +90,56 @@ class Rules:
             return hinted
         found = self.candidates(reference, offset, size)
         if not found:
-            return NO_CLAIM
-        if len(found) == 1 and (found[0].level != Level.ARRAY or of.is_certain):
+            return self._counted_array(of, offset, size) or (DEFERRED if self.is_packable(of, offset) else NO_CLAIM)
+        if len(found) == 1 and not found[0].spec.parts and (found[0].level != Level.ARRAY or of.is_certain):
             return self.claim(found[0])
         return DEFERRED
+
+    def is_packable(self, of: Reference, offset: int) -> bool:
+        """Whether such pointers may refer to a part of a block (packing.py)."""
+        kind = self._table.kinds[of.pointees[0]] if of.sort == Sort.POINTER else Kind.VOID
+        is_derived = offset == 0 and self._table.flags[of.pointees[0]] & Flag.POLYMORPHIC if of.pointees else False
+        is_known = kind == Kind.POINTER or (kind in STRUCTURES and self._layouts.has_pointers(of.pointees[0]))
+        return is_known and not of.counted and not of.used & ReferenceFlag.TABLE and not is_derived
+
+    def _counted_array(self, of: Reference, offset: int, size: int) -> int:
+        """Return the rule for pointers behind the first word of blocks, if this word may be the
+        number of the elements that follow; 0 if not. `new T[n]` stores n in this way if T has a
+        destructor (Itanium C++ ABI, 2.7, Array Operator new Cookies)."""
+        table, pointee = self._table, of.pointees[0]
+        own = table.size_of(pointee)
+        if offset != table.word or table.kinds[pointee] not in STRUCTURES or not own or of.counted or of.used:
+            return 0
+        most = (size - offset) // own
+        least = max(-(-(self._sizes.least(size) - offset) // own), 1, most - MOST_COUNTS)
+        counts = list(range(least, most + 1))
+        spec = Spec(pointee, True, of.node, (Packed(offset, pointee, 0, own),))
+        low = 0 if not self._layouts.big_endian else table.word - 4
+        claims = [self.claim(Candidate(spec, Level.ARRAY))] * len(counts)
+        return DECISION | self._spread.add_decision([], Feature.TARGET_BYTES << 8 | low + 128, counts, claims) if counts else 0
+
+    def cuts(self, pointee: int, size: int) -> Sequence[Spec]:
+        """Return the contents of blocks that begin with a truncated value of a struct, the longest
+        first. Values are cut before a pointer, or at the end of the block."""
+        table = self._table
+        least = min(size, table.size_of(pointee) - 1) // table.word * table.word
+        shape = self._layouts.shape(Spec(pointee)) if table.kinds[pointee] == Kind.STRUCT else ()
+        ends = {one.start + leaf.offset for one in shape for leaf in one.leaves if leaf.role == Role.REFERENCE}
+        found = sorted({end for end in ends if 0 < end < least} | ({least} if least > 0 else set()), reverse=True)
+        return [Spec(pointee, parts=(Packed(0, pointee, 1, end),)) for end in found[:MOST_CUTS]]
+
+    def is_truncated(self, pointee: int) -> bool:
+        """Whether the process has truncated values of a struct."""
+        return pointee in self._truncated
+
+    def add_truncated(self, pointee: int) -> array[int]:
+        """Note that the process has truncated values of a struct. Return the questions whose
+        answers change."""
+        self._truncated.add(pointee)
+        changed = [key for key in self._known if self._layouts.references[key[0]].pointees == (pointee,)]
+        for key in changed:
+            del self._known[key]
+        return array("Q", self._possible.get(pointee, ()))
 
     def _by_tag(self, of: Reference, offset: int, size: int) -> Optional[int]:
         """Return the rule for pointers in an enum, whose discriminant decides on the type; None if
@@ -182,7 +236,9 @@ class Rules:
                 fitting.remove(of.owner)
                 fitting.insert(0, of.owner)
         found = [Candidate(Spec(number, False, of.node), level) for number in fitting[:MOST_CANDIDATES]]
-        return found or self._larger(pointee, of, offset, size, whole)
+        found = found or list(self._larger(pointee, of, offset, size, whole))
+        cut = self.cuts(pointee, size) if offset == 0 and pointee in self._truncated else ()
+        return [*found, *(Candidate(spec, Level.BASE) for spec in cut)]
 
     def _larger(self, pointee: int, of: Reference, offset: int, size: int, whole: Sequence[int]) -> Sequence[Candidate]:
         """Return the possible contents of a block that is larger than any type: an array, a type
@@ -203,12 +259,17 @@ class Rules:
         """Return whether blocks with this layout have what the pointer refers to: 0 no, 1 possibly,
         2 yes."""
         of, spec = self._layouts.references[reference], self._layouts.specs[layout]
-        own = self._layouts.size_of(spec)
-        if spec.many and own:
-            offset %= own
-        if any(self._embedding.has(spec.type, offset, pointee) for pointee in of.pointees):
+        if any(self._embedding.has(number, at, pointee) for number, at in self._places(spec, offset) for pointee in of.pointees):
             return 2
         return int(of.sort in (Sort.ANY, Sort.TRAIT_OBJECT) or (of.sort == Sort.POINTER and not self._is_whole(of.pointees[0])))
+
+    def _places(self, spec: Spec, offset: int) -> Sequence[tuple[int, int]]:
+        """Return the types of which a content has values at an offset, with the offset in the
+        value."""
+        if spec.parts:
+            return [(part.type, inside) for part in spec.parts if (inside := part.inside(offset)) >= 0]
+        own = self._layouts.size_of(spec)
+        return [(spec.type, offset % own if spec.many and own else offset)]
 
     def _is_whole(self, pointee: int) -> bool:
         """Whether the members of a type are known."""

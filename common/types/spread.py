@@ -5,22 +5,24 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.debuginfo.type_names import shorten_template
 from findleaks.debuginfo.type_table import TypeTable
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind
-from findleaks.engine.type_spread import DECISION, LEAST_STRONG, Choosing, Level, Pointers, Role, TypeSpread
+from findleaks.engine.type_spread import DECISION, LEAST_STRONG, NO_CLAIM, Choosing, Level, Pointers, Question, Role, TypeSpread
 from findleaks.types.content import Content
 from findleaks.types.embedding import Embedding
 from findleaks.types.fingerprints import WITNESSES, Fingerprints
 from findleaks.types.heap import HeapView
 from findleaks.types.judging import Judge
-from findleaks.types.layouts import Layouts, Spec
+from findleaks.types.layouts import Layouts
+from findleaks.types.packing import Packing
 from findleaks.types.roots import TypedRoot
 from findleaks.types.rules import Rules
 from findleaks.types.sizes import SizeClasses
+from findleaks.types.specs import Spec
 
 if TYPE_CHECKING:
     from findleaks.types.hint_files import HintFile
@@ -64,13 +66,15 @@ class Spreading:
         self.rules = Rules(spread, self.embedding, self.layouts, self.sizes, modules, usable)
         self.content = Content(spread, self.layouts, self.rules)
         self.judge = Judge(spread, heap, self.layouts, self.rules, self.content)
+        self.packing = Packing(heap, self.layouts, self.rules, self.content, self.judge)
         self._again = LEAST_AGAIN + len(heap.blocks) // PART
         self.fingerprints = Fingerprints(spread, heap, self.layouts, self.content)
-        # By rule: the deferred pointers, the last answer, and the number of claims and `certain`
+        # By rule: the deferred pointers, the last answer, and the number of claims and arguments
         # when the rule was judged last.
         self._pending: dict[_Rule, Pointers] = {}
         self._answers: dict[_Rule, int] = {}
-        self._judged: dict[_Rule, tuple[int, bool]] = {}
+        self._refused: dict[_Rule, Pointers] = {}  # Pointers of rules that were answered NO_CLAIM.
+        self._judged: dict[_Rule, tuple[int, bool, bool]] = {}
         heap.claims = spread.claims()
 
     def add_classes(self, words: Iterable[tuple[int, str]]) -> None:
@@ -133,6 +137,7 @@ class Spreading:
     def settle(self) -> None:
         """Spread types and judge deferred pointers until nothing changes. Claims that are certain
         come first."""
+        self.judge.allows_rest = False
         self._run()
         if self.spread.disputes():
             self.spread.retract()
@@ -164,23 +169,47 @@ class Spreading:
         self._pending.update({(one.reference, one.offset, one.size): one for one in self.spread.deferred()})
         again, claimed = set(), self.spread.claimed
         for key, found in list(self._pending.items()):
-            if self._judged.get(key) == (claimed, certain):
+            if self._judged.get(key) == (claimed, certain, self.judge.allows_rest):
                 continue
             self._progress("finding types", 0.0)
-            self._judged[key] = claimed, certain
-            answer = self.judge.judge(found, certain)
-            if answer is None or (answer == self._answers.get(key) and not answer & DECISION):
-                continue
-            if answer != self._answers.get(key):
-                self.spread.answer(array("Q", key), array("I", [answer]))
-                self._answers[key] = answer
-            # If pointers of this rule stay without a claim, the engine defers them again.
-            del self._pending[key]
-            again.add(found.reference)
+            self._judged[key] = claimed, certain, self.judge.allows_rest
+            if self._use_answer(key, self.judge.judge(found, certain)):
+                again.add(found.reference)
+        if not again and not certain:
+            again = self._judge_parts()
+        if not again and not certain and not self.judge.allows_rest:
+            self.judge.allows_rest = True
+            return self._judge(certain)
         if not again or self._again <= 0:
             return False
         self.spread.revisit(sorted(again))
         return True
+
+    def _use_answer(self, key: _Rule, answer: Optional[int]) -> bool:
+        """Give the engine the answer to a rule. Return whether its pointers have to be followed
+        again."""
+        if answer is None or (answer == self._answers.get(key) and not answer & DECISION):
+            return False
+        if answer != self._answers.get(key):
+            self.spread.answer(_question(key), array("I", [answer]))
+            self._answers[key] = answer
+        if answer == NO_CLAIM:
+            self._refused[key] = self._pending[key]
+        # If pointers of this rule stay without a claim, the engine defers them again.
+        self._pending.pop(key, None)
+        return True
+
+    def _judge_parts(self) -> set[int]:
+        """Judge the deferred pointers to parts of blocks. Return the references of pointers that
+        have to be followed again."""
+        left = [*self._pending.values(), *self._refused.values()]
+        self._progress("finding types", 0.0)
+        for pointee in self.packing.find_truncated(left):
+            questions = self.rules.add_truncated(pointee)
+            self.spread.answer(questions, self.rules.answers(questions))
+            self._judged.clear()
+        found = self.packing.find_parts(left)
+        return {key[0] for key, answer in found.items() if answer != self._answers.get(key) and self._use_answer(key, answer)}
 
     def compare(self, graph: Graph) -> None:
         """Claim leaked and other untyped blocks that resemble typed ones."""
@@ -206,6 +235,11 @@ class Spreading:
             options = [one for one in self.rules.of_size(size) if self.layouts.count_pointers(one.spec, known) >= LEAST_STRONG]
             for layout, some in self.content.group_by_choice(options[:MOST_SHAPES], Choosing.BY_SHAPE, left).items():
                 self.spread.seed_all(some, layout, Level.SHAPE)
+
+
+def _question(key: _Rule) -> array[int]:
+    """Return the question that a rule answers."""
+    return array("Q", (Question.RULE << 32 | key[0], *key[1:]))
 
 
 def _plain(name: str) -> str:

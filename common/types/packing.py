@@ -1,0 +1,222 @@
+"""Find truncated structs, and blocks with several objects.
+
+A program may allocate only the first members of a struct, or put several objects into one block: a
+page and its descriptor, or arrays of two types. Typed pointers then refer to blocks that are too
+small for their type, or to places at which no type of this size has a member.
+
+One such pointer may be stale. Therefore many blocks of a size must have the same type at the same
+offset, and the words there must be what this type has. Blocks of pools are left out, because they
+have objects at many offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Optional
+
+from findleaks.debuginfo.type_table import Kind
+from findleaks.engine.type_spread import Choosing, Level, Pointers, Role
+from findleaks.types.content import Content
+from findleaks.types.embedding import STRUCTURES
+from findleaks.types.heap import HeapView
+from findleaks.types.judging import PURE, Judge, sample_blocks
+from findleaks.types.layouts import Layouts, Sort
+from findleaks.types.rules import Candidate, Rules
+from findleaks.types.specs import Packed, Spec
+from findleaks.value_classes import NamedTuple
+
+LEAST_WITNESSES = 16  # Fewest blocks of a size with a type at an offset.
+LEAST_EVIDENCE = 0.9  # Part of these blocks that must have an address where the type has a pointer.
+MOST_REFUSED = 4  # Types that are examined of those that blocks contradict.
+MOST_RULES = 1024  # Rules that are examined at a time, those with the most pointers first.
+DEEPEST = 2  # Levels of pointers through which truncated structs are found.
+MOST_PARTS = 8  # Most offsets with objects in blocks of one size.
+
+
+class _Place(NamedTuple):
+    """A place in blocks of one size that pointers to one type refer to. `blocks` is a sample of the
+    blocks without a type."""
+
+    found: Pointers
+    pointee: int
+    blocks: Sequence[int]
+
+
+class Packing:
+    """Judges deferred pointers to parts of blocks."""
+
+    def __init__(self, heap: HeapView, layouts: Layouts, rules: Rules, content: Content, judge: Judge) -> None:
+        self._heap, self._layouts, self._rules, self._content, self._judge = heap, layouts, rules, content, judge
+
+    def find_truncated(self, pending: Iterable[Pointers]) -> list[int]:
+        """Return the structs of which many blocks of a size have only the first members."""
+        found: list[int] = []
+        for pointee, blocks in self._small_targets(_most_used(pending)):
+            if pointee not in found and self._is_truncated(pointee, sample_blocks(sorted(blocks))):
+                found.append(pointee)
+        return found
+
+    def _small_targets(self, pending: Sequence[Pointers]) -> Iterator[tuple[int, set[int]]]:
+        """Yield structs with blocks that typed pointers to these structs refer to, although the
+        blocks are too small or contradict the struct. Each item has the blocks of one member."""
+        for found in pending:
+            of, blocks = self._layouts.references[found.reference], self._untyped(found)
+            if found.offset == 0 and self._rules.is_packable(of, 0) and self._layouts.table.size_of(of.pointees[0]) > found.size:
+                yield of.pointees[0], blocks
+            for one in self._rules.candidates(found.reference, found.offset, found.size)[:MOST_REFUSED]:
+                yield from self._wrong_targets(one.spec, blocks, DEEPEST)
+
+    def _wrong_targets(self, spec: Spec, blocks: Iterable[int], depth: int) -> Iterator[tuple[int, set[int]]]:
+        """Yield why `blocks` contradict a type: the pointees of its members, and the blocks that
+        these members refer to, which are not of this type. `depth`: levels of pointers that are
+        followed."""
+        layouts, heap = self._layouts, self._heap
+        sample = sample_blocks(sorted(blocks))
+        if spec.many or spec.parts or len(sample) < LEAST_WITNESSES or layouts.table.kinds[layouts.table.bare(spec.type)] != Kind.STRUCT:
+            return
+        whole = Packed(0, spec.type, 1, layouts.size_of(spec))
+        leaves = [leaf for leaf in layouts.shape(Spec(spec.type, parts=(whole,)))[0].leaves if leaf.role == Role.REFERENCE]
+        leaves = [leaf for leaf in leaves if self._rules.is_packable(layouts.references[leaf.reference], 0)]
+        columns = [Spec(spec.type, parts=(whole._replace(words=(leaf.offset,)),)) for leaf in leaves]
+        for leaf, fits in zip(leaves, self._content.count_fits(columns, sample)):
+            if fits >= PURE * len(sample):
+                continue
+            words = [heap.word(heap.blocks.address(block) + leaf.offset) for block in sample]
+            places = [heap.place(word) for word in words if word]
+            some = {place.block for place in places if place is not None and not place.offset and not heap.claims[place.block]}
+            pointee = layouts.references[leaf.reference].pointees[0]
+            yield pointee, some
+            if depth:
+                yield from self._wrong_targets(Spec(pointee), some, depth - 1)
+
+    def _is_truncated(self, pointee: int, blocks: Sequence[int]) -> bool:
+        """Whether nearly all of these blocks begin with a truncated value of a struct, but not with
+        a whole one."""
+        if len(blocks) < LEAST_WITNESSES or self._rules.is_truncated(pointee) or self._layouts.table.kinds[pointee] not in STRUCTURES:
+            return False
+        fitting, own = 0, self._layouts.table.size_of(pointee)
+        by_size: dict[int, list[int]] = {}
+        for block in blocks:
+            by_size.setdefault(self._heap.blocks.size(block), []).append(block)
+        large = [block for size, some in by_size.items() if size >= own for block in some]
+        if self._content.count_fits([Spec(pointee)], large)[0] > (1 - PURE) * len(blocks):
+            return False
+        for size, some in by_size.items():
+            options = [Candidate(spec, Level.LEARNED) for spec in self._rules.cuts(pointee, size)]
+            chosen = [self._content.choose([one], Choosing.BY_CONTENT, some) for one in options]
+            fitting += sum(any(specs) for specs in zip(*chosen))
+        return fitting >= LEAST_EVIDENCE * len(blocks)
+
+    def _untyped(self, found: Pointers) -> set[int]:
+        return {found.untyped[at] for at in range(2, len(found.untyped), 3) if not self._heap.claims[found.untyped[at]]}
+
+    def find_parts(self, pending: Iterable[Pointers]) -> dict[tuple[int, int, int], int]:
+        """Return the answers to the rules of pointers to parts of blocks, by reference, offset and
+        size."""
+        by_size: dict[int, list[_Place]] = {}
+        for one in self._places(_most_used(pending)):
+            if one.found.offset or self._layouts.table.size_of(one.pointee) <= one.found.size:
+                by_size.setdefault(one.found.size, []).append(one)
+        answers = {}
+        for size, places in by_size.items():
+            if len({one.found.offset for one in places}) > MOST_PARTS:
+                continue
+            specs = self._arrange(places, size)
+            for one in places:
+                fitting = [spec for spec in specs if _has(spec, one) and self._has_evidence(spec, one.blocks)]
+                fitting = fitting or list(self._initialised(one))
+                if fitting:
+                    options = [Candidate(spec, Level.BASE) for spec in fitting]
+                    answers[one.found.reference, one.found.offset, size] = self._judge.decide(options)
+        return answers
+
+    def _places(self, pending: Iterable[Pointers]) -> Iterable[_Place]:
+        for found in pending:
+            of = self._layouts.references[found.reference]
+            if of.sort != Sort.POINTER or not self._rules.is_packable(of, found.offset):
+                continue
+            if any(one.spec.type != of.pointees[0] for one in self._rules.candidates(found.reference, found.offset, found.size)):
+                continue  # Larger types contain the pointee: Judge decides between them.
+            blocks = self._untyped(found)
+            if len(blocks) >= LEAST_WITNESSES:
+                yield _Place(found, of.pointees[0], sample_blocks(sorted(blocks)))
+
+    def _arrange(self, places: Sequence[_Place], size: int) -> Sequence[Spec]:
+        """Return the contents that blocks of `size` bytes may have, if typed pointers refer to
+        these places in them: all objects, or those at one place. Pointers to several types may
+        refer to one offset, for example if the first of two arrays is empty; only one of these
+        types may fit the words there."""
+        every: list[Packed] = []
+        alone: list[Packed] = []
+        offsets = sorted({one.found.offset for one in places})
+        for offset, end in zip(offsets, [*offsets[1:], size]):
+            found = {self._find_part(one, end) for one in places if one.found.offset == offset} - {None}
+            part = found.pop() if len(found) == 1 else None
+            if part is not None:
+                alone.append(part)
+                every += [part] if part.end <= end else []
+        specs = [Spec(every[0].type, parts=tuple(every))] if len(every) > 1 else []
+        return specs + [_of_part(part, size) for part in alone]
+
+    def _find_part(self, one: _Place, end: int) -> Optional[Packed]:
+        """Return the objects at a place of blocks, up to `end`; None if nothing shows that blocks
+        have such objects."""
+        own = self._layouts.table.size_of(one.pointee)
+        if not own or own > one.found.size - one.found.offset:
+            return None
+        part = Packed(one.found.offset, one.pointee, max((end - one.found.offset) // own, 1), own)
+        part = self._find_longest(part, one.blocks)
+        rest = part._replace(offset=part.offset + own, number=part.number - 1)
+        if rest.number and self._has_evidence(Spec(rest.type, parts=(rest,)), one.blocks):
+            return part
+        part = part._replace(number=1)
+        return part if self._has_evidence(Spec(part.type, parts=(part,)), one.blocks) else None
+
+    def _find_longest(self, part: Packed, blocks: Sequence[int]) -> Packed:
+        """Return a part with as many of its elements as nearly all blocks have. The memory after
+        them may be reserved for more."""
+        least, most = 1, part.number
+        while least < most:
+            middle = (least + most + 1) // 2
+            spec = Spec(part.type, parts=(part._replace(number=middle),))
+            is_fitting = self._content.count_fits([spec], blocks)[0] >= PURE * len(blocks)
+            least, most = (middle, most) if is_fitting else (least, middle - 1)
+        return part._replace(number=least)
+
+    def _initialised(self, one: _Place) -> Sequence[Spec]:
+        """Return the array that blocks are, if some words of its elements have no value yet. Each
+        block must have several pointers to typed blocks in the other words."""
+        table, size = self._layouts.table, one.found.size
+        own = table.size_of(one.pointee)
+        if one.found.offset or not own or own * 2 > size or table.kinds[one.pointee] not in STRUCTURES:
+            return ()
+        part = Packed(0, one.pointee, 0, own)
+        offsets = sorted({leaf.offset for shape in self._layouts.shape(Spec(one.pointee)) for leaf in shape.leaves if not shape.start})
+        columns = [Spec(one.pointee, True, parts=(part._replace(words=(offset,)),)) for offset in offsets]
+        fits = self._content.count_fits(columns, one.blocks)
+        words = tuple(offset for offset, count in zip(offsets, fits) if count >= PURE * len(one.blocks))
+        spec = Spec(one.pointee, True, parts=(part._replace(words=words),))
+        return [spec] if words and self._has_evidence(spec, one.blocks, Choosing.BY_SHAPE) else ()
+
+    def _has_evidence(self, spec: Spec, blocks: Sequence[int], how: Choosing = Choosing.BY_CONTENT) -> bool:
+        """Whether nearly all blocks fit a content, and have an address where it has a pointer."""
+        if self._content.count_fits([spec], blocks)[0] < PURE * len(blocks):
+            return False
+        chosen = self._content.choose([Candidate(spec, Level.LEARNED)], how, blocks)
+        return sum(one is not None for one in chosen) >= LEAST_EVIDENCE * len(blocks)
+
+
+def _most_used(pending: Iterable[Pointers]) -> Sequence[Pointers]:
+    """Return the rules with the most pointers to untyped blocks."""
+    return sorted(pending, key=lambda found: -found.total)[:MOST_RULES]
+
+
+def _of_part(part: Packed, size: int) -> Spec:
+    """Return the content of blocks of `size` bytes with one part. It is an array if the objects
+    extend to the end of the block."""
+    is_array = part.number > 1 and part.end + part.size > size
+    return Spec(part.type, is_array, parts=(part._replace(number=0) if is_array else part,))
+
+
+def _has(spec: Spec, one: _Place) -> bool:
+    """Whether a content has the type that pointers refer to, at the place that they refer to."""
+    return any(part.type == one.pointee and part.inside(one.found.offset) == 0 for part in spec.parts)
