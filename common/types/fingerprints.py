@@ -12,12 +12,14 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Optional
 
+from findleaks.debuginfo.type_table import Kind
 from findleaks.engine.type_spread import Choosing, Level, Role, TypeSpread, WordClass
 from findleaks.types.content import Content
 from findleaks.types.heap import HeapView
 from findleaks.types.layouts import Layouts
-from findleaks.types.rules import Candidate
+from findleaks.types.rules import Candidate, Rules
 
 # Likelihoods are logarithms. A *witness* of a type is a block of this type that was learned.
 WORDS = 24  # Words at the start of a block that are compared.
@@ -46,10 +48,12 @@ _ADDRESSES = frozenset((WordClass.CODE, WordClass.BLOCK_START, WordClass.BLOCK_M
 class _Model:
     """The fingerprint of one type: how often each word has each class."""
 
-    def __init__(self, fold: Sequence[int], pointers: frozenset[int]) -> None:
+    def __init__(self, fold: Sequence[int], pointers: frozenset[int], is_vague: bool) -> None:
         """`fold` maps each word of a block to a word of the type, so that all elements of an array
-        are counted together. `pointers` are the words that are pointers, or may be."""
-        self.blocks = 0
+        are counted together. `pointers` are the words that are pointers, or may be. `is_vague`:
+        whether the type says little about its words, as char *[] does. All words of a block must
+        then be of sorts that witnesses have."""
+        self.blocks, self._is_vague = 0, is_vague
         self.fold, self._pointers = fold, pointers
         self.classes: list[Counter[int]] = [Counter() for _ in range(WORDS)]
         self.sorts: list[Counter[int]] = [Counter() for _ in range(WORDS)]
@@ -72,7 +76,7 @@ class _Model:
                 part = parts[key] = self._part(*key)
             total += part
             unseen += not self.sorts[key[0]][key[1] & SORT]
-        is_unlike = self.blocks >= VALUES and unseen >= MOST_UNSEEN * len(classes)
+        is_unlike = bool(unseen) if self._is_vague else self.blocks >= VALUES and unseen >= MOST_UNSEEN * len(classes)
         return -math.inf if is_unlike else total
 
     def _part(self, at: int, one: int) -> float:
@@ -98,23 +102,27 @@ class _Model:
 class Fingerprints:
     """The fingerprints of the types in one process."""
 
-    def __init__(self, spread: TypeSpread, heap: HeapView, layouts: Layouts, content: Content) -> None:
-        self._spread, self._heap, self._layouts, self._content = spread, heap, layouts, content
+    def __init__(self, spread: TypeSpread, heap: HeapView, layouts: Layouts, content: Content, rules: Rules) -> None:
+        self._spread, self._heap, self._layouts, self._content, self._rules = spread, heap, layouts, content, rules
         self._models: dict[tuple[int, int], _Model] = {}  # By layout and size; size 0: of any size.
         self._by_size: dict[int, list[int]] = {}
 
     def learn(self, typed: array[int]) -> None:
-        """Learn from these typed blocks."""
+        """Learn from these typed blocks, except arrays of void pointers, which may have anything,
+        and types that only the C library has."""
         rows = (
             (layout, count, size, packed)
             for (size, packed), blocks in self._by_classes(typed).items()
             for layout, count in Counter(map(self._heap.layout, blocks)).items()
+            if self._element(layout) != Kind.VOID and self._rules.is_of_program(self._layouts.specs[layout].type)
         )
         for layout, count, size, packed in rows:
             classes = _unpacked(packed)
             for of in (size, 0) if self._varies(layout) else (size,):
                 if (layout, of) not in self._models:
-                    self._models[layout, of] = _Model(self._fold(layout, of), self._pointers(layout))
+                    self._models[layout, of] = _Model(
+                        self._fold(layout, of), self._pointers(layout), self._element(layout) in (Kind.BASE, Kind.POINTER)
+                    )
                     self._by_size.setdefault(of, []).append(layout)
                 self._models[layout, of].learn(classes, count)
 
@@ -128,6 +136,13 @@ class Fingerprints:
         one."""
         spec = self._layouts.specs[layout]
         return not spec.parts and (spec.many or self._layouts.flexible(spec.type) is not None)
+
+    def _element(self, layout: int) -> Optional[Kind]:
+        """Return the kind of the types that pointers of an array refer to; None for other
+        layouts."""
+        table = self._layouts.table
+        bare = table.bare(self._layouts.specs[layout].type)
+        return Kind(table.kinds[table.bare(table.targets[bare])]) if table.kinds[bare] == Kind.POINTER else None
 
     def _pointers(self, layout: int) -> frozenset[int]:
         """Return the numbers of words that are pointers, in the first element of arrays."""

@@ -69,7 +69,7 @@ class KnownTypes:
         if layout not in self._names:
             self._names[layout] = self.table.expression(self.table.bare(spec.type))
         own = self.size_of(spec.type)
-        return f"{self._names[layout]}[{size // own}]" if spec.many and own else self._names[layout]
+        return f"{self._names[layout]}[{size // own}]" if spec.many and own and size // own != 1 else self._names[layout]
 
     def of(self, index: int, size: int) -> Optional[BlockType]:
         """Return the type of a block of `size` bytes, and how it is known."""

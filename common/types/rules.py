@@ -200,6 +200,10 @@ class Rules:
         found = [number for number in self._embedding.of_sizes(self._sizes.least(size), size) if self._modules[number] & wanted]
         return [Candidate(Spec(number), Level.LEARNED) for number in found if self._layouts.has_pointers(number)]
 
+    def is_of_program(self, number: int) -> bool:
+        """Whether a module other than the C library has a type."""
+        return bool(self._modules[self._table.bare(number)] & self._usable)
+
     def _is_size_of(self, spec: Spec, size: int) -> bool:
         """Whether a block of `size` bytes has one value of a type, or one that ends with an
         array."""

@@ -68,7 +68,7 @@ class Spreading:
         self.judge = Judge(spread, heap, self.layouts, self.rules, self.content)
         self.packing = Packing(heap, self.layouts, self.rules, self.content, self.judge)
         self._again = LEAST_AGAIN + len(heap.blocks) // PART
-        self.fingerprints = Fingerprints(spread, heap, self.layouts, self.content)
+        self.fingerprints = Fingerprints(spread, heap, self.layouts, self.content, self.rules)
         # By rule: the deferred pointers, the last answer, and the number of claims and arguments
         # when the rule was judged last.
         self._pending: dict[_Rule, Pointers] = {}
