@@ -74,6 +74,11 @@ class Content:
             self._spread.answer(questions, self._rules.answers(questions))
         return None
 
+    def answer_again(self, questions: array[int]) -> None:
+        """Answer questions whose answers have changed."""
+        if questions:
+            self._spread.answer(questions, self._rules.answers(questions))
+
     def set_flags(self) -> None:
         """Give the engine the flags of all references."""
         references = self._layouts.references

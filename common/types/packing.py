@@ -10,6 +10,7 @@ have objects at many offsets."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
@@ -18,7 +19,7 @@ from findleaks.engine.type_spread import Choosing, Level, Pointers, Role
 from findleaks.types.content import Content
 from findleaks.types.embedding import STRUCTURES
 from findleaks.types.heap import HeapView
-from findleaks.types.judging import PURE, Judge, sample_blocks
+from findleaks.types.judging import PURE, SAMPLE, Judge, sample_blocks
 from findleaks.types.layouts import Layouts, Sort
 from findleaks.types.rules import Candidate, Rules
 from findleaks.types.specs import Packed, Spec
@@ -26,6 +27,7 @@ from findleaks.value_classes import NamedTuple
 
 LEAST_WITNESSES = 16  # Fewest blocks of a size with a type at an offset.
 LEAST_EVIDENCE = 0.9  # Part of these blocks that must have an address where the type has a pointer.
+LEAST_SHARE = 0.03  # Part of the blocks that must have a size, for values to be truncated to it.
 MOST_REFUSED = 4  # Types that are examined of those that blocks contradict.
 MOST_RULES = 1024  # Rules that are examined at a time, those with the most pointers first.
 DEEPEST = 2  # Levels of pointers through which truncated structs are found.
@@ -47,12 +49,14 @@ class Packing:
     def __init__(self, heap: HeapView, layouts: Layouts, rules: Rules, content: Content, judge: Judge) -> None:
         self._heap, self._layouts, self._rules, self._content, self._judge = heap, layouts, rules, content, judge
 
-    def find_truncated(self, pending: Iterable[Pointers]) -> list[int]:
-        """Return the structs of which many blocks of a size have only the first members."""
-        found: list[int] = []
+    def find_truncated(self, pending: Iterable[Pointers]) -> dict[int, int]:
+        """Return the structs of which many blocks of a size have only the first members, with the
+        least number of bytes that these blocks have."""
+        found: dict[int, int] = {}
         for pointee, blocks in self._small_targets(_most_used(pending)):
-            if pointee not in found and self._is_truncated(pointee, sample_blocks(sorted(blocks))):
-                found.append(pointee)
+            least = self._measure_truncated(pointee, sample_blocks(sorted(blocks))) if pointee not in found else 0
+            if least:
+                found[pointee] = least
         return found
 
     def _small_targets(self, pending: Sequence[Pointers]) -> Iterator[tuple[int, set[int]]]:
@@ -88,23 +92,25 @@ class Packing:
             if depth:
                 yield from self._wrong_targets(Spec(pointee), some, depth - 1)
 
-    def _is_truncated(self, pointee: int, blocks: Sequence[int]) -> bool:
-        """Whether nearly all of these blocks begin with a truncated value of a struct, but not with
-        a whole one."""
+    def _measure_truncated(self, pointee: int, blocks: Sequence[int]) -> int:
+        """Return the least size of the truncated values of a struct that blocks begin with; 0 if
+        they begin with whole ones, or not nearly all blocks with any."""
         if len(blocks) < LEAST_WITNESSES or self._rules.is_truncated(pointee) or self._layouts.table.kinds[pointee] not in STRUCTURES:
-            return False
-        fitting, own = 0, self._layouts.table.size_of(pointee)
+            return 0
+        sizes, own = Counter[int](), self._layouts.table.size_of(pointee)
         by_size: dict[int, list[int]] = {}
         for block in blocks:
             by_size.setdefault(self._heap.blocks.size(block), []).append(block)
         large = [block for size, some in by_size.items() if size >= own for block in some]
         if self._content.count_fits([Spec(pointee)], large)[0] > (1 - PURE) * len(blocks):
-            return False
+            return 0
         for size, some in by_size.items():
             options = [Candidate(spec, Level.LEARNED) for spec in self._rules.cuts(pointee, size)]
             chosen = [self._content.choose([one], Choosing.BY_CONTENT, some) for one in options]
-            fitting += sum(any(specs) for specs in zip(*chosen))
-        return fitting >= LEAST_EVIDENCE * len(blocks)
+            longest = [next((spec for spec in specs if spec is not None), None) for specs in zip(*chosen)]
+            sizes.update(spec.parts[0].size for spec in longest if spec is not None)
+        is_truncated = sum(sizes.values()) >= LEAST_EVIDENCE * len(blocks)
+        return min((size for size, count in sizes.items() if count >= LEAST_SHARE * len(blocks)), default=0) if is_truncated else 0
 
     def _untyped(self, found: Pointers) -> set[int]:
         return {found.untyped[at] for at in range(2, len(found.untyped), 3) if not self._heap.claims[found.untyped[at]]}
@@ -116,10 +122,11 @@ class Packing:
         for one in self._places(_most_used(pending)):
             if one.found.offset or self._layouts.table.size_of(one.pointee) <= one.found.size:
                 by_size.setdefault(one.found.size, []).append(one)
+        by_size = {size: some for size, some in by_size.items() if len({one.found.offset for one in some}) <= MOST_PARTS}
+        for one in (one for some in by_size.values() for one in some):
+            self._content.answer_again(self._rules.propose(one.pointee, one.found.offset, one.found.size))
         answers = {}
         for size, places in by_size.items():
-            if len({one.found.offset for one in places}) > MOST_PARTS:
-                continue
             specs = self._arrange(places, size)
             for one in places:
                 fitting = [spec for spec in specs if _has(spec, one) and self._has_evidence(spec, one.blocks)]
@@ -136,9 +143,27 @@ class Packing:
                 continue
             if any(one.spec.type != of.pointees[0] for one in self._rules.candidates(found.reference, found.offset, found.size)):
                 continue  # Larger types contain the pointee: Judge decides between them.
-            blocks = self._untyped(found)
+            blocks = self._linked(found, of.pointees[0], self._untyped(found))
             if len(blocks) >= LEAST_WITNESSES:
                 yield _Place(found, of.pointees[0], sample_blocks(sorted(blocks)))
+
+    def _linked(self, found: Pointers, pointee: int, blocks: set[int]) -> set[int]:
+        """Return blocks, and those that the objects in them refer to in the same way. Of a list,
+        only the first object may be known."""
+        heap, layouts = self._heap, self._layouts
+        shape = layouts.shape(Spec(pointee)) if len(blocks) < LEAST_WITNESSES else ()
+        leaves = [leaf for one in shape[:1] for leaf in one.leaves if leaf.role == Role.REFERENCE]
+        links = [leaf.offset for leaf in leaves if layouts.references[leaf.reference].pointees == (pointee,)]
+        work, every = sorted(blocks), set(blocks)
+        while work and links and len(every) < SAMPLE:
+            start = heap.blocks.address(work.pop()) + found.offset
+            for value in filter(None, (heap.word(start + offset) for offset in links)):
+                place = heap.place(value)
+                is_same = place is not None and (place.offset, place.size) == (found.offset, found.size)
+                if place is not None and is_same and place.block not in every and not heap.claims[place.block]:
+                    every.add(place.block)
+                    work.append(place.block)
+        return every
 
     def _arrange(self, places: Sequence[_Place], size: int) -> Sequence[Spec]:
         """Return the contents that blocks of `size` bytes may have, if typed pointers refer to

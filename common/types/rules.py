@@ -8,7 +8,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.debuginfo.type_table import Flag, Kind
-from findleaks.engine.type_spread import DECISION, DEFERRED, LEVEL_SHIFT, NO_CLAIM, QUESTION, Feature, Level, Question, Role, TypeSpread
+from findleaks.engine.type_spread import (
+    DECISION,
+    DEFERRED,
+    LEVEL_SHIFT,
+    NO_CLAIM,
+    NOT_ARRAY,
+    QUESTION,
+    Feature,
+    Level,
+    Question,
+    Role,
+    TypeSpread,
+)
 from findleaks.engine.type_spread import Flag as ReferenceFlag
 from findleaks.types.embedding import STRUCTURES, Embedding
 from findleaks.types.layouts import Layouts, Reference, Sort
@@ -46,7 +58,8 @@ class Rules:
         self._embedding, self._layouts, self._sizes = embedding, layouts, sizes
         self._modules, self._usable = modules, usable
         self._known: dict[tuple[int, int, int], Sequence[Candidate]] = {}
-        self._truncated: set[int] = set()
+        self._truncated: dict[int, int] = {}  # By pointee: the least size of its truncated values.
+        self._proposed: set[tuple[int, int, int]] = set()  # Type, offset, and size of blocks.
         # By pointee: the questions for possible layouts that pointers to it have led to.
         self._possible: dict[int, list[int]] = {}
         self.slots: Optional[Slots] = None
@@ -68,8 +81,9 @@ class Rules:
         if sort == Question.AGREES:
             return self._agrees(reference, offset, third)
         of, found = self._layouts.references[reference], self.candidates(reference, offset, third)
-        if of.sort == Sort.POINTER and offset == 0:
+        if of.sort == Sort.POINTER:
             self._possible.setdefault(of.pointees[0], []).extend((sort << 32 | reference, offset, third))
+            found = [*found, *(Candidate(spec, Level.BASE) for spec in self._possible_parts(of.pointees[0], offset, third))]
         if of.sort == Sort.POINTER and of.owner:
             # Links of lists and trees refer to nodes, and seldom to larger blocks that begin with
             # one. Otherwise, a block of zeros would be possible as an array of any type.
@@ -90,7 +104,10 @@ class Rules:
             return hinted
         found = self.candidates(reference, offset, size)
         if not found:
-            return self._counted_array(of, offset, size) or (DEFERRED if self.is_packable(of, offset) else NO_CLAIM)
+            return self._counted_array(of, offset, size, ()) or (DEFERRED if self.is_packable(of, offset) else NO_CLAIM)
+        counted = self._counted_array(of, offset, size, found)
+        if counted:
+            return counted
         if len(found) == 1 and not found[0].spec.parts and (found[0].level != Level.ARRAY or of.is_certain):
             return self.claim(found[0])
         return DEFERRED
@@ -102,11 +119,14 @@ class Rules:
         is_known = kind == Kind.POINTER or (kind in STRUCTURES and self._layouts.has_pointers(of.pointees[0]))
         return is_known and not of.counted and not of.used & ReferenceFlag.TABLE and not is_derived
 
-    def _counted_array(self, of: Reference, offset: int, size: int) -> int:
+    def _counted_array(self, of: Reference, offset: int, size: int, others: Sequence[Candidate]) -> int:
         """Return the rule for pointers behind the first word of blocks, if this word may be the
         number of the elements that follow; 0 if not. `new T[n]` stores n in this way if T has a
-        destructor (Itanium C++ ABI, 2.7, Array Operator new Cookies)."""
+        destructor (Itanium C++ ABI, 2.7, Array Operator new Cookies). If blocks may have other
+        types, these must begin with a pointer."""
         table, pointee = self._table, of.pointees[0]
+        if not all(self._begins_with_pointer(one.spec) for one in others):
+            return 0
         own = table.size_of(pointee)
         if offset != table.word or table.kinds[pointee] not in STRUCTURES or not own or of.counted or of.used:
             return 0
@@ -116,7 +136,14 @@ class Rules:
         spec = Spec(pointee, True, of.node, (Packed(offset, pointee, 0, own),))
         low = 0 if not self._layouts.big_endian else table.word - 4
         claims = [self.claim(Candidate(spec, Level.ARRAY))] * len(counts)
-        return DECISION | self._spread.add_decision([], Feature.TARGET_BYTES << 8 | low + 128, counts, claims) if counts else 0
+        options = [word for one in others for word in (self.claim(one), NOT_ARRAY, self._layouts.size_of(one.spec))]
+        return DECISION | self._spread.add_decision(options, Feature.TARGET_BYTES << 8 | low + 128, counts, claims) if counts else 0
+
+    def _begins_with_pointer(self, spec: Spec) -> bool:
+        first = self._layouts.shape(spec)[:1]
+        return not spec.many and any(
+            not one.start and any(not leaf.offset and leaf.role != Role.PLAIN for leaf in one.leaves) for one in first
+        )
 
     def cuts(self, pointee: int, size: int) -> Sequence[Spec]:
         """Return the contents of blocks that begin with a truncated value of a struct, the longest
@@ -132,10 +159,29 @@ class Rules:
         """Whether the process has truncated values of a struct."""
         return pointee in self._truncated
 
-    def add_truncated(self, pointee: int) -> array[int]:
-        """Note that the process has truncated values of a struct. Return the questions whose
-        answers change."""
-        self._truncated.add(pointee)
+    def add_truncated(self, pointee: int, least: int) -> array[int]:
+        """Note that the process has truncated values of a struct, of `least` bytes or more. Return
+        the questions whose answers change."""
+        self._truncated[pointee] = least
+        return self._changed(pointee)
+
+    def propose(self, pointee: int, offset: int, size: int) -> array[int]:
+        """Note that blocks of `size` bytes may have objects of a type at an offset. Return the
+        questions whose answers change."""
+        if (pointee, offset, size) in self._proposed:
+            return array("Q")
+        self._proposed.add((pointee, offset, size))
+        return self._changed(pointee)
+
+    def _possible_parts(self, pointee: int, offset: int, size: int) -> Sequence[Spec]:
+        """Return the contents with a truncated or packed object at an offset."""
+        if offset == 0 and pointee in self._truncated:
+            return self.cuts(pointee, size)
+        own = self._table.size_of(pointee)
+        is_proposed = (pointee, offset, size) in self._proposed and own <= size - offset
+        return [Spec(pointee, parts=(Packed(offset, pointee, 1, own),))] if is_proposed else ()
+
+    def _changed(self, pointee: int) -> array[int]:
         changed = [key for key in self._known if self._layouts.references[key[0]].pointees == (pointee,)]
         for key in changed:
             del self._known[key]
@@ -242,7 +288,7 @@ class Rules:
         found = [Candidate(Spec(number, False, of.node), level) for number in fitting[:MOST_CANDIDATES]]
         found = found or list(self._larger(pointee, of, offset, size, whole))
         cut = self.cuts(pointee, size) if offset == 0 and pointee in self._truncated else ()
-        return [*found, *(Candidate(spec, Level.BASE) for spec in cut)]
+        return [*found, *(Candidate(spec, Level.BASE) for spec in cut if spec.parts[0].size >= self._truncated[pointee])]
 
     def _larger(self, pointee: int, of: Reference, offset: int, size: int, whole: Sequence[int]) -> Sequence[Candidate]:
         """Return the possible contents of a block that is larger than any type: an array, a type

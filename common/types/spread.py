@@ -204,9 +204,8 @@ class Spreading:
         have to be followed again."""
         left = [*self._pending.values(), *self._refused.values()]
         self._progress("finding types", 0.0)
-        for pointee in self.packing.find_truncated(left):
-            questions = self.rules.add_truncated(pointee)
-            self.spread.answer(questions, self.rules.answers(questions))
+        for pointee, least in self.packing.find_truncated(left).items():
+            self.content.answer_again(self.rules.add_truncated(pointee, least))
             self._judged.clear()
         found = self.packing.find_parts(left)
         return {key[0] for key, answer in found.items() if answer != self._answers.get(key) and self._use_answer(key, answer)}

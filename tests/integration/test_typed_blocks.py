@@ -95,6 +95,23 @@ def test_headers(flags: str, tmp_path: Path) -> None:
     assert not figures.wrong
 
 
+@pytest.mark.parametrize(
+    ("count", "flags"), [(300, "-O2"), *(pytest.param(2000, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2 -flto"))]
+)
+def test_packed(count: int, flags: str, tmp_path: Path) -> None:
+    """Truncated structs, and several objects in one block, have types."""
+    check(measured("typed_packed.c", tmp_path, count, 1, *flags.split()))
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("flags", ["-O0", "-O2", "-O2 -flto"])
+def test_variants(flags: str, tmp_path: Path) -> None:
+    """The number in front of the elements of `new T[n]` tells an array from a class with a member T."""
+    figures = measured("typed_variants.cpp", tmp_path, 1000, 1, "-std=c++17", *flags.split())
+    check(figures)
+    assert not figures.wrong
+
+
 def test_header_in_whatis(tmp_path: Path) -> None:
     """`whatis` lists members at their offsets in the block. The start of a block with a header can have a hint."""
     program = tmp_path / "typed_headers"
