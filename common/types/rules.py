@@ -252,8 +252,9 @@ class Rules:
 
     def _is_size_of(self, spec: Spec, size: int) -> bool:
         """Whether a block of `size` bytes has one value of a type, or one that ends with an
-        array."""
-        return not spec.many and (self._sizes.fits(self._layouts.size_of(spec), size) or self._layouts.flexible(spec.type) is not None)
+        array. The block may be larger than its size class."""
+        is_whole = self._sizes.least_request(size) <= self._layouts.size_of(spec) <= size
+        return not spec.many and (is_whole or self._layouts.flexible(spec.type) is not None)
 
     def without_pointers(self, size: int) -> Sequence[int]:
         """Return the structs without pointers whose size results in a block of `size` bytes, except
