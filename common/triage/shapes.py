@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.audit.block_contents import WEAK_TYPES
-from findleaks.audit.block_type import find_object_type
+from findleaks.audit.block_type import describe_block_type, find_object_type
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, State
 from findleaks.escaping import visible
@@ -17,6 +17,7 @@ from findleaks.formatting import number
 from findleaks.session import Session
 from findleaks.target.ranges import range_at, region_at
 
+DECLARED = ("debug-info", "hint", "inferred")  # sources of types that debug information has
 WORDS = 8  # number of words at the start of a block that are examined
 TEXT = 64  # number of bytes at the start of a block that are examined for text
 LONGEST = 4096  # number of bytes at the start of a block in which the end of its text is searched
@@ -83,6 +84,9 @@ class Shapes:
         managed = find_object_type(self._session, self._blocks.find(start))
         if managed is not None:
             return Shape(visible(managed), True, ring, ())
+        declared = self._declared(start)
+        if declared:
+            return Shape(declared, True, ring, ())
         name = visible(stable_name(self._types.of_block(start, size)))
         if name and not name.startswith(WEAK_TYPES):
             return Shape(name, True, ring, ())
@@ -94,6 +98,11 @@ class Shapes:
         if elements:
             return Shape(ARRAY_LABEL + elements, False, ring, ())
         return Shape(name, False, ring, tuple(self._class(value, start) for value in values[:WORDS]))
+
+    def _declared(self, start: int) -> str:
+        """Return the type that a block has according to debug information; "" if it has none."""
+        found = describe_block_type(self._session, self._blocks.find(start))
+        return stable_name(found.name) if found is not None and found.source in DECLARED else ""
 
     def _elements(self, values: Sequence[int], start: int) -> str:
         """Return what the pointers of an array refer to, "text" or "blocks"; "" if the block is not
@@ -156,6 +165,9 @@ class Shapes:
         managed = find_object_type(self._session, self._blocks.find(start))
         if managed is not None:
             return visible(managed)
+        declared = self._declared(start)
+        if declared:
+            return declared
         words = self._memory.words(start, 1) if size >= self._memory.size else None
         name = visible(stable_name(self._types.name(words[0]))) if words and range_at(self._tables, words[0]) else ""
         if name:
