@@ -32,6 +32,7 @@ ROUNDS = 40  # Most times that deferred pointers are judged.
 LEAST_AGAIN = 1 << 20
 PART = 8
 MOST_COMPARED = 1 << 16  # Most untyped blocks of _DEFINITE, and of _OTHER, that are compared.
+MOST_ELEMENTS = 1 << 14  # Most elements of an array in a local variable that are followed.
 MOST_SHAPES = 64  # Most types of a size that blocks are compared with by their pointers alone.
 
 # Kinds of blocks, as a bit for each. `compare` visits the blocks of _DEFINITE first.
@@ -122,9 +123,11 @@ class Spreading:
         for one in roots:
             size = self.table.size_of(one.type) or self.table.word
             for part in self.layouts.shape(Spec(one.type)):
-                for leaf in part.leaves if part.start + part.stride <= size else ():
-                    if leaf.role == Role.REFERENCE:
-                        self._add_local(one.address + part.start + leaf.offset, leaf.reference)
+                count = min(max(size - part.start, 0) // part.stride, part.number or MOST_ELEMENTS, MOST_ELEMENTS)
+                leaves = [leaf for leaf in part.leaves if leaf.role == Role.REFERENCE]
+                for start in range(one.address + part.start, one.address + part.start + count * part.stride, part.stride) if leaves else ():
+                    for leaf in leaves:
+                        self._add_local(start + leaf.offset, leaf.reference)
 
     def _add_local(self, address: int, reference: int) -> None:
         value = self.heap.word(address)
