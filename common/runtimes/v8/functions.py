@@ -6,6 +6,9 @@ and the variables."""
 
 from __future__ import annotations
 
+import re
+from array import array
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
@@ -14,13 +17,18 @@ from findleaks.runtimes.v8.maps import Maps
 from findleaks.runtimes.v8.metadata import TAG, TAG_MASK
 from findleaks.runtimes.v8.properties import IN_ARRAY, SMI_SHIFT
 from findleaks.runtimes.v8.strings import MOST_INLINED, Scope, Strings
+from findleaks.target.encoded_numbers import signed
 from findleaks.value_classes import NamedTuple
 
 _MOST_SOURCE = 64 << 20  # bytes of a script that are searched for line ends
+_MOST_SOURCES = 1 << 30  # bytes of all scripts
 _LEAST_HEADER, _OLD_HEADER = 2, 4  # words of a context before its variables
 _OUTER = 1  # the word of a context that has the outer one
 _MOST_TABLE = 1 << 14  # words of a table of names
 _URL = "file://"
+# Line ends in strings of one-byte and two-byte characters. No line end begins with the second byte
+# of another one, so matches at odd places hide none.
+_LINE_ENDS = {1: re.compile(rb"\n|\r(?!\n)"), 2: re.compile(rb"\n\0|\r\0(?!\n\0)|[\x28\x29]\x20")}
 
 
 class JavaScriptFunction(NamedTuple):
@@ -56,6 +64,8 @@ class Functions:
             self._source = self._script_name - 8
         self._start = offset("UncompiledData", "start_position")
         self._known: dict[int, JavaScriptFunction] = {}
+        self._line_ends: dict[int, array[int]] = {}
+        self._left = _MOST_SOURCES
         self._variables: dict[tuple[int, int], Mapping[int, str]] = {}
 
     def shared_of(self, address: int) -> int:
@@ -72,8 +82,8 @@ class Functions:
         if shared not in self._known:
             script = self._script_of(shared)
             name = self._strings.read(self._word(script, self._script_name)) or ""
-            position = self._position(shared)
-            line = self._line(script, position) if script and position is not None else 0
+            positions = self.positions(shared)
+            line = self.line_at(shared, positions[0]) if positions is not None else 0
             self._known[shared] = JavaScriptFunction(self._strings.shared_name(shared), name.removeprefix(_URL), line)
         return self._known[shared]
 
@@ -91,33 +101,48 @@ class Functions:
         found = self._word(shared, self._script)
         return found if "script" in self._type(found) else 0
 
-    def _position(self, shared: int) -> Optional[int]:
-        """Return the position of a function in its source; None if it is unknown.
+    def positions(self, shared: int) -> Optional[tuple[int, int]]:
+        """Return the first position of a function in its source, and the last one; None if they are
+        unknown.
 
         A function that was compiled has a ScopeInfo with start and end: before the names of its
-        locals, or in older versions after its name. Others have data with the start."""
+        locals, or in older versions after its name. Others have data with the start, which is then
+        returned as the end, too."""
         name = self._word(shared, self._name)
         scope = self._strings.scope(name - TAG) if "scope_info" in self._type(name) else None
         if scope is not None:
             found = scope.before if len(scope.before) >= 2 else scope.after
             for start, end in zip(found, found[1:]):
                 if not (start | end) & 0xFFFFFFFF and start < end:
-                    return start >> SMI_SHIFT
+                    return start >> SMI_SHIFT, end >> SMI_SHIFT
         for data in self._memory.words(shared - TAG, (self._name or 0) // 8) or ():
             if self._start is not None and any(one.startswith("uncompiled_data") for one in self._type(data)):
-                return self._memory.int32(data - TAG + self._start)
+                first = self._memory.int32(data - TAG + self._start)
+                return (first, first) if first is not None else None
         return None
 
-    def _line(self, script: int, position: int) -> int:
-        found = self._strings.characters(self._word(script, self._source))
-        size = position * found.width if found is not None else 0
-        if found is None or not 0 <= position <= found.length or size > _MOST_SOURCE:
+    def line_at(self, shared: int, position: int) -> int:
+        """Return the line of a position in the source of a function's script; 0 if it is unknown.
+
+        The word after the name of a script is the number of lines that precede its source, which
+        programs pass to vm.Script. It is negative if V8 added lines."""
+        script = self._script_of(shared)
+        found = self._strings.characters(self._word(script, self._source)) if script else None
+        if found is None or not 0 <= position <= found.length or found.length * found.width > _MOST_SOURCE:
             return 0
-        data = self._memory.read(found.address, size) if size else b""
-        if size and not data:
-            return 0
-        ends = data.count(b"\n") if found.width == 1 else sum(data[at : at + 2] == b"\n\0" for at in range(0, size, 2))
-        return ends + 1
+        if script not in self._line_ends:
+            self._left -= found.length * found.width
+            if self._left < 0:
+                return 0
+            data = self._memory.read(found.address, found.length * found.width) if found.length else b""
+            if found.length and not data:
+                return 0
+            matches = _LINE_ENDS[found.width].finditer(data)
+            places = (one.start() for one in matches)
+            self._line_ends[script] = array("Q", [place // found.width for place in places if place % found.width == 0])
+        preceding = signed(self._word(script, self._script_name + 8), 64) >> SMI_SHIFT if self._script_name is not None else 0
+        line = bisect_left(self._line_ends[script], position) + 1
+        return line + preceding if 0 < line + preceding < _MOST_SOURCE else line
 
     def variables(self, address: int, size: int) -> Mapping[int, str]:
         """Return the names of the variables of the context at an address, by offset. `size` is that

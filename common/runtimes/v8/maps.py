@@ -25,6 +25,7 @@ UNCHECKED = 0.5
 NATIVE_AMONG_CONTEXTS, CONTEXT_TYPES = 7, 10
 SUFFIX = "_map"
 FIRST_RECEIVER = 1024  # in V8 7.8; in later versions, JSProxy comes first or among the first
+_MOST_FUNCTION_TYPES, _CALLABLE = 32, 2  # _CALLABLE is a bit of a map's first bit field
 FREE = ("free_space", "filler", "one_pointer_filler", "two_pointer_filler")
 COLLECTIONS = ("js_map", "js_set", "js_weak_map", "js_weak_set")
 
@@ -121,6 +122,19 @@ class Maps:
         for name, number in self.types.items():
             found.setdefault(number, []).append(name)
         return found
+
+    def is_function(self, word: int, kind: int) -> bool:
+        """Whether objects of a map are functions that have a SharedFunctionInfo.
+
+        The types of special functions (such as classes) follow that of functions, and have no
+        constants. V8 10.2 and 11.3 lack the constant of the last one; then the map tells which
+        objects can be called."""
+        first, last = self.types.get("js_function", 0), self.metadata.constant("LastJSFunctionType")
+        if kind == first or not first or not first < kind < first + _MOST_FUNCTION_TYPES or self.names_of(kind):
+            return kind == first and first > 0
+        bit_field = self.metadata.offset("Map", "bit_field")
+        bits = self._memory.read(word - TAG + bit_field, 1) if bit_field is not None else b""
+        return bool(bits and bits[0] & _CALLABLE) and (last is None or kind <= last)
 
     @cached_property
     def first_receiver(self) -> int:

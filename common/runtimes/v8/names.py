@@ -52,7 +52,6 @@ CLASS_NAMES = {"js_arguments_object": "Arguments", "js_async_function_object": "
 has not returned yet is an object of the second type."""
 
 MOST_PROTOTYPES, MOST_BACK = 64, 1 << 12
-MOST_FUNCTION_TYPES, CALLABLE = 32, 2  # CALLABLE is a bit of a map's first bit field
 NEW_TARGET_IS_BASE = 1  # a bit of a map's second bit field
 PROTOTYPE_BIT = -1  # place of the bit of prototypes
 
@@ -68,7 +67,7 @@ class Names:
         metadata = maps.metadata
         offset, self._constant = metadata.offset, metadata.constant
         self._constructor = offset("Map", "constructor_or_back_pointer", "constructor_or_backpointer")
-        self._prototype, self._bits2, self._bits = offset("Map", "prototype"), offset("Map", "bit_field2"), offset("Map", "bit_field")
+        self._prototype, self._bits2 = offset("Map", "prototype"), offset("Map", "bit_field2")
 
     def name(self, word: int, first: int) -> str:
         """Return the name of objects of the map at a tagged address; "" for free memory. `first` is
@@ -84,7 +83,7 @@ class Names:
             return ""
         if kind in self._maps.contexts:
             return SYSTEM if kind == self._maps.native_context else CONTEXT
-        if self._is_function(word, kind):
+        if self._maps.is_function(word, kind):
             return CLOSURE
         known = next((CATEGORIES[name] for name in names if name in CATEGORIES), "")
         if kind == FIRST_RECEIVER and not names:
@@ -103,21 +102,9 @@ class Names:
         data = self._maps.data(first) if first is not None else None
         if data is None:
             return ""
-        if first is not None and self._is_function(first, data.instance_type):
+        if first is not None and self._maps.is_function(first, data.instance_type):
             return "js_function"
         return next(iter(self._maps.names_of(data.instance_type)), "")
-
-    def _is_function(self, word: int, kind: int) -> bool:
-        """Whether objects of a map are functions that have a SharedFunctionInfo.
-
-        The types of special functions (such as classes) follow that of functions, and have no
-        constants. V8 10.2 and 11.3 lack the constant of the last one; then the map tells which
-        objects can be called."""
-        first, last = self._maps.types.get("js_function", 0), self._constant("LastJSFunctionType")
-        if kind == first or not first or not first < kind < first + MOST_FUNCTION_TYPES or self._maps.names_of(kind):
-            return kind == first and first > 0
-        bits = self._memory.read(word - TAG + self._bits, 1) if self._bits is not None else b""
-        return bool(bits and bits[0] & CALLABLE) and (last is None or kind <= last)
 
     def _constructor_name(self, word: int, first: int) -> str:
         """Return the name of the constructor of objects of a map."""
