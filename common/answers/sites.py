@@ -24,6 +24,8 @@ def native_frame(frame: NamedFrame) -> StackFrame:
         frame.line or None,
         frame.inlined,
         frame.kind or None,
+        frame.is_async,
+        frame.reason or None,
     )
 
 

@@ -22,7 +22,9 @@ class NamedFrame(NamedTuple):
     function, or from the module's address 0; `module`: a base name, "" for code without a file.
     `file`, `line`: source position, or "", 0. An `inlined` function is part of the next frame, and
     has its address and offset. `kind`: the language of a managed function ("Python", "Java"),
-    whose frame has no address; "" for machine code."""
+    whose frame has no address; "" for machine code. `is_async`: this function waits for the frame
+    before it, and has no frame on the stack. `reason`: why the name or the line is unknown; "" if
+    nothing is to be said."""
 
     address: int
     function: str
@@ -32,6 +34,8 @@ class NamedFrame(NamedTuple):
     line: int = 0
     inlined: bool = False
     kind: str = ""
+    is_async: bool = False
+    reason: str = ""
 
     def label(self) -> str:
         """Return a short label: "uv_run+0x164", "list_add (inlined)", "libm.so.6+0x1234",
@@ -39,7 +43,7 @@ class NamedFrame(NamedTuple):
         if self.inlined:
             return f"{self.function or '?'} (inlined)"
         if self.kind:
-            return self.function or f"unknown {self.kind} function"
+            return f"{'async ' if self.is_async else ''}{self.function or f'unknown {self.kind} function'}"
         if self.function:
             return f"{self.function}+{self.offset:#x}" if self.offset else self.function
         return f"{self.module}+{self.offset:#x}" if self.module else hex(self.address)
@@ -49,9 +53,10 @@ class NamedFrame(NamedTuple):
         return without_parameters(self.function) if self.function else self.label()
 
     def place(self) -> str:
-        """Return the last parts of its source path, and the line: "io/parser.c:42"; "" if
-        unknown."""
-        return SourcePlace(self.function, self.file, self.line).short()
+        """Return the last parts of its source path, and the line: "io/parser.c:42"; "" if unknown.
+        A file is known without a line if there is a reason for this."""
+        known = SourcePlace(self.function, self.file, self.line or 1).short()
+        return known if self.line else known.rpartition(":")[0] if self.reason else ""
 
 
 @dataclass(frozen=True)
