@@ -24,6 +24,7 @@ from findleaks.unwind.frames import FrameRegisters, Trace, Unwinder
 from findleaks.unwind.managed_frames import NativeStack
 from findleaks.unwind.stacks import NamedFrame, Namer
 
+_NEAR_ABORT = 8  # innermost frames among which that of abort() is
 FRAMES = 64  # maximum number of frames that are read from the stack of the thread that crashed
 
 BELOW = 1 << 20  # an address this close below the stack pointer may belong to a function's frame
@@ -57,6 +58,7 @@ class Crash:
     damage: Optional[Damage]  # the first damaged place of a heap
     damages: int  # number of damaged places
     is_handled: bool = False  # whether the handler of the signal ended the process with abort()
+    is_abort: bool = False  # whether the thread called abort()
 
 
 def read_crash(session: Session) -> Optional[Crash]:
@@ -96,6 +98,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         found[0] if found else None,
         len(found),
         handled is not None,
+        any(frame.function == "abort" for _, frame in places[:_NEAR_ABORT]),
     )
 
 
@@ -141,7 +144,7 @@ def _managed_frame(target: Target, thread: Thread) -> Optional[NamedFrame]:
     unwinder = Unwinder(target, code_tables_of(target), [reader.step for reader in readers]) if readers else None
     trace = unwinder.trace_with_registers(thread, registers, FRAMES) if unwinder is not None else None
     segments = (one for reader in readers for one in reader.segments(NativeStack(thread, trace, registers))) if trace else ()
-    return next((frame for one in segments for frame in one.frames if frame.function), None)
+    return next((frame for one in segments for frame in one.frames if frame.function and frame.kind), None)
 
 
 def _outside_rust(frames: list[NamedFrame]) -> list[NamedFrame]:

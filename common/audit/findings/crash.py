@@ -14,15 +14,19 @@ _WIDEST = 300  # characters that are shown of a message of the process
 
 
 def find_crash(session: Session) -> Iterator[Finding]:
-    """Yield one finding. Yields none if the process called abort() without a message, an exception
-    or damage."""
+    """Yield one finding. Yields none if the process ended with SIGABRT, and there is no message, no
+    exception, no damage, and no function of a managed language that called abort()."""
     found = read_crash(session)
-    if found is None or (found.signal == "SIGABRT" and not (_has_message(found) or found.exception or found.damage)):
+    if found is None or (found.signal == "SIGABRT" and not _is_explained(found)):
         return
     title = f"The process ended with {found.signal}{_place(found)}{_caller(found)}{_reason(found, session.target)}"
     title += "" if title.endswith(("!", "…")) else "."
     commands = ("verify", "stacks") if found.damage is not None else ("stacks",)
     yield Finding("crash", 0, title, _cause(found), (), commands, _facts(found), 0)
+
+
+def _is_explained(found: Crash) -> bool:
+    return bool(_has_message(found) or found.exception or found.damage or (found.is_abort and found.managed))
 
 
 def _has_message(found: Crash) -> bool:
