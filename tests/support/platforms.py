@@ -50,6 +50,7 @@ ROWS = {
         "Ruby",
         "Node: stacks, scopes, V8's heap",
         "Node: JavaScript objects",
+        "Node: frames of JavaScript functions",
         "Node: what retains JavaScript objects",
         "Node: what V8's spaces use",
         "JVM",

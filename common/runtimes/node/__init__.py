@@ -7,7 +7,7 @@ which the official binaries have."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.runtimes.managed_heap import ManagedHeap
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from findleaks.engine.contract import Engine
     from findleaks.runtimes.base import Finding, Runtime
     from findleaks.target.base import Module, Target
+    from findleaks.unwind.managed_frames import ManagedFrames
 
 # Minimum size in bytes of a file that may contain V8; symbols of smaller files are not searched.
 LEAST = 16 << 20
@@ -24,19 +25,36 @@ HEAP = ManagedHeap(("node",), "V8")
 
 def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runtime]:
     """Find a Node.js in the process; see base.Finder."""
+    module = _find_module(target)
+    if module is None:
+        return []
+    from findleaks.runtimes.node.instance import Node
+
+    return [Node(target, engine, directory, module)]
+
+
+def find_frames(target: Target) -> Optional[ManagedFrames]:
+    """Find the frames of JavaScript functions; see directory.find_frames."""
+    if target.arch.name != "x86-64" or _find_module(target) is None:
+        return None
+    from findleaks.runtimes.v8.frames.reader import find_frame_reader
+
+    return find_frame_reader(target)
+
+
+def _find_module(target: Target) -> Optional[Module]:
+    """Return a loaded file that contains V8."""
     asked: set[str] = set()
     for module in target.modules():
         if module.end - module.start < LEAST or _name(module) in asked:
             continue
         asked.add(_name(module))
-        # The reader is imported only if a file is large enough to be Node.
+        # The names are imported only if a file is large enough to be Node.
         from findleaks.runtimes.node.symbols import ADJUST, SPACES
 
         if any(target.symbol(name, _name(module)) is not None for name in (ADJUST, SPACES)):
-            from findleaks.runtimes.node.instance import Node
-
-            return [Node(target, engine, directory, module)]
-    return []
+            return module
+    return None
 
 
 def findings(target: Target) -> Iterator[Finding]:

@@ -1,0 +1,1 @@
+"""Name the frames of JavaScript functions, and unwind code that V8 generated."""

@@ -1,0 +1,156 @@
+"""Name the frames of JavaScript functions, and unwind code that V8 generated.
+
+V8 executes functions of JavaScript in four ways; all frames have a frame pointer, with the function
+and the context (or for other code a marker) below it:
+
+- The interpreter (Ignition). Its frames have the array of bytecodes and the offset of the current
+  one, and return to the builtin InterpreterEntryTrampoline.
+- Baseline code (Sparkplug) has frames like those of the interpreter. A table gives the bytecode for
+  an address of the code.
+- Optimized code (Maglev and TurboFan) may contain inlined functions. Tables describe which
+  functions are executed at each call.
+- Builtins and bytecode handlers, which are compiled into the program, and are named by symbols.
+
+Source: V8 7.8 to 13.6 (Node 12 to 24), src/execution/frame-constants.h, frames.cc."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Optional
+
+from findleaks.disasm.capstone_loader import CapstoneMissing
+from findleaks.engine.contract import Engine
+from findleaks.runtimes.v8.frames.builtins import HANDLER, PREFIX, is_interpreter
+from findleaks.runtimes.v8.frames.frame_names import MICROTASKS, FrameNames
+from findleaks.runtimes.v8.frames.heap import FrameHeap
+from findleaks.runtimes.v8.frames.partial_frames import ABSENT, COMPLETE, PUSHED, frame_state
+from findleaks.runtimes.v8.layout import Underivable
+from findleaks.runtimes.v8.metadata import has_metadata
+from findleaks.target.arch import X86_64
+from findleaks.target.base import Range, Target, Thread
+from findleaks.target.ranges import region_at
+from findleaks.unwind.frames import CodeStep
+from findleaks.unwind.managed_frames import ManagedFrames, NativeStack, Segment
+from findleaks.unwind.stacks import NamedFrame
+
+_REGISTERS = X86_64.dwarf_registers
+_SP, _FP, _PC, _R10 = (_REGISTERS.index(name) for name in ("rsp", "rbp", "rip", "r10"))
+_CALLS = {2: b"\xff", 3: b"\x41\xff", 5: b"\xe8"}  # size and first bytes of calls
+_NOT_READ = "frames of JavaScript functions are not read"
+
+
+class JavaScriptFrames(ManagedFrames):
+    """See ManagedFrames."""
+
+    def __init__(self, target: Target, engine: Engine) -> None:
+        self.warnings: list[str] = []
+        self._target, self._engine = target, engine
+
+    @cached_property
+    def _heap(self) -> Optional[FrameHeap]:
+        try:
+            found = FrameHeap(self._target, self._engine)
+        except (CapstoneMissing, Underivable) as error:
+            self.warnings.append(f"{_NOT_READ}: {error}")
+            return None
+        if not found.is_readable:
+            self.warnings.append(f"{_NOT_READ}: V8's table of roots was not found")
+            return None
+        return found
+
+    @cached_property
+    def _names(self) -> Optional[FrameNames]:
+        return FrameNames(self._heap) if self._heap is not None else None
+
+    # -- unwinding
+
+    def step(self, pc: int, exact: bool, registers: Mapping[int, int]) -> Optional[CodeStep]:
+        """Unwind the innermost frame. In all other frames the chain of frame pointers is whole."""
+        if not exact or not {_SP, _FP} <= registers.keys() or not self._may_be_generated(pc) or self._names is None:
+            return None
+        builtin = self._names.builtins.find(pc)
+        code = self._names.code_at(pc) if builtin is None else None
+        if builtin is None and code is None:
+            return None
+        start = builtin.start if builtin is not None else code.start if code is not None else pc
+        is_handler = builtin is not None and builtin.name.endswith(HANDLER)
+        distance = builtin.distance if builtin is not None else 0
+        caller = self._caller(frame_state(self._target, start - distance, pc - distance), is_handler, registers)
+        return CodeStep(caller) if caller is not None else CodeStep(None, f"the frame of V8's code at {pc:#x} cannot be read")
+
+    def _caller(self, state: int, is_handler: bool, registers: Mapping[int, int]) -> Optional[dict[int, int]]:
+        """Return the registers of the caller: those in the likeliest state of the frame that has a
+        return address. Bytecode handlers return to the interpreter only."""
+        sp, fp = registers[_SP], registers[_FP]
+        order = sorted((ABSENT, PUSHED, COMPLETE), key=lambda one: one != state)
+        for one in order:
+            frame = sp - 8 if one == ABSENT else sp if one == PUSHED else fp
+            words = self._names.heap.memory.words(frame, 2) if self._names is not None and frame % 8 == 0 and frame >= sp - 8 else None
+            if words is None:
+                continue
+            outer, returns = (fp if one == ABSENT else words[0]), words[1]
+            if one == PUSHED and words[0] != fp:
+                continue
+            if self._is_return(returns, is_handler):
+                return {**registers, _FP: outer, _SP: frame + 16, _PC: returns}
+        returns = registers.get(_R10, 0)
+        if state == ABSENT and not is_handler and self._is_return(returns, False):
+            # The code removes arguments between the return address and the caller's frame.
+            return {**registers, _PC: returns}
+        return None
+
+    def _is_return(self, pc: int, is_handler: bool) -> bool:
+        parts = self._names
+        if parts is None:
+            return False
+        builtin = parts.builtins.find(pc)
+        if is_handler:
+            return builtin is not None and is_interpreter(builtin.name)
+        region = region_at(self._target.regions(), pc)
+        if region is None or not region.executable:
+            return False
+        pc -= builtin.distance if builtin is not None else 0
+        return any(parts.heap.memory.read(pc - size, len(code)) == code for size, code in _CALLS.items())
+
+    # -- names
+
+    def segments(self, stack: NativeStack) -> Sequence[Segment]:
+        found: list[Segment] = []
+        if not any(self._may_be_generated(frame.pc) for frame in stack.trace.frames) or self._names is None:
+            return found
+        top = self._names.builtins.find(stack.trace.frames[0].pc)
+        handler = stack.registers[0].registers if top is not None and top.name.endswith(HANDLER) else {}
+        for at, (frame, known) in enumerate(zip(stack.trace.frames, stack.registers)):
+            own = self._names.names(frame.pc, frame.call == frame.pc, known.registers, handler if at == 1 else {})
+            names = (*self._waiting(frame.pc, stack.thread), *own)
+            if names:
+                found.append(Segment(at, names, True))
+        return found
+
+    def _may_be_generated(self, pc: int) -> bool:
+        """Whether an address may be in V8's builtins or generated code. Without such an address
+        nothing else is read, for example before a process has started V8."""
+        return pc in self._builtins or region_at(self._target.modules(), pc) is None
+
+    @cached_property
+    def _builtins(self) -> Range:
+        """The range of the code of builtins in the program."""
+        found = self._target.symbols_starting(PREFIX)
+        return Range(min((one.address for one in found), default=0), max((one.address + one.size for one in found), default=0))
+
+    def _waiting(self, pc: int, thread: Thread) -> Iterator[NamedFrame]:
+        """Yield the functions that wait for the microtask that this frame executes."""
+        if self._names is None:
+            return
+        builtin = self._names.builtins.find(pc)
+        isolate = self._names.heap.isolate_of.get(thread.tid)
+        if builtin is not None and builtin.name == MICROTASKS and isolate is not None:
+            yield from self._names.waiting(isolate)
+
+
+def find_frame_reader(target: Target) -> Optional[JavaScriptFrames]:
+    """Return a reader for the V8 in this target; None if the V8 does not describe its heap."""
+    from findleaks.engine.load import load  # sessions have loaded the engine
+
+    return JavaScriptFrames(target, load(target.arch)) if has_metadata(target) else None
