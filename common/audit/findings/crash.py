@@ -48,7 +48,7 @@ def _caller(found: Crash) -> str:
     frame = found.managed
     if frame is None:
         return ""
-    at = f" at {shortened(frame.place(), 200)}" if frame.line else ""
+    at = f" at {shortened(frame.place(), 200)}" if frame.place() else ""
     return f"{', called by' if _place(found) else ' in'} {frame.kind} function {shortened(frame.function, 200)}{at}"
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from findleaks.runtimes.object_graph import ObjectGraph
 
 COLLECTS = ("v8::internal::Heap::PerformGarbageCollection(", "v8::internal::Heap::CollectGarbage(")
+HEAP_IS_FULL, NO_MEMORY = "v8::internal::Heap::FatalProcessOutOfMemory(", "v8::internal::V8::FatalProcessOutOfMemory("
 OWNING = 1  # number of types that own memory: only backing stores
 MOST = 1 << 30  # maximum bytes of a chunk in an entry of Holders, whose sizes have 32 bits
 
@@ -81,6 +82,14 @@ class Node(DumpableRuntime):
         """Return whether a function of V8's garbage collection is on this thread's stack."""
         found = (self._target.symbolize(frame.pc) for frame in self._unwinder.trace(thread).frames)
         return any(symbol is not None and symbol.name.startswith(COLLECTS) for symbol in found)
+
+    def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
+        """Return the message if V8 ended the process for lack of memory; see Runtime. The heap is
+        that of JavaScript objects, whose size V8 limits (--max-old-space-size)."""
+        functions = [function for _, function, _ in frames]
+        if any(one.startswith(HEAP_IS_FULL) for one in functions):
+            return "fatal error: JavaScript heap out of memory"
+        return "fatal error: out of memory" if any(one.startswith(NO_MEMORY) for one in functions) else ""
 
     def note(self) -> str:
         """Return a sentence that says why the heap could not be read, or ""."""
