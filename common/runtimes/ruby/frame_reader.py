@@ -26,7 +26,7 @@ from findleaks.runtimes.ruby.instruction_sequences import SequenceReader
 from findleaks.runtimes.ruby.layout import exported, read_version
 from findleaks.runtimes.ruby.symbols import SHIFT, Symbols
 from findleaks.runtimes.ruby.values import Values
-from findleaks.target.base import Module, Range, Target
+from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.ranges import region_at
 from findleaks.unwind.managed_frames import DEEPEST, ManagedFrames, NativeStack, Segment
 from findleaks.unwind.stacks import NamedFrame
@@ -44,6 +44,8 @@ _SEARCHED = 1 << 17  # bytes at each end of a native stack in which the context 
 _MOST_READ = 1 << 16  # control frames that are read to find those of one thread
 _SIZES = range(1 << 8, 1 << 24)  # words of a stack of values
 _OPERATORS = 1 << 10  # IDs below are serial numbers
+_CURRENT = "ruby_current_execution_context_ptr"  # exported by 2.7
+_THREAD_HEAD = 24  # words at the beginning of a thread that have its pthread_t
 _MAX_DATA = 1 << 24  # bytes of the interpreter's variables that are searched
 
 
@@ -81,6 +83,7 @@ class FrameReader(ManagedFrames):
         data = [Range(start, min(end, start + _MAX_DATA)) for start, end in parts if start < end]
         self._symbols = Symbols(memory, self._values, data)
         self._sequences = SequenceReader(memory, self._values, version)
+        self._is_old = version < (3, 0)
         self._is_supported = SUPPORTED[0] <= version <= SUPPORTED[1]
         if not self._is_supported:
             self._warn("this version is not supported")
@@ -131,33 +134,49 @@ class FrameReader(ManagedFrames):
             seen.add(word)
             context = self._memory.words(word, _CONTEXT_WORDS)
             if context is not None and stack.thread.sp <= context[3] < region.end and self._read_frames(*context[:3]):
-                frames = self._read_current(context)
+                frames = self._read_current(context, stack.thread.tid)
                 if frames:
                     return frames
-        return self._find_by_thread_locals(stack.thread.tid)
+        # While fibers are switched, the native stack is that of another fiber and may not have the
+        # context.
+        found = next((frames for _, frames in self._current_contexts(stack.thread.tid)), [])
+        return found or self._find_by_variable(stack.thread)
 
-    def _find_by_thread_locals(self, tid: int) -> list[_Frame]:
-        """Return the control frames of the context that a thread-local variable of the interpreter
-        refers to: ruby_current_ec, since 3.0. While fibers are switched, the native stack is that
-        of another fiber and may not have the context."""
+    def _current_contexts(self, tid: int) -> Iterator[tuple[Sequence[int], list[_Frame]]]:
+        """Yield the context that a thread-local variable of the interpreter refers to
+        (ruby_current_ec, since 3.0), and its control frames."""
         for block in self._thread_locals:
             for _, words in self._memory.scan(*block.range) if block.thread == tid else ():
                 for word in words:
                     context = self._memory.words(word, _CONTEXT_WORDS) if word and word % 8 == 0 else None
                     frames = self._read_frames(*context[:3]) if context is not None else []
-                    if frames:
-                        return frames
-        return []
+                    if context is not None and frames:
+                        yield context, frames
 
     @cached_property
     def _thread_locals(self) -> list[Block]:
         """The interpreter's thread-local variables, of all threads."""
         return [one for one in thread_local_blocks(self._target) if one.module.start == self._module.start]
 
-    def _read_current(self, context: Sequence[int]) -> list[_Frame]:
+    def _find_by_variable(self, thread: Thread) -> list[_Frame]:
+        """Return the control frames of the context that a variable of 2.7 refers to, if it is that
+        of this thread: rb_thread_t has the pthread_t, which glibc derives from the thread
+        pointer."""
+        context = self._memory.words(self._exported(_CURRENT) or 0, _CONTEXT_WORDS)
+        for address in context[4:] if context is not None else ():
+            words = self._memory.words(address, _THREAD_HEAD) if address and address % 8 == 0 else None
+            if words is not None and context is not None and thread.thread_pointer in words:
+                return self._read_frames(*context[:3])
+        return []
+
+    def _read_current(self, context: Sequence[int], tid: int) -> list[_Frame]:
         """Return the control frames of the context that the thread of a context executes. This may
         be another one while fibers are created or switched. The thread and the context that it
-        executes refer to each other."""
+        executes refer to each other. While the thread is being switched (ec_switch in cont.c), it
+        refers to the next context, but the interpreter still uses that of ruby_current_ec."""
+        for current, frames in self._current_contexts(tid):
+            if any(thread and thread in context[4:] for thread in current[4:]):
+                return frames
         for thread in context[4:]:
             for word in self._memory.words(thread, _THREAD_WORDS) or () if thread % 8 == 0 else ():
                 current = self._memory.words(word, _CONTEXT_WORDS) if word % 8 == 0 else None
@@ -189,6 +208,8 @@ class FrameReader(ManagedFrames):
         return []
 
     def _read_all(self, addresses: range) -> list[_Frame]:
+        """Return all of these control frames; [] if one has no magic number. 2.7 enters a frame
+        into the context before the frame has its flags (vm_push_frame); that frame is left out."""
         found = []
         if len(addresses) > DEEPEST:
             self._warn(f"a thread has more than {DEEPEST:,}")
@@ -196,9 +217,10 @@ class FrameReader(ManagedFrames):
             self._left -= 1
             words = self._memory.words(address, 5)
             flags = self._memory.word(words[4]) if words is not None else None
-            if words is None or flags is None or flags & _MAGIC_MASK not in _MAGIC:
+            if words is not None and flags is not None and flags & _MAGIC_MASK in _MAGIC:
+                found.append(_Frame(address, words[0], words[2], words[4], flags))
+            elif not self._is_old or address != addresses[0]:
                 return []
-            found.append(_Frame(address, words[0], words[2], words[4], flags))
         return found
 
     # -- names
