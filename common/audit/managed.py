@@ -37,7 +37,7 @@ class TypeHoldings(NamedTuple):
     reported: Optional[int]  # see Runtime.reported_bytes
     # Number and bytes of the objects that are definitely or indirectly lost; None if unknown
     leaked: Optional[Totals]
-    # Bytes of other objects in the runtime's own heap that these retain
+    # Bytes that these retain, themselves included; see `with_retained`
     retained: Optional[int] = None
 
     @property
@@ -195,13 +195,17 @@ def list_runtime_holdings(
 
 
 def with_retained(session: Session, holdings: RuntimeHoldings, group: Callable[[str], str] = str) -> RuntimeHoldings:
-    """Return the holdings with the bytes of the objects in the runtime's own heap that each type
-    retains. `group`: see `list_runtime_holdings`."""
+    """Return the holdings with the bytes that the objects of each type retain: objects in the
+    runtime's own heap, or blocks if the objects are blocks. `group`: see
+    `list_runtime_holdings`."""
     graph = holdings.runtime.object_graph()
-    if graph is None:
-        return holdings
     session.report_progress(f"computing memory retained by objects of {holdings.name}", 0.0)
-    retained = graph.retained_by_type(group) or {}
+    if graph is not None:
+        retained = graph.retained_by_type(group) or {}
+    else:
+        from findleaks.audit.object_retention import retained_by_type  # only `runtime` needs it
+
+        retained = retained_by_type(session, holdings.runtime, group)
     return holdings._replace(types=[row._replace(retained=retained.get(row.type.name)) for row in holdings.types])
 
 

@@ -35,6 +35,7 @@ FORMATS = {
     "fleet": Format((".html", ".htm"), "a table of cores and leaks, for a browser"),
     "hprof": Format((".hprof",), "a heap dump, for Eclipse MAT and VisualVM"),
     "heapsnapshot": Format((".heapsnapshot",), "a heap snapshot, for Chrome DevTools"),
+    "ndjson": Format((".ndjson", ".jsonl"), "an object a line, for DuckDB, pandas and jq"),
     "parquet": Format((".parquet",), "columns of blocks, for pandas, Polars and DuckDB"),
 }
 """Formats. The keys are the words of --format."""

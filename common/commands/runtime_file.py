@@ -1,43 +1,56 @@
-"""Write the file of `runtime -o`: the Java heap as a heap dump, V8's heap as a heap snapshot, or a
-profile."""
+"""Write the file of `runtime -o`: the Java heap as a heap dump, V8's heap as a heap snapshot,
+Python's objects as lines of JSON, or a profile."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import BinaryIO, Optional
 
 from findleaks.errors import FindleaksError
 from findleaks.formatting import printable
 from findleaks.report.files import replacing
 from findleaks.results.written import WrittenFile
 from findleaks.runtimes.base import Runtime
-from findleaks.runtimes.heap_dump import DumpableRuntime
+from findleaks.runtimes.heap_dump import DumpableBlocks, DumpableRuntime
 from findleaks.session import Session
 
-_HEAPS = {"hprof": "the Java heap", "heapsnapshot": "V8's heap"}
+_HEAPS = {"hprof": "the Java heap", "heapsnapshot": "V8's heap", "ndjson": "Python's heap"}
+_MISSING = {"hprof": "no Java heap", "heapsnapshot": "no heap of V8", "ndjson": "no heap of Python"}
+
+_Write = Callable[[BinaryIO, Callable[[float], None]], Optional[list[str]]]
+"""The signature of DumpableRuntime.write_heap_dump."""
 
 
 def write_heap_dump(session: Session, runtimes: Sequence[Runtime], file: str, form: str) -> WrittenFile:
     """Write the objects of the first runtime whose heap dumps have this format. Raises
     FindleaksError if there is none, or if the file cannot be written."""
-    heap = _HEAPS[form]
 
     def report(part: float) -> None:
         session.report_progress(f"writing {os.path.basename(file)}", part)
 
     with replacing(file) as part, open(part, "wb") as out:
-        dumpable = [one for one in runtimes if isinstance(one, DumpableRuntime) and one.dump_format == form]
-        for one in dumpable:
-            notes = one.write_heap_dump(out, report)
+        writers = _writers(session, runtimes, form)
+        for write in writers:
+            notes = write(out, report)
             if notes is not None:
                 out.flush()
                 return WrittenFile(file, os.path.getsize(part), form, notes)
-        if dumpable:
+        if writers:
             reason = "it is ZGC's, or its objects cannot be read" if form == "hprof" else "its objects cannot be read"
-            raise FindleaksError(f"{printable(file)}: {heap} cannot be written: {reason}")
+            raise FindleaksError(f"{printable(file)}: {_HEAPS[form]} cannot be written: {reason}")
         names = ", ".join(one.name for one in runtimes) or "no managed runtime"
-        what = "no Java heap" if form == "hprof" else "no heap of V8"
-        raise FindleaksError(f"{printable(file)}: there is {what} to write; found: {names}")
+        raise FindleaksError(f"{printable(file)}: there is {_MISSING[form]} to write; found: {names}")
+
+
+def _writers(session: Session, runtimes: Sequence[Runtime], form: str) -> Sequence[_Write]:
+    if form != "ndjson":
+        return [one.write_heap_dump for one in runtimes if isinstance(one, DumpableRuntime) and one.dump_format == form]
+    from findleaks.audit.object_retention import find_block_references
+
+    blocks = [(one, find_block_references(session, one)) for one in runtimes if isinstance(one, DumpableBlocks)]
+    return [partial(one.write_object_lines, found) for one, found in blocks if found is not None]
 
 
 def write_runtime_profile(session: Session, runtimes: Sequence[Runtime], by: str, file: str, form: str) -> WrittenFile:

@@ -53,8 +53,8 @@ class ObjectType(Record):
     leaked: Optional[Amount]
     """Number and bytes of the objects that no root reaches; None if unknown."""
     retained_bytes: Optional[int]
-    """Bytes in the managed heap that these objects retain, including the objects; None if
-    unknown."""
+    """Bytes in the managed heap that these objects retain, including the objects; for CPython with
+    native memory. None if unknown."""
     own: Mapping[str, int]
     """Further counts of this runtime, with the runtime's names."""
 

@@ -11,26 +11,16 @@ from pathlib import Path
 import debuggers
 import frame_stops
 import mallocs_python
-import other_pythons
 import pytest
 import truth
 from kernel_cores import crashed
+from other_pythons import PYTHONS
 
 import findleaks
 from findleaks.runtimes.cpython.frame_reader import find_frame_reader
 from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.managed_frames import DEEPEST, NativeStack
 
-PYTHONS = {
-    "3.9": lambda: mallocs_python.get("3.9"),
-    "3.10": lambda: other_pythons.packed("3.10"),
-    "3.11": lambda: mallocs_python.get("3.11"),
-    "3.12": lambda: other_pythons.packed("3.12"),
-    "3.13": lambda: mallocs_python.get("3.13"),
-    "3.13t": other_pythons.free_threaded,
-    "3.14": lambda: mallocs_python.get("3.14"),
-    "3.14.3": other_pythons.incremental,
-}
 HANDLER_CRASHES = ("3.11", "3.12")  # see frame_stops.HandlerCrashed
 Crash = tuple[Path, Path, frame_stops.Printed]
 """A core of a fault, one of the signal that `faulthandler` raised again, and the frames that it printed."""

@@ -98,3 +98,16 @@ class Built(mallocs_python.Python):
         headers: Sequence[str] = (f"-I{self.root / 'Include'}", f"-I{self.root}")
         subprocess.run(["gcc", *mallocs_python.FLAGS, *headers, "-shared", "-fPIC", "-o", str(made), str(source)], check=True)
         return made
+
+
+PYTHONS = {
+    "3.9": lambda: mallocs_python.get("3.9"),
+    "3.10": lambda: packed("3.10"),
+    "3.11": lambda: mallocs_python.get("3.11"),
+    "3.12": lambda: packed("3.12"),
+    "3.13": lambda: mallocs_python.get("3.13"),
+    "3.13t": free_threaded,
+    "3.14": lambda: mallocs_python.get("3.14"),
+    "3.14.3": incremental,
+}
+"""All interpreters, by version."""

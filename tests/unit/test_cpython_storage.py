@@ -1,4 +1,4 @@
-"""Unused words of lists and of values, immortal objects, and free-threaded objects: both engines agree in all four variants."""
+"""Unused words of lists and of values, references, immortal objects, and free-threaded objects: both engines agree in all four variants."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from word_heaps import HEAP, PROGRAM, Memory
 
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.engine.terms import LAST_WORD, State
+from findleaks.engine.terms import LAST_WORD, Exclusion, State
 from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally, TypeColumns, count_objects, immortal_objects
+from findleaks.runtimes.cpython.references import find_references
 from findleaks.runtimes.cpython.storage import DEQUE, KEYS, LIST, SHARED, SPARE, TAGGED, VALUES, unused_storage
 from findleaks.target.arch import Arch
 
@@ -42,6 +43,11 @@ def answers(engine: Engine, memory: Memory, shift: int, cuts: list[int]) -> dict
     rest = unused_storage(engine, blocks, lambda: pieces, tally, bytes([LIST, VALUES | TAGGED, KEYS | SHARED, DEQUE | SPARE]), pattern)
     immortal = [list(immortal_objects(engine, blocks, piece, tally)) for piece in pieces]
     masks = {number: mask for mask, number in patterns.items()}
+    graph = engine.graph(blocks)
+    graph.exclude_words(tally.patterns, [Exclusion(mask) for mask in [0, *patterns]])
+    for piece in pieces:
+        graph.scan_blocks(piece)
+    references = [find_references(engine, graph, piece, tally, kind).tolist() for piece in pieces for kind in (False, True)]
     return {
         "found": tally.found.tolist(),
         "sums": tally.sums.tolist(),
@@ -49,6 +55,7 @@ def answers(engine: Engine, memory: Memory, shift: int, cuts: list[int]) -> dict
         "rest": rest,
         "immortal": immortal,
         "cut": cut,
+        "references": references,
     }
 
 
@@ -132,6 +139,7 @@ def test_random_memory_has_what_is_compared() -> None:
             found = [answers(graphs.native(arch), random_memory(random.Random(seed), arch, shift), shift, []) for seed in range(60)]
             assert sum(map(bool, (mask for one in found for mask in one["masks"]))) > 15
             assert any(one["rest"] for one in found)
+            assert all(any(rows for one in found for rows in one["references"][with_object::2]) for with_object in (0, 1))
             assert any(any(one["immortal"]) for one in found) == bool(shift)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Optional
+from typing import BinaryIO, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.directory import Directory
@@ -19,7 +19,7 @@ from findleaks.allocators.sites import Recording
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.terms import Heuristic, State
 from findleaks.errors import Interrupted
-from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Part, ReferenceCounts, Runtime, Site, Type, Variable
+from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Part, ReferenceCounts, Site, Type, Variable
 from findleaks.runtimes.cpython import collector, strings, tracing
 from findleaks.runtimes.cpython.borrowed import Borrowed
 from findleaks.runtimes.cpython.counts import compare_counts
@@ -33,8 +33,10 @@ from findleaks.runtimes.cpython.remains import find_layouts, object_remains
 from findleaks.runtimes.cpython.storage import storage_kinds, unused_storage
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import of_module, variable
+from findleaks.runtimes.heap_dump import BlockReferences, DumpableBlocks
 from findleaks.runtimes.managed_frame import Frame
 from findleaks.target.base import Piece, Range, Target, Thread
+from findleaks.target.ranges import blank_out, merge_ranges
 
 HEAD = 160  # bytes of a block read to recognise its object, which begins in them
 
@@ -46,7 +48,7 @@ def _rank(made: Variable) -> tuple[bool, int, str, int]:
     return module == "__main__", len(module), module, made.address
 
 
-class CPython(Runtime):
+class CPython(DumpableBlocks):
     """A CPython interpreter; see runtimes.base.Runtime."""
 
     name = "CPython"
@@ -328,6 +330,22 @@ class CPython(Runtime):
     @cached_property
     def _object_names(self) -> ObjectNames:
         return ObjectNames(self._target, self._directory.blocks, self.known, self.tally.found, self.version)
+
+    def write_object_lines(self, references: BlockReferences, out: BinaryIO, report: Callable[[float], None]) -> list[str]:
+        # Only `runtime -o` needs these modules.
+        from findleaks.runtimes.cpython.member_lines import MemberLines
+        from findleaks.runtimes.cpython.object_lines import ObjectLines
+
+        blocks = self._directory.blocks
+        members = MemberLines(Memory(self._target), blocks, self.known, self.tally, self._object_names)
+        unused = merge_ranges(self.bookkeeping())
+
+        def pieces() -> Iterator[Piece]:
+            return (blank_out(piece, unused) for piece in self._pieces())
+
+        lines = ObjectLines(self._engine, blocks, self.tally, self._live_names, members, references, pieces)
+        lines.write(out, report)
+        return [f"{lines.written:,} objects, leaked ones included"]
 
     def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
         text = find_fatal_error(Memory(self._target), frames)

@@ -187,7 +187,7 @@ class ObjectNames:
 
     def _attribute(self, number: int, offset: int) -> str:
         """Return the name of the attribute whose value is at this offset in an object's values."""
-        names = self._shared_keys(number)
+        names = self.attribute_names(number)
         at, rest = divmod(offset, 8)
         return f".{names[at]}" if not rest and 0 <= at < len(names) and names[at] else ""
 
@@ -201,7 +201,7 @@ class ObjectNames:
         word = self._memory.word(start - 24) or 0
         return word + 1 if word & 1 else 0
 
-    def _shared_keys(self, number: int) -> Sequence[str]:
+    def attribute_names(self, number: int) -> Sequence[str]:
         """Return the names of attributes in the order of the values of a class's instances."""
         if number not in self._keys:
             self._keys[number] = self._read_shared_keys(self._known.addresses[number])
