@@ -126,7 +126,8 @@ def _apt(suite: str, folder: Path, kind: str, architecture: str = "amd64") -> Ca
     for part in ("lists/partial", "cache/archives/partial", "../debs"):
         (private / part).mkdir(parents=True, exist_ok=True)
     sources, status = private / "sources.list", private / "status"
-    sources.write_text(f"{kind} {_mirror()} {suite} main\n")
+    suites = (suite, "sid") if suite == "experimental" else (suite,)  # which is incomplete without the other
+    sources.write_text("".join(f"{kind} {_mirror()} {one} main\n" for one in suites))
     status.write_text("")
     options = {
         "Dir::Etc::sourcelist": sources,

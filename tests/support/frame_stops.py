@@ -31,6 +31,8 @@ from findleaks.results.stacks import ThreadGroup
 _TGKILL = 234  # of x86-64
 EVALUATOR = "_PyEval_EvalFrameDefault"
 _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$', re.M)
+_QUALIFIER = r"(?:(?<=^)|(?<= ))[A-Z][\w:]*[#.](?=\S+$)"
+"""The class before the name of a method, since Ruby 3.4."""
 _INVALID = "  <invalid frame>\n"
 _OUTERMOST = ("<module>", "_bootstrap")
 _INTERNAL = [("__init__", 0, "__init__"), ("<shim>", 0, "<interpreter trampoline>")]
@@ -208,15 +210,20 @@ def ruby_frames(text: str) -> Printed:
 
 def caller_frames(text: str) -> Printed:
     """The frames in a backtrace of `caller`."""
-    return [(path, int(line), label) for path, line, label in re.findall(r"^(.*):(\d+):in `(.*)'$", text, re.M)]
+    found = re.findall(r"^(.*):(\d+):in [`'](.*)'$", text, re.M)
+    return [(path, int(line), re.sub(_QUALIFIER, "", label)) for path, line, label in found]
 
 
-def as_caller(stack: ThreadGroup) -> Printed:
-    """The frames as `caller` has them: those of methods that are written in C have the place of their caller."""
+def as_caller(stack: ThreadGroup, merges_ensure: bool = False) -> Printed:
+    """The frames as `caller` has them: those of methods that are written in C have the place of their caller. With `merges_ensure`, as
+    since 3.4, that of a `rescue` or `ensure` stands for the method that it is in."""
     found: Printed = []
     for one in reversed(managed(stack)):
         file, line = (one.file, one.line or 0) if one.file else found[-1][:2]
-        found.append((file, line, one.function or ""))
+        label = one.function or ""
+        if merges_ensure and label.startswith(("rescue in ", "ensure in ")):
+            label = found.pop()[2]
+        found.append((file, line, label))
     return found[::-1]
 
 

@@ -27,7 +27,7 @@ LIBRARIES = ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu")
 SYSTEM = "3.1"
 """The version that Debian 12, and this machine's apt, has."""
 
-SUITES = {"2.7": "bullseye", "3.1": "bookworm", "3.3": "trixie"}
+SUITES = {"2.7": "bullseye", "3.1": "bookworm", "3.3": "trixie", "3.4": "experimental"}
 
 PINNED: debian.Pins = {
     ("libruby2.7", "2.7.4-1+deb11u1"): "2d5a451785d356de0bdb4d5efb0d09b7504f3e7df7a0c21f19cdd7f37fb9278a",

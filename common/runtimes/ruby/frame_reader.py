@@ -33,7 +33,7 @@ from findleaks.unwind.stacks import NamedFrame
 from findleaks.value_classes import NamedTuple
 
 KIND = "Ruby"
-SUPPORTED = (2, 7), (3, 3)  # the oldest and the newest version
+SUPPORTED = (2, 7), (3, 4)  # the oldest and the newest version
 _MAGIC_MASK, _CFUNC, _DUMMY = 0x7FFF0001, 0x55550001, 0x79990001
 _FINISH, _NATIVE = 0x20, 0x80  # flags: vm_exec returns after this frame; a function of C
 _MAGIC = {0x11110001, 0x22220001, 0x33330001, 0x44440001, _CFUNC, 0x66660001, 0x77770001, 0x78880001, _DUMMY}
@@ -162,10 +162,10 @@ class FrameReader(ManagedFrames):
         """Return the control frames of the context that a variable of 2.7 refers to, if it is that
         of this thread: rb_thread_t has the pthread_t, which glibc derives from the thread
         pointer."""
-        context = self._memory.words(self._exported(_CURRENT) or 0, _CONTEXT_WORDS)
-        for address in context[4:] if context is not None else ():
+        context = self._memory.words(self._exported(_CURRENT) or 0, _CONTEXT_WORDS) or ()
+        for address in context[4:]:
             words = self._memory.words(address, _THREAD_HEAD) if address and address % 8 == 0 else None
-            if words is not None and context is not None and thread.thread_pointer in words:
+            if words is not None and thread.thread_pointer in words:
                 return self._read_frames(*context[:3])
         return []
 
@@ -174,8 +174,8 @@ class FrameReader(ManagedFrames):
         be another one while fibers are created or switched. The thread and the context that it
         executes refer to each other. While the thread is being switched (ec_switch in cont.c), it
         refers to the next context, but the interpreter still uses that of ruby_current_ec."""
-        for current, frames in self._current_contexts(tid):
-            if any(thread and thread in context[4:] for thread in current[4:]):
+        for other, frames in self._current_contexts(tid):
+            if any(thread and thread in context[4:] for thread in other[4:]):
                 return frames
         for thread in context[4:]:
             for word in self._memory.words(thread, _THREAD_WORDS) or () if thread % 8 == 0 else ():
