@@ -12,7 +12,7 @@ from findleaks.formatting import some
 from findleaks.results.stacks import Stacks, ThreadGroup, UserThreadGroup
 from findleaks.runtimes import user_threads
 from findleaks.runtimes.base import Runtime
-from findleaks.runtimes.directory import find_frames, find_schedulers, list_code_tables
+from findleaks.runtimes.directory import find_frames, find_schedulers, has_tasks, list_code_tables
 from findleaks.session import Session
 from findleaks.unwind.stacks import Stack, filter_stacks, group_threads
 
@@ -28,7 +28,8 @@ class ScheduledThreads(NamedTuple):
 
 class FoundStacks(NamedTuple):
     """The result, all stacks, the stacks that passed the filters, threads that runtimes schedule
-    themselves, sentences on their limits, and the names of threads. No heap is read."""
+    themselves, sentences on their limits, and the names of threads. No heap is read, unless asyncio
+    is in use."""
 
     result: Stacks
     every: Sequence[Stack]
@@ -67,6 +68,9 @@ def group_stacks(
         )
         for stack in (found[:limit] if limit else found)
     ]
+    if has_tasks(session.target):
+        known = {one.name for one in schedulers}
+        schedulers += [one for one in session.runtimes if one.user_thread and one.name not in known]
     scheduled = [_schedule(one, function, module, not_under) for one in schedulers]
     unread = [problem.what for one in scheduled if not one.total for problem in one.runtime.problems]
     scheduled = [one for one in scheduled if one.total]

@@ -28,13 +28,13 @@ class ThreadGroup(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UserThreadGroup(Record):
-    """Threads that a managed runtime schedules itself (goroutines). All of them have the same state
-    and call stack."""
+    """Threads that a managed runtime schedules itself: goroutines, tasks of asyncio. All of them
+    have the same state and call stack."""
 
     runtime: str
     """The runtime's name."""
     kind: str
-    """What the runtime calls such a thread: "goroutine"."""
+    """What the runtime calls such a thread: "goroutine", "asyncio task"."""
     count: int
     """Number of threads."""
     numbers: Sequence[int]
@@ -42,11 +42,11 @@ class UserThreadGroup(Record):
     state: str
     """The state of the threads: "waiting"."""
     reason: Optional[str]
-    """What the threads wait for: "chan receive"."""
+    """What the threads wait for: "chan receive", "waits for _asyncio.Future"."""
     waiting_seconds: Optional[float]
     """The longest wait in seconds; None if unknown."""
     stack_bytes: int
-    """Bytes of the stacks of these threads."""
+    """Bytes of the stacks of these threads; 0 for tasks of asyncio, which have none."""
     internal: bool
     """Whether the threads belong to the runtime itself."""
     creator: Optional[StackFrame]

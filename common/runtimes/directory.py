@@ -92,6 +92,13 @@ def find_schedulers(target: Target, engine: Engine) -> list[Runtime]:
     return [one for module in modules if hasattr(module, "find_scheduler") for one in module.find_scheduler(target, engine)]
 
 
+def has_tasks(target: Target) -> bool:
+    """Return whether a runtime in the process may have threads of its own that are found only by
+    reading its heap. Their modules have `has_tasks(target)`."""
+    modules = map(importlib.import_module, FINDERS)
+    return any(module.has_tasks(target) for module in modules if hasattr(module, "has_tasks"))
+
+
 def list_code_tables(runtimes: Iterable[Runtime]) -> list[CodeTable]:
     """Return the runtimes' descriptions of machine code without call frame information."""
     return [table for table in (one.code_table() for one in runtimes) if table is not None]

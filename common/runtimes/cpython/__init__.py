@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from findleaks.unwind.managed_frames import ManagedFrames
 
 MARK = "python"  # in a loaded file's path: the program, libpython or an extension module
+TASKS = "_asyncio"  # the extension module with the type of tasks
 HEAP = ManagedHeap(("libpython", "python"), "CPython", "pymalloc")
 
 
@@ -32,6 +33,11 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
 
         return [CPython(target, engine, directory, interpreter)]
     return []
+
+
+def has_tasks(target: Target) -> bool:
+    """Return whether the process may have tasks of asyncio, which are found by reading the heap."""
+    return any(TASKS in module.path for module in target.modules()) or target.symbol(f"PyInit_{TASKS}") is not None
 
 
 def find_frames(target: Target) -> Optional[ManagedFrames]:

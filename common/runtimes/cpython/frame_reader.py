@@ -90,6 +90,7 @@ class FrameReader(ManagedFrames):
         self._states: Mapping[int, Sequence[int]] = {}
         self._named: dict[tuple[int, int], NamedFrame] = {}
         self.warnings: list[str] = []
+        self._is_supported = runtime is not None and types is not None and _is_supported(runtime)
         if runtime is None or not _is_supported(runtime) or types is None:
             self._warn("this version of CPython is not supported" if types is not None else "symbols are missing")
             return
@@ -114,6 +115,12 @@ class FrameReader(ManagedFrames):
             else:
                 found += self._by_entry_frames(stack, self._innermost(current) if self._release == (3, 12) else current)
         return sorted(found, key=lambda one: one.at if one.at >= 0 else len(stack.trace.frames))
+
+    def name_frame(self, frame: int) -> Optional[NamedFrame]:
+        """Return the name of the frame at this address, such as that of a suspended coroutine; None
+        if it is damaged."""
+        named = self._name(frame) if self._is_supported else None
+        return named if named is not None and named.function else None
 
     def _frames(self, frame: int, end: int = 0) -> Iterator[tuple[int, Optional[NamedFrame]]]:
         """Yield the address of each frame up to `end`, with its name; None for an entry frame and

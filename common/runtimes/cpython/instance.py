@@ -19,7 +19,7 @@ from findleaks.allocators.sites import Recording
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.terms import Heuristic, State
 from findleaks.errors import Interrupted
-from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Part, ReferenceCounts, Site, Type, Variable
+from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Part, ReferenceCounts, Site, Type, UserThread, Variable
 from findleaks.runtimes.cpython import collector, strings, tracing
 from findleaks.runtimes.cpython.borrowed import Borrowed
 from findleaks.runtimes.cpython.counts import compare_counts
@@ -346,6 +346,19 @@ class CPython(DumpableBlocks):
         lines = ObjectLines(self._engine, blocks, self.tally, self._live_names, members, references, pieces)
         lines.write(out, report)
         return [f"{lines.written:,} objects, leaked ones included"]
+
+    user_thread = "asyncio task"
+
+    def user_threads(self) -> Sequence[UserThread]:
+        """Return asyncio's tasks that have not ended. Objects are read."""
+        from findleaks.runtimes.cpython.frame_reader import find_frame_reader
+        from findleaks.runtimes.cpython.tasks import TaskReader  # only `stacks` needs these
+
+        frames = find_frame_reader(self._target)
+        if frames is None:
+            return ()
+        reader = TaskReader(Memory(self._target), self._directory.blocks, self.known, self.tally, self._object_names, frames)
+        return list(reader.list(self._target.interrupted))
 
     def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
         text = find_fatal_error(Memory(self._target), frames)

@@ -257,10 +257,10 @@ class ObjectNames:
         return [self._known.text(word) for word in found or ()]
 
     def _code_of(self, suspended: int) -> int:
-        frame = self._frame_of(suspended)
+        frame = self.frame_of(suspended)
         return self._memory.word(frame + self.layout.code) or 0 if frame else 0
 
-    def _frame_of(self, suspended: int) -> int:
+    def frame_of(self, suspended: int) -> int:
         """Return the address of the frame in a generator or coroutine; 0 if not found."""
         for offset in _FIRST_FRAME if self.layout.has_frames else ():
             words = [self._memory.word(suspended + offset + at) for at in (self.layout.function, self.layout.code)]
@@ -269,7 +269,7 @@ class ObjectNames:
         return 0
 
     def _name_local(self, suspended: int, address: int) -> str:
-        frame = self._frame_of(suspended)
+        frame = self.frame_of(suspended)
         return self.name_in_frame(frame, address) if frame else ""
 
     def name_in_frame(self, frame: int, address: int) -> str:
@@ -282,6 +282,17 @@ class ObjectNames:
         """Whether a frame with a function and its code may begin at this address."""
         words = [self._memory.word(address + at) or 0 for at in (self.layout.function, self.layout.code)]
         return [self._plain(word) for word in words] == ["function", "code"]
+
+    def is_suspended(self, address: int) -> bool:
+        """Whether a generator or a coroutine begins at this address."""
+        return bool(address) and self._plain(address) in _SUSPENDED
+
+    def type_name(self, address: int) -> str:
+        """Return the name of the type of the object that begins at this address; "" if there is
+        none."""
+        index = self._blocks.find(address) if address else -1
+        number = self._found[index] if index >= 0 else NO_OBJECT
+        return self._known.name(number) if number != NO_OBJECT and self._object(index) == address else ""
 
     # -- helpers
 
