@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from itertools import chain
 
 from findleaks.allocators.bulk import find_pointers
 from findleaks.audit.containers import Container
@@ -55,11 +56,12 @@ def find_container_owners(session: Session, reader: ContainerReader, named: Owne
             if index >= 0 and parts[index] == NO_ROOT:
                 parts[index] = len(container_owners)
                 container_owners.append(holder)
-    for node, container in _find_heads(session, reader, named):
+    heads = ((node, container.nodes) for node, container in _find_heads(session, reader, named))
+    for node, nodes in chain(heads, *(runtime.containers() for runtime in session.runtimes)):
         session.report_progress("finding containers", 0.0)
         # 4 bytes for each block, so it is allocated only if a container exists.
         parts = parts or array("I", [NO_ROOT]) * len(reader.blocks)
-        blocks, _ = reader.blocks.find_all(container.nodes)
+        blocks, _ = reader.blocks.find_all(nodes)
         if reader.blocks.claim(parts, blocks, len(container_owners)):
             container_owners.append(node)
     return parts, container_owners

@@ -3,6 +3,7 @@ that retains most of that."""
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -30,6 +31,7 @@ MOST = 0.5
 "most"."""
 
 
+_ATTRIBUTE = re.compile(r"\.\w+\Z")
 MEMBERS = 1 << 20  # retained blocks that are listed at a time
 NAMED = 12  # maximum number of variables of managed languages that are named
 
@@ -136,6 +138,8 @@ def _deepest_named(row: RetainedNode) -> tuple[Optional[RetainedNode], int]:
         if is_telling(name) and not name.startswith(UNTYPED):
             found, level = replace(row, name=f"{holder} → {row.name}" if holder else row.name), depth
             holder = row.name
+        elif below.sort == "block" and _ATTRIBUTE.match(below.what):  # "__main__.Broker at 0x…", ".queue"
+            holder = below.name.partition(" at 0x")[0] + below.what
     return found, level
 
 

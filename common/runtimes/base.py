@@ -280,6 +280,11 @@ class Runtime:
         object."""
         return []
 
+    def containers(self) -> Iterable[tuple[int, Sequence[int]]]:
+        """Yield the block of an object, by index, and the addresses of blocks that only this object
+        refers to, such as the parts of a queue. References to these from elsewhere are stale."""
+        return ()
+
     def callbacks(self) -> Sequence[Variable]:
         """Return lists of callbacks, whose `address` is 0, and variables that refer to tables of
         all callbacks. They own only memory that no other variable or mapping reaches."""

@@ -12,6 +12,8 @@ import pytest
 import truth
 
 import cores
+import findleaks
+from findleaks.audit.owner_tree import build_owner_tree
 
 VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in mallocs_python.SUITES]
 PROGRAM = truth.PROGRAMS / "python_holds.py"
@@ -79,3 +81,27 @@ def test_no_one_variable_has_most(tmp_path: Path) -> None:
     assert held["next"][0] == "runtime"
     assert held["evidence"]["objects"] > 240_000
     assert not [one for one in found["findings"] if one["finding"].startswith("held") and one is not held]
+
+
+QUEUE = """
+import array, collections, ctypes, os, signal
+queue = [collections.deque(str(number) * 200 for number in range(20_000))]
+stale = array.array("Q", [ctypes.c_size_t.from_address(id(queue[0]) + 24).value])  # leftblock
+os.write(1, b"ready\\n")
+while True:
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_queue_owns_its_parts(version: str, tmp_path: Path) -> None:
+    """Also if a stale word refers to one of them: each part leads to all others."""
+    python = mallocs_python.get(version)
+    with cores.Running(python.command("-c", QUEUE), tmp_path, python.environment()) as run:
+        core = run.kernel_core()
+    with findleaks.open(str(core)) as process:
+        session = process._session
+        (runtime,) = [one for one in session.runtimes if one.name == "CPython"]
+        ((index, parts),) = [one for one in runtime.containers() if len(one[1]) > 300]
+        assert 20_000 / 64 <= len(parts) <= 20_000 / 64 + 2
+        assert build_owner_tree(session).tree.retained(index).bytes > 18_000_000

@@ -23,6 +23,7 @@ from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Par
 from findleaks.runtimes.cpython import collector, strings, tracing
 from findleaks.runtimes.cpython.borrowed import Borrowed
 from findleaks.runtimes.cpython.counts import compare_counts
+from findleaks.runtimes.cpython.deques import list_deque_blocks
 from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, SUMS, ObjectTally, TypeColumns, count_objects, immortal_objects
 from findleaks.runtimes.cpython.fatal_error import find_fatal_error
 from findleaks.runtimes.cpython.interpreter_memory import InterpreterMemory, read_interpreter_memory
@@ -346,6 +347,10 @@ class CPython(DumpableBlocks):
         lines = ObjectLines(self._engine, blocks, self.tally, self._live_names, members, references, pieces)
         lines.write(out, report)
         return [f"{lines.written:,} objects, leaked ones included"]
+
+    def containers(self) -> Iterable[tuple[int, Sequence[int]]]:
+        blocks, memory = self._directory.blocks, Memory(self._target)
+        return list_deque_blocks(memory, blocks, self.known, self.tally, self._target.interrupted)
 
     user_thread = "asyncio task"
 
