@@ -138,7 +138,8 @@ def _deepest_named(row: RetainedNode) -> tuple[Optional[RetainedNode], int]:
         if is_telling(name) and not name.startswith(UNTYPED):
             found, level = replace(row, name=f"{holder} → {row.name}" if holder else row.name), depth
             holder = row.name
-        elif below.sort == "block" and _ATTRIBUTE.match(below.what):  # "__main__.Broker at 0x…", ".queue"
+        elif below.sort == "block" and _ATTRIBUTE.match(below.what):
+            # "__main__.Broker at 0x…" and ".queue"
             holder = below.name.partition(" at 0x")[0] + below.what
     return found, level
 
