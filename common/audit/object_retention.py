@@ -10,7 +10,7 @@ from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.owners import Owners, find_owners
 from findleaks.engine.dominators import NO_ROOT, Dominators, root_node
 from findleaks.runtimes.base import NO_OBJECT, ObjectTypes, Runtime
-from findleaks.runtimes.heap_dump import BlockReferences
+from findleaks.runtimes.heap_dump import BlockReferences, DumpableBlocks
 from findleaks.session import Session
 
 _STEP = 1 << 18  # blocks whose retained memory is computed at once
@@ -46,8 +46,8 @@ def find_block_references(session: Session, runtime: Runtime) -> Optional[BlockR
 
 
 def _object_types(session: Session, runtime: Runtime) -> Optional[ObjectTypes]:
-    known = session.object_types
-    return known if known is not None and known.runtime == runtime.name and not known.are_native else None
+    known = session.object_types if isinstance(runtime, DumpableBlocks) else None
+    return known if known is not None and known.runtime == runtime.name else None
 
 
 def _tree(session: Session) -> Dominators:

@@ -15,7 +15,7 @@ from growing import Rounds, compared
 from variants import mark_matrix_except
 
 PROGRAM = truth.PROGRAMS / "growth_ruby.rb"
-VERSIONS = [pytest.param(v, marks=() if v == rubies.SYSTEM else pytest.mark.matrix) for v in rubies.SUITES]
+VERSIONS = [pytest.param(v, marks=() if v == rubies.SYSTEM else pytest.mark.matrix) for v in rubies.READ]
 ALL = (
     ("$cache", "Array", "elements"),
     ("$sizes", "Hash", "entries"),

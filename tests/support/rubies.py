@@ -28,10 +28,14 @@ SYSTEM = "3.1"
 """The version that Debian 12, and this machine's apt, has."""
 
 SUITES = {"2.7": "bullseye", "3.1": "bookworm", "3.3": "trixie", "3.4": "experimental"}
+READ = ("2.7", "3.1", "3.3")
+"""The versions whose heaps are read. Of the others, only frames are."""
 
 PINNED: debian.Pins = {
     ("libruby2.7", "2.7.4-1+deb11u1"): "2d5a451785d356de0bdb4d5efb0d09b7504f3e7df7a0c21f19cdd7f37fb9278a",
     ("ruby2.7", "2.7.4-1+deb11u1"): "35c2d5bae868cc22fa785f0f09bf3f69731fabab26d607721eee0e07f64e15ba",
+    ("libruby3.4", "3.4.11-1~exp1"): "90ed169564ef3e3f017345d8452cc4c9a2acf7a0f006dcbceda66b8f3c55872b",
+    ("ruby3.4", "3.4.11-1~exp1"): "604cb406af73ac453a9a68c346749bf9fe05556734bee4399e548fe015a3ffa6",
     ("libruby3.3", "3.3.8-2"): "033d7f7359da6353d29e5cb87ef411357d3841c02fd7d1089897653fec665289",
     ("ruby3.3", "3.3.8-2"): "10798ffe8edc86d7f9491655a115049a7a77dfbef5dc909dc13803cbb6c47f9b",
 }
