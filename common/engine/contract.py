@@ -239,7 +239,10 @@ class Graph(Protocol):
     def bytes_by_kind(self, ranges: array[int], of: Optional[array[int]] = None) -> list[int]:
         """Return the number of bytes of blocks in use inside these disjoint, ascending ranges
         (starts and ends, "Q"), by Kind. Counts only the blocks with the indices `of` ("I", in any
-        order) if they are given."""
+        order) if they are given. No index may occur twice in `of`."""
+
+    def count_by_kind(self, indices: array[int]) -> list[int]:
+        """Return the number of blocks in use among those with these indices ("I"), by Kind."""
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range], marks: Optional[array[int]] = None) -> list[Group]:
         """Group DEFINITE blocks and the heads of POSSIBLE blocks by kind and label, most bytes

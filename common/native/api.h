@@ -180,6 +180,7 @@ API void fl_label_totals(const struct graph *g, uint32_t kinds, uint32_t count, 
 API void fl_kind_bytes(const struct graph *g, const range *ranges, uint64_t count, uint64_t *sums);
 API void fl_kind_bytes_of(const struct graph *g, const uint32_t *indices, uint64_t number, const range *ranges, uint64_t count,
                           uint64_t *sums);
+API void fl_kind_counts_of(const struct graph *g, const uint32_t *indices, uint64_t number, uint64_t *found);
 API int fl_kind_sizes(const struct graph *g, uint8_t kind, words *found);
 
 /* classify.c */

@@ -1,7 +1,11 @@
 /* Bytes of blocks in use by kind, inside given ranges: of all blocks, or of some blocks; and the
  * sizes of the blocks of a kind. */
+#include <stdlib.h>
+
 #include "graph.h"
 #include "size_counts.h"
+
+enum { FEW = 16 }; /* a smaller part of all blocks than 1/FEW is looked up one by one */
 
 /* Return the first range that ends after `address`. Ranges are disjoint and ascend, so a block's
  * overlap begins with the first range that ends after the block's start. */
@@ -40,9 +44,38 @@ API void fl_kind_bytes(const graph *g, const range *ranges, uint64_t count, uint
     }
 }
 
-/* Add the same for the blocks with these indices, in any order. */
+/* The same for the blocks whose bits are set. The blocks are visited in the order of their
+ * addresses, which takes a tenth of the time of looking up the address of each. */
+static void add_marked(const graph *g, const uint64_t *marked, const range *ranges, uint64_t count, uint64_t *sums) {
+    uint32_t index = 0;
+    uint64_t start = block_address(g->b, index), place = 0;
+    do {
+        if (!(marked[index / 64] >> index % 64 & 1))
+            continue;
+        uint64_t end = start + size_of(g->b, index);
+        while (place < count && ranges[place].end <= start)
+            place++;
+        for (uint64_t at = place; at < count && ranges[at].start < end; at++)
+            sums[g->kinds[index]] += overlap(&ranges[at], start, end);
+    } while (next_block(g->b, &index, &start));
+}
+
+/* Return a bit for each block, set for the blocks in use with these indices; NULL if these are few,
+ * or if there is not enough memory. */
+static uint64_t *mark(const graph *g, const uint32_t *indices, uint64_t number) {
+    uint64_t *marked = number >= g->count / FEW ? calloc(g->count / 64 + 1, sizeof *marked) : NULL;
+    for (uint64_t at = 0; marked && at < number; at++)
+        if (indices[at] < g->count && counts(g, indices[at]))
+            marked[indices[at] / 64] |= (uint64_t)1 << indices[at] % 64;
+    return marked;
+}
+
+/* Add the same for the blocks with these indices, in any order. No index occurs twice. */
 API void fl_kind_bytes_of(const graph *g, const uint32_t *indices, uint64_t number, const range *ranges, uint64_t count, uint64_t *sums) {
-    for (uint64_t at = 0; at < number; at++) {
+    uint64_t *marked = mark(g, indices, number);
+    if (marked && g->count)
+        add_marked(g, marked, ranges, count, sums);
+    for (uint64_t at = 0; !marked && at < number; at++) {
         uint32_t index = indices[at];
         if (index >= g->count || !counts(g, index))
             continue;
@@ -50,6 +83,14 @@ API void fl_kind_bytes_of(const graph *g, const uint32_t *indices, uint64_t numb
         for (uint64_t place = first_behind(ranges, count, start); place < count && ranges[place].start < end; place++)
             sums[g->kinds[index]] += overlap(&ranges[place], start, end);
     }
+    free(marked);
+}
+
+/* Add the number of blocks in use with these indices to counts[INDIRECT + 1], by kind. */
+API void fl_kind_counts_of(const graph *g, const uint32_t *indices, uint64_t number, uint64_t *found) {
+    for (uint64_t at = 0; at < number; at++)
+        if (indices[at] < g->count && counts(g, indices[at]))
+            found[g->kinds[indices[at]]]++;
 }
 
 /* Return pairs (size * 4, number) of the blocks in use of this kind, unordered. */

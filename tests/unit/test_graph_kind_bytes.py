@@ -41,3 +41,5 @@ def test_bytes_by_kind_inside_ranges(seed: int, count: int, granule: int, arch: 
                 inside = sum(max(0, min(end, block.end) - max(start, block.start)) for start, end in ranges)
                 expected[graph.kind(index)] += inside if block.state == State.IN_USE else 0
             assert graph.bytes_by_kind(flat, chosen) == expected
+        counts = Counter(graph.kind(index) for index in some if heap.blocks[index].state == State.IN_USE)
+        assert graph.count_by_kind(some) == [counts[kind] for kind in Kind]

@@ -7,7 +7,7 @@ leaked."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple, Optional
 
@@ -56,6 +56,10 @@ class BlockFigures:
         resident = sum(self._resident[kind] for kind in kinds) if self._known else None
         return Figures(totals.blocks, totals.bytes, resident)
 
+    def bytes_of(self, kind: Kind) -> int:
+        """Return the bytes of all blocks of a kind, resident or not, which takes little time."""
+        return self._graph.totals(kind).bytes
+
     def of_blocks(self, members: Iterable[array[int]], *kinds: Kind) -> Figures:
         """Return the figures of the blocks in `members` that have one of these kinds.
 
@@ -67,7 +71,7 @@ class BlockFigures:
             sums = self._graph.bytes_by_kind(everything, part)
             held += sum(sums[kind] for kind in kinds)
             resident += sum(map(self._graph.bytes_by_kind(self._present, part).__getitem__, kinds)) if self._known else 0
-            count += len(part) if sum(sums) == sum(sums[kind] for kind in kinds) else self._number(part, kinds)
+            count += sum(map(self._graph.count_by_kind(part).__getitem__, kinds))
         return Figures(count, held, resident if self._known else None)
 
     def of_mappings(self, *kinds: Kind) -> tuple[Figures, Figures]:
@@ -91,10 +95,6 @@ class BlockFigures:
         """Return a usable size and the number of blocks with this size: the size whose blocks of
         this kind have the most bytes together."""
         return _most_bytes(self._graph.sizes(kind))
-
-    def _number(self, part: Iterable[int], kinds: Collection[int]) -> int:
-        of = self._graph.kinds()
-        return sum(of[index] in kinds for index in part)
 
     @cached_property
     def _resident(self) -> list[int]:

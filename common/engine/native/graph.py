@@ -162,6 +162,11 @@ class NativeGraph:
             self._library.fl_kind_bytes_of(self._handle, c_array(of), len(of), *inside, sums)
         return list(sums)
 
+    def count_by_kind(self, indices: array[int]) -> list[int]:
+        counts = (c_uint64 * len(Kind))()
+        self._library.fl_kind_counts_of(self._handle, c_array(indices), len(indices), counts)
+        return list(counts)
+
     def sizes(self, kind: Kind) -> list[tuple[int, int]]:
         found = self._library.words(self._library.fl_kind_sizes, self._handle, int(kind))
         return sorted((key >> 2, blocks) for key, blocks in zip(found[::2], found[1::2]))

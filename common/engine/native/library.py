@@ -205,6 +205,7 @@ SIGNATURES = {
     "fl_kind_sizes": (c_int, [_HANDLE, c_ubyte, _WORDS]),
     "fl_kind_bytes": (None, [_HANDLE, _U64S, c_uint64, _U64S]),
     "fl_kind_bytes_of": (None, [_HANDLE, _U32S, c_uint64, _U64S, c_uint64, _U64S]),
+    "fl_kind_counts_of": (None, [_HANDLE, _U32S, c_uint64, _U64S]),
     "fl_heads": (c_int, [_HANDLE, _WORDS]),
     "fl_leader": (c_uint32, [_HANDLE, c_uint32]),
     "fl_leaders": (None, [_HANDLE, c_uint32, c_uint32, _U32S]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, compress
@@ -238,16 +238,16 @@ class PureGraph(LostBlocks):
         return sorted(Counter(size for size, state, own in rows if state == State.IN_USE and own == kind).items())
 
     def bytes_by_kind(self, ranges: array[int], of: Optional[array[int]] = None) -> list[int]:
-        blocks, sums, ends = self.blocks, [0] * len(Kind), ranges[1::2]
+        blocks, sums, starts, ends = self.blocks, [0] * len(Kind), ranges[::2], ranges[1::2]
         for index in range(len(blocks)) if of is None else of:
-            if blocks.states[index] != State.IN_USE:
-                continue
-            start = blocks.starts[index]
-            end, place = start + blocks.sizes[index], bisect_right(ends, start)
-            while place < len(ends) and ranges[2 * place] < end:
-                sums[self._kinds[index]] += max(min(end, ends[place]) - max(start, ranges[2 * place]), 0)
-                place += 1
+            start, end = blocks.starts[index], blocks.starts[index] + blocks.sizes[index]
+            for place in range(bisect_right(ends, start), bisect_left(starts, end) if blocks.states[index] == State.IN_USE else 0):
+                sums[self._kinds[index]] += max(min(end, ends[place]) - max(start, starts[place]), 0)
         return sums
+
+    def count_by_kind(self, indices: array[int]) -> list[int]:
+        found = Counter(self._kinds[index] for index in indices if self.blocks.states[index] == State.IN_USE)
+        return [found[kind] for kind in Kind]
 
     def has_kind(self, kind: Kind, number: int) -> bool:
         return self._kinds.count(int(kind)) >= number
