@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Optional, cast
 
@@ -219,22 +220,25 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
     known = known_types(session)
     marks = known.claims if known is not None else None
     members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, int, Totals]]] = {}
-    heads = iterate_leak_heads(graph)
-    plain = [index for index in heads if labels[index] == NO_LABEL] if labels else heads
-    for count, index in enumerate(plain):
+    plain = array("I", (index for index in iterate_leak_heads(graph) if not labels or labels[index] == NO_LABEL))
+    has_cycles, columns = graph.has_cycles(), blocks.columns_of(plain)
+    for count, (index, start, own) in enumerate(zip(plain, columns.address, columns.size)):
         if count % 1024 == 0:
             session.report_progress("examining leaked blocks", index / len(kinds))
-        shown = graph.representative(index) if kinds[index] == Kind.DEFINITE else index
-        own, start, size = blocks.size(index), blocks.address(shown), blocks.size(shown)
+        hanging, shown, size = graph.indirect_totals(index), index, own
+        cycle = graph.cycle(index) if has_cycles and hanging.blocks else 1
+        if cycle > 1 and kinds[index] == Kind.DEFINITE:
+            shown = graph.representative(index)
+            start, size = blocks.address(shown), blocks.size(shown)
         # The engine reads the first word only if it is complete and aligned. This must give the
         # same result.
-        first = memory.word(start) if size >= memory.size and start % memory.size == 0 else None
+        words = types.first_words(start, size)
+        first = (words[0] if words else memory.word(start)) if size >= memory.size and start % memory.size == 0 else None
         if (marks is not None and marks[shown] & MARK) or (first is not None and range_at(ranges, first)):
             continue
-        name = types.of_block(start, size) or name_mapping(session, start)
+        name = (types.of_words(words, start, size) if words else "") or name_mapping(session, start)
         hint = find_hint(session, start, size) if hints and not name else ""
-        hanging = graph.indirect_totals(index)
-        key = (kinds[index], name, hint, size, graph.cycle(index) if hanging.blocks else 1, hanging.blocks > 0)
+        key = (kinds[index], name, hint, size, cycle, hanging.blocks > 0)
         members.setdefault(key, []).append((start, own, hanging))
     for (kind, name, hint, size, cycle, _), alike in members.items():
         counts = [totals.blocks for _, _, totals in alike]

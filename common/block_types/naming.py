@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Optional
 
@@ -76,10 +77,16 @@ class Types:
         """Return the type of a block of `size` usable bytes: that of its first word, as in `name`;
         "Foo[3]" for an array of objects preceded by its count; "FILE" for glibc's; "std::string"
         for a single string object; "" for none."""
-        word = self._target.arch.word
-        words = self.memory.words(address, min(size // word, 5))
-        if not words:
-            return ""
+        words = self.first_words(address, size)
+        return self.of_words(words, address, size) if words else ""
+
+    def first_words(self, address: int, size: int) -> Sequence[int]:
+        """Return the words of a block that identify its type; () if they cannot be read."""
+        return self.memory.words(address, min(size // self.memory.size, 5)) or ()
+
+    def of_words(self, words: Sequence[int], address: int, size: int) -> str:
+        """Return the same as `of_block` for a block whose `first_words` are `words`."""
+        word = self.memory.size
         found = self.name(words[0])
         if found:
             return found
