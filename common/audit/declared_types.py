@@ -4,6 +4,7 @@ point to."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Optional
 
 from findleaks.debuginfo.members import Type
@@ -16,6 +17,7 @@ REFERRERS = 64  # blocks of one step whose types are examined
 WIDEST = 1 << 16  # bytes of a referring block that are read
 # Blocks of a session whose types are looked up; each takes a search of all root memory
 LOOKUPS = 24
+_LIBC = ("libc.", "libc-", "ld-linux", "ld-musl", "libpthread")
 
 
 class DeclaredTypes:
@@ -27,10 +29,18 @@ class DeclaredTypes:
         self._known: dict[int, Optional[Type]] = {}
         self._left = LOOKUPS
 
+    @cached_property
+    def _is_possible(self) -> bool:
+        """Whether a file other than libc has debug information. Without it, a search would find
+        nothing, and it takes much time in a large heap."""
+        modules = self._session.target.modules()
+        own = (one for one in modules if not one.path.rsplit("/", 1)[-1].startswith(_LIBC))
+        return any(self._session.members.has_types(one) for one in own)
+
     def find(self, index: int) -> Optional[Type]:
         """Return the type of a block; None if it is unknown, or if LOOKUPS blocks were looked up
         before."""
-        if index not in self._known and self._left > 0:
+        if index not in self._known and self._left > 0 and self._is_possible:
             self._left -= 1
             self._search(index)
         found = self._known.get(index)

@@ -11,7 +11,7 @@ from typing import Optional
 from findleaks.debuginfo.dwarf import DIE, DebugFile, number, text
 from findleaks.debuginfo.files import DebugFiles
 from findleaks.debuginfo.variables import Variables
-from findleaks.target.base import Target
+from findleaks.target.base import Module, Target
 
 # Maximum number of levels of typedefs and qualifiers around a type, and of nested members
 MAX_LEVELS = 16
@@ -199,6 +199,10 @@ class Members:
         self._target = target
         self._files = files or DebugFiles(target)
         self._variables: dict[DebugFile, Variables] = {}
+
+    def has_types(self, module: Module) -> bool:
+        """Whether debug information of a module was found and can be read."""
+        return bool(self._files.for_members(module))
 
     def variable(self, address: int) -> Optional[Type]:
         """Return the type of the variable that begins at `address`; None if unknown."""
