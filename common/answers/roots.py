@@ -14,9 +14,16 @@ from findleaks.audit.fields import NOTHING
 from findleaks.audit.owner import WORDS
 from findleaks.audit.owner_tree import build_owner_tree
 from findleaks.audit.owners import Owners
-from findleaks.audit.retained_roots import build_leaked_tree, build_shared_row, describe_retainer, list_leak_heads, match_owners
+from findleaks.audit.retained_roots import (
+    build_leaked_tree,
+    build_root_rows,
+    build_shared_row,
+    describe_retainer,
+    list_leak_heads,
+    match_owners,
+)
 from findleaks.audit.retained_rows import Contents, RetainedNode
-from findleaks.audit.retained_tree import TreeBuilder, build_root_rows
+from findleaks.audit.retained_tree import TreeBuilder
 from findleaks.engine.dominators import SHARED, root_node
 from findleaks.engine.terms import Totals
 from findleaks.errors import UsageError

@@ -15,8 +15,9 @@ from itertools import chain
 
 from findleaks.allocators.bulk import find_pointers
 from findleaks.audit.containers import Container
+from findleaks.audit.containers.btrees import HIGHEST, recognise_btree
 from findleaks.audit.containers.hashes import recognise_unordered_map
-from findleaks.audit.containers.lists import recognise_ring
+from findleaks.audit.containers.lists import recognise_counted_list, recognise_ring
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.containers.recognise import first_recognised
 from findleaks.audit.containers.trees import recognise_gnu_tree, recognise_llvm_tree
@@ -35,7 +36,14 @@ MAX_POINTERS = 50_000  # words of variables are examined up to this number: abou
 # Most bytes of a structure that may contain heads; larger blocks are arrays and buffers.
 MAX_BLOCK = 1 << 14
 
-_SURE = (recognise_gnu_tree, recognise_unordered_map, recognise_ring, recognise_llvm_tree)
+_SURE = (
+    recognise_gnu_tree,
+    recognise_unordered_map,
+    recognise_ring,
+    recognise_llvm_tree,
+    recognise_btree,
+    recognise_counted_list,
+)
 
 
 def find_container_owners(session: Session, reader: ContainerReader, named: Owners) -> tuple[array[int], list[int]]:
@@ -98,7 +106,8 @@ def _find_heads(session: Session, reader: ContainerReader, named: Owners) -> Ite
 def _find_in_block(reader: ContainerReader, start: int, size: int) -> Iterator[Container]:
     """Yield the containers whose heads are in a block.
     The number of nodes is 2 or 3 words after the first word of a head. Therefore only words at this
-    distance before a plausible number are tried as a head."""
+    distance before a plausible number are tried as a head. The last word before the number is a
+    pointer, too, or the height of a tree."""
     try:
         data = reader.target.read(start, size // reader.size * reader.size)
     except UnreadableMemory:
@@ -109,7 +118,8 @@ def _find_in_block(reader: ContainerReader, start: int, size: int) -> Iterator[C
     reached = -1
     for count in [(address - start) // reader.size for address in counts]:
         for number in (count - 3, count - 2):
-            if number > reached and low <= words[number] < high and low <= words[number + (2 if number == count - 3 else 1)] < high:
+            last = words[count - 1]
+            if number > reached and low <= words[number] < high and (low <= last < high or 0 < last <= HIGHEST):
                 for made in _intact_container_at(reader, start + number * reader.size):
                     reached = (made.end - start) // reader.size - 1
                     yield made

@@ -58,11 +58,21 @@ def describe_structure_of_block(session: Session, index: int) -> str:
     found = session.structures.of_block(index)
     if found is None:
         return ""
-    structure, offset, where, used, places = found
+    _, offset, where, _, _ = found
+    by = f"the word at {where:#x}" if where else "a pointer"
+    return f"{name_structure_of_block(session, index)}, referenced by {by}, {number(offset)} B behind its start"
+
+
+def name_structure_of_block(session: Session, index: int) -> str:
+    """Return the name of the structure in a block, and how full it is: "hash table of Rust
+    (HashMap, HashSet), 3 entries in 4 places"; "" if no structure was recognised."""
+    found = session.structures.of_block(index)
+    if found is None:
+        return ""
+    structure, _, _, used, places = found
     _, block, of = STRUCTURES[structure]
     filled = f", {counted(used, 'entry') if used == 1 else f'{number(used)} entries'} in {number(places)} places" if places else ""
-    by = f"the word at {where:#x}" if where else "a pointer"
-    return f"{block} {of}{filled}, referenced by {by}, {number(offset)} B behind its start"
+    return f"{block} {of}{filled}"
 
 
 def describe_conventions(learned: Learned, word: int) -> Iterator[str]:

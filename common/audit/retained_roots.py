@@ -36,6 +36,13 @@ MAX_REFERRERS, FAR = 100, 100
 dominator tree."""
 
 
+def build_root_rows(builder: TreeBuilder, owners: Sequence[Owner], totals: Sequence[Totals], expanded: int) -> list[RetainedNode]:
+    """Return rows of the roots that retain anything, the largest first.
+    `expanded`: the number of rows that have their fields (0: all)."""
+    order = sorted((n for n in range(len(owners)) if totals[n].blocks), key=lambda n: (-totals[n].bytes, n))
+    return [builder.of_root(owners[n], root_node(n), not expanded or at < expanded) for at, n in enumerate(order)]
+
+
 def build_shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Sequence[Spread]) -> RetainedNode:
     """Return the row of the memory that no root retains alone. It contains rows of the blocks that
     retain most of this memory.
@@ -114,7 +121,13 @@ def describe_retainer(builder: TreeBuilder, named: Owners, index: int) -> str:
 def name_roots_that_reach(builder: TreeBuilder, named: Owners, index: int) -> list[str]:
     """Return labels of the roots that reach a block that no root retains alone.
     These roots have a reference to the block, or retain a block that refers to it. Only those with
-    the highest priority among them are named."""
+    the highest priority among them are named. If there are none, because all blocks that refer to
+    it are shared, too, the root of the shortest path to the block is named."""
+    path = builder.session.graph().path(index)
+    return _name_close_roots(builder, named, index) or (_name_close_roots(builder, named, path[0]) if path else [])
+
+
+def _name_close_roots(builder: TreeBuilder, named: Owners, index: int) -> list[str]:
     reader = builder.reader
     start = reader.blocks.address(index)
     numbers: list[int] = []

@@ -74,6 +74,8 @@ def join_steps(steps: Sequence[tuple[str, str]]) -> list[str]:
     for name, label in steps:
         if name:
             joined.append([name, label])
+        elif label and joined and label == joined[-1][1]:
+            continue  # the next part of a chain, such as that of a memory resource
         elif label and not label.startswith("tuple "):
             if joined and joined[-1][0] and not joined[-1][1]:
                 joined[-1][1] = label

@@ -14,6 +14,7 @@ from findleaks.audit.block_type import find_block_type, is_managed
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.containers.recognise import recognise_first_node
+from findleaks.audit.conventions import name_structure_of_block
 from findleaks.audit.declared_types import declared_types
 from findleaks.audit.fields import Field, Fields, group_fields, read_fields, size_key, sum_retained
 from findleaks.audit.member_names import is_telling, name_managed_member, name_managed_object
@@ -32,7 +33,8 @@ from findleaks.audit.retained_rows import (
 from findleaks.audit.thread_local_names import find_thread_local
 from findleaks.audit.typed_places import block_field
 from findleaks.debuginfo.members import Type
-from findleaks.engine.dominators import SHARED, Child, Dominators, root_node
+from findleaks.engine.dominators import SHARED, Child, Dominators
+from findleaks.engine.interior_structures import ROW
 from findleaks.engine.terms import NO_BLOCK, Totals
 from findleaks.formatting import size
 from findleaks.session import Session
@@ -62,7 +64,7 @@ class TreeBuilder:
         gets no row."""
         self.session, self.reader, self.tree = session, reader, tree
         self.depth, self.limit, self.least = depth, limit, least
-        self._bytes = 0
+        self._bytes, self._structures = 0, set(session.structures.rows[1::ROW])
 
     def of_root(self, owner: Owner, node: int, expand: bool = True) -> RetainedNode:
         """Return the row of a root, with its fields if `expand`."""
@@ -134,9 +136,14 @@ class TreeBuilder:
         return self._origin(index, declared_types(self.session).find(index) if name.startswith(UNTYPED) else None)
 
     def _label(self, index: int, type_: Optional[Type] = None) -> str:
-        """Return the name of a block in rows. For a managed object, the name says more: "list of
-        20"."""
-        return name_managed_object(self.session, index) or self.name(index, type_)
+        """Return the name of a block in rows, of an object with more than its type."""
+        return self._object_name(index) or self.name(index, type_)
+
+    def _object_name(self, index: int) -> str:
+        """Return what a managed object or a structure is: "list of 20", "hash table of Rust, 3
+        entries in 4 places"; "" for other blocks."""
+        name = name_managed_object(self.session, index)
+        return name or (name_structure_of_block(self.session, index) if index in self._structures else "")
 
     def _origin(self, index: int, type_: Optional[Type] = None, before: Optional[Origin] = None) -> Origin:
         """Return the origin of a block's fields. `before`: the origin of the field that refers to
@@ -226,7 +233,7 @@ class TreeBuilder:
         that the field refers to. The name is "" unless the program's author knows it."""
         at = self._first_named(only, origin) if only.spans and origin.start else 0
         member = name_managed_member(self.session, at, origin.holder) if at else ""
-        label = name_managed_object(self.session, index)
+        label = self._object_name(index)
         return member if is_telling(member) else "", label
 
     def _shared_rows(self, tree: Dominators, least: int, depth: int, origin: Origin) -> list[RetainedNode]:
@@ -372,7 +379,7 @@ class TreeBuilder:
             and not self._is_declared(container)
         ):
             return None
-        nodes = min(container.length if container.nodes else 0, same)
+        nodes = min(len(container.nodes), same)
         for length, number in counted.items():
             left[length] -= number
         kept = sorted(((s, n) for s, n in left.items() if n > 0), key=lambda item: -item[0] * item[1])
@@ -411,10 +418,3 @@ class TreeBuilder:
             if length in sizes and start + into not in own and len(seen.setdefault(length, [])) < SAMPLE:
                 seen[length].append(find_hint(self.session, start, length).startswith('"'))
         return {length for length, texts in seen.items() if 4 * sum(texts) >= 3 * len(texts)}
-
-
-def build_root_rows(builder: TreeBuilder, owners: Sequence[Owner], totals: Sequence[Totals], expanded: int) -> list[RetainedNode]:
-    """Return rows of the roots that retain anything, the largest first.
-    `expanded`: the number of rows that have their fields (0: all)."""
-    order = sorted((n for n in range(len(owners)) if totals[n].blocks), key=lambda n: (-totals[n].bytes, n))
-    return [builder.of_root(owners[n], root_node(n), not expanded or at < expanded) for at, n in enumerate(order)]

@@ -12,9 +12,9 @@ from findleaks.arg_types import parse_address
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.owner_tree import build_owner_tree
 from findleaks.audit.owners import Owners
-from findleaks.audit.retained_roots import build_leaked_tree, build_shared_row, list_leak_heads, match_owners
+from findleaks.audit.retained_roots import build_leaked_tree, build_root_rows, build_shared_row, list_leak_heads, match_owners
 from findleaks.audit.retained_rows import RetainedNode
-from findleaks.audit.retained_tree import TreeBuilder, build_root_rows
+from findleaks.audit.retained_tree import TreeBuilder
 from findleaks.commands.export import of_target, write_profile
 from findleaks.commands.profiles import of_retained
 from findleaks.engine.dominators import SHARED, SHARED_NAME, root_node

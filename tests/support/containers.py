@@ -113,3 +113,24 @@ class Building:
             self.put(around[at], around[at + 1], around[at - 1])
         self.put(head, nodes[0] if nodes else head, nodes[-1] if nodes else head)
         return nodes
+
+    def btree(self, head: int, rust: bool = True, fan: int = 4, levels: int = 3) -> tuple[list[int], int]:
+        """A B-tree whose inner nodes have `fan` children, and whose leaves have `fan` - 1 entries: its nodes from the root on, and its
+        number of entries. Rust's has its height in the head, Abseil's the rightmost leaf; the parent of Abseil's root is the leftmost
+        leaf."""
+        root = self.block(8 * (1 + 2 * fan))
+        nodes = level = [root]
+        for depth in range(1, levels):
+            size = 8 * (1 + (2 * fan if depth < levels - 1 else fan))
+            below = [(parent, [self.block(size) for _ in range(fan)]) for parent in level]
+            for parent, children in below:
+                self.put(parent + 8, *children[1:3])  # two stale slots
+                self.put(parent + 8 * (1 + fan), *children)
+                for child in children:
+                    self.put(child, parent)
+            level = [child for _, children in below for child in children]
+            nodes = [*nodes, *level]
+        entries = len(nodes) * (fan - 1)
+        self.put(root, 0 if rust else level[0])
+        self.put(head, root, levels - 1 if rust else level[-1], entries)
+        return nodes, entries

@@ -179,6 +179,20 @@ def test_a_doubly_linked_list(engine: Engine) -> None:
     assert (found.what, found.length, found.problem) == ("doubly linked list", 12, "")
 
 
+def test_a_doubly_linked_list_that_is_counted(engine: Engine) -> None:
+    """The count belongs to the list only if it is right, and if the second word points to the last node."""
+    made = Building()
+    nodes = made.chain(12, 40, 8)
+    for before, node in zip([0, *nodes], nodes):
+        made.put(node, before)
+    made.put(OWNER, nodes[0], nodes[-1], 12)
+    found = only(made, engine)
+    assert (found.what, found.length, found.recorded, found.end) == ("doubly linked list", 12, 12, OWNER + 24)
+    for words in ((nodes[0], nodes[-1], 13), (nodes[0], nodes[-2], 12)):
+        made.put(OWNER, *words)
+        assert only(made, engine).recorded is None
+
+
 def test_std_list_and_list_head(engine: Engine) -> None:
     made = Building()
     nodes = made.ring(OWNER, 9, 32, 0)

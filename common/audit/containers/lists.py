@@ -8,6 +8,7 @@ or end the list."""
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 from typing import Optional
 
 from findleaks.audit.containers import LEAST, Container
@@ -42,6 +43,22 @@ def recognise_ring(reader: ContainerReader, address: int) -> Optional[Container]
     what = "std::list" if counted else "circular list"
     recorded = head[2] if counted else None
     return Container(what, address, address + (3 if counted else 2) * size, len(nodes), recorded=recorded, nodes=nodes, problem=problem)
+
+
+def recognise_counted_list(reader: ContainerReader, address: int) -> Optional[Container]:
+    """Recognise a doubly linked list with the head {first, last, number of nodes} at `address`,
+    such as Rust's LinkedList (std 1.95 library/alloc/src/collections/linked_list.rs) and GQueue."""
+    words = reader.words(address, 3)
+    if words is None or words[0] == words[1] or not LEAST <= words[2] <= reader.most:
+        return None
+    first, last, count = words
+    place = reader.place(first)
+    if place is None or not reader.is_alike(place, reader.place(last)):
+        return None
+    made = recognise_list(reader, address, place, first)
+    if made is None or made.problem or "doubly" not in made.what or made.length != count or made.nodes[-1] != last:
+        return None
+    return replace(made, end=address + 3 * reader.size, recorded=count)
 
 
 def follow_links(reader: ContainerReader, first: int, offset: int, end: int) -> tuple[array[int], str]:

@@ -9,9 +9,10 @@ from typing import Optional
 
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.arrays import recognise_deque, recognise_pointers, recognise_vector
+from findleaks.audit.containers.btrees import recognise_btree
 from findleaks.audit.containers.glib import recognise_glib_head, recognise_glib_pointer
 from findleaks.audit.containers.hashes import recognise_chained_table, recognise_single_bucket_map, recognise_unordered_map
-from findleaks.audit.containers.lists import find_other_pointers, recognise_list, recognise_ring
+from findleaks.audit.containers.lists import find_other_pointers, recognise_counted_list, recognise_list, recognise_ring
 from findleaks.audit.containers.reader import BlockPlace, ContainerReader
 from findleaks.audit.containers.trees import recognise_gnu_tree, recognise_llvm_tree, recognise_plain_tree
 
@@ -22,10 +23,12 @@ NEAR = 64  # pointers on either side of a list's head that may be its tail or a 
 _HEADS = (
     recognise_glib_head,
     recognise_gnu_tree,
+    recognise_btree,
     recognise_unordered_map,
     recognise_single_bucket_map,
     recognise_deque,
     recognise_ring,
+    recognise_counted_list,
     recognise_llvm_tree,
     recognise_vector,
 )
