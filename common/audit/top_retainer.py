@@ -32,7 +32,7 @@ MOST = 0.5
 
 
 _ATTRIBUTE = re.compile(r"\.\w+\Z")
-MEMBERS = 1 << 20  # retained blocks that are listed at a time
+MEMBERS = 1 << 23  # retained blocks that are listed at a time; 4 bytes each
 NAMED = 12  # maximum number of variables of managed languages that are named
 
 
@@ -112,12 +112,13 @@ def find_top_retainer(session: Session) -> Optional[TopRetainer]:
     return found._replace(field=field, level=level)
 
 
-def find_shared_part(session: Session) -> Optional[tuple[Totals, RetainedNode]]:
+def find_shared_part(session: Session, least: float) -> Optional[tuple[Totals, RetainedNode]]:
     """Return the memory that several roots retain together, and the row of its largest part.
-    Returns None if there is little such memory, or if no part is much larger than the others."""
+    Returns None if it is less than the fraction `least` of the reachable memory, or if no part is
+    much larger than the others."""
     reader, named, tree = build_owner_tree(session)
     totals = tree.retained(SHARED)
-    if totals.bytes < PART * tree.total().bytes:
+    if totals.bytes < least * tree.total().bytes:
         return None
     row = build_shared_row(TreeBuilder(session, reader, tree, 1, NAMED), named, NAMED, tree.spread(SHARED, NAMED))
     return (totals, row.fields[0]) if row.fields and row.fields[0].totals.bytes >= PART * totals.bytes else None

@@ -26,7 +26,7 @@ def text(session: Session, answer: FoundVerdict, width: int, invocation: Invocat
     accounting, found = answer.accounting, answer.findings
     unread = [finding for finding in found if finding.kind == "unread-memory"]
     for finding in unread:
-        yield from wrapped(finding.title, width)
+        yield from wrapped(f"{finding.title} {finding.cause}".rstrip(), width)
         yield from invocation.next(width, *finding.commands)
         yield ""
     yield from wrapped(_headline(session, accounting), width)

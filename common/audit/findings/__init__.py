@@ -8,6 +8,7 @@ to at most one of them. A healthy process has the single finding "nothing leaked
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Accounting, Store
@@ -27,6 +28,7 @@ from findleaks.audit.findings.open_files import find_open_files
 from findleaks.audit.findings.retained import find_retained_memory
 from findleaks.audit.findings.threads import find_unjoined_threads
 from findleaks.audit.findings.unread import find_unattributed_memory, find_unread_heaps
+from findleaks.audit.findings.without_finding import has_unexplained_blocks
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.runtimes import directory as runtimes
 from findleaks.runtimes.base import Finding
@@ -59,6 +61,8 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
         found += find_retained_memory(session, accounting, figures, [*scopes, *(one for one in own if one.of_blocks)])
         possible = list(find_possible_leaks(session, figures))
     leaked = find_leaked_memory(session, figures, inside or bool(possible))
+    if not leaked.bytes and has_unexplained_blocks(accounting, figures, found):
+        leaked = replace(leaked, commands=("roots", *leaked.commands))
     found += [
         *possible,
         *find_uncollected_garbage(session, figures),

@@ -36,9 +36,9 @@ _OTHER = "anonymous shared mapping"
 def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Finding]:
     """Yield one finding if stacks of running threads are at least a tenth of the private memory."""
     share = accounting.share(ShareSort.STACKS)
-    if share is None or share.count < 2 or not is_large(share.bytes, _private(accounting)):
+    if share is None or share.count < 2 or not is_large(share.bytes, private_bytes(accounting)):
         return
-    percent = 100 * share.bytes // max(_private(accounting), 1)
+    percent = 100 * share.bytes // max(private_bytes(accounting), 1)
     if accounting.known:
         title = f"{number(share.count)} threads run: their stacks take {size(share.bytes)}, {percent} % of the private memory."
     elif share.count >= _MANY:
@@ -107,11 +107,11 @@ def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Fi
     """Yield one finding if class metadata of a JVM is at least a tenth of the private memory."""
     for runtime in session.runtimes:
         share = next((one for one in accounting.shares if one.of == f"{runtime.name} {METASPACE}"), None)
-        if share is None or not is_large(share.bytes, _private(accounting)):
+        if share is None or not is_large(share.bytes, private_bytes(accounting)):
             continue
         counters = runtime.counters()
         loaders, classes = (counters[name].value if name in counters else None for name in ("class loaders", "classes"))
-        percent = 100 * share.bytes // max(_private(accounting), 1)
+        percent = 100 * share.bytes // max(private_bytes(accounting), 1)
         title = f"Class metadata of {runtime.name} takes {size(share.bytes)}, {percent} % of the private memory"
         title += f": {number(classes)} classes of {counted(loaders, 'class loader')}." if loaders and classes is not None else "."
         cause = "A class is unloaded only when its class loader is garbage." if loaders and loaders >= _MANY else ""
@@ -157,19 +157,19 @@ def find_unlisted_heaps(session: Session, accounting: Accounting) -> Iterator[Fi
     for runtime in session.runtimes:
         parts = [share for share in accounting.shares if share.sort == ShareSort.RUNTIME and share.of.startswith(f"{runtime.name} ")]
         # Large class metadata has a separate finding.
-        parts = [share for share in parts if not (share.of.endswith(METASPACE) and is_large(share.bytes, _private(accounting)))]
+        parts = [share for share in parts if not (share.of.endswith(METASPACE) and is_large(share.bytes, private_bytes(accounting)))]
         total = sum(share.bytes for share in parts)
-        if runtime.lists_objects or not is_large(total, _private(accounting)):
+        if runtime.lists_objects or not is_large(total, private_bytes(accounting)):
             continue
         named = [f"{share.of.removeprefix(runtime.name).strip()} {size(share.bytes)}" for share in parts[:3] if share.bytes]
-        percent = 100 * total // max(_private(accounting), 1)
+        percent = 100 * total // max(private_bytes(accounting), 1)
         title = f"{runtime.name} has {size(total)}, {percent} % of the private memory: {', '.join(named)}."
         cause = "findleaks does not list the objects in it, so that a leak of such objects is not visible here."
         facts: dict[str, object] = {"runtime": runtime.name, "parts": {share.of: share.bytes for share in parts}}
         yield Finding("unlisted-heap", total, title, cause, (), ("runtime",), facts, total if accounting.known else None)
 
 
-def _private(accounting: Accounting) -> int:
+def private_bytes(accounting: Accounting) -> int:
     """Return the bytes of all shares except shared memory and files."""
     return sum(share.bytes for share in accounting.shares if share.sort not in (ShareSort.SHARED, ShareSort.FILES))
 

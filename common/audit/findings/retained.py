@@ -112,7 +112,7 @@ def _find_managed_objects(
             commands.append(f"roots {shell_quoted(first.word)} --depth 4" if held.bytes >= CONCENTRATED * one.bytes else "roots")
             facts["variables"] = [{"name": owner.name, "bytes": held.bytes, "blocks": held.blocks} for owner, held in named]
         elif grown is not None and not one.runtime.lists_objects:
-            shared, part = _describe_shared_part(session)
+            shared, part = describe_shared_part(session)
             if part is not None:
                 cause, facts["shared"] = cause + shared, part
                 commands.append("roots")
@@ -180,7 +180,7 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
     title += f"{part} % of the reachable memory."
     cause = ""
     if found.field is not None and (found.field.what or found.field.sort == "block"):
-        cause = _describe_field(found.field)
+        cause = describe_field(found.field)
         facts.update({"field": found.field.name, "what": found.field.what, "length": found.length or None})
     variable = _is_variable(found)
     known = session.object_types
@@ -205,7 +205,7 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
     yield Finding("held", retained.bytes, title, cause, (), commands, facts, retained.resident)
 
 
-def _describe_field(one: RetainedNode) -> str:
+def describe_field(one: RetainedNode) -> str:
     """Return a sentence on the part of a root that retains most of it."""
     if one.sort != "block":
         return f"{one.name if one.place else 'Content'}: {one.what}."
@@ -216,13 +216,13 @@ def _retained_by_managed_heap(found: TopRetainer, retained: Figures, part: int, 
     title = f"In use, not leaked: {found.owner.label}, a managed heap, retains {retained.amount} of native memory in "
     title += f"{blocks(retained.blocks)}, {part} % of the reachable memory."
     most, count = found.most_common_size()
-    cause = _describe_size(most, count)
+    cause = describe_size(most, count)
     facts.update({"size": most, "blocks_of_size": count})
     commands = ("runtime", f"roots {shell_quoted(found.owner.word)} --depth 4", f"blocks --size {most} --limit 10")
     return Finding("held-from-managed-heap", retained.bytes, title, cause, (), commands, facts, retained.resident)
 
 
-def _describe_size(most: int, count: int) -> str:
+def describe_size(most: int, count: int) -> str:
     """Return a sentence about the size whose blocks have the most bytes, and the number of these
     blocks."""
     if count == 1:
@@ -244,9 +244,9 @@ def _find_many_roots(session: Session, accounting: Accounting, figures: BlockFig
     most, count = figures.most_common_size(Kind.REACHABLE)
     amount = format_amount(reached.bytes, reached.resident)
     title = f"In use, not leaked: {amount} in {blocks(reached.blocks)} are reachable, and no single root retains half of it."
-    cause = _describe_size(most, count)
+    cause = describe_size(most, count)
     facts: dict[str, object] = {"blocks": reached.blocks, "size": most, "blocks_of_size": count}
-    shared, part = _describe_shared_part(session)
+    shared, part = describe_shared_part(session)
     cause += shared
     if part is not None:
         facts["shared"] = part
@@ -254,12 +254,13 @@ def _find_many_roots(session: Session, accounting: Accounting, figures: BlockFig
     yield Finding("held-by-many", reached.bytes, title, cause, (), commands, facts, reached.resident)
 
 
-def _describe_shared_part(session: Session) -> tuple[str, Optional[dict[str, object]]]:
+def describe_shared_part(session: Session, least: float = PART) -> tuple[str, Optional[dict[str, object]]]:
     """Return a sentence and the facts about memory that several roots retain together; ("", None)
-    if no part of it is much larger than the others."""
+    if it is less than the fraction `least` of all reachable memory, or if no part of it is much
+    larger than the others."""
     from findleaks.audit.top_retainer import find_shared_part
 
-    shared = find_shared_part(session)
+    shared = find_shared_part(session, least)
     if shared is None:
         return "", None
     totals, part = shared

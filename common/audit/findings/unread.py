@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from findleaks.audit.accounting import Accounting
 from findleaks.audit.diagnostics import managed_heaps
 from findleaks.audit.findings.figures import BlockFigures
+from findleaks.audit.findings.retained import describe_size
 from findleaks.audit.findings.significance import is_significant
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.engine.terms import Kind
@@ -23,8 +24,10 @@ def find_unread_heaps(session: Session, accounting: Accounting, figures: BlockFi
     unread = find_unread_memory(session)
     if unread.is_inside:
         kept = figures.of(Kind.REACHABLE, Kind.POSSIBLE)
-        facts = {**unread.result().to_json(), "blocks": kept.blocks}
-        yield Finding("unread-memory", kept.bytes, unread.sentences(), "", (), ("map",), facts, kept.resident)
+        most, count = figures.most_common_size(Kind.REACHABLE)
+        facts = {**unread.result().to_json(), "blocks": kept.blocks, "size": most, "blocks_of_size": count}
+        commands = ("roots", f"blocks --size {most} --limit 10")
+        yield Finding("unread-memory", kept.bytes, unread.sentences(), describe_size(most, count), (), commands, facts, kept.resident)
     elif unread.is_most:
         largest = _largest(accounting)
         commands = [*(["runtime"] if session.runtimes else []), *([f"whatis {largest:#x}"] if largest else [])] or ["map"]
