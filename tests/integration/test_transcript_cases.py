@@ -1,0 +1,185 @@
+"""A new user finds the cause of each kind of growth with at most three commands. Each row of the table is a program with one problem, the
+commands after `verdict`, each of which the output before it suggests, and what the last output must name."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import building
+import go_programs
+import jvms
+import libraries_cpp
+import nodes
+import pytest
+import real
+import truth
+from transcripts import follow
+
+import cores
+
+PERL = """
+package Watcher;
+sub watch { my @data = map { "entry $_ of many entries" } 1 .. 6; my $again; $again = sub { push @data, 1; $again->() if @data < 0 }; 1 }
+package main;
+watch() for 1 .. 0; Watcher::watch() for 1 .. 5000;
+$| = 1; print "ready\\n"; sleep 3600;
+"""
+PHP = """
+class DebugStack { public array $queries = []; }
+$logger = new DebugStack;
+for ($n = 0; $n < 40000; $n++) $logger->queries[] = ['sql' => "select $n from table_of_orders where id = $n", 'params' => [$n]];
+echo "ready\\n"; sleep(3600);
+"""
+OCAML = """
+let table = Hashtbl.create 16
+let () =
+  for i = 1 to 3000 do
+    let data = Bigarray.Array1.create Bigarray.char Bigarray.c_layout 4000 in
+    Bigarray.Array1.fill data 'x';
+    Hashtbl.replace table i data
+  done;
+  print_endline "ready";
+  ignore (Sys.command "sleep 3600");
+  ignore (Hashtbl.length table)
+"""
+
+Build = Callable[[Path], Sequence[str]]
+
+
+class Case(NamedTuple):
+    """`choices`: the first words of the commands after `verdict`. `cause`: a pattern in the last output, whose lines are joined."""
+
+    build: Build
+    choices: tuple[str, ...]
+    cause: str
+
+
+def c(source: str, *words: str, options: Sequence[str] = ()) -> Build:
+    return lambda folder: [str(building.compiled(folder, source, "-O1", *options)), *words]
+
+
+def glib(*words: str) -> Build:
+    def build(folder: Path) -> Sequence[str]:
+        found = subprocess.run(["pkg-config", "--cflags", "--libs", "gobject-2.0"], check=True, capture_output=True, text=True)
+        return [str(building.compiled(folder, "gobject_program.c", "-O1", *found.stdout.split())), *words]
+
+    return build
+
+
+def script(program: str, *words: str) -> Build:
+    return lambda folder: [real.executable(program), *words]
+
+
+def python(*words: str) -> Build:
+    return script("/usr/bin/python3", str(truth.PROGRAMS / words[0]), *words[1:])
+
+
+def java(name: str, *words: str, options: Sequence[str] = ()) -> Build:
+    def build(folder: Path) -> Sequence[str]:
+        jvms.compile_java(truth.PROGRAMS / f"{name}.java", folder, "--release", "17")
+        return [str(jvms.jdk() / "bin" / "java"), "-Xmx256m", *options, "-cp", str(folder), name, *words]
+
+    return build
+
+
+def node(*words: str) -> Build:
+    return lambda folder: [nodes.get(nodes.NEWEST), "--expose-gc", "--no-memory-reducer", str(truth.PROGRAMS / "v8_holders.js"), *words]
+
+
+def go(*words: str) -> Build:
+    return lambda folder: [str(go_programs.build(folder, "", name="go_dropped")), *words]
+
+
+def rust(source: str, *words: str) -> Build:
+    def build(folder: Path) -> Sequence[str]:
+        rustc, made = shutil.which("rustc"), folder / "program"
+        assert rustc is not None, "rustc comes with cargo: apt-get install cargo"
+        subprocess.run([rustc, "--edition=2021", "-O", str(truth.PROGRAMS / source), "-o", str(made)], check=True)
+        return [str(made), *words]
+
+    return build
+
+
+def with_library(flags: Callable[[], Sequence[str]], *words: str) -> Build:
+    def build(folder: Path) -> Sequence[str]:
+        program = str(folder / "grown_containers")
+        command = ["g++", "-O1", "-std=c++17", str(truth.PROGRAMS / "grown_containers.cpp"), "-o", program, *flags()]
+        subprocess.run(command, check=True)
+        return [program, *words]
+
+    return build
+
+
+def ocaml(folder: Path) -> Sequence[str]:
+    (folder / "bigarrays.ml").write_text(OCAML)
+    return [real.executable("ocaml"), str(folder / "bigarrays.ml")]
+
+
+CASES = {
+    "a memory resource": Case(
+        c("grown_containers.cpp", "resource", "60000", options=["-std=c++17"]),
+        (),
+        r"chunk of std::pmr::monotonic_buffer_resource.* reached from .*scratch \(grown_containers, data\)",
+    ),
+    "a list with a stale pointer": Case(
+        c("grown_containers.cpp", "records", "60000", options=["-std=c++17"]),
+        (),
+        r"records \(grown_containers, data\) alone retains .* doubly linked list, 60,000 nodes",
+    ),
+    "a small table of GLib": Case(glib("9000"), (), r"sessions \(gobject_program, data\) alone retains .*GHashTable, 9,000 entries"),
+    "leaked GObjects": Case(glib("0", "9000"), (), r"a g_object_unref is missing \(9,000 of AppSession"),
+    "tagged pointers": Case(c("disguised.c", "tagged", "4000"), (), r"referenced only by tagged pointers"),
+    "a missing Py_DECREF": Case(
+        python("missing_decref.py", "instance", "5000"), (), r"a Py_DECREF is missing \((5,000|4,9\d\d) of __main__\.Session"
+    ),
+    "strings of Python": Case(python("missing_decref.py", "str", "9000"), ("find",), r"definite (9,000|8,9\d\d) .* str \(96 B\)"),
+    "a collector that is disabled": Case(
+        python("missing_decref.py", "cycle", "4000"), (), r"__main__\.Node.*collection is disabled.*gc\.collect"
+    ),
+    "closures of Perl": Case(script("perl", "-e", PERL), (), r"cycle of .*closure at -e:3.*Perl never frees cycles"),
+    "queries of PHP": Case(script("php", "-r", PHP), (), r"DebugStack->queries \(PHP variable\) alone retains"),
+}
+"""Those that take little time."""
+
+OTHERS = {
+    "a B-tree of Abseil": Case(
+        with_library(lambda: ["-DWITH_ABSEIL", *libraries_cpp.abseil("20220623")], "btree", "60000"),
+        (),
+        r"sessions.* alone retains .*absl::btree_map or set, 60,000 entries",
+    ),
+    "a queue of boost::lockfree": Case(
+        with_library(lambda: ["-DWITH_BOOST", "-mcx16", *libraries_cpp.boost("1.74"), "-latomic"], "jobs", "3000"),
+        ("roots",),
+        r"jobs.* \(grown_containers, data\)",
+    ),
+    "a static of Rust": Case(rust("rust_statics.rs", "30000"), ("roots",), r"INDEX .*BTreeMap or BTreeSet, 30,000 entries"),
+    "a list of Rust": Case(rust("rust_statics.rs", "30000"), ("roots",), r"LIST .*doubly linked list, 30,000 nodes"),
+    "an emptied map of Rust": Case(rust("rust_statics.rs", "30000"), ("roots",), r"BURST .*HashSet\), 0 entries in 65,536 places"),
+    "cycles of Rust": Case(rust("rust_statics.rs", "30000"), ("find",), r"definite 500 .* cycle of 2: 120 B"),
+    "direct buffers": Case(
+        java("DirectBuffers", "60", "1000000"),
+        (),
+        r"60 objects of java\.nio\.DirectByteBuffer retain .*java\.lang\.Thread",
+    ),
+    "class loaders": Case(java("ClassLoaders", "3000", "0"), ("path",), r"ClassLoaders static \.KEPT|ClassLoaders\$Loader"),
+    "native memory of Java objects": Case(
+        java("HeldDeflaters", "300"), (), r"300 objects of java\.util\.zip\.Deflater\$DeflaterZStreamRef retain"
+    ),
+    "listeners of Node": Case(node("listeners", "30000", ""), (), r"variable bus .*onData"),
+    "goroutines": Case(go("goroutines", "600"), (), r"600 goroutines wait in main\.expire .*1[12],\d\d\d main\.Session"),
+    "an emptied map of Go": Case(go("map", "200000"), (), r"variable main\.registry takes .* for 1 entry.* never shrinks"),
+    "arrays of OCaml": Case(ocaml, (), r"where OCaml stores its objects.* 3,000 of these blocks have 4,0\d\d B"),
+}
+
+
+@pytest.mark.parametrize("name", [*CASES, *(pytest.param(name, marks=pytest.mark.matrix) for name in OTHERS)])
+def test_cause(name: str, tmp_path: Path) -> None:
+    case = {**CASES, **OTHERS}[name]
+    with cores.Running(case.build(tmp_path), tmp_path / "run") as run:
+        text = follow(["--pid", str(run.pid)], *case.choices)
+    assert re.search(case.cause, text), text

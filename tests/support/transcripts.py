@@ -1,0 +1,26 @@
+"""Follow the commands that findleaks suggests, as a new user does."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from debuggers import ran
+
+
+def suggested(text: str) -> list[list[str]]:
+    """The commands behind `next:`, as words without the program's name."""
+    lines = [line for part in text.split("next: ")[1:] for line in re.split(r"\n(?! {6,}\S*(?:python|findleaks))", part)[:1]]
+    commands = [command for line in lines for row in line.splitlines() for command in row.split(" · ")]
+    return [shlex.split(re.sub(r"^.*?findleaks ", "", command.strip())) for command in commands]
+
+
+def follow(where: list[str], *choices: str) -> str:
+    """The output of the last command. `choices`: the words of the commands after `verdict`; each was suggested before."""
+    assert len(choices) <= 2, "three commands at most"
+    text = ran("verdict", *where).stdout
+    for choice in choices:
+        found = [words for words in suggested(text) if words[0] == choice]
+        assert found, f"{choice} is not suggested:\n{text}"
+        text = ran(*found[0]).stdout
+    return " ".join(text.split())
