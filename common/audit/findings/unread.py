@@ -26,8 +26,8 @@ def find_unread_heaps(session: Session, accounting: Accounting, figures: BlockFi
         kept = figures.of(Kind.REACHABLE, Kind.POSSIBLE)
         most, count = figures.most_common_size(Kind.REACHABLE)
         facts = {**unread.result().to_json(), "blocks": kept.blocks, "size": most, "blocks_of_size": count}
-        commands = ("roots", f"blocks --size {most} --limit 10")
-        yield Finding("unread-memory", kept.bytes, unread.sentences(), describe_size(most, count), (), commands, facts, kept.resident)
+        more = ("roots", f"blocks --size {most} --limit 10")
+        yield Finding("unread-memory", kept.bytes, unread.sentences(), describe_size(most, count), (), more, facts, kept.resident)
     elif unread.is_most:
         largest = _largest(accounting)
         commands = [*(["runtime"] if session.runtimes else []), *([f"whatis {largest:#x}"] if largest else [])] or ["map"]
