@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tree
 
-from findleaks.engine.native.library import SIGNATURES
+from findleaks.engine.native.declarations import SIGNATURES
 
 ROOT = Path(__file__).parents[2]
 BASE = os.path.realpath(sys.executable)

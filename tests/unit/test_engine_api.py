@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from findleaks.engine.native import library
+from findleaks.engine.native import declarations
 from findleaks.engine.native.memory import CPiece, CRange
 from findleaks.engine.native.sources import FOLDER, VARIANTS
 
-API = Path(FOLDER, "api.h").read_text()
+API = "".join(Path(FOLDER, name).read_text() for name in ("api.h", "api_formats.h"))
 HANDLES = frozenset(
     (
         "blocks",
@@ -50,15 +50,15 @@ VALUES: dict[str, Any] = {
 STRUCTURES: dict[str, Any] = {
     "piece": CPiece,
     "range": CRange,
-    "words": library.CWords,
-    "struct go_types": library.CGoTypes,
-    "struct java_heap": library.CJavaHeap,
-    "struct row_rules": library.CRules,
-    "struct row_columns": library.CRowColumns,
-    "struct run_search": library.CRunSearch,
-    "bytes": library.CBytes,
-    "struct source": library.CSource,
-    "struct table_column": library.CBytes,
+    "words": declarations.CWords,
+    "struct go_types": declarations.CGoTypes,
+    "struct java_heap": declarations.CJavaHeap,
+    "struct row_rules": declarations.CRules,
+    "struct row_columns": declarations.CRowColumns,
+    "struct run_search": declarations.CRunSearch,
+    "bytes": declarations.CBytes,
+    "struct source": declarations.CSource,
+    "struct table_column": declarations.CBytes,
 }
 
 
@@ -101,13 +101,13 @@ def test_the_header_declares_what_the_sources_define() -> None:
 
 
 def test_python_calls_the_functions_that_the_header_declares() -> None:
-    assert set(library.SIGNATURES) == set(DECLARED)
+    assert set(declarations.SIGNATURES) == set(DECLARED)
 
 
 @pytest.mark.parametrize("name", sorted(DECLARED))
 def test_python_passes_what_the_header_declares(name: str) -> None:
     result, parameters = DECLARED[name]
-    given_result, given = library.SIGNATURES[name]
+    given_result, given = declarations.SIGNATURES[name]
     assert given_result in accepted(result), result
     assert len(given) == len(parameters)
     assert [(at, one) for at, one in enumerate(parameters) if given[at] not in accepted(one)] == []
@@ -136,10 +136,10 @@ def test_structures_are_laid_out_alike(tmp_path: Path) -> None:
         "piece": ("address", "data", "length"),
         "range": ("start", "end"),
         "words": ("items", "count", "capacity"),
-        "row_rules": tuple(field[0] for field in library.CRules._fields_),
-        "row_columns": tuple(field[0] for field in library.CRowColumns._fields_),
+        "row_rules": tuple(field[0] for field in declarations.CRules._fields_),
+        "row_columns": tuple(field[0] for field in declarations.CRowColumns._fields_),
         "bytes": ("data", "size"),
-        "source": tuple(field[0] for field in library.CSource._fields_),
+        "source": tuple(field[0] for field in declarations.CSource._fields_),
     }
     lines = [f'printf("{name} %zu", sizeof({name}));' for name in fields]
     for at, name in enumerate(fields):

@@ -10,7 +10,7 @@ from array import array
 import graphs
 import pytest
 
-from findleaks.engine.native.library import SIGNATURES
+from findleaks.engine.native.declarations import SIGNATURES
 from findleaks.engine.native.memory import CPiece, c_array, c_piece, c_pieces
 from findleaks.target.base import Piece
 

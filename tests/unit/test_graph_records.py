@@ -8,7 +8,7 @@ from array import array
 import graphs
 import pytest
 
-from findleaks.engine.native.library import SIGNATURES
+from findleaks.engine.native.declarations import SIGNATURES
 from findleaks.engine.native.records import NativeRecords
 from findleaks.engine.records import NONE, RUN, Records, Shape
 from findleaks.engine.reference.records import PureRecords

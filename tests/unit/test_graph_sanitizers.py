@@ -31,7 +31,7 @@ def test_the_sanitizer_sees_a_read_beyond_a_piece(environment: dict[str, str]) -
     """Proof that the tests above could fail: a piece that claims to be longer than it is."""
     code = """
 import graphs
-from findleaks.engine.native.library import CWords
+from findleaks.engine.native.declarations import CWords
 from findleaks.engine.native.memory import c_piece
 piece = c_piece(graphs.piece(0x1000, bytes(64)))
 piece.length = 128

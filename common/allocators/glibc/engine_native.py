@@ -7,8 +7,8 @@ from ctypes import byref, c_bool, c_uint64
 from findleaks.allocators.glibc import engine as terms
 from findleaks.allocators.glibc.engine import ChunkWalk, SoundChunks
 from findleaks.engine.native.blocks import NativeBlocks
+from findleaks.engine.native.declarations import CWords
 from findleaks.engine.native.engine import NativeEngine
-from findleaks.engine.native.library import CWords
 from findleaks.engine.native.memory import c_piece
 from findleaks.target.base import Piece
 

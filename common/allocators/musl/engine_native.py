@@ -8,8 +8,9 @@ from ctypes import byref, c_uint64
 
 from findleaks.allocators.musl import engine as s
 from findleaks.allocators.musl.engine import SlotGroups, SlotRead, TagWalk
+from findleaks.engine.native.declarations import CWords
 from findleaks.engine.native.engine import NativeEngine
-from findleaks.engine.native.library import DISORDER, CWords
+from findleaks.engine.native.library import DISORDER
 from findleaks.engine.native.memory import c_array, c_piece, c_ranges, zeros
 from findleaks.target.base import Piece, Range
 

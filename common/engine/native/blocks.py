@@ -8,7 +8,8 @@ from ctypes import byref, c_uint64
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine import shared
-from findleaks.engine.native.library import DISORDER, NONE, CLibrary, CWords, Handle
+from findleaks.engine.native.declarations import CWords
+from findleaks.engine.native.library import DISORDER, NONE, CLibrary, Handle
 from findleaks.engine.native.memory import c_array, c_buffer, packed, zeros
 from findleaks.engine.sampling import COLUMNS, NO_SAMPLE, Sample
 from findleaks.engine.terms import RUN, Size, State, Totals

@@ -8,7 +8,8 @@ from ctypes import byref
 
 from findleaks.engine.contract import Graph
 from findleaks.engine.disguises import Form, Keys
-from findleaks.engine.native.library import CLibrary, CWords, Handle
+from findleaks.engine.native.declarations import CWords
+from findleaks.engine.native.library import CLibrary, Handle
 from findleaks.engine.native.memory import c_array, c_piece, c_ranges
 from findleaks.target.base import Piece, Range
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from ctypes import byref, c_uint64
 
 from findleaks.engine.dwarf_sources import COLUMNS, SECTIONS, Source
-from findleaks.engine.native.library import CBytes, CLibrary, CSource, Handle
+from findleaks.engine.native.declarations import CBytes, CSource
+from findleaks.engine.native.library import CLibrary, Handle
 from findleaks.engine.native.memory import c_bytes
 from findleaks.target.elf import Buffer
 

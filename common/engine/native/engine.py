@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from findleaks.engine import shared
 from findleaks.engine.native.blocks import NativeBlocks
+from findleaks.engine.native.declarations import CWords
 from findleaks.engine.native.graph import NativeGraph
-from findleaks.engine.native.library import CLibrary, CWords
+from findleaks.engine.native.library import CLibrary
 from findleaks.engine.native.memory import CPieces, c_array, c_piece, c_pieces, zeros
 from findleaks.engine.terms import Heuristic, Lists
 from findleaks.target.arch import X86_64, Arch

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine import shared
 from findleaks.engine.native.blocks import STEPS, NativeBlocks
+from findleaks.engine.native.declarations import CWords
 from findleaks.engine.native.interiors import NativeInteriors
-from findleaks.engine.native.library import DISORDER, NONE, CLibrary, CWords, Handle
+from findleaks.engine.native.library import DISORDER, NONE, CLibrary, Handle
 from findleaks.engine.native.memory import c_array, c_buffer, c_piece, c_ranges, c_words
 from findleaks.engine.terms import Exclusion, Group, Heuristic, Kind, Totals
 from findleaks.target.base import Piece, Range

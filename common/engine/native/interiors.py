@@ -9,7 +9,8 @@ from typing import Optional
 
 from findleaks.engine.contract import Graph
 from findleaks.engine.interiors import Row, Rule
-from findleaks.engine.native.library import NONE, CLibrary, CWords, Handle
+from findleaks.engine.native.declarations import CWords
+from findleaks.engine.native.library import NONE, CLibrary, Handle
 from findleaks.engine.native.memory import c_array, c_pieces, c_ranges, zeros
 from findleaks.engine.terms import Totals
 from findleaks.target.base import Piece, Range

@@ -6,7 +6,8 @@ from array import array
 from collections.abc import Sequence
 from ctypes import byref
 
-from findleaks.engine.native.library import CLibrary, CWords, Handle
+from findleaks.engine.native.declarations import CWords
+from findleaks.engine.native.library import CLibrary, Handle
 from findleaks.engine.native.memory import CPieces, c_array
 
 

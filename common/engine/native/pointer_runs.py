@@ -5,7 +5,8 @@ from __future__ import annotations
 from ctypes import byref
 from typing import TYPE_CHECKING
 
-from findleaks.engine.native.library import CLibrary, CRunSearch
+from findleaks.engine.native.declarations import CRunSearch
+from findleaks.engine.native.library import CLibrary
 from findleaks.engine.native.memory import c_piece
 from findleaks.engine.pointer_runs import Bounds, PointerRun
 from findleaks.target.base import Piece

@@ -6,7 +6,8 @@ from array import array
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_uint64
 
-from findleaks.engine.native.library import DISORDER, CLibrary, CWords, Handle
+from findleaks.engine.native.declarations import CWords
+from findleaks.engine.native.library import DISORDER, CLibrary, Handle
 from findleaks.engine.native.memory import c_array, c_piece, zeros
 from findleaks.engine.records import MOST, RUN, Key, Shape, shape_words
 from findleaks.target.base import Piece

@@ -6,7 +6,8 @@ from array import array
 from collections.abc import Iterator, Sequence
 from ctypes import byref, c_uint32, c_uint64
 
-from findleaks.engine.native.library import CLibrary, CRowColumns, CRules, Handle
+from findleaks.engine.native.declarations import CRowColumns, CRules
+from findleaks.engine.native.library import CLibrary, Handle
 from findleaks.engine.native.memory import c_array, c_pieces, c_ranges, zeros
 from findleaks.engine.rows import RowBatch, RowColumns, RowRules, Selected
 from findleaks.target.base import Piece

@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from ctypes import byref, c_uint64
 
-from findleaks.engine.native.library import CLibrary, CWords, Handle
+from findleaks.engine.native.declarations import CWords
+from findleaks.engine.native.library import CLibrary, Handle
 from findleaks.engine.native.memory import CPieces, c_array
 from findleaks.engine.trees import TreeLayout, tree_problem
 

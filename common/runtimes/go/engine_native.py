@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from ctypes import byref
 
 from findleaks.engine.native.blocks import NativeBlocks
+from findleaks.engine.native.declarations import CGoTypes
 from findleaks.engine.native.engine import NativeEngine
-from findleaks.engine.native.library import CGoTypes
 from findleaks.engine.native.memory import c_array, c_pieces
 from findleaks.runtimes.go.engine import TypeSearch
 from findleaks.target.base import Piece

@@ -7,9 +7,10 @@ from array import array
 from ctypes import byref
 
 from findleaks.engine.contract import Graph
+from findleaks.engine.native.declarations import CJavaHeap
 from findleaks.engine.native.engine import NativeEngine
 from findleaks.engine.native.graph import NativeGraph
-from findleaks.engine.native.library import DISORDER, CJavaHeap
+from findleaks.engine.native.library import DISORDER
 from findleaks.engine.native.memory import c_array, c_piece
 from findleaks.runtimes.jvm.engine import ObjectWalk, ReferenceSearch
 from findleaks.target.base import Piece
