@@ -306,7 +306,7 @@ class HotSpot(DumpableRuntime):
         active = spaces.collecting(self._tables)
         if active and not self.problems:
             self.problems.append(
-                Problem(active, "the JVM was stopped in the middle of a collection: what is in use of its heap is in flux", False)
+                Problem(active, "the JVM was stopped in the middle of a collection: the list of objects in use may be incomplete", False)
             )
         if self.classes is not None:
             found["class loaders"] = Count(self.classes.loaders)
