@@ -21,6 +21,7 @@ from findleaks.target.ranges import intersection, merge_ranges
 FINDERS = (
     "findleaks.allocators.asan",
     "findleaks.allocators.scudo",
+    "findleaks.allocators.partitionalloc",
     "findleaks.allocators.jemalloc",
     "findleaks.allocators.tcmalloc_google",
     "findleaks.allocators.tcmalloc",

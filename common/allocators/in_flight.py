@@ -62,7 +62,7 @@ LIBC = re.compile(r"^(libc[.-]|ld-musl)")
 FUNCTION = re.compile(
     r"^(__libc_|__)?(malloc|c?free|calloc|realloc|reallocarray|memalign|posix_memalign|aligned_alloc|p?valloc)(_|$|@)|^_int_|malloc|memalign"
     r"|tcache|chunk|systrim|mtrim|^arena_|_arena$|_heap$|^_?mi_|^je_|^_?rjem|^operator (new|delete)|^(__)?(munmap|mremap)$"
-    r"|^_ZN?K?5scudo|^scudo::|^_ZN8gwp_asan|^gwp_asan::"
+    r"|^_ZN?K?5scudo|^scudo::|^_ZN8gwp_asan|^gwp_asan::|partition_alloc|allocator_shim"
     r"|^_?Py(Object|Mem)_(Malloc|Calloc|Realloc|Free|Raw)|pymalloc"
 )
 """Names of functions that belong to an allocator. Some versions of free end with a jump to munmap,

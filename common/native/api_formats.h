@@ -28,6 +28,10 @@ API int fl_walk_luajit(const piece *p, uint64_t *chunk, uint64_t *free, uint64_t
 API void fl_asan_chunks(const piece *p, uint64_t chunk, uint64_t *blocks, uint64_t *sizes, uint8_t *states, uint32_t *stacks, uint32_t
                         *frees);
 
+/* partition_slots.c */
+API void fl_partition_slots(const piece *pieces, uint64_t count, const uint64_t *spans, uint64_t number, uint64_t pool, bool shadowed, bool
+                            counted, const uint64_t *cached, uint64_t cached_count, uint8_t *bits, uint64_t *outcomes);
+
 /* scudo_blocks.c */
 API void fl_scudo_blocks(const piece *p, uint64_t stride, uint32_t number, uint32_t cookie, int algorithm, uint64_t *chunks, uint64_t
                          *sizes, uint8_t *states);

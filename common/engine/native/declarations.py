@@ -287,6 +287,7 @@ SIGNATURES = {
     "fl_read_groups": (c_int, [_PIECES, *[c_uint64, _U64S] * 2, c_uint64, _RANGES, c_uint32, *[c_uint64] * 2, *[_WORDS] * 3, _U64S]),
     "fl_read_slots": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S, _U64S, _WORDS]),
     "fl_asan_chunks": (None, [_PIECES, c_uint64, _U64S, _U64S, _U8S, _U32S, _U32S]),
+    "fl_partition_slots": (None, [_PIECES, c_uint64, _U64S, c_uint64, c_uint64, c_bool, c_bool, _U64S, c_uint64, _U8S, _U64S]),
     "fl_scudo_blocks": (None, [_PIECES, c_uint64, c_uint32, c_uint32, c_int, _U64S, _U64S, _U8S]),
     "fl_walk_tags": (c_int, [_PIECES, _U64S, _U64S, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S]),
     "fl_walk_luajit": (c_int, [_PIECES, _U64S, _U64S, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S]),

@@ -1,0 +1,60 @@
+"""Read PartitionAlloc's scheduler-loop quarantine (SchedulerLoopQuarantineBranch).
+
+A partition and each of its thread caches have branches, which delay the release of freed slots. A
+branch has a vector of entries {slot, number of its bucket}, and after it the bytes of these slots.
+By this number the vector is found, because its place differs between versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from findleaks.allocators.base import Problem
+from findleaks.allocators.memory import Memory
+from findleaks.allocators.partitionalloc.roots import Root
+
+ROOT_WORDS = 128  # words after inverted_self_ that contain the branches of a partition
+CACHE_WORDS = 40  # words after the links of a thread cache that contain its branch
+COUNTS = 8  # words after inverted_self_ with SchedulerLoopQuarantineRoot {root, bytes, slots}
+ENTRY = 16  # bytes of an entry
+MOST_ENTRIES = 1 << 20
+
+
+class Quarantine(NamedTuple):
+    """The slots in the quarantine of a partition, and their number according to the partition."""
+
+    slots: Sequence[int]
+    counted: int
+
+
+def read_quarantine(memory: Memory, root: Root, after_root: int, after_caches: Iterable[int], problems: list[Problem]) -> Quarantine:
+    """Read the quarantine of a partition. `after_root` is the address after inverted_self_,
+    `after_caches` the addresses after the links of its thread caches."""
+    words = memory.words(after_root, COUNTS) or ()
+    at = next((at for at in range(len(words) - 2) if words[at] == root.address), None)
+    counted = words[at + 2] if at is not None else 0
+    if not counted:
+        return Quarantine([], 0)
+    found = set(_read_branch(memory, root, after_root, ROOT_WORDS))
+    for place in after_caches:
+        found.update(_read_branch(memory, root, place, CACHE_WORDS))
+    if len(found) != counted:
+        what = (
+            f"PartitionAlloc's quarantine of the partition at {root.address:#x} has {counted:,} slots, but only {len(found):,} are found: "
+            "the others count as in use"
+        )
+        problems.append(Problem(after_root, what, False))
+    return Quarantine(sorted(found), counted)
+
+
+def _read_branch(memory: Memory, root: Root, place: int, count: int) -> Iterator[int]:
+    """Yield the slots of the branches in `count` words."""
+    words = memory.words(place, count) or ()
+    for start, end, limit, size in zip(words, words[1:], words[2:], words[3:]):
+        number = (end - start) // ENTRY
+        if not start < end <= limit or (end - start) % ENTRY or number > MOST_ENTRIES:
+            continue
+        entries = memory.words(start, 2 * number) or ()
+        buckets = entries[1::2]
+        if buckets and max(buckets) < len(root.sizes) and sum(root.sizes[bucket][0] for bucket in buckets) == size:
+            yield from entries[::2]
