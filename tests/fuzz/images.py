@@ -23,6 +23,7 @@ sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "tests" / "unit")]
 
 import googleimage  # noqa: E402
 import image_jemalloc  # noqa: E402
+import image_partition  # noqa: E402
 import test_jvm_spaces  # noqa: E402
 import test_mimalloc  # noqa: E402
 import test_ruby  # noqa: E402
@@ -51,6 +52,8 @@ MAKERS: Mapping[str, Callable[[], FakeTarget]] = {
     "mimalloc2.2": lambda: test_mimalloc.Image(mimalloc.SEGMENTS[-1]).target(),
     "mimalloc3": lambda: test_mimalloc.Image(mimalloc.PAGES[0]).target(),
     "mimalloc3.0": lambda: test_mimalloc.Image(mimalloc.PAGES[-1]).target(),
+    "partition156": lambda: image_partition.full().build(),
+    "partition126": lambda: image_partition.full(image_partition.KINDS[-1]).build(),
     "v8": lambda: v8image.Image(isolates=2).target(),
     "ruby2.7": lambda: test_ruby.populated("2.7").target(),
     "ruby3.1": lambda: test_ruby.populated("3.1").target(),

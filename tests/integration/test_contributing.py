@@ -26,6 +26,7 @@ from findleaks.allocators.jemalloc.instance import Jemalloc
 from findleaks.allocators.luajit.instance import LuaJitAllocator
 from findleaks.allocators.mimalloc.instance import Mimalloc
 from findleaks.allocators.musl.ng import MallocNG
+from findleaks.allocators.partitionalloc.instance import PartitionAlloc
 from findleaks.allocators.perl.instance import PerlArenas
 from findleaks.allocators.pmr.instance import PoolResources
 from findleaks.allocators.pymalloc.instance import Pymalloc
@@ -129,6 +130,7 @@ def test_names_of_the_allocators_that_can_be_read(program: Path) -> None:
         Jemalloc,
         Mimalloc,
         MallocNG,
+        PartitionAlloc,
         PerlArenas,
         Pymalloc,
         Scudo,

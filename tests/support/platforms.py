@@ -43,7 +43,7 @@ ROWS = {
             "gperftools' tcmalloc",
             "Google's tcmalloc",
         ),
-        *("mimalloc", "scudo", "AddressSanitizer", "pages of 16 KiB", "pages of 64 KiB"),
+        *("mimalloc", "scudo", "PartitionAlloc", "AddressSanitizer", "pages of 16 KiB", "pages of 64 KiB"),
     ),
     "Runtimes": (
         "CPython",

@@ -1,0 +1,96 @@
+"""Debian's Chromium: the heaps of all its processes are read, sound, and equal to what Chromium itself counts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from debuggers import ran
+from devtools import Chromium
+
+pytestmark = pytest.mark.matrix
+
+PAGE = """<script>
+for (let i = 0; i < 20000; i++) { const one = document.createElement("div"); one.textContent = "row " + i; document.body.append(one); }
+window.kept = []; for (let i = 0; i < 20000; i++) window.kept.push(new ArrayBuffer(5000));
+window.large = new ArrayBuffer(3000000); document.title = "ready";
+</script>"""
+QUIET = ("partition_alloc/partitions/array_buffer", "partition_alloc/partitions/buffer", "malloc/partitions/original")
+"""Partitions in which a page at rest allocates nothing. The page's own blocks are in the first."""
+SAME = (
+    "allocated_objects_size",
+    "active_slot_spans",
+    "full_slot_spans",
+    "empty_slot_spans",
+    "decommitted_slot_spans",
+    "total_slot_span_size",
+)
+BUFFERS = 20000
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    folder = tmp_path_factory.mktemp("chromium")
+    page = folder / "page.html"
+    page.write_text(f"<html><body>{PAGE}</body></html>")
+    with Chromium(page, folder) as running:
+        yield running
+
+
+def find_page(chromium: Chromium) -> int:
+    """The process of the page, when the page has all its blocks."""
+    for _ in range(60):
+        for pid, found in chromium.dump().items():
+            if found.get(QUIET[0], {}).get("allocated_objects_count", 0) >= BUFFERS:
+                return pid
+    raise AssertionError("the page has no buffers")
+
+
+def quiet(dump: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    return {path: values for path, values in dump.items() if path.startswith(QUIET)}
+
+
+def at_rest(chromium: Chromium, pid: int) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
+    """What findleaks says of the process, and what Chromium says: the same before and after."""
+    before = quiet(chromium.dump()[pid])
+    for _ in range(40):
+        found = json.loads(ran("caches", "--by-arena", "--limit", "0", "--json", "--pid", str(pid)).stdout)
+        after = quiet(chromium.dump()[pid])
+        if after == before:
+            return found, after
+        before = after
+    raise AssertionError("the page is never at rest")
+
+
+@pytest.mark.platform("x86-64", "PartitionAlloc", of="Chromium 156")
+def test_statistics(chromium: Chromium) -> None:
+    """Each bucket of the quiet partitions has the figures of memory-infra."""
+    found, dump = at_rest(chromium, find_page(chromium))
+    assert found["warnings"] == [] or all("unattributed" in warning for warning in found["warnings"])
+    compared = 0
+    for path in QUIET:
+        (arena,) = (
+            one["name"]
+            for one in found["arenas"]
+            if one["allocator"] == "PartitionAlloc" and one["own"]["total_size_of_allocated_bytes"] == dump[path]["allocated_size"]
+        )
+        rows = {row["name"]: row["own"] for row in found["caches"] if row["arena"] == arena and row["allocator"] == "PartitionAlloc"}
+        begin = f"{path}/buckets/bucket_"
+        buckets = {key[len(begin) :].lstrip("0"): one for key, one in dump.items() if key.startswith(begin) and key.count("/") == 4}
+        for name, row in rows.items():
+            if name != "direct":
+                assert {key: row[key] for key in SAME} == {key: buckets[name][key] for key in SAME}, (path, name)
+                compared += 1
+    assert compared > 20
+
+
+def test_every_process_is_sound(chromium: Chromium) -> None:
+    """Counters, lists and thread caches of the browser, its renderers and its helpers agree with the spans."""
+    find_page(chromium)
+    pids = chromium.processes()
+    assert len(pids) >= 5 and any("type=renderer" in words for words in pids.values())
+    for pid, words in pids.items():
+        checked = ran("verify", "--allocator", "PartitionAlloc", "--pid", str(pid))
+        assert checked.returncode == 0 and "heap sound" in checked.stdout, (words, checked.stdout, checked.stderr)
