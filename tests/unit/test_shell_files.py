@@ -70,10 +70,31 @@ def test_fish(tmp_path: Path) -> None:
     assert {"size", "site"} <= set(offered("findleaks find --by s"))
 
 
-def test_zsh() -> None:
-    """Zsh offers completions in a terminal only; here it reads the script and finds no error."""
-    done = subprocess.run(["zsh", "-f", "-n", completion_file("zsh")], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+ZSH = r"""
+zmodload zsh/zpty
+zpty terminal zsh -f -i
+zpty -w terminal "fpath=($1 \$fpath); autoload -Uz compinit; compinit -D -u; print READ''Y"
+zpty -r terminal text '*READY*'
+offer() {
+    zpty -w -n terminal "$1"$'\t'
+    zpty -r terminal text "$2"
+    print -r -- "$2"
+    zpty -w -n terminal $'\x15'
+}
+offer 'findleaks ver' '*verdict*verify*'
+offer 'findleaks find --fail' '*--fail-over*'
+offer 'findleaks find --by ' '*kind*site*size*type*'
+zpty -d terminal
+"""
+"""Zsh offers completions in a terminal only. Each read waits until the terminal shows what the pattern matches."""
+
+
+def test_zsh(tmp_path: Path) -> None:
+    folder = Path(completion_file("zsh")).parent
+    words = ["zsh", "-f", "-c", ZSH, "zsh", str(folder)]
+    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "TERM": "xterm", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment)
+    assert (done.stdout.splitlines(), done.stderr) == (["*verdict*verify*", "*--fail-over*", "*kind*site*size*type*"], "")
     assert Path(completion_file("zsh")).read_text(encoding="utf-8").startswith("#compdef findleaks\n")
 
 
