@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 import zipfile
 from pathlib import Path
 
 import layouts
+import mallocs_python
+import other_pythons
 import pytest
 from layouts import run
 
@@ -164,28 +167,21 @@ def test_make_kernel_without_a_compiler_says_so(tmp_path: Path) -> None:
     assert "no C compiler (no-such-compiler)" in done.stdout
 
 
-def pythons() -> dict[str, str]:
-    """Other Pythons of this machine that findleaks supports, by version: on the PATH, and pyenv's."""
-    found: dict[str, str] = {}
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    for minor in range(9, 15):
-        candidates = [*pyenv.glob(f"versions/3.{minor}.*/bin/python3"), shutil.which(f"python3.{minor}")]
-        for candidate in candidates:
-            if candidate is None:
-                continue
-            done = run(candidate, "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])")
-            if done.returncode == 0:
-                found[done.stdout.strip()] = str(candidate)
-    return found
+PYTHONS = {**dict.fromkeys(other_pythons.PACKED, other_pythons.packed), **dict.fromkeys(mallocs_python.SUITES, mallocs_python.get)}
 
 
 @pytest.mark.matrix
-def test_every_python_takes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
-    found = pythons()
-    assert len(found) > 1, "this machine has a single Python: install others (3.9 to 3.14), on the PATH or with pyenv"
-    for version, python in found.items():
-        inside = layouts.install(wheel, tmp_path / version, python)
-        done = run(inside, "-W", "error", "-c", ENGINE)
-        assert (version, done.stdout, done.stderr) == (version, "native\n", "")
-        done = run(tmp_path / version / "bin" / "findleaks", "find", "--help")
-        assert (version, done.returncode, done.stderr) == (version, 0, "")
+@pytest.mark.parametrize("version", sorted(PYTHONS, key=lambda version: int(version.partition(".")[2])))
+def test_every_python_takes_the_same_wheel(version: str, wheel: Path, tmp_path: Path) -> None:
+    done = run(layouts.sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--no-deps", "--no-index", "--target", tmp_path, wheel)
+    assert done.returncode == 0, done.stderr
+    python = PYTHONS[version](version)
+    done = run(*python.command("-W", "error", "-c", ENGINE), env=python.environment(tmp_path))
+    assert (done.stdout, done.stderr) == ("native\n", "")
+    done = run(*python.command("-W", "error", "-m", "findleaks", "find", "--help"), env=python.environment(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_classifiers_name_these_pythons() -> None:
+    named = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', (layouts.ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert set(named) == set(PYTHONS)
