@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
+from findleaks.demangle import LIBRARIES, demangle_type
 from findleaks.engine.load import missing_native
 from findleaks.results.environment import Check
 from findleaks.target.arch import ARM, S390X, X86_64
@@ -29,7 +30,7 @@ _STANDARD = {"zstandard": "compression.zstd"}  # modules of Python 3.14 that rep
 
 
 def check_installation() -> Iterator[Check]:
-    """Check the C engine, the required libraries, and the optional ones."""
+    """Check the C engine, the required libraries, the C++ library, and the optional ones."""
     yield check_engine()
     for module, package, use in _NEEDED:
         found = _version(module, package)
@@ -37,6 +38,7 @@ def check_installation() -> Iterator[Check]:
             yield Check(AREA, package, "ok", found, "")
         else:
             yield Check(AREA, package, "failed", f"not installed; without it there is no {use}", f"pip install {package}")
+    yield check_demangler()
     for name, module, package, use in _OPTIONAL:
         if _exists(module) or _exists(_STANDARD.get(name, "")):
             yield Check(AREA, name, "ok", use, "")
@@ -50,6 +52,13 @@ def check_engine() -> Check:
     if not broken:
         return Check(AREA, "C engine", "ok", "loaded for " + ", ".join(name for name, _ in VARIANTS) + " targets", "")
     return Check(AREA, "C engine", "failed", broken[0], "apt install gcc, then install findleaks again")
+
+
+def check_demangler() -> Check:
+    """Check that names of C++ are demangled, which minimal containers have no library for."""
+    if demangle_type("N4shop5OrderE") == "shop::Order":
+        return Check(AREA, "C++ library", "ok", "names of C++ are demangled", "")
+    return Check(AREA, "C++ library", "limited", f"no {LIBRARIES[0]}: names of C++ stay mangled", "apt install libstdc++6")
 
 
 def _version(module: str, package: str) -> str:

@@ -12,7 +12,7 @@ from schemas import check_object
 from findleaks import cli
 from findleaks.doctor.core_dumps import check_filter, check_limit, check_pattern
 from findleaks.doctor.debuggers import describe_debugger
-from findleaks.doctor.installation import check_engine, check_installation
+from findleaks.doctor.installation import check_demangler, check_engine, check_installation
 from findleaks.doctor.live_processes import check_live_processes, check_ptrace
 from findleaks.doctor.network import check_network
 from findleaks.engine import load
@@ -94,6 +94,13 @@ def test_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {check.name: check for check in check_installation()}
     assert {found["capstone"].state, found["pyelftools"].state} == {"failed"}
     assert found["pyarrow"].remedy == "pip install 'findleaks[parquet]'"
+
+
+def test_without_a_cpp_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_demangler().state == "ok"
+    monkeypatch.setattr("findleaks.doctor.installation.demangle_type", lambda name: "")
+    check = check_demangler()
+    assert (check.state, check.remedy) == ("limited", "apt install libstdc++6")
 
 
 def test_a_missing_engine(monkeypatch: pytest.MonkeyPatch) -> None:
