@@ -196,13 +196,13 @@ def _unnamed(name: str) -> tuple[int, str]:
         return os.open(first, os.O_TMPFILE | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC, 0o600), first
     import tempfile  # only needed if the file system does not support O_TMPFILE
 
-    for folder in (first, tempfile.gettempdir()):
+    for folder in (first, None):  # None: where `tempfile` finds a folder, which fails if none is writable
         try:
             fd, path = tempfile.mkstemp(prefix="findleaks-", dir=folder)
         except OSError:
             continue
         os.unlink(path)
-        return fd, folder
+        return fd, os.path.dirname(path)
     raise TargetError(f"{name}: no folder to unpack it in; set TMPDIR")
 
 

@@ -183,6 +183,21 @@ def test_no_room_to_unpack_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
         open_core(str(path))
 
 
+def test_no_folder_to_unpack_in_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container with a read-only file system."""
+
+    def unusable(*_: object) -> list[str]:
+        return [str(tmp_path / "none")]
+
+    path = tmp_path / "core.gz"
+    path.write_bytes(gzip.compress(usual()))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", unusable)
+    with pytest.raises(TargetError, match="no folder to unpack it in; set TMPDIR"):
+        open_core(str(path))
+
+
 @pytest.mark.parametrize("limit", ["free", "file"])
 def test_as_much_as_there_is_room_for_is_used(tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tenth of what is free stays free; what the system refuses is reported the same way."""
