@@ -47,9 +47,12 @@ LONGEST_PROSE = 100
 
 
 def files(root: Path) -> list[str]:
-    """What git tracks, and what it would if it were added; as paths below `root`."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE).stdout
+    """What git tracks, and what it would if it were added; in an unpacked source archive what it lists. Paths below `root`."""
+    if (root / ".git").exists():
+        command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE).stdout
+    else:
+        listed = (root / "findleaks.egg-info" / "SOURCES.txt").read_bytes().replace(b"\n", b"\0")
     return [name for name in os.fsdecode(listed).split("\0") if name and (root / name).is_file()]
 
 
