@@ -139,7 +139,7 @@ def test_examples_in_gdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert (tmp_path / "growth.html").exists()
 
 
-FUNCTIONS = {"node::MakeCallback", "napi_create_object"}
+FUNCTIONS = {"node::MakeCallback", "napi_create_object", "probed"}
 SHORTER = {"--for": "1", "--events": "20", "--every": "1"}
 """Values of options, with which examples end soon."""
 NOT_THERE = ("no readable loaded file contains V8", "napi_open_handle_scope")
