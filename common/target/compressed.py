@@ -196,7 +196,7 @@ def _unnamed(name: str) -> tuple[int, str]:
         return os.open(first, os.O_TMPFILE | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC, 0o600), first
     import tempfile  # only needed if the file system does not support O_TMPFILE
 
-    for folder in (first, None):  # None: where `tempfile` finds a folder, which fails if none is writable
+    for folder in (first, None):  # None: the folder that `tempfile` finds, if any is writable
         try:
             fd, path = tempfile.mkstemp(prefix="findleaks-", dir=folder)
         except OSError:
