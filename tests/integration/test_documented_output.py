@@ -7,6 +7,8 @@ import gzip
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,6 +90,23 @@ def test_examples_on_cores_of_the_repository(run: Run) -> None:
             wrong.append(f"{example.place}: {example.command}: {difference if status == 0 else err}")
     assert not wrong, "\n".join(wrong)
     assert seen >= 15
+
+
+def test_other_programs_read_what_is_exported(tmp_path: Path) -> None:
+    """The session at the beginning of the page, with Go's pprof and SQLite, in a shell."""
+    (tmp_path / "shop.core.gz").symlink_to(SAMPLE)
+    text = (ROOT / "docs" / "exports.md").read_text(encoding="utf-8")
+    end = next(documented.blocks(text))[-1][0]
+    path = os.pathsep.join((os.path.dirname(sys.executable), os.environ["PATH"]))
+    environment = {**os.environ, "PATH": path, "COLUMNS": documented.COLUMNS, "DEBUGINFOD_URLS": "", "PPROF_TMPDIR": str(tmp_path)}
+    seen = 0
+    for example in documented.parse("docs/exports.md", "\n".join(text.splitlines()[:end])):
+        done = subprocess.run(["sh", "-c", example.command], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        if example.output and not list(documented.calls(example)):  # the size of a profile depends on the version of protobuf
+            assert documented.differences(example.output, done.stdout.splitlines()) == "", example.place
+            seen += 1
+    assert seen == 3
 
 
 def test_examples_on_another_core(run: Run, tmp_path: Path) -> None:
