@@ -77,19 +77,30 @@ def manual() -> dict[str, str]:
 
 def _page(made: argparse.ArgumentParser, summary: str) -> str:
     """The manual page of one command. argparse-manpage has no sections for the example and the exit
-    statuses, and takes a space in the command's name as the end of the page's title."""
+    statuses, puts the description behind all options, and takes a space in the command's name as
+    the end of the page's title."""
     name = made.prog.replace(" ", "-")
     about = {"prog": name, "project_name": "findleaks", "version": __version__, "description": summary, "manual_title": "findleaks"}
     example = (made.epilog or "").partition("Example:\n")[2].strip()
+    made.format_help()  # which sets the description of most commands
+    described = (made.description or summary).strip()
     made.description = made.epilog = None
     text = str(Manpage(made, _data={**about, "date": " ", "format": "single-commands-section"}))
     text = re.sub(r"^\.TH .*?\"1\"", f'.TH {name.upper()} "1"', text, flags=re.M)
     text = re.sub(r"(?<=^\.SH NAME\n).*? \\-", lambda _: f"{name} \\-", text, flags=re.M)
     text = text.replace(f".B findleaks\n{name.partition('-')[2]} ", f".B {made.prog}\n", 1)
+    synopsis, options = text.split("\n\n", 1)
+    synopsis = re.sub(r"\{.*?\}", lambda choices: choices[0].replace(",", ",\\:"), synopsis)  # long ones are broken
+    text = f"{synopsis}\n.SH DESCRIPTION\n{_paragraphs(described)}\n\n{options}"
     if example:
         text += f".SH EXAMPLE\n.nf\n{_escaped(example)}\n.fi\n"
     see = "findleaks(1)" if name != "findleaks" else "findleaks-verdict(1), findleaks-find(1), gdb(1), lldb(1)"
     return f"{text.rstrip()}\n.SH EXIT STATUS\n{_STATUS}\n.SH SEE ALSO\n{_escaped(see)}\n"
+
+
+def _paragraphs(text: str) -> str:
+    """Text whose paragraphs have an empty line between them."""
+    return _escaped(re.sub(r"\n\s*\n", "\n.PP\n", text))
 
 
 def _escaped(text: str) -> str:

@@ -114,3 +114,4 @@ def test_manual_pages_are_sound() -> None:
         text = page.read_text(encoding="utf-8")
         assert f".SH NAME\n{page.stem} \\- " in text
         assert ".SH EXIT STATUS" in text
+        assert len(text.partition(".SH DESCRIPTION\n")[2].split("\n.SH", 1)[0]) > 20
