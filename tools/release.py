@@ -33,7 +33,8 @@ def main() -> int:
     made.add_argument("--quick", action="store_true", help="only the steps that build nothing")
     made.add_argument("folder", nargs="?", default=str(ROOT / "dist"), help="where the archives are written; emptied first")
     args = made.parse_args()
-    steps = [version_is_new, changelog_is_ready, contact_is_filled_in, tree_is_clean, generated_files_are_current, schema_is_compatible]
+    filled_in = [changelog_is_ready, contact_is_filled_in, links_are_filled_in]
+    steps = [version_is_new, *filled_in, tree_is_clean, generated_files_are_current, schema_is_compatible]
     failed = [step.__name__ for step in steps if not report(step.__name__, list(step()))]
     if not args.quick:
         folder = Path(args.folder).resolve()
@@ -83,6 +84,11 @@ def contact_is_filled_in(root: Path = ROOT) -> Iterator[str]:
     for line in (root / "SECURITY.md").read_text(encoding="utf-8").splitlines():
         if "to be filled in" in line:
             yield f"SECURITY.md: {line.split('|')[1].strip()} is not filled in"
+
+
+def links_are_filled_in(root: Path = ROOT) -> Iterator[str]:
+    if "\n[project.urls]\n" not in (root / "pyproject.toml").read_text(encoding="utf-8"):
+        yield "pyproject.toml: there is no [project.urls]: a package index would show no way to the repository"
 
 
 def tree_is_clean(root: Path = ROOT) -> Iterator[str]:

@@ -23,6 +23,7 @@ def tree(tmp_path: Path) -> Path:
     (tmp_path / RELEASE.SCHEMA).write_text((ROOT / RELEASE.SCHEMA).read_text(encoding="utf-8"))
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n## 0.2.0 – 2027-01-31\n\n- new\n\n## 0.1.0 – 2026-12-01\n")
     (tmp_path / "SECURITY.md").write_text("| Contact | security@example.org |\n")
+    (tmp_path / "pyproject.toml").write_text('[project]\n\n[project.urls]\nHomepage = "https://example.org"\n')
     for words in (
         ["init", "-q"],
         ["add", "."],
@@ -34,7 +35,8 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_a_tree_that_is_ready(tree: Path) -> None:
-    for step in (RELEASE.version_is_new, RELEASE.changelog_is_ready, RELEASE.contact_is_filled_in, RELEASE.tree_is_clean):
+    filled_in = (RELEASE.changelog_is_ready, RELEASE.contact_is_filled_in, RELEASE.links_are_filled_in)
+    for step in (RELEASE.version_is_new, *filled_in, RELEASE.tree_is_clean):
         assert list(step(tree)) == []
     assert list(RELEASE.schema_is_compatible(tree)) == []
 
@@ -43,13 +45,15 @@ def test_each_step_notices(tree: Path) -> None:
     (tree / "common/__init__.py").write_text('__version__ = "0.1.0"\n')
     (tree / "CHANGELOG.md").write_text("## Unreleased\n\n- a line\n\n## 0.0.9 – 2026-01-01\n")
     (tree / "SECURITY.md").write_text("| Contact | *(to be filled in by the maintainer)* |\n")
+    (tree / "pyproject.toml").write_text("[project]\n")
     schema = json.loads((tree / RELEASE.SCHEMA).read_text(encoding="utf-8"))
     del schema["$defs"]["Block"]["properties"]["address"]
     (tree / RELEASE.SCHEMA).write_text(json.dumps(schema))
     assert "tag v0.1.0 exists" in next(RELEASE.version_is_new(tree))
     assert len(list(RELEASE.changelog_is_ready(tree))) == 2
     assert list(RELEASE.contact_is_filled_in(tree)) == ["SECURITY.md: Contact is not filled in"]
-    assert "4 files" in next(RELEASE.tree_is_clean(tree))
+    assert "[project.urls]" in next(RELEASE.links_are_filled_in(tree))
+    assert "5 files" in next(RELEASE.tree_is_clean(tree))
     assert "Block: address is gone" in list(RELEASE.schema_is_compatible(tree))
 
 
