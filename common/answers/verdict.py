@@ -15,7 +15,7 @@ from findleaks.audit.kernel_pointers import describe_unreadable_pointers, summar
 from findleaks.audit.residency import read_residency
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.results.verdict import AllocatorMemory, ArenaMemory, ReservedMemory, Share, ShareKind, SharePart, Verdict
-from findleaks.runtimes.base import Finding
+from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.residency.presence import Presence
 

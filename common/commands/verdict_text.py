@@ -11,7 +11,7 @@ from findleaks.audit.leak_groups import select_usable_commands
 from findleaks.commands import Invocation
 from findleaks.formatting import NO_BREAK, blocks, counted, hanging, number, printable, size, some, wrapped
 from findleaks.results.share_sort import ShareSort
-from findleaks.runtimes.base import Finding
+from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 
 BAR = 20  # Number of columns of the bar for a share of 100 %.

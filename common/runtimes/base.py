@@ -20,12 +20,12 @@ from findleaks.engine.terms import Exclusion, Heuristic
 from findleaks.runtimes.allocation_site import Site as Site
 from findleaks.runtimes.count_verdict import MiscountedType as MiscountedType
 from findleaks.runtimes.count_verdict import ReferenceCounts as ReferenceCounts
-from findleaks.runtimes.finding import Finding as Finding
 from findleaks.target.base import Piece, Range, Target, Thread
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
     from findleaks.allocators.sites import Recording
+    from findleaks.runtimes.finding import Finding
     from findleaks.runtimes.managed_frame import Frame
     from findleaks.runtimes.object_graph import ObjectGraph, ObjectRoot
     from findleaks.unwind.code_tables import CodeTable

@@ -12,7 +12,8 @@ from findleaks.allocators.images import find_modules
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
     from findleaks.engine.contract import Engine
-    from findleaks.runtimes.base import Finder, Finding, Runtime
+    from findleaks.runtimes.base import Finder, Runtime
+    from findleaks.runtimes.finding import Finding
     from findleaks.runtimes.managed_heap import ManagedHeap
     from findleaks.target.base import Target
     from findleaks.unwind.code_tables import CodeTable

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
 from findleaks.formatting import number, size, some
-from findleaks.runtimes.base import Finding
+from findleaks.runtimes.finding import Finding
 from findleaks.value_classes import NamedTuple, dataclass, field
 
 HELD = 8 << 20  # least bytes of a pool and the pools below it for a finding

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from findleaks.formatting import number, shortened, size, some
-from findleaks.runtimes.base import Finding, Type
+from findleaks.runtimes.base import Type
+from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.object_graph import ObjectGraph
 
 _LEAST = 16 << 20  # bytes of live objects of which one object may retain most

@@ -100,7 +100,7 @@ def test_front_ends_and_cores(tmp_path: Path) -> None:
         r"stop\+0x[0-9a-f]+  \[v8_stop\.node\]\n(.*\[node\]\n)+ +halt at programs/v8_frames\.js:\d+  \[JavaScript\]\n +tick at", text
     )
     assert re.search(
-        r"\[JavaScript\]\n +Builtins_JSEntryTrampoline.*\n +Builtins_JSEntry\+.*\n +v8::internal::\(anonymous namespace\)::Invoke\(", text
+        r"\[JavaScript\]\n +Builtins_JSEntryTrampoline.*\n +Builtins_JSEntry\+.*\n +v8::internal::\(anonymous namespace\)::Invoke", text
     )
 
 

@@ -31,7 +31,7 @@ from findleaks.audit.findings.unread import find_unattributed_memory, find_unrea
 from findleaks.audit.findings.without_finding import has_unexplained_blocks
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.runtimes import directory as runtimes
-from findleaks.runtimes.base import Finding
+from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 
 

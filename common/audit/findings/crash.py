@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from findleaks.audit.crash import Crash, read_crash
 from findleaks.formatting import counted, shortened
-from findleaks.runtimes.base import Finding
+from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.base import Target
 

@@ -9,7 +9,7 @@ from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Accounting, Store
 from findleaks.audit.findings.significance import is_significant
 from findleaks.formatting import shortened, size
-from findleaks.runtimes.base import Finding
+from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.ranges import nonzero_pieces
 

@@ -16,8 +16,9 @@ from findleaks.audit.findings.significance import is_large
 from findleaks.audit.unread_memory import SHARED
 from findleaks.formatting import counted, number, shortened, size, some
 from findleaks.results.share_sort import ShareSort
-from findleaks.runtimes.base import Finding, Runtime
+from findleaks.runtimes.base import Runtime
 from findleaks.runtimes.directory import find_frames
+from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_OBJECTS
 from findleaks.session import Session
 from findleaks.target.modules import DELETED

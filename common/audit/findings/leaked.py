@@ -26,7 +26,7 @@ from findleaks.audit.site_groups import group_leaks_by_site
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.engine.terms import Kind, State, Totals
 from findleaks.formatting import blocks, number, shortened, size, some
-from findleaks.runtimes.base import Finding
+from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 
 # Fewest bytes of uncollected garbage for a finding; it must also be PART of all memory in use

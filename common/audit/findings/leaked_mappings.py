@@ -11,7 +11,7 @@ from findleaks.audit.findings.significance import is_significant
 from findleaks.audit.leak_groups import Leak, list_leaks, merge_leaks, suggest_mapping_track
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, counted, number, size, some
-from findleaks.runtimes.base import Finding
+from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 
 _GROUPS = 3  # groups that are named

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from findleaks.formatting import number, shortened
-from findleaks.runtimes.base import Finding
+from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 
 MANY = 100  # descriptors of one file; a pool of database connections may have some tens

@@ -18,7 +18,7 @@ from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import blocks, counted, number, size, some
 from findleaks.quoting import shell_quoted
 from findleaks.results.share_sort import ShareSort
-from findleaks.runtimes.base import Finding
+from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from findleaks.audit.accounting import Accounting
 from findleaks.formatting import number, size, some
-from findleaks.runtimes.base import Finding
+from findleaks.runtimes.finding import Finding
 
 ENDED = 10  # fewest unjoined threads for a finding; a few may be joined soon
 

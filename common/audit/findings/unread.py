@@ -13,7 +13,7 @@ from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.engine.terms import Kind
 from findleaks.formatting import number, size
 from findleaks.results.share_sort import ShareSort
-from findleaks.runtimes.base import Finding
+from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 
 

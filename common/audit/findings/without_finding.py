@@ -14,7 +14,7 @@ from findleaks.audit.findings.significance import LEAST, PART, denominator
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, size, some
 from findleaks.results.share_sort import ShareSort
-from findleaks.runtimes.base import Finding
+from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 
 # Fewest bytes that are explained: of blocks, and of another share

@@ -10,7 +10,8 @@ from findleaks.allocators.base import Problem
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.apr.pools import Node, Pool, PoolReader
-from findleaks.runtimes.base import Finding, Part, Runtime, Type
+from findleaks.runtimes.base import Part, Runtime, Type
+from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.pool_tree import PoolNode, Words, add_up, find_large_pool
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges

@@ -7,7 +7,8 @@ from typing import NamedTuple, Optional
 
 from findleaks.engine.terms import Totals
 from findleaks.formatting import number, shortened, size, some
-from findleaks.runtimes.base import Finding, UserThread
+from findleaks.runtimes.base import UserThread
+from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.objects import Retained
 from findleaks.runtimes.user_threads import UserThreadGroup, own_frame
 

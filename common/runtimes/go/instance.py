@@ -14,7 +14,8 @@ from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine, Graph
 from findleaks.formatting import size
-from findleaks.runtimes.base import Count, Finding, Holders, Part, Runtime, Site, Type, UserThread
+from findleaks.runtimes.base import Count, Holders, Part, Runtime, Site, Type, UserThread
+from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import type_with_garbage
 from findleaks.runtimes.go import buildinfo
 from findleaks.runtimes.go.blocked import find_blocked

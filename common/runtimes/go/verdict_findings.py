@@ -9,7 +9,8 @@ from typing import Optional
 from findleaks.engine.contract import Graph
 from findleaks.engine.dominators import root_node
 from findleaks.formatting import number, shortened, size, some
-from findleaks.runtimes.base import Finding, Part, Site
+from findleaks.runtimes.base import Part, Site
+from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.memstats import MemStats
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects

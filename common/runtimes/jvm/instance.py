@@ -15,7 +15,8 @@ from findleaks.allocators.sites import Recording
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
 from findleaks.formatting import size
-from findleaks.runtimes.base import Count, Finding, Holders, Part, Site, Type
+from findleaks.runtimes.base import Count, Holders, Part, Site, Type
+from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import type_with_garbage
 from findleaks.runtimes.heap_dump import DumpableRuntime
 from findleaks.runtimes.jvm import parts, spaces, tracked_blocks, tracking

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from findleaks.formatting import size
-from findleaks.runtimes.base import Finding, Part, Type
+from findleaks.runtimes.base import Part, Type
+from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES
 from findleaks.target.base import Target
 

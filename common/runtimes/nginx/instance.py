@@ -14,7 +14,8 @@ from findleaks.allocators.images import find_version
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.formatting import counted, number, size
-from findleaks.runtimes.base import NO_OBJECT, Finding, ObjectTypes, Part, Runtime, Type
+from findleaks.runtimes.base import NO_OBJECT, ObjectTypes, Part, Runtime, Type
+from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.nginx.pools import HEADER, OTHER, Pool, PoolReader
 from findleaks.runtimes.nginx.zones import find_zones
 from findleaks.target.base import Module, Range, Target

@@ -14,7 +14,8 @@ from findleaks.runtimes.managed_heap import ManagedHeap
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
     from findleaks.engine.contract import Engine
-    from findleaks.runtimes.base import Finding, Runtime
+    from findleaks.runtimes.base import Runtime
+    from findleaks.runtimes.finding import Finding
     from findleaks.target.base import Module, Target
     from findleaks.unwind.managed_frames import ManagedFrames
 

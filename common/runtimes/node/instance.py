@@ -13,7 +13,8 @@ from findleaks.allocators.memory import Memory
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
-from findleaks.runtimes.base import Count, Finding, Holders, Part, Type
+from findleaks.runtimes.base import Count, Holders, Part, Type
+from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.heap_dump import DumpableRuntime
 from findleaks.runtimes.node import dead, shape, spaces
 from findleaks.runtimes.node import heap as heaps

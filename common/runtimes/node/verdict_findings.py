@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.formatting import number, shortened, size
-from findleaks.runtimes.base import Finding, Type
+from findleaks.runtimes.base import Type
+from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES
 from findleaks.runtimes.retained_findings import find_retainer
 from findleaks.runtimes.v8.array_bytes import ARRAY_BYTES

@@ -12,7 +12,8 @@ from findleaks.allocators.base import Problem
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.images import find_version
 from findleaks.allocators.memory import Memory
-from findleaks.runtimes.base import NO_OBJECT, Count, Finding, ObjectTypes, Part, Runtime, Type
+from findleaks.runtimes.base import NO_OBJECT, Count, ObjectTypes, Part, Runtime, Type
+from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.pool_tree import Words, find_large_pool
 from findleaks.runtimes.postgresql.contexts import Context, ContextReader
 from findleaks.target.base import Module, Range, Target

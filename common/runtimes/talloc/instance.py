@@ -24,7 +24,8 @@ from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
-from findleaks.runtimes.base import NO_OBJECT, Finding, ObjectTypes, Runtime, Type
+from findleaks.runtimes.base import NO_OBJECT, ObjectTypes, Runtime, Type
+from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.pool_tree import PoolNode, Words, add_up, find_large_pool, sort_by_parent
 from findleaks.target.base import Module, Target
 from findleaks.value_classes import NamedTuple

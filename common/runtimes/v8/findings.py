@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from findleaks.formatting import number, size
-from findleaks.runtimes.base import Finding
+from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.v8.isolates import isolates
 from findleaks.runtimes.v8.layout import Underivable, derive
 from findleaks.target.base import Target
