@@ -100,10 +100,10 @@ def test_a_cache_that_a_variable_retains(tmp_path: Path) -> None:
     (one,) = [finding for finding in found if finding["finding"] == "retained-objects"]
     assert one["evidence"]["root"].startswith("variable main.cache")
     assert one["evidence"]["type"] == "[]*main.Item"
-    assert 2 * count - 20 <= one["evidence"]["retained_objects"] <= 2 * count + 1  # stale words may refer to some items
+    for retained in (one["evidence"]["retained_objects"], page["retainers"][0]["retained_objects"]):
+        assert 2 * count - 20 <= retained <= 2 * count + 1  # stale words may refer to some items, at one moment or the other
     assert one["next"][0] == f"path {one['evidence']['address']}"
     assert page["retainers"][0]["address"] == one["evidence"]["address"]
-    assert page["retainers"][0]["retained_objects"] == one["evidence"]["retained_objects"]
 
 
 @pytest.mark.matrix

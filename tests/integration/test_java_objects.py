@@ -285,8 +285,9 @@ def test_a_heap_with_damage(tmp_path: Path) -> None:
         whole = runtime("--pid", str(running.pid))
         core = running.kernel_core()
     check_holders(core)
-    (start, _) = next(part for part in whole["parts"] if part["name"] == "Java heap")["ranges"][-1]
-    damage(core, int(start, 16) + 4096)
+    (start, end) = (int(word, 16) for word in next(part for part in whole["parts"] if part["name"] == "Java heap")["ranges"][-1])
+    # More bytes than any array there has: damage inside an array of bytes is not visible.
+    damage(core, start + 4096, min(end - start - 4096, 256 << 10))
     found = runtime(str(core))
     assert any("of the Java heap cannot be read as objects" in one for one in found["warnings"])
     assert 0 < sum(count for count, _ in by_class(found).values()) < sum(count for count, _ in by_class(whole).values())
@@ -306,14 +307,14 @@ def check_holders(core: Path) -> None:
     assert words == {f".address, 16 bytes into a {state} {what}" for state in ("live", "garbage")}
 
 
-def damage(core: Path, address: int) -> None:
-    """Overwrite 4 KiB of a core, from this address on."""
+def damage(core: Path, address: int, size: int) -> None:
+    """Overwrite `size` bytes of a core, from this address on."""
     subject = fuzz_files.Subject(core)
     place = subject.offset(address)
     subject.close()
     with open(core, "r+b") as file:
         file.seek(place)
-        file.write(b"\xff" * 4096)
+        file.write(b"\xff" * size)
 
 
 @pytest.mark.matrix
