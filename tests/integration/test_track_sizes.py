@@ -84,6 +84,6 @@ def test_an_idle_process_and_a_stopped_one(program: Path) -> None:
         os.kill(running.pid, signal.SIGSTOP)
         until(lambda: ") T " in Path(f"/proc/{running.pid}/stat").read_text(), "its stop")
         assert set(_reasons(running.pid, "64")) == {"stopped"}
-        assert ") T " in Path(f"/proc/{running.pid}/stat").read_text()  # as before
+        until(lambda: ") T " in Path(f"/proc/{running.pid}/stat").read_text(), "its stop again")
         os.kill(running.pid, signal.SIGCONT)
         assert running.round()
