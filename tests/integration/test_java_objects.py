@@ -284,18 +284,17 @@ def test_a_heap_with_damage(tmp_path: Path) -> None:
     with java(tmp_path, "system", "-XX:+UseSerialGC", words=("collect",)) as running:
         whole = runtime("--pid", str(running.pid))
         core = running.kernel_core()
-    check_holders(core)
-    (start, end) = (int(word, 16) for word in next(part for part in whole["parts"] if part["name"] == "Java heap")["ranges"][-1])
-    # More bytes than any array there has: damage inside an array of bytes is not visible.
-    damage(core, start + 4096, min(end - start - 4096, 256 << 10))
+    place = check_holders(core)
+    damage(core, place, 4096)
     found = runtime(str(core))
-    assert any("of the Java heap cannot be read as objects" in one for one in found["warnings"])
+    assert any("of the Java heap cannot be read as objects" in one for one in found["warnings"]), (hex(place), found["warnings"])
     assert 0 < sum(count for count, _ in by_class(found).values()) < sum(count for count, _ in by_class(whole).values())
     assert live_and_garbage(found, "JavaHeap$Forgotten")[1] <= COUNT
 
 
-def check_holders(core: Path) -> None:
-    """`refs` on a block of zlib names the class of the object that contains the address, and whether the object is garbage."""
+def check_holders(core: Path) -> int:
+    """`refs` on a block of zlib names the class of the object that contains the address, and whether the object is garbage. Return the
+    address of such an object."""
     rows = map(json.loads, debuggers.findleaks("blocks", "--json", "--limit", "0", "--size", str(STATE), str(core)).splitlines())
     states = [row["address"] for row in rows if "address" in row]
     seen = []
@@ -305,6 +304,7 @@ def check_holders(core: Path) -> None:
     words = {" ".join(place.split(" at 0x")[0].split()) for place in seen}
     what = "24-byte Java object, java.util.zip.Inflater$InflaterZStreamRef"
     assert words == {f".address, 16 bytes into a {state} {what}" for state in ("live", "garbage")}
+    return int(seen[0].split(" at ")[1].split()[0].rstrip(",;:"), 16)
 
 
 def damage(core: Path, address: int, size: int) -> None:

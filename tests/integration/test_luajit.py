@@ -121,7 +121,9 @@ def test_objects(command: Callable[[], list[str]], tmp_path: Path) -> None:
         kept = json.loads(ran("blocks", "--json", "--type", "Point", "--limit", "1", *where).stdout.splitlines()[0])
         described = ran("whatis", kept["address"], *where).stdout
     groups = [one for one in answer["groups"] if one["type"] == "Order"]
-    assert answer["trusted"] and {(one["kind"], one["runtime"], one["garbage"]) for one in groups} == {("definite", "LuaJIT", True)}
+    kinds = {(one["kind"], one["runtime"], one["garbage"]) for one in groups}
+    assert answer["trusted"] and ("definite", "LuaJIT", True) in kinds
+    assert kinds <= {("definite", "LuaJIT", True), ("possible", "LuaJIT", False)}  # a stale word may refer to the middle of one
     assert 140 < sum(one["blocks"] for one in groups) <= 150
     types = {row["name"]: row["objects"] for row in lua["types"]}
     assert (types["Order"], types["Point"], types["function at programs/objects.lua:27"]) == (600, 200, 50)

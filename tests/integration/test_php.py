@@ -108,7 +108,7 @@ def test_debuggers(values: cores.Running, debugger: Any) -> None:
 def test_garbage_is_no_leak(values: cores.Running) -> None:
     """The program drops 200 pairs of objects. Each object has an array, and this has a block of elements and two strings."""
     answer = found("find", "--pid", str(values.pid))
-    assert answer["trusted"] and answer["totals"]["definite"]["blocks"] == 200
+    assert answer["trusted"] and 198 <= answer["totals"]["definite"]["blocks"] <= 200  # a stale word may refer to one
     (group,) = answer["groups"]
     assert (group["type"], group["runtime"], group["cycle"], group["garbage"]) == ("Order", "PHP", 2, True)
     types = {row["name"]: row for row in found("runtime", "--limit", "0", "--pid", str(values.pid))["runtimes"][0]["types"]}

@@ -71,7 +71,8 @@ def objects_as_counted(page: dict[str, Any], figures: dict[str, int]) -> None:
     """Counts that the program knows are exact. All objects are within 1 %, as the program continues after it printed its figures."""
     types = {one["name"]: one for one in page["types"]}
     if tuple(map(int, page["version"].split(".")[:2])) >= (1, 22):  # before, objects had no headers
-        assert types["main.Session"]["objects"] == 10 * COUNT  # the others are known to stacks only, which have no types
+        # The others are known to stacks only, which have no types, but for a few of goroutines that were created meanwhile.
+        assert 10 * COUNT <= types["main.Session"]["objects"] <= 10 * COUNT + 10
         assert types["func main.fill.func1"]["objects"] == COUNT
         assert types["chan *main.Session"]["objects"] == COUNT
         check_retained(types)
