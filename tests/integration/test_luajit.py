@@ -124,7 +124,7 @@ def test_objects(command: Callable[[], list[str]], tmp_path: Path) -> None:
     kinds = {(one["kind"], one["runtime"], one["garbage"]) for one in groups}
     assert answer["trusted"] and ("definite", "LuaJIT", True) in kinds
     assert kinds <= {("definite", "LuaJIT", True), ("possible", "LuaJIT", False)}  # a stale word may refer to the middle of one
-    assert 140 < sum(one["blocks"] for one in groups) <= 150
+    assert 140 < sum(one["blocks"] for one in groups) <= 154  # such a word divides a cycle
     types = {row["name"]: row["objects"] for row in lua["types"]}
     assert (types["Order"], types["Point"], types["function at programs/objects.lua:27"]) == (600, 200, 50)
     named = {row["name"].replace(" (LuaJIT variable)", ""): row["container"]["length"] for row in roots if row["container"]}
