@@ -31,10 +31,10 @@ static int add_reference(const search *s, uint32_t source, uint64_t at, uint64_t
     return PUSH_ALL(s->out, (uint64_t)source << 32 | (at / WORD & UINT32_MAX), target, offset);
 }
 
-/* Write to `out` three words for each reference in the piece's blocks with an object, or in those
- * without: source << 32 | number of the
- * word, target, and the offset in the target. A reference to an object leads to its start; those
- * to other places of an object's block are left out. */
+/* Find the references in the blocks of a piece: if `with_object`, in blocks that contain an object,
+ * else in the other blocks. Each reference appends three words to `out`: source << 32 | number of
+ * the word, target, and the offset in the target. A reference to an object leads to its start;
+ * those to other places of an object's block are left out. */
 API int fl_python_references(const graph *g, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, bool with_object,
                              words *out) {
     const search s = {g, found, offsets, shift, out};

@@ -12,8 +12,8 @@
 enum { MORE, ENDS, DIFFERS, NO_SIZE };
 
 /* Read at most `capacity` blocks of chunks from *chunk on (updated), up to `limit` or a fencepost.
- * Their headers are in the piece. *free: bytes of the chunk before, if it is free, else 0
- * (updated). Returns why the walk stopped at *chunk. */
+ * Only chunks whose headers are in the piece are read. *free: the size of the previous chunk if it
+ * is free, else 0 (updated). Returns why the walk stopped at *chunk. */
 API int fl_walk_luajit(const piece *p, uint64_t *chunk, uint64_t *free, uint64_t limit, uint64_t capacity, uint64_t *starts,
                        uint64_t *sizes, uint8_t *states, uint64_t *made) {
     uint64_t at = *chunk, before = *free, count = 0, fetched = at - p->address;

@@ -62,7 +62,7 @@ def test_objects(version: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", ["luajit", *(pytest.param(f"lua{one.values[0]}", marks=one.marks) for one in VERSIONS)])
 def test_local_variables(program: str, tmp_path: Path) -> None:
-    """Local variables of functions that run, and of a suspended coroutine, have names. A variable that ended has none."""
+    """Local variables of running functions and of a suspended coroutine have names. A variable whose scope has ended has none."""
     with cores.Running([real.executable(program), str(truth.PROGRAMS / "locals.lua")], tmp_path / "run", stdin=-1) as made:
         roots = found("roots", "--limit", "0", "--pid", str(made.pid))["roots"]
     named = {row["name"].split(" (")[0]: row["container"]["length"] for row in roots if row["container"] and "local" in row["name"]}

@@ -48,7 +48,7 @@ def read_quarantine(memory: Memory, root: Root, after_root: int, after_caches: I
 
 
 def _read_branch(memory: Memory, root: Root, place: int, count: int) -> Iterator[int]:
-    """Yield the slots of the branches in `count` words."""
+    """Search `count` words for quarantine branches, and yield the slots that they contain."""
     words = memory.words(place, count) or ()
     for start, end, limit, size in zip(words, words[1:], words[2:], words[3:]):
         number = (end - start) // ENTRY

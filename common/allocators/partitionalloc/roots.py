@@ -200,7 +200,7 @@ def _find_metadata(memory: Memory, current: int, next_super_page: int) -> Option
 
 
 def _read_extents(memory: Memory, root: int, first: int, metadata: int, problems: list[Problem]) -> Iterator[Extent]:
-    """Yield the extents of a root."""
+    """Yield the extents (runs of super pages) of a partition."""
     seen: set[int] = set()
     place, total = first, 0
     while place:

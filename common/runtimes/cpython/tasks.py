@@ -126,7 +126,8 @@ class TaskReader:
         return _Suspended(frame, awaited or 0, not top)
 
     def _driven_by(self, awaited: int) -> int:
-        """Return the coroutine or generator that an awaited object is or drives; 0 if none."""
+        """Return the coroutine or generator that runs while an object is awaited.
+        This is the object itself, or the one that it wraps; 0 if there is none."""
         if self._names.is_suspended(awaited):
             return awaited
         driven = self._memory.word(awaited + 16) or 0 if self._names.type_name(awaited) in _WRAPPERS else 0

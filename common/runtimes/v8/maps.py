@@ -126,9 +126,9 @@ class Maps:
     def is_function(self, word: int, kind: int) -> bool:
         """Whether objects of a map are functions that have a SharedFunctionInfo.
 
-        The types of special functions (such as classes) follow that of functions, and have no
-        constants. V8 10.2 and 11.3 lack the constant of the last one; then the map tells which
-        objects can be called."""
+        The numbers of the types of special functions, such as classes, follow the number of plain
+        functions, and have no constants. V8 10.2 and 11.3 lack the constant of the last one; then
+        the map tells which objects can be called."""
         first, last = self.types.get("js_function", 0), self.metadata.constant("LastJSFunctionType")
         if kind == first or not first or not first < kind < first + _MOST_FUNCTION_TYPES or self.names_of(kind):
             return kind == first and first > 0

@@ -240,5 +240,5 @@ def _checked(count: int) -> int:
 
 
 def _first_index(version: tuple[int, int]) -> int:
-    """Return the least index of the first deoptimization in the data."""
+    """Return the smallest index at which the entries of deoptimization data may begin."""
     return 12 if version >= (13, 0) else 9
