@@ -23,8 +23,6 @@ from findleaks.answers.stacks import group_stacks
 from findleaks.runtimes.jvm import find_frames
 from findleaks.runtimes.jvm.frames.reader import JavaFrames
 from findleaks.target.base import Target
-from findleaks.unwind.frames import DEEPEST, FrameRegisters, Unwinder
-from findleaks.unwind.managed_frames import NativeStack
 
 QUICK = [(jvms.SYSTEM, "mixed"), ("25.0.2", "interpreted"), ("8", "C2")]
 EACH = [
@@ -140,14 +138,14 @@ def test_damaged_frames(tmp_path: Path) -> None:
     """Frames of a damaged process are read without an error; methods have names that are whole in the program."""
     with java_frames.waiting(jvms.SYSTEM, tmp_path, 100, "-Xmx32m") as running, findleaks.attach(running.pid) as process:
         target = process._session.target
-        whole = names(target, reader_of(target))
+        whole = frame_stops.function_names(target, reader_of(target))
         assert len(whole) > 30
         cut = 0
         for seed in range(30):
             reader = reader_of(target)
             memory = frame_stops.DamagedMemory(reader._memory, seed)
             reader._memory = reader._tables.memory = memory
-            found = names(target, reader)
+            found = frame_stops.function_names(target, reader)
             assert all(map(str.isprintable, found))
             cut += found != whole
         assert cut > 10
@@ -157,17 +155,6 @@ def reader_of(target: Target) -> JavaFrames:
     reader = find_frames(target)
     assert isinstance(reader, JavaFrames)
     return reader
-
-
-def names(target: Target, reader: JavaFrames) -> set[str]:
-    found = set()
-    unwinder = Unwinder(target, steps=[reader.step])
-    for thread in target.threads():
-        registers: list[FrameRegisters] = []
-        stack = NativeStack(thread, unwinder.trace_with_registers(thread, registers), registers)
-        assert len(stack.trace.frames) <= DEEPEST
-        found |= {frame.function for part in reader.segments(stack) for frame in part.frames}
-    return found
 
 
 VIRTUAL = [

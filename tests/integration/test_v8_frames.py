@@ -20,8 +20,6 @@ import findleaks
 from findleaks.runtimes.node import find_frames
 from findleaks.runtimes.v8.frames.reader import JavaScriptFrames
 from findleaks.target.base import Target
-from findleaks.unwind.frames import DEEPEST, FrameRegisters, Unwinder
-from findleaks.unwind.managed_frames import NativeStack
 
 VERSIONS = ("12.22.12", "14.21.3", "16.20.2", "18.20.8", "20.20.0", "22.12.0", nodes.NEWEST)
 CALLS = [
@@ -143,7 +141,7 @@ def test_damaged_frames(tmp_path: Path) -> None:
         program.wait_until_stopped()
         with findleaks.attach(program.pid) as process:
             target = process._session.target
-            whole = names(target, reader_of(target))
+            whole = frame_stops.function_names(target, reader_of(target))
             assert len(whole) > 10
             cut = 0
             for seed in range(10):
@@ -154,7 +152,7 @@ def test_damaged_frames(tmp_path: Path) -> None:
                 for part in (heap, reader._names.builtins, reader._names.code, heap.functions, heap.maps):
                     part._memory = memory  # type: ignore[union-attr]
                 heap.memory = memory
-                cut += names(target, reader) != whole
+                cut += frame_stops.function_names(target, reader) != whole
             assert cut > 3
 
 
@@ -162,14 +160,3 @@ def reader_of(target: Target) -> JavaScriptFrames:
     reader = find_frames(target)
     assert isinstance(reader, JavaScriptFrames)
     return reader
-
-
-def names(target: Target, reader: JavaScriptFrames) -> set[str]:
-    found = set()
-    unwinder = Unwinder(target, steps=[reader.step])
-    for thread in target.threads():
-        registers: list[FrameRegisters] = []
-        stack = NativeStack(thread, unwinder.trace_with_registers(thread, registers), registers)
-        assert len(stack.trace.frames) <= DEEPEST
-        found |= {frame.function for part in reader.segments(stack) for frame in part.frames}
-    return found

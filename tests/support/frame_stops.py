@@ -27,6 +27,9 @@ from findleaks.allocators.memory import Memory
 from findleaks.answers.stacks import group_stacks
 from findleaks.results.sites import StackFrame
 from findleaks.results.stacks import ThreadGroup
+from findleaks.target.base import Target
+from findleaks.unwind.frames import DEEPEST, FrameRegisters, Unwinder
+from findleaks.unwind.managed_frames import ManagedFrames, NativeStack
 
 _TGKILL = 234  # of x86-64
 EVALUATOR = "_PyEval_EvalFrameDefault"
@@ -244,3 +247,15 @@ def is_sorting(stack: ThreadGroup) -> bool:
     outer = [one.function for one in frames[at:] if one.kind]
     assert outer[outer.index("work") - 1 :][:2] == ["sort", "work"] and outer[0] in ("sort!", "sort"), stack
     return True
+
+
+def function_names(target: Target, reader: ManagedFrames) -> set[str]:
+    """The names of all functions in the stacks of all threads, as the reader of a runtime's frames finds them."""
+    found = set()
+    unwinder = Unwinder(target, steps=[reader.step])
+    for thread in target.threads():
+        registers: list[FrameRegisters] = []
+        stack = NativeStack(thread, unwinder.trace_with_registers(thread, registers), registers)
+        assert len(stack.trace.frames) <= DEEPEST
+        found |= {frame.function for part in reader.segments(stack) for frame in part.frames}
+    return found
