@@ -140,6 +140,11 @@ def _run(words: list[str], prog: str) -> int:
         from findleaks.setup_commands import run_setup
 
         return run_setup(words[0], words[1:], sys.stdout, _width())
+    if words[0] in FRONT and words[1:] in (["-h"], ["--help"], ["--help-all"]):
+        from findleaks.setup_commands import debugger_parser
+
+        sys.stdout.write(debugger_parser(words[0]).format_help())
+        return 0
     if words[0] in FRONT:
         from findleaks.launcher import start_debugger
 

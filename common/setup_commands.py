@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn, Optional, TextIO
 
-from findleaks.catalogue import SETUP
+from findleaks.catalogue import FRONT, SETUP
 from findleaks.commands import Parser, parse
 from findleaks.errors import FindleaksError, UsageError
 from findleaks.escaping import json_line, visible
@@ -64,6 +64,20 @@ def setup_parser(word: str, out: Optional[TextIO] = None) -> Parser:
         made.add_argument("--json", action="store_true", help="print one JSON object")
     else:
         made.add_argument("shell", choices=list(SHELLS), help="the shell that reads the script")
+    return made
+
+
+def debugger_parser(word: str) -> argparse.ArgumentParser:
+    """Return the parser of `gdb` or `lldb`, for the help and the manual page."""
+    summary = FRONT[word]
+    made = _Parser(
+        prog=f"findleaks {word}",
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog=f"Example:\n  findleaks {word} program core",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+    )
+    made.add_argument("arguments", nargs="*", metavar="ARGUMENT", help=f"arguments of the debugger, which `{word} --help` lists")
     return made
 
 

@@ -19,12 +19,12 @@ from argparse_manpage.manpage import Manpage
 from findleaks import __version__, commands
 from findleaks.catalogue import CATALOGUE, FRONT, SETUP
 from findleaks.cli import command_parser
-from findleaks.setup_commands import SHELLS, setup_parser
+from findleaks.setup_commands import SHELLS, debugger_parser, setup_parser
 
 ROOT = Path(__file__).parents[1]
 PROCESS = {"bash": "_findleaks_processes", "zsh": "_pids", "fish": "(__fish_complete_pids)"}
 PREAMBLE = {"bash": '_findleaks_processes() { compgen -W "$(cd /proc && printf "%s\\n" [0-9]*)" -- "$1"; }'}
-FILES = {"FILE", "FOLDER", "CORE", "core", "cores", "PATH", "DIR"}
+FILES = {"FILE", "FOLDER", "CORE", "core", "cores", "PATH", "DIR", "arguments"}
 
 
 def parsers() -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
@@ -32,9 +32,7 @@ def parsers() -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
     for word, entry in CATALOGUE.items():
         yield word, entry.summary, command_parser(commands.load(word))
     for word, summary in FRONT.items():
-        made = argparse.ArgumentParser(prog=f"findleaks {word}", description=f"{summary}.".capitalize())
-        made.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…", help="arguments of the debugger")
-        yield word, summary, made
+        yield word, summary, debugger_parser(word)
     for word, summary in SETUP.items():
         yield word, summary, setup_parser(word)
 

@@ -17,6 +17,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NoReturn, Optional, Protocol, TextIO, Union, cast, runtime_checkable
 
 from findleaks.catalogue import CATALOGUE, Entry, suggest_word
+from findleaks.commands.help import HelpFormatter, HelpRequested, add_help_all, short_help
 from findleaks.commands.options import add_json, add_pools
 from findleaks.errors import TargetError, UsageError
 from findleaks.escaping import Markup, json_line, visible
@@ -148,20 +149,18 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message} (see `{self.prog} --help`)")
 
-    def exit(self, status: int = 0, message: Optional[str] = None) -> NoReturn:
-        raise _Finished
-
     def format_help(self) -> str:
         if self.command is not None:
             self.description = self.command.description
         return super().format_help()
 
-    def print_help(self, file: object = None) -> None:
-        (self.out or sys.stdout).write(self.format_help())
+    def print_help(self, file: object = None) -> NoReturn:
+        raise HelpRequested(whole=False)
 
-
-class _Finished(Exception):
-    """Raised after the help was printed, so that no command is run."""
+    def write_help(self, whole: bool) -> None:
+        """Write the help to `out`. `whole`: with all options."""
+        text = self.format_help()  # which sets the description
+        (self.out or sys.stdout).write(text if whole or self.command is None else short_help(self))
 
 
 def command(
@@ -201,10 +200,11 @@ def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = 
     made = Parser(
         prog=f"{prog} {cmd.name}",
         epilog=f"Example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     made.out, made.command = out, cmd
+    add_help_all(made)
     cmd.arguments(made)
     if not cmd.entry.shell and cmd.name not in WITHOUT_POOLS:
         add_pools(made)
@@ -217,7 +217,8 @@ def parse(made: Parser, words: Sequence[str]) -> Optional[argparse.Namespace]:
     None if help was printed."""
     try:
         return made.parse_intermixed_args(["-" + w if len(w) > 2 and w[0] == "-" and w[1].isalpha() else w for w in words])
-    except _Finished:
+    except HelpRequested as request:
+        made.write_help(request.whole)
         return None
 
 

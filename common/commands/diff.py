@@ -61,8 +61,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="snapshots, cores, or folders of them, the earliest first; in a debugger, names of snapshots",
     )
     add_output(parser, "a page of curves and tables (.html), or the growth as stacks,", FILES)
-    what = "all figures of one kind, or the blocks that were not freed (survivors), instead of the rows that explain the growth"
-    parser.add_argument("--by", choices=(*SECTIONS, SURVIVORS), help=what)
+    what = (
+        f"instead of the rows that explain the growth: all figures of one kind ({', '.join(SECTIONS)}), or the blocks that were not freed"
+    )
+    parser.add_argument("--by", choices=(*SECTIONS, SURVIVORS), metavar="KIND", help=f"{what} ({SURVIVORS})")
     add_limit(parser, "rows", ROWS)
     add_choice_of_debug_types(parser)
 

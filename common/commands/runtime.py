@@ -29,7 +29,7 @@ PARTS = 20  # At least this many rows are printed below a part, even with a smal
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", choices=known(), help="only this runtime")
+    parser.add_argument("--only", choices=known(), metavar="RUNTIME", help=f"only {', '.join(known())}")
     parser.add_argument(
         "--no-native", action="store_true", help="do not search for leaked objects and for native memory of objects: faster"
     )
@@ -43,19 +43,22 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def runtime(session: Session, args: argparse.Namespace) -> Plain:
     """Show for each managed runtime its own counters, its own memory (V8's heap by isolate and
     space), its live objects by type, and the native blocks that only objects of this type retain.
+
     RETAINED (CPython, Go, the JVM, V8) is the memory in the managed heap that would become garbage
     without the objects of a type, one by one: these objects, and the others that one of them
-    retains; for CPython with native memory.
-    REPORTED is the native memory that the objects reported to the runtime: memory that a runtime
-    does not know of does not trigger a collection. Native memory that objects of several types
-    share is not attributed to a type; --by package counts the types of a package as one. Allocation
-    sites are listed if the runtime records them (tracemalloc, NMT, Go's memory profile); --by site
-    lists only these. LEAKED is the number of objects that no root reaches, if each object is an
-    allocator's block (CPython). `-o FILE.hprof` writes the Java heap as a heap dump, which Eclipse
-    MAT and VisualVM open; `-o FILE.heapsnapshot` writes V8's heap as a heap snapshot, which Chrome
-    DevTools opens; `-o FILE.ndjson` writes Python's objects, one a line, with their references.
-    `-o FILE.pb.gz` writes the objects by root (Go) and type for `go tool pprof`;
-    with --by site, by the stack that allocated them."""
+    retains; for CPython with native memory. REPORTED is the native memory that the objects reported
+    to the runtime: memory that a runtime does not know of does not trigger a collection. LEAKED is
+    the number of objects that no root reaches, if each object is an allocator's block (CPython).
+
+    Native memory that objects of several types share is not attributed to a type; --by package
+    counts the types of a package as one. Allocation sites are listed if the runtime records them
+    (tracemalloc, NMT, Go's memory profile); --by site lists only these.
+
+    `-o FILE.hprof` writes the Java heap as a heap dump, which Eclipse MAT and VisualVM open;
+    `-o FILE.heapsnapshot` writes V8's heap as a heap snapshot, which Chrome DevTools opens;
+    `-o FILE.ndjson` writes Python's objects, one a line, with their references. `-o FILE.pb.gz`
+    writes the objects by root (Go) and type for `go tool pprof`; with --by site, by the stack that
+    allocated them."""
     form = output_format(args, (*DUMPS, *STACKS))
     answer = describe_runtimes(session, args.only, not args.no_native, args.by == "package", args.limit)
     found = answer.holdings

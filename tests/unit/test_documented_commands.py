@@ -28,7 +28,7 @@ OF_OTHERS = {
     "pip": {"--no-binary"},
     "Valgrind": {"--leak-check"},
     "tests/bench": {"--runs"},
-    "every command": {"--help"},
+    "every command": {"--help", "--help-all"},
 }
 """Options that pages name, and that findleaks does not have, by the program that has them."""
 
