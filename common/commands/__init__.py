@@ -154,6 +154,9 @@ class Parser(argparse.ArgumentParser):
             self.description = self.command.description
         return super().format_help()
 
+    def format_usage(self) -> str:
+        return ""  # argparse formats the usage for errors before it parses; errors here do without
+
     def print_help(self, file: object = None) -> NoReturn:
         raise HelpRequested(whole=False)
 

@@ -4,8 +4,10 @@ that are used most. --help-all adds the details and the other options."""
 from __future__ import annotations
 
 import argparse
-import textwrap
+import os
 from typing import Any, Optional
+
+from findleaks.report.columns import UNCUT, terminal_columns
 
 _WORDS = """
     --format --heuristics --suppressions --frames --no-lines --type --hints --debug-types
@@ -20,7 +22,8 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Prints `-o, --output FILE`, with the value once, as Python 3.13 does."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=26)
+        columns = terminal_columns(os.environ.get("COLUMNS", ""))
+        super().__init__(prog, max_help_position=26, width=(80 if columns == UNCUT else min(columns, 100)) - 2)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings or action.nargs == 0:
@@ -49,6 +52,8 @@ def add_help_all(parser: argparse.ArgumentParser) -> None:
 def short_help(parser: argparse.ArgumentParser) -> str:
     """Return the first paragraph of the description, the options that are used most, the names of
     the others, and the example."""
+    import textwrap  # every command imports this module, but few print help
+
     formatter = parser._get_formatter()
     formatter.add_usage(_usage(parser, formatter), (), ())
     formatter.add_text((parser.description or "").partition("\n\n")[0])
