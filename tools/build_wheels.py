@@ -5,12 +5,16 @@ usage: make wheels, or: python3 tools/build_wheels.py [FOLDER]
 The compiler is `zig cc` (package ziglang), which links against any version of glibc and against musl for each machine: so the wheels run
 on glibc 2.17 and newer and on musl 1.2. Files have the time of the last commit (SOURCE_DATE_EPOCH): a second build is identical. The
 programs that check the archives end the build if they find a fault: twine, check-wheel-contents, auditwheel. auditwheel looks up musl's
-libc.so among the files of this machine, where that name is a linker script of glibc. Wheels for musl are therefore checked here."""
+libc.so among the files of this machine, where that name is a linker script of glibc. Wheels for musl are therefore checked here.
+
+FOLDER (by default dist) gets the source archive and the wheel for this machine, so that `pip install FOLDER/*.whl` works. The wheels for
+other machines, which pip would refuse, are in FOLDER/other-machines."""
 
 from __future__ import annotations
 
 import io
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -21,6 +25,7 @@ from pathlib import Path
 
 from elftools.elf.dynamic import DynamicSection, DynamicTag
 from elftools.elf.elffile import ELFFile
+from packaging.tags import platform_tags
 
 ROOT = Path(__file__).parents[1]
 MACHINES: Mapping[str, str] = {
@@ -30,6 +35,8 @@ MACHINES: Mapping[str, str] = {
     "musllinux_1_2_aarch64": "aarch64-linux-musl",
 }
 """zig's name of the target by the wheel's platform tag."""
+OTHERS = "other-machines"
+"""The folder of the wheels that do not run on the machine that builds them."""
 DUPLICATES = "W002"  # check-wheel-contents: __init__.py files with equal contents are meant.
 
 
@@ -56,7 +63,16 @@ def main(folder: Path) -> None:
     _run("-m", "check_wheel_contents", "--ignore", DUPLICATES, *wheels, environment=environment)
     for wheel in wheels:
         _check_platform(wheel)
-    print("\n".join(archives))
+    (folder / OTHERS).mkdir()
+    for wheel in wheels:
+        if _platform(wheel) not in platform_tags():
+            shutil.move(wheel, folder / OTHERS)
+    print("\n".join(str(path) for path in sorted(folder.rglob("*")) if path.is_file()))
+
+
+def _platform(wheel: str) -> str:
+    """Return the platform tag in the name of a wheel."""
+    return wheel.rpartition("-")[2].removesuffix(".whl")
 
 
 def _run(*words: str, environment: Mapping[str, str]) -> None:
@@ -107,7 +123,7 @@ def _check_platform(wheel: str) -> None:
                 sys.exit(f"{wheel}: {name} needs {', '.join(sorted(needed))}; musl provides only libc.so")
         return
     done = subprocess.run([sys.executable, "-m", "auditwheel", "show", wheel], capture_output=True, text=True)
-    tag = wheel.rpartition("-")[2].removesuffix(".whl")
+    tag = _platform(wheel)
     if done.returncode or f'"{tag}"' not in " ".join(done.stdout.split()):
         sys.exit(f"{wheel}: auditwheel does not confirm the tag {tag}:\n{done.stdout}{done.stderr}")
 

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATORS = ("generate_schema", "generate_api_docs", "generate_shell_files")
@@ -41,15 +41,14 @@ def main() -> int:
         failed += [name for name, problems in build_steps(folder) if not report(name, problems)]
     if not failed:
         print(f"\nNow, by hand:\n  git tag -s v{version()} -m 'findleaks {version()}'\n  git push origin v{version()}")
-        print(f"  twine upload {args.folder}/*.tar.gz {args.folder}/*.whl")
+        print(f"  twine upload {args.folder}/*.tar.gz {args.folder}/*.whl {args.folder}/other-machines/*.whl")
     return 1 if failed else 0
 
 
-def report(name: str, problems: Optional[list[str]]) -> bool:
-    """Print the result of a step, and return whether it did not fail. `problems`: None if this machine
-    lacks what the step needs."""
-    print(f"{'skipped' if problems is None else 'failed' if problems else 'ok':8}{name.replace('_', ' ')}")
-    print("".join(f"        {problem}\n" for problem in problems or ()), end="", flush=True)
+def report(name: str, problems: list[str]) -> bool:
+    """Print the result of a step, and return whether it did not fail."""
+    print(f"{'failed' if problems else 'ok':8}{name.replace('_', ' ')}")
+    print("".join(f"        {problem}\n" for problem in problems), end="", flush=True)
     return not problems
 
 
@@ -136,7 +135,7 @@ def broken_promises(old: dict[str, Any], new: dict[str, Any], at: str = "") -> I
         yield from broken_promises(old["items"], new.get("items", {}), f"{at}items: ")
 
 
-def build_steps(folder: Path) -> Iterator[tuple[str, Optional[list[str]]]]:
+def build_steps(folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Build, and check what was built. tools/build_wheels.py runs twine, check-wheel-contents and
     auditwheel."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -148,17 +147,25 @@ def build_steps(folder: Path) -> Iterator[tuple[str, Optional[list[str]]]]:
             words = [sys.executable, str(ROOT / "tools/build_wheels.py"), str(target)]
             done = subprocess.run(words, env=environment, capture_output=True, text=True)
             yield name, [done.stderr.strip() or done.stdout.strip()] if done.returncode else []
-        hashes = [{file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in one.iterdir()} for one in (folder, again)]
+        hashes = [{file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in archives(one)} for one in (folder, again)]
         yield "both builds are identical", [name for name in hashes[0] if hashes[0][name] != hashes[1].get(name)]
-        (wheel,) = folder.glob("*manylinux*x86_64.whl")
+        (wheel,) = folder.rglob("*manylinux*x86_64.whl")
         for python in PYTHONS:
             program = shutil.which(f"python{python}")
-            runs = program and subprocess.run([program, "-c", "import venv"], capture_output=True).returncode == 0
-            yield f"the wheel works in a clean Python {python}", list(install(str(program), wheel, Path(place) / python)) if runs else None
+            if program and subprocess.run([program, "-c", "import venv"], capture_output=True).returncode == 0:
+                problems = list(install(program, wheel, Path(place) / python))
+            else:
+                problems = [f"no python{python} with venv on PATH: install one"]
+            yield f"the wheel works in a clean Python {python}", problems
     bill = folder.parent / f"findleaks-{version()}.cdx.json"
-    words = [sys.executable, str(ROOT / "tools/write_sbom.py"), str(bill), *map(str, sorted(folder.iterdir()))]
+    words = [sys.executable, str(ROOT / "tools/write_sbom.py"), str(bill), *map(str, archives(folder))]
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
     yield f"the bill of materials is written: {bill}", [done.stderr] if done.returncode else []
+
+
+def archives(folder: Path) -> list[Path]:
+    """The archives of a release: those in `folder`, and the wheels for other machines in a folder of it."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def install(python: str, wheel: Path, folder: Path) -> Iterator[str]:
