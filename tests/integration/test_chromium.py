@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from debuggers import ran
+from debuggers import gdb, lldb, objects, ran
 from devtools import Chromium
 
 pytestmark = pytest.mark.matrix
@@ -84,6 +87,32 @@ def test_statistics(chromium: Chromium) -> None:
                 assert {key: row[key] for key in SAME} == {key: buckets[name][key] for key in SAME}, (path, name)
                 compared += 1
     assert compared > 20
+
+
+def heap(output: str) -> dict[str, Any]:
+    """The arenas and size classes of PartitionAlloc in the output of `caches --json`."""
+    lines = objects(output)
+    assert lines, output
+    found = json.loads(lines[0])
+    return {key: [row for row in found[key] if row["allocator"] == "PartitionAlloc"] for key in ("arenas", "caches")}
+
+
+def test_a_core(chromium: Chromium, tmp_path: Path) -> None:
+    """A core of a stopped process has what the process has. GDB, LLDB and the command line read the same in it."""
+    pid, core = find_page(chromium), tmp_path / "page.core"  # `snapshot` adds .core to the name
+    words = ("caches", "--by-arena", "--limit", "0", "--json")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        live = heap(ran(*words, "--pid", str(pid)).stdout)
+        assert ran("snapshot", str(core.with_suffix("")), "--weight", "core", "--pid", str(pid)).returncode == 0
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert len(live["arenas"]) >= len(QUIET) and sum(row["in_use"] for row in live["caches"]) >= BUFFERS
+    line = [f"leaks {' '.join(words)}"]
+    for output in (ran(*words, str(core)).stdout, gdb(line, "-c", str(core)), lldb(line, "-c", str(core))):
+        assert heap(output) == live
+    checked = ran("verify", "--allocator", "PartitionAlloc", str(core))
+    assert "nothing wrong" in checked.stdout, (checked.stdout, checked.stderr)
 
 
 def test_every_process_is_sound(chromium: Chromium) -> None:
