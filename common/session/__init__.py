@@ -30,7 +30,7 @@ from findleaks.session.interior_structures import Structures
 from findleaks.session.reference_graphs import ReferenceGraphs
 from findleaks.session.uses import Uses
 from findleaks.target.base import BEGINNING, Piece, Range, Target
-from findleaks.target.ranges import blank_out, merge_ranges, nonzero_pieces, subtract
+from findleaks.target.ranges import blank_out, merge_ranges, nonzero_pieces, subtract, without_holes
 from findleaks.target.residency.presence import Presence
 from findleaks.target.tags import remove_tags
 
@@ -373,15 +373,18 @@ class Session(DebugInformation):
         """Yield the memory of these ranges. Tags of pointers are removed, and encoded addresses in
         blocks are decoded.
 
-        `no_references` are replaced by zeros unless `dead` is set. Long runs of zeros are left out
-        unless `whole` is set. Checks for Ctrl-C."""
+        `no_references` are left out, or replaced by zeros, unless `dead` is set. Nothing is left out,
+        not even long runs of zeros, if `whole` is set. Checks for Ctrl-C."""
         total = sum(end - start for start, end in ranges) or 1
         done = 0
         for start, end in ranges:
             for piece in self.target.pieces(start, end) if whole else nonzero_pieces(self.target, start, end, BEGINNING):
                 self.report_progress(phase, (done + piece.address - start) / total)
                 piece = remove_tags(piece) if self.target.tagged else self.directory.decode_references(piece)
-                yield piece if dead else blank_out(piece, self.no_references)
+                if dead or whole:
+                    yield piece if dead else blank_out(piece, self.no_references)
+                else:
+                    yield from without_holes(piece, self.no_references, self.target.arch.word)
             done += end - start
 
     @property

@@ -9,6 +9,8 @@ from typing import Optional, Protocol, TypeVar
 
 from findleaks.target.base import MARGIN, Piece, Range, Target
 
+_DIVIDED = 1 << 16  # bytes of a piece for each hole at which it is divided
+
 
 def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
     """Sort ranges, join those that overlap or touch, and drop empty ones."""
@@ -149,6 +151,19 @@ def blank_out(piece: Piece, holes: Sequence[Range]) -> Piece:
     for start, end in parts:
         data[start:end] = bytes(end - start)
     return Piece(low, memoryview(data))
+
+
+def without_holes(piece: Piece, holes: Sequence[Range], word: int) -> Iterator[Piece]:
+    """Yield a piece without sorted, disjoint holes, for a caller to whom words in holes are nothing.
+
+    A large piece with few holes is divided at them, which copies nothing. Otherwise the holes
+    become zeros. `word`: bytes of a word; a division must not be inside one."""
+    low, high = piece.address, piece.address + len(piece.data)
+    near = holes[max(bisect_right(holes, (low, low)) - 1, 0) : bisect_left(holes, (high,))]
+    if len(near) * _DIVIDED > len(piece.data) or any((start | end) % word for start, end in near):
+        yield blank_out(piece, holes)
+    else:
+        yield from cut_out(piece, near)
 
 
 def merge_to_most(ranges: Iterable[Range], most: int, near: int = 0) -> list[Range]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import blank_out, merge_ranges, range_at, subtract
+from findleaks.target.ranges import blank_out, merge_ranges, range_at, subtract, without_holes
 
 SOME = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda t: Range(t[0], t[0] + t[1])), max_size=12)
 
@@ -31,6 +31,18 @@ def test_holes_are_blanked(holes: list[Range], start: int, size: int) -> None:
     assert bytes(made.data) == bytes(0 if start + i in members(holes) else ord("x") for i in range(size))
     assert bytes(piece.data) == b"x" * size
     assert (made is piece) is (b"\0" not in bytes(made.data))
+
+
+@given(SOME, st.integers(0, 40), st.integers(0, 3))
+def test_pieces_without_holes(holes: list[Range], start: int, large: int) -> None:
+    """Words outside of the holes are whole, and words in holes are left out or zeros. Only small pieces are copied."""
+    holes = merge_ranges(holes)
+    piece = Piece(start, memoryview(bytearray(b"x" * (large << 16 or 100))))
+    made = list(without_holes(piece, holes, 4))
+    found = {one.address + i for one in made for i, byte in enumerate(one.data) if byte}
+    assert found == set(range(start, start + len(piece.data))) - members(holes)
+    assert all(one.address + len(one.data) <= other.address for one, other in zip(made, made[1:]))
+    assert len(made) == 1 or all((one.address - start) % 4 == 0 or one.address % 4 == 0 for one in made)
 
 
 @given(SOME, SOME)

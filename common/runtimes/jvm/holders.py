@@ -17,13 +17,17 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Optional
 
+from findleaks.allocators.bulk import MOST_RANGES, search_ranges
+from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
+from findleaks.engine.terms import NO_BLOCK
 from findleaks.runtimes.base import Holders
 from findleaks.runtimes.jvm.engine import FIXED, MIRROR
 from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.object_graph import GARBAGE
 from findleaks.target.base import Range
+from findleaks.target.ranges import merge_to_most
 
 _WORD = 8
 _LONGS = "long[]"
@@ -32,17 +36,20 @@ _FILLERS = ("int[]", "jdk.internal.vm.FillerElement[]")
 _DEALLOCATOR, _BUFFER = "java.nio.DirectByteBuffer$Deallocator", "java.nio.DirectByteBuffer"
 
 
-def find_holders(objects: JavaObjects, kinds: Optional[memoryview], unused: Sequence[Range]) -> Holders:
+def find_holders(
+    objects: JavaObjects, engine: Engine, native: Sequence[Range], kinds: Optional[memoryview], unused: Sequence[Range]
+) -> Holders:
     """Return the objects that may refer to native memory.
 
-    kinds: the Kind of each object in the graph of all objects, which separates garbage from live
-    objects; None if it is unknown. unused: sorted parts of the heap in which no object starts.
-    Words in these parts are not references.
+    native: the allocators' heaps, sorted. kinds: the Kind of each object in the graph of all
+    objects, which separates garbage from live objects; None if it is unknown. unused: sorted parts
+    of the heap in which no object starts. Words in these parts are not references.
 
     The first type is that of the Deallocators. A type for each class follows, then a type for the
     garbage of each class."""
     classes, count = objects.classes, len(objects.classes)
-    indices = objects.of_classes(number for number, one in enumerate(classes) if _may_refer(one, objects))
+    numbers, may_refer = objects.numbers, [_may_refer(one, objects) for one in classes]
+    indices = array("I", (index for index in _find_pointing(objects, engine, native) if may_refer[numbers[index]]))
     has_deallocators = any(one.name == _DEALLOCATOR for one in classes)
     live, garbage = array("I", range(1, count + 1)), array("I", range(count + 1, 2 * count + 1))
     for number, one in enumerate(classes):
@@ -53,7 +60,6 @@ def find_holders(objects: JavaObjects, kinds: Optional[memoryview], unused: Sequ
         elif one.name in _FILLERS:
             live[number] = garbage[number] = NO_ROOT  # they contain former objects
     columns = objects.blocks.columns_of(indices)
-    numbers = objects.numbers
     if kinds is None:
         types = array("I", (live[numbers[index]] for index in indices))
     else:
@@ -63,6 +69,18 @@ def find_holders(objects: JavaObjects, kinds: Optional[memoryview], unused: Sequ
     if unused:
         addresses, sizes, types = _add_unused(addresses, sizes, types, unused)
     return Holders(addresses, sizes, types, [_BUFFER, *names, *names], owning=1, garbage=count + 1)
+
+
+def _find_pointing(objects: JavaObjects, engine: Engine, native: Sequence[Range]) -> Sequence[int]:
+    """Return the indices, ascending, of the objects with a word that points into `native`: few of
+    a large heap."""
+    found: set[int] = set()
+    searched = merge_to_most(native, MOST_RANGES)
+    for piece in objects.pieces():
+        words = search_ranges(engine, piece, searched)
+        if words:
+            found.update(objects.blocks.find_all(words)[0])
+    return sorted(found - {NO_BLOCK})
 
 
 def _add_unused(
