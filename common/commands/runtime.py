@@ -89,6 +89,9 @@ def _text(found: FoundRuntimes, limit: int, only_sites: bool, width: int, invoca
         if at:
             yield ""
         yield from _sites(one.runtime, its, limit, width) if only_sites else _page(one, its, result.retainers, limit, width)
+    for deadlock in found.result.deadlocks:
+        yield ""
+        yield from wrapped(f"deadlock: {deadlock.text}", width)
     yield from invocation.next(width, "roots", "verdict")
 
 

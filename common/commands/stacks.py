@@ -13,9 +13,11 @@ from findleaks.commands.frames import add_stack_options, frame_label
 from findleaks.commands.limits import first
 from findleaks.commands.output import STACKS, add_output, output_format
 from findleaks.commands.result import Plain
-from findleaks.formatting import counted, number, printable, some
+from findleaks.formatting import counted, number, printable, some, wrapped
+from findleaks.results.stacks import Deadlock
 from findleaks.runtimes.user_threads import UserThreadGroup, describe_state
 from findleaks.session import Session
+from findleaks.unwind.frame_locks import describe_thread
 from findleaks.unwind.stacks import NamedFrame, Stack
 
 
@@ -47,7 +49,7 @@ def stacks(session: Session, args: argparse.Namespace) -> Plain:
         text = partial(_folded_text, found, scheduled, args.limit)
         result = Plain(session, "stacks", body, text, warnings=warnings if args.json else [])
     else:
-        result = Plain(session, "stacks", body, partial(_text, every, found, scheduled, names, args), warnings=warnings)
+        result = Plain(session, "stacks", body, partial(_text, every, found, scheduled, names, body.deadlocks, args), warnings=warnings)
     if form:
         from findleaks.commands.export import of_target, write_profile
         from findleaks.commands.profiles import of_stacks
@@ -63,11 +65,15 @@ def _text(
     found: Sequence[Stack],
     scheduled: Sequence[ScheduledThreads],
     names: Mapping[int, str],
+    deadlocks: Sequence[Deadlock],
     args: argparse.Namespace,
     width: int,
     invocation: Invocation,
 ) -> Iterator[str]:
     yield from _threads_text(every, found, names, args, width)
+    for deadlock in deadlocks:
+        yield ""
+        yield from wrapped(f"deadlock: {deadlock.text}", width)
     for one in scheduled:
         yield ""
         yield from _scheduled_text(one, args, width)
@@ -127,7 +133,9 @@ def _threads_text(
         yield ""
         yield f"  {counted(len(stack.threads), 'thread')}: {some([_who(tid, names) for tid in stack.threads], 8)}"
         shown = first(stack.frames, args.frames)
-        yield from (f"    {line(frame, width - 4)}" for frame in shown)
+        for at, frame in enumerate(shown):
+            yield f"    {line(frame, width - 4)}"
+            yield from (f"      - {printable(text)}" for text in _locks(stack, at, names))
         if len(shown) < len(stack.frames):
             yield f"    … {len(stack.frames) - len(shown)} more (--frames 0)"
         if stack.end:
@@ -135,6 +143,16 @@ def _threads_text(
     if len(listed) < len(found):
         yield ""
         yield f"  … {counted(len(found) - len(listed), 'more stack')} (--limit 0)"
+
+
+def _locks(stack: Stack, at: int, names: Mapping[int, str]) -> Iterator[str]:
+    """Yield the locks of a frame: those of one thread, or what all threads of the stack have in
+    common."""
+    of_threads = [[one for place, one in locks if place == at] for locks in stack.locks]
+    for locks in zip(*of_threads):
+        owners = {one.owner for one in locks}
+        owner = f", which {describe_thread(locks[0].owner, names)} holds" if len(owners) == 1 and locks[0].owner else ""
+        yield f"{locks[0].label(len({one.address for one in locks}) == 1)}{owner}"
 
 
 def _who(tid: int, names: Mapping[int, str]) -> str:

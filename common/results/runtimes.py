@@ -7,6 +7,7 @@ from typing import Optional
 
 from findleaks.results.amounts import Amount
 from findleaks.results.record import ADDRESS, OPTIONAL, Record
+from findleaks.results.stacks import Deadlock
 from findleaks.value_classes import dataclass, field
 
 
@@ -121,3 +122,5 @@ class Runtimes(Record):
 
     runtimes: Sequence[Runtime]
     """All managed runtimes of the process."""
+    deadlocks: Sequence[Deadlock] = field(default=(), metadata=OPTIONAL)
+    """The cycles of threads that wait for locks of each other; see `stacks`."""

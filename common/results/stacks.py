@@ -5,9 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
-from findleaks.results.record import OPTIONAL, Record
+from findleaks.results.record import ADDRESS, OPTIONAL, Record
 from findleaks.results.sites import StackFrame
 from findleaks.value_classes import dataclass, field
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FrameLock(Record):
+    """A lock that a thread holds or waits for."""
+
+    thread: int
+    """The kernel's number (tid) of the thread."""
+    frame: int
+    """The index of the frame that has locked the object, or waits."""
+    kind: str
+    """What the frame does, in the words of jstack: "locked", "waiting to lock", "waiting on",
+    "waiting to re-lock in wait()", "parking to wait for", "eliminated"."""
+    type: Optional[str]
+    """The type of the object."""
+    address: Optional[int] = field(metadata=ADDRESS)
+    """The address of the object; None if a compiler has removed it."""
+    owner: Optional[int] = field(default=None, metadata=OPTIONAL)
+    """The tid of the thread that holds the lock for which this thread waits."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -24,6 +43,9 @@ class ThreadGroup(Record):
     """The call stack, innermost frame first."""
     complete: bool
     """Whether the stack was unwound to its beginning."""
+    locks: Sequence[FrameLock] = field(default=(), metadata=OPTIONAL)
+    """The locks of all of these threads, thread by thread. Their frames have locks of the same
+    kinds and types, but the objects may differ."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,6 +78,34 @@ class UserThreadGroup(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class DeadlockedThread(Record):
+    """A thread of a deadlock."""
+
+    thread: int
+    """The kernel's number (tid) of the thread."""
+    name: Optional[str]
+    """The name of the thread."""
+    kind: str
+    """How the thread waits: "waiting to lock", "parking to wait for"."""
+    type: Optional[str]
+    """The type of the object that it waits for."""
+    address: int = field(metadata=ADDRESS)
+    """The address of this object."""
+    owner: int
+    """The tid of the thread that holds its lock."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Deadlock(Record):
+    """Threads each of which waits for a lock that the next one holds."""
+
+    text: str
+    """A sentence about all threads."""
+    threads: Sequence[DeadlockedThread]
+    """The threads. The last one waits for a lock of the first one."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Stacks(Record):
     """The result of `stacks`."""
 
@@ -69,3 +119,5 @@ class Stacks(Record):
     user_stacks: Sequence[UserThreadGroup] = field(default=(), metadata=OPTIONAL)
     """The threads that runtimes schedule themselves, by state and call stack, the largest groups
     first."""
+    deadlocks: Sequence[Deadlock] = field(default=(), metadata=OPTIONAL)
+    """The cycles of threads that wait for locks of each other."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.target.base import Thread
+from findleaks.unwind.frame_locks import LockWait
 from findleaks.unwind.frames import CodeStep, FrameRegisters, Trace
 from findleaks.value_classes import NamedTuple
 
@@ -105,6 +106,10 @@ class ManagedFrames:
     def step(self, pc: int, exact: bool, registers: Mapping[int, int]) -> Optional[CodeStep]:
         """Unwind a frame of code that the runtime generated; see frames.StepCode."""
         return None
+
+    def deadlocks(self) -> Sequence[Sequence[LockWait]]:
+        """Return the cycles of threads that wait for locks of each other."""
+        return ()
 
     def thread_names(self) -> Mapping[int, str]:
         """Return names of threads, by the kernel's number of the thread."""

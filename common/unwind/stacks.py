@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, TypeVar
 
 from findleaks.errors import Interrupted
 from findleaks.target.base import SourcePlace, Symbol, Target
+from findleaks.unwind.frame_locks import FrameLock, PlacedLock
 from findleaks.unwind.frames import Frame, FrameRegisters, Trace, Unwinder
 from findleaks.unwind.managed_frames import NO_FRAMES, ManagedFrames, NativeStack, Placed, place_frames
 from findleaks.wildcards import matches
@@ -24,7 +25,7 @@ class NamedFrame(NamedTuple):
     has its address and offset. `kind`: the language of a managed function ("Python", "Java"),
     whose frame has no address; "" for machine code. `is_async`: this function waits for the frame
     before it, and has no frame on the stack. `reason`: why the name or the line is unknown; "" if
-    nothing is to be said."""
+    nothing is to be said. `locks`: those that a managed function holds or waits for."""
 
     address: int
     function: str
@@ -36,6 +37,7 @@ class NamedFrame(NamedTuple):
     kind: str = ""
     is_async: bool = False
     reason: str = ""
+    locks: tuple[FrameLock, ...] = ()
 
     def label(self) -> str:
         """Return a short label: "uv_run+0x164", "list_add (inlined)", "libm.so.6+0x1234",
@@ -61,11 +63,13 @@ class NamedFrame(NamedTuple):
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack and the threads that have it; `end` as in frames.Trace."""
+    """A stack and the threads that have it; `end` as in frames.Trace. `locks`: those of each
+    thread. Threads of a stack may hold different objects of the same type."""
 
     frames: tuple[NamedFrame, ...]
     end: str
     threads: list[int]
+    locks: list[tuple[PlacedLock, ...]] = field(default_factory=list)
 
 
 class Namer:
@@ -135,7 +139,9 @@ def group_threads(
         placed = place_frames(NativeStack(thread, trace, registers), readers) if readers else NO_FRAMES
         frames = tuple(named_frames(namer, trace, placed))
         key = frames, trace.end
-        groups.setdefault(key, Stack(frames, trace.end, [])).threads.append(thread.tid)
+        group = groups.setdefault(key, Stack(frames, trace.end, []))
+        group.threads.append(thread.tid)
+        group.locks.append(tuple(PlacedLock(at, lock) for at, frame in enumerate(frames) for lock in frame.locks))
     return sorted(groups.values(), key=lambda stack: -len(stack.threads))
 
 

@@ -65,6 +65,49 @@ def read(stack: ThreadGroup) -> Frames:
     return [one for one in found if not _HIDDEN.search(one[0])]
 
 
+Locks = list[tuple[int, str]]
+"""The number of the Java frame, from the innermost one, and the line of `jcmd Thread.print`: "locked <0x…> (a java.lang.Object)"."""
+
+
+def printed_locks(version: str, pid: int) -> Mapping[int, Locks]:
+    """What the JVM prints of the locks of each thread, by the kernel's number of the thread."""
+    command = [jvms.jcmd(version), str(pid), "Thread.print", "-l"]
+    text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=cores.PATIENCE).stdout
+    found: dict[int, Locks] = {}
+    # Deadlocked threads are printed again, without a number. A line about a removed object has no end.
+    for part in re.split('^"', text.replace(")\tat ", ")\n\tat "), flags=re.M)[1:]:
+        number, (_, *lines), frame, made = re.search(r" nid=(\w+) ", part), part.split("\n\n")[0].splitlines(), -1, []
+        for line in map(str.strip, lines):
+            frame += line.startswith("at ")
+            if line.startswith("- "):
+                made.append((frame, re.sub(" +<", " <", line[2:])))
+        if number is not None:
+            found.setdefault(int(number[1], 0), made)
+    return found
+
+
+def read_locks(stack: ThreadGroup, tid: int) -> Locks:
+    """What findleaks lists of the locks of a thread, in the same form."""
+    frames = [at for at, one in enumerate(stack.frames) if one.kind == "Java"]
+    return [
+        (
+            frames.index(one.frame),
+            f"{one.kind} <{one.address:#018x}> (a {one.type})" if one.address else f"{one.kind} <owner is scalar replaced>",
+        )
+        for one in stack.locks
+        if one.thread == tid
+    ]
+
+
+def same_lock(read: str, printed: str) -> bool:
+    """Whether a lock is the same as the one that the JVM printed. It cannot print the object for which a compiled method waits, and
+    JDK 11 repeats in the caller of Object.wait() that the lock will be taken again."""
+    if printed == "waiting on <no object reference available>":
+        return read.startswith("waiting on <0x")
+    again = printed.replace("waiting to re-lock in wait()", "locked")
+    return read in (printed, again, printed.rpartition(" (a ")[0])
+
+
 @contextmanager
 def busy(version: str, folder: Path, *options: str) -> Iterator[frame_stops.Busy]:
     """The program whose threads never wait. Its agent prints the frames of a thread that gets a signal."""

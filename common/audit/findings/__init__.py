@@ -1,6 +1,6 @@
 """Find the problems of a process's memory and their remedies, for `verdict`; the largest first.
 
-Findings are: a crash, leaked blocks, memory that is retained or not returned, memory that is not
+Findings are: a crash, deadlocks, leaked blocks, memory that is retained or not returned, memory that is not
 read, unjoined threads, files that stay open, and large shares of other kinds. A finding states only
 what was measured, and names the command that shows it. Findings do not overlap: each byte belongs
 to at most one of them. A healthy process has the single finding "nothing leaked"."""
@@ -13,6 +13,7 @@ from dataclasses import replace
 from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Accounting, Store
 from findleaks.audit.findings.crash import find_crash
+from findleaks.audit.findings.deadlocks import find_deadlocked_threads
 from findleaks.audit.findings.figures import LEAKED, BlockFigures
 from findleaks.audit.findings.free_memory import find_cached_memory, find_memory_freed_by_runtimes, find_unreturned_memory
 from findleaks.audit.findings.large_shares import (
@@ -70,7 +71,7 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
         *(unowned if accounting.known else []),
     ]
     found.sort(key=lambda finding: -finding.weight)
-    found[:0] = find_crash(session)
+    found[:0] = [*find_crash(session), *find_deadlocked_threads(session.target)]
     found += [leaked] if leaked.kind == "next-to-nothing-lost" else []
     found += unowned if not accounting.known else []
     return [*unread, *found] if leaked in found or (mappings and leaked.kind == "nothing-lost") else [*unread, *found, leaked]

@@ -2,7 +2,8 @@
 
 Sources: OpenJDK 8 to 25, src/hotspot/share/code: pcDesc.hpp, scopeDesc.cpp (a scope begins with the
 position of the scope of its caller, the number of the method, and the index of the bytecode plus
-1), debugInfo.hpp, nmethod.hpp (JDK 25 keeps the tables outside of the code cache)."""
+1; the positions of its variables, operands and locks follow), debugInfo.hpp, nmethod.hpp (JDK 25
+keeps the tables outside of the code cache)."""
 
 from __future__ import annotations
 
@@ -20,14 +21,17 @@ _CACHED = 1 << 12
 _MOST_BYTES = 1 << 24  # of a table
 _MOST_SCOPES = 1 << 10  # methods inlined in each other
 _HANDLERS = ("_deoptimize_offset", "_deoptimize_mh_offset", "_deopt_handler_offset", "_deopt_mh_handler_offset")
-_SCOPE_BYTES = 3 * 5  # of the three numbers at the start of a scope
+_SCOPE_BYTES = 6 * 5  # of the six numbers of a scope
 
 
 class Scope(NamedTuple):
-    """A method that is executed. `bytecode`: the index of the bytecode, -1 if it is unknown."""
+    """A method that is executed. `bytecode`: the index of the bytecode, -1 if it is unknown.
+    `monitors`: the position of the description of its locks in the table of scopes, 0 if there is
+    none."""
 
     method: int
     bytecode: int
+    monitors: int = 0
 
 
 class _Parts(NamedTuple):
@@ -63,7 +67,10 @@ class DebugInformation:
             try:
                 caller, at = self._numbers.decode(data, 0)
                 number, at = self._numbers.decode(data, at)
-                bytecode, _ = self._numbers.decode(data, at)
+                bytecode, at = self._numbers.decode(data, at)
+                _, at = self._numbers.decode(data, at)
+                _, at = self._numbers.decode(data, at)
+                monitors, _ = self._numbers.decode(data, at)
             except (IndexError, ValueError):
                 return ()
             place = parts.metadata + (number - 1) * self._tables.memory.size
@@ -72,7 +79,7 @@ class DebugInformation:
             if not method or caller >= position:
                 return ()
             # 0: the method is being entered; its first bytecode has the line that Java prints.
-            found.append(Scope(method, max(bytecode - 1, 0)))
+            found.append(Scope(method, max(bytecode - 1, 0), monitors))
             position = caller
         # The outermost scope is that of the compiled method itself.
         return found if found and not position and found[-1].method == blob.method else ()
@@ -108,10 +115,27 @@ class DebugInformation:
                 found.append(blob.start + int.from_bytes(data, self._tables.memory.arch.byteorder))
         return sorted({one for one in found if blob.start <= one < blob.end})
 
-    def _read_bytes(self, address: int) -> bytes:
+    def scope_bytes(self, blob: CodeBlob, position: int, size: int) -> bytes:
+        """Return bytes of the table of scopes, less than `size` if memory behind it is
+        unreadable."""
+        parts = self._parts(blob)
+        return self._read_bytes(parts.scopes + position, size) if parts is not None and position else b""
+
+    def _read_bytes(self, address: int, size: int = _SCOPE_BYTES) -> bytes:
         """Return the bytes of a scope; the last one may be followed by unreadable memory."""
-        data = self._tables.memory.read(address, _SCOPE_BYTES)
-        return data or next(filter(None, (self._tables.memory.read(address, size) for size in range(_SCOPE_BYTES - 1, 2, -1))), b"")
+        data = self._tables.memory.read(address, size)
+        return data or next(filter(None, (self._tables.memory.read(address, less) for less in range(size - 1, 2, -1))), b"")
+
+    def constant(self, blob: CodeBlob, number: int) -> int:
+        """Return the address of the object to which a compiled method refers by this number, from
+        1; 0 if it is unknown."""
+        tables = self._tables
+        # JDK 25: the references are at the start of the method's data.
+        for kind, field in (("nmethod", "_oops_offset"), ("CodeBlob", "_data_offset")):
+            offset = tables.int32(kind, field, blob.address)
+            if offset is not None:
+                return tables.memory.word(blob.address + offset + (number - 1) * tables.memory.size) or 0 if number else 0
+        return 0
 
     def _read_positions(self, blob: CodeBlob) -> dict[int, int]:
         """Return the position of the innermost scope by the offset of an address in the code."""

@@ -24,12 +24,16 @@ from findleaks.allocators.memory import Memory
 from findleaks.runtimes.jvm.frames.code_cache import CodeBlob, CodeCache
 from findleaks.runtimes.jvm.frames.current_memory import CurrentMemory
 from findleaks.runtimes.jvm.frames.debug_information import DebugInformation, Scope
+from findleaks.runtimes.jvm.frames.locks import JavaLocks, ThreadLocks
 from findleaks.runtimes.jvm.frames.machine_code import PartialFrame, partial_frame
 from findleaks.runtimes.jvm.frames.methods import JavaMethod, MethodReader, Numbers
+from findleaks.runtimes.jvm.frames.monitors import Monitor, MonitorReader
+from findleaks.runtimes.jvm.layout import read_layout
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Module, Target
 from findleaks.target.ranges import region_at
+from findleaks.unwind.frame_locks import LockWait, find_deadlocks
 from findleaks.unwind.frames import CodeStep
 from findleaks.unwind.managed_frames import CallFrame, ManagedFrames, NativeStack, Segment
 from findleaks.unwind.stacks import NamedFrame
@@ -106,6 +110,9 @@ class JavaFrames(ManagedFrames):
         self._cache = CodeCache(tables)
         self._methods = MethodReader(tables, numbers)
         self._debug = DebugInformation(tables, numbers)
+        layout = read_layout(tables)
+        self._locks = JavaLocks(tables, layout) if layout is not None else None
+        self._monitors = MonitorReader(tables, numbers, self._debug, layout) if layout is not None else None
 
     def _warn(self, why: str) -> None:
         text = f"frames of Java methods are not read: {why}"
@@ -310,14 +317,19 @@ class JavaFrames(ManagedFrames):
         if not self._is_supported:
             return ()
         found = []
+        locks = self._locks.of_thread(stack.thread.tid) if self._locks is not None else None
         for at, (frame, known) in enumerate(zip(stack.trace.frames, stack.registers)):
             if frame.pc in self._cache and {_SP, _FP} <= known.registers.keys():
-                names = tuple(self._names(frame.pc, frame.call == frame.pc, known.registers))
+                names = tuple(self._names(frame.pc, frame.call == frame.pc, known.registers, locks))
                 if names:
                     found.append(Segment(at, names, True))
         return found
 
-    def _names(self, pc: int, exact: bool, registers: Mapping[int, int]) -> Iterator[NamedFrame]:
+    def deadlocks(self) -> Sequence[Sequence[LockWait]]:
+        return find_deadlocks(self._locks.waits()) if self._is_supported and self._locks is not None else ()
+
+    def _names(self, pc: int, exact: bool, registers: Mapping[int, int], locks: Optional[ThreadLocks] = None) -> Iterator[NamedFrame]:
+        """Yield the names of a frame. `locks`: reads the locks of the thread's frames."""
         if self._cache.is_interpreted(pc):
             entered = self._entered(pc, registers) if exact else None
             if entered is not None:
@@ -325,7 +337,8 @@ class JavaFrames(ManagedFrames):
                 return
             frame = self._interpreted(exact, registers)
             if frame is not None:
-                yield self._name(frame.method, frame.bytecode)
+                monitors = self._monitors.interpreted(registers[_FP], self._bytecode_word) if self._monitors is not None else ()
+                yield with_locks(self._name(frame.method, frame.bytecode), locks, monitors)
                 return
             codelet = self._cache.codelet(pc)
             if codelet is not None:
@@ -338,9 +351,11 @@ class JavaFrames(ManagedFrames):
             yield self._name_stub(blob, pc, exact)
             return
         # The tables describe only calls, so the methods inlined at other instructions are unknown.
-        for method, bytecode in [Scope(blob.method, -1)] if exact else self._scopes(blob, pc, registers):
-            known = self._methods.read(method)
-            yield self._name(known, bytecode) if known is not None else NamedFrame(0, "", 0, "", kind=KIND)
+        for scope in [Scope(blob.method, -1)] if exact else self._scopes(blob, pc, registers):
+            known = self._methods.read(scope.method)
+            named = self._name(known, scope.bytecode) if known is not None else NamedFrame(0, "", 0, "", kind=KIND)
+            monitors = self._monitors.compiled(blob, scope, registers) if self._monitors is not None and locks is not None else ()
+            yield with_locks(named, locks, monitors)
 
     def _name_stub(self, blob: CodeBlob, pc: int, exact: bool) -> NamedFrame:
         if pc == self._call_stub:
@@ -360,6 +375,12 @@ class JavaFrames(ManagedFrames):
     def _name(self, method: JavaMethod, bytecode: int) -> NamedFrame:
         line = self._methods.line(method, bytecode) if bytecode >= 0 and not method.is_native else 0
         return NamedFrame(0, method.name, 0, "", method.file, line, kind=KIND)
+
+
+def with_locks(frame: NamedFrame, locks: Optional[ThreadLocks], monitors: Sequence[Monitor]) -> NamedFrame:
+    """Return the frame with its locks, if locks are read."""
+    found = locks.of_frame(frame.function, monitors) if locks is not None else ()
+    return frame._replace(locks=found) if found else frame
 
 
 def find_frame_reader(target: Target, module: Module) -> Optional[JavaFrames]:

@@ -1,0 +1,178 @@
+"""Determine which locks Java threads hold and wait for, and the threads that hold them.
+
+Sources: OpenJDK 8 to 25, src/hotspot/share/runtime: vframe.cpp (what `jcmd Thread.print` prints),
+objectMonitor.hpp (the owner is a JavaThread, or the BasicLock on its stack; since JDK 24 it is the
+number of the thread; 1 means that the owner is unknown, and that its list has the object),
+lockStack.hpp (since JDK 21, a list of objects in each JavaThread; `_top` is the offset of its end
+from the JavaThread);
+src/java.base/share/classes/java: lang/Thread.java (`parkBlocker`, `threadStatus`),
+util/concurrent/locks/AbstractOwnableSynchronizer.java (`exclusiveOwnerThread`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Optional
+
+from findleaks.runtimes.jvm.frames.monitors import Monitor
+from findleaks.runtimes.jvm.layout import ObjectLayout
+from findleaks.runtimes.jvm.single_objects import SingleObjects
+from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.jvm.thread_names import kernel_thread, thread_object
+from findleaks.runtimes.jvm.threads import java_thread_stacks, java_threads
+from findleaks.unwind.frame_locks import ELIMINATED, LOCK, LOCKED, PARK, RELOCK, WAIT, FrameLock, LockWait
+
+_WAITS = ("java.lang.Object.wait", "java.lang.Object.wait0")
+_BLOCKED = 1 << 10  # JVMTI_THREAD_STATE_BLOCKED_ON_MONITOR_ENTER, a bit of the status of a thread
+_ANONYMOUS = 1  # ObjectMonitor::ANONYMOUS_OWNER
+_MOST_LOCKS = 64  # of the list of a JavaThread
+_MARK, _INFLATED = 3, 2  # bits of the first word of an object: markWord::lock_mask, monitor_value
+
+
+class JavaLocks:
+    """Locks of Java threads."""
+
+    def __init__(self, tables: Tables, layout: ObjectLayout) -> None:
+        self._tables, self._objects = tables, SingleObjects(tables, layout)
+
+    @cached_property
+    def _threads(self) -> Mapping[int, int]:
+        """The JavaThread of each thread, by the kernel's number."""
+        return {tid: thread for thread in java_threads(self._tables) if (tid := kernel_thread(self._tables, thread))}
+
+    @cached_property
+    def _numbers(self) -> Mapping[int, int]:
+        """The kernel's number of each thread by its JavaThread."""
+        return {thread: tid for tid, thread in self._threads.items()}
+
+    @cached_property
+    def _numbers_of_objects(self) -> Mapping[int, int]:
+        """The kernel's number of each thread by its java.lang.Thread."""
+        return {self._thread_object(thread): tid for tid, thread in self._threads.items()}
+
+    def of_thread(self, tid: int) -> ThreadLocks:
+        """Return a reader of the locks of a thread's frames."""
+        return ThreadLocks(self, self._threads.get(tid, 0))
+
+    def waits(self) -> Iterator[LockWait]:
+        """Yield the threads that wait for a lock that another thread holds."""
+        for tid, thread in self._threads.items():
+            lock = self.pending(thread) or self.parked(thread)
+            if lock is not None and lock.owner:
+                yield LockWait(tid, lock)
+
+    def lock(self, kind: str, address: int, owner: int = 0) -> FrameLock:
+        """Return the lock of an object."""
+        return FrameLock(kind, self._objects.type_name(address), address, owner)
+
+    def pending(self, thread: int) -> Optional[FrameLock]:
+        """Return the object that a JavaThread waits to lock, None if there is none."""
+        monitor = self._monitor(thread, "_current_pending_monitor")
+        address = self._object(monitor) if monitor else 0
+        return self.lock(LOCK, address, self._owner(monitor, address)) if address else None
+
+    def waiting(self, thread: int) -> Optional[FrameLock]:
+        """Return the object for which a JavaThread waits in Object.wait(), None if there is
+        none."""
+        monitor = self._monitor(thread, "_current_waiting_monitor")
+        address = self._object(monitor) if monitor else 0
+        if not address:
+            return None
+        if self._status(thread) & _BLOCKED:
+            return self.lock(RELOCK, address, self._owner(monitor, address))
+        return self.lock(WAIT, address)
+
+    def parked(self, thread: int) -> Optional[FrameLock]:
+        """Return the object for which a JavaThread waits in LockSupport.park(), None if there is
+        none. Only an AbstractOwnableSynchronizer has an owner."""
+        address = self._objects.reference(self._thread_object(thread), "parkBlocker")
+        if not address:
+            return None
+        holder = self._objects.reference(address, "exclusiveOwnerThread")
+        return self.lock(PARK, address, self._numbers_of_objects.get(holder, 0) if holder else 0)
+
+    def is_contended(self, address: int, thread: int) -> bool:
+        """Return whether an object has a monitor that another thread holds, or none."""
+        mark = self._tables.memory.word(address) or 0
+        # Since JDK 25, the address of the monitor may be in a table instead.
+        if mark & _MARK != _INFLATED or not (mark & ~_MARK) or self._object(mark & ~_MARK) != address:
+            return False
+        return self._owner(mark & ~_MARK, address) != self._numbers.get(thread, 0)
+
+    def _thread_object(self, thread: int) -> int:
+        return thread_object(self._tables, self._objects, thread)
+
+    def _status(self, thread: int) -> int:
+        address = self._thread_object(thread)
+        # JDK 19 and later have an object with the fields of platform threads.
+        return self._objects.int32(self._objects.reference(address, "holder") or address, "threadStatus")
+
+    def _monitor(self, thread: int, field: str) -> int:
+        # The fields are those of Thread until JDK 11.
+        return next(filter(None, (self._tables.word(kind, field, thread) for kind in ("JavaThread", "Thread"))), 0)
+
+    def _object(self, monitor: int) -> int:
+        """Return the object of an ObjectMonitor, 0 if it is unknown."""
+        address = self._tables.word("ObjectMonitor", "_object", monitor) or 0
+        # Until JDK 11, monitors are in blocks, and refer to the object itself, later to a handle.
+        if address and ("ObjectSynchronizer", "gBlockList") not in self._tables.fields:
+            address = self._objects.uncolored(self._tables.memory.word(address) or 0)
+        return address if self._objects.class_name(address) else 0
+
+    def _owner(self, monitor: int, address: int) -> int:
+        """Return the kernel's number of the thread that holds the monitor of an object, 0 if there
+        is none or if it is unknown."""
+        owner = self._tables.word("ObjectMonitor", "_owner", monitor) or 0
+        if owner == _ANONYMOUS:
+            return next((tid for tid, thread in self._threads.items() if address in self._held_objects(thread)), 0)
+        if ("JavaThread", "_monitor_owner_id") in self._tables.fields:
+            found = (tid for tid, thread in self._threads.items() if self._tables.word("JavaThread", "_monitor_owner_id", thread) == owner)
+            return next(found, 0) if owner else 0
+        if owner in self._numbers or not owner:
+            return self._numbers.get(owner, 0)
+        stacks = java_thread_stacks(self._tables)
+        return next((self._numbers.get(thread, 0) for thread, end, size in stacks if end - size <= owner < end), 0)
+
+    def _held_objects(self, thread: int) -> Sequence[int]:
+        """Return the objects in the list of a JavaThread."""
+        tables = self._tables
+        stack, first = tables.place("JavaThread", "_lock_stack", thread), tables.fields.get(("LockStack", "_base[0]"))
+        top = tables.int32("LockStack", "_top", stack) if stack else None
+        if first is None or top is None:
+            return ()
+        start = stack + first.offset
+        count = (thread + top - start) // tables.memory.size
+        return tables.memory.words(start, count) or () if 0 < count <= _MOST_LOCKS else ()
+
+
+class ThreadLocks:
+    """Reads the locks of a thread's frames, innermost frame first."""
+
+    def __init__(self, locks: JavaLocks, thread: int) -> None:
+        """`thread`: the JavaThread, 0 if there is none."""
+        self._locks, self._thread, self._is_innermost = locks, thread, True
+
+    def of_frame(self, method: str, monitors: Sequence[Monitor]) -> tuple[FrameLock, ...]:
+        """Return the locks of the next frame. Only the innermost frame waits for a lock."""
+        if not self._thread:
+            return ()
+        found, waits = list(self._waits(method)) if self._is_innermost else [], self._is_innermost
+        self._is_innermost = False
+        pending = self._locks.pending(self._thread) if waits and monitors else None
+        for one in monitors:
+            if one.is_eliminated:
+                found.append(self._locks.lock(ELIMINATED, one.address))
+                continue
+            if waits and pending is not None and pending.address == one.address:
+                found.append(pending)
+            elif waits and self._locks.is_contended(one.address, self._thread):
+                found.append(self._locks.lock(LOCK, one.address))
+            else:
+                found.append(self._locks.lock(LOCKED, one.address))
+            waits = False
+        return tuple(found)
+
+    def _waits(self, method: str) -> Iterator[FrameLock]:
+        found = self._locks.waiting(self._thread) if method in _WAITS else self._locks.parked(self._thread)
+        if found is not None:
+            yield found

@@ -1,0 +1,95 @@
+"""Locks that frames of managed functions hold or wait for, and deadlocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from findleaks.formatting import printable
+
+_MOST_NAME, _MOST_LABEL = 64, 256  # characters of a thread's name, and of a lock
+
+LOCKED, ELIMINATED = "locked", "eliminated"
+"""Kinds of locks that a frame holds. A compiler has removed an eliminated one."""
+
+LOCK, RELOCK = "waiting to lock", "waiting to re-lock in wait()"
+WAIT, PARK = "waiting on", "parking to wait for"
+"""Kinds of locks that a frame waits for. All kinds have the words of the JVM's own listings."""
+
+
+class FrameLock:
+    """A lock of a frame. `kind`: one of the constants above. `type`: the type of the object, or "".
+    `address`: that of the object, 0 if it is unknown. `owner`: the kernel's number of the thread
+    that holds the lock for which the frame waits, 0 if there is none or if it is unknown.
+
+    Two locks are equal if kind and type are. Therefore threads that hold different objects of one
+    type in the same functions have equal frames."""
+
+    __slots__ = ("address", "kind", "owner", "type")
+
+    def __init__(self, kind: str, type_name: str, address: int = 0, owner: int = 0) -> None:
+        self.kind, self.type, self.address, self.owner = kind, type_name, address, owner
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FrameLock) and (self.kind, self.type) == (other.kind, other.type)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.type))
+
+    def label(self, has_address: bool = True) -> str:
+        """Return a phrase such as "locked <0xf1a0> (a java.lang.Object)". A compiler may have
+        removed the object of an eliminated lock, too."""
+        address = f" <{self.address:#x}>" if has_address and self.address else ""
+        address = address or (" <object was not allocated>" if not self.address and self.kind == ELIMINATED else "")
+        return f"{self.kind}{address}{f' (a {self.type})' if self.type else ''}"
+
+
+class PlacedLock(NamedTuple):
+    """A lock, and the index of the frame of the thread that has it."""
+
+    frame: int
+    lock: FrameLock
+
+
+class LockWait(NamedTuple):
+    """A thread (the kernel's number) that waits for a lock, which another thread holds."""
+
+    thread: int
+    lock: FrameLock
+
+
+def find_deadlocks(waits: Iterable[LockWait]) -> list[list[LockWait]]:
+    """Return the cycles of threads, each of which waits for a lock that the next one holds. A
+    thread waits for one lock. A cycle begins with its thread that has the lowest number."""
+    waiting = {one.thread: one for one in waits if one.lock.owner}
+    found: list[list[LockWait]] = []
+    seen: set[int] = set()
+    for first in sorted(waiting):
+        path: dict[int, None] = {}
+        thread = first
+        while thread in waiting and thread not in seen:
+            seen.add(thread)
+            path[thread] = None
+            thread = waiting[thread].lock.owner
+        if thread in path:
+            numbers = list(path)
+            cycle = numbers[numbers.index(thread) :]
+            lowest = cycle.index(min(cycle))
+            found.append([waiting[one] for one in cycle[lowest:] + cycle[:lowest]])
+    return found
+
+
+def describe_deadlock(cycle: Sequence[LockWait], names: Mapping[int, str]) -> str:
+    """Return "thread 12 (A) is waiting to lock <0xf1a0> (a java.lang.Object), which thread 13 (B)
+    holds; …". `names`: those of the threads, by the kernel's number."""
+    sentences = (
+        f"{describe_thread(tid, names)} is {printable(lock.label(), _MOST_LABEL)}, which {describe_thread(lock.owner, names)} holds"
+        for tid, lock in cycle
+    )
+    return "; ".join(sentences)
+
+
+def describe_thread(thread: int, names: Mapping[int, str]) -> str:
+    """Return "thread 12 (worker)"."""
+    name = printable(names.get(thread, ""), _MOST_NAME)
+    return f"thread {thread} ({name})" if name else f"thread {thread}"
