@@ -38,7 +38,8 @@ def stacks(session: Session, args: argparse.Namespace) -> Plain:
     node::MakeCallback(…). Stacks are unwound through code generated at run time (V8's, by its frame
     pointers; the JVM's, by its own tables) up to the function in which the thread began. Frames of
     Python functions and Ruby methods precede the frame of the interpreter's function that executes
-    them. Java methods, also compiled and inlined ones, have frames with class, method and line.
+    them. Java methods, also compiled and inlined ones, have frames with class, method and line, and
+    with the locks that they hold or wait for. Deadlocks are listed.
     `stacks` needs no heap and no debug information."""
     form = output_format(args, STACKS)
     answer = group_stacks(session, args.function, args.module, args.not_under, lines=not args.no_lines, limit=args.limit)

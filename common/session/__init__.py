@@ -370,21 +370,17 @@ class Session(DebugInformation):
         return chain or graphs.path(self.graph(), index)
 
     def pieces(self, ranges: Sequence[Range], phase: str, dead: bool = False, whole: bool = False) -> Iterator[Piece]:
-        """Yield the memory of these ranges. Tags of pointers are removed, and encoded addresses in
-        blocks are decoded.
-
-        `no_references` are left out, or replaced by zeros, unless `dead` is set. Nothing is left out,
-        not even long runs of zeros, if `whole` is set. Checks for Ctrl-C."""
+        """Yield the memory of these ranges, without tags of pointers, and with addresses decoded.
+        `no_references` are left out or replaced by zeros unless `dead` is set, and long runs of
+        zeros are left out. Nothing is left out if `whole` is set. Checks for Ctrl-C."""
+        holes = () if dead else self.no_references
         total = sum(end - start for start, end in ranges) or 1
         done = 0
         for start, end in ranges:
             for piece in self.target.pieces(start, end) if whole else nonzero_pieces(self.target, start, end, BEGINNING):
                 self.report_progress(phase, (done + piece.address - start) / total)
                 piece = remove_tags(piece) if self.target.tagged else self.directory.decode_references(piece)
-                if dead or whole:
-                    yield piece if dead else blank_out(piece, self.no_references)
-                else:
-                    yield from without_holes(piece, self.no_references, self.target.arch.word)
+                yield from (blank_out(piece, holes),) if whole else without_holes(piece, holes, self.target.arch.word)
             done += end - start
 
     @property

@@ -154,7 +154,7 @@ def blank_out(piece: Piece, holes: Sequence[Range]) -> Piece:
 
 
 def without_holes(piece: Piece, holes: Sequence[Range], word: int) -> Iterator[Piece]:
-    """Yield a piece without sorted, disjoint holes, for a caller to whom words in holes are nothing.
+    """Yield a piece without sorted, disjoint holes, whose words are no references.
 
     A large piece with few holes is divided at them, which copies nothing. Otherwise the holes
     become zeros. `word`: bytes of a word; a division must not be inside one."""

@@ -1,9 +1,9 @@
 """Find the problems of a process's memory and their remedies, for `verdict`; the largest first.
 
-Findings are: a crash, deadlocks, leaked blocks, memory that is retained or not returned, memory that is not
-read, unjoined threads, files that stay open, and large shares of other kinds. A finding states only
-what was measured, and names the command that shows it. Findings do not overlap: each byte belongs
-to at most one of them. A healthy process has the single finding "nothing leaked"."""
+Findings are: a crash, deadlocks, leaked blocks, memory that is retained or not returned, memory
+that is not read, unjoined threads, files that stay open, and large shares of other kinds. A finding
+states only what was measured, and names the command that shows it. Findings do not overlap: each
+byte belongs to at most one of them. A healthy process has the single finding "nothing leaked"."""
 
 from __future__ import annotations
 

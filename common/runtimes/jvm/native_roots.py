@@ -107,6 +107,7 @@ class NativeRoots:
         self._high = objects.address(count - 1) + 1 if count else 0
         self._storages: dict[int, str] = {}
         self._weak_tables: dict[int, bool] = {}
+        self._region_tables: dict[int, bool] = {}
         self._regions = region_addresses(tables) or shenandoah_regions(tables)
 
     def find(self, excluded: Collection[int], unread: Sequence[Range]) -> Iterator[Sequence[int]]:
@@ -226,9 +227,19 @@ class NativeRoots:
         """Return whether a block of malloc contains an address in each region, or 0, in their
         order. Collectors have such tables (g1ConcurrentMark.hpp, shenandoahMarkingContext.hpp).
         They keep no object alive."""
-        memory, step = self._tables.memory, self._regions.step
-        tables = (memory.words(one, len(self._regions)) or () for one in (start, start + _NMT_HEADER))
-        return any(any(words) and all(not word or low <= word <= low + step for low, word in zip(self._regions, words)) for words in tables)
+        known = self._region_tables.get(start)
+        if known is None:
+            memory, step = self._tables.memory, self._regions.step
+            tables = (memory.words(one, len(self._regions)) or () for one in (start, start + _NMT_HEADER))
+            fits = (
+                any(words) and all(not word or low <= word <= low + step for low, word in zip(self._regions, words)) for words in tables
+            )
+            known = self._region_tables[start] = any(fits)
+        return known
+
+    def _fits_regions(self, words: Sequence[int]) -> bool:
+        step = self._regions.step
+        return all(not word or low <= word <= low + step for low, word in zip(self._regions, words))
 
     def _is_weak_table(self, start: int, size: int) -> bool:
         """Return whether a block of malloc contains protection domains of JDK 8. Their table keeps

@@ -28,7 +28,8 @@ _SP, _FP = (X86_64.dwarf_registers.index(name) for name in ("rsp", "rbp"))
 _PAIR = 2 * _WORD
 _MOST = 64  # locks of a frame
 _DESCRIPTION = 1 << 10  # bytes of the description of a frame's locks that are read
-_LOCATION, _CONSTANT, _REPLACED = 0, 2, 6  # kinds of values: LOCATION_CODE, CONSTANT_OOP_CODE, OBJECT_ID_CODE
+# Kinds of values: LOCATION_CODE, CONSTANT_OOP_CODE, OBJECT_ID_CODE
+_LOCATION, _CONSTANT, _REPLACED = 0, 2, 6
 _TYPE, _IN_REGISTER, _PLACE = 0xF, 0x10, 5
 _OOP, _NARROW = 2, (8, 9)  # types of locations; that of compressed references is 8 in JDK 8
 _RBP_NUMBERS = (10, 11)  # the halves of rbp, the only register that keeps its value in a call
