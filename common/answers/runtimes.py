@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.answers.locks import list_deadlocks
 from findleaks.audit.managed import RuntimeHoldings, list_runtime_holdings, package_of_type, with_retained
 from findleaks.results.amounts import Amount
 from findleaks.results.runtimes import ObjectType, RetainingObject, Runtime, RuntimePart, Runtimes, RuntimeSite
+from findleaks.results.stacks import Deadlock
 from findleaks.runtimes import base as managed
 from findleaks.runtimes.base import Part, Site
 from findleaks.runtimes.directory import find, find_frames
@@ -40,7 +40,13 @@ def describe_runtimes(
         found = [with_retained(session, one, group) for one in found]
     sites = [[site for site in one.runtime.sites() if site.blocks] for one in found]
     made = [_runtime(one, its, _retainers(session, one.runtime) if native else [], limit or None) for one, its in zip(found, sites)]
-    return FoundRuntimes(Runtimes(made, list_deadlocks(find_frames(session.target)) if made else ()), found, sites)
+    return FoundRuntimes(Runtimes(made, _deadlocks(session) if made else ()), found, sites)
+
+
+def _deadlocks(session: Session) -> list[Deadlock]:
+    from findleaks.answers.locks import list_deadlocks  # a process without a runtime does not need it
+
+    return list_deadlocks(find_frames(session.target))
 
 
 def _retainers(session: Session, runtime: managed.Runtime) -> list[RetainingObject]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from findleaks.formatting import printable
+from findleaks.value_classes import NamedTuple
 
 _MOST_NAME, _MOST_LABEL = 64, 256  # characters of a thread's name, and of a lock
 
