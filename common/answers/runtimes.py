@@ -44,7 +44,8 @@ def describe_runtimes(
 
 
 def _deadlocks(session: Session) -> list[Deadlock]:
-    from findleaks.answers.locks import list_deadlocks  # a process without a runtime does not need it
+    # A process without a runtime does not need this module.
+    from findleaks.answers.locks import list_deadlocks
 
     return list_deadlocks(find_frames(session.target))
 
