@@ -8,6 +8,7 @@ from findleaks.formatting import printable
 from findleaks.value_classes import NamedTuple
 
 _MOST_NAME, _MOST_LABEL = 64, 256  # characters of a thread's name, and of a lock
+_MOST_DESCRIBED = 8  # threads of a deadlock
 
 LOCKED, ELIMINATED = "locked", "eliminated"
 """Kinds of locks that a frame holds. A compiler has removed an eliminated one."""
@@ -61,7 +62,8 @@ class LockWait(NamedTuple):
 def find_deadlocks(waits: Iterable[LockWait]) -> list[list[LockWait]]:
     """Return the cycles of threads, each of which waits for a lock that the next one holds. A
     thread waits for one lock. A cycle begins with its thread that has the lowest number."""
-    waiting = {one.thread: one for one in waits if one.lock.owner}
+    # A thread that has just got a lock may still be marked as waiting for it.
+    waiting = {one.thread: one for one in waits if one.lock.owner not in (0, one.thread)}
     found: list[list[LockWait]] = []
     seen: set[int] = set()
     for first in sorted(waiting):
@@ -84,9 +86,9 @@ def describe_deadlock(cycle: Sequence[LockWait], names: Mapping[int, str]) -> st
     holds; …". `names`: those of the threads, by the kernel's number."""
     sentences = (
         f"{describe_thread(tid, names)} is {printable(lock.label(), _MOST_LABEL)}, which {describe_thread(lock.owner, names)} holds"
-        for tid, lock in cycle
+        for tid, lock in cycle[:_MOST_DESCRIBED]
     )
-    return "; ".join(sentences)
+    return "; ".join(sentences) + ("; …" if len(cycle) > _MOST_DESCRIBED else "")
 
 
 def describe_thread(thread: int, names: Mapping[int, str]) -> str:

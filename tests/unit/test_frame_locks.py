@@ -14,6 +14,8 @@ def waits(owners: dict[int, int]) -> list[LockWait]:
 
 def test_chains_are_no_deadlocks() -> None:
     assert find_deadlocks(waits({1: 2, 2: 3, 4: 0})) == []
+    # A thread that has just got the lock
+    assert find_deadlocks(waits({1: 2, 2: 2})) == []
 
 
 def test_a_cycle_has_no_threads_that_wait_for_it() -> None:
@@ -30,7 +32,7 @@ def test_each_cycle_is_found_once(owners: dict[int, int]) -> None:
             if at == tid or at not in owners:
                 break
             at = owners[at]
-        return at == tid and 0 not in (tid, owners[tid])
+        return at == tid and owners[tid] not in (0, tid)
 
     found = find_deadlocks(waits(owners))
     assert sorted(one.thread for cycle in found for one in cycle) == sorted(filter(returns, owners))

@@ -10,6 +10,7 @@ util/concurrent/locks/AbstractOwnableSynchronizer.java (`exclusiveOwnerThread`).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
@@ -91,6 +92,10 @@ class JavaLocks:
         holder = self._objects.reference(address, "exclusiveOwnerThread")
         return self.lock(PARK, address, self._numbers_of_objects.get(holder, 0) if holder else 0)
 
+    def is_held(self, lock: FrameLock, thread: int) -> bool:
+        """Return whether a JavaThread already holds the lock for which it waited."""
+        return lock.owner != 0 and lock.owner == self._numbers.get(thread)
+
     def is_contended(self, address: int, thread: int) -> bool:
         """Return whether an object has a monitor that another thread holds, or none."""
         mark = self._tables.memory.word(address) or 0
@@ -124,14 +129,31 @@ class JavaLocks:
         is none or if it is unknown."""
         owner = self._tables.word("ObjectMonitor", "_owner", monitor) or 0
         if owner == _ANONYMOUS:
-            return next((tid for tid, thread in self._threads.items() if address in self._held_objects(thread)), 0)
+            return self._holders.get(address, 0)
         if ("JavaThread", "_monitor_owner_id") in self._tables.fields:
-            found = (tid for tid, thread in self._threads.items() if self._tables.word("JavaThread", "_monitor_owner_id", thread) == owner)
-            return next(found, 0) if owner else 0
+            return self._numbers_of_owners.get(owner, 0)
         if owner in self._numbers or not owner:
             return self._numbers.get(owner, 0)
-        stacks = java_thread_stacks(self._tables)
-        return next((self._numbers.get(thread, 0) for thread, end, size in stacks if end - size <= owner < end), 0)
+        at = bisect_right(self._stacks, (owner + 1,)) - 1
+        start, end, thread = self._stacks[at] if at >= 0 else (0, 0, 0)
+        return self._numbers.get(thread, 0) if start <= owner < end else 0
+
+    @cached_property
+    def _holders(self) -> Mapping[int, int]:
+        """The kernel's number of the thread that holds an object, for objects in lists of
+        JavaThreads."""
+        return {address: tid for tid, thread in self._threads.items() for address in self._held_objects(thread)}
+
+    @cached_property
+    def _numbers_of_owners(self) -> Mapping[int, int]:
+        """The kernel's number of each thread by its number as the owner of monitors."""
+        numbers = ((self._tables.word("JavaThread", "_monitor_owner_id", thread), tid) for tid, thread in self._threads.items())
+        return {number: tid for number, tid in numbers if number}
+
+    @cached_property
+    def _stacks(self) -> Sequence[tuple[int, int, int]]:
+        """Start and end of the stack of each JavaThread, with its address, sorted."""
+        return sorted((end - size, end, thread) for thread, end, size in java_thread_stacks(self._tables))
 
     def _held_objects(self, thread: int) -> Sequence[int]:
         """Return the objects in the list of a JavaThread."""
@@ -163,7 +185,7 @@ class ThreadLocks:
             if one.is_eliminated:
                 found.append(self._locks.lock(ELIMINATED, one.address))
                 continue
-            if waits and pending is not None and pending.address == one.address:
+            if waits and pending is not None and pending.address == one.address and not self._locks.is_held(pending, self._thread):
                 found.append(pending)
             elif waits and self._locks.is_contended(one.address, self._thread):
                 found.append(self._locks.lock(LOCK, one.address))
