@@ -49,6 +49,14 @@ class Blocks(Protocol):
         """Append the blocks [first, last) of another sealed directory with their states. ValueError
         as in `append`. Both directories must belong to the same engine."""
 
+    def append_nested(self, other: Blocks, first: int, last: int, slabs: array[int], runs: array[int]) -> array[int]:
+        """Append the blocks [first, last) of another sealed directory, with the blocks of slabs in
+        place of the blocks in use that contain the slabs. The part of such a block before its
+        first slab becomes METADATA. `slabs` has the start and end of each slab, `runs` the blocks
+        of the slabs as `append_runs` takes them, with equal states; both ascend. Return the numbers
+        ("Q") of slabs that are left out because no single block in use contains them. ValueError
+        as in `append` and `append_runs`, or if a run is in no slab."""
+
     def seal(self) -> None:
         """End appending and allow look-ups. Raises RuntimeError for look-ups before this call, and
         for appending after it."""
@@ -105,6 +113,10 @@ class Blocks(Protocol):
     def totals(self, state: State, start: int = 0, end: Optional[int] = None) -> Totals:
         """Return the number and the usable bytes of the blocks in this state that start in [start,
         end)."""
+
+    def totals_in(self, ranges: array[int]) -> list[Totals]:
+        """Return the totals, by State, of the blocks that start in one of these disjoint ranges
+        (starts and ends, "Q")."""
 
     def by_size(self, start: int = 0, end: Optional[int] = None) -> list[Size]:
         """Count the blocks that start in [start, end) by size and state. The result ascends by

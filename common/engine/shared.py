@@ -22,6 +22,8 @@ SLACK_WORDS = 3
 # Reasons why following a list stopped, as in the C engine's follow.c.
 END, CYCLE, UNREADABLE, MISALIGNED, TOO_LONG, LEAVES = range(6)
 
+NOT_NESTED = "slabs or their runs do not ascend, are not above the previous blocks, or a run is in no slab"
+
 
 class TooManyBlocks(FindleaksError):
     """More than 2^30 blocks or 2^31 references: too many for the graph's 32-bit numbers."""

@@ -18,6 +18,7 @@ struct disguises;
 struct dominators;
 struct examination;
 struct fields;
+struct shifts;
 struct spread;
 struct tree_walk;
 struct link_walk;
@@ -27,6 +28,7 @@ struct types;
 /* Rows of words, and structures that Python fills. */
 struct block_total;
 struct chain;
+struct class;
 struct exclusion;
 struct form;
 struct row_columns;
@@ -58,6 +60,7 @@ API uint8_t fl_state(const struct blocks *b, uint32_t index);
 API uint64_t fl_set_state(struct blocks *b, uint64_t *addresses, uint64_t count, uint8_t state);
 API int fl_resize(struct blocks *b, uint32_t index, uint64_t size);
 API void fl_totals(struct blocks *b, uint32_t first, uint32_t last, struct block_total *totals);
+API void fl_totals_in(const struct blocks *b, const range *ranges, uint64_t count, struct block_total *totals);
 
 /* block_columns.c */
 API void fl_block_columns(const struct blocks *b, uint32_t first, uint32_t last, uint64_t *addresses, uint64_t *sizes, uint8_t *states);
@@ -69,6 +72,8 @@ API void fl_block_columns_of(const struct blocks *b, const uint32_t *indices, ui
 /* block_runs.c */
 API int fl_append_runs(struct blocks *b, const struct run *runs, uint64_t count, const uint8_t *bits, uint64_t bit_count);
 API int fl_append_blocks(struct blocks *b, const struct blocks *other, uint32_t first, uint32_t last);
+API int fl_append_nested(struct blocks *b, const struct blocks *outer, uint32_t first, uint32_t last, const range *slabs, uint64_t count,
+                         const struct run *runs, uint64_t run_count, words *left_out);
 
 /* size_counts.c */
 API int fl_by_size(const struct blocks *b, uint32_t first, uint32_t last, words *found);

@@ -20,6 +20,20 @@ API int fl_read_slots(const piece *pieces, uint64_t count, const struct slot_gro
 API int fl_walk_tags(const piece *p, uint64_t *chunk, uint64_t *before, uint64_t limit, uint64_t capacity, uint64_t *starts, uint64_t
                      *sizes, uint8_t *states, uint64_t *made);
 
+/* gslice_slabs.c */
+API int fl_slice_slabs(const piece *pieces, uint64_t count, const uint64_t *heads, uint64_t classes, words *runs, words *ranges, words
+                       *options, words *chunks, words *broken);
+API int fl_slice_magazines(const piece *pieces, uint64_t count, const uint64_t *heads, uint64_t number, uint64_t most, words
+                           *magazines);
+
+/* gslice_shifts.c */
+API void fl_shifts_free(struct shifts *s);
+API struct shifts *fl_shifts_new(struct run *runs, uint64_t *options, uint64_t number);
+API void fl_shifts_chunks(struct shifts *s, const uint64_t *addresses, uint64_t number);
+API void fl_shifts_pointers(struct shifts *s, const piece *p);
+API void fl_shifts_instances(struct shifts *s, const piece *p, const struct class *all, uint64_t classes);
+API uint64_t fl_shifts_elect(struct shifts *s);
+
 /* luajit_chunks.c */
 API int fl_walk_luajit(const piece *p, uint64_t *chunk, uint64_t *free, uint64_t limit, uint64_t capacity, uint64_t *starts, uint64_t
                        *sizes, uint8_t *states, uint64_t *made);

@@ -401,3 +401,14 @@ API void fl_totals(blocks *b, uint32_t first, uint32_t last, block_total *totals
     for (; whole < end; whole++)
         add_totals(totals, b->sums + (size_t)whole * STATES);
 }
+
+/* Write the totals of the blocks that start in one of these ranges to totals[4]. The ranges may be
+ * many and short. */
+API void fl_totals_in(const blocks *b, const range *ranges, uint64_t count, block_total *totals) {
+    memset(totals, 0, STATES * sizeof *totals);
+    for (const range *r = ranges; r < ranges + count; r++)
+        for (uint32_t index = block_at_or_after(b, r->start), end = block_at_or_after(b, r->end); index < end; index++) {
+            totals[b->states[index]].count++;
+            totals[b->states[index]].bytes += size_of(b, index);
+        }
+}

@@ -6,7 +6,6 @@
 #include <immintrin.h>
 #endif
 
-#define SOME 128u   /* words filtered between two checks of the batch's capacity */
 #define AHEAD 2048u /* bytes */
 
 /* Look up the candidates: prefetch their slots, then read them, so that cache misses overlap. */
@@ -126,6 +125,13 @@ AVX2 static void filter_avx2(const search *how, const uint8_t *data, uint32_t fi
 #define filter_avx2 filter
 #endif
 
+void filter_words(const search *how, const uint8_t *data, uint32_t first, uint32_t count, batch *c) {
+    if (how->avx2)
+        filter_avx2(how, data, first, count, c);
+    else
+        filter(how, data, first, count, c);
+}
+
 search search_of(const graph *g, origin from) {
     return (search){g->b, g->patterns, g->exclusions, g->low, g->span, from, has_popcnt(), has_avx2()};
 }
@@ -137,10 +143,7 @@ void find_references(const search *how, stretch *s, batch *candidates) {
         prefetch_ahead(s->data + (size_t)first * WORD, AHEAD, SOME * WORD);
         if (candidates->count + some > BATCH)
             look_up(how, s, candidates);
-        if (how->avx2)
-            filter_avx2(how, s->data, first, some, candidates);
-        else
-            filter(how, s->data, first, some, candidates);
+        filter_words(how, s->data, first, some, candidates);
     }
     look_up(how, s, candidates);
 }

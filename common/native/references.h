@@ -6,6 +6,7 @@
 #include "graph.h"
 
 #define STRETCH 8192u /* words; with the results, they fit the first-level cache */
+#define SOME 128u      /* words filtered between two checks of the batch's capacity */
 #define BATCH 256u     /* candidates looked up together: misses overlap, and slots stay cached */
 
 typedef enum { FROM_BLOCKS, FROM_ROOTS } origin;
@@ -52,6 +53,9 @@ typedef struct {
 } search;
 
 search search_of(const graph *g, origin from);
+/* Append the numbers of those words, from `first` on, that are between the lowest and the highest
+ * block (`low` and `span`); at most BATCH in all. */
+void filter_words(const search *how, const uint8_t *data, uint32_t first, uint32_t count, batch *c);
 /* Fill the stretch's `found` and `interior`. */
 void find_references(const search *how, stretch *s, batch *candidates);
 

@@ -280,6 +280,47 @@ static void tags(const piece *p, const uint8_t *data, size_t size) {
     free_all((void *const[]){starts, sizes, states}, 3);
 }
 
+/* Slabs of GSlice in the pieces, and a heap that is divided into them. */
+static void slices(const piece *p, uint64_t count, const uint8_t *data, size_t size) {
+    words made[5] = {{NULL, 0, 0}}, others = {NULL, 0, 0}, left_out = {NULL, 0, 0};
+    uint64_t heads[8], classes[3] = {word_of(data, size, 3), 16, 48};
+    block_total totals[4];
+    for (unsigned at = 0; at < 8; at++)
+        heads[at] = word_of(data, size, at);
+    fl_slice_slabs(p, count, heads, 8, &made[0], &made[1], &made[2], &made[3], &made[4]);
+    fl_slice_magazines(p, count, heads, 8, MOST, &others);
+    uint64_t number = made[2].count;
+    struct run *runs = (struct run *)(void *)made[0].items;
+    struct shifts *s = number ? fl_shifts_new(runs, made[2].items, number) : NULL;
+    if (s) {
+        fl_shifts_chunks(s, made[3].items, made[3].count);
+        for (uint64_t at = 0; at < count; at++) {
+            fl_shifts_pointers(s, &p[at]);
+            fl_shifts_instances(s, &p[at], (const struct class *)(const void *)classes, 1);
+        }
+        fl_shifts_elect(s);
+        fl_shifts_free(s);
+    }
+    uint64_t start = BASE, bytes = 1 << 16;
+    uint8_t state = IN_USE;
+    blocks *divided = fl_blocks_new(WORD == 8 ? 4 : 3, 1), *b = fl_blocks_new(4, 1);
+    const range *ranges = (range *)(void *)made[1].items;
+    if (divided && b && number) {
+        fl_append(b, &start, &bytes, &state, 1);
+        fl_seal(b);
+        fl_append_nested(divided, b, 0, fl_count(b), ranges, number, runs, number, &left_out);
+        fl_seal(divided);
+        fl_totals_in(divided, ranges, number, totals);
+    }
+    if (b)
+        fl_blocks_free(b);
+    if (divided)
+        fl_blocks_free(divided);
+    for (unsigned at = 0; at < 5; at++)
+        free(made[at].items);
+    free_all((void *const[]){others.items, left_out.items}, 2);
+}
+
 static void groups(const piece *p, uint64_t count) {
     static const uint64_t classes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 18, 20, 25, 31, 36, 42, 50, 63, 72, 84, 102, 127};
     uint64_t areas[2] = {BASE, p[count - 1].address}, sums[3 * 64 * 7] = {0}, made = 0;
@@ -331,7 +372,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     case 1: lists(pieces, 2, data + 2, size - 2); break;
     case 2: tags(data[1] & 1 ? pieces : pieces + 1, data + 2, size - 2); break;
     case 3: dwarf(pieces, pieces + 1, data[0] >> 6); break;
-    default: groups(pieces, 2);
+    default: groups(pieces, 2), slices(pieces, 2, data + 2, size - 2);
     }
     free(one);
     free(other);

@@ -28,11 +28,12 @@ HANDLES = frozenset(
         "tree_walk",
         "link_walk",
         "records",
+        "shifts",
         "spread",
         "types",
     )
 )
-STRUCTURES = ("block_total", "cache", "chain", "exclusion", "form", "run", "slab", "slot_group", "user")
+STRUCTURES = ("block_total", "cache", "chain", "class", "exclusion", "form", "run", "slab", "slot_group", "user")
 ROWS = {"range", "struct frame_layout", *(f"struct {name}" for name in STRUCTURES)}
 """Structures of words: Python may pass an array of words."""
 

@@ -43,6 +43,8 @@ class NativeBlocks:
         self._count = 0  # once sealed
         self._found = (c_uint64 * 3)()
         self._totals: dict[tuple[int, int | None], list[Totals]] = {}  # by state
+        self._ranges: Optional[array[int]] = None  # the last argument of totals_in
+        self._totals_in: list[Totals] = []
         made = library.fl_blocks_new(granule.bit_length() - 1, threads)
         self.handle = Handle(made, library.fl_blocks_free, "for the directory of blocks")
         library.fl_reserve(self.handle, heap_bytes)
@@ -76,6 +78,18 @@ class NativeBlocks:
         last = min(last, len(other))
         if first < last and self.library.fl_append_blocks(self.handle, other.handle, first, last) == DISORDER:
             raise ValueError(f"blocks {first} to {last} of another directory are not above the previous blocks, or not on a granule")
+
+    def append_nested(self, other: Blocks, first: int, last: int, slabs: array[int], runs: array[int]) -> array[int]:
+        self._open()
+        if not isinstance(other, NativeBlocks):
+            raise TypeError("blocks of another engine")
+        left_out, some = CWords(), (first, min(last, len(other)))
+        passed = (c_array(slabs), len(slabs) // 2, c_array(runs), len(runs) // RUN)
+        code = self.library.fl_append_nested(self.handle, other.handle, *some, *passed, byref(left_out))
+        numbers = self.library.take(left_out)
+        if code == DISORDER:
+            raise ValueError(shared.NOT_NESTED)
+        return numbers
 
     def open_handle(self) -> Handle:
         """Handle for calls of the C engine that append blocks; RuntimeError once sealed."""
@@ -166,14 +180,14 @@ class NativeBlocks:
 
     def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
         self._ready()
-        self._totals.clear()
+        self._forget_totals()
         wanted = array("Q", addresses)
         unknown = self.library.fl_set_state(self.handle, c_array(wanted), len(wanted), int(state))
         return wanted[:unknown].tolist()
 
     def resize(self, index: int, size: int) -> None:
         self._ready()
-        self._totals.clear()
+        self._forget_totals()
         index = self._index(index)
         code = self.library.fl_resize(self.handle, index, size) if 0 <= size <= self.arch.mask else DISORDER
         if code == DISORDER:
@@ -186,6 +200,14 @@ class NativeBlocks:
             self.library.fl_totals(self.handle, *self._between(start, end), found)
             self._totals[start, end] = list(map(Totals, found[::2], found[1::2]))
         return self._totals[start, end][state]
+
+    def totals_in(self, ranges: array[int]) -> list[Totals]:
+        self._ready()
+        if ranges is not self._ranges:
+            found = (c_uint64 * (2 * len(State)))()
+            self.library.fl_totals_in(self.handle, c_array(ranges), len(ranges) // 2, found)
+            self._ranges, self._totals_in = ranges, list(map(Totals, found[::2], found[1::2]))
+        return self._totals_in
 
     def by_size(self, start: int = 0, end: int | None = None) -> list[Size]:
         self._ready()
@@ -237,6 +259,10 @@ class NativeBlocks:
         """Return indices of the blocks that start in [start, end)."""
         first = self.at_or_after(start)
         return first, max(first, len(self) if end is None else self.at_or_after(end))
+
+    def _forget_totals(self) -> None:
+        self._totals.clear()
+        self._ranges = None
 
     def _index(self, index: int) -> int:
         if not 0 <= index < len(self):

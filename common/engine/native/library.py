@@ -40,7 +40,7 @@ class CLibrary(ctypes.CDLL):
         """Copy words that the C engine allocated, and free the originals."""
         made: array[int] = array("Q")
         if words.items:
-            made.frombytes(ctypes.string_at(words.items, words.count * 8))
+            made.frombytes((ctypes.c_char * (8 * words.count)).from_address(words.items))
             self.fl_free(words.items)
         return made
 

@@ -74,6 +74,13 @@ class PureBlocks:
             raise TypeError("blocks of another engine")
         self.append(other.starts[first:last], other.sizes[first:last], other.states[first:last])
 
+    def append_nested(self, other: Blocks, first: int, last: int, slabs: array[int], runs: array[int]) -> array[int]:
+        from findleaks.engine.reference.nested_slabs import append_nested
+
+        if not isinstance(other, PureBlocks):
+            raise TypeError("blocks of another engine")
+        return append_nested(self, other, first, min(last, len(other)), slabs, runs)
+
     def seal(self) -> None:
         if self._sealed:
             return
@@ -179,6 +186,11 @@ class PureBlocks:
             return Totals(0, 0)
         states, wanted = self.states[low:high], int(state)
         return Totals(states.count(wanted), sum(compress(self.sizes[low:high], map(wanted.__eq__, states))))
+
+    def totals_in(self, ranges: array[int]) -> list[Totals]:
+        self._ready()
+        parts = list(zip(ranges[::2], ranges[1::2]))
+        return [Totals.sum_of(self.totals(state, start, end) for start, end in parts) for state in State]
 
     def by_size(self, start: int = 0, end: int | None = None) -> list[Size]:
         self._ready()

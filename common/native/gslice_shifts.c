@@ -1,0 +1,172 @@
+/* Finds where the chunks of GSlice's slabs begin: see ../allocators/gslice/engine.py. */
+#include "references.h"
+
+#include <stdlib.h>
+
+#define UNIT (2 * WORD)
+#define STEP (1u << 20) /* words */
+
+typedef struct run {
+    uint64_t start, stride, size, count, bit, states; /* ../engine/terms.py: RUN */
+} run;
+
+/* A class of GObject: the word with which its instances begin, the bytes of private data before
+ * it, and the bytes of both. */
+typedef struct class {
+    uint64_t word, private, bytes;
+} class;
+
+/* A slab with several possible shifts. `first`: the place of its counts, one for each of them. */
+typedef struct {
+    uint32_t chunk, bytes, options, first;
+} voter;
+
+/* `slabs`: these slabs, in a directory of their own; `numbers`: of all slabs. */
+typedef struct shifts {
+    run *runs;
+    uint64_t *options;
+    blocks *slabs;
+    LIST(voter) voters;
+    LIST(uint32_t) numbers;
+    uint32_t *counts;
+    uint64_t first, end;
+} shifts;
+
+API void fl_shifts_free(shifts *s) {
+    if (s->slabs)
+        fl_blocks_free(s->slabs);
+    FREE_ALL(s->voters.items, s->numbers.items, s->counts, s);
+}
+
+static int add_slabs(shifts *s, uint64_t number) {
+    uint32_t counts = 0;
+    for (uint64_t at = 0; at < number; at++) {
+        const run *r = &s->runs[at];
+        if (s->options[at] <= 1)
+            continue;
+        voter one = {(uint32_t)r->size, (uint32_t)(r->count * r->size + s->options[at] * UNIT), (uint32_t)s->options[at], counts};
+        if (block_append(s->slabs, r->start, one.bytes, IN_USE) || PUSH(s->voters, one) || PUSH(s->numbers, (uint32_t)at))
+            return NO_MEMORY;
+        s->first = counts ? s->first : r->start;
+        s->end = r->start + one.bytes;
+        counts += one.options;
+    }
+    fl_seal(s->slabs);
+    s->counts = calloc(counts + 1u, sizeof *s->counts);
+    return s->counts ? DONE : NO_MEMORY;
+}
+
+/* Begin to count evidence. `runs` and `options` are those of fl_slice_slabs, which fl_shifts_elect
+ * changes. */
+API shifts *fl_shifts_new(run *runs, uint64_t *options, uint64_t number) {
+    shifts *s = calloc(1, sizeof *s);
+    if (s) {
+        s->runs = runs;
+        s->options = options;
+        s->slabs = fl_blocks_new(WORD == 8 ? 4 : 3, 1);
+    }
+    if (!s || !s->slabs || add_slabs(s, number)) {
+        if (s)
+            fl_shifts_free(s);
+        return NULL;
+    }
+    return s;
+}
+
+/* Count that a chunk of at least `least` bytes begins at an address in slab number `index`. */
+INLINE void count(shifts *s, uint32_t index, uint64_t offset, uint64_t least) {
+    const voter *v = &s->voters.items[index];
+    if (offset >= v->bytes || least > v->chunk)
+        return;
+    uint32_t shift = (uint32_t)offset % v->chunk / UNIT;
+    if (shift < v->options)
+        s->counts[v->first + shift]++;
+}
+
+INLINE void count_at(shifts *s, uint64_t address, uint64_t least) {
+    uint64_t start = 0;
+    uint32_t index = address % UNIT ? NONE : block_before(s->slabs, slot_of(s->slabs, address), address, &start);
+    if (index != NONE)
+        count(s, index, address - start, least);
+}
+
+API void fl_shifts_chunks(shifts *s, const uint64_t *addresses, uint64_t number) {
+    for (uint64_t at = 0; at < number; at++)
+        count_at(s, addresses[at], 0);
+}
+
+/* Count the words with these numbers: each step prefetches what the next one reads. */
+INLINE void count_as(shifts *s, const uint8_t *data, batch *c) {
+    for (uint32_t at = 0; at < c->count; at++) {
+        c->values[at] = load(data + (size_t)c->places[at] * WORD);
+        c->slots[at] = c->values[at] % UNIT ? NULL : slot_of(s->slabs, c->values[at]);
+        __builtin_prefetch(c->slots[at]);
+    }
+    for (uint32_t at = 0; at < c->count; at++) {
+        c->indices[at] = c->slots[at] ? block_before(s->slabs, c->slots[at], c->values[at], &c->starts[at]) : NONE;
+        if (c->indices[at] != NONE)
+            __builtin_prefetch(&s->voters.items[c->indices[at]]);
+    }
+    for (uint32_t at = 0; at < c->count; at++)
+        if (c->indices[at] != NONE)
+            count(s, c->indices[at], c->values[at] - c->starts[at], 0);
+    c->count = 0;
+}
+
+POPCNT static void count_popcnt(shifts *s, const uint8_t *data, batch *c) { count_as(s, data, c); }
+static void count_plain(shifts *s, const uint8_t *data, batch *c) { count_as(s, data, c); }
+
+/* Count the words of a piece that are addresses in slabs. */
+API void fl_shifts_pointers(shifts *s, const piece *p) {
+    const search how = {.low = s->first, .span = s->end - s->first, .avx2 = has_avx2()};
+    uint64_t address, number = piece_words(p, &address);
+    const uint8_t *data = p->data + (address - p->address);
+    void (*count_batch)(shifts *, const uint8_t *, batch *) = has_popcnt() ? count_popcnt : count_plain;
+    batch c;
+    c.count = 0;
+    for (uint64_t at = 0; at < number; at += STEP, data += (size_t)STEP * WORD) {
+        uint32_t some = number - at < STEP ? (uint32_t)(number - at) : STEP;
+        for (uint32_t first = 0; first < some; first += SOME) {
+            prefetch_ahead(data + (size_t)first * WORD, 2048, SOME * WORD);
+            if (c.count + SOME > BATCH)
+                count_batch(s, data, &c);
+            filter_words(&how, data, first, some - first < SOME ? some - first : SOME, &c);
+        }
+        count_batch(s, data, &c);
+    }
+}
+
+/* Count the words of a piece of slabs that are those of classes, which ascend by word. */
+API void fl_shifts_instances(shifts *s, const piece *p, const class *all, uint64_t classes) {
+    uint64_t address, number = piece_words(p, &address), low = classes ? all[0].word : 0;
+    uint64_t span = classes ? all[classes - 1].word - low + 1 : 0;
+    const uint8_t *data = p->data + (address - p->address);
+    for (uint64_t at = 0; at < number; at++) {
+        uint64_t value = load(data + at * WORD), found = 0;
+        if (value - low >= span)
+            continue;
+        BISECT(found, classes, middle, all[middle].word < value)
+        if (all[found].word == value)
+            count_at(s, address + at * WORD - all[found].private, all[found].bytes);
+    }
+}
+
+/* Give each slab with evidence the shift with most, the lowest one of these. Returns the number of
+ * slabs without evidence. */
+API uint64_t fl_shifts_elect(shifts *s) {
+    uint64_t left = 0;
+    for (uint64_t at = 0; at < s->voters.count; at++) {
+        voter *v = &s->voters.items[at];
+        const uint32_t *counts = s->counts + v->first;
+        uint32_t best = 0, number = s->numbers.items[at];
+        for (uint32_t shift = 1; shift < v->options; shift++)
+            best = counts[shift] > counts[best] ? shift : best;
+        if (v->options && counts[best]) {
+            s->runs[number].start += best * UNIT;
+            s->options[number] = 1;
+            v->options = 0; /* decided: nothing is counted any more */
+        }
+        left += v->options != 0;
+    }
+    return left;
+}

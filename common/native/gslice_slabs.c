@@ -1,0 +1,180 @@
+/* Reads the slabs of GSlice and its free chunks: see ../allocators/gslice/engine.py. */
+#include "native.h"
+
+#include <stdlib.h>
+
+#define UNIT (2 * WORD) /* chunk sizes and shifts are multiples of it */
+#define INFO (4 * WORD) /* bytes of SlabInfo */
+#define AFTER_CHUNKS (INFO + 2 * WORD) /* two words are left to malloc */
+#define LEAST_PAGE UINT64_C(128)
+#define RUN 6 /* words: start, stride, size, count, bit, states; ../engine/terms.py */
+/* In the weight of a slab's start, above the number of its class. */
+#define ONE_SLAB (UINT64_C(1) << 32)
+
+typedef struct {
+    const piece *pieces, *recent;
+    uint64_t count;
+} reader;
+
+static const uint8_t *bytes_at(reader *r, uint64_t address, uint64_t size) {
+    const uint8_t *found = r->recent ? memory_at(r->recent, 1, address, size) : NULL;
+    if (!found) {
+        r->recent = piece_holding(r->pieces, r->count, address);
+        found = r->recent ? memory_at(r->recent, 1, address, size) : NULL;
+    }
+    return found;
+}
+
+INLINE uint64_t word_of(reader *r, uint64_t address) {
+    const uint8_t *found = bytes_at(r, address, WORD);
+    return found ? load(found) : 0;
+}
+
+INLINE uint64_t chunk_of(uint64_t number) { return UNIT * (number + 1); }
+
+INLINE uint64_t page_of(uint64_t chunk) {
+    uint64_t page = LEAST_PAGE;
+    while (page < 8 * chunk + AFTER_CHUNKS)
+        page *= 2;
+    return page;
+}
+
+/* The walk over the ring of one class. `info`: the SlabInfo that comes next, 0 at the end; `fields`
+ * and `ahead`: its bytes, and those of the one after it, or NULL. */
+typedef struct {
+    uint64_t head, info, page, number;
+    const uint8_t *fields, *ahead;
+} ring;
+
+/* Move to a SlabInfo, and prefetch the one after it. */
+static void move_to(reader *r, ring *one, uint64_t info, const uint8_t *fields) {
+    one->info = info;
+    one->fields = fields;
+    one->ahead = fields ? bytes_at(r, load(fields + 2 * WORD), INFO) : NULL;
+    if (one->ahead)
+        __builtin_prefetch(one->ahead);
+}
+
+/* Append the slab that comes next, and its weight. Returns 1 if the ring is broken there. The
+ * links back make a cycle impossible that does not lead to the head. */
+static int walk_on(reader *r, ring *one, words *starts, words *weights) {
+    uint64_t info = one->info, start = info + AFTER_CHUNKS - one->page;
+    if (!one->ahead || start > info || start & (one->page - 1) || load(one->ahead + 3 * WORD) != info)
+        return 1;
+    if (words_push(starts, start) || words_push(weights, ONE_SLAB | one->number))
+        return NO_MEMORY;
+    uint64_t next = load(one->fields + 2 * WORD);
+    move_to(r, one, next == one->head ? 0 : next, next == one->head ? NULL : one->ahead);
+    return DONE;
+}
+
+/* Walk all rings side by side, as each step waits for memory. */
+static int walk_rings(reader *r, ring *rings, uint64_t count, uint64_t most, words *starts, words *weights, words *broken) {
+    for (uint64_t left = count; left;) {
+        left = 0;
+        for (ring *one = rings; one < rings + count; one++) {
+            int failed = !one->info ? DONE : starts->count < most ? walk_on(r, one, starts, weights) : 1;
+            if (failed < 0 || (failed && PUSH_ALL(broken, one->number, one->info)))
+                return NO_MEMORY;
+            one->info = failed ? 0 : one->info;
+            left += one->info != 0;
+        }
+    }
+    return DONE;
+}
+
+/* Append the free chunks of a slab. Returns the first one, or 0. */
+static int list_free(reader *r, uint64_t info, uint64_t most, words *chunks, uint64_t *first) {
+    uint64_t chunk = *first = word_of(r, info);
+    for (; chunk && most--; chunk = word_of(r, chunk))
+        if (words_push(chunks, chunk))
+            return NO_MEMORY;
+    return DONE;
+}
+
+static int reserve(words *list, uint64_t count) {
+    list->items = count ? alloc_large(count * sizeof *list->items) : NULL;
+    list->capacity = count;
+    return list->items || !count ? DONE : NO_MEMORY;
+}
+
+/* Read the slabs whose starts ascend. Slabs that overlap are left out, and appended to `broken`
+ * with the number NONE. */
+static int read_sorted(reader *r, const uint64_t *starts, const uint64_t *weights, uint64_t count, words *runs, words *ranges,
+                       words *options, words *chunks, words *broken) {
+    uint64_t floor = 0;
+    if (reserve(runs, RUN * count) || reserve(ranges, 2 * count) || reserve(options, count))
+        return NO_MEMORY;
+    for (uint64_t at = 0; at < count; at++) {
+        uint64_t start = starts[at], chunk = chunk_of(weights[at] & (ONE_SLAB - 1)), page = page_of(chunk), first;
+        uint64_t info = start + page - AFTER_CHUNKS, spare = (page - AFTER_CHUNKS) % chunk, most = (page - AFTER_CHUNKS) / chunk;
+        if (weights[at] >= 2 * ONE_SLAB || start < floor) {
+            if (PUSH_ALL(broken, NONE, start))
+                return NO_MEMORY;
+            continue;
+        }
+        if (list_free(r, info, most, chunks, &first))
+            return NO_MEMORY;
+        uint64_t shift = first ? (first - start) % chunk : 0;
+        uint64_t choices = first || !spare ? 1 : spare / UNIT;
+        if (shift >= spare || shift % UNIT)
+            shift = 0;
+        memcpy(runs->items + runs->count, (const uint64_t[RUN]){start + shift, chunk, chunk, most, 0, IN_USE}, RUN * sizeof(uint64_t));
+        memcpy(ranges->items + ranges->count, (const uint64_t[2]){start, info + INFO}, 2 * sizeof(uint64_t));
+        runs->count += RUN;
+        ranges->count += 2;
+        options->items[options->count++] = choices;
+        floor = info + INFO;
+    }
+    return DONE;
+}
+
+/* Read the slabs of the rings with these heads, one for each class, and their free chunks.
+ * Outputs, ascending by address: a run of equal blocks and the range of each slab, and the number
+ * of possible shifts; the runs begin at the lowest one. `broken`: pairs of a class and an
+ * address. */
+API int fl_slice_slabs(const piece *pieces, uint64_t count, const uint64_t *heads, uint64_t classes, words *runs, words *ranges,
+                       words *options, words *chunks, words *broken) {
+    reader r = {pieces, NULL, count};
+    words starts = {NULL, 0, 0}, weights = {NULL, 0, 0};
+    LIST(ring) rings = {NULL, 0, 0};
+    uint64_t most = 0, *spare = NULL;
+    int failed = DONE;
+    for (uint64_t at = 0; at < count; at++)
+        most += pieces[at].length / LEAST_PAGE;
+    for (uint64_t number = 0; number < classes && !failed; number++)
+        if (heads[number]) {
+            ring one = {heads[number], 0, page_of(chunk_of(number)), number, NULL, NULL};
+            move_to(&r, &one, one.head, bytes_at(&r, one.head, INFO));
+            failed = PUSH(rings, one);
+        }
+    if (!failed)
+        failed = walk_rings(&r, rings.items, rings.count, most, &starts, &weights, broken);
+    if (!failed && starts.count) {
+        spare = malloc(2 * starts.count * sizeof *spare);
+        failed = spare ? DONE : NO_MEMORY;
+    }
+    if (spare) {
+        uint64_t found = fl_sum_by_value(starts.items, weights.items, starts.count, false, spare, spare + starts.count);
+        failed = read_sorted(&r, starts.items, weights.items, found, runs, ranges, options, chunks, broken);
+    }
+    FREE_ALL(starts.items, weights.items, rings.items, spare);
+    return failed;
+}
+
+/* Append the magazines of rings, of which each head is one. The third chunk of a magazine has the
+ * address of the next one. */
+API int fl_slice_magazines(const piece *pieces, uint64_t count, const uint64_t *heads, uint64_t number, uint64_t most, words *magazines) {
+    reader r = {pieces, NULL, count};
+    for (uint64_t at = 0; at < number; at++) {
+        uint64_t head = heads[at];
+        do {
+            if (!head || magazines->count >= most)
+                break;
+            if (words_push(magazines, head))
+                return NO_MEMORY;
+            head = word_of(&r, word_of(&r, word_of(&r, head)) + WORD);
+        } while (head != heads[at]);
+    }
+    return DONE;
+}
