@@ -5,16 +5,17 @@ To add an allocator, write a file or folder with a finder and list it in directo
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Optional, Protocol
 
+from findleaks.allocators.heaps import Heap
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import Heuristic, Size, State
 from findleaks.formatting import again
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import subtract
-from findleaks.value_classes import NamedTuple, dataclass, field
+from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.allocators.retention import FreeMemory, Retention
@@ -111,38 +112,6 @@ class Spare(NamedTuple):
     end: int
     sort: str
     arena: str
-
-
-@dataclass(eq=False, repr=False)
-class Heap:
-    """A contiguous range of memory whose blocks `walk` appends in ascending order.
-
-    `arena` is the label of the heap ("main", "arena 3", "mmapped"). `metadata` lists the parts with
-    allocator metadata. No part of [start, end) is root memory, except `foreign`: parts that do not
-    belong to the allocator, or that cannot be read because of corruption. `foreign` is complete
-    after `walk`.
-
-    `walk` may be called once. It adds corruption to the allocator's `problems` and returns
-    normally, so that the next heap is still walked. Readers join adjacent slabs into one heap,
-    because each heap costs microseconds."""
-
-    start: int
-    end: int
-    arena: str
-    walk: Callable[[Blocks], None]
-    metadata: list[Range] = field(default_factory=list)
-    foreign: list[Range] = field(default_factory=list)
-    # heaps of other allocators; complete after `walk`
-    inner: list[Range] = field(default_factory=list)
-
-    def parts(self) -> list[Range]:
-        """List the parts of [start, end) with this heap's own blocks: everything but `inner`."""
-        return subtract([Range(self.start, self.end)], self.inner)
-
-    def owned(self) -> list[Range]:
-        """List the parts of [start, end) that are never root memory: everything but `foreign`."""
-        whole = [Range(self.start, self.end)]
-        return subtract(whole, self.foreign) if self.foreign else whole
 
 
 class Allocator:
@@ -340,7 +309,7 @@ def add_first_problems(problems: list[Problem], found: Iterable[Problem], more: 
     following = next(left, None)
     if following is not None:
         others = 1 + sum(1 for _ in left)
-        problems.append(Problem(following.address if address is None else address, f"and {others:,} more {more}"))
+        problems.append(Problem(following.address if address is None else address, f"and {others:,} more {more}", following.corrupt))
 
 
 def list_ranges_around(problem: Problem, blocks: Blocks, header: int) -> Iterator[Range]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import gc
 import importlib
 from collections.abc import Iterator, Sequence
@@ -10,11 +9,14 @@ from contextlib import contextmanager
 from typing import Optional
 
 from findleaks.allocators.base import Allocator, Finder, Heap, Problem
+from findleaks.allocators.heap_parts import HeapPart, HeapParts
+from findleaks.allocators.heaps import SlabHeap
 from findleaks.allocators.images import find_modules
 from findleaks.allocators.in_flight import ThreadInside, find_changing_thread
 from findleaks.allocators.mapped import NO_MAPPINGS, MappingBlocks
-from findleaks.allocators.nesting import HeapPart, nest_heaps, walk_heap
+from findleaks.allocators.nesting import Slabs, Walk, nest_heaps
 from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import State, Totals
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import intersection, merge_ranges
 
@@ -81,7 +83,7 @@ class Directory:
         self,
         allocators: Sequence[Allocator],
         blocks: Blocks,
-        heaps: Sequence[HeapPart],
+        heaps: HeapParts,
         problems: list[Problem],
         mappings: MappingBlocks = NO_MAPPINGS,
     ) -> None:
@@ -91,7 +93,6 @@ class Directory:
         self.heaps = heaps
         self.problems = problems
         self.half_changed: list[tuple[Problem, ThreadInside]] = []
-        self._starts = [owned.start for owned in heaps]
         self._encoded = [(one, merge_ranges(self.of(one))) for one in allocators if one.encodes_references]
 
     def remove_half_changed(self, inside: Sequence[ThreadInside]) -> None:
@@ -114,8 +115,7 @@ class Directory:
 
     def owner(self, address: int) -> Optional[HeapPart]:
         """Return the part of a heap that contains `address`, or None."""
-        at = bisect.bisect_right(self._starts, address) - 1
-        return self.heaps[at] if at >= 0 and address < self.heaps[at].end else None
+        return self.heaps.at(address)
 
     def decode_references(self, piece: Piece) -> Piece:
         """Return a piece of memory in which the encoded addresses in blocks are decoded."""
@@ -131,19 +131,24 @@ class Directory:
         """Return the parts of heaps that belong to `allocator`, ascending."""
         return [Range(owned.start, owned.end) for owned in self.heaps if owned.allocator is allocator]
 
+    def totals(self, allocator: Allocator) -> list[Totals]:
+        """Return the number and bytes of an allocator's blocks, by State."""
+        counts = [heap.count(self.blocks) for heap, owner in self.heaps.owners if owner is allocator]
+        return [Totals.sum_of(one[state] for one in counts) for state in State]
+
     def ranges(self) -> list[Range]:
-        """Return the memory of all heaps, ascending. Adjacent heaps, such as slabs in malloc's
-        blocks, are one range."""
-        return merge_ranges(Range(owned.start, owned.end) for owned in self.heaps)
+        """Return the memory of all heaps, ascending. Adjacent heaps, and heaps in blocks of others,
+        are one range."""
+        return merge_ranges([*(Range(heap.start, heap.end) for heap in self._whole()), *self.heaps.apart])
 
     def _whole(self) -> list[Heap]:
-        """Return each heap once. A heap with others inside has several parts in `heaps`."""
-        return list({id(owned.heap): owned.heap for owned in self.heaps}.values())
+        """Return the heaps, except those of slabs, which are inside others or `apart`."""
+        return [heap for heap, _ in self.heaps.owners if not isinstance(heap, SlabHeap)]
 
     def claimed(self) -> list[Range]:
         """Return the sorted ranges of heaps, and of metadata outside them. They are never root
         memory."""
-        ranges = [part for heap in self._whole() for part in heap.owned()]
+        ranges = [part for heap in self._whole() for part in heap.owned()] + self.heaps.apart
         ranges += [metadata for allocator in self.allocators for metadata in allocator.metadata()]
         return sorted(ranges)
 
@@ -189,10 +194,10 @@ def build_directory(target: Target, engine: Engine, mapped: Sequence[Range] = ()
     tree = nest_heaps(heaps, problems)
     walked = sum(node.heap.end - node.heap.start for node in tree if node.allocator is not mappings)
     blocks = engine.blocks(target.arch, granule, walked)
-    for node in tree:
-        walk_heap(node, blocks, engine, target, problems)
+    walk = Walk(blocks, engine, target, Slabs(heaps, problems), problems)
+    walk.walk(tree)
     blocks.seal()
     for allocator in allocators:
         allocator.mark_blocks(blocks)
         problems += allocator.problems
-    return Directory(allocators, blocks, [part for node in tree for part in node.parts()], problems, mappings)
+    return Directory(allocators, blocks, walk.parts, problems, mappings)

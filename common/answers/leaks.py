@@ -107,8 +107,7 @@ def _by_site(session: Session, leaks: Sequence[Leak], stacks: int) -> list[LeakG
 
 def _allocator(session: Session, allocator: Allocator) -> AllocatorInUse:
     directory = session.directory
-    totals = [directory.blocks.totals(State.IN_USE, start, end) for start, end in directory.of(allocator)]
-    blocks, held = sum(one.blocks for one in totals), sum(one.bytes for one in totals)
+    blocks, held = directory.totals(allocator)[State.IN_USE]
     return AllocatorInUse(allocator.name, allocator.version, allocator.where, blocks, held, allocator.summary())
 
 

@@ -88,5 +88,4 @@ def _count(session: Session, allocator: Allocator) -> int:
     """Return the number of the allocator's blocks in any state. Blocks with allocator metadata do
     not count."""
     directory = session.directory
-    states = (State.IN_USE, State.CACHED, State.FREE)
-    return sum(directory.blocks.totals(state, start, end).blocks for start, end in directory.of(allocator) for state in states)
+    return sum(one.blocks for state, one in zip(State, directory.totals(allocator)) if state != State.METADATA)

@@ -294,7 +294,7 @@ def _count_stores(session: Session, counter: _Counter, claimed: _UnclaimedMemory
 def _split_store(session: Session, store: Store) -> Iterator[Share]:
     """Yield the shares of one allocator: in use, in thread caches, free, and metadata."""
     directory = session.directory
-    used = sum(directory.blocks.totals(State.IN_USE, start, end).blocks for start, end in directory.of(store.allocator))
+    used = directory.totals(store.allocator)[State.IN_USE].blocks
     kept_arenas = [arena for arena in store.arenas if arena.kept and arena.arena != "mmapped"]
     yield Share(ShareSort.IN_USE, store.name, store.in_use, used)
     yield Share(ShareSort.CACHED, store.name, store.cached)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Allocator, Arena, Cache, ThreadCache
-from findleaks.engine.terms import State, Totals
+from findleaks.engine.terms import State
 from findleaks.session import Session
 
 COUNTS = {State.IN_USE: "in_use", State.CACHED: "cached", State.FREE: "free"}
@@ -89,7 +89,7 @@ def _read_allocator_caches(session: Session, allocator: Allocator, by_arena: boo
         total,
         sum(arena.mapped for arena in held),
         sum(arena.spare for arena in held),
-        sum(part.end - part.start for heap in allocator.heaps() for part in heap.inner) if arenas else 0,
+        sum(part.end - part.start for heap in allocator.heaps() for part in heap.inner_ranges()) if arenas else 0,
         allocator.read_counters(),
     )
     # Reading the caches above may have found further problems.
@@ -182,10 +182,10 @@ def _find_differences(session: Session, holding: AllocatorCaches) -> Iterator[st
     """Yield differences between the counts of an allocator's size classes and the blocks in its
     heaps."""
     directory, name = session.directory, holding.name
-    parts = directory.of(holding.allocator)
+    totals = directory.totals(holding.allocator)
     for state, count in COUNTS.items():
         words = count.replace("_", " ")
-        blocks, size = Totals.sum_of(directory.blocks.totals(state, start, end) for start, end in parts)
+        blocks, size = totals[state]
         said, said_bytes = getattr(holding.total, count), getattr(holding.total, f"{count}_bytes")
         if (said, said_bytes) != (blocks, size):
             yield (

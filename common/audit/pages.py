@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.base import Allocator
-from findleaks.allocators.nesting import HeapPart
+from findleaks.allocators.heap_parts import HeapPart
 from findleaks.allocators.retention import ArenaUse, FreeMemory
 from findleaks.engine.pages import COLUMNS, PageLists, PageState
 from findleaks.engine.terms import State

@@ -99,8 +99,4 @@ _OTHERWISE = ("records no stacks itself; LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF
 
 def _allocators_with_blocks(session: Session) -> list[Allocator]:
     directory = session.directory
-    return [
-        one
-        for one in directory.allocators
-        if any(directory.blocks.at_or_after(part.start) < directory.blocks.at_or_after(part.end) for part in directory.of(one))
-    ]
+    return [one for one in directory.allocators if any(total.blocks for total in directory.totals(one))]

@@ -304,7 +304,7 @@ class Session(DebugInformation):
         from findleaks.stale_slots import find_stale_slots
 
         with self.timed("stale slots"):
-            managed = merge_ranges(Range(one.start, one.end) for one in self.directory.heaps if one.allocator.managed)
+            managed = merge_ranges(part for one in self.directory.allocators if one.managed for part in self.directory.of(one))
             blocks, poll = self.directory.blocks, partial(self.report_progress, "finding containers", 0.0)
             return find_stale_slots(self.target, self.engine, blocks, self.root_memory, self.heap_ranges(), poll, managed)
 

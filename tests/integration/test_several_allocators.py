@@ -39,7 +39,8 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 def one_owner(directory: Directory) -> None:
     """Heaps are disjoint, every block lies in one part of one heap, and the allocators' blocks add up to all."""
-    for before, after in zip(directory.heaps, directory.heaps[1:]):
+    parts = list(directory.heaps)
+    for before, after in zip(parts, parts[1:]):
         assert before.end <= after.start
     blocks = directory.blocks
     for state in State:

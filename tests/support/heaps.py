@@ -9,7 +9,7 @@ from fake import FakeTarget
 
 from findleaks.allocators.base import Allocator, Heap, Problem
 from findleaks.allocators.directory import Directory
-from findleaks.allocators.nesting import HeapPart
+from findleaks.allocators.heap_parts import HeapPart, HeapParts
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.load import load
 from findleaks.engine.terms import State
@@ -48,5 +48,5 @@ def session(target: FakeTarget, allocators: Sequence[ListAllocator], engine: Eng
     for owned in heaps:
         owned.heap.walk(blocks)
     blocks.seal()
-    made.__dict__["directory"] = Directory(allocators, blocks, heaps, [p for a in allocators for p in a.problems])
+    made.__dict__["directory"] = Directory(allocators, blocks, HeapParts(heaps), [p for a in allocators for p in a.problems])
     return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shlex
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,6 @@ from findleaks.engine.terms import State
 from findleaks.errors import Interrupted, UsageError
 from findleaks.formatting import number, size
 from findleaks.session import Session
-from findleaks.target.base import Range
 
 HEAP, OTHER, HUGE, STACK = 0x100000, 0x300000, 0x500000, 0x700000
 
@@ -255,7 +255,7 @@ def test_memory_lent_to_another_allocator_counts_once() -> None:
     class Lending(Counting):
         def heaps(self) -> Sequence[Heap]:
             (heap,) = super().heaps()
-            heap.inner = [Range(HEAP + 0x80000, HEAP + 0x90000)]
+            heap.inner = array("Q", [HEAP + 0x80000, HEAP + 0x90000])
             return [heap]
 
     outer = Lending(HEAP, HEAP + 0x100000, blocks_of(HEAP, CACHES), CACHES, ARENAS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,9 +16,10 @@ from hypothesis import strategies as st
 
 from findleaks.allocators import directory
 from findleaks.allocators.base import Allocator, Heap, Problem
-from findleaks.allocators.nesting import nest_heaps, walk_heap
+from findleaks.allocators.heaps import SlabHeap
+from findleaks.allocators.nesting import Slabs, Walk, nest_heaps
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.engine.terms import State
+from findleaks.engine.terms import State, run_states
 from findleaks.target.arch import X86_64
 
 ENGINES = [graphs.native, graphs.pure]
@@ -24,16 +27,23 @@ LOW, HIGH = 0x10000, 0x40000
 
 
 class Simple(Allocator):
-    """An allocator whose heaps and blocks are given: {(start, end): [(start, size, state), …]}."""
+    """An allocator whose heaps and blocks are given: {(start, end): [(start, size, state), …]}. `slabs`: all are one heap of slabs."""
 
     version = where = ""
     granule = 16
 
-    def __init__(self, name: str, nested: bool, heaps: dict[tuple[int, int], list[tuple[int, int, State]]]) -> None:
-        self.name, self.nested = name, nested
+    def __init__(self, name: str, nested: bool, heaps: dict[tuple[int, int], list[tuple[int, int, State]]], slabs: bool = False) -> None:
+        self.name, self.nested, self.slabs = name, nested, slabs
         self.problems: list[Problem] = []
-        self.contents = heaps
+        self.contents = dict(sorted(heaps.items()))
         self._heaps = [Heap(start, end, "heap", self._walker(blocks)) for (start, end), blocks in heaps.items()]
+        if slabs and heaps:
+            bounds = array("Q", (at for both in self.contents for at in both))
+            runs = array("Q")
+            for blocks in self.contents.values():
+                for start, size, state in blocks:
+                    runs.extend((start, 0, size, 1, 0, run_states(state, state)))
+            self._heaps = [SlabHeap.of("heap", bounds, runs)]
 
     @staticmethod
     def _walker(contents: list[tuple[int, int, State]]):  # type: ignore[no-untyped-def]
@@ -68,7 +78,7 @@ def random_allocators(seed: int) -> list[Simple]:
         at = end + 0x1000 * rng.choice((0, 0, 1, 3))
     made = [Simple("outer", False, outer)]
     for number in range(rng.randrange(1, 4)):
-        around = rng.choice(made).contents
+        around = rng.choice([one for one in made if not one.slabs]).contents
         heaps: dict[tuple[int, int], list[tuple[int, int, State]]] = {}
         for contents in around.values():
             for start, size, _ in contents:
@@ -83,7 +93,12 @@ def random_allocators(seed: int) -> list[Simple]:
             if start < last:
                 del heaps[start, end]
             last = max(last, end if (start, end) in heaps else 0)
-        made.append(Simple(f"inner{number}", True, heaps))
+        slabs = rng.random() < 0.5
+        if slabs and rng.random() < 0.2:  # apart, or reaching into a heap
+            start = rng.randrange(LOW // 16, HIGH // 16) * 16
+            if all(start >= e or start + 0x400 <= s for s, e in heaps):
+                heaps[start, start + 0x400] = blocks_in(rng, start, start + 0x400)
+        made.append(Simple(f"inner{number}", True, heaps, slabs))
     return made
 
 
@@ -95,7 +110,7 @@ class Oracle:
 
     def expected(self) -> tuple[dict[int, tuple[int, State]], dict[int, str], int]:
         """Blocks (address: size, state), who owns each granule, and how many heaps are left out."""
-        heaps = [(s, e, a) for a in self.allocators for s, e in a.contents]
+        heaps = [(s, e, a) for a in self.allocators if not a.slabs for s, e in a.contents]
         heaps.sort(key=lambda one: (one[0], -one[1], one[2].nested))
         accepted: list[tuple[int, int, Simple, int]] = []  # with the number of the heap around, -1 if there is none
         out = 0
@@ -111,10 +126,12 @@ class Oracle:
                 out += 1
         blocks: dict[int, tuple[int, State]] = {}
         owner: dict[int, str] = {}
+        kept: list[tuple[int, int, Simple]] = []
 
         def place(number: int) -> None:
             nonlocal out
             start, end, allocator, _ = accepted[number]
+            kept.append((start, end, allocator))
             own = {b: (size, state) for b, size, state in allocator.contents[start, end]}
             owner.update(dict.fromkeys(range(start, end, 16), allocator.name))
             inside = []
@@ -138,7 +155,37 @@ class Oracle:
         for number, (_, _, _, around) in enumerate(accepted):
             if around == -1:
                 place(number)
-        return blocks, owner, out
+        return blocks, owner, out + self.place_slabs(kept, blocks, owner)
+
+    def place_slabs(self, kept: Sequence[tuple[int, int, Simple]], blocks: dict[int, tuple[int, State]], owner: dict[int, str]) -> int:
+        """Add the slabs to blocks and owners, and return how many are left out: all that overlap a lower one, and those that are neither
+        apart nor in a block in use of the innermost heap around, which contains no heap."""
+        slabs = [(s, e, number, a) for number, a in enumerate(self.allocators) if a.slabs for s, e in a.contents]
+        out = last = 0
+        for start, end, _, allocator in sorted(slabs, key=lambda one: one[:3]):
+            if start < last:
+                out += 1
+                continue
+            last = end
+            around = max((one for one in kept if one[0] <= start < one[1]), default=None, key=lambda one: (one[0], -one[1]))
+            inside = [one for one in kept if start < one[0] < end]
+            if around is None:
+                holding = [] if inside else [(start, 0)]
+            else:
+                heap = around[2].contents[around[:2]]
+                holding = [(b, z) for b, z, state in heap if b <= start and end <= b + z and state == State.IN_USE]
+                holding = [(b, z) for b, z in holding if not any(b <= s < b + z and (s, e) != around[:2] for s, e, _ in kept)]
+            if not holding:
+                out += 1
+                continue
+            block, _ = holding[0]
+            if around is not None and blocks.get(block, (0, State.FREE))[1] == State.IN_USE and owner[block] == around[2].name:
+                del blocks[block]
+                if start > block:
+                    blocks[block] = (start - block, State.METADATA)
+            blocks.update({b: (size, state) for b, size, state in allocator.contents[start, end]})
+            owner.update(dict.fromkeys(range(start, end, 16), allocator.name))
+        return out
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -146,29 +193,32 @@ class Oracle:
 @settings(max_examples=60)
 def test_each_block_belongs_to_one_allocator(engine: type, seed: int) -> None:
     allocators = random_allocators(seed)
-    made, problems, tree = built(engine(), allocators)
+    made, problems, walk = built(engine(), allocators)
     blocks, owner, out = Oracle(allocators).expected()
     found = {made.address(i): (made.size(i), made.state(i)) for i in range(len(made))}
     assert found == blocks
-    parts = [part for node in tree for part in node.parts()]
+    parts = list(walk.parts)
     assert all(before.end <= after.start for before, after in zip(parts, parts[1:]))
     assert {g: p.allocator.name for p in parts for g in range(p.start, p.end, 16)} == owner
-    assert len(problems) == out
+    further = [re.match(r"and (\d+) more", problem.what) for problem in problems]
+    assert sum(int(one[1]) if one else 1 for one in further) == out
     assert all(not problem.corrupt and "left out" in problem.what for problem in problems)
     for allocator in allocators:  # what a heap calls its own parts are those of the tree
         for heap in allocator.heaps():
             mine = [(p.start, p.end) for p in parts if p.heap is heap]
             assert not mine or mine == [(s, e) for s, e in heap.parts() if e > s]
+            inside = [state for block, (_, state) in blocks.items() if any(s <= block < e for s, e in mine)]
+            assert not mine or [one.blocks for one in heap.count(made)] == [inside.count(state) for state in State]
 
 
-def built(engine: Engine, allocators: Sequence[Simple]):  # type: ignore[no-untyped-def]
+def built(engine: Engine, allocators: Sequence[Simple]) -> tuple[Blocks, list[Problem], Walk]:
     problems: list[Problem] = []
     blocks = engine.blocks(X86_64, 16)
-    tree = nest_heaps([(heap, allocator) for allocator in allocators for heap in allocator.heaps()], problems)
-    for node in tree:
-        walk_heap(node, blocks, engine, FakeTarget({LOW: bytes(16)}), problems)
+    heaps = [(heap, allocator) for allocator in allocators for heap in allocator.heaps()]
+    walk = Walk(blocks, engine, FakeTarget({LOW: bytes(16)}), Slabs(heaps, problems), problems)
+    walk.walk(nest_heaps(heaps, problems))
     blocks.seal()
-    return blocks, problems, tree
+    return blocks, problems, walk
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -207,3 +257,20 @@ class TestDirectory:
         assert names == ["", "outer", "outer", "inner", "inner", "outer", "inner", "outer", ""]
         assert sum(end - start for a in (outer, inner) for start, end in made.of(a)) == 0x2000
         assert {(0x1000, 0x3000), (0x1100, 0x1400), (0x1820, 0x1920)} == {tuple(r) for r in made.claimed()}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_slabs_and_runs_that_do_not_fit(engine: type) -> None:
+    """ValueError for runs outside of slabs, and for slabs that overlap."""
+    one = engine()
+    outer, blocks = one.blocks(X86_64, 16), one.blocks(X86_64, 16)
+    outer.append([0x1000], [0x1000], [State.IN_USE])
+    outer.seal()
+    run = [0x1100, 16, 16, 4, 0, run_states(State.IN_USE, State.IN_USE)]
+    for slabs, runs in (([], run), ([0x1110, 0x1200], run), ([0x1100, 0x1130], run), ([0x1100, 0x1200, 0x11F0, 0x1300], []), ([5, 5], [])):
+        with pytest.raises(ValueError, match="slab"):
+            blocks.append_nested(outer, 0, 1, array("Q", slabs), array("Q", runs))
+    assert list(blocks.append_nested(outer, 0, 1, array("Q", [0x1100, 0x1140, 0x1FF0, 0x2010]), array("Q", run))) == [1]
+    blocks.seal()
+    assert [blocks.address(at) for at in range(len(blocks))] == [0x1000, 0x1100, 0x1110, 0x1120, 0x1130]
+    assert [total.blocks for total in blocks.totals_in(array("Q", [0x1000, 0x1110, 0x1120, 0x1121]))] == [2, 0, 0, 1]

@@ -17,12 +17,12 @@ from findleaks.allocators.glibc.caches import FreeLists
 from findleaks.allocators.glibc.layout import GlibcLayout
 from findleaks.allocators.glibc.locate import GlibcInstance
 from findleaks.allocators.glibc.mmapped import size_agrees
-from findleaks.allocators.glibc.reconcile import ArenaBalance, balance_span, check_arenas
+from findleaks.allocators.glibc.reconcile import NO_TOTALS, ArenaBalance, balance_span, check_arenas
 from findleaks.allocators.glibc.walk import walk_span
 from findleaks.allocators.mappings import MappedChunk, group_adjacent, make_mapped_heap
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.engine.terms import State
+from findleaks.engine.terms import State, Totals
 from findleaks.formatting import counted
 from findleaks.target.base import Piece, Range, Target
 
@@ -188,11 +188,11 @@ class Glibc(Allocator):
         self.problems[:] = [problem for problem in self.problems if id(problem) not in explained]
         wrong = [span.arena for span in self.spans if any(span.first <= place < span.end for place in damaged)]
         self.balances = check_arenas(self.instance.arenas, walked, self.problems, wrong)
-        parts: dict[str, list[Range]] = {}
+        counted: dict[str, list[list[Totals]]] = {}
         for heap in self.heaps():
-            parts.setdefault(heap.arena, []).extend(heap.parts() if heap.start in self._walked else [])
+            counted.setdefault(heap.arena, []).append(heap.count(blocks) if heap.start in self._walked else NO_TOTALS)
         for held in self.balances:
-            held.count(blocks, parts.get(held.arena.name, []))
+            held.count(counted.get(held.arena.name, []))
 
     def walked_blocks(self, span: GlibcSpan, blocks: Blocks) -> Blocks:
         """Return the index that contains the span's blocks. It is a separate one if the blocks

@@ -8,11 +8,10 @@ from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import GlibcArena, GlibcSpan
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State, Totals
-from findleaks.target.base import Range
 from findleaks.value_classes import dataclass
 
 NONE = Totals(0, 0)
-HEADER = 16  # most bytes of a chunk's header
+NO_TOTALS = [NONE] * len(State)
 STATES = {"in_use": State.IN_USE, "cached": State.CACHED, "free": State.FREE}
 
 
@@ -45,14 +44,10 @@ class ArenaBalance:
         for name in ("chunks", "top", "own", "foreign", "covered", "heaps"):
             setattr(self, name, getattr(self, name) + getattr(part, name))
 
-    def count(self, blocks: Blocks, parts: Sequence[Range]) -> None:
-        """Count blocks and bytes by their current state. `parts` are the ranges of the arena's
-        blocks."""
-        # Between two adjacent slabs of a nested allocator there is only a header.
-        large = [one for one in parts if one.end - one.start > HEADER]
+    def count(self, heaps: Sequence[Sequence[Totals]]) -> None:
+        """Set the totals of blocks. `heaps` has the totals of each heap of the arena, by State."""
         for name, state in STATES.items():
-            found = [blocks.totals(state, start, end) for start, end in large]
-            setattr(self, name, Totals(sum(one.blocks for one in found), sum(one.bytes for one in found)))
+            setattr(self, name, Totals.sum_of(totals[state] for totals in heaps))
 
     def json(self) -> dict[str, object]:
         """Return the arena's entry in the JSON. Pairs are {blocks, bytes}, sizes are bytes."""

@@ -87,7 +87,7 @@ def _list_nested_heaps(glibc: GlibcView, span: GlibcSpan, blocks: Blocks) -> lis
     """Return the chunks that contain heaps of other allocators."""
     outer = glibc.walked_blocks(span, blocks)
     found = []
-    for start, end in next((heap.inner for heap in glibc.heaps() if heap.start == span.start), ()):
+    for start, end in next((heap.inner_ranges() for heap in glibc.heaps() if heap.start == span.start), ()):
         index = outer.find(start)
         if index >= 0:
             end = max(end, outer.address(index) + outer.size(index) - glibc.memory.size)

@@ -254,7 +254,7 @@ class PartitionAlloc(Allocator):
         return str(found[1].slot_size) if found is not None else DIRECT
 
     def caches(self, blocks: Blocks) -> list[Cache]:
-        inner = [part for heap in self.heaps() for part in heap.inner]
+        inner = [part for heap in self.heaps() for part in heap.inner_ranges()]
         rows = []
         for one in self.partitions:
             name, maps = _name_partition(one.root), one.root.direct_maps

@@ -102,7 +102,7 @@ class _Traces(NamedTuple):
 class _Reader:
     def __init__(self, target: Target, engine: Engine, directory: Directory, image: Image, known: Callable[[], Types]) -> None:
         self._target, self._engine, self._blocks, self._image = target, engine, directory.blocks, image
-        self._heaps = directory.heaps
+        self._heaps = directory.ranges()
         self._known = known
         self._memory = Memory(target)
         self._word = target.arch.word

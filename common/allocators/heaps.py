@@ -1,0 +1,86 @@
+"""Heaps of an allocator: contiguous ranges with blocks, or many slabs."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable
+from operator import sub
+
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import State, Totals
+from findleaks.target.base import Range
+from findleaks.target.ranges import subtract
+from findleaks.value_classes import dataclass, field
+
+
+@dataclass(eq=False, repr=False)
+class Heap:
+    """A contiguous range of memory whose blocks `walk` appends in ascending order.
+
+    `arena` is the label of the heap ("main", "arena 3", "mmapped"). `metadata` lists the parts with
+    allocator metadata. No part of [start, end) is root memory, except `foreign`: parts that do not
+    belong to the allocator, or that cannot be read because of corruption. `foreign` is complete
+    after `walk`.
+
+    `walk` may be called once. It adds corruption to the allocator's `problems` and returns
+    normally, so that the next heap is still walked. Readers join adjacent slabs into one heap,
+    because each heap costs microseconds."""
+
+    start: int
+    end: int
+    arena: str
+    walk: Callable[[Blocks], None]
+    metadata: list[Range] = field(default_factory=list)
+    foreign: list[Range] = field(default_factory=list)
+    # starts and ends ("Q") of heaps and slabs of other allocators, ascending; complete after `walk`
+    inner: array[int] = field(default_factory=lambda: array("Q"))
+
+    def parts(self) -> list[Range]:
+        """List the parts of [start, end) with this heap's own blocks: everything but `inner`."""
+        return [Range(low, high) for low, high in zip([self.start, *self.inner[1::2]], [*self.inner[::2], self.end]) if low < high]
+
+    def inner_ranges(self) -> list[Range]:
+        return list(map(Range, self.inner[::2], self.inner[1::2]))
+
+    def count(self, blocks: Blocks) -> list[Totals]:
+        """Return the totals of this heap's own blocks, by State."""
+        whole = (blocks.totals(state, self.start, self.end) for state in State)
+        inside = blocks.totals_in(self.inner)
+        return [Totals(*map(sub, one, other)) for one, other in zip(whole, inside)]
+
+    def owned(self) -> list[Range]:
+        """List the parts of [start, end) that are never root memory: everything but `foreign`."""
+        whole = [Range(self.start, self.end)]
+        return subtract(whole, self.foreign) if self.foreign else whole
+
+
+@dataclass(eq=False, repr=False)
+class SlabHeap(Heap):
+    """Many slabs, each of which is in a block of another allocator or apart, in place of a Heap for
+    each. They cost nanoseconds each, as no object of Python belongs to one.
+
+    `slabs` has their starts and ends ("Q"), ascending, and [start, end) contains all of them.
+    `runs` are their blocks, see `Blocks.append_nested`; `walk` is not called. `metadata` and
+    `inner` are empty. Slabs that are in no single block are removed when the heaps are walked."""
+
+    slabs: array[int] = field(default_factory=lambda: array("Q"))
+    runs: array[int] = field(default_factory=lambda: array("Q"))
+    is_checked: bool = False
+    """Whether the reader has checked that no slab overlaps another one or is empty."""
+
+    @classmethod
+    def of(cls, arena: str, slabs: array[int], runs: array[int], is_checked: bool = False) -> SlabHeap:
+        """Return a heap of at least one slab."""
+        return cls(slabs[0], slabs[-1], arena, lambda blocks: None, slabs=slabs, runs=runs, is_checked=is_checked)
+
+    def parts(self) -> list[Range]:
+        return list(map(Range, self.slabs[::2], self.slabs[1::2]))
+
+    def count(self, blocks: Blocks) -> list[Totals]:
+        return blocks.totals_in(self.slabs)
+
+    def slab_at(self, address: int) -> int:
+        """Return the number of the slab that contains an address, or -1."""
+        at = bisect_right(self.slabs, address)
+        return at // 2 if at % 2 else -1
