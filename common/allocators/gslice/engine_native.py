@@ -1,0 +1,55 @@
+"""The C engine's functions for GSlice (gslice_slabs.c, gslice_shifts.c); see engine.py."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from ctypes import byref
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from findleaks.allocators.gslice.engine import SlabRead
+from findleaks.engine.native.declarations import CWords
+from findleaks.engine.native.engine import NativeEngine
+from findleaks.engine.native.library import Handle
+from findleaks.engine.native.memory import c_array, c_piece
+from findleaks.engine.terms import RUN
+from findleaks.target.base import Piece
+
+if TYPE_CHECKING:
+    from findleaks.allocators.type_nodes import InstanceType
+
+
+def read_slabs(engine: NativeEngine, pieces: Sequence[Piece], heads: Sequence[int]) -> SlabRead:
+    wanted, made = array("Q", heads), [CWords() for _ in SlabRead._fields]
+    engine.library.fl_slice_slabs(*engine.pass_pieces(pieces), c_array(wanted), len(wanted), *map(byref, made))
+    return SlabRead(*map(engine.library.take, made))
+
+
+def list_magazines(engine: NativeEngine, pieces: Sequence[Piece], heads: Sequence[int], most: int) -> array[int]:
+    wanted = array("Q", heads)
+    return engine.library.words(engine.library.fl_slice_magazines, *engine.pass_pieces(pieces), c_array(wanted), len(wanted), most)
+
+
+class Starts:
+    """See engine.ChunkStarts."""
+
+    def __init__(self, engine: NativeEngine, slabs: SlabRead) -> None:
+        self._library = engine.library
+        self._kept = c_array(slabs.runs), c_array(slabs.choices)
+        made = self._library.fl_shifts_new(*self._kept, len(slabs.runs) // RUN)
+        self._handle = Handle(made, self._library.fl_shifts_free, "for the slabs of GSlice")
+
+    def count_chunks(self, chunks: array[int]) -> None:
+        self._library.fl_shifts_chunks(self._handle, c_array(chunks), len(chunks))
+
+    def count_pointers(self, piece: Piece) -> None:
+        self._library.fl_shifts_pointers(self._handle, c_piece(piece))
+
+    def count_instances(self, piece: Piece, types: Iterable[InstanceType]) -> None:
+        rows = sorted((one.class_address, one.private, one.private + one.size) for one in types)
+        words = array("Q", chain.from_iterable(rows))
+        self._library.fl_shifts_instances(self._handle, c_piece(piece), c_array(words), len(rows))
+
+    def elect(self) -> int:
+        return int(self._library.fl_shifts_elect(self._handle))

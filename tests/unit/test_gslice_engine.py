@@ -1,0 +1,196 @@
+"""Both engines read the same slabs, magazines and places of first chunks: those of an intact heap of slices, and some of a damaged one."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from typing import NamedTuple
+
+import graphs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from findleaks.allocators.gslice.engine import OVERLAPS, chunk_starts, list_magazines, read_slabs
+from findleaks.allocators.gslice.slabs import read_magazines
+from findleaks.allocators.type_nodes import InstanceType
+from findleaks.engine.contract import Engine
+from findleaks.engine.terms import RUN
+from findleaks.target.arch import ARM, S390X, X86_64, Arch
+from findleaks.target.base import Piece
+
+BASE, SIZE = 0x10000, 0x10000
+CLASSES = 12
+ARCHES = [X86_64, ARM, S390X]
+
+
+class Slab(NamedTuple):
+    start: int
+    chunk: int
+    info: int
+    shift: int
+    choices: int
+
+
+class Image:
+    """Slabs of several chunk sizes, at random places, with random shifts; `slabs` is the truth."""
+
+    def __init__(self, arch: Arch, seed: int) -> None:
+        self.arch, self.rng, self.data = arch, random.Random(seed), bytearray(SIZE)
+        self.heads, self.slabs = [0] * CLASSES, list[Slab]()
+        word, at = arch.word, BASE + 0x400
+        rings: dict[int, list[int]] = {}
+        while at < BASE + SIZE - 0x2000:
+            number = self.rng.randrange(CLASSES)
+            chunk, page = 2 * word * (number + 1), 128
+            while page < 8 * chunk + 6 * word:
+                page *= 2
+            start = -(-at // page) * page
+            info = start + page - 6 * word
+            choices = max(1, (info - start) % chunk // (2 * word))
+            self.slabs.append(Slab(start, chunk, info, 2 * word * self.rng.randrange(choices), choices))
+            rings.setdefault(number, []).append(info)
+            at = start + page + self.rng.choice((0, 0, 64, 500))
+        for number, infos in rings.items():
+            self.rng.shuffle(infos)
+            self.heads[number] = infos[0]
+            for info, following in zip(infos, infos[1:] + infos[:1]):
+                self.put(info + 2 * word, following)
+                self.put(following + 3 * word, info)
+
+    def put(self, address: int, value: int) -> None:
+        at = address - BASE
+        self.data[at : at + self.arch.word] = value.to_bytes(self.arch.word, self.arch.byteorder)
+
+    def chunks(self, slab: Slab) -> list[int]:
+        first = slab.start + slab.shift
+        return [first + slab.chunk * number for number in range((slab.info - slab.start) // slab.chunk)]
+
+    def chain(self, chunks: list[int]) -> int:
+        """Link chunks by their first words; the head."""
+        for chunk, following in zip(chunks, [*chunks[1:], 0]):
+            self.put(chunk, following)
+        return chunks[0] if chunks else 0
+
+    def pieces(self) -> tuple[Piece, ...]:
+        middle = SIZE // 2
+        return Piece(BASE, memoryview(self.data)[:middle]), Piece(BASE + middle, memoryview(self.data)[middle:])
+
+
+def engines(arch: Arch) -> tuple[Engine, Engine]:
+    return graphs.native(arch), graphs.pure(arch)
+
+
+@pytest.mark.parametrize("arch", ARCHES, ids=lambda arch: arch.name)
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=25)
+def test_intact_slabs(arch: Arch, seed: int) -> None:
+    """A slab begins where its free chunks, else a magazine's, an instance, or pointers tell, even if some point into chunks."""
+    image = Image(arch, seed)
+    free, cached, known = set[int](), list[int](), {}
+    one = InstanceType(0, BASE + SIZE + 0x100, arch.word, 2 * arch.word, 80)
+    scratch = BASE
+    for slab in image.slabs:
+        chunks = image.chunks(slab)
+        image.rng.shuffle(chunks)
+        evidence = image.rng.choice(("free", "cached", "instance", "pointers", "none"))
+        known[slab.start] = evidence != "none" or slab.choices == 1
+        if evidence == "free":
+            some = chunks[: image.rng.randrange(1, len(chunks))]
+            image.put(slab.info, image.chain(some))
+            free.update(some)
+        elif evidence == "cached":
+            cached.append(chunks[0])
+        elif evidence == "instance" and slab.chunk >= one.private + one.size:
+            image.put(chunks[0] + one.private, one.class_address)
+        elif scratch < BASE + 0x380:
+            for value in (chunks[0], chunks[1], chunks[0] + 2 * arch.word if slab.chunk > 2 * arch.word else chunks[2], chunks[0] + 1):
+                image.put(scratch, value)
+                scratch += arch.word
+        else:
+            known[slab.start] = slab.choices == 1
+    for engine in engines(arch):
+        read = read_slabs(engine, image.pieces(), image.heads)
+        assert not read.broken and set(read.free) == free
+        assert list(read.ranges) == [at for slab in image.slabs for at in (slab.start, slab.info + 4 * arch.word)]
+        starts = chunk_starts(engine, read)
+        starts.count_chunks(array("Q", cached))
+        starts.elect()
+        for piece in image.pieces():
+            starts.count_instances(piece, [one])
+        starts.elect()
+        for piece in image.pieces():
+            starts.count_pointers(piece)
+        left = starts.elect()
+        assert left == sum(choices > 1 for choices in read.choices)
+        for number, slab in enumerate(image.slabs):
+            start, stride, size, count = read.runs[RUN * number : RUN * number + 4]
+            assert (stride, size, count) == (slab.chunk, slab.chunk, (slab.info - slab.start) // slab.chunk)
+            assert not known[slab.start] or start == slab.start + slab.shift, slab
+
+
+@pytest.mark.parametrize("arch", ARCHES, ids=lambda arch: arch.name)
+@given(seed=st.integers(0, 2**32 - 1), damage=st.integers(0, 40))
+@settings(max_examples=25)
+def test_damaged_slabs(arch: Arch, seed: int, damage: int) -> None:
+    """Both engines say the same of a damaged heap, and no slab overlaps another one."""
+    image = Image(arch, seed)
+    rng, word = image.rng, arch.word
+    for slab in image.slabs:
+        image.put(slab.info, image.chain(rng.sample(image.chunks(slab), rng.randrange(0, 4))))
+    for _ in range(damage):
+        target = rng.choice(image.slabs)
+        image.put(
+            target.info + word * rng.randrange(4),
+            rng.choice((0, 1, rng.choice(image.slabs).info, rng.choice(image.slabs).start, arch.mask)),
+        )
+    if damage % 3 == 1:
+        image.heads[rng.randrange(CLASSES)] = rng.choice((8, arch.mask, *image.heads))
+    heads = [rng.choice((*image.chunks(rng.choice(image.slabs)), 0, 8)) for _ in range(5)]
+    results = []
+    for engine in engines(arch):
+        read = read_slabs(engine, image.pieces(), image.heads)
+        bounds = list(read.ranges)
+        assert bounds == sorted(bounds)
+        results.append((read, list_magazines(engine, image.pieces(), heads, 50)))
+        starts = chunk_starts(engine, read)
+        for piece in image.pieces():
+            starts.count_pointers(piece)
+        starts.elect()
+    assert results[0] == results[1]
+
+
+def test_overlapping_slabs() -> None:
+    """Two rings of classes with slabs of the same size claim the same slab: it belongs to none."""
+    image = Image(X86_64, 1)
+    same = next(slab for slab in image.slabs if slab.chunk == 48)  # 512 bytes, as are slabs of chunks of 32
+    image.put(same.info + 16, same.info)
+    image.put(same.info + 24, same.info)
+    image.heads = [0, same.info, same.info] + [0] * (CLASSES - 3)
+    for engine in engines(X86_64):
+        read = read_slabs(engine, image.pieces(), image.heads)
+        assert not read.ranges and list(read.broken) == [OVERLAPS, same.start]
+
+
+@pytest.mark.parametrize("arch", ARCHES, ids=lambda arch: arch.name)
+def test_magazines(arch: Arch) -> None:
+    """The chunks of a thread's magazine and of a ring of magazines; second words of the latter's first chunks are no lists."""
+    image, word = Image(arch, 7), arch.word
+    slabs = [slab for slab in image.slabs if (slab.info - slab.start) // slab.chunk >= 8][:4]
+    own, first, second, further = (image.chunks(slab)[:7] for slab in slabs)
+    for chunks in (own, first, second):
+        image.chain(chunks)
+    image.chain(further)
+    image.put(own[2] + word, further[0])
+    for one, other in ((first, second), (second, first)):
+        for at, value in enumerate((other[0], 99, other[0], len(one))):
+            image.put(one[at] + word, value)
+    for engine in engines(arch):
+        rings = list_magazines(engine, image.pieces(), [first[0], 0], 100)
+        assert list(rings) == [first[0], second[0]]
+        found, troubles = read_magazines(engine, image.pieces(), [own[0]], rings, 100)
+        assert sorted(found) == sorted(own + first + second + further) and not troubles
+        assert len(list_magazines(engine, image.pieces(), [own[0]], 5)) <= 5
+    image.put(own[6], own[1])
+    for engine in engines(arch):
+        assert read_magazines(engine, image.pieces(), [own[0]], [], 100)[1]
