@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from findleaks.allocators.base import Allocator, Heap, Problem, add_first_problems
 from findleaks.allocators.bulk import follow_lists
+from findleaks.allocators.heaps import SlabHeap
 from findleaks.allocators.images import Image, find_version
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.perl.arenas import Values, arena_type, read_values, size_of_bodies
@@ -21,7 +23,6 @@ from findleaks.allocators.perl.layout import (
     STRUCT_WORDS,
     BodyArena,
     Interpreter,
-    ValueArena,
     file_variables,
 )
 from findleaks.engine.contract import Blocks, Engine
@@ -49,16 +50,16 @@ class PerlArenas(Allocator):
         self.where = image.name
         self.memory = Memory(target)
         self.problems = [Problem(address, what) for address, what in interpreter.problems]
-        self._values = [_value_heap(one) for one in interpreter.values]
+        self._starts = [one.start for one in interpreter.values]
+        arenas = [(one.start, one.start + one.slots * HEAD, one.start + HEAD, HEAD, one.slots - 1) for one in interpreter.values]
+        self._heaps = _slab_heap("values", arenas)
         self.plain = [one for one in interpreter.bodies if one.type in PLAIN]
         """Arenas of bodies without pointers."""
         self._free = self._free_lists()
         self.sizes = self._sizes()
-        self._bodies = [
-            Heap(one.start, one.start + one.size, "bodies", _walk(one.start, size, one.size // size))
-            for one in interpreter.bodies
-            if (size := self.sizes.get(one.type, 0))
-        ]
+        sized = ((one, self.sizes.get(one.type, 0)) for one in interpreter.bodies)
+        arenas = [(one.start, one.start + one.size, one.start, size, one.size // size) for one, size in sized if size]
+        self._heaps += _slab_heap("bodies", arenas)
 
     @cached_property
     def version(self) -> str:  # type: ignore[override]
@@ -119,7 +120,7 @@ class PerlArenas(Allocator):
         return self._free.nodes
 
     def heaps(self) -> Sequence[Heap]:
-        return [*self._values, *self._bodies]
+        return self._heaps
 
     def mark_blocks(self, blocks: Blocks) -> None:
         for values in self.values():
@@ -135,7 +136,8 @@ class PerlArenas(Allocator):
         return {**arenas, "reconciled": not self.problems}
 
     def locate(self, address: int) -> str:
-        return "the header of an arena of Perl" if any(one.start <= address < one.start + HEAD for one in self._values) else ""
+        at = bisect_right(self._starts, address) - 1
+        return "the header of an arena of Perl" if at >= 0 and address < self._starts[at] + HEAD else ""
 
     def read_counters(self) -> Mapping[str, int]:
         """Return PL_sv_count, which counts the values in use. It precedes sv_root and
@@ -144,15 +146,11 @@ class PerlArenas(Allocator):
         return {"PL_sv_count": count} if count is not None else {}
 
 
-def _value_heap(one: ValueArena) -> Heap:
-    end, header = one.start + one.slots * HEAD, Range(one.start, one.start + HEAD)
-    return Heap(one.start, end, "values", _walk(header.end, HEAD, one.slots - 1), [header])
-
-
-def _walk(start: int, size: int, count: int) -> Callable[[Blocks], None]:
-    """Return a function that appends `count` blocks of `size` bytes."""
-
-    def walk(blocks: Blocks) -> None:
-        blocks.append_runs(array("Q", [start, size, size, count, 0, _USED]))
-
-    return walk
+def _slab_heap(arena: str, arenas: Sequence[tuple[int, int, int, int, int]]) -> list[SlabHeap]:
+    """Return the heap of these arenas, if there are any: start and end of an arena, and address,
+    size and number of its blocks."""
+    slabs, runs = array("Q"), array("Q")
+    for start, end, first, size, count in arenas:
+        slabs.extend((start, end))
+        runs.extend((first, size, size, count, 0, _USED))
+    return [SlabHeap.of(arena, slabs, runs)] if slabs else []
