@@ -173,15 +173,23 @@ def php_84() -> tuple[list[str], Path]:
     return loader, extensions
 
 
+def php_81() -> tuple[list[str], Path]:
+    return packaged("8.1")
+
+
 def php_83() -> tuple[list[str], Path]:
-    """PHP 8.3, and the folder of its extensions."""
-    folder = phps.get()
+    return packaged("8.3")
+
+
+def packaged(version: str) -> tuple[list[str], Path]:
+    """The PHP of a package, and the folder of its extensions."""
+    folder = phps.get(version)
     loader = ["/lib64/ld-linux-x86-64.so.2", "--library-path", str(folder / "lib"), str(folder / "php" / "php")]
     return loader, folder / "php" / "modules"
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("version", [php_83, php_84])
+@pytest.mark.parametrize("version", [php_81, php_83, php_84])
 @pytest.mark.parametrize("name", ["zend.php", "values.php", "healthy.php"])
 def test_other_versions(name: str, version: Callable[[], tuple[list[str], Path]], tmp_path: Path) -> None:
     loader, extensions = version()

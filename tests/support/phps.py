@@ -1,6 +1,6 @@
-"""PHP 8.3 as the package @libphp/amazon-linux-2-v83 of the npm registry has it: the program, its libraries and extensions.
+"""PHP 8.1 and 8.3 as packages @libphp/amazon-linux-2-v8x of the npm registry have them: the program, its libraries and extensions.
 
-It comes through the machine's own npm, is held to its SHA-256, and is unpacked once; nothing is installed.
+They come through the machine's own npm, are held to their SHA-256, and are unpacked once; nothing is installed.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ from pathlib import Path
 import debian
 import nodes
 
-PACKAGE, VERSION = "@libphp/amazon-linux-2-v83", "0.0.14"
-SHA256 = "8dbaf346471ac7b59e6348c472b005b8b091c30685d577387360fc8c8d02b3a4"
+PACKAGES = {
+    "8.1": ("@libphp/amazon-linux-2-v81", "0.0.12", "59c18b522a6fa6e6a2d323edb3cc187cf52b187e635960f8d447c61d7b641c3a"),
+    "8.3": ("@libphp/amazon-linux-2-v83", "0.0.14", "8dbaf346471ac7b59e6348c472b005b8b091c30685d577387360fc8c8d02b3a4"),
+}
 
 
-def get() -> Path:
-    """The folder of PHP: php/php, php/modules, lib. It is fetched and unpacked on first use. Raises NodeMissing."""
-    base = debian.cache() / "php-8.3"
+def get(version: str) -> Path:
+    """The folder of a PHP: php/php, php/modules, lib. It is fetched and unpacked on first use. Raises NodeMissing."""
+    package, release, sha256 = PACKAGES[version]
+    base = debian.cache() / f"php-{version}"
     with debian.locked(base):
         root = base / "root"
         if not root.exists():
             part = base / "part"
             shutil.rmtree(part, ignore_errors=True)
-            with tarfile.open(nodes.packed(base, VERSION, SHA256, PACKAGE)) as archive:
+            with tarfile.open(nodes.packed(base, release, sha256, package)) as archive:
                 archive.extractall(part, filter="data")
             part.rename(root)
     return root / "package" / "native"
