@@ -21,8 +21,8 @@ from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.runtimes.current_memory import CurrentMemory
 from findleaks.runtimes.jvm.frames.code_cache import CodeBlob, CodeCache
-from findleaks.runtimes.jvm.frames.current_memory import CurrentMemory
 from findleaks.runtimes.jvm.frames.debug_information import DebugInformation, Scope
 from findleaks.runtimes.jvm.frames.locks import JavaLocks, ThreadLocks
 from findleaks.runtimes.jvm.frames.machine_code import PartialFrame, partial_frame
