@@ -11,7 +11,7 @@ from typing import Optional
 
 from findleaks.counting.functions import Function, find_functions
 from findleaks.counting.scope import Scope, open_scope
-from findleaks.counting.walked_stacks import WalkedStacks, has_generated_code
+from findleaks.counting.walked_stacks import WalkedStacks, has_managed_calls
 from findleaks.debuginfo.sources import Sources
 from findleaks.errors import UsageError
 from findleaks.injection.stub.guard import Guard
@@ -101,7 +101,7 @@ class Counter:
         self._error: Optional[BaseException] = None
         self._interrupted = False
         self._reopened_at = 0.0
-        self._stack = self._frame = self._link = ""
+        self._stack = self._frame = self._link = self._thread_pointer = ""
 
     def prepare(self) -> None:
         """Find the functions, and what the rule needs. Raises TargetError or UsageError."""
@@ -115,8 +115,9 @@ class Counter:
                 raise UsageError(f"{shared[0].name} itself opens or closes the scope, so its calls cannot be counted by it")
         arch = target.arch
         self._stack, self._frame, self._link = (arch.debugger_name(one) for one in (arch.sp, arch.frame_pointer, arch.link_register))
-        if has_generated_code(target):
+        if has_managed_calls(target):
             self._walked = WalkedStacks(self.process, self.wanted.namer)
+            self._thread_pointer = arch.debugger_name(arch.thread_pointer)
         self.unwind_cache = UnwindCache(target, self.process.read)
         self._namer = self.wanted.namer(target, self.unwind_cache.unwinder)
 
@@ -221,7 +222,7 @@ class Counter:
         assert self.unwind_cache is not None and self._namer is not None
         sp, fp = self.process.register(self._stack), self.process.register(self._frame)
         if self._walked is not None:
-            self._walked.count(address, sp, fp)
+            self._walked.count(address, sp, fp, self.process.register(self._thread_pointer))
             return
         link = self.process.register(self._link) if self._link else 0
         trace = self.unwind_cache.lookup_or_unwind(address, sp, fp, link)

@@ -19,6 +19,19 @@
         .set NODES_MASK, 0x38
         .set THREADS, 0x40
         .set THREADS_MASK, 0x48
+# How the frames of an interpreter's functions are found; see frame_chains.py. 0: they are not
+        .set CHAIN_KIND, 0x100
+        .set CHAIN_STATE, 0x108                 # offset from the thread pointer of the address of the thread's state
+        .set CHAIN_TOP, 0x110                   # offset in this state of the innermost frame
+        .set CHAIN_THROUGH, 0x118               # whether the word there points to its address
+        .set CHAIN_CODE, 0x120                  # offsets in a frame
+        .set CHAIN_PREVIOUS, 0x128
+        .set CHAIN_INSTRUCTION, 0x130
+        .set CHAIN_OWNER, 0x138
+        .set CHAIN_TYPE, 0x140                  # the type of code objects
+        .set CHAIN_VERSION, 0x148               # offset in a code object of its unique number, 0: it has none
+        .set CHAIN_LINE, 0x150                  # offsets in a code object of its first line, and in a byte each, of name, file and lines
+        .set CHAIN_TEXTS, 0x158
         .set ENABLED, 0x1000
         .set SERVED, 0x1008                     # whether there is a server to answer
         .set PARENT, 0x1010                     # whether this is the process, not a forked child
@@ -33,6 +46,7 @@
         .set EXACT, 63                          # where the thread was interrupted or entered: not a return address
         .set STACK, 62                          # the page number of a stack; its rule is where that stack ends
         .set VALUE, 60                          # a word of an interpreter's frame
+        .set NUMBERED, 59                       # with VALUE: a frame of an interpreter's chain, or what is asked about its code
 
 # Kinds of rules: their lowest byte. The second byte is how the caller's frame pointer is found (0:
 # unchanged, 1: saved relative to the caller's frame, 2: relative to the frame pointer), the next two
@@ -46,12 +60,28 @@
         .set OWN, 6                             # findleaks' own code, which has its caller's frame pointer at its own
         .set SWITCH, 7                          # the frame pointer leads to the caller's frame on another stack
         .set INTERPRETED, 8                     # the JVM's interpreter: nodes with the bytecode's address and the method follow
+        .set EXECUTES, 7                        # the bit of a kind that is set if the code may execute an interpreter's functions
+
+# Kinds of chains of an interpreter's frames
+        .set ENTRY_FRAMES, 1                    # CPython 3.12 to 3.14: the last frame that a native one executes is in that
+        .set C_FRAMES, 2                        # CPython 3.11: a _PyCFrame in the native frame has the first one
+        .set PAIRED, 3                          # CPython 3.9 and 3.10: one for each native frame
+        .set MOST_HASHED, 4096                  # bytes of a name, and of a table of lines
 
 # Words of a frame of the JVM's interpreter: distances from the frame pointer (frame_x86.hpp of OpenJDK 8 to 25)
         .set METHOD, 24
         .set SENDER, 8                          # the caller's stack pointer
 
         .set INTERRUPTED, 16                    # the bit of r15 that is set beyond a signal's frame
+        .set EXECUTING, 17                      # the bit of r15 that is set in a frame whose rule has EXECUTES
+
+# What the walk keeps on the stack, at the stack pointer, and its size.
+        .set FRAME, 0                           # the next frame of the chain
+        .set ANCHOR, 8                          # the address in the native frame that executes it
+        .set STOP, 16                           # the first frame that this native frame does not execute
+        .set BEGUN, 24                          # whether the chain was found
+        .set BYTECODE, 32                        # of the instruction
+        .set WALK_SIZE, 40
 
 # Hash the key rdi: rax is the number of the first entry to look at, in a table of (key, value).
         .macro place mask
@@ -64,8 +94,11 @@
 # Walk the stack above r14, the stack pointer at a function's entry, from there: r9 is r14, r10 the
 # frame pointer, r11 the function's key, r8 the table. Jumps to `whole` or `broken` with the stack's
 # node in r12, to `full` where there is no space for it, and to `own` at a frame of findleaks' code,
-# from where `caller` goes on. Clobbers all registers but r8 and rsp.
+# from where `caller` goes on. Clobbers all registers but r8 and rsp, from where WALK_SIZE bytes are the walk's.
         .macro walk_stack
+        mov     qword ptr [rsp + FRAME], 0
+        mov     qword ptr [rsp + ANCHOR], 0
+        mov     qword ptr [rsp + BEGUN], 0
         mov     rdi, r14
         shr     rdi, 12
         bts     rdi, STACK
@@ -90,9 +123,13 @@ frame:                                          # r9: stack pointer, r10: frame 
         mov     rsi, rax
         sar     rsi, 32                         # offset of the frame
         movzx   edx, ah
+        btr     eax, EXECUTES
+        jnc     native
+        bts     r15d, EXECUTING
+native:
         movzx   ecx, al
         cmp     ecx, BY_SP
-        jb      whole
+        jb      complete
         je      by_sp
         cmp     ecx, THROUGH_FP
         jb      by_fp
@@ -117,7 +154,7 @@ frame:                                          # r9: stack pointer, r10: frame 
 chain_ends:
         bt      r11, EXACT
         jc      broken
-        jmp     whole
+        jmp     complete
 by_sp:
         lea     rbx, [r9 + rsi]
         jmp     caller
@@ -135,6 +172,11 @@ caller:                                         # rbx: where the caller's frame 
         jb      broken
         cmp     rbx, r13
         ja      broken
+        btr     r15d, EXECUTING
+        jnc     alone
+        call    managed
+        jc      full
+alone:
         test    edx, edx
         jz      same_pointer
         lea     rcx, [rbx + rdi]
@@ -149,7 +191,7 @@ same_pointer:
         mov     r11, [rbx - 8]
         mov     r9, rbx
         test    r11, r11
-        jz      whole
+        jz      complete
         dec     r15w
         jz      broken
         jmp     frame
@@ -170,7 +212,7 @@ switch:                                         # the other stack begins at the 
         mov     r11, [r10 + 8]
         mov     r10, [r10]
         test    r11, r11
-        jz      whole
+        jz      complete
         dec     r15w
         jz      broken
         jmp     frame
@@ -204,7 +246,7 @@ interpreted:                                    # rdi: offset of the word with t
         mov     r10, [r10]
         mov     r9, rbx
         test    r11, r11
-        jz      whole
+        jz      complete
         sub     r15w, 3                         # one for each node
         jbe     broken
         jmp     frame
@@ -214,7 +256,7 @@ signal:                                         # the kernel's frame: struct uco
         jc      broken
         mov     r11, [rcx]
         test    r11, r11
-        jz      whole
+        jz      complete
         bts     r11, EXACT
         mov     r10, [r9 + 120]
         mov     r9, [r9 + 160]
@@ -229,6 +271,15 @@ signal:                                         # the kernel's frame: struct uco
         dec     r15w
         jz      broken
         jmp     frame
+complete:
+        cmp     qword ptr [r8 + CHAIN_KIND], PAIRED
+        jne     whole
+        cmp     qword ptr [rsp + FRAME], 0
+        je      whole
+        mov     r11, 3 << NUMBERED              # a frame of the chain was executed by none of these native ones
+        call    node
+        jc      full
+        jmp     whole
         .endm
 
         .macro walk_functions
@@ -411,4 +462,214 @@ waited:
         mov     qword ptr [r8 + ORPHANED], 1
 11:     stc
 12:     ret
+
+# Add nodes for the interpreter's frames that the native frame from r9 to rbx executes, innermost
+# first. Carry: the table is full. Clobbers rax, rcx, rsi, rbp, r11; r12 becomes the last node.
+managed:
+        push    rbx
+        push    rdi
+        push    rdx
+        .set WALK, 32                           # from the stack pointer to what the walk keeps
+        cmp     qword ptr [rsp + WALK + BEGUN], 0
+        jne     begun
+        mov     qword ptr [rsp + WALK + BEGUN], 1
+        bt      r15d, INTERRUPTED               # the chain may have been changed just then
+        jc      begun
+        cmp     qword ptr [r8 + CHAIN_KIND], 0
+        je      executed
+        mov     rax, [r8 + CHAIN_STATE]
+        mov     rcx, fs:[rax]
+        test    rcx, rcx
+        jz      begun
+        mov     rax, [r8 + CHAIN_TOP]
+        mov     rcx, [rcx + rax]
+        cmp     qword ptr [r8 + CHAIN_THROUGH], 0
+        je      segment
+        test    rcx, rcx
+        jz      begun
+        mov     rcx, [rcx]
+segment:                                        # rcx: the next frame; in 3.11 the _PyCFrame
+        cmp     qword ptr [r8 + CHAIN_KIND], C_FRAMES
+        je      c_frame
+        mov     [rsp + WALK + FRAME], rcx
+        ja      begun
+        mov     edx, 4096                       # frames up to the one that is in the native frame
+1:      test    rcx, rcx
+        jz      anchored
+        mov     rax, [r8 + CHAIN_OWNER]
+        cmp     byte ptr [rcx + rax], 3
+        jae     2f
+        mov     rax, [r8 + CHAIN_PREVIOUS]
+        mov     rcx, [rcx + rax]
+        dec     edx
+        jnz     1b
+        xor     ecx, ecx
+2:      mov     rax, rcx
+        jmp     anchored
+c_frame:
+        xor     eax, eax
+        test    rcx, rcx
+        jz      anchored
+        mov     rax, [rcx + 8]
+        mov     [rsp + WALK + FRAME], rax
+        mov     rax, [rcx + 16]
+        test    rax, rax
+        jz      anchored
+        mov     rax, [rax + 8]
+anchored:                                       # rcx: the address in the native frame; 0, or one below the last, ends the chain
+        mov     [rsp + WALK + STOP], rax
+        cmp     rcx, [rsp + WALK + ANCHOR]
+        ja      3f
+        xor     ecx, ecx
+3:      mov     [rsp + WALK + ANCHOR], rcx
+begun:
+        cmp     qword ptr [r8 + CHAIN_KIND], PAIRED
+        je      paired
+        mov     rcx, [rsp + WALK + ANCHOR]
+        test    rcx, rcx
+        jz      executed
+        cmp     rcx, r9
+        jb      next_segment
+        cmp     rcx, [rsp + 16]
+        jae     executed
+next_frame:
+        mov     rcx, [rsp + WALK + FRAME]
+        test    rcx, rcx
+        jz      next_segment
+        cmp     rcx, [rsp + WALK + STOP]
+        je      next_segment
+        cmp     r15w, 1
+        je      executed
+        call    python_frame
+        jc      managed_full
+        mov     rcx, [rsp + WALK + FRAME]
+        mov     rax, [r8 + CHAIN_PREVIOUS]
+        mov     rcx, [rcx + rax]
+        mov     [rsp + WALK + FRAME], rcx
+        jmp     next_frame
+next_segment:
+        mov     rcx, [rsp + WALK + ANCHOR]
+        mov     rax, [r8 + CHAIN_PREVIOUS]
+        cmp     qword ptr [r8 + CHAIN_KIND], C_FRAMES
+        jne     4f
+        mov     eax, 16
+4:      mov     rcx, [rcx + rax]
+        jmp     segment
+paired:
+        mov     rcx, [rsp + WALK + FRAME]
+        test    rcx, rcx
+        jz      unpaired
+        call    python_frame
+        jc      managed_full
+        mov     rcx, [rsp + WALK + FRAME]
+        mov     rax, [r8 + CHAIN_PREVIOUS]
+        mov     rcx, [rcx + rax]
+        mov     [rsp + WALK + FRAME], rcx
+        jmp     executed
+unpaired:                                       # the chain has ended: the pairs cannot be trusted
+        mov     r11, 3 << NUMBERED
+        call    node
+        jc      managed_full
+executed:
+        clc
+managed_full:
+        pop     rdx
+        pop     rdi
+        pop     rbx
+        ret
+
+# Add a node for the Python function of the frame rcx, unless the function is not known. Carry: the
+# table is full. Clobbers what `node` and `rule` do, and r11.
+python_frame:
+        mov     rax, [r8 + CHAIN_CODE]
+        mov     rbx, [rcx + rax]
+        and     rbx, -8                         # 3.14 has tags in references
+        jz      unknown_code
+        mov     rax, [r8 + CHAIN_TYPE]
+        cmp     [rbx + 8], rax
+        jne     unknown_code
+        mov     rax, [r8 + CHAIN_INSTRUCTION]
+        mov     rax, [rcx + rax]
+        cmp     qword ptr [r8 + CHAIN_KIND], PAIRED
+        je      1f
+        sub     rax, rbx                        # the address of the instruction
+1:      mov     [rsp + WALK + 8 + BYTECODE], eax
+        mov     rax, [r8 + CHAIN_VERSION]
+        test    rax, rax
+        jz      content
+        mov     eax, [rbx + rax]
+        test    eax, eax
+        jz      unknown_code
+identified:                                     # rax tells code objects at one address apart
+        mov     rdi, rbx
+        imul    rdi, [r8 + GOLDEN]
+        rol     rdi, 32
+        xor     rdi, rax
+        imul    rdi, [r8 + GOLDEN]
+        shr     rdi, 5
+        bts     rdi, NUMBERED
+        bts     rdi, VALUE
+        mov     r11, rbx                        # where the server reads the code object, which cannot be freed now
+        call    rule
+        jc      unknown_code
+        test    rax, rax
+        jz      unknown_code
+        mov     r11d, [rsp + WALK + 8 + BYTECODE]
+        or      r11, rax                        # the number of the function is in the upper half
+        bts     r11, NUMBERED
+        bts     r11, VALUE
+        dec     r15w
+        call    node
+        ret
+unknown_code:
+        clc
+        ret
+
+# rax: a hash of what determines the names and the lines of the code object rbx.
+content:
+        cmp     qword ptr [rbx], 0              # it is being freed
+        jle     unknown_code
+        mov     rax, [r8 + CHAIN_LINE]
+        mov     eax, [rbx + rax]
+        mov     rdi, [r8 + CHAIN_TEXTS]
+2:      movzx   ecx, dil
+        mov     rcx, [rbx + rcx]
+        mov     rdx, [rcx + 16]                 # ob_size, or the length of the text
+        lea     rsi, [rcx + 32]
+        shr     rdi, 8
+        jz      4f                              # the last one is of bytes
+        mov     ebp, [rcx + 32]                 # PyASCIIObject.state: interned (2 bits), kind (3 bits), compact, ascii
+        bt      ebp, 5
+        jnc     unknown_code
+        lea     rsi, [rcx + 48]
+        bt      ebp, 6
+        jc      4f
+        lea     rsi, [rcx + 72]
+        shr     ebp, 2
+        and     ebp, 7
+        imul    rdx, rbp
+4:      xor     rax, rdx
+        mov     ecx, MOST_HASHED
+        cmp     rdx, rcx
+        cmova   rdx, rcx
+5:      imul    rax, [r8 + GOLDEN]
+        rol     rax, 29
+        sub     rdx, 8
+        jb      6f
+        xor     rax, [rsi]
+        add     rsi, 8
+        jmp     5b
+6:      add     edx, 8
+        jz      7f
+        mov     ecx, 8
+        sub     ecx, edx
+        shl     ecx, 3
+        mov     rbp, [rsi]
+        shl     rbp, cl
+        xor     rax, rbp
+        imul    rax, [r8 + GOLDEN]
+        rol     rax, 29
+7:      test    rdi, rdi
+        jnz     2b
+        jmp     identified
         .endm

@@ -4,7 +4,7 @@
 #
 # It walks the stack (stack_walk.S), and counts the call at the node of the last frame. Besides what
 # the walk reads, it reads (in V8) an isolate that the rule server has confirmed. It makes no system
-# call, takes no lock, uses 400 bytes of stack below the red zone, and changes general registers
+# call, takes no lock, uses 500 bytes of stack below the red zone, and changes general registers
 # only, all of which it restores.
 
 #include "stack_walk.S"
@@ -109,20 +109,23 @@ by_depth:
         cmp     qword ptr [rsi + 8], 0
         jne     out
 outside:
+        sub     rsp, WALK_SIZE
         walk_stack
 whole:
 own:
         cmp     qword ptr [r8 + PARENT], 0
-        je      out
+        je      walked
         lock inc qword ptr [r12 + 16]
-        jmp     out
+        jmp     walked
 broken:
         cmp     qword ptr [r8 + PARENT], 0
-        je      out
+        je      walked
         lock inc qword ptr [r12 + 24]
-        jmp     out
+        jmp     walked
 full:
         lock inc qword ptr [r8 + FULL]
+walked:
+        add     rsp, WALK_SIZE
         jmp     out
 unsure:
         lock inc qword ptr [r8 + UNSURE]

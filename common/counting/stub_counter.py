@@ -17,10 +17,11 @@ from findleaks.injection.stub.patcher import Stub
 from findleaks.injection.stub.running_stub import RunningStub
 from findleaks.injection.stub.stack_names import StackNames
 from findleaks.injection.stub.table import EVENTS, EXACT, FULL, UNSURE, CountTable, Scoped, paths
+from findleaks.libc.thread_specific import KEYS_OF_BLOCK, place_of_key
 from findleaks.runtimes import gil
 from findleaks.runtimes.directory import describe_code
 from findleaks.runtimes.rules import Rule
-from findleaks.runtimes.v8.isolates import KEYS, KEYS_OF_BLOCK, key_of
+from findleaks.runtimes.v8.isolates import key_of
 from findleaks.runtimes.v8.layout import Layout as V8
 from findleaks.runtimes.v8.layout import Underivable, derive
 from findleaks.target.arch import X86_64
@@ -74,7 +75,7 @@ class Injected:
                 raise TargetError(f"the rule v8 does not work on this process: {error}") from None
             if not self._v8.tls and key >= KEYS_OF_BLOCK:
                 raise TargetError(f"the isolate has the key {key}, which the stub does not support; omit --inject")
-            self._scoped = Scoped(1, self._v8.tls or KEYS + 16 * key + 8, self._v8.level, BASELINE)
+            self._scoped = Scoped(1, self._v8.tls or place_of_key(key), self._v8.level, BASELINE)
             return {}
         if rule.state == "gil":
             lock = gil.derive(target)
@@ -128,7 +129,7 @@ class Injected:
 
     def _start(self, running: RunningStub[CountTable]) -> None:
         def settings(layout: CountTable) -> bytes:
-            return layout.settings(self._scoped, self.wanted.events)
+            return layout.settings(self._scoped, self.wanted.events, chain=running.rules.chain)
 
         def seeds(stub: Stub) -> dict[int, int]:
             return {key: running.rules.step(key).value for _, key in self._code.counted}

@@ -1,4 +1,5 @@
-"""Stacks of calls in a process whose runtime generates code, such as the JVM.
+"""Stacks of calls in a process with a runtime whose frames can be recorded, such as the JVM or
+CPython.
 
 A return address alone does not determine an interpreted function. Therefore these stacks are
 walked anew at each call, by the rules and with the words that the stub of `count --inject` uses,
@@ -51,9 +52,9 @@ class WalkedStacks:
         """Why lines or names are missing, one line each."""
         return self._names.warnings
 
-    def count(self, address: int, sp: int, fp: int) -> None:
+    def count(self, address: int, sp: int, fp: int, thread_pointer: int) -> None:
         """Count a call of the function at this address, at which a thread is stopped."""
-        self._counts[self._rules.walk(address | EXACT, sp, fp)] += 1
+        self._counts[self._rules.walk(address | EXACT, sp, fp, thread_pointer)] += 1
 
     def stacks(self) -> Iterator[WalkedStack]:
         """Yield each stack once."""
@@ -65,6 +66,6 @@ class WalkedStacks:
             yield WalkedStack(keys[0] & ~EXACT, count, self._names.named(keys), end)
 
 
-def has_generated_code(target: Target) -> bool:
-    """Return whether a runtime of the process generates code, and stacks with it can be walked."""
+def has_managed_calls(target: Target) -> bool:
+    """Return whether stacks of the process can be walked with the frames of a managed runtime."""
     return any(reader.reads_calls for reader in find_frames(target))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -101,16 +101,16 @@ class RecordTable(CountTable):
         """Bytes of the table, rounded up to whole pages."""
         return self.records_at + RECORD.size * self.records + 4095 & -4096
 
-    def recording(self, sampling: Sampling, routines: int) -> bytes:
+    def recording(self, sampling: Sampling, routines: int, chain: Sequence[int] = ()) -> bytes:
         """Return the bytes of the settings and switches, with recording disabled. `routines`: the
-        address of the routines."""
+        address of the routines. `chain`: see `private_pages`."""
         base = self.address
         words = [0, 0, PATIENCE, GOLDEN, base + self.rules_at, self.rules - 1, base + self.nodes_at, self.nodes - 1]
         words += [base + self.threads_at, _THREAD * (self.threads - 1), sampling.mean, (1 << 64) - 1 if sampling.by_bytes else 0]
         words += [base + self.filter_at, base + self.index_at, 2 * self.records - 1, base + self.records_at, self.records]
         words += [base + self.draws_at]
         words += [routines + at for at in (trackcode.BEGIN, trackcode.RECORD, trackcode.FORGET, trackcode.REVIVE)]
-        return private_pages(words, (sampling.least, sampling.most - sampling.least))
+        return private_pages(words, (sampling.least, sampling.most - sampling.least), chain)
 
 
 def build_draws() -> bytes:

@@ -352,6 +352,7 @@ routines_begin:
         push    r13
         push    r14
         push    r15
+        sub     rsp, WALK_SIZE
         mov     rax, [r8 + TAKEN]
         cmp     rax, [r8 + CAPACITY]
         jae     no_space
@@ -380,6 +381,7 @@ no_space:
 nested:
         stc
 restore:
+        lea     rsp, [rsp + WALK_SIZE]          # preserves the carry
         pop     r15
         pop     r14
         pop     r13

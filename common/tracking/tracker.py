@@ -78,7 +78,7 @@ class Tracker:
             # Blocks of all sizes are recorded at first, until the probe restricts recording to the
             # wanted sizes.
             every_size = self.sampling._replace(least=0, most=MOST_BYTES)
-            return layout.recording(every_size, layout.address - (code.size + PAGE - 1 & -PAGE))
+            return layout.recording(every_size, layout.address - (code.size + PAGE - 1 & -PAGE), running.rules.chain)
 
         def seeds(stub: Stub) -> dict[int, int]:
             running.write(running.layout.draws_at, build_draws())

@@ -7,7 +7,7 @@ are those of managed functions, which replace them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.target.base import Thread
@@ -65,10 +65,27 @@ class CallFrame(NamedTuple):
     identity: Hashable = None
 
 
+class ChainedCall(NamedTuple):
+    """A call of an interpreted function, in a chain of frames that the interpreter maintains.
+    `instruction` tells `name_bytecode` the place in the function, in 32 bits."""
+
+    function: Hashable
+    instruction: int
+
+
+class ChainPart(NamedTuple):
+    """The calls that one native frame executes, innermost first. `anchor`: an address in this
+    frame; 0 if there is none."""
+
+    anchor: int
+    calls: Sequence[ChainedCall]
+
+
 class ManagedFrames:
     """Reads the managed frames of a runtime. `warnings`: sentences on what could not be read so
-    far. `reads_calls`: whether `call_frame` and `function` are implemented; they describe code of a
-    running process, for which stacks are recorded."""
+    far. `reads_calls`: whether it reads frames of a running process, for which stacks are recorded.
+    If a runtime generates code, `call_frame` and `function` describe it. If an interpreter
+    maintains a chain of frames, `chain_settings` does."""
 
     warnings: Sequence[str] = ()
 
@@ -92,8 +109,29 @@ class ManagedFrames:
 
     def name_bytecode(self, function: Hashable, address: int) -> Optional[NamedFrame]:
         """Return the name and line of a bytecode of such a function; None if it has no bytecode at
-        this address."""
+        this address. `address`: of a ChainedCall, its `instruction`."""
         return None
+
+    @property
+    def chain_settings(self) -> Sequence[int]:
+        """How a stub finds the chain: the words at CHAIN_KIND of stack_walk.S; () if there is
+        none."""
+        return ()
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether each native frame of the interpreter executes one frame of the chain. These
+        frames have no anchor."""
+        return False
+
+    def executes(self, pc: int) -> bool:
+        """Return whether a function that returns to `pc` may execute functions of the chain. If
+        `is_paired`, it does."""
+        return False
+
+    def chain_parts(self, thread_pointer: int) -> Iterator[ChainPart]:
+        """Yield the parts of the chain of the thread with this thread pointer, innermost first."""
+        return iter(())
 
     def read_again(self, read: Callable[[int, int], bytes]) -> None:
         """Drop what was read of the process, which has run since. `read` returns its bytes as they

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,45 +13,22 @@ from typing import Any
 import counts
 import java_frames
 import jvms
+import native_calls
 import pytest
 import tracking
 import truth
+from native_calls import Calls
 
 ROUNDS, CALLS = 5, 7  # calls of a round, each with another stack
-SIZES = ("--size", "48-72")
-WAYS = ("track", "inject", "breakpoints", "LLDB")
+SIZES = "48-72"
 QUICK = [(jvms.SYSTEM, "mixed", "track"), (jvms.SYSTEM, "interpreted", "breakpoints")]
 EACH = [
     pytest.param(version, mode, way, marks=() if (version, mode, way) in QUICK else pytest.mark.matrix, id=f"{version}-{mode}-{way}")
     for version in java_frames.VERSIONS
     for mode in java_frames.MODES
-    for way in WAYS
+    for way in native_calls.WAYS
 ]
 Stacks = Counter[tuple[tuple[str, str, int], ...]]
-
-
-class Calls:
-    """A program that calls a function of C from Java methods, a round of calls for each line that it reads."""
-
-    def __init__(self, command: list[str], library: Path) -> None:
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.pid = self.process.pid
-        self.read_until("ready\n")
-        self.places = counts.places(self.pid, library, ["probed"])
-
-    def read_until(self, end: str) -> str:
-        assert self.process.stdout is not None
-        text = ""
-        while (line := self.process.stdout.readline()) not in (end, ""):
-            text += line
-        assert line == end, text
-        return text
-
-    def round(self) -> str:
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return self.read_until("done\n")
 
 
 @contextmanager
@@ -66,8 +42,7 @@ def calling(version: str, folder: Path, program: str, *words: str, options: tupl
     try:
         yield calls
     finally:
-        calls.process.kill()
-        calls.process.communicate()
+        calls.end()
 
 
 def listed(text: str) -> Stacks:
@@ -80,7 +55,7 @@ def listed(text: str) -> Stacks:
     return found
 
 
-def recorded(stacks: list[dict[str, Any]], amounts: list[int]) -> Stacks:
+def recorded(stacks: Sequence[Mapping[str, Any]], amounts: Sequence[int]) -> Stacks:
     """The Java frames that called the function, without the native method."""
     found: Stacks = Counter()
     for stack, amount in zip(stacks, amounts):
@@ -91,38 +66,22 @@ def recorded(stacks: list[dict[str, Any]], amounts: list[int]) -> Stacks:
     return found
 
 
-def command(pid: int, words: list[str], way: str) -> list[str]:
-    """The JVM handles some SIGSEGV itself. The command line makes GDB pass them on; in LLDB, the user does."""
-    if way != "LLDB":
-        return counts.by_command_line(pid, words)
-    made = counts.by_lldb(pid, words)
-    at = made.index("-p") + 2
-    return [*made[:at], "-o", "process handle SIGSEGV --stop false --notify false --pass true", *made[at:]]
+LLDB = ("-o", "process handle SIGSEGV --stop false --notify false --pass true")
+"""The JVM handles some SIGSEGV itself. The command line makes GDB pass them on; in LLDB, the user does."""
 
 
 @pytest.mark.parametrize(("version", "mode", "way"), EACH)
 def test_frames_of_recorded_calls(version: str, mode: str, way: str, tmp_path: Path) -> None:
     warm_up, *options = map(str, java_frames.MODES[mode])
     with calling(version, tmp_path, "JavaNativeCalls", warm_up, options=("-Xmx64m", *options)) as program:
-        if way == "track":
-            working = tracking.recording(tracking.by_line(program.pid, *SIZES, "--json"), program.pid)
-            text = [program.round() for _ in range(ROUNDS)][-1]
-            working.send_signal(signal.SIGINT)
-            report = tracking.finished(working)
-            amounts = [stack["allocated"]["blocks"] for stack in report["stacks"]]
-            lost = [stack for stack in report["stacks"] if stack["lost"]["blocks"]]
-            # Stale words on stacks may refer to some of the blocks.
-            assert 4 * ROUNDS - 4 <= sum(stack["lost"]["blocks"] for stack in lost) <= 4 * ROUNDS
-            assert any(frame["function"] == "JavaNativeCalls$Square.area" for stack in lost for frame in stack["frames"])
-        else:
-            words = ["probed", "--json", "--events", str(ROUNDS * CALLS), *(["--inject"] if way == "inject" else [])]
-            before = counts.code(program.pid, program.places)
-            counting = counts.Working(command(program.pid, words, way), program.pid, program.places, before)
-            text = [program.round() for _ in range(ROUNDS)][-1]
-            (report,) = counts.reported(counting.finish())
-            amounts = [stack["count"] for stack in report["stacks"]]
-    found = recorded(report["stacks"], amounts)
-    assert found == listed(text)
+        made = native_calls.record(program, way, ROUNDS, CALLS, SIZES, *LLDB)
+    if way == "track":
+        lost = [stack for stack in made.stacks if stack["lost"]["blocks"]]
+        # Stale words on stacks may refer to some of the blocks.
+        assert 4 * ROUNDS - 4 <= sum(stack["lost"]["blocks"] for stack in lost) <= 4 * ROUNDS
+        assert any(frame["function"] == "JavaNativeCalls$Square.area" for stack in lost for frame in stack["frames"])
+    found = recorded(made.stacks, made.amounts)
+    assert found == listed(made.printed)
     assert (len(found), found.total()) == (CALLS, ROUNDS * CALLS)
 
 

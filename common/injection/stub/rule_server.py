@@ -12,12 +12,13 @@ import struct
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import islice
 from typing import Optional
 
 from findleaks.injection.own_memory import Read
 from findleaks.injection.remote_syscall import read_mappings
+from findleaks.injection.stub.chain_walk import ChainedFunctions, ChainWalk
 from findleaks.injection.stub.table import (
     ADDRESS,
     ANSWERED,
@@ -26,14 +27,18 @@ from findleaks.injection.stub.table import (
     DEEPEST,
     EVENTS,
     EXACT,
+    EXECUTES,
     FUNCTION,
     INTERPRETED,
     ISOLATE,
     LAST,
     MOST,
+    NUMBER_AT,
+    NUMBERED,
     ORPHANED,
     REQUESTS,
     SHARED,
+    SIGNAL,
     SLOT_STEP,
     SLOTS,
     STACK,
@@ -49,7 +54,7 @@ from findleaks.injection.stub.table import (
 from findleaks.injection.stub.unwind_rules import Step, follow, step, step_generated
 from findleaks.target.base import Region, Target
 from findleaks.unwind.frames import Unwinder
-from findleaks.unwind.managed_frames import CallFrame, CodeDescriptions
+from findleaks.unwind.managed_frames import CallFrame, CodeDescriptions, ManagedFrames
 from findleaks.unwind.stacks import NamedFrame
 
 BUSY_SECONDS, IDLE_SECONDS = 0.0002, 0.002  # seconds between polls: soon after a request, and later
@@ -61,7 +66,8 @@ _NO_ANSWER, _TABLE_FULL = 1, 2
 class Rules:
     """The unwind rules of one process, by key. Hold `lock`, because only one thread may use them at
     a time. `generated`: frames of code that a runtime generated, and `functions`: those that an
-    interpreter executes, by key; both as they were when a thread had them on its stack."""
+    interpreter executes, by key; both as they were when a thread had them on its stack. `chained`:
+    functions in the chain of an interpreter's frames."""
 
     def __init__(
         self,
@@ -77,6 +83,7 @@ class Rules:
         self.steps: dict[int, Step] = {}
         self.generated: dict[int, CallFrame] = {}
         self.functions: dict[int, Hashable] = {}
+        self.chained = ChainedFunctions()
         self._current: dict[int, bool] = {}
         self._open, self._pid, self._read, self._isolate = opened, pid, read, isolate
         self._regions: list[Region] = []
@@ -103,22 +110,35 @@ class Rules:
                 self.reopen()  # code may have been mapped since
             if generated is not None:
                 self.generated[key] = generated
-            known = self.steps[key] = step(self.unwinder, key) if generated is None else step_generated(generated, key)
+            known = step(self.unwinder, key) if generated is None else step_generated(generated, key)
+            if self._chain is not None and not key & EXACT and self._chain.executes(key):
+                known = known._replace(value=known.value | EXECUTES)
+            self.steps[key] = known
         return known
 
     def _call_frame(self, key: int) -> Optional[CallFrame]:
         found = (reader.call_frame(key & ADDRESS) for reader in self.readers)
         return next((frame for frame in found if frame is not None), None)
 
-    def _function(self, key: int) -> Optional[Hashable]:
-        found = (reader.function(key & ~VALUE) for reader in self.readers)
+    @property
+    def _chain(self) -> Optional[ManagedFrames]:
+        """The reader of the runtime that maintains a chain of frames, if there is one."""
+        return next((reader for reader in self.readers if reader.chain_settings), None)
+
+    @property
+    def chain(self) -> Sequence[int]:
+        """The settings of a stub for the chain; see ManagedFrames."""
+        return self._chain.chain_settings if self._chain is not None else ()
+
+    def _function(self, address: int) -> Optional[Hashable]:
+        found = (reader.function(address) for reader in self.readers)
         return next((function for function in found if function is not None), None)
 
     def _keep_function(self, key: int) -> int:
         """Read the function of an interpreter's frame, given by its key. Returns the value of the
         key, which is no rule: it tells the stub that the function was read."""
         if key not in self.functions:
-            function = self._function(key)
+            function = self._function(key & ~VALUE)
             if function is not None:
                 self.functions[key] = function
         self.steps[key] = Step(pack(LAST), f"the return address {key:#x} is not code", False)
@@ -133,6 +153,13 @@ class Rules:
         found = (reader.name_bytecode(known, bytecode & ~VALUE) for reader in self.readers)
         return next((frame for frame in found if frame is not None), None)
 
+    def name_chained(self, key: int) -> Optional[NamedFrame]:
+        """Return the frame of a function in a chain, given by the key of its node; None if the
+        function has no such instruction."""
+        function, instruction = self.chained.find(key)
+        found = (reader.name_bytecode(function, instruction) for reader in self.readers)
+        return next((frame for frame in found if frame is not None), None)
+
     def is_current(self, key: int) -> bool:
         """Return whether the code or function of a key was still the one that was on a stack, when
         `check` was called. If it was not, stacks with this key may have been recorded with the one
@@ -142,7 +169,7 @@ class Rules:
             if frame is not None:
                 self._current[key] = any(reader.is_current(key & ADDRESS, frame) for reader in self.readers)
             else:
-                self._current[key] = function is not None and self._function(key) == function
+                self._current[key] = function is not None and self._function(key & ~VALUE) == function
         return self._current[key]
 
     def check(self) -> None:
@@ -185,6 +212,8 @@ class Rules:
         """Return the (key, value) pairs of rules that answer a request; [] if there are none."""
         key = request.key
         self._read_again()
+        if key & VALUE and key & NUMBERED:
+            return [(key, self.chained.number(self._function(request.place)) << NUMBER_AT)]
         if key & VALUE:
             return [(key, self._keep_function(key))]
         if key & EXACT or not key & (STACK | ISOLATE):
@@ -202,25 +231,29 @@ class Rules:
         pairs = islice(self._follow(key, sp, fp), 2 * MOST)
         return list({key: value for key, value in pairs if value is not None and key}.items())[:MOST]
 
-    def walk(self, key: int, sp: int, fp: int) -> tuple[tuple[int, ...], bool]:
+    def walk(self, key: int, sp: int, fp: int, thread_pointer: int) -> tuple[tuple[int, ...], bool]:
         """Walk a stack as the stub does. Returns the keys of its nodes, innermost first, and
         whether it cannot be followed to its end."""
         self._read_again()
-        keys = [key for key, _ in islice(self._follow(key, sp, fp), DEEPEST) if key & EXACT or not key & STACK]
+        chain = ChainWalk(self._chain, thread_pointer, self.chained) if self._chain is not None else None
+        keys = [key for key, _ in islice(self._follow(key, sp, fp, chain), DEEPEST) if key & EXACT or not key & STACK]
         return (tuple(keys), True) if keys[-1] else (tuple(keys[:-1]), False)
 
-    def _follow(self, key: int, sp: int, fp: int) -> Iterator[tuple[int, Optional[int]]]:
+    def _follow(self, key: int, sp: int, fp: int, chain: Optional[ChainWalk] = None) -> Iterator[tuple[int, Optional[int]]]:
         """Yield the key and the value of each rule that a walk needs, innermost first, and keys of
-        nodes that need none. The last key is 0 if the stack was followed to its end."""
+        nodes that need none. The last key is 0 if the stack was followed to its end. `chain`: the
+        interpreter's frames of the thread, if they are wanted."""
         region = self.stack(sp)
         low, high = (sp, region.end) if region is not None else (sp, sp)
         while key:
             value = self.step(key).value
             yield key, value
-            kind = value & 0xFF
+            kind, executes = unpack(value).kind, unpack(value).executes
             caller = follow(value, key, sp, fp, low, high, self._word)
             if caller is None:
                 return
+            if chain is not None:
+                yield from chain.nodes(kind == SIGNAL, executes and sp < caller[1], sp, caller[1])
             if kind == SWITCH:
                 region = self.stack(fp)
                 if region is None:
@@ -239,6 +272,8 @@ class Rules:
                     return
                 low, high = sp, region.end
                 yield STACK | sp >> 12, high
+        if chain is not None:
+            yield from chain.last_nodes()
         yield 0, None
 
     def _present(self, address: int) -> int:

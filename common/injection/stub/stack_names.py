@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice, takewhile
 from typing import Optional
 
 from findleaks.injection.stub.rule_server import Rules
-from findleaks.injection.stub.table import ADDRESS, CHAIN, VALUE
+from findleaks.injection.stub.table import ADDRESS, CHAIN, EXACT, UNPAIRED, VALUE, unpack
 from findleaks.injection.stub.unwind_rules import frame_of_key
 from findleaks.target.base import Target
 from findleaks.unwind.frames import Unwinder
@@ -22,6 +22,7 @@ class StackNames:
         self._rules, self._make = rules, namer
         self._namer: Optional[tuple[Target, Namer]] = None
         self._names: dict[int, tuple[NamedFrame, ...]] = {}
+        self._chained: dict[int, Optional[NamedFrame]] = {}
 
     @property
     def warnings(self) -> Sequence[str]:
@@ -35,16 +36,19 @@ class StackNames:
         at, end = self._generated_end(keys)
         if end:
             return keys[:at], end
-        known = self._rules.steps.get(keys[-1])
+        last = next((key for key in reversed(keys) if not _is_chained(key)), keys[-1])
+        known = self._rules.steps.get(last)
         if broken:
-            return keys, self._broken(keys[-1])
+            return keys, self._broken(last)
         end, code = (known.end, known.code) if known is not None else ("", True)
-        return keys if code or len(keys) == 1 else keys[:-1], end
+        return keys if code or len(keys) == 1 or last != keys[-1] else keys[:-1], end
 
     def named(self, keys: Sequence[int]) -> tuple[NamedFrame, ...]:
         rules = self._rules
         if self._namer is None or self._namer[0] is not rules.target:
             self._namer = rules.target, self._make(rules.target, rules.unwinder)
+        if UNPAIRED in keys:
+            keys = [key for key in keys if not _is_chained(key)]
         return tuple(chain.from_iterable(self._names_at(self._namer[1], keys, at) for at in range(len(keys))))
 
     def _names_at(self, namer: Namer, keys: Sequence[int], at: int) -> Sequence[NamedFrame]:
@@ -55,11 +59,21 @@ class StackNames:
         if generated is None:
             if key not in self._names:
                 self._names[key] = namer.names(frame_of_key(key))
-            return self._names[key]
+            return (*self._executed(keys, at + 1), *self._names[key])
         if not generated.bytecode:
             return generated.frames
         frame = self._interpreted(keys, at)
         return (frame,) if frame is not None else ()
+
+    def _executed(self, keys: Sequence[int], at: int) -> Iterator[NamedFrame]:
+        """Yield the frames of an interpreter's chain that a native frame executes. Their keys begin
+        at this index."""
+        for key in takewhile(_is_chained, islice(keys, at, None)):
+            if key not in self._chained:
+                self._chained[key] = self._rules.name_chained(key)
+            frame = self._chained[key]
+            if frame is not None:
+                yield frame
 
     def _interpreted(self, keys: Sequence[int], at: int) -> Optional[NamedFrame]:
         """Return the frame of the interpreter whose return address is the key at this index; None
@@ -95,6 +109,11 @@ class StackNames:
         known = self._rules.steps.get(key)
         if known is None:
             return f"the unwind rule of {key & ADDRESS:#x} did not arrive in time"
-        if known.value & 0xFF == CHAIN:
+        if unpack(known.value).kind == CHAIN:
             return f"no unwind information for {key & ADDRESS:#x}"
         return f"the stack cannot be followed beyond {key & ADDRESS:#x}"
+
+
+def _is_chained(key: int) -> bool:
+    """Whether a key is that of a frame in an interpreter's chain."""
+    return key & UNPAIRED == UNPAIRED and not key & EXACT

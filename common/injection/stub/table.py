@@ -20,12 +20,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
-EXACT, STACK, ISOLATE, VALUE = 1 << 63, 1 << 62, 1 << 61, 1 << 60
+EXACT, STACK, ISOLATE, VALUE, NUMBERED = 1 << 63, 1 << 62, 1 << 61, 1 << 60, 1 << 59
 # Mask of the address in a key. If no higher bit is set, it is a return address. With EXACT it is
 # the instruction that a thread is at; with STACK, the page number of a stack; with ISOLATE, a V8
 # isolate. With VALUE it is a word of an interpreter's frame: its key is followed by two more, of
-# the bytecode's address and of the function.
+# the bytecode's address and of the function. With VALUE and NUMBERED it is a frame of an
+# interpreter's chain: the number of its function in the upper half, below these bits, and the place
+# of the instruction in the lower half. In a request it is a hash of what identifies the function.
 ADDRESS = ISOLATE - 1
+NUMBER_AT, MAX_NUMBER = 32, (1 << 27) - 1  # position of the function's number in a key
+UNPAIRED = VALUE | NUMBERED  # a frame of the chain and a native frame do not belong together
 
 SWITCHES, SHARED = 0x1000, 0x2000  # offsets of the page of switches, and of the shared part
 # Offsets of two switches: whether calls are counted; whether a server answers requests
@@ -35,6 +39,7 @@ STATES, SLOTS, REQUESTS = 0x2100, 0x3000, 16
 STATE_STEP, SLOT_STEP = 64, 0x400
 ASKED, ANSWERED = 2, 3
 ANSWERS, PAIRS = 32, 64  # offsets in a request's slot: number of pairs; pairs (at most MOST)
+CHAIN_SETTINGS = 0x100  # offset of the settings for the chain of an interpreter's frames
 MOST = 56
 PROBES = 64
 DEEPEST = 4096  # maximum number of nodes of a stack, as in stub.S
@@ -53,6 +58,7 @@ LAST, BY_SP, BY_FP, THROUGH_FP, CHAIN, SIGNAL, OWN, SWITCH, INTERPRETED = range(
 # Offsets in an interpreter's frame from the frame pointer, as in stack_walk.S: the function, and
 # the stack pointer of the caller.
 FUNCTION, SENDER = -24, -8
+EXECUTES = 0x80  # added to the kind of a rule for code that may execute an interpreter's functions
 _M64 = (1 << 64) - 1
 
 
@@ -113,14 +119,14 @@ class CountTable:
         """Bytes of the table, rounded up to whole pages."""
         return self.nodes_at + 32 * self.nodes + 4095 & -4096
 
-    def settings(self, scoped: Scoped, limit: int = 0, patience: int = PATIENCE) -> bytes:
+    def settings(self, scoped: Scoped, limit: int = 0, patience: int = PATIENCE, chain: Sequence[int] = ()) -> bytes:
         """Return the bytes of the settings and switches: counting is disabled, and a server is
-        expected."""
+        expected. `chain`: see `private_pages`."""
         base = self.address
         words = [0, limit or 1 << 62, patience, GOLDEN]
         words += [base + self.rules_at, self.rules - 1, base + self.nodes_at, self.nodes - 1, base + self.threads_at, self.threads - 1]
         words += [scoped.how, scoped.origin & _M64, scoped.level, scoped.baseline]
-        return private_pages(words, ())
+        return private_pages(words, (), chain)
 
     def seeds(self, pairs: Iterable[tuple[int, int]]) -> dict[int, bytes]:
         """Return rules at the positions where the stub looks for them: address -> entry. Rules for
@@ -141,10 +147,11 @@ class CountTable:
         return {first + 32 * number: Node(*row) for number, row in enumerate(rows) if row[0]}
 
 
-def private_pages(settings: Sequence[int], switches: Sequence[int]) -> bytes:
+def private_pages(settings: Sequence[int], switches: Sequence[int], chain: Sequence[int] = ()) -> bytes:
     """Return the bytes of the settings page and the switches page: disabled, with a server, not a
-    forked child, and with these `switches`."""
-    words = struct.pack(f"<{len(settings)}Q", *settings).ljust(SWITCHES, b"\0")
+    forked child, and with these `switches`. `chain`: see ManagedFrames.chain_settings."""
+    words = struct.pack(f"<{len(settings)}Q", *settings).ljust(CHAIN_SETTINGS, b"\0")
+    words = (words + struct.pack(f"<{len(chain)}Q", *chain)).ljust(SWITCHES, b"\0")
     return words + struct.pack(f"<{3 + len(switches)}Q", 0, 1, 1, *switches)
 
 
@@ -162,17 +169,19 @@ def pack(kind: int, offset: int = 0, how: int = 0, pointer: int = 0) -> int:
 
 
 class Rule(NamedTuple):
-    """A rule: see `pack`."""
+    """A rule: see `pack`. `executes`: whether it has EXECUTES."""
 
     kind: int
     how: int
     pointer: int
     offset: int
+    executes: bool
 
 
 def unpack(value: int) -> Rule:
     """Decode a rule."""
-    return Rule(*struct.unpack("<BBhi", value.to_bytes(8, "little")))
+    kind, how, pointer, offset = struct.unpack("<BBhi", value.to_bytes(8, "little"))
+    return Rule(kind & ~EXECUTES, how, pointer, offset, bool(kind & EXECUTES))
 
 
 def answer(pairs: Iterable[tuple[int, int]]) -> bytes:

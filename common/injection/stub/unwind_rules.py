@@ -78,7 +78,7 @@ def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Ca
     """Step to the caller, as the stub does. Returns its key, stack pointer and frame pointer; None
     if the stack cannot be followed. The key is 0 if there is no caller. `word` reads addresses in
     [low, high), and raises LookupError for others."""
-    kind, how, pointer, offset = unpack(value)
+    kind, how, pointer, offset, _ = unpack(value)
 
     def at(address: int) -> int:
         if not low <= address <= high - 8:

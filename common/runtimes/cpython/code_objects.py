@@ -118,14 +118,18 @@ class CodeReader:
         """Return the line of the instruction at a byte offset; 0 if it has none, or if the offset
         is not in the code. `address` is that of the code object. The offset of a function that did
         not begin yet is negative."""
+        key = address, at
+        if key not in self._lines:
+            self._lines[key] = self.find_line(code, at)
+        return self._lines[key]
+
+    def find_line(self, code: CodeObject, at: int) -> int:
+        """Return the same as `line`, without a cache."""
         if -UNIT <= at < 0:
             return code.first_line
         if not 0 <= at < code.size:
             return 0
-        key = address, at
-        if key not in self._lines:
-            self._lines[key] = next((line for start, end, line in self._entries(code) if start <= at < end), 0)
-        return self._lines[key]
+        return next((line for start, end, line in self._entries(code) if start <= at < end), 0)
 
     def _entries(self, code: CodeObject) -> Iterator[tuple[int, int, int]]:
         read = _read_locations if self._release >= (3, 11) else _read_lines if self._release == (3, 10) else _read_line_numbers

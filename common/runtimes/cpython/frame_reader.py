@@ -12,17 +12,31 @@ Include/internal/pycore_frame.h of 3.11 to 3.13, pycore_interpframe_structs.h of
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.pymalloc.instance import version_of
-from findleaks.runtimes.cpython.code_objects import UNIT, CodeReader, Types
+from findleaks.runtimes.cpython.call_chain import (
+    C_FRAMES,
+    ENTRY_FRAMES,
+    MOST_HASHED,
+    PAIRED,
+    ChainLayout,
+    chain_settings,
+    code_and_instruction,
+    find_state,
+    frame_spans,
+)
+from findleaks.runtimes.cpython.code_objects import UNIT, CodeObject, CodeReader, Types
 from findleaks.runtimes.cpython.thread_states import Runtime, find_runtime, thread_states
-from findleaks.target.base import Target
-from findleaks.unwind.managed_frames import DEEPEST, ManagedFrames, NativeStack, Segment
+from findleaks.runtimes.current_memory import CurrentMemory
+from findleaks.target.arch import X86_64
+from findleaks.target.base import Module, Symbol, Target
+from findleaks.target.ranges import region_at
+from findleaks.unwind.managed_frames import DEEPEST, ChainedCall, ChainPart, ManagedFrames, NativeStack, Segment
 from findleaks.unwind.stacks import NamedFrame
 from findleaks.value_classes import NamedTuple
 
@@ -79,14 +93,15 @@ def find_frame_reader(target: Target) -> Optional[FrameReader]:
     runtime = find_runtime(memory, symbol.address, (int(numbers[1]), int(numbers[2])))
     types = [target.symbol(name, image.name) for name in ("PyCode_Type", "PyUnicode_Type", "PyBytes_Type")]
     known = [one.address for one in types if one is not None]
-    return FrameReader(target, memory, runtime, Types(*known) if len(known) == len(types) else None)
+    return FrameReader(target, memory, runtime, Types(*known) if len(known) == len(types) else None, symbol)
 
 
 class FrameReader(ManagedFrames):
     """Reads frames of Python functions; see ManagedFrames."""
 
-    def __init__(self, target: Target, memory: Memory, runtime: Optional[Runtime], types: Optional[Types]) -> None:
-        self._target, self._memory = target, memory
+    def __init__(self, target: Target, memory: Memory, runtime: Optional[Runtime], types: Optional[Types], symbol: Symbol) -> None:
+        """`symbol`: _PyRuntime."""
+        self._target, self._memory, self._symbol = target, memory, symbol
         self._states: Mapping[int, Sequence[int]] = {}
         self._named: dict[tuple[int, int], NamedFrame] = {}
         self.warnings: list[str] = []
@@ -95,6 +110,7 @@ class FrameReader(ManagedFrames):
             self._warn("this version of CPython is not supported" if types is not None else "symbols are missing")
             return
         self._release, self._layout = runtime.release, _layout_of(runtime.release)
+        self._types, self._runtime = types, runtime
         self._code = CodeReader(memory, types, runtime.release, runtime.shift)
         self._states = thread_states(target, memory, runtime)
 
@@ -102,6 +118,77 @@ class FrameReader(ManagedFrames):
         text = f"frames of Python functions are not read: {why}"
         if text not in self.warnings:
             self.warnings.append(text)
+
+    # -- calls in a running process
+
+    @cached_property
+    def _chain(self) -> Optional[ChainLayout]:
+        """The chain of frames, None if it is not known. Free-threaded code objects are freed at
+        any time."""
+        if not self._is_supported or self._runtime.shift or self._target.arch.name != X86_64.name:
+            return None
+        state = find_state(self._memory, self._symbol, self._runtime)
+        kind = PAIRED if self._release < (3, 11) else C_FRAMES if self._release == (3, 11) else ENTRY_FRAMES
+        if state is None or (kind == PAIRED and not self._evaluators):
+            return None
+        code, previous, instruction, owner = self._layout
+        return ChainLayout(kind, state, _CURRENT[self._release], self._release == (3, 12), code, previous, instruction, max(owner, 0))
+
+    @property
+    def reads_calls(self) -> bool:
+        return self._chain is not None
+
+    @property
+    def chain_settings(self) -> Sequence[int]:
+        return chain_settings(self._chain, self._types.code, self._release) if self._chain is not None else ()
+
+    @property
+    def is_paired(self) -> bool:
+        return self._chain is not None and self._chain.kind == PAIRED
+
+    def executes(self, pc: int) -> bool:
+        if self.is_paired:
+            return any(start < pc <= end for start, end in self._evaluators)
+        return self._module.start <= pc < self._module.end if self._module is not None else False
+
+    @cached_property
+    def _module(self) -> Optional[Module]:
+        return region_at(self._target.modules(), self._symbol.address)
+
+    def read_again(self, read: Callable[[int, int], bytes]) -> None:
+        if self._chain is not None:
+            self._memory = CurrentMemory(self._target, read)
+            self._code = CodeReader(self._memory, self._types, self._release, self._runtime.shift)
+
+    def chain_parts(self, thread_pointer: int) -> Iterator[ChainPart]:
+        if self._chain is None:
+            return
+        for span in frame_spans(self._memory, self._chain, thread_pointer):
+            calls = []
+            for frame in span.frames:
+                address, instruction = code_and_instruction(self._memory, self._chain, frame)
+                function = self.function(address)
+                if function is not None:
+                    calls.append(ChainedCall(function, instruction))
+            yield ChainPart(span.anchor, calls)
+
+    def function(self, address: int) -> Optional[CodeObject]:
+        """Return the code object at an address, with its bytecode relative to it."""
+        code = self._code.read(address) if self._chain is not None else None
+        return code._replace(bytecode=code.bytecode and code.bytecode - address) if code is not None and not code.is_internal else None
+
+    def name_bytecode(self, function: Hashable, address: int) -> Optional[NamedFrame]:
+        if not isinstance(function, CodeObject):
+            return None
+        if function.bytecode:
+            at = address - function.bytecode
+        else:
+            at = (address - (address >> 31 << 32)) * (UNIT if self._release == (3, 10) else 1)
+        # Lines that the stub did not hash may be those of another function.
+        is_known = len(function.table) <= MOST_HASHED or self._release >= (3, 12)
+        return NamedFrame(0, function.function, 0, "", function.file, self._code.find_line(function, at) if is_known else 0, kind=KIND)
+
+    # -- stacks
 
     def segments(self, stack: NativeStack) -> Sequence[Segment]:
         """Return the frames of a thread; see ManagedFrames."""
@@ -217,16 +304,16 @@ class FrameReader(ManagedFrames):
         return _CFrame(address, words[1], words[2]) if words is not None else _CFrame(0, 0, 0)
 
     @cached_property
-    def _evaluators(self) -> tuple[int, int]:
-        """Return the start and end of the function that executes Python functions."""
-        symbol = self._target.symbol(_EVALUATOR)
-        return (symbol.address, symbol.address + symbol.size) if symbol is not None else (0, 0)
+    def _evaluators(self) -> Sequence[tuple[int, int]]:
+        """Return start and end of the parts of the function that executes Python functions."""
+        parts = [self._target.symbol(name) for name in (_EVALUATOR, f"{_EVALUATOR}.cold")]
+        return [(one.address, one.address + one.size) for one in parts if one is not None]
 
     def _pair_frames(self, stack: NativeStack, frames: Sequence[tuple[int, Optional[NamedFrame]]]) -> Iterator[Segment]:
         """Yield the frames of 3.9 and 3.10: each has a native frame. The innermost native one may
         not have begun or may have ended its Python frame."""
-        start, end = self._evaluators
-        native = [at for at, frame in enumerate(stack.trace.frames) if start <= frame.call < end]
+        parts = self._evaluators
+        native = [at for at, frame in enumerate(stack.trace.frames) if any(start <= frame.call < end for start, end in parts)]
         if not stack.trace.end and len(native) == len(frames) + 1:
             del native[0]
         exact = len(native) == len(frames) or bool(stack.trace.end)

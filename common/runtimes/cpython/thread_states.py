@@ -20,7 +20,7 @@ _COOKIE = b"xdebugpy"
 _DESCRIBED = 10  # words of the description that are read
 _MOST = 1 << 16  # interpreters, and threads
 _NESTED = 16  # states of one thread, which may execute several interpreters
-_SEARCHED = 64  # words of a thread state in which its pthread_t is searched
+STATE_WORDS = 64  # words of a thread state in which its pthread_t is searched
 _ABOVE = 1 << 12  # bytes from a thread's pthread_t to its thread pointer, at most
 
 
@@ -57,14 +57,15 @@ def thread_states(target: Target, memory: Memory, runtime: Runtime) -> Mapping[i
     """Return the addresses of the states of each thread, by tid."""
     found: dict[int, list[int]] = {}
     pointers = sorted((one.thread_pointer, one.tid) for one in target.threads() if one.thread_pointer)
-    for state in _states(memory, runtime):
+    for state in all_states(memory, runtime):
         tid = _tid(memory, state, pointers)
         if tid and len(found.setdefault(tid, [])) < _NESTED:
             found[tid].append(state)
     return found
 
 
-def _states(memory: Memory, runtime: Runtime) -> Iterator[int]:
+def all_states(memory: Memory, runtime: Runtime) -> Iterator[int]:
+    """Yield the address of the state of each thread."""
     seen: set[int] = set()
     interpreter = memory.word(runtime.first) or 0
     while interpreter and interpreter not in seen and len(seen) < _MOST:
@@ -84,7 +85,7 @@ def _tid(memory: Memory, state: int, pointers: Sequence[tuple[int, int]]) -> int
     """Return the tid of the thread with this state; 0 if not found. The state has its pthread_t,
     which is the thread pointer on x86, and below it elsewhere."""
     above = 0 if memory.arch.name in (X86_64.name, I386.name) else _ABOVE
-    for word in memory.words(state, _SEARCHED) or ():
+    for word in memory.words(state, STATE_WORDS) or ():
         at = bisect_left(pointers, (word, 0))
         if at < len(pointers) and pointers[at][0] - word <= above:
             return pointers[at][1]

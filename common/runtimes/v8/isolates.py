@@ -7,20 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from findleaks.errors import UnreadableMemory
+from findleaks.libc.thread_specific import KEYS, KEYS_OF_BLOCK, place_of_key
 from findleaks.runtimes.v8.layout import Layout
 from findleaks.target.base import Target, Thread
 from findleaks.target.interruptible import interruptible
 
 MAX_BLOCKS = 1 << 24  # maximum number of an isolate's blocks: 128 GiB of handles
-KEYS = 0x310
-"""Offset of thread-specific data from the thread pointer, in struct pthread (glibc 2.4 to 2.43,
-nptl/descr.h).
-
-The data are {sequence, value} pairs for the first keys (specific_1stblock), then pointers to
-arrays, each for the same number of further keys (specific). musl points to plain values, and is not
-supported."""
-
-KEYS_OF_BLOCK = 32
 
 
 @dataclass
@@ -73,7 +65,7 @@ def current(word: Callable[[int], int], mask: int, layout: Layout, thread_pointe
         return 0
     try:
         if layout.tls or key < KEYS_OF_BLOCK:
-            place = thread_pointer + (layout.tls or KEYS + 16 * key + 8)
+            place = thread_pointer + (layout.tls or place_of_key(key))
         else:
             block = word((thread_pointer + KEYS + 16 * KEYS_OF_BLOCK + 8 * (key // KEYS_OF_BLOCK)) & mask)
             place = block + 16 * (key % KEYS_OF_BLOCK) + 8

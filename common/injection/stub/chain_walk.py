@@ -1,0 +1,73 @@
+"""Walk the chain of an interpreter's frames as `managed` of stack_walk.S does."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Optional
+
+from findleaks.injection.stub.table import MAX_NUMBER, NUMBER_AT, NUMBERED, UNPAIRED, VALUE
+from findleaks.unwind.managed_frames import ChainedCall, ChainPart, ManagedFrames
+
+
+class ChainedFunctions:
+    """Numbers the functions of chains, from 1."""
+
+    def __init__(self) -> None:
+        self._functions: list[Hashable] = [None]
+        self._numbers: dict[Hashable, int] = {}
+
+    def number(self, function: Optional[Hashable]) -> int:
+        """Return the number of a function; 0 if it is None, or if there are too many."""
+        if function is None:
+            return 0
+        known = self._numbers.get(function)
+        if known is None:
+            if len(self._functions) > MAX_NUMBER:
+                return 0
+            known = self._numbers[function] = len(self._functions)
+            self._functions.append(function)
+        return known
+
+    def find(self, key: int) -> ChainedCall:
+        """Return the call that a node stands for, by its key."""
+        number = (key & ~(VALUE | NUMBERED)) >> NUMBER_AT
+        function = self._functions[number] if number < len(self._functions) else None
+        return ChainedCall(function, key & (1 << NUMBER_AT) - 1)
+
+
+class ChainWalk:
+    """The chain of one thread, in the walk of its stack."""
+
+    def __init__(self, reader: ManagedFrames, thread_pointer: int, functions: ChainedFunctions) -> None:
+        self._reader, self._thread_pointer, self._functions = reader, thread_pointer, functions
+        self._parts: Optional[Iterator[ChainPart]] = None
+        self._next: Optional[ChainPart] = None
+
+    def nodes(self, is_signal: bool, executes: bool, low: int, high: int) -> Iterator[tuple[int, None]]:
+        """Yield the nodes of the calls that the native frame at [`low`, `high`) executes.
+        `is_signal`: whether a signal handler returns to it. If that is before the chain was read,
+        the interrupted code may be changing the chain, so it is not read."""
+        if self._parts is None and (is_signal or executes):
+            self._parts = iter(()) if is_signal else self._reader.chain_parts(self._thread_pointer)
+            self._next = next(self._parts, None)
+        if not executes or self._parts is None:
+            return
+        if self._reader.is_paired and self._next is None:
+            yield UNPAIRED, None
+        while self._next is not None and (self._reader.is_paired or self._next.anchor < high):
+            if self._reader.is_paired or self._next.anchor >= low:
+                yield from self._nodes_of(self._next)
+            self._next = next(self._parts, None)
+            if self._reader.is_paired:
+                return
+
+    def last_nodes(self) -> Iterator[tuple[int, None]]:
+        """Yield the nodes at the end of the stack."""
+        if self._reader.is_paired and self._next is not None:
+            yield UNPAIRED, None
+
+    def _nodes_of(self, part: ChainPart) -> Iterator[tuple[int, None]]:
+        for function, instruction in part.calls:
+            number = self._functions.number(function)
+            if number:
+                yield VALUE | NUMBERED | number << NUMBER_AT | instruction, None

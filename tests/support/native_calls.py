@@ -1,0 +1,120 @@
+"""Programs that call the function `probed` of C from functions of a managed language, a round of calls for each line of their input, and
+print the frames of each call."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+import building
+import counts
+import tracking
+
+Frames = tuple[tuple[str, str, int], ...]
+"""Function, file ("": none) and line (0: none) of each managed frame, innermost first."""
+
+WAYS = ("track", "inject", "breakpoints", "LLDB")
+
+
+class Calls:
+    """The running program."""
+
+    def __init__(self, command: Sequence[str], library: Path, environment: Optional[Mapping[str, str]] = None) -> None:
+        self.process = subprocess.Popen(list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self.pid = self.process.pid
+        self.read_until("ready\n")
+        self.places = counts.places(self.pid, library, ["probed"])
+
+    def read_until(self, end: str) -> str:
+        assert self.process.stdout is not None
+        text = ""
+        while (line := self.process.stdout.readline()) not in (end, ""):
+            text += line
+        assert line == end, text
+        return text
+
+    def round(self) -> str:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return self.read_until("done\n")
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+class Recording(NamedTuple):
+    """What findleaks reports of several rounds, and what the program prints after the last one. `amounts`: the calls of each stack."""
+
+    stacks: Sequence[Mapping[str, Any]]
+    amounts: Sequence[int]
+    printed: str
+
+
+def library(folder: Path) -> Path:
+    """The library with `probed` and `call_back`."""
+    # A frame pointer is set up in front of the first call, so that there is space for the jump to a stub.
+    options = ("-O2", "-g", "-fno-omit-frame-pointer", "-shared", "-fPIC")
+    return building.compiled(folder, "native_calls.c", *options, name="native_calls.so")
+
+
+def record(program: Calls, way: str, rounds: int, calls: int, sizes: str, *words: str) -> Recording:
+    """Record several rounds of so many calls in one of the ways. `sizes`: those of the blocks. `words`: for LLDB."""
+    if way == "track":
+        working = tracking.recording(tracking.by_line(program.pid, "--size", sizes, "--limit", "0", "--json"), program.pid)
+        printed = [program.round() for _ in range(rounds)][-1]
+        working.send_signal(signal.SIGINT)
+        stacks = tracking.finished(working)["stacks"]
+        return Recording(stacks, [stack["allocated"]["blocks"] for stack in stacks], printed)
+    options = ["probed", "--json", "--limit", "0", "--events", str(rounds * calls), *(["--inject"] if way == "inject" else [])]
+    door = counts.by_lldb if way == "LLDB" else counts.by_command_line
+    command = door(program.pid, options)
+    if words and way == "LLDB":
+        at = command.index("-p") + 2
+        command[at:at] = words
+    counting = counts.Working(command, program.pid, program.places, counts.code(program.pid, program.places))
+    printed = [program.round() for _ in range(rounds)][-1]
+    (report,) = counts.reported(counting.finish())
+    stacks = report["stacks"]
+    return Recording(stacks, [stack["count"] for stack in stacks], printed)
+
+
+def listed(printed: str) -> Counter[Frames]:
+    """The stacks that the program prints as JSON, with the number of calls in all rounds."""
+    found: Counter[Frames] = Counter()
+    for count, _, frames in json.loads(printed):
+        found[tuple((function, file, line) for function, file, line in frames)] += count
+    return found
+
+
+def recorded(recording: Recording, kind: str) -> Counter[Frames]:
+    """The managed frames of the stacks of `probed`, with the number of calls."""
+    found: Counter[Frames] = Counter()
+    for stack, amount in zip(recording.stacks, recording.amounts):
+        if any(one["function"] == "probed" for one in stack["frames"]):
+            found[managed(stack, kind)] += amount
+    return found
+
+
+def managed(stack: Mapping[str, Any], kind: str) -> Frames:
+    return tuple((one["function"], one.get("file") or "", one.get("line") or 0) for one in stack["frames"] if one.get("kind") == kind)
+
+
+def check_callbacks(recording: Recording, kind: str, callers: Sequence[str]) -> int:
+    """Managed functions that C called precede `call_back`, and the one that called it, one of `callers`, follows. Returns the number of
+    such places."""
+    places = 0
+    for stack in recording.stacks:
+        frames = stack["frames"]
+        for at, frame in enumerate(frames):
+            if frame["function"] == "call_back":
+                places += 1
+                inner, outer = ([one["function"] for one in part if one.get("kind") == kind] for part in (frames[:at], frames[at:]))
+                assert inner and outer[0] in callers, stack
+    return places
