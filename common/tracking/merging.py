@@ -75,9 +75,9 @@ def _serves_callers(frame: NamedFrame) -> bool:
 
 
 def _identity(frame: NamedFrame) -> object:
-    """Return a value that identifies the function of a frame. Without a symbol, it is the
-    address."""
-    return (frame.function, frame.module) if frame.function else frame.address
+    """Return a value that identifies the function of a frame. Without a symbol, it is the address.
+    Managed functions of several files often have the same name, such as "<module>"."""
+    return (frame.function, frame.module, frame.file if frame.kind else "") if frame.function else frame.address
 
 
 def _entry(sites: list[TrackedSite]) -> MergedStack:

@@ -59,6 +59,7 @@ from findleaks.unwind.stacks import NamedFrame
 
 BUSY_SECONDS, IDLE_SECONDS = 0.0002, 0.002  # seconds between polls: soon after a request, and later
 REOPEN_SECONDS = 0.2  # seconds between readings of mapped files, while addresses are in none
+_TOP_BYTES = 1 << 14  # bytes of a stack that are read at once
 # Values of the word ORPHANED: no answer in time, or no server; the table of rules is full
 _NO_ANSWER, _TABLE_FULL = 1, 2
 
@@ -86,6 +87,7 @@ class Rules:
         self.chained = ChainedFunctions()
         self._current: dict[int, bool] = {}
         self._open, self._pid, self._read, self._isolate = opened, pid, read, isolate
+        self._top: tuple[int, bytes] = 0, b""  # the innermost part of a stack during `walk`
         self._regions: list[Region] = []
         self._starts: list[int] = []
         self._reopened_at = time.monotonic()
@@ -236,7 +238,9 @@ class Rules:
         whether it cannot be followed to its end."""
         self._read_again()
         chain = ChainWalk(self._chain, thread_pointer, self.chained) if self._chain is not None else None
+        self._top = sp, self._read(sp, _TOP_BYTES)
         keys = [key for key, _ in islice(self._follow(key, sp, fp, chain), DEEPEST) if key & EXACT or not key & STACK]
+        self._top = 0, b""
         return (tuple(keys), True) if keys[-1] else (tuple(keys[:-1]), False)
 
     def _follow(self, key: int, sp: int, fp: int, chain: Optional[ChainWalk] = None) -> Iterator[tuple[int, Optional[int]]]:
@@ -248,7 +252,7 @@ class Rules:
         while key:
             value = self.step(key).value
             yield key, value
-            kind, executes = unpack(value).kind, unpack(value).executes
+            kind, *_, executes = unpack(value)
             caller = follow(value, key, sp, fp, low, high, self._word)
             if caller is None:
                 return
@@ -281,7 +285,9 @@ class Rules:
         return int.from_bytes(self._read(address, 8), "little")
 
     def _word(self, address: int) -> int:
-        data = self._read(address, 8)
+        at = address - self._top[0]
+        data = self._top[1][at : at + 8] if at >= 0 else b""
+        data = data if len(data) == 8 else self._read(address, 8)
         if len(data) < 8:
             raise LookupError(address)
         return int.from_bytes(data, "little")

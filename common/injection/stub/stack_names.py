@@ -13,6 +13,8 @@ from findleaks.target.base import Target
 from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.stacks import NamedFrame, Namer
 
+_UNPAIRED = "frames of interpreted functions are missing in some stacks: they cannot be matched with native frames"
+
 
 class StackNames:
     """Names the frames of one process. Hold the lock of `rules` while stacks are followed. `namer`
@@ -23,11 +25,13 @@ class StackNames:
         self._namer: Optional[tuple[Target, Namer]] = None
         self._names: dict[int, tuple[NamedFrame, ...]] = {}
         self._chained: dict[int, Optional[NamedFrame]] = {}
+        self._has_unpaired = False
 
     @property
     def warnings(self) -> Sequence[str]:
         """Return one line for each reason why lines or names are missing."""
-        return self._namer[1].warnings if self._namer is not None else ()
+        own = self._namer[1].warnings if self._namer is not None else ()
+        return (*own, _UNPAIRED) if self._has_unpaired else own
 
     def followed(self, keys: tuple[int, ...], broken: bool) -> tuple[tuple[int, ...], str]:
         """Return the keys of those frames of a stack that are code, innermost first, and why the
@@ -48,6 +52,7 @@ class StackNames:
         if self._namer is None or self._namer[0] is not rules.target:
             self._namer = rules.target, self._make(rules.target, rules.unwinder)
         if UNPAIRED in keys:
+            self._has_unpaired = True
             keys = [key for key in keys if not _is_chained(key)]
         return tuple(chain.from_iterable(self._names_at(self._namer[1], keys, at) for at in range(len(keys))))
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, Optional
 
 EXACT, STACK, ISOLATE, VALUE, NUMBERED = 1 << 63, 1 << 62, 1 << 61, 1 << 60, 1 << 59
@@ -178,6 +179,7 @@ class Rule(NamedTuple):
     executes: bool
 
 
+@lru_cache(1 << 12)
 def unpack(value: int) -> Rule:
     """Decode a rule."""
     kind, how, pointer, offset = struct.unpack("<BBhi", value.to_bytes(8, "little"))
