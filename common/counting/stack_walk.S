@@ -32,6 +32,14 @@
         .set CHAIN_VERSION, 0x148               # offset in a code object of its unique number, 0: it has none
         .set CHAIN_LINE, 0x150                  # offsets in a code object of its first line, and in a byte each, of name, file and lines
         .set CHAIN_TEXTS, 0x158
+# The same places of Ruby's chain
+        .set RUBY_WHERE, 0x108                  # offset or address of the variable with the execution context
+        .set RUBY_MODULE, 0x110                 # 0: an offset from the thread pointer, -1: an address, else the number of the file
+        .set RUBY_FRAME, 0x118                  # bytes of a control frame
+        .set RUBY_LOCATION, 0x120               # offset in the body of a sequence: path, base label, label
+        .set RUBY_LINES, 0x128                  # and of: table of lines, positions, number of entries, index
+        .set RUBY_ENTRY, 0x130                  # bytes of an entry of the table of lines
+        .set RUBY_LENGTHS, 0x138                # whether strings in an object have their length in a word
         .set ENABLED, 0x1000
         .set SERVED, 0x1008                     # whether there is a server to answer
         .set PARENT, 0x1010                     # whether this is the process, not a forked child
@@ -66,6 +74,7 @@
         .set ENTRY_FRAMES, 1                    # CPython 3.12 to 3.14: the last frame that a native one executes is in that
         .set C_FRAMES, 2                        # CPython 3.11: a _PyCFrame in the native frame has the first one
         .set PAIRED, 3                          # CPython 3.9 and 3.10: one for each native frame
+        .set CONTROL_FRAMES, 4                  # Ruby: the last one that a native frame executes has a flag
         .set MOST_HASHED, 4096                  # bytes of a name, and of a table of lines
 
 # Words of a frame of the JVM's interpreter: distances from the frame pointer (frame_x86.hpp of OpenJDK 8 to 25)
@@ -98,6 +107,7 @@
         .macro walk_stack
         mov     qword ptr [rsp + FRAME], 0
         mov     qword ptr [rsp + ANCHOR], 0
+        mov     qword ptr [rsp + STOP], 0
         mov     qword ptr [rsp + BEGUN], 0
         mov     rdi, r14
         shr     rdi, 12
@@ -273,9 +283,9 @@ signal:                                         # the kernel's frame: struct uco
         jmp     frame
 complete:
         cmp     qword ptr [r8 + CHAIN_KIND], PAIRED
-        jne     whole
-        cmp     qword ptr [rsp + FRAME], 0
-        je      whole
+        jb      whole
+        call    rest
+        jnc     whole
         mov     r11, 3 << NUMBERED              # a frame of the chain was executed by none of these native ones
         call    node
         jc      full
@@ -477,6 +487,8 @@ managed:
         jc      begun
         cmp     qword ptr [r8 + CHAIN_KIND], 0
         je      executed
+        cmp     qword ptr [r8 + CHAIN_KIND], CONTROL_FRAMES
+        je      find_context
         mov     rax, [r8 + CHAIN_STATE]
         mov     rcx, fs:[rax]
         test    rcx, rcx
@@ -525,6 +537,7 @@ anchored:                                       # rcx: the address in the native
 begun:
         cmp     qword ptr [r8 + CHAIN_KIND], PAIRED
         je      paired
+        ja      control_frame
         mov     rcx, [rsp + WALK + ANCHOR]
         test    rcx, rcx
         jz      executed
@@ -648,19 +661,26 @@ content:
         shr     ebp, 2
         and     ebp, 7
         imul    rdx, rbp
-4:      xor     rax, rdx
+4:      call    mix
+        test    rdi, rdi
+        jnz     2b
+        jmp     identified
+
+# Mix the length rdx, and so many bytes at rsi, up to MOST_HASHED, into rax. Clobbers rcx, rdx, rsi, rbp.
+mix:
+        xor     rax, rdx
         mov     ecx, MOST_HASHED
         cmp     rdx, rcx
         cmova   rdx, rcx
-5:      imul    rax, [r8 + GOLDEN]
+1:      imul    rax, [r8 + GOLDEN]
         rol     rax, 29
         sub     rdx, 8
-        jb      6f
+        jb      2f
         xor     rax, [rsi]
         add     rsi, 8
-        jmp     5b
-6:      add     edx, 8
-        jz      7f
+        jmp     1b
+2:      add     edx, 8
+        jz      3f
         mov     ecx, 8
         sub     ecx, edx
         shl     ecx, 3
@@ -669,7 +689,184 @@ content:
         xor     rax, rbp
         imul    rax, [r8 + GOLDEN]
         rol     rax, 29
-7:      test    rdi, rdi
-        jnz     2b
+3:      ret
+
+# Carry: frames of the chain are left at the end of the stack, which native frames should have
+# executed. Ruby's outermost one, and functions of C that a thread calls first, need none.
+rest:
+        mov     rcx, [rsp + 8 + FRAME]
+        cmp     qword ptr [r8 + CHAIN_KIND], PAIRED
+        je      2f
+1:      cmp     rcx, [rsp + 8 + STOP]
+        jae     3f
+        cmp     qword ptr [rcx + 16], 0
+        je      5f
+        mov     rax, [rcx + 32]
+        mov     eax, [rax]
+        and     eax, 0x7fff0001
+        cmp     eax, 0x79990001                 # VM_FRAME_MAGIC_DUMMY
+        jne     4f
+5:      add     rcx, [r8 + RUBY_FRAME]
+        jmp     1b
+2:      test    rcx, rcx
+        jnz     4f
+3:      clc
+        ret
+4:      stc
+        ret
+
+# Find the execution context of the thread (rb_execution_context_t): it begins with the stack of
+# values, its length, the innermost control frame, and the innermost tag, which is on the native stack.
+find_context:
+        mov     rcx, [r8 + RUBY_WHERE]
+        mov     rdx, [r8 + RUBY_MODULE]
+        test    rdx, rdx
+        jz      1f
+        js      2f
+        mov     rax, fs:[8]                     # the dynamic thread vector of glibc: {address of the variables, …}
+        cmp     rdx, [rax - 16]
+        ja      executed
+        shl     rdx, 4
+        mov     rax, [rax + rdx]
+        lea     rdx, [rax + 1]
+        cmp     rdx, 1
+        jbe     executed                        # the thread has none yet
+        add     rcx, rax
+        jmp     2f
+1:      add     rcx, fs:[0]
+2:      mov     rdi, [rcx]
+        test    rdi, rdi
+        jz      executed
+        mov     rcx, [rdi + 24]
+        call    inside
+        jc      executed
+        mov     rax, [rdi]
+        mov     [rsp + WALK + ANCHOR], rax
+        mov     rdx, [rdi + 8]
+        lea     rax, [rax + 8 * rdx]
+        mov     [rsp + WALK + STOP], rax
+        mov     rax, [rdi + 16]
+        mov     [rsp + WALK + FRAME], rax
+control_frame:                                  # up to the one with the flag FINISH
+        mov     rcx, [rsp + WALK + FRAME]
+        cmp     rcx, [rsp + WALK + STOP]
+        jae     unpaired
+        mov     rax, [rcx + 8]                  # the top of its values is on the stack of values
+        cmp     rax, [rsp + WALK + ANCHOR]
+        jb      damaged
+        cmp     rax, rcx
+        ja      damaged
+        cmp     r15w, 1
+        je      executed
+        call    ruby_frame
+        jc      managed_full
+        mov     rcx, [rsp + WALK + FRAME]
+        mov     rax, [rcx + 32]
+        add     rcx, [r8 + RUBY_FRAME]
+        mov     [rsp + WALK + FRAME], rcx
+        test    byte ptr [rax], 0x20
+        jz      control_frame
+        jmp     executed
+damaged:
+        mov     qword ptr [rsp + WALK + STOP], 0
+        jmp     unpaired
+
+# Add a node for the method or block of the control frame rcx (rb_control_frame_t), as python_frame does.
+ruby_frame:
+        mov     rbx, [rcx + 16]
+        mov     rdx, [rcx + 32]
+        test    rbx, rbx
+        jz      c_method
+        mov     rsi, [rcx]                      # the next instruction
+        test    rsi, rsi
+        jz      unknown_code
+        mov     eax, [rdx]
+        test    al, al
+        js      unknown_code                    # a function of C
+        and     eax, 0x7fff0001
+        cmp     eax, 0x79990001
+        je      unknown_code
+        mov     rdi, [rbx + 16]                 # struct rb_iseq_constant_body: type, size, instructions
+        sub     rsi, [rdi + 8]
+        mov     [rsp + WALK + 8 + BYTECODE], esi
+        mov     rax, [rdi + 8]
+        xor     rax, [rdi]
+        mov     rcx, [r8 + RUBY_LOCATION]
+        add     rcx, rdi
+        push    rcx
+        mov     rcx, [rcx]
+        mov     edx, [rcx]
+        and     edx, 31
+        cmp     edx, 7                          # T_ARRAY: the path, and the real path
+        jne     1f
+        test    byte ptr [rcx + 1], 0x20        # RARRAY_EMBED_FLAG
+        jz      7f
+        mov     rcx, [rcx + 16]
+1:      call    mix_string
+        mov     rcx, [rsp]
+        mov     rcx, [rcx + 16]
+        call    mix_string
+        pop     rcx
+        mov     rcx, [r8 + RUBY_LINES]
+        add     rcx, rdi
+        mov     rsi, [rcx]
+        mov     edx, [rcx + 16]
+        imul    rdx, [r8 + RUBY_ENTRY]
+        push    rcx
+        test    rsi, rsi
+        jz      2f
+        call    mix
+2:      pop     rcx
+        mov     rsi, [rcx + 24]
+        mov     edx, [rdi + 4]
+        sub     edx, 54
+        jg      3f
+        add     edx, 54 + 8
+        imul    edx, edx, 57                    # divided by 9
+        shr     edx, 9
+        shl     edx, 3
+        jmp     4f
+3:      add     edx, 511
+        shr     edx, 9
+        imul    edx, edx, 80
+        add     edx, 48
+4:      test    rsi, rsi
+        jz      5f
+        call    mix
+5:      jmp     identified
+7:      pop     rcx
+        jmp     unknown_code
+
+# A method that is written in C: the environment rdx has {…, method entry, …, flags}.
+c_method:
+        mov     eax, [rdx]
+        and     eax, 0x7fff0001
+        cmp     eax, 0x55550001                 # VM_FRAME_MAGIC_CFUNC
+        jne     unknown_code
+        mov     rbx, [rdx - 16]
+        test    rbx, rbx
+        jz      unknown_code
+        test    bl, 7
+        jnz     unknown_code
+        mov     eax, [rbx]
+        and     eax, 0xf01f
+        cmp     eax, 0x601a                     # T_IMEMO, imemo_ment
+        jne     unknown_code
+        mov     rax, [rbx + 16]                 # the definition
+        mov     rax, [rax + 32]                 # original_id
+        mov     dword ptr [rsp + WALK + 8 + BYTECODE], 0
         jmp     identified
+
+# Mix the String rcx into rax. Clobbers rcx, rdx, rsi, rbp.
+mix_string:
+        mov     rdx, [rcx + 16]
+        mov     rsi, [rcx + 24]
+        test    byte ptr [rcx + 1], 0x20        # RSTRING_NOEMBED
+        jnz     mix
+        lea     rsi, [rcx + 24]
+        cmp     qword ptr [r8 + RUBY_LENGTHS], 0
+        jne     mix
+        lea     rsi, [rcx + 16]                 # up to 23 bytes, and 0
+        mov     edx, 24
+        jmp     mix
         .endm

@@ -49,32 +49,44 @@ class Lock:
     def held(self, word: Callable[[int], int], thread_pointer: int) -> bool:
         """Return whether the thread with this thread pointer, which is pthread_self(), holds the
         lock. `word` returns the word at an address, or raises UnreadableMemory."""
-        step, mask = self.arch.word, self.arch.mask
         try:
-            if self.address:
-                state = word(self.address)
-                return bool(state) and any(word((state + at) & mask) == thread_pointer for at in range(0, STATE, step))
-            base = thread_pointer
-            if self.module:
-                vector = word((thread_pointer + self.arch.dtv_offset) & mask)
-                base = word((vector + ENTRY * self.module + VALUE) & mask)
-                if base in (0, mask):  # not allocated yet for this thread
-                    return False
-            return bool(word((base + self.offset) & mask))
+            state = self.value(word, thread_pointer)
+            if not self.address:
+                return bool(state)
+            step, mask = self.arch.word, self.arch.mask
+            return bool(state) and any(word((state + at) & mask) == thread_pointer for at in range(0, STATE, step))
         except UnreadableMemory:
             return False
+
+    def value(self, word: Callable[[int], int], thread_pointer: int) -> int:
+        """Return the value of the variable in the thread with this thread pointer. May raise
+        UnreadableMemory."""
+        if self.address:
+            return word(self.address)
+        base, mask = thread_pointer, self.arch.mask
+        if self.module:
+            vector = word((thread_pointer + self.arch.dtv_offset) & mask)
+            base = word((vector + ENTRY * self.module + VALUE) & mask)
+            if base in (0, mask):  # not allocated yet for this thread
+                return 0
+        return word((base + self.offset) & mask)
 
 
 def derive(target: Target) -> Optional[Lock]:
     """Return the lock of the target's CPython; None if there is none, or its code is not as
     expected. Raises CapstoneMissing."""
     for name in GETTERS:
-        symbol = target.symbol(name)
-        if symbol is not None:
-            found = _lock(target, symbol.address, min(symbol.size or LONGEST, LONGEST))
-            if found is not None:
-                return found
+        found = loaded_by(target, name)
+        if found is not None:
+            return found
     return None
+
+
+def loaded_by(target: Target, name: str) -> Optional[Lock]:
+    """Return the location of the variable that a function loads first; None if there is no such
+    function, or its code is not as expected. Raises CapstoneMissing."""
+    symbol = target.symbol(name)
+    return _lock(target, symbol.address, min(symbol.size or LONGEST, LONGEST)) if symbol is not None else None
 
 
 def _lock(target: Target, address: int, size: int) -> Optional[Lock]:

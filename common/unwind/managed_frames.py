@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.target.base import Thread
+from findleaks.target.base import Range, Thread
 from findleaks.unwind.frame_locks import LockWait
 from findleaks.unwind.frames import CodeStep, FrameRegisters, Trace
 from findleaks.value_classes import NamedTuple
@@ -129,8 +129,9 @@ class ManagedFrames:
         `is_paired`, it does."""
         return False
 
-    def chain_parts(self, thread_pointer: int) -> Iterator[ChainPart]:
-        """Yield the parts of the chain of the thread with this thread pointer, innermost first."""
+    def chain_parts(self, thread_pointer: int, stack: Range) -> Iterator[ChainPart]:
+        """Yield the parts of the chain of the thread with this thread pointer, which is on this
+        native stack, innermost first."""
         return iter(())
 
     def read_again(self, read: Callable[[int, int], bytes]) -> None:

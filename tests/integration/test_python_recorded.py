@@ -53,7 +53,5 @@ def test_code_objects_that_are_freed(version: str, tmp_path: Path) -> None:
     """The address of a code object is used for others, with other names, files and lines."""
     with calling(version, tmp_path, 4000) as program:
         found = native_calls.record(program, "track", ROUNDS, 0, SIZES)
-    listed = native_calls.listed(found.printed)
-    # Blocks are weighted if only some are recorded, so the numbers are those of the stacks.
-    assert set(native_calls.recorded(found, KIND)) == set(listed)
-    assert len(listed) > 200
+    assert set(native_calls.recorded(found, KIND)) <= set(native_calls.listed(found.printed))
+    assert native_calls.check_sizes(found, KIND) > 100

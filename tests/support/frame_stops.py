@@ -44,6 +44,9 @@ _INTERNAL = [("__init__", 0, "__init__"), ("<shim>", 0, "<interpreter trampoline
 Printed = list[tuple[str, int, str]]
 """File, line (0: none) and function of each frame, innermost first."""
 
+Labelled = Sequence[tuple[str, str, int]]
+"""Label, file ("": none) and line (0: none) of each frame, innermost first."""
+
 
 class HandlerCrashed(Exception):
     """A fault ended the program: `faulthandler` of 3.11 and 3.12 crashes at an instruction before which a frame's address is not stored."""
@@ -214,19 +217,33 @@ def ruby_frames(text: str) -> Printed:
 def caller_frames(text: str) -> Printed:
     """The frames in a backtrace of `caller`."""
     found = re.findall(r"^(.*):(\d+):in [`'](.*)'$", text, re.M)
-    return [(path, int(line), re.sub(_QUALIFIER, "", label)) for path, line, label in found]
+    return [(path, int(line), _plain(label)) for path, line, label in found]
+
+
+def _plain(label: str) -> str:
+    return re.sub(_QUALIFIER, "", label)
+
+
+def without_classes(frames: Labelled) -> Labelled:
+    """The frames, with labels as they are before 3.4."""
+    return [(_plain(label), path, line) for label, path, line in frames]
 
 
 def as_caller(stack: ThreadGroup, merges_ensure: bool = False) -> Printed:
     """The frames as `caller` has them: those of methods that are written in C have the place of their caller. With `merges_ensure`, as
     since 3.4, that of a `rescue` or `ensure` stands for the method that it is in."""
-    found: Printed = []
-    for one in reversed(managed(stack)):
-        file, line = (one.file, one.line or 0) if one.file else found[-1][:2]
-        label = one.function or ""
+    frames = [(one.function or "", one.file or "", one.line or 0) for one in managed(stack)]
+    return [(file, line, label) for label, file, line in listed_by_caller(frames, merges_ensure)]
+
+
+def listed_by_caller(frames: Labelled, merges_ensure: bool) -> Labelled:
+    """The same of frames that are given by label, file and line."""
+    found: list[tuple[str, str, int]] = []
+    for label, file, line in reversed(frames):
+        file, line = (file, line) if file else found[-1][1:]
         if merges_ensure and label.startswith(("rescue in ", "ensure in ")):
-            label = found.pop()[2]
-        found.append((file, line, label))
+            label = found.pop()[0]
+        found.append((label, file, line))
     return found[::-1]
 
 

@@ -118,3 +118,16 @@ def check_callbacks(recording: Recording, kind: str, callers: Sequence[str]) -> 
                 inner, outer = ([one["function"] for one in part if one.get("kind") == kind] for part in (frames[:at], frames[at:]))
                 assert inner and outer[0] in callers, stack
     return places
+
+
+def check_sizes(recording: Recording, kind: str) -> int:
+    """The block of a function `made_N` has 1000 + N bytes, also if another one was at the same address before. Returns the number of
+    stacks with such a function."""
+    named = 0
+    for stack, amount in zip(recording.stacks, recording.amounts):
+        found = [int(one[0].partition("_")[2]) for one in managed(stack, kind) if one[0].startswith("made_")]
+        if found:
+            named += 1
+            # The number of blocks is an estimate, which is rounded.
+            assert len(found) == 1 and abs(stack["allocated"]["bytes"] / (1000 + found[0]) - amount) <= 1, stack
+    return named

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator
 from typing import Optional
 
 from findleaks.injection.stub.table import MAX_NUMBER, NUMBER_AT, NUMBERED, UNPAIRED, VALUE
+from findleaks.target.base import Range
 from findleaks.unwind.managed_frames import ChainedCall, ChainPart, ManagedFrames
 
 
@@ -43,19 +44,19 @@ class ChainWalk:
         self._parts: Optional[Iterator[ChainPart]] = None
         self._next: Optional[ChainPart] = None
 
-    def nodes(self, is_signal: bool, executes: bool, low: int, high: int) -> Iterator[tuple[int, None]]:
-        """Yield the nodes of the calls that the native frame at [`low`, `high`) executes.
-        `is_signal`: whether a signal handler returns to it. If that is before the chain was read,
-        the interrupted code may be changing the chain, so it is not read."""
+    def nodes(self, is_signal: bool, executes: bool, frame: Range, stack: Range) -> Iterator[tuple[int, None]]:
+        """Yield the nodes of the calls that a native frame on a stack executes. `is_signal`:
+        whether a signal handler returns to it. If that is before the chain was read, the
+        interrupted code may be changing the chain, so it is not read."""
         if self._parts is None and (is_signal or executes):
-            self._parts = iter(()) if is_signal else self._reader.chain_parts(self._thread_pointer)
+            self._parts = iter(()) if is_signal else self._reader.chain_parts(self._thread_pointer, stack)
             self._next = next(self._parts, None)
         if not executes or self._parts is None:
             return
         if self._reader.is_paired and self._next is None:
             yield UNPAIRED, None
-        while self._next is not None and (self._reader.is_paired or self._next.anchor < high):
-            if self._reader.is_paired or self._next.anchor >= low:
+        while self._next is not None and (self._reader.is_paired or self._next.anchor < frame.end):
+            if self._reader.is_paired or self._next.anchor >= frame.start:
                 yield from self._nodes_of(self._next)
             self._next = next(self._parts, None)
             if self._reader.is_paired:

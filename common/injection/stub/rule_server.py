@@ -52,7 +52,7 @@ from findleaks.injection.stub.table import (
     unpack,
 )
 from findleaks.injection.stub.unwind_rules import Step, follow, step, step_generated
-from findleaks.target.base import Region, Target
+from findleaks.target.base import Range, Region, Target
 from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.managed_frames import CallFrame, CodeDescriptions, ManagedFrames
 from findleaks.unwind.stacks import NamedFrame
@@ -257,7 +257,7 @@ class Rules:
             if caller is None:
                 return
             if chain is not None:
-                yield from chain.nodes(kind == SIGNAL, executes and sp < caller[1], sp, caller[1])
+                yield from chain.nodes(kind == SIGNAL, executes and sp < caller[1], Range(sp, caller[1]), Range(low, high))
             if kind == SWITCH:
                 region = self.stack(fp)
                 if region is None:

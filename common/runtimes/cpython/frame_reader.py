@@ -34,7 +34,7 @@ from findleaks.runtimes.cpython.code_objects import UNIT, CodeObject, CodeReader
 from findleaks.runtimes.cpython.thread_states import Runtime, find_runtime, thread_states
 from findleaks.runtimes.current_memory import CurrentMemory
 from findleaks.target.arch import X86_64
-from findleaks.target.base import Module, Symbol, Target
+from findleaks.target.base import Module, Range, Symbol, Target
 from findleaks.target.ranges import region_at
 from findleaks.unwind.managed_frames import DEEPEST, ChainedCall, ChainPart, ManagedFrames, NativeStack, Segment
 from findleaks.unwind.stacks import NamedFrame
@@ -160,7 +160,7 @@ class FrameReader(ManagedFrames):
             self._memory = CurrentMemory(self._target, read)
             self._code = CodeReader(self._memory, self._types, self._release, self._runtime.shift)
 
-    def chain_parts(self, thread_pointer: int) -> Iterator[ChainPart]:
+    def chain_parts(self, thread_pointer: int, stack: Range) -> Iterator[ChainPart]:
         if self._chain is None:
             return
         for span in frame_spans(self._memory, self._chain, thread_pointer):

@@ -15,20 +15,24 @@ a backtrace has) of 2.7.4, 3.1.2 and 3.3.8."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.errors import UnreadableMemory
 from findleaks.libc.thread_local import Block, thread_local_blocks
+from findleaks.runtimes.current_memory import CurrentMemory
+from findleaks.runtimes.ruby.call_chain import LOCATION, MOST_HASHED, ControlFrames, find_control_frames
 from findleaks.runtimes.ruby.census import IMEMO_MASK, IMEMO_SHIFT, IMEMOS, MASK, T_IMEMO
-from findleaks.runtimes.ruby.instruction_sequences import SequenceReader
+from findleaks.runtimes.ruby.instruction_sequences import LineTable, SequenceReader
 from findleaks.runtimes.ruby.layout import exported, read_version
 from findleaks.runtimes.ruby.symbols import SHIFT, Symbols
 from findleaks.runtimes.ruby.values import Values
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.ranges import region_at
-from findleaks.unwind.managed_frames import DEEPEST, ManagedFrames, NativeStack, Segment
+from findleaks.unwind.managed_frames import DEEPEST, ChainedCall, ChainPart, ManagedFrames, NativeStack, Segment
 from findleaks.unwind.stacks import NamedFrame
 from findleaks.value_classes import NamedTuple
 
@@ -47,6 +51,14 @@ _OPERATORS = 1 << 10  # IDs below are serial numbers
 _CURRENT = "ruby_current_execution_context_ptr"  # exported by 2.7
 _THREAD_HEAD = 24  # words at the beginning of a thread that have its pthread_t
 _MAX_DATA = 1 << 24  # bytes of the interpreter's variables that are searched
+
+
+class RubyFunction(NamedTuple):
+    """What names the instructions of a method or a block."""
+
+    label: str
+    path: str
+    lines: LineTable
 
 
 class _Frame(NamedTuple):
@@ -81,8 +93,10 @@ class FrameReader(ManagedFrames):
         self._values = Values(memory, self._exported)
         parts = ((max(r.start, module.start), min(r.end, module.end)) for r in target.regions() if r.readable and r.writable)
         data = [Range(start, min(end, start + _MAX_DATA)) for start, end in parts if start < end]
+        self._data, self._version = data, version
         self._symbols = Symbols(memory, self._values, data)
         self._sequences = SequenceReader(memory, self._values, version)
+        self._method_names: dict[int, str] = {}
         self._is_old = version < (3, 0)
         self._is_supported = SUPPORTED[0] <= version <= SUPPORTED[1]
         if not self._is_supported:
@@ -92,10 +106,100 @@ class FrameReader(ManagedFrames):
         symbol = exported(self._target, [self._module], name)
         return self._memory.word(symbol.address) if symbol is not None else None
 
+    def _word(self, address: int) -> int:
+        found = self._memory.word(address)
+        if found is None:
+            raise UnreadableMemory(address, 8)
+        return found
+
     def _warn(self, why: str) -> None:
         text = f"frames of Ruby methods are not read: {why}"
         if text not in self.warnings:
             self.warnings.append(text)
+
+    # -- calls in a running process
+
+    @cached_property
+    def _chain(self) -> Optional[ControlFrames]:
+        is_known = self._is_supported and self._target.arch.name == X86_64.name
+        return find_control_frames(self._target, self._version) if is_known else None
+
+    @property
+    def reads_calls(self) -> bool:
+        return self._chain is not None
+
+    @property
+    def chain_settings(self) -> Sequence[int]:
+        return self._chain.settings(self._version, self._values.long) if self._chain is not None else ()
+
+    @property
+    def is_paired(self) -> bool:
+        return self._chain is not None
+
+    def executes(self, pc: int) -> bool:
+        return self._chain is not None and self._chain.executor.start < pc <= self._chain.executor.end
+
+    def read_again(self, read: Callable[[int, int], bytes]) -> None:
+        if self._chain is not None:
+            self._memory = self._values._memory = CurrentMemory(self._target, read)
+            self._sequences = SequenceReader(self._memory, self._values, self._version)
+
+    def chain_parts(self, thread_pointer: int, stack: Range) -> Iterator[ChainPart]:
+        calls: list[ChainedCall] = []
+        has_sequence = False
+        for one in self._current_frames(thread_pointer, stack):
+            has_sequence = has_sequence or (bool(one.sequence) and one.flags & _MAGIC_MASK != _DUMMY)
+            calls += filter(None, [self._call(one)])
+            if one.flags & _FINISH and has_sequence:
+                yield ChainPart(0, calls)
+                calls, has_sequence = [], False
+
+    def _current_frames(self, thread_pointer: int, stack: Range) -> list[_Frame]:
+        """Return the control frames of the context that a thread executes; [] if its innermost tag
+        is not on this stack."""
+        try:
+            context = self._chain.variable.value(self._word, thread_pointer) if self._chain is not None else 0
+        except UnreadableMemory:
+            context = 0
+        words = self._memory.words(context, 4) if context else None
+        self._left = _MOST_READ
+        return self._read_frames(*words[:3]) if words is not None and stack.start <= words[3] < stack.end else []
+
+    def _call(self, frame: _Frame) -> Optional[ChainedCall]:
+        magic, sequence = frame.flags & _MAGIC_MASK, frame.sequence
+        if magic == _CFUNC and not sequence:
+            method = self._memory.word(frame.environment - 16) or 0
+            function = self.function(method)
+            return ChainedCall(function, 0) if function is not None else None
+        if not sequence or not frame.pc or magic == _DUMMY or frame.flags & _NATIVE:
+            return None
+        found, function = self._sequences.read(sequence), self.function(sequence)
+        return ChainedCall(function, frame.pc - found.code & 0xFFFFFFFF) if found is not None and function is not None else None
+
+    def function(self, address: int) -> Optional[Hashable]:
+        """Return the label, path and lines of the instruction sequence at an address, or the name
+        of a method that is written in C."""
+        if self._chain is None:
+            return None
+        name = self._name_method(address)
+        if name:
+            return name
+        sequence = self._sequences.read(address)
+        if sequence is None or self._sequences.location != LOCATION:
+            return None
+        return RubyFunction(sequence.label, sequence.path, self._sequences.table(sequence))
+
+    def name_bytecode(self, function: Hashable, address: int) -> Optional[NamedFrame]:
+        if isinstance(function, str):
+            return NamedFrame(0, function, 0, "", kind=KIND)
+        if not isinstance(function, RubyFunction):
+            return None
+        # Lines that the stub did not hash may be those of another function.
+        is_known = max(len(function.lines.entries), len(function.lines.index)) <= MOST_HASHED
+        line = function.lines.line(address // 8) if is_known and address % 8 == 0 else 0
+        return NamedFrame(0, function.label, 0, "", function.path, line, kind=KIND)
+
+    # -- stacks
 
     def segments(self, stack: NativeStack) -> Sequence[Segment]:
         """Return the frames of a thread; see ManagedFrames."""
@@ -245,8 +349,22 @@ class FrameReader(ManagedFrames):
     def _method_name(self, frame: _Frame) -> str:
         """Return the name of a method that is written in C: {flags, class, definition, …}, whose
         definition has the original ID; "" if it is not found."""
-        method = self._memory.words(self._memory.word(frame.environment - 16) or 0, 3)
+        return self._name_method(self._memory.word(frame.environment - 16) or 0)
+
+    def _name_method(self, address: int) -> str:
+        method = self._memory.words(address, 3) if address % 8 == 0 else None
         if method is None or method[0] & MASK != T_IMEMO or IMEMOS[(method[0] >> IMEMO_SHIFT & IMEMO_MASK) % len(IMEMOS)] != "ment":
             return ""
         number = self._memory.word(method[2] + 32) or 0
-        return self._symbols.name(number if number < _OPERATORS else number >> SHIFT)
+        return self._name_id(number if number < _OPERATORS else number >> SHIFT)
+
+    def _name_id(self, serial: int) -> str:
+        """Return the name of an ID, which does not change. The table may have grown since it was
+        found."""
+        if not self._method_names.get(serial):
+            name = self._symbols.name(serial)
+            if not name and isinstance(self._memory, CurrentMemory):
+                self._symbols = Symbols(self._memory, self._values, self._data)
+                name = self._symbols.name(serial)
+            self._method_names[serial] = name
+        return self._method_names[serial]

@@ -38,15 +38,63 @@ class Instructions(NamedTuple):
     ranks: int
 
 
+class LineTable(NamedTuple):
+    """The lines of the instructions of a sequence: entries of `size` bytes, which begin with the
+    line, and the index that gives the entry of a position."""
+
+    words: int
+    size: int
+    entries: bytes
+    index: bytes
+
+    def line(self, at: int) -> int:
+        """Return the line of the instruction before the one at this position; 0 if unknown."""
+        if not 0 <= at <= self.words:
+            return 0
+        entry = self._rank(max(at - 1, 0)) - 1 if len(self.entries) > self.size else 0
+        found = self.entries[self.size * entry : self.size * entry + 4] if entry >= 0 else b""
+        return int.from_bytes(found, "little") if len(found) == 4 else 0
+
+    def _rank(self, position: int) -> int:
+        """Return how many entries begin at or before a position, by a succinct index.
+
+        The index has 7 bits for each of the first 54 positions, 9 in a word. A block for 512
+        further positions has the count before it, 9 bits for the count up to each of its 64-bit
+        words except the first, and these words, with a bit for each position."""
+        if position < _IMMEDIATE:
+            group, number = divmod(position, _GROUP)
+            return self._word(group) >> (_GROUP_BITS * number) & ((1 << _GROUP_BITS) - 1)
+        block, bit = divmod(position - _IMMEDIATE, _BLOCK)
+        first = _IMMEDIATE // _GROUP + _BLOCK_WORDS * block
+        small, bit = divmod(bit, _SMALL)
+        before = self._word(first + 1) >> (_RANK_BITS * (small - 1)) & ((1 << _RANK_BITS) - 1) if small else 0
+        here = bin(self._word(first + 2 + small) & ((2 << bit) - 1)).count("1")
+        return (self._word(first) & 0xFFFFFFFF) + before + here
+
+    def _word(self, number: int) -> int:
+        return int.from_bytes(self.index[8 * number : 8 * number + 8], "little")
+
+
+def lines_after(version: tuple[int, int]) -> int:
+    """Return the distance in bytes from the location to the table of lines."""
+    return 56 if version < (3, 2) else 48
+
+
+def entry_bytes(version: tuple[int, int]) -> int:
+    """Return the size of an entry of the table of lines."""
+    return 8 if version < (3, 0) else 12
+
+
 class SequenceReader:
-    """Reads instruction sequences of one interpreter."""
+    """Reads instruction sequences of one interpreter. `location`: the offset of the location in the
+    body, 0 until it is known."""
 
     def __init__(self, memory: Memory, values: Values, version: tuple[int, int]) -> None:
         self._memory, self._values = memory, values
-        self._lines = 56 if version < (3, 2) else 48  # from the location to the table of lines
-        self._entry = 8 if version < (3, 0) else 12  # bytes of an entry
-        self._location = 0  # offset in the body, once known
+        self._lines, self._entry = lines_after(version), entry_bytes(version)
+        self.location = 0
         self._known: dict[int, Optional[Instructions]] = {}
+        self._tables: dict[Instructions, LineTable] = {}
 
     def read(self, address: int) -> Optional[Instructions]:
         """Return the instruction sequence at an address; None if there is none."""
@@ -72,14 +120,14 @@ class SequenceReader:
 
     def _find_location(self, body: int) -> int:
         """Return the offset of the location in the body of a sequence; 0 if not found."""
-        if self._location:
-            return self._location
+        if self.location:
+            return self.location
         words = self._memory.words(body, _BODY_WORDS) or ()
         for at in range(2, len(words) - 2):
             if self._path(words[at]) and all(self._values.text(word) for word in words[at + 1 : at + 3]):
-                self._location = 8 * at
+                self.location = 8 * at
                 break
-        return self._location
+        return self.location
 
     def _path(self, value: int) -> str:
         """Return the path of a file. It is a String, or an Array of this path and the real path."""
@@ -92,26 +140,15 @@ class SequenceReader:
         """Return the line of the instruction before `pc`; 0 if unknown. `pc` is the address of the
         next instruction."""
         at, rest = divmod(pc - found.code, 8)
-        if rest or not 0 <= at <= found.words:
-            return 0
-        entry = self._rank(found.ranks, max(at - 1, 0)) - 1 if found.entries > 1 else 0
-        return self._memory.int32(found.lines + self._entry * entry) or 0 if 0 <= entry < found.entries else 0
+        if found not in self._tables:
+            self._tables[found] = self.table(found)
+        return self._tables[found].line(at) if not rest else 0
 
-    def _rank(self, index: int, position: int) -> int:
-        """Return how many entries begin at or before a position, by a succinct index.
-
-        The index has 7 bits for each of the first 54 positions, 9 in a word. A block for 512
-        further positions has the count before it, 9 bits for the count up to each of its 64-bit
-        words except the first, and these words, with a bit for each position."""
-        if position < _IMMEDIATE:
-            group, number = divmod(position, _GROUP)
-            word = self._memory.word(index + 8 * group) or 0
-            return word >> (_GROUP_BITS * number) & ((1 << _GROUP_BITS) - 1)
-        block, bit = divmod(position - _IMMEDIATE, _BLOCK)
-        words = self._memory.words(index + 8 * (_IMMEDIATE // _GROUP + _BLOCK_WORDS * block), _BLOCK_WORDS)
-        if words is None:
-            return 0
-        small, bit = divmod(bit, _SMALL)
-        before = words[1] >> (_RANK_BITS * (small - 1)) & ((1 << _RANK_BITS) - 1) if small else 0
-        here = bin(words[2 + small] & ((2 << bit) - 1)).count("1")
-        return self._memory.halves(words[0])[0] + before + here
+    def table(self, found: Instructions) -> LineTable:
+        """Read the lines of a sequence."""
+        count = min(found.words, _MOST_ENTRIES)
+        blocks = -(-(count - _IMMEDIATE) // _BLOCK) if count > _IMMEDIATE else 0
+        groups = -(-min(count, _IMMEDIATE) // _GROUP)
+        entries = self._memory.read(found.lines, self._entry * found.entries) if found.entries else b""
+        index = self._memory.read(found.ranks, 8 * (groups + _BLOCK_WORDS * blocks)) if found.entries > 1 else b""
+        return LineTable(found.words, self._entry, entries, index)

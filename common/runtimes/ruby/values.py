@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.errors import UnreadableMemory
 from findleaks.runtimes.ruby.census import MASK, SINGLETON, T_CLASS, T_ICLASS, T_MODULE, T_STRING
 from findleaks.runtimes.ruby.tables import Item, entries_in, st_span
 
@@ -163,7 +162,5 @@ class Values:
     def _read(self, start: int, size: int) -> Optional[str]:
         if not 0 < start < self._memory.arch.mask - size:
             return None
-        try:
-            return self._memory.target.read(start, size).decode("utf-8", "backslashreplace") if size else ""
-        except UnreadableMemory:
-            return None
+        data = self._memory.read(start, size) if size else b""
+        return data.decode("utf-8", "backslashreplace") if data or not size else None
