@@ -780,6 +780,10 @@ ruby_frame:
         mov     rsi, [rcx]                      # the next instruction
         test    rsi, rsi
         jz      unknown_code
+        mov     eax, [rbx]
+        and     eax, 0xf01f
+        cmp     eax, 0x701a                     # T_IMEMO, imemo_iseq; another one if objects are being moved
+        jne     unknown_code
         mov     eax, [rdx]
         test    al, al
         js      unknown_code                    # a function of C
@@ -857,8 +861,13 @@ c_method:
         mov     dword ptr [rsp + WALK + 8 + BYTECODE], 0
         jmp     identified
 
-# Mix the String rcx into rax. Clobbers rcx, rdx, rsi, rbp.
+# Mix the String rcx into rax; another object is left out, and the server will not name it. Clobbers
+# rcx, rdx, rsi, rbp.
 mix_string:
+        mov     edx, [rcx]
+        and     edx, 31
+        cmp     edx, 5                          # T_STRING
+        jne     1f
         mov     rdx, [rcx + 16]
         mov     rsi, [rcx + 24]
         test    byte ptr [rcx + 1], 0x20        # RSTRING_NOEMBED
@@ -869,4 +878,5 @@ mix_string:
         lea     rsi, [rcx + 16]                 # up to 23 bytes, and 0
         mov     edx, 24
         jmp     mix
+1:      ret
         .endm

@@ -195,7 +195,7 @@ class FrameReader(ManagedFrames):
         if not isinstance(function, RubyFunction):
             return None
         # Lines that the stub did not hash may be those of another function.
-        is_known = max(len(function.lines.entries), len(function.lines.index)) <= MOST_HASHED
+        is_known = max(len(function.lines.entries), len(function.lines.ranks)) <= MOST_HASHED
         line = function.lines.line(address // 8) if is_known and address % 8 == 0 else 0
         return NamedFrame(0, function.label, 0, "", function.path, line, kind=KIND)
 

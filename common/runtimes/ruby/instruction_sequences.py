@@ -40,12 +40,12 @@ class Instructions(NamedTuple):
 
 class LineTable(NamedTuple):
     """The lines of the instructions of a sequence: entries of `size` bytes, which begin with the
-    line, and the index that gives the entry of a position."""
+    line, and the index that gives the entry of a position (`ranks`)."""
 
     words: int
     size: int
     entries: bytes
-    index: bytes
+    ranks: bytes
 
     def line(self, at: int) -> int:
         """Return the line of the instruction before the one at this position; 0 if unknown."""
@@ -72,7 +72,7 @@ class LineTable(NamedTuple):
         return (self._word(first) & 0xFFFFFFFF) + before + here
 
     def _word(self, number: int) -> int:
-        return int.from_bytes(self.index[8 * number : 8 * number + 8], "little")
+        return int.from_bytes(self.ranks[8 * number : 8 * number + 8], "little")
 
 
 def lines_after(version: tuple[int, int]) -> int:
@@ -150,5 +150,5 @@ class SequenceReader:
         blocks = -(-(count - _IMMEDIATE) // _BLOCK) if count > _IMMEDIATE else 0
         groups = -(-min(count, _IMMEDIATE) // _GROUP)
         entries = self._memory.read(found.lines, self._entry * found.entries) if found.entries else b""
-        index = self._memory.read(found.ranks, 8 * (groups + _BLOCK_WORDS * blocks)) if found.entries > 1 else b""
-        return LineTable(found.words, self._entry, entries, index)
+        ranks = self._memory.read(found.ranks, 8 * (groups + _BLOCK_WORDS * blocks)) if found.entries > 1 else b""
+        return LineTable(found.words, self._entry, entries, ranks)
