@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
@@ -96,10 +96,14 @@ def listed(printed: str) -> Counter[Frames]:
 def recorded(recording: Recording, kind: str) -> Counter[Frames]:
     """The managed frames of the stacks of `probed`, with the number of calls."""
     found: Counter[Frames] = Counter()
-    for stack, amount in zip(recording.stacks, recording.amounts):
-        if any(one["function"] == "probed" for one in stack["frames"]):
-            found[managed(stack, kind)] += amount
+    for stack, amount in _of_probed(recording):
+        found[managed(stack, kind)] += amount
     return found
+
+
+def _of_probed(recording: Recording) -> Iterator[tuple[Mapping[str, Any], int]]:
+    pairs = zip(recording.stacks, recording.amounts)
+    return ((stack, amount) for stack, amount in pairs if any(one["function"] == "probed" for one in stack["frames"]))
 
 
 def managed(stack: Mapping[str, Any], kind: str) -> Frames:
@@ -124,7 +128,7 @@ def check_sizes(recording: Recording, kind: str) -> int:
     """The block of a function `made_N` has 1000 + N bytes, also if another one was at the same address before. Returns the number of
     stacks with such a function."""
     named = 0
-    for stack, amount in zip(recording.stacks, recording.amounts):
+    for stack, amount in _of_probed(recording):
         found = [int(one[0].partition("_")[2]) for one in managed(stack, kind) if one[0].startswith("made_")]
         if found:
             named += 1
