@@ -117,7 +117,8 @@ class Counter:
         self._stack, self._frame, self._link = (arch.debugger_name(one) for one in (arch.sp, arch.frame_pointer, arch.link_register))
         if has_managed_calls(target):
             self._walked = WalkedStacks(self.process, self.wanted.namer)
-            self._thread_pointer = arch.debugger_name(arch.thread_pointer)
+            if self._walked.needs_thread_pointer:
+                self._thread_pointer = arch.debugger_name(arch.thread_pointer)
         self.unwind_cache = UnwindCache(target, self.process.read)
         self._namer = self.wanted.namer(target, self.unwind_cache.unwinder)
 
@@ -222,7 +223,7 @@ class Counter:
         assert self.unwind_cache is not None and self._namer is not None
         sp, fp = self.process.register(self._stack), self.process.register(self._frame)
         if self._walked is not None:
-            self._walked.count(address, sp, fp, self.process.register(self._thread_pointer))
+            self._walked.count(address, sp, fp, self.process.register(self._thread_pointer) if self._thread_pointer else 0)
             return
         link = self.process.register(self._link) if self._link else 0
         trace = self.unwind_cache.lookup_or_unwind(address, sp, fp, link)

@@ -52,8 +52,13 @@ class WalkedStacks:
         """Why lines or names are missing, one line each."""
         return self._names.warnings
 
+    @property
+    def needs_thread_pointer(self) -> bool:
+        return bool(self._rules.chain)
+
     def count(self, address: int, sp: int, fp: int, thread_pointer: int) -> None:
-        """Count a call of the function at this address, at which a thread is stopped."""
+        """Count a call of the function at this address, at which a thread is stopped.
+        `thread_pointer`: 0 if it is not needed."""
         self._counts[self._rules.walk(address | EXACT, sp, fp, thread_pointer)] += 1
 
     def stacks(self) -> Iterator[WalkedStack]:

@@ -132,6 +132,11 @@ class Rules:
         """The settings of a stub for the chain; see ManagedFrames."""
         return self._chain.chain_settings if self._chain is not None else ()
 
+    @property
+    def is_paired(self) -> bool:
+        """Whether the frames of the chain have no address in native frames; see ManagedFrames."""
+        return self._chain is not None and self._chain.is_paired
+
     def _function(self, address: int) -> Optional[Hashable]:
         found = (reader.function(address) for reader in self.readers)
         return next((function for function in found if function is not None), None)

@@ -43,7 +43,8 @@ class StackNames:
         last = next((key for key in reversed(keys) if not _is_chained(key)), keys[-1])
         known = self._rules.steps.get(last)
         if broken:
-            return keys, self._broken(last)
+            # The frames of a paired chain are proven by their number in the whole stack.
+            return keys if not self._rules.is_paired else tuple(key for key in keys if not _is_chained(key)), self._broken(last)
         end, code = (known.end, known.code) if known is not None else ("", True)
         return keys if code or len(keys) == 1 or last != keys[-1] else keys[:-1], end
 
