@@ -46,6 +46,7 @@
         .set EVENTS, 0x2000
         .set FULL, 0x2008
         .set ORPHANED, 0x2018
+        .set MANY, 0x2020                       # whether further functions of a chain are not to be asked for
         .set STATES, 0x2100                     # of the 16 requests, each in its own cache line of 64 bytes
         .set SLOTS, 0x3000                      # the requests, 0x400 bytes each
         .set PROBES, 64
@@ -358,6 +359,11 @@ again:
         dec     esi
         jnz     1b
 ask:
+        bt      rdi, NUMBERED
+        jnc     few
+        cmp     qword ptr [r8 + MANY], 0
+        jne     unknown
+few:
         dec     ebp
         js      unknown
         rdtsc

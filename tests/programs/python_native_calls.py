@@ -87,6 +87,14 @@ def failing():
         probed(note(120))
 
 
+def größe():
+    probed(note(160))
+
+
+def 大小():
+    probed(note(168))
+
+
 async def waiting():
     await nested()
 
@@ -123,6 +131,8 @@ def round_of_calls():
     comprehension()
     failing()
     run(waiting())
+    größe()
+    大小()
     changing()
     thread = threading.Thread(target=closure(152))
     thread.start()

@@ -32,6 +32,7 @@ from findleaks.injection.stub.table import (
     INTERPRETED,
     ISOLATE,
     LAST,
+    MANY,
     MOST,
     NUMBER_AT,
     NUMBERED,
@@ -68,7 +69,8 @@ class Rules:
     """The unwind rules of one process, by key. Hold `lock`, because only one thread may use them at
     a time. `generated`: frames of code that a runtime generated, and `functions`: those that an
     interpreter executes, by key; both as they were when a thread had them on its stack. `chained`:
-    functions in the chain of an interpreter's frames."""
+    functions in the chain of an interpreter's frames. `has_many_functions`: whether functions that
+    are called for the first time from now on have no names."""
 
     def __init__(
         self,
@@ -85,6 +87,7 @@ class Rules:
         self.generated: dict[int, CallFrame] = {}
         self.functions: dict[int, Hashable] = {}
         self.chained = ChainedFunctions()
+        self.has_many_functions = False
         self._current: dict[int, bool] = {}
         self._open, self._pid, self._read, self._isolate = opened, pid, read, isolate
         self._top: tuple[int, bytes] = 0, b""  # the innermost part of a stack during `walk`
@@ -313,6 +316,7 @@ class Service(threading.Thread):
         self._shared, self._rules, self._limit, self._notify, self._ended = shared, rules, limit, notify, ended
         self._given: set[int] = set()
         self._most = capacity * 3 // 4
+        self._functions = 0
         self._over = threading.Event()
 
     def run(self) -> None:
@@ -336,6 +340,14 @@ class Service(threading.Thread):
         if self.is_alive():
             self.join()
 
+    def _count_function(self) -> None:
+        """Count an answer on a function of a chain. A program may create functions again and again;
+        they must leave space for rules of code."""
+        self._functions += 1
+        if self._functions > self._most // 2:
+            self._rules.has_many_functions = True
+            self._shared[MANY - SHARED] = 1
+
     def _events(self) -> int:
         return int.from_bytes(self._shared[EVENTS - SHARED : EVENTS - SHARED + 8], "little")
 
@@ -353,6 +365,8 @@ class Service(threading.Thread):
                     pairs = self._rules.asked(request)
                 data = answer(pairs)
                 self._given.update(key for key, _ in pairs)
+                if request.key & VALUE and request.key & NUMBERED:
+                    self._count_function()
                 if len(self._given) > self._most:
                     # Without this, rules that do not fit would be requested again and again.
                     shared[ORPHANED - SHARED] = _TABLE_FULL

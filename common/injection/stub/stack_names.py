@@ -14,6 +14,7 @@ from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.stacks import NamedFrame, Namer
 
 _UNPAIRED = "frames of interpreted functions are missing in some stacks: they cannot be matched with native frames"
+_MANY = "the program creates many functions: frames of those that were called late are missing"
 
 
 class StackNames:
@@ -31,7 +32,8 @@ class StackNames:
     def warnings(self) -> Sequence[str]:
         """Return one line for each reason why lines or names are missing."""
         own = self._namer[1].warnings if self._namer is not None else ()
-        return (*own, _UNPAIRED) if self._has_unpaired else own
+        chained = [(_UNPAIRED, self._has_unpaired), (_MANY, self._rules.has_many_functions)]
+        return (*own, *(text for text, applies in chained if applies))
 
     def followed(self, keys: tuple[int, ...], broken: bool) -> tuple[tuple[int, ...], str]:
         """Return the keys of those frames of a stack that are code, innermost first, and why the

@@ -35,7 +35,7 @@ UNPAIRED = VALUE | NUMBERED  # a frame of the chain and a native frame do not be
 SWITCHES, SHARED = 0x1000, 0x2000  # offsets of the page of switches, and of the shared part
 # Offsets of two switches: whether calls are counted; whether a server answers requests
 ENABLED, SERVED = 0x1000, 0x1008
-EVENTS, FULL, UNSURE, ORPHANED = 0x2000, 0x2008, 0x2010, 0x2018
+EVENTS, FULL, UNSURE, ORPHANED, MANY = 0x2000, 0x2008, 0x2010, 0x2018, 0x2020
 STATES, SLOTS, REQUESTS = 0x2100, 0x3000, 16
 STATE_STEP, SLOT_STEP = 64, 0x400
 ASKED, ANSWERED = 2, 3
