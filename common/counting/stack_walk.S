@@ -76,6 +76,7 @@
         .set C_FRAMES, 2                        # CPython 3.11: a _PyCFrame in the native frame has the first one
         .set PAIRED, 3                          # CPython 3.9 and 3.10: one for each native frame
         .set CONTROL_FRAMES, 4                  # Ruby: the last one that a native frame executes has a flag
+        .set UNKNOWN_FUNCTION, 0x7ffffff        # its number
         .set MOST_HASHED, 4096                  # bytes of a name, and of a table of lines
 
 # Words of a frame of the JVM's interpreter: distances from the frame pointer (frame_x86.hpp of OpenJDK 8 to 25)
@@ -597,7 +598,7 @@ managed_full:
         pop     rbx
         ret
 
-# Add a node for the Python function of the frame rcx, unless the function is not known. Carry: the
+# Add a node for the Python function of the frame rcx, unless it executes none. Carry: the
 # table is full. Clobbers what `node` and `rule` do, and r11.
 python_frame:
         mov     rax, [r8 + CHAIN_CODE]
@@ -618,7 +619,7 @@ python_frame:
         jz      content
         mov     eax, [rbx + rax]
         test    eax, eax
-        jz      unknown_code
+        jz      unproven
 identified:                                     # rax tells code objects at one address apart
         mov     rdi, rbx
         imul    rdi, [r8 + GOLDEN]
@@ -630,24 +631,26 @@ identified:                                     # rax tells code objects at one 
         bts     rdi, VALUE
         mov     r11, rbx                        # where the server reads the code object, which cannot be freed now
         call    rule
-        jc      unknown_code
-        test    rax, rax
-        jz      unknown_code
+        jc      unproven
         mov     r11d, [rsp + WALK + 8 + BYTECODE]
         or      r11, rax                        # the number of the function is in the upper half
+numbered:
         bts     r11, NUMBERED
         bts     r11, VALUE
         dec     r15w
         call    node
         ret
-unknown_code:
+unproven:                                       # a function without a name
+        movabs  r11, UNKNOWN_FUNCTION << 32
+        jmp     numbered
+unknown_code:                                   # no function
         clc
         ret
 
 # rax: a hash of what determines the names and the lines of the code object rbx.
 content:
         cmp     qword ptr [rbx], 0              # it is being freed
-        jle     unknown_code
+        jle     unproven
         mov     rax, [r8 + CHAIN_LINE]
         mov     eax, [rbx + rax]
         mov     rdi, [r8 + CHAIN_TEXTS]
@@ -659,7 +662,7 @@ content:
         jz      4f                              # the last one is of bytes
         mov     ebp, [rcx + 32]                 # PyASCIIObject.state: interned (2 bits), kind (3 bits), compact, ascii
         bt      ebp, 5
-        jnc     unknown_code
+        jnc     unproven
         lea     rsi, [rcx + 48]
         bt      ebp, 6
         jc      4f
@@ -789,7 +792,7 @@ ruby_frame:
         mov     eax, [rbx]
         and     eax, 0xf01f
         cmp     eax, 0x701a                     # T_IMEMO, imemo_iseq; another one if objects are being moved
-        jne     unknown_code
+        jne     unproven
         mov     eax, [rdx]
         test    al, al
         js      unknown_code                    # a function of C
@@ -845,7 +848,7 @@ ruby_frame:
         call    mix
 5:      jmp     identified
 7:      pop     rcx
-        jmp     unknown_code
+        jmp     unproven
 
 # A method that is written in C: the environment rdx has {…, method entry, …, flags}.
 c_method:
@@ -855,13 +858,13 @@ c_method:
         jne     unknown_code
         mov     rbx, [rdx - 16]
         test    rbx, rbx
-        jz      unknown_code
+        jz      unproven
         test    bl, 7
-        jnz     unknown_code
+        jnz     unproven
         mov     eax, [rbx]
         and     eax, 0xf01f
         cmp     eax, 0x601a                     # T_IMEMO, imemo_ment
-        jne     unknown_code
+        jne     unproven
         mov     rax, [rbx + 16]                 # the definition
         mov     rax, [rax + 32]                 # original_id
         mov     dword ptr [rsp + WALK + 8 + BYTECODE], 0

@@ -67,7 +67,8 @@ class CallFrame(NamedTuple):
 
 class ChainedCall(NamedTuple):
     """A call of an interpreted function, in a chain of frames that the interpreter maintains.
-    `instruction` tells `name_bytecode` the place in the function, in 32 bits."""
+    `function`: None if it cannot be read. `instruction` tells `name_bytecode` the place in the
+    function, in 32 bits."""
 
     function: Hashable
     instruction: int
@@ -109,7 +110,8 @@ class ManagedFrames:
 
     def name_bytecode(self, function: Hashable, address: int) -> Optional[NamedFrame]:
         """Return the name and line of a bytecode of such a function; None if it has no bytecode at
-        this address. `address`: of a ChainedCall, its `instruction`."""
+        this address. `address`: of a ChainedCall, its `instruction`. The runtime that maintains the
+        chain also names the `function` None, by its kind."""
         return None
 
     @property

@@ -5,32 +5,34 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Optional
 
-from findleaks.injection.stub.table import MAX_NUMBER, NUMBER_AT, NUMBERED, UNPAIRED, VALUE
+from findleaks.injection.stub.table import NUMBER_AT, NUMBERED, UNKNOWN_FUNCTION, UNPAIRED, VALUE
 from findleaks.target.base import Range
 from findleaks.unwind.managed_frames import ChainedCall, ChainPart, ManagedFrames
 
 
 class ChainedFunctions:
-    """Numbers the functions of chains, from 1."""
+    """Numbers the functions of chains."""
 
     def __init__(self) -> None:
-        self._functions: list[Hashable] = [None]
+        self._functions: list[Hashable] = []
         self._numbers: dict[Hashable, int] = {}
 
     def number(self, function: Optional[Hashable]) -> int:
-        """Return the number of a function; 0 if it is None, or if there are too many."""
+        """Return the number of a function; UNKNOWN_FUNCTION if it is None, or if there are too
+        many."""
         if function is None:
-            return 0
+            return UNKNOWN_FUNCTION
         known = self._numbers.get(function)
         if known is None:
-            if len(self._functions) > MAX_NUMBER:
-                return 0
+            if len(self._functions) == UNKNOWN_FUNCTION:
+                return UNKNOWN_FUNCTION
             known = self._numbers[function] = len(self._functions)
             self._functions.append(function)
         return known
 
     def find(self, key: int) -> ChainedCall:
-        """Return the call that a node stands for, by its key."""
+        """Return the call that a node stands for, by its key. The function is None if it is not
+        known."""
         number = (key & ~(VALUE | NUMBERED)) >> NUMBER_AT
         function = self._functions[number] if number < len(self._functions) else None
         return ChainedCall(function, key & (1 << NUMBER_AT) - 1)
@@ -69,6 +71,4 @@ class ChainWalk:
 
     def _nodes_of(self, part: ChainPart) -> Iterator[tuple[int, None]]:
         for function, instruction in part.calls:
-            number = self._functions.number(function)
-            if number:
-                yield VALUE | NUMBERED | number << NUMBER_AT | instruction, None
+            yield VALUE | NUMBERED | self._functions.number(function) << NUMBER_AT | instruction, None

@@ -144,6 +144,9 @@ class Rules:
         found = (reader.function(address) for reader in self.readers)
         return next((function for function in found if function is not None), None)
 
+    def _chained_function(self, address: int) -> Optional[Hashable]:
+        return self._chain.function(address) if self._chain is not None else None
+
     def _keep_function(self, key: int) -> int:
         """Read the function of an interpreter's frame, given by its key. Returns the value of the
         key, which is no rule: it tells the stub that the function was read."""
@@ -164,11 +167,9 @@ class Rules:
         return next((frame for frame in found if frame is not None), None)
 
     def name_chained(self, key: int) -> Optional[NamedFrame]:
-        """Return the frame of a function in a chain, given by the key of its node; None if the
-        function has no such instruction."""
-        function, instruction = self.chained.find(key)
-        found = (reader.name_bytecode(function, instruction) for reader in self.readers)
-        return next((frame for frame in found if frame is not None), None)
+        """Return the frame of a function in a chain, given by the key of its node; None if it
+        belongs to the interpreter itself."""
+        return self._chain.name_bytecode(*self.chained.find(key)) if self._chain is not None else None
 
     def is_current(self, key: int) -> bool:
         """Return whether the code or function of a key was still the one that was on a stack, when
@@ -223,7 +224,7 @@ class Rules:
         key = request.key
         self._read_again()
         if key & VALUE and key & NUMBERED:
-            return [(key, self.chained.number(self._function(request.place)) << NUMBER_AT)]
+            return [(key, self.chained.number(self._chained_function(request.place)) << NUMBER_AT)]
         if key & VALUE:
             return [(key, self._keep_function(key))]
         if key & EXACT or not key & (STACK | ISOLATE):

@@ -29,7 +29,8 @@ EXACT, STACK, ISOLATE, VALUE, NUMBERED = 1 << 63, 1 << 62, 1 << 61, 1 << 60, 1 <
 # interpreter's chain: the number of its function in the upper half, below these bits, and the place
 # of the instruction in the lower half. In a request it is a hash of what identifies the function.
 ADDRESS = ISOLATE - 1
-NUMBER_AT, MAX_NUMBER = 32, (1 << 27) - 1  # position of the function's number in a key
+# Position of the function's number in a key, and the number of functions that are not known
+NUMBER_AT, UNKNOWN_FUNCTION = 32, (1 << 27) - 1
 UNPAIRED = VALUE | NUMBERED  # a frame of the chain and a native frame do not belong together
 
 SWITCHES, SHARED = 0x1000, 0x2000  # offsets of the page of switches, and of the shared part

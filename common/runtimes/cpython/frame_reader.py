@@ -167,18 +167,18 @@ class FrameReader(ManagedFrames):
             calls = []
             for frame in span.frames:
                 address, instruction = code_and_instruction(self._memory, self._chain, frame)
-                function = self.function(address)
-                if function is not None:
-                    calls.append(ChainedCall(function, instruction))
+                calls.append(ChainedCall(self.function(address), instruction))
             yield ChainPart(span.anchor, calls)
 
     def function(self, address: int) -> Optional[CodeObject]:
         """Return the code object at an address, with its bytecode relative to it."""
         code = self._code.read(address) if self._chain is not None else None
-        return code._replace(bytecode=code.bytecode and code.bytecode - address) if code is not None and not code.is_internal else None
+        return code._replace(bytecode=code.bytecode and code.bytecode - address) if code is not None else None
 
     def name_bytecode(self, function: Hashable, address: int) -> Optional[NamedFrame]:
-        if not isinstance(function, CodeObject):
+        if function is None:
+            return NamedFrame(0, "", 0, "", kind=KIND)
+        if not isinstance(function, CodeObject) or function.is_internal:
             return None
         if function.bytecode:
             at = address - function.bytecode

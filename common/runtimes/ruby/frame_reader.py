@@ -168,13 +168,11 @@ class FrameReader(ManagedFrames):
     def _call(self, frame: _Frame) -> Optional[ChainedCall]:
         magic, sequence = frame.flags & _MAGIC_MASK, frame.sequence
         if magic == _CFUNC and not sequence:
-            method = self._memory.word(frame.environment - 16) or 0
-            function = self.function(method)
-            return ChainedCall(function, 0) if function is not None else None
+            return ChainedCall(self.function(self._memory.word(frame.environment - 16) or 0), 0)
         if not sequence or not frame.pc or magic == _DUMMY or frame.flags & _NATIVE:
             return None
-        found, function = self._sequences.read(sequence), self.function(sequence)
-        return ChainedCall(function, frame.pc - found.code & 0xFFFFFFFF) if found is not None and function is not None else None
+        found = self._sequences.read(sequence)
+        return ChainedCall(self.function(sequence), frame.pc - found.code & 0xFFFFFFFF if found is not None else 0)
 
     def function(self, address: int) -> Optional[Hashable]:
         """Return the label, path and lines of the instruction sequence at an address, or the name
@@ -190,8 +188,8 @@ class FrameReader(ManagedFrames):
         return RubyFunction(sequence.label, sequence.path, self._sequences.table(sequence))
 
     def name_bytecode(self, function: Hashable, address: int) -> Optional[NamedFrame]:
-        if isinstance(function, str):
-            return NamedFrame(0, function, 0, "", kind=KIND)
+        if function is None or isinstance(function, str):
+            return NamedFrame(0, function or "", 0, "", kind=KIND)
         if not isinstance(function, RubyFunction):
             return None
         # Lines that the stub did not hash may be those of another function.
