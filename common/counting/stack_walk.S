@@ -619,7 +619,7 @@ python_frame:
         jz      content
         mov     eax, [rbx + rax]
         test    eax, eax
-        jz      unproven
+        jz      no_version
 identified:                                     # rax tells code objects at one address apart
         mov     rdi, rbx
         imul    rdi, [r8 + GOLDEN]
@@ -646,6 +646,16 @@ unproven:                                       # a function without a name
 unknown_code:                                   # no function
         clc
         ret
+
+no_version:                                     # code of the interpreter itself has one text as name and file
+        mov     rdi, [r8 + CHAIN_TEXTS]
+        movzx   ecx, dil
+        mov     rax, [rbx + rcx]
+        shr     rdi, 8
+        movzx   ecx, dil
+        cmp     rax, [rbx + rcx]
+        je      unknown_code
+        jmp     unproven
 
 # rax: a hash of what determines the names and the lines of the code object rbx.
 content:

@@ -51,6 +51,17 @@ class Shape:
             yield side
 
 
+class Holder:
+    def __init__(self):
+        probed(note(176))
+
+
+def making():
+    """Since 3.12, the interpreter executes these calls without a native frame, and with a frame of its own."""
+    for _ in range(20):
+        Holder()
+
+
 def deep(levels):
     if levels:
         return 1 + deep(levels - 1)
@@ -131,6 +142,7 @@ def round_of_calls():
     comprehension()
     failing()
     run(waiting())
+    making()
     größe()
     大小()
     changing()

@@ -55,8 +55,9 @@ class FrameSpan(NamedTuple):
 def chain_settings(layout: ChainLayout, code_type: int, release: tuple[int, int]) -> Sequence[int]:
     """Return the words at CHAIN_KIND of stack_walk.S."""
     version = _VERSION if release >= (3, 12) else 0
-    # Offsets in a code object of the first line, the name, the file and the table of lines
-    line, *texts = (72, 128, 112, 136) if release == (3, 11) else (40, 112, 104, 120)
+    # Offsets in a code object of the first line (not used since 3.12), the name, the file and the
+    # table of lines
+    line, *texts = (72, 128, 112, 136) if release >= (3, 11) else (40, 112, 104, 120)
     offsets = layout.top, int(layout.is_indirect), layout.code, layout.previous, layout.instruction, layout.owner
     packed = int.from_bytes(bytes(texts), "little")
     return (layout.kind, layout.state, *offsets, code_type, version, line, packed)
