@@ -94,7 +94,7 @@ class FrameReader(ManagedFrames):
         parts = ((max(r.start, module.start), min(r.end, module.end)) for r in target.regions() if r.readable and r.writable)
         data = [Range(start, min(end, start + _MAX_DATA)) for start, end in parts if start < end]
         self._data, self._version = data, version
-        self._symbols = Symbols(memory, self._values, data)
+        self._symbols, self._has_current_symbols = Symbols(memory, self._values, data), True
         self._sequences = SequenceReader(memory, self._values, version)
         self._method_names: dict[int, str] = {}
         self._is_old = version < (3, 0)
@@ -143,6 +143,7 @@ class FrameReader(ManagedFrames):
         if self._chain is not None:
             self._memory = self._values._memory = CurrentMemory(self._target, read)
             self._sequences = SequenceReader(self._memory, self._values, self._version)
+            self._has_current_symbols = False
 
     def chain_parts(self, thread_pointer: int, stack: Range) -> Iterator[ChainPart]:
         calls: list[ChainedCall] = []
@@ -357,12 +358,10 @@ class FrameReader(ManagedFrames):
         return self._name_id(number if number < _OPERATORS else number >> SHIFT)
 
     def _name_id(self, serial: int) -> str:
-        """Return the name of an ID, which does not change. The table may have grown since it was
-        found."""
+        """Return the name of an ID, which does not change. In a process that runs, the table of
+        names may be another one by now."""
         if not self._method_names.get(serial):
-            name = self._symbols.name(serial)
-            if not name and isinstance(self._memory, CurrentMemory):
-                self._symbols = Symbols(self._memory, self._values, self._data)
-                name = self._symbols.name(serial)
-            self._method_names[serial] = name
+            if not self._has_current_symbols:
+                self._symbols, self._has_current_symbols = Symbols(self._memory, self._values, self._data), True
+            self._method_names[serial] = self._symbols.name(serial)
         return self._method_names[serial]

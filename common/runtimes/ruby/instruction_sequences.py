@@ -18,7 +18,7 @@ from findleaks.value_classes import NamedTuple
 LONGEST_PATH = 1 << 12  # bytes
 _BODY = 16  # offset in a struct rb_iseq
 _BODY_WORDS = 48  # words of the body in which the location is searched
-_MOST_ENTRIES = 1 << 20
+_MOST_ENTRIES = 1 << 16
 # The index of a table of lines: positions with a number of their own, so many in a word; positions
 # of a block, and of a word in it.
 _IMMEDIATE, _GROUP, _GROUP_BITS = 54, 9, 7
