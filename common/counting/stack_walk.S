@@ -5,7 +5,8 @@
 # with the callee's node as parent; the node of the last frame is the stack. All of it is lock-free:
 # new entries are published by one cmpxchg16b. For a place without a rule it asks the rule server
 # (rule_server.py), and waits for a bounded time. It reads no memory but the table and what the rules
-# say is a frame of this stack. The layout of the table is in common/injection/stub/table.py.
+# say is a frame of this stack, and the frames that an interpreter maintains for the thread. The layout
+# of the table is in common/injection/stub/table.py.
 
         .intel_syntax noprefix
 
@@ -19,7 +20,7 @@
         .set NODES_MASK, 0x38
         .set THREADS, 0x40
         .set THREADS_MASK, 0x48
-# How the frames of an interpreter's functions are found; see frame_chains.py. 0: they are not
+# How the frames of an interpreter's functions are found; see ManagedFrames.chain_settings. 0: they are not
         .set CHAIN_KIND, 0x100
         .set CHAIN_STATE, 0x108                 # offset from the thread pointer of the address of the thread's state
         .set CHAIN_TOP, 0x110                   # offset in this state of the innermost frame
