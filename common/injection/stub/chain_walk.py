@@ -11,10 +11,10 @@ from findleaks.unwind.managed_frames import ChainedCall, ChainPart, ManagedFrame
 
 
 class ChainedFunctions:
-    """Numbers the functions of chains."""
+    """Numbers the functions of chains, from 1: a key with 0 may be UNPAIRED."""
 
     def __init__(self) -> None:
-        self._functions: list[Hashable] = []
+        self._functions: list[Hashable] = [None]
         self._numbers: dict[Hashable, int] = {}
 
     def number(self, function: Optional[Hashable]) -> int:
