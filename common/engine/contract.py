@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Optional, Protocol
 
 from findleaks.engine.sampling import NO_SAMPLE, Sample
-from findleaks.engine.terms import Exclusion, Group, Heuristic, Kind, Lists, Size, State, Totals
+from findleaks.engine.terms import Exclusion, Group, Heuristic, Kind, KindFigures, Lists, Size, State, Totals
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
 
@@ -248,13 +248,13 @@ class Graph(Protocol):
     def sizes(self, kind: Kind) -> list[tuple[int, int]]:
         """Return (usable size, number) of the blocks in use of this kind, ascending by size."""
 
-    def bytes_by_kind(self, ranges: array[int], of: Optional[array[int]] = None) -> list[int]:
+    def bytes_by_kind(self, ranges: array[int]) -> list[int]:
         """Return the number of bytes of blocks in use inside these disjoint, ascending ranges
-        (starts and ends, "Q"), by Kind. Counts only the blocks with the indices `of` ("I", in any
-        order) if they are given. No index may occur twice in `of`."""
+        (starts and ends, "Q"), by Kind."""
 
-    def count_by_kind(self, indices: array[int]) -> list[int]:
-        """Return the number of blocks in use among those with these indices ("I"), by Kind."""
+    def figures_by_kind(self, indices: array[int], ranges: array[int]) -> list[KindFigures]:
+        """Return the figures of the blocks in use with these indices ("I", in any order, none
+        twice), by Kind. `ranges`: as for `bytes_by_kind`."""
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range], marks: Optional[array[int]] = None) -> list[Group]:
         """Group DEFINITE blocks and the heads of POSSIBLE blocks by kind and label, most bytes

@@ -33,6 +33,15 @@ def node_number(node: int) -> int:
     return node if node >= 0 else (ROOT_NODE | node_root(node)) & SHARED_NUMBER
 
 
+def _copy(nodes: Numbers) -> array[int]:
+    """Return an array ("I") of these numbers."""
+    if not isinstance(nodes, memoryview):
+        return array("I", nodes)
+    made = array("I")
+    made.frombytes(nodes.cast("B"))  # array("I", nodes) would be made item by item
+    return made
+
+
 def spreads(rows: Rows, limit: int) -> list[Spread]:
     """Return the result of `Dominators.spread`. Each row has size, number of children, blocks,
     bytes, lowest child."""
@@ -169,13 +178,13 @@ class WholeTree(RootedTree):
         end = place + self._counts[place]
         if node != SHARED:
             at = place + (node < 0) + first
-            return array("I", self._nodes[at : min(end, at + limit)])
+            return _copy(self._nodes[at : min(end, at + limit)])
         found = array("I")
         at = place + 1
         while at < end and len(found) < limit:
             behind = at + self._counts[at]
             if self._nodes[at] < ROOT_NODE:
-                found += array("I", self._nodes[at + first : min(behind, at + first + limit - len(found))])
+                found += _copy(self._nodes[at + first : min(behind, at + first + limit - len(found))])
                 first = max(0, first - (behind - at))
             at = behind
         return found
@@ -195,7 +204,7 @@ class WholeTree(RootedTree):
 
     def blocks_at(self, first: int, end: int) -> array[int]:
         """Return indices ("I") of the blocks at places [first, end), which contain no roots."""
-        return array("I", self._nodes[first:end])
+        return _copy(self._nodes[first:end])
 
     def count_at(self, place: int) -> int:
         """Return the number of places of the node at `place` and of what it retains."""

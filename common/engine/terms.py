@@ -64,6 +64,14 @@ class Totals(NamedTuple):
         return cls(sum(part.blocks for part in every), sum(part.bytes for part in every))
 
 
+class KindFigures(NamedTuple):
+    """Figures of some blocks of one kind."""
+
+    blocks: int
+    bytes: int
+    inside: int  # bytes inside given ranges
+
+
 class Group(NamedTuple):
     """Leaked blocks with the same key.
 

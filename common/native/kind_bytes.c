@@ -1,4 +1,4 @@
-/* Bytes of blocks in use by kind, inside given ranges: of all blocks, or of some blocks; and the
+/* Blocks in use by kind: their bytes inside given ranges, the figures of some of them, and the
  * sizes of the blocks of a kind. */
 #include <stdlib.h>
 
@@ -44,53 +44,69 @@ API void fl_kind_bytes(const graph *g, const range *ranges, uint64_t count, uint
     }
 }
 
-/* The same for the blocks whose bits are set. The blocks are visited in the order of their
- * addresses, which takes a tenth of the time of looking up the address of each. */
-static void add_marked(const graph *g, const uint64_t *marked, const range *ranges, uint64_t count, uint64_t *sums) {
+/* Add what a block in use adds to the figures of its kind, but for its bytes inside ranges. */
+static void add_block(const graph *g, uint32_t index, kind_figures *figures) {
+    figures[g->kinds[index]].blocks++;
+    figures[g->kinds[index]].bytes += size_of(g->b, index);
+}
+
+/* Add the bytes of the blocks whose bits are set that are inside these ranges. The blocks are
+ * visited in the order of their addresses, which takes a tenth of the time of looking up the
+ * address of each. */
+static void add_inside(const graph *g, const uint64_t *marked, const range *ranges, uint64_t count, kind_figures *figures) {
     uint32_t index = 0;
     uint64_t start = block_address(g->b, index), place = 0;
     do {
-        if (!(marked[index / 64] >> index % 64 & 1))
+        if (!bit(marked, index) || !counts(g, index))
             continue;
         uint64_t end = start + size_of(g->b, index);
         while (place < count && ranges[place].end <= start)
             place++;
         for (uint64_t at = place; at < count && ranges[at].start < end; at++)
-            sums[g->kinds[index]] += overlap(&ranges[at], start, end);
+            figures[g->kinds[index]].inside += overlap(&ranges[at], start, end);
     } while (next_block(g->b, &index, &start));
 }
 
-/* Return a bit for each block, set for the blocks in use with these indices; NULL if these are few,
- * or if there is not enough memory. */
+/* Return a bit for each block, set for those with these indices; NULL if these are few, or if
+ * there is not enough memory. */
 static uint64_t *mark(const graph *g, const uint32_t *indices, uint64_t number) {
-    uint64_t *marked = number >= g->count / FEW ? calloc(g->count / 64 + 1, sizeof *marked) : NULL;
+    uint64_t *marked = number && number >= g->count / FEW ? calloc(g->count / 64 + 1, sizeof *marked) : NULL;
     for (uint64_t at = 0; marked && at < number; at++)
-        if (indices[at] < g->count && counts(g, indices[at]))
-            marked[indices[at] / 64] |= (uint64_t)1 << indices[at] % 64;
+        if (indices[at] < g->count)
+            set_bit(marked, indices[at]);
     return marked;
 }
 
-/* Add the same for the blocks with these indices, in any order. No index occurs twice. */
-API void fl_kind_bytes_of(const graph *g, const uint32_t *indices, uint64_t number, const range *ranges, uint64_t count, uint64_t *sums) {
-    uint64_t *marked = mark(g, indices, number);
-    if (marked && g->count)
-        add_marked(g, marked, ranges, count, sums);
-    for (uint64_t at = 0; !marked && at < number; at++) {
+static void add_one_by_one(const graph *g, const uint32_t *indices, uint64_t number, const range *ranges, uint64_t count,
+                           kind_figures *figures) {
+    for (uint64_t at = 0; at < number; at++) {
         uint32_t index = indices[at];
         if (index >= g->count || !counts(g, index))
             continue;
+        add_block(g, index, figures);
+        if (!count)
+            continue;
         uint64_t start = block_address(g->b, index), end = start + size_of(g->b, index);
         for (uint64_t place = first_behind(ranges, count, start); place < count && ranges[place].start < end; place++)
-            sums[g->kinds[index]] += overlap(&ranges[place], start, end);
+            figures[g->kinds[index]].inside += overlap(&ranges[place], start, end);
     }
-    free(marked);
 }
 
-/* Add the number of blocks in use with these indices to counts[INDIRECT + 1], by kind. */
-API void fl_kind_counts_of(const graph *g, const uint32_t *indices, uint64_t number, uint64_t *found) {
-    for (uint64_t at = 0; at < number; at++)
-        if (indices[at] < g->count && counts(g, indices[at]))
-            found[g->kinds[indices[at]]]++;
+/* Add the blocks in use with these indices, in any order, to figures[INDIRECT + 1]. No index
+ * occurs twice. */
+API void fl_kind_figures(const graph *g, const uint32_t *indices, uint64_t number, const range *ranges, uint64_t count,
+                         kind_figures *figures) {
+    uint64_t *marked = mark(g, indices, number);
+    if (!marked) {
+        add_one_by_one(g, indices, number, ranges, count, figures);
+        return;
+    }
+    for (uint32_t index = 0; index < g->count; index++)
+        if (bit(marked, index) && counts(g, index))
+            add_block(g, index, figures);
+    if (count && g->count)
+        add_inside(g, marked, ranges, count, figures);
+    free(marked);
 }
 
 /* Return pairs (size * 4, number) of the blocks in use of this kind, unordered. */

@@ -1,4 +1,4 @@
-"""Bytes of blocks in use by kind, inside ranges: C engine, Python reference engine and the plain definition."""
+"""Figures of blocks in use by kind, and their bytes inside ranges: C engine, Python reference engine and the plain definition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from findleaks.engine.terms import Kind, State
+from findleaks.engine.terms import Kind, KindFigures, State
 from findleaks.target.arch import Arch
 
 
@@ -21,7 +21,7 @@ from findleaks.target.arch import Arch
     arch=st.sampled_from(graphs.MOSTLY_64),
 )
 @settings(max_examples=graphs.share(100))
-def test_bytes_by_kind_inside_ranges(seed: int, count: int, granule: int, arch: Arch) -> None:
+def test_figures_by_kind_inside_ranges(seed: int, count: int, granule: int, arch: Arch) -> None:
     rng = random.Random(seed)
     heap = graphs.random_heap(seed, count, granule, 3, arch=arch)
     bounds = {rng.choice((block.start, block.end, block.start + block.size // 2)) for block in heap.blocks}
@@ -34,12 +34,15 @@ def test_bytes_by_kind_inside_ranges(seed: int, count: int, granule: int, arch: 
         for kind in Kind:
             sizes = [block.size for i, block in enumerate(heap.blocks) if block.state == State.IN_USE and graph.kind(i) == kind]
             assert graph.sizes(kind) == sorted(Counter(sizes).items())
-        for chosen in (None, some):
-            expected = [0] * len(Kind)
-            for index in range(len(heap.blocks)) if chosen is None else chosen:
-                block = heap.blocks[index]
+        for chosen in (range(len(heap.blocks)), some):
+            expected = [KindFigures(0, 0, 0)] * len(Kind)
+            for index in chosen:
+                block, kind = heap.blocks[index], graph.kind(index)
                 inside = sum(max(0, min(end, block.end) - max(start, block.start)) for start, end in ranges)
-                expected[graph.kind(index)] += inside if block.state == State.IN_USE else 0
-            assert graph.bytes_by_kind(flat, chosen) == expected
-        counts = Counter(graph.kind(index) for index in some if heap.blocks[index].state == State.IN_USE)
-        assert graph.count_by_kind(some) == [counts[kind] for kind in Kind]
+                if block.state == State.IN_USE:
+                    own = expected[kind]
+                    expected[kind] = KindFigures(own.blocks + 1, own.bytes + block.size, own.inside + inside)
+            assert graph.figures_by_kind(array("I", chosen), flat) == expected
+            assert graph.figures_by_kind(array("I", chosen), array("Q")) == [figures._replace(inside=0) for figures in expected]
+        everything = graph.figures_by_kind(array("I", range(len(heap.blocks))), flat)
+        assert graph.bytes_by_kind(flat) == [figures.inside for figures in everything]

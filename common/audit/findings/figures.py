@@ -65,13 +65,13 @@ class BlockFigures:
 
         `members`: indices ("I"), in parts."""
         count, held, resident = 0, 0, 0
-        everything = array("Q", [0, self._session.target.arch.mask])
         for part in members:
             self._session.report_progress("counting what is resident", 0.0)
-            sums = self._graph.bytes_by_kind(everything, part)
-            held += sum(sums[kind] for kind in kinds)
-            resident += sum(map(self._graph.bytes_by_kind(self._present, part).__getitem__, kinds)) if self._known else 0
-            count += sum(map(self._graph.count_by_kind(part).__getitem__, kinds))
+            figures = self._graph.figures_by_kind(part, self._partly_present)
+            chosen = [figures[kind] for kind in kinds]
+            count += sum(one.blocks for one in chosen)
+            held += sum(one.bytes for one in chosen)
+            resident += sum(one.inside if self._partly_present else one.bytes for one in chosen)
         return Figures(count, held, resident if self._known else None)
 
     def of_mappings(self, *kinds: Kind) -> tuple[Figures, Figures]:
@@ -98,19 +98,25 @@ class BlockFigures:
 
     @cached_property
     def _resident(self) -> list[int]:
-        """Resident bytes of the blocks, one number for each Kind."""
-        sums, step = [0] * len(Kind), PURE_STEP if self._session.engine.name == "pure" else STEP
+        """Resident bytes of the blocks, one number for each Kind. Usually few blocks are absent,
+        so those are looked up."""
+        sums, step = [self._graph.totals(kind).bytes for kind in Kind], PURE_STEP if self._session.engine.name == "pure" else STEP
         for start, end in self._session.heap_ranges():
             for low in range(start, end, step):
                 self._session.report_progress("counting what is resident", 0.0)
-                part = self._graph.bytes_by_kind(clip_runs(self._runs, low, min(end, low + step)))
-                sums = [one + other for one, other in zip(sums, part)]
+                high = min(end, low + step)
+                # The ends of resident runs and the starts of the next ones are bounds of the gaps.
+                gaps = array("Q", [low]) + clip_runs(self._runs, low, high) + array("Q", [high])
+                sums = [held - absent for held, absent in zip(sums, self._graph.bytes_by_kind(gaps))]
         return sums
 
     @cached_property
-    def _present(self) -> array[int]:
-        """Starts and ends of the resident parts of heaps, ascending ("Q")."""
+    def _partly_present(self) -> array[int]:
+        """Starts and ends of the resident parts of heaps, ascending ("Q"); empty if residency is
+        unknown, and if all blocks in use are resident, which saves looking up their addresses."""
         found: array[int] = array("Q")
+        if not self._known or all(self._graph.totals(kind).bytes == self._resident[kind] for kind in Kind):
+            return found
         for start, end in self._session.heap_ranges():
             found += clip_runs(self._runs, start, end)
         return found

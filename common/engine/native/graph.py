@@ -13,7 +13,7 @@ from findleaks.engine.native.declarations import CWords
 from findleaks.engine.native.interiors import NativeInteriors
 from findleaks.engine.native.library import DISORDER, NONE, CLibrary, Handle
 from findleaks.engine.native.memory import c_array, c_buffer, c_piece, c_ranges, c_words
-from findleaks.engine.terms import Exclusion, Group, Heuristic, Kind, Totals
+from findleaks.engine.terms import Exclusion, Group, Heuristic, Kind, KindFigures, Totals
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merge_ranges
 
@@ -154,19 +154,15 @@ class NativeGraph:
     def has_kind(self, kind: Kind, number: int) -> bool:
         return bool(self._library.fl_has_kind(self._handle, int(kind), number))
 
-    def bytes_by_kind(self, ranges: array[int], of: Optional[array[int]] = None) -> list[int]:
+    def bytes_by_kind(self, ranges: array[int]) -> list[int]:
         sums = (c_uint64 * len(Kind))()
-        inside = c_array(ranges), len(ranges) // 2
-        if of is None:
-            self._library.fl_kind_bytes(self._handle, *inside, sums)
-        else:
-            self._library.fl_kind_bytes_of(self._handle, c_array(of), len(of), *inside, sums)
+        self._library.fl_kind_bytes(self._handle, c_array(ranges), len(ranges) // 2, sums)
         return list(sums)
 
-    def count_by_kind(self, indices: array[int]) -> list[int]:
-        counts = (c_uint64 * len(Kind))()
-        self._library.fl_kind_counts_of(self._handle, c_array(indices), len(indices), counts)
-        return list(counts)
+    def figures_by_kind(self, indices: array[int], ranges: array[int]) -> list[KindFigures]:
+        found = (c_uint64 * (3 * len(Kind)))()
+        self._library.fl_kind_figures(self._handle, c_array(indices), len(indices), c_array(ranges), len(ranges) // 2, found)
+        return list(map(KindFigures, found[::3], found[1::3], found[2::3]))
 
     def sizes(self, kind: Kind) -> list[tuple[int, int]]:
         found = self._library.words(self._library.fl_kind_sizes, self._handle, int(kind))

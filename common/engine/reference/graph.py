@@ -25,7 +25,7 @@ from findleaks.engine.reference.spans import spans
 from findleaks.engine.reference.words import words_of
 from findleaks.engine.reference.work import run
 from findleaks.engine.rows import RowRules
-from findleaks.engine.terms import NO_LABEL, Exclusion, Heuristic, Kind, State, Totals
+from findleaks.engine.terms import NO_LABEL, Exclusion, Heuristic, Kind, KindFigures, State, Totals
 from findleaks.target.base import Piece, Range
 
 COUNT_MASK = (1 << COUNT_BITS) - 1
@@ -237,17 +237,19 @@ class PureGraph(LostBlocks):
         rows = zip(blocks.sizes, blocks.states, self._kinds)
         return sorted(Counter(size for size, state, own in rows if state == State.IN_USE and own == kind).items())
 
-    def bytes_by_kind(self, ranges: array[int], of: Optional[array[int]] = None) -> list[int]:
-        blocks, sums, starts, ends = self.blocks, [0] * len(Kind), ranges[::2], ranges[1::2]
-        for index in range(len(blocks)) if of is None else of:
-            start, end = blocks.starts[index], blocks.starts[index] + blocks.sizes[index]
-            for place in range(bisect_right(ends, start), bisect_left(starts, end) if blocks.states[index] == State.IN_USE else 0):
-                sums[self._kinds[index]] += max(min(end, ends[place]) - max(start, starts[place]), 0)
-        return sums
+    def bytes_by_kind(self, ranges: array[int]) -> list[int]:
+        return [figures.inside for figures in self.figures_by_kind(array("I", range(len(self.blocks))), ranges)]
 
-    def count_by_kind(self, indices: array[int]) -> list[int]:
-        found = Counter(self._kinds[index] for index in indices if self.blocks.states[index] == State.IN_USE)
-        return [found[kind] for kind in Kind]
+    def figures_by_kind(self, indices: array[int], ranges: array[int]) -> list[KindFigures]:
+        blocks, found, starts, ends = self.blocks, [KindFigures(0, 0, 0)] * len(Kind), ranges[::2], ranges[1::2]
+        for index in indices:
+            if blocks.states[index] == State.IN_USE:
+                start, end, kind = blocks.starts[index], blocks.starts[index] + blocks.sizes[index], self._kinds[index]
+                places = range(bisect_right(ends, start), bisect_left(starts, end))
+                inside = sum(max(min(end, ends[place]) - max(start, starts[place]), 0) for place in places)
+                own = found[kind]
+                found[kind] = KindFigures(own.blocks + 1, own.bytes + end - start, own.inside + inside)
+        return found
 
     def has_kind(self, kind: Kind, number: int) -> bool:
         return self._kinds.count(int(kind)) >= number
