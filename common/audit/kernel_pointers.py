@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 _ENTRIES_AT = 0x10000000
 """IORING_OFF_SQES (linux/io_uring.h): the file offset at which the entries of an io_uring are
 mapped."""
-_TIMERS, _EPOLL, _PIPES = "POSIX timers", "epoll registrations", "pipes and sockets"
+_TIMERS, _EPOLL, _PIPES, _MEMFDS = "POSIX timers", "epoll registrations", "pipes and sockets", "memfds that are not mapped"
 _FUNCTIONS = {
     "timer_create": _TIMERS,
     **dict.fromkeys(("sigqueue", "pthread_sigqueue"), "queued signals"),
     **dict.fromkeys(("mq_send", "mq_timedsend", "mq_notify", "msgsnd"), "message queues"),
     "epoll_ctl": _EPOLL,
     **dict.fromkeys(("pipe", "pipe2", "socketpair", "eventfd"), _PIPES),
+    "memfd_create": _MEMFDS,
 }
 """Functions that pass a pointer to the kernel, or create an object through which pointers are
 passed."""
@@ -138,7 +139,7 @@ def _find_kernel_uses(session: Session) -> Iterator[KernelUse]:
     found: set[str] = set()
     modules = target.modules()
     for module in modules:
-        excluded = found if _is_own(module, target.exe_path) else {*found, _EPOLL, _PIPES}
+        excluded = found if _is_own(module, target.exe_path) else {*found, _EPOLL, _PIPES, _MEMFDS}
         name = module.path.rsplit("/", 1)[-1]
         if name.removeprefix("lib").startswith(_INTERPRETERS):
             continue

@@ -5,7 +5,8 @@
 - /proc/PID/fdinfo/FD of an io_uring: registered buffers, and the queue entries that the kernel
   prints (io_uring/fdinfo.c, 6.x). The kernel does not print the user data of requests in flight.
 - /proc/PID/fdinfo/FD of an eventfd: its counter, which may be a pointer (Linux 3.8, fs/eventfd.c).
-- Unread data of pipes, Unix sockets and message queues: see unread_data.py.
+- Unread data of pipes, Unix sockets and message queues, and memfds that are not mapped: see
+  unread_data.py.
 - /proc/PID/timers: `sigev_value` of POSIX timers (Linux 3.10, fs/proc/base.c, show_timer; only with
   CONFIG_CHECKPOINT_RESTORE).
 - /proc/PID/fd: the number of open descriptors, by what they refer to. These are not pointers, but
@@ -44,6 +45,7 @@ _LONGEST_LINE = 80  # most characters of a line of the text form
 _MOST_NAMES = 64  # most files and kinds whose open descriptors are counted
 
 _EPOLL, _BPF, _EVENTFD = "anon_inode:[eventpoll]", "anon_inode:bpf-map", "anon_inode:[eventfd]"
+_PAGE = 4096  # bytes of unread data that are skipped together if they are zero
 _LOWEST = 1 << 16  # smaller words of unread data are not pointers
 
 _OPENED = re.compile(rb"^OPENED ([0-9a-f]{1,8}) ([!-~]{1,12288})$", re.MULTILINE)
@@ -179,8 +181,8 @@ def _references(raw: RawState, arch: Arch) -> Iterator[KernelReference]:
             yield from (KernelReference(one, f"eventfd, descriptor {descriptor}", "counter") for one in counters if one >= _LOWEST)
         else:
             yield from _uring(descriptor, text)
-    for holder, data in raw.unread:
-        yield from _words_of_data(arch, holder, data)
+    for holder, data, is_memory in raw.unread:
+        yield from _words_of_data(arch, holder, data, arch.word if is_memory or arch.word == 4 else 1)
     for match in _TIMER.finditer(raw.timers):
         yield KernelReference(int(match[2], 16), TIMERS, f"timer {int(match[1])}")
     order, form = arch.byteorder, arch.word
@@ -203,15 +205,17 @@ def _uring(descriptor: int, text: bytes) -> Iterator[KernelReference]:
         yield KernelReference(int(match[1]) & (1 << 64) - 1, holder, "user data of a completed entry")
 
 
-def _words_of_data(arch: Arch, holder: str, data: bytes) -> Iterator[KernelReference]:
-    """Yield the words of unread data that may be pointers. On 64-bit targets they may be at any
-    offset, because a message may begin with a byte for its type. On 32-bit targets they are at
-    multiples of 4, because most words look like pointers there."""
-    step = 1 if arch.word == 8 else 4
-    for at in range(0, len(data) - arch.word + 1, step):
-        value = int.from_bytes(data[at : at + arch.word], arch.byteorder)
-        if _LOWEST <= value < 1 << 48:
-            yield KernelReference(value, holder, f"byte {at}")
+def _words_of_data(arch: Arch, holder: str, data: bytes, step: int) -> Iterator[KernelReference]:
+    """Yield the words at every `step` bytes of unread data that may be pointers. On 64-bit targets
+    those of messages may be at any offset, because a message may begin with a byte for its type.
+    On 32-bit targets they are at multiples of 4, because most words look like pointers there."""
+    for page in range(0, len(data), _PAGE):
+        if not data[page : page + _PAGE + arch.word].strip(b"\0"):
+            continue
+        for at in range(page, min(page + _PAGE, len(data) - arch.word + 1), step):
+            value = int.from_bytes(data[at : at + arch.word], arch.byteorder)
+            if _LOWEST <= value < 1 << 48:
+                yield KernelReference(value, holder, f"byte {at}")
 
 
 def _words(arch: Arch, data: int, holder: str, part: str) -> Iterator[KernelReference]:

@@ -1,5 +1,5 @@
 """Read data that a process has sent to itself and not received yet, in pipes, Unix sockets and
-message queues.
+message queues, and the content of memfds that it has not mapped.
 
 A pointer that one thread sends to another exists only in the kernel until it is received. Nothing
 is consumed, and no descriptor is opened a second time:
@@ -7,7 +7,8 @@ is consumed, and no descriptor is opened a second time:
 - pidfd_getfd(2) (Linux 5.6) duplicates a descriptor of the process;
 - tee(2) copies the content of a pipe, and MSG_PEEK the bytes of a stream socket or the first
   message of another socket;
-- MSG_COPY (msgrcv(2), CONFIG_CHECKPOINT_RESTORE) copies messages of a System V queue.
+- MSG_COPY (msgrcv(2), CONFIG_CHECKPOINT_RESTORE) copies messages of a System V queue;
+- pread(2) reads a memfd. A process can store pointers in one, unmap it, and map it again later.
 
 A POSIX message queue reports the number of unread bytes only (mq_overview(7))."""
 
@@ -36,6 +37,7 @@ _QUEUE_FILE = 80  # FILENT_SIZE of ipc/mqueue.c: size of each file of the mqueue
 _UNNAMED = re.compile(rb"^[0-9a-f]+: \S+ \S+ \S+ \S+ (?:01|03) +(\d+)$", re.MULTILINE)
 """Matches lines of /proc/PID/net/unix about sockets that have no name and are not listening, such
 as those of socketpair."""
+_MAPPED = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ (\d+) +/memfd:", re.MULTILINE)  # /proc/PID/maps
 _STATUS = re.compile(rb"QSIZE:(\d+) +NOTIFY:\d+ +SIGNO:\d+ +NOTIFY_PID:(\d+)")
 _MOST_OBJECTS = 4096  # most pipes and sockets that are examined
 _MOST_BYTES = 16 << 20  # most bytes read in total
@@ -43,13 +45,17 @@ _MOST_BYTES = 16 << 20  # most bytes read in total
 PIPE, SOCKET, QUEUE = "unread pipe", "unread socket", "unread message queue"
 """Objects with data that cannot be read, or only in part."""
 UNEXAMINED = "unexamined pipe or socket"
+UNMAPPED = "memfd that is not mapped"
+_MEMFD = "/memfd:"  # the link target of its descriptor is "/memfd:NAME (deleted)"
 
 
 class UnreadData(NamedTuple):
-    """Unread data of one kernel object. `holder` is a name such as "pipe, descriptor 5"."""
+    """Unread data of one kernel object. `holder` is a name such as "pipe, descriptor 5".
+    `is_memory`: it was mapped, so pointers in it are at multiples of the word size."""
 
     holder: str
     data: bytes
+    is_memory: bool = False
 
 
 class UnreadReader:
@@ -71,10 +77,12 @@ class UnreadReader:
         with the name of each object whose data cannot be read."""
         self._folder, self._count, tid = folder, count, int(os.path.basename(folder))
         candidates = self._candidates(descriptors)
-        if candidates:
+        memfds = self._unmapped_memfds(descriptors)
+        if candidates or memfds:
             self._pidfd = self._libc.syscall(_PIDFD_OPEN, tid, 0 if tid == self._pid else _PIDFD_THREAD)
         try:
             yield from self._descriptors(candidates)
+            yield from self._memfds(memfds)
         finally:
             if self._pidfd >= 0:
                 os.close(self._pidfd)
@@ -114,6 +122,50 @@ class UnreadReader:
             if link.startswith("pipe:[") or link[8:-1] in sockets or is_queue:
                 found.setdefault(link, []).append(descriptor)
         return found
+
+    def _unmapped_memfds(self, descriptors: Sequence[tuple[int, str]]) -> Mapping[int, tuple[int, int]]:
+        """Return, by inode, a descriptor and the size of each memfd of which a part is not
+        mapped."""
+        found: dict[int, tuple[int, int]] = {}
+        for descriptor, link in descriptors:
+            if link.startswith(_MEMFD):
+                try:
+                    status = os.stat(f"{self._folder}/fd/{descriptor}")
+                except OSError:
+                    continue
+                if status.st_blocks:
+                    found.setdefault(status.st_ino, (descriptor, status.st_size))
+        mapped = self._mapped_memfds() if found else {}
+        return {inode: (descriptor, size) for inode, (descriptor, size) in found.items() if mapped.get(inode, 0) < size}
+
+    def _mapped_memfds(self) -> dict[int, int]:
+        """Return the number of mapped bytes of each memfd, by inode."""
+        found: dict[int, int] = {}
+        try:
+            text = read_file(f"{self._folder}/maps")
+        except OSError:
+            return found
+        for match in _MAPPED.finditer(text):
+            start, end, inode = int(match[1], 16), int(match[2], 16), int(match[3])
+            found[inode] = found.get(inode, 0) + end - start
+        return found
+
+    def _memfds(self, memfds: Mapping[int, tuple[int, int]]) -> Iterator[UnreadData]:
+        for descriptor, size in memfds.values():
+            copy = self._libc.syscall(_PIDFD_GETFD, self._pidfd, descriptor, 0) if self._pidfd >= 0 and size <= self._left else -1
+            if copy < 0:
+                self._count(UNMAPPED)
+                continue
+            try:
+                data = os.pread(copy, size, 0)
+            except OSError:
+                data = b""
+            finally:
+                os.close(copy)
+            self._left -= len(data)
+            if len(data) < size:
+                self._count(UNMAPPED)
+            yield UnreadData(f"memfd that is not mapped, descriptor {descriptor}", data, is_memory=True)
 
     def _sockets(self) -> frozenset[str]:
         try:

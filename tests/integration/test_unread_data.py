@@ -1,4 +1,5 @@
-"""Blocks whose only reference is in data that nobody has received: in pipes, sockets, eventfds and message queues."""
+"""Blocks whose only reference is in data that nobody has received (in pipes, sockets, eventfds and message queues), or in a memfd that
+is not mapped."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ NAMES = {
     "packet": r"socket, descriptor \d+ \(byte 0\)",
     "eventfd": r"eventfd, descriptor \d+ \(counter\)",
     "system-v": r"message queue \d+ \(byte \d+\)",
+    "memfd": r"memfd that is not mapped, descriptor \d+ \(byte \d+\)",
 }
 EACH = 20
 SENTENCE = "may be referenced by the kernel, by objects whose pointers"
@@ -60,7 +62,7 @@ def check(blocks: list[dict[str, Any]], wanted: Mapping[int, tuple[str, str]]) -
     kinds = {int(block["address"], 16): block["kind"] for block in blocks}
     right = {address: "reachable" if kind == "held" else "definite" for address, (kind, _) in wanted.items()}
     assert {address: kinds[address] for address in wanted} == right
-    assert len(wanted) >= 7 * EACH + 1
+    assert len(wanted) >= 8 * EACH + 1
 
 
 def test_a_live_process(readable: cores.Running) -> None:
@@ -124,10 +126,10 @@ def test_a_core_of_a_debugger(readable: cores.Running) -> None:
     """A core has no descriptors. The functions that the program imports are the evidence."""
     body = found("find", str(readable.gcore()))
     uses = {
-        one["what"]: (one["function"] in ("pipe", "socketpair", "eventfd", "mq_send", "msgsnd"), one["module"])
+        one["what"]: (one["function"] in ("pipe", "socketpair", "eventfd", "mq_send", "msgsnd", "memfd_create"), one["module"])
         for one in body["kernel"]["uses"]
     }
-    assert uses == {"pipes and sockets": (True, "unread_data"), "message queues": (True, "unread_data")}
+    assert uses == {name: (True, "unread_data") for name in ("pipes and sockets", "message queues", "memfds that are not mapped")}
     assert body["kernel"]["doubtful"]["blocks"] == body["totals"]["definite"]["blocks"] == len(listed(readable))
     (note,) = [note for note in body["notes"] if SENTENCE in note]
     assert "are not in this core (use --pid): " in note

@@ -1,5 +1,5 @@
 /* Blocks whose only reference is in data that nobody has received: in a pipe, behind the one-byte type of a message, in an eventfd, in
-   socket pairs, in message queues. Prints "held WHAT ADDRESS" and "lost WHAT ADDRESS" a line, then "ready". No address stays in memory. */
+   socket pairs, in message queues, in a memfd that is not mapped. Prints "held WHAT ADDRESS" and "lost WHAT ADDRESS" a line, then "ready". No address stays in memory. */
 #define _GNU_SOURCE
 #include <mqueue.h>
 #include <stdint.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ipc.h>
+#include <sys/mman.h>
 #include <sys/msg.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -58,6 +59,19 @@ static void make_queue(void) {
     close(ended[0]);
 }
 
+/* In its last page, so that the reader must not stop at the zeros before it. */
+static void fill_memfd(void) {
+    enum { SIZE = 1 << 18, PAGE = 4096 };
+    int memfd = memfd_create("table", MFD_CLOEXEC);
+    must(memfd < 0 || ftruncate(memfd, SIZE), "memfd_create");
+    char *mapped = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
+    must(mapped == MAP_FAILED, "mmap");
+    void **table = (void **)(mapped + SIZE - PAGE);
+    for (int i = 0; i < EACH; i++)
+        table[i] = block("held", "memfd");
+    must(munmap(mapped, SIZE), "munmap");
+}
+
 static void __attribute__((noinline)) make(int unreadable) {
     int plain[2], typed[2], drained[2], stream[2], packets[2];
     must(pipe(plain) || pipe(typed) || pipe(drained), "pipe");
@@ -67,6 +81,7 @@ static void __attribute__((noinline)) make(int unreadable) {
         void *pointer;
     } message = {1, NULL};
     struct mq_attr form = {.mq_maxmsg = 10, .mq_msgsize = sizeof(void *)};
+    fill_memfd();
     mqd_t posix = mq_open("/findleaks-unread-data", O_RDWR | O_CREAT | O_EXCL, 0600, &form);
     must(posix < 0 || mq_unlink("/findleaks-unread-data"), "mq_open");
     for (int i = 0; i < EACH; i++) {
