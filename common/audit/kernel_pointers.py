@@ -91,8 +91,14 @@ def summarise_kernel_pointers(session: Session) -> KernelReferences:
         epoll_waiters=waiters,
         uses=uses,
         doubtful=_leaked(session) if unreadable or waiters or uses else Amount(0, 0),
-        signal_stacks=Amount(len(session.signal_stacks), sum(map(blocks.size, map(blocks.find, session.signal_stacks)))),
+        signal_stacks=_amount(session, session.signal_stacks),
+        possible_signal_stacks=_amount(session, session.possible_signal_stacks),
     )
+
+
+def _amount(session: Session, starts: Sequence[int]) -> Amount:
+    blocks = session.directory.blocks
+    return Amount(len(starts), sum(map(blocks.size, map(blocks.find, starts))))
 
 
 def _to_unreadable(name: str, count: int) -> Unreadable:
@@ -103,9 +109,18 @@ def _to_unreadable(name: str, count: int) -> Unreadable:
 
 
 def describe_unreadable_pointers(session: Session) -> Iterator[str]:
-    """Yield a sentence about kernel objects whose pointers cannot be read, if blocks are leaked."""
+    """Yield sentences about kernel objects whose pointers cannot be read, if blocks are leaked."""
     if not _has_leaks(session):
         return
+    stacks, threads = _amount(session, session.possible_signal_stacks), len(session.target.threads())
+    if stacks.blocks:
+        most = (
+            f"up to {threads:,} of {stacks.blocks:,} leaked blocks" if stacks.blocks > threads else counted(stacks.blocks, "leaked block")
+        )
+        yield (
+            f"{most} ({size(stacks.bytes)}) may be alternate signal stacks, whose addresses only the kernel stores: the process calls"
+            " sigaltstack, and the blocks contain only zeros"
+        )
     held = [counted(count, name) for name, count in count_unreadable(session).items()]
     waiting = count_epoll_waiters(session)
     if waiting:

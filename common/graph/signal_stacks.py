@@ -12,12 +12,16 @@ block.
   the size from the processor's minimum (AT_MINSIGSTKSZ), the size is so rare that the contents do
   not matter. At most as many such blocks as there are threads are accepted; more are a leak.
 
+Other unreferenced blocks that contain only zeros may be such stacks, too. They stay leaked, with a
+warning.
+
 Sources: glibc 2.34 and later, sysdeps/unix/sysv/linux/sysconf-sigstksz.h (4 * AT_MINSIGSTKSZ, at
 least the constant), bits/sigstack.h and musl 1.2, arch/*/bits/signal.h (the constants)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.errors import UnreadableMemory
@@ -38,20 +42,31 @@ _DISABLED = 2  # SS_DISABLE of ss_flags: no stack is set
 _LIBC = ("libc.", "libc-", "ld-musl")
 
 
-def signal_stacks(target: Target, engine: Engine, blocks: Blocks, graph: Graph, dead: Callable[[], Sequence[Range]]) -> list[int]:
-    """Return the ascending starts of the blocks that are alternate signal stacks. Call this between
-    `Graph.mark_starts` and `mark`. `dead` returns the parts of stacks that are not in use."""
+class SignalStacks(NamedTuple):
+    """Ascending starts of blocks: those that are alternate signal stacks, and those that may be."""
+
+    found: Sequence[int] = ()
+    possible: Sequence[int] = ()
+
+
+def signal_stacks(target: Target, engine: Engine, blocks: Blocks, graph: Graph, dead: Callable[[], Sequence[Range]]) -> SignalStacks:
+    """Find the alternate signal stacks. Call this between `Graph.mark_starts` and `mark`. `dead`
+    returns the parts of stacks that are not in use."""
     if not _calls_sigaltstack(target, engine):
-        return []
+        return SignalStacks()
     indices = graph.unreferenced(_SMALLEST, _LARGEST, _MOST)
     sizes = {blocks.address(index): blocks.size(index) for index in indices}
     if not sizes:
-        return []
+        return SignalStacks()
     found = set(_proven(target, engine, sizes, dead()))
     alike = [start for start, size in sizes.items() if start not in found and _is_recommended(target, start, size)]
     if len(found) + len(alike) <= len(target.threads()):
         found.update(alike)
-    return sorted(found)
+    if len(found) == len(target.threads()):
+        return SignalStacks(sorted(found))
+    return SignalStacks(
+        sorted(found), sorted(start for start, size in sizes.items() if start not in found and _is_zero(target, start, size))
+    )
 
 
 def recommended_sizes(target: Target) -> tuple[int, frozenset[int]]:
@@ -68,9 +83,12 @@ def _is_recommended(target: Target, start: int, size: int) -> bool:
     computed, constants = recommended_sizes(target)
     if computed and computed <= size <= computed + _PADDING:
         return True
-    return any(one <= size <= one + _PADDING for one in constants) and not any(
-        bytes(piece.data).strip(b"\0") for piece in target.pieces(start, start + size)
-    )
+    return any(one <= size <= one + _PADDING for one in constants) and _is_zero(target, start, size)
+
+
+def _is_zero(target: Target, start: int, size: int) -> bool:
+    """Whether a block contains only zeros, like a stack that was never used."""
+    return not any(bytes(piece.data).strip(b"\0") for piece in target.pieces(start, start + size))
 
 
 def _calls_sigaltstack(target: Target, engine: Engine) -> bool:

@@ -118,3 +118,6 @@ class KernelReferences(Record):
     """Number and bytes of the leaked blocks, if one of the above may refer to them."""
     signal_stacks: Amount
     """Blocks that look like alternate signal stacks, whose addresses only the kernel stores."""
+    possible_signal_stacks: Amount
+    """Leaked blocks that may be alternate signal stacks, because they contain only zeros and the
+    process calls sigaltstack. At most one of them for each thread is."""

@@ -327,7 +327,13 @@ class Session(DebugInformation):
     def signal_stacks(self) -> Sequence[int]:
         """Starts of blocks that look like alternate signal stacks: see graph/signal_stacks.py."""
         _ = self.graph()
-        return self.graphs.signal_stacks
+        return self.graphs.signal_stacks.found
+
+    @property
+    def possible_signal_stacks(self) -> Sequence[int]:
+        """Starts of leaked blocks that may be alternate signal stacks."""
+        graph, blocks = self.graph(), self.directory.blocks
+        return [start for start in self.graphs.signal_stacks.possible if graph.kind(blocks.find(start)) == Kind.DEFINITE]
 
     @property
     def references(self) -> Graph:

@@ -13,7 +13,7 @@ from findleaks.errors import UnreadableMemory
 from findleaks.graph.conventions import NO_CONVENTIONS, HeuristicMatcher, Learned, heuristic_matcher, learn_conventions
 from findleaks.graph.disguises import NOT_DISGUISED, Disguised, lost_totals, search_disguises, with_effect
 from findleaks.graph.roots import register_words
-from findleaks.graph.signal_stacks import signal_stacks
+from findleaks.graph.signal_stacks import SignalStacks, signal_stacks
 from findleaks.graph.xor_lists import search_xor_lists
 from findleaks.session.interior_structures import Structures, recognise_structures
 from findleaks.target.base import Range
@@ -46,7 +46,7 @@ class ReferenceGraphs:
         self.learned: Learned = NO_CONVENTIONS
         self.structures = Structures()
         self.disguised: Disguised = NOT_DISGUISED
-        self.signal_stacks: list[int] = []  # starts of alternate signal stacks
+        self.signal_stacks = SignalStacks()
         # Set during the search for leaked mappings: mappings that are not roots yet.
         self.mappings: Optional[MappingSearch] = None
 
@@ -228,7 +228,7 @@ class ReferenceGraphs:
             session.report_progress("following pointers", 0.0)
         self._admit_mappings(graph)
         self.signal_stacks = signal_stacks(session.target, session.engine, session.directory.blocks, graph, session.dead_stack)
-        graph.root_words(self.signal_stacks)
+        graph.root_words(self.signal_stacks.found)
         while not graph.mark(session.budget):
             session.report_progress("following pointers", 0.0)
 

@@ -47,7 +47,11 @@ def answers(program: Path, folder: Path, *arguments: str, core: bool = False) ->
                 printed[kind].append(address)
         blocks, _ = truth.ask(*where)
         kinds = {int(block["address"], 16): block["kind"] for block in blocks if block["state"] == "in-use"}
-        found = json.loads(ran("find", "--json", *where).stdout)["kernel"]["signal_stacks"]
+        body = json.loads(ran("find", "--json", *where).stdout)
+        found = body["kernel"]["signal_stacks"]
+        possible = body["kernel"]["possible_signal_stacks"]["blocks"]
+        printed["possible"] = [note for note in body["notes"] if "may be alternate signal stacks" in note]
+        assert len(printed["possible"]) == (possible > 0)
         if found["blocks"]:
             text = ran("whatis", printed["stack"][0], *where, check=True).stdout
             assert "looks like an alternate signal stack" in text
@@ -82,7 +86,15 @@ def test_a_signal_that_was_handled_proves_the_stack(build, tmp_path: Path) -> No
     printed, kinds, found = answers(build("glibc"), tmp_path, "3", "5", "used")
     assert kinds_of(printed["stack"], kinds) == {"reachable"}
     assert kinds_of(printed["lost"], kinds) == {"definite"}
-    assert (found["blocks"], len(printed["lost"])) == (4, 5)
+    assert (found["blocks"], len(printed["lost"]), printed["possible"]) == (4, 5, [])
+
+
+@pytest.mark.parametrize(("lost", "most"), [(0, "4 leaked blocks (156 KiB)"), (5, "up to 4 of 9 leaked blocks (352 KiB)")])
+def test_unused_stacks_of_another_size_are_leaked_with_a_warning(build, tmp_path: Path, lost: int, most: str) -> None:
+    printed, kinds, found = answers(build("glibc"), tmp_path, "3", str(lost), "odd")
+    assert kinds_of(printed["stack"], kinds) == {"definite"}
+    assert (len(printed["stack"]), len(printed["lost"]), found["blocks"]) == (4, lost, 0)
+    assert [note.partition(" may be ")[0] for note in printed["possible"]] == [most]
 
 
 @pytest.mark.parametrize("libc", ["glibc", "musl"])
@@ -90,4 +102,4 @@ def test_a_process_that_never_calls_sigaltstack_has_none(build, tmp_path: Path, 
     """One lost block of SIGSTKSZ bytes, all zeros, and a thread more than that."""
     printed, kinds, found = answers(build(libc, WITHOUT), tmp_path, "2", "1", "none")
     assert kinds_of(printed["lost"], kinds) == {"definite"}
-    assert (found["blocks"], printed["stack"]) == (0, [])
+    assert (found["blocks"], printed["stack"], printed["possible"]) == (0, [], [])

@@ -129,7 +129,7 @@ def test_a_core_of_a_debugger(readable: cores.Running) -> None:
         one["what"]: (one["function"] in ("pipe", "socketpair", "eventfd", "mq_send", "msgsnd", "memfd_create"), one["module"])
         for one in body["kernel"]["uses"]
     }
-    assert uses == {name: (True, "unread_data") for name in ("pipes and sockets", "message queues", "memfds that are not mapped")}
+    assert uses == dict.fromkeys(("pipes and sockets", "message queues", "memfds that are not mapped"), (True, "unread_data"))
     assert body["kernel"]["doubtful"]["blocks"] == body["totals"]["definite"]["blocks"] == len(listed(readable))
     (note,) = [note for note in body["notes"] if SENTENCE in note]
     assert "are not in this core (use --pid): " in note

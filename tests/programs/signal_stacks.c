@@ -1,7 +1,8 @@
 /* Blocks that are alternate signal stacks, and lost blocks of the same size. Prints "stack ADDRESS" and "lost ADDRESS" a line, then
    "ready". No address stays in the process.
-   usage: signal_stacks THREADS LOST fresh|used|none
-   fresh: stacks of SIGSTKSZ bytes, no signal was handled on them; used: of 40,000 bytes, each handled one; none: no stacks, only the loss. */
+   usage: signal_stacks THREADS LOST fresh|odd|used|none
+   fresh: stacks of SIGSTKSZ bytes, no signal was handled on them; odd: of 40,000 bytes; used: of 40,000 bytes, each handled a signal;
+   none: no stacks, only the loss. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -23,7 +24,7 @@ static void __attribute__((noinline)) sweep(void) {
 }
 
 #ifndef NO_STACKS
-static size_t size(void) { return strcmp(how, "used") ? (size_t)SIGSTKSZ : OWN_SIZE; }
+static size_t size(void) { return strcmp(how, "fresh") ? OWN_SIZE : (size_t)SIGSTKSZ; }
 
 static void __attribute__((noinline)) set(void) {
     stack_t stack = {.ss_sp = malloc(size()), .ss_size = size()};
