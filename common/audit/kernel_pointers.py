@@ -92,8 +92,14 @@ def summarise_kernel_pointers(session: Session) -> KernelReferences:
         uses=uses,
         doubtful=_leaked(session) if unreadable or waiters or uses else Amount(0, 0),
         signal_stacks=_amount(session, session.signal_stacks),
-        possible_signal_stacks=_amount(session, session.possible_signal_stacks),
+        possible_signal_stacks=_possible_signal_stacks(session),
     )
+
+
+def _possible_signal_stacks(session: Session) -> Amount:
+    """Return the leaked blocks that may be alternate signal stacks."""
+    graph, blocks = session.graph(), session.directory.blocks
+    return _amount(session, [start for start in session.graphs.signal_stacks.possible if graph.kind(blocks.find(start)) == Kind.DEFINITE])
 
 
 def _amount(session: Session, starts: Sequence[int]) -> Amount:
@@ -112,7 +118,7 @@ def describe_unreadable_pointers(session: Session) -> Iterator[str]:
     """Yield sentences about kernel objects whose pointers cannot be read, if blocks are leaked."""
     if not _has_leaks(session):
         return
-    stacks, threads = _amount(session, session.possible_signal_stacks), len(session.target.threads())
+    stacks, threads = _possible_signal_stacks(session), len(session.target.threads())
     if stacks.blocks:
         most = (
             f"up to {threads:,} of {stacks.blocks:,} leaked blocks" if stacks.blocks > threads else counted(stacks.blocks, "leaked block")

@@ -330,12 +330,6 @@ class Session(DebugInformation):
         return self.graphs.signal_stacks.found
 
     @property
-    def possible_signal_stacks(self) -> Sequence[int]:
-        """Starts of leaked blocks that may be alternate signal stacks."""
-        graph, blocks = self.graph(), self.directory.blocks
-        return [start for start in self.graphs.signal_stacks.possible if graph.kind(blocks.find(start)) == Kind.DEFINITE]
-
-    @property
     def references(self) -> Graph:
         """The same graph as `graph()`, but possibly not yet marked and classified."""
         self.once("references", self.graphs.scan)

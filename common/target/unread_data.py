@@ -37,7 +37,8 @@ _QUEUE_FILE = 80  # FILENT_SIZE of ipc/mqueue.c: size of each file of the mqueue
 _UNNAMED = re.compile(rb"^[0-9a-f]+: \S+ \S+ \S+ \S+ (?:01|03) +(\d+)$", re.MULTILINE)
 """Matches lines of /proc/PID/net/unix about sockets that have no name and are not listening, such
 as those of socketpair."""
-_MAPPED = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ (\d+) +/memfd:", re.MULTILINE)  # /proc/PID/maps
+_MAPPED = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ (\d+) +/memfd:", re.MULTILINE)
+"""Matches lines of /proc/PID/maps: start, end and inode."""
 _STATUS = re.compile(rb"QSIZE:(\d+) +NOTIFY:\d+ +SIGNO:\d+ +NOTIFY_PID:(\d+)")
 _MOST_OBJECTS = 4096  # most pipes and sockets that are examined
 _MOST_BYTES = 16 << 20  # most bytes read in total

@@ -227,9 +227,8 @@ class PureGraph(LostBlocks):
 
     def totals(self, kind: Kind) -> Totals:
         blocks = self.blocks
-        wanted = int(kind)
         used = blocks.states.translate(_IS_0)
-        chosen = bytes(map(and_, used, self._kinds.translate(_IS[wanted])))
+        chosen = bytes(map(and_, used, self._kinds.translate(_IS[int(kind)])))
         return Totals(chosen.count(1), sum(compress(blocks.sizes, chosen)))
 
     def sizes(self, kind: Kind) -> list[tuple[int, int]]:
@@ -244,11 +243,10 @@ class PureGraph(LostBlocks):
         blocks, found, starts, ends = self.blocks, [KindFigures(0, 0, 0)] * len(Kind), ranges[::2], ranges[1::2]
         for index in indices:
             if blocks.states[index] == State.IN_USE:
-                start, end, kind = blocks.starts[index], blocks.starts[index] + blocks.sizes[index], self._kinds[index]
-                places = range(bisect_right(ends, start), bisect_left(starts, end))
-                inside = sum(max(min(end, ends[place]) - max(start, starts[place]), 0) for place in places)
-                own = found[kind]
-                found[kind] = KindFigures(own.blocks + 1, own.bytes + end - start, own.inside + inside)
+                start, end, own = blocks.starts[index], blocks.starts[index] + blocks.sizes[index], found[self._kinds[index]]
+                parts = zip(*(bounds[bisect_right(ends, start) : bisect_left(starts, end)] for bounds in (starts, ends)))
+                inside = sum(max(min(end, high) - max(start, low), 0) for low, high in parts)
+                found[self._kinds[index]] = KindFigures(own.blocks + 1, own.bytes + end - start, own.inside + inside)
         return found
 
     def has_kind(self, kind: Kind, number: int) -> bool:
