@@ -8,10 +8,26 @@ belongs to a heap."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 
-from findleaks.target.base import Target
+from findleaks.engine.contract import Blocks
+from findleaks.target.base import Range, Target
 from findleaks.value_classes import NamedTuple
+
+
+class Holder(NamedTuple):
+    """A variable of the runtime, such as "field 1 of the module Leak".
+
+    `objects`: objects that it refers to, directly or through others. `blocks`: blocks of malloc
+    that these refer to, without those in which the objects are. `bytes`: of both. With `is_whole`
+    unset, there are more."""
+
+    name: str
+    objects: int
+    blocks: int
+    bytes: int
+    is_whole: bool
 
 
 class UnreadHeap(NamedTuple):
@@ -19,11 +35,13 @@ class UnreadHeap(NamedTuple):
 
     `files`: prefixes of the names of loaded files. `symbol`: a symbol that is defined in programs
     that are statically linked with the runtime. It is looked up only in the program itself, because
-    reading all symbol tables takes long."""
+    reading all symbol tables takes long. `holders`: a module that names the variables; "" if none
+    does."""
 
     owner: str  # in a sentence
     files: tuple[str, ...] = ()
     symbol: str = ""
+    holders: str = ""
 
 
 ANONYMOUS: tuple[UnreadHeap, ...] = (
@@ -42,7 +60,7 @@ IN_BLOCKS: tuple[UnreadHeap, ...] = (
     UnreadHeap("Lua", ("lua5", "lua-5", "lua.", "texlua")),
     UnreadHeap("Perl", ("perl",)),
     UnreadHeap("PyPy", ("libpypy",)),
-    UnreadHeap("OCaml", ("ocaml",), "caml_startup"),
+    UnreadHeap("OCaml", ("ocaml",), "caml_startup", "findleaks.runtimes.ocaml.module_fields"),
 )
 """Lua and Perl count only if their reader found no objects. They are recognised only as the program
 itself: if another program embeds them, most blocks belong to that program."""
@@ -52,6 +70,14 @@ def owners(target: Target, heaps: Sequence[UnreadHeap]) -> list[str]:
     """Return the owners of these heaps that are present in the process."""
     files = [module.path.rsplit("/", 1)[-1] for module in target.modules()]
     return list(dict.fromkeys(_found(target, files, heaps)))
+
+
+def list_holders(owner: str, target: Target, blocks: Blocks, heaps: Sequence[Range], check: Callable[[], None]) -> list[Holder]:
+    """Return the variables that refer to memory of a heap IN_BLOCKS, those with most bytes first,
+    if they are known. `heaps`: the memory of malloc. `check` is called now and then."""
+    module = next((one.holders for one in IN_BLOCKS if one.owner == owner), "")
+    found: list[Holder] = import_module(module).list_holders(target, blocks, heaps, check) if module else []
+    return found
 
 
 def _found(target: Target, files: Sequence[str], heaps: Sequence[UnreadHeap]) -> Iterator[str]:

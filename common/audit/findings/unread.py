@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from findleaks.audit.accounting import Accounting
 from findleaks.audit.diagnostics import managed_heaps
 from findleaks.audit.findings.figures import BlockFigures
+from findleaks.audit.findings.free_memory import to_sentence
 from findleaks.audit.findings.retained import describe_size
 from findleaks.audit.findings.significance import is_significant
-from findleaks.audit.unread_memory import find_unread_memory
+from findleaks.audit.unread_memory import UnreadMemory, find_unread_memory
 from findleaks.engine.terms import Kind
-from findleaks.formatting import number, size
+from findleaks.formatting import counted, number, size
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.finding import Finding
+from findleaks.runtimes.unread_heaps import Holder, list_holders
 from findleaks.session import Session
+
+NAMED = 3  # most variables that a finding names
 
 
 def find_unread_heaps(session: Session, accounting: Accounting, figures: BlockFigures, reported: int) -> Iterator[Finding]:
@@ -26,14 +30,34 @@ def find_unread_heaps(session: Session, accounting: Accounting, figures: BlockFi
         kept = figures.of(Kind.REACHABLE, Kind.POSSIBLE)
         most, count = figures.most_common_size(Kind.REACHABLE)
         facts = {**unread.result().to_json(), "blocks": kept.blocks, "size": most, "blocks_of_size": count}
+        holders = _large_holders(session, unread, kept.bytes)
+        facts["holders"] = [one._asdict() for one in holders]
+        cause = " ".join([describe_size(most, count), *map(_describe, holders)])
         more = ("roots", f"blocks --size {most} --limit 10")
-        yield Finding("unread-memory", kept.bytes, unread.sentences(), describe_size(most, count), (), more, facts, kept.resident)
+        yield Finding("unread-memory", kept.bytes, unread.sentences(), cause, (), more, facts, kept.resident)
     elif unread.is_most:
         largest = _largest(accounting)
         commands = [*(["runtime"] if session.runtimes else []), *([f"whatis {largest:#x}"] if largest else [])] or ["map"]
         left = max(unread.bytes - reported, 0)
         resident = left if accounting.known else None
         yield Finding("unread-memory", left, unread.sentences(), "", (), tuple(commands), unread.result().to_json(), resident)
+
+
+def _large_holders(session: Session, unread: UnreadMemory, whole: int) -> list[Holder]:
+    """Return the variables of the runtime that refer to at least a tenth of the `whole` bytes, or of
+    those that were followed."""
+    if unread.inside is None:
+        return []
+    check = lambda: session.report_progress("following variables", 0.0)  # noqa: E731
+    found = list_holders(unread.inside.what, session.target, session.directory.blocks, session.heap_ranges(), check)
+    least = min(whole, sum(one.bytes for one in found)) / 10
+    return [one for one in found if one.bytes >= least][:NAMED]
+
+
+def _describe(one: Holder) -> str:
+    """Return a sentence about a variable of an unread heap."""
+    amounts = [counted(one.objects, "object"), *([f"{counted(one.blocks, 'block')} of malloc"] if one.blocks else [])]
+    return to_sentence(f"{one.name} refers to {'' if one.is_whole else 'at least '}{' and '.join(amounts)}, {size(one.bytes)}")
 
 
 def _largest(accounting: Accounting) -> int:
