@@ -44,8 +44,8 @@ def find_unread_heaps(session: Session, accounting: Accounting, figures: BlockFi
 
 
 def _large_holders(session: Session, unread: UnreadMemory, whole: int) -> list[Holder]:
-    """Return the variables of the runtime that refer to at least a tenth of the `whole` bytes, or of
-    those that were followed."""
+    """Return the variables of the runtime that refer to at least a tenth of the `whole` bytes, or
+    of those that were followed."""
     if unread.inside is None:
         return []
     check = lambda: session.report_progress("following variables", 0.0)  # noqa: E731
