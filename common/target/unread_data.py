@@ -47,6 +47,7 @@ PIPE, SOCKET, QUEUE = "unread pipe", "unread socket", "unread message queue"
 """Objects with data that cannot be read, or only in part."""
 UNEXAMINED = "unexamined pipe or socket"
 UNMAPPED = "memfd that is not mapped"
+_BLOCK = 512  # unit of st_blocks in bytes
 _MEMFD = "/memfd:"  # the link target of its descriptor is "/memfd:NAME (deleted)"
 
 
@@ -125,19 +126,19 @@ class UnreadReader:
         return found
 
     def _unmapped_memfds(self, descriptors: Sequence[tuple[int, str]]) -> Mapping[int, tuple[int, int]]:
-        """Return, by inode, a descriptor and the size of each memfd of which a part is not
+        """Return, by inode, a descriptor and the size of each memfd that has more memory than is
         mapped."""
-        found: dict[int, tuple[int, int]] = {}
+        found: dict[int, tuple[int, os.stat_result]] = {}
         for descriptor, link in descriptors:
             if link.startswith(_MEMFD):
                 try:
                     status = os.stat(f"{self._folder}/fd/{descriptor}")
                 except OSError:
                     continue
-                if status.st_blocks:
-                    found.setdefault(status.st_ino, (descriptor, status.st_size))
+                found.setdefault(status.st_ino, (descriptor, status))
         mapped = self._mapped_memfds() if found else {}
-        return {inode: (descriptor, size) for inode, (descriptor, size) in found.items() if mapped.get(inode, 0) < size}
+        used = {inode: min(status.st_size, status.st_blocks * _BLOCK) for inode, (_, status) in found.items()}
+        return {inode: (descriptor, status.st_size) for inode, (descriptor, status) in found.items() if mapped.get(inode, 0) < used[inode]}
 
     def _mapped_memfds(self) -> dict[int, int]:
         """Return the number of mapped bytes of each memfd, by inode."""
