@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from debuggers import gdb, lldb, objects, ran
 from rubies import postgres
+from transcripts import follow
 
 import cores
 
@@ -98,6 +99,25 @@ def test_the_context_is_the_finding(backend: Backend) -> None:
     answer = found("verdict", "--pid", str(backend.pid))
     (one,) = [each for each in answer["findings"] if each["finding"] == "memory-context"]
     assert "TopMemoryContext > CacheMemoryContext" in one["text"] and "CachedPlanSource" in one["text"]
+
+
+@pytest.mark.matrix
+def test_a_new_user_finds_the_caches_of_a_backend(tmp_path: Path) -> None:
+    """A session that reads many tables keeps the description of each. PostgreSQL counts the bytes itself."""
+    tables = 400
+    with postgres(tmp_path) as port:
+        ask(port, f"do $$ begin for i in 1..{tables} loop execute format('create table t%s(id int primary key)', i); end loop; end $$")
+        command = ["psql", "-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-qAt"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as session:
+            assert session.stdin is not None and session.stdout is not None
+            counts = "".join(f"select count(*) from t{number};\n" for number in range(1, tables + 1))
+            sums = "sum(total_bytes) from pg_backend_memory_contexts where name = 'CacheMemoryContext'"
+            session.stdin.write(f"{counts}select 'pid', pg_backend_pid(), {sums};\n")
+            session.stdin.flush()
+            pid, held = next(line.split("|")[1:] for line in session.stdout if line.startswith("pid"))
+            text = follow(["--pid", pid], "runtime")
+            session.stdin.close()
+    assert int(held) > 2 << 20 and f" 1 {int(held) / (1 << 20):.1f} MiB CacheMemoryContext " in text, (held, text)
 
 
 def test_where_an_address_is(backend: Backend) -> None:

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import building
+import debian
 import go_programs
 import jvms
 import libraries_cpp
+import maven
 import nodes
+import published
 import pytest
 import real
 import truth
@@ -84,6 +87,30 @@ def java(name: str, *words: str, options: Sequence[str] = ()) -> Build:
     def build(folder: Path) -> Sequence[str]:
         jvms.compile_java(truth.PROGRAMS / f"{name}.java", folder, "--release", "17")
         return [str(jvms.jdk() / "bin" / "java"), "-Xmx256m", *options, "-cp", str(folder), name, *words]
+
+    return build
+
+
+def pydantic(*words: str) -> Build:
+    """Version 2.7.0 and what it needs."""
+    releases = (("pydantic", "2.7.0"), ("pydantic-core", "2.18.1"), ("annotated-types", "0.6.0"), ("typing-extensions", "4.11.0"))
+
+    def build(folder: Path) -> Sequence[str]:
+        python, version = published.interpreter()
+        path = ":".join(str(published.install(*release, version)) for release in releases)
+        return ["/usr/bin/env", f"PYTHONPATH={path}", python, "-S", str(truth.PROGRAMS / "published_pydantic.py"), *words]
+
+    return build
+
+
+def histograms(*words: str) -> Build:
+    """Version 2.1.8 of HdrHistogram."""
+    release = ("org.hdrhistogram:HdrHistogram:2.1.8", "2776b755bafe3ddc8b4d7e7b64bff1635d37e480c84e3337f4d05b62a0055299")
+
+    def build(folder: Path) -> Sequence[str]:
+        library = maven.jar(*release, debian.cache() / "libraries" / "java")
+        jvms.compile_java(truth.PROGRAMS / "DroppedHistograms.java", folder, "-cp", str(library))
+        return [str(jvms.jdk() / "bin" / "java"), "-Xmx256m", "-cp", f"{library}:{folder}", "DroppedHistograms", *words]
 
     return build
 
@@ -182,6 +209,12 @@ OTHERS = {
     "native memory of Java objects": Case(
         java("HeldDeflaters", "300"), (), r"300 objects of java\.util\.zip\.Deflater\$DeflaterZStreamRef retain"
     ),
+    "dead Java objects": Case(
+        histograms("500"),
+        (),
+        r"50[0-9] objects of java\.util\.zip\.Inflater\$InflaterZStreamRef retain .*; 500 of these are garbage that was not collected yet",
+    ),
+    "iterators of pydantic": Case(pydantic("3000"), (), r"(2,9\d\d|3,000) × cycle of 3: pydantic_core\._pydantic_core\.ValidatorIterator"),
     "listeners of Node": Case(node("listeners", "30000", ""), (), r"variable bus .*onData"),
     "goroutines": Case(go("goroutines", "600"), (), r"600 goroutines wait in main\.expire .*1[12],\d\d\d main\.Session"),
     "an emptied map of Go": Case(go("map", "200000"), (), r"variable main\.registry takes .* for 1 entry.* never shrinks"),

@@ -23,6 +23,13 @@ HASHES = {
     ("SQLObject", "3.10.2"): ["63284e6333bc703b66dfce9eaeecd68017fc216d7b03ccccdd772e2496ee0479"],
     ("SQLObject", "3.10.3"): ["2a5916f490d19cf2c71bd90ffe820332629b6bfdae7f50032e053028a5a54c4f"],
     ("pytz", "2022.7.1"): ["78f4f37d8198e0627c5f1143240bb0206b8691d8d7ac6d78fee88b78733f8c4a"],
+    ("annotated-types", "0.6.0"): ["0641064de18ba7a25dee8f96403ebc39113d0cb953a01429249d5c7564666a43"],
+    ("pydantic", "2.7.0"): ["9dee74a271705f14f9a1567671d144a851c675b072736f0a7b2608fd9e495352"],
+    ("pydantic-core", "2.18.1"): [
+        "1be91ad664fc9245404a789d60cba1e91c26b1454ba136d2a1bf0c2ac0c0505a",  # cp310
+        "68717c38a68e37af87c4da20e08f3e27d7e4212e99e96c3d875fbf3f4812abfc",  # cp311
+    ],
+    ("typing-extensions", "4.11.0"): ["c1f94d72897edaf4ce775bb7558d5b79d8126906a14ea5ed1635921406c0387a"],
     ("pyproj", "3.4.0"): [
         "954b068136518b3174d0a99448056e97af62b63392a95c420894f7de2229dae6",  # cp310
         "a454a7c4423faa2a14e939d08ef293ee347fa529c9df79022b0585a6e1d8310c",  # cp311
