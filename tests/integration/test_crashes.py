@@ -43,6 +43,31 @@ def test_exceptions(word: str, what: str, program: Path, tmp_path: Path) -> None
     assert crash(core)["evidence"]["exception"] == {"type": match[1], "what": what}
 
 
+unoptimized = building.fixture("crashes.cpp", "-std=c++17", "-O0", "-w", name="unoptimized")
+
+
+@pytest.mark.parametrize("word", ["literal", "member", "array"])
+def test_exceptions_whose_class_has_its_own_text(word: str, program: Path, tmp_path: Path) -> None:
+    core, printed = crashed([str(program), word], tmp_path)
+    match = re.search(r"what\(\): +(.*)", printed)
+    assert match is not None
+    assert crash(core)["evidence"]["exception"] == {"type": word.title(), "what": match[1]}
+
+
+@pytest.mark.parametrize("word", ["literal", "composed"])
+def test_the_text_of_a_base_class_is_not_reported(word: str, unoptimized: Path, tmp_path: Path) -> None:
+    core, printed = crashed([str(unoptimized), word], tmp_path)
+    assert "the text of the base" in printed or word == "literal"
+    found = crash(core)["evidence"]["exception"]
+    assert found == {"type": word.title(), "what": "a literal text" if word == "literal" else ""}
+
+
+@pytest.mark.parametrize("word", ["virtual", "thread"])
+def test_termination_without_an_exception(word: str, program: Path, tmp_path: Path) -> None:
+    core, printed = crashed([str(program), word], tmp_path)
+    assert crash(core)["evidence"]["message"] == printed.splitlines()[0] != ""
+
+
 PLACES = {
     "null": (r"it used a null pointer\.", 0),
     "field": (r"address 0x18, an offset from a null pointer\.", 0x18),

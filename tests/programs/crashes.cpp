@@ -7,10 +7,42 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 struct Refused : std::runtime_error {
     int code;
     Refused(const std::string &text, int number) : std::runtime_error(text), code(number) {}
+};
+struct Literal : std::runtime_error {
+    Literal() : std::runtime_error("the text of the base") {}
+    const char *what() const noexcept override { return "a literal text"; }
+};
+struct Member : std::exception {
+    std::string text = "a text in a member of the class";
+    const char *what() const noexcept override { return text.c_str(); }
+};
+struct Array : std::exception {
+    char text[32] = "a text in an array";
+    const char *what() const noexcept override { return text; }
+};
+struct Composed : std::runtime_error {
+    std::string prefix = "composed";
+    Composed() : std::runtime_error("the text of the base") {}
+    const char *what() const noexcept override {
+        static std::string whole;
+        whole = prefix + ": " + std::runtime_error::what();
+        return whole.c_str();
+    }
+};
+struct Shape {
+    virtual ~Shape() {}
+    virtual long area() = 0;
+    Shape() { measure(); }
+    __attribute__((noinline)) void measure() { kept_area = area(); }
+    long kept_area;
+};
+struct Circle : Shape {
+    long area() override { return 3; }
 };
 struct Request {
     long references;
@@ -32,6 +64,12 @@ __attribute__((noinline)) static long deeper(long count) {
 
 __attribute__((noinline)) static void parse_header(const char *word) {
     if (!strcmp(word, "throw")) throw Refused("no route to host 17", 3);
+    if (!strcmp(word, "literal")) throw Literal();
+    if (!strcmp(word, "member")) throw Member();
+    if (!strcmp(word, "array")) throw Array();
+    if (!strcmp(word, "composed")) throw Composed();
+    if (!strcmp(word, "virtual")) Circle();
+    if (!strcmp(word, "thread")) std::thread([] {}); /* that nothing joins */
     if (!strcmp(word, "number")) throw 42;
     if (!strcmp(word, "string")) throw "a plain text";
     if (!strcmp(word, "assert")) assert(!"positive count");

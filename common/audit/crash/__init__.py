@@ -12,7 +12,7 @@ from typing import Optional
 
 from findleaks.audit.corruption import Damage, Explainer
 from findleaks.audit.crash.abort_message import read_abort_message
-from findleaks.audit.crash.cpp_exception import CppException, find_exception, is_terminating
+from findleaks.audit.crash.cpp_exception import CppException, describe_termination, find_exception, is_terminating
 from findleaks.audit.crash.handled_fault import find_handled_fault
 from findleaks.audit.crash.rust_panic import RustPanic, find_panic, is_panic_frame
 from findleaks.audit.heap_check import check_heap
@@ -50,7 +50,7 @@ class Crash:
     below_stack: bool  # whether `address` is less than BELOW bytes below the stack pointer
     frame: Optional[NamedFrame]  # the innermost frame that is not in a library of _LIBRARIES
     managed: Optional[NamedFrame]  # the innermost frame of a managed function
-    message: str  # the message that glibc printed before abort(), unescaped; "" if none
+    message: str  # the message that glibc or libstdc++ printed, unescaped; "" if none
     exception: Optional[CppException]  # the exception that no handler caught
     panic: Optional[RustPanic]
     # The message with which a managed runtime ended the process, unescaped; "" if none
@@ -73,8 +73,10 @@ def read_crash(session: Session) -> Optional[Crash]:
     aborted = target.signal == signal.SIGABRT
     message = read_abort_message(target) if aborted else ""
     exception = panic = None
-    if aborted and not message and is_terminating([frame.function for frame in frames]):
+    functions = [frame.function for frame in frames]
+    if aborted and not message and is_terminating(functions):
         exception = find_exception(session, thread)
+        message = "" if exception else describe_termination(functions)
     said = "" if message or exception else _runtime_message(session, thread, places)
     if target.signal in _ENDS and not (message or exception or said):
         panic = find_panic(session, thread)

@@ -10,11 +10,14 @@ unwind-cxx.h and libc++abi's cxa_exception.h agree in the part that is used here
     32   the thrown object
 
 std::logic_error and std::runtime_error, and what derives from them, keep the text of what() behind
-the object's vtable: libstdc++'s __cow_string and libc++'s __libcpp_refstring are pointers to it."""
+the object's vtable: libstdc++'s __cow_string and libc++'s __libcpp_refstring are pointers to it. A
+class with a what() of its own does not return this text. The text is known if the function only
+returns a literal, an array or a pointer of the object, as compilers translate it for x86-64."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
@@ -22,7 +25,9 @@ from findleaks.audit.crash.abort_message import read_text
 from findleaks.demangle import demangle_type
 from findleaks.engine.terms import State
 from findleaks.session import Session
-from findleaks.target.base import Thread
+from findleaks.target.arch import X86_64
+from findleaks.target.base import Target, Thread
+from findleaks.target.encoded_numbers import signed
 
 STACK = 64 << 10  # bytes of the stack that are searched
 THROWN = 32  # bytes from the unwinder's record to the object
@@ -31,6 +36,17 @@ TYPE = {8: 80, 4: 48}
 
 _CLASSES = (0x474E5543432B2B00, 0x434C4E47432B2B00)  # "GNUCC++\\0", "CLNGC++\\0"
 _WITH_TEXT = {"St11logic_error", "St13runtime_error", "NSt3__111logic_errorE", "NSt3__113runtime_errorE"}
+_WHAT = 2  # number of what() in the vtable of std::exception, after two destructors
+_LIBRARIES = ("libstdc++.", "libc++.", "libc++abi.")
+_RETURNS = re.compile(
+    rb"(?:\xf3\x0f\x1e\xfa)?(?:\x55\x48\x89\xe5\x48\x89\x7d\xf8)?"
+    rb"(?:(?P<literal>\x48\x8d\x05.{4})|(?P<array>\x48\x8d\x47.)|(?P<pointer>\x48\x8b\x47.))\x5d?\xc3",
+    re.DOTALL,
+)
+"""endbr64, the frame of an unoptimized function, then `lea rax, [rip + literal]`, `lea rax, [rdi +
+offset]` or `mov rax, [rdi + offset]`, and the end of the function."""
+_LONGEST_CODE = 32  # bytes of such a function
+_PURE_VIRTUAL, _RAISING = "__cxa_pure_virtual", ("__cxa_throw", "__cxa_rethrow", "_Unwind_")
 _TERMINATE = ("std::terminate", "__cxxabiv1::__terminate", "__cxa_rethrow", "__cxa_throw")
 
 
@@ -47,6 +63,16 @@ def is_terminating(functions: list[str]) -> bool:
     return any(function.startswith(_TERMINATE) for function in functions)
 
 
+def describe_termination(functions: Sequence[str]) -> str:
+    """Return what libstdc++ prints if these functions end the process without an exception; "" if
+    they do not."""
+    if _PURE_VIRTUAL in functions:
+        return "pure virtual method called"
+    if any(one.startswith("std::terminate") for one in functions) and not any(one.startswith(_RAISING) for one in functions):
+        return "terminate called without an active exception"
+    return ""
+
+
 def find_exception(session: Session, thread: Thread) -> Optional[CppException]:
     """Return the exception that the innermost frames refer to; None if there is none."""
     memory = Memory(session.target)
@@ -55,7 +81,7 @@ def find_exception(session: Session, thread: Thread) -> Optional[CppException]:
         names = session.types.primary_bases(typeinfo) if typeinfo else []
         type_name = demangle_type(names[0]) if names else ""
         if type_name:
-            return CppException(type_name, _text(memory, names, record + THROWN))
+            return CppException(type_name, _text(session.target, memory, names, record + THROWN))
     return None
 
 
@@ -80,9 +106,38 @@ def _exception_class(memory: Memory, address: int) -> int:
     return int.from_bytes(memory.read(address, 8), memory.arch.byteorder)
 
 
-def _text(memory: Memory, names: list[str], thrown: int) -> str:
+def _text(target: Target, memory: Memory, names: list[str], thrown: int) -> str:
     if names[0] in ("PKc", "Pc"):
         pointer = memory.word(thrown)
+    elif "St9exception" in names and not _is_inherited(target, what := _what_function(memory, thrown)):
+        pointer = _returned(memory, what, thrown)
     else:
         pointer = memory.word(thrown + memory.size) if _WITH_TEXT & set(names) else None
     return read_text(memory, pointer) if pointer else ""
+
+
+def _what_function(memory: Memory, thrown: int) -> int:
+    """Return the address of the object's what(); 0 if it is unreadable."""
+    vtable = memory.word(thrown)
+    return (memory.word(vtable + _WHAT * memory.size) if vtable else 0) or 0
+
+
+def _is_inherited(target: Target, what: int) -> bool:
+    """Whether a function is a what() of the C++ library, or cannot be told from one."""
+    libraries = [one for one in target.modules() if one.path.rpartition("/")[2].startswith(_LIBRARIES)]
+    if libraries:
+        return any(one.start <= what < one.end for one in libraries)
+    symbol = target.symbolize(what)
+    return symbol is None or symbol.name.startswith("std::")
+
+
+def _returned(memory: Memory, function: int, thrown: int) -> Optional[int]:
+    """Return the address that a simple what() returns; None if the function is not that simple."""
+    found = _RETURNS.match(memory.read(function, _LONGEST_CODE)) if memory.arch.name == X86_64.name else None
+    if found is None:
+        return None
+    kind = found.lastgroup or ""
+    if kind == "literal":
+        return function + found.end(kind) + signed(int.from_bytes(found[kind][3:], "little"), 32)
+    member = thrown + signed(found[kind][3], 8)
+    return member if kind == "array" else memory.word(member)

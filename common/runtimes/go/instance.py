@@ -150,7 +150,11 @@ class Go(Runtime):
         if self._target.arch.name not in (X86_64.name, AARCH64.name):
             return ""
         code = merge_ranges(Range(region.start, region.end) for region in self._target.regions() if region.executable)
-        return find_fatal_message(Memory(self._target), code, thread, frames)
+        return find_fatal_message(Memory(self._target), code, thread, frames, self._name_type)
+
+    def _name_type(self, address: int) -> str:
+        found = self.program.types.at(address) if self.program is not None else None
+        return found.name if found is not None else ""
 
     def is_own_name(self, symbol: str) -> bool:
         """Return whether this is a name of Go, which has a package ("runtime.mheap_"). A C name has

@@ -10,7 +10,7 @@ g0; another one is curg."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -34,13 +34,16 @@ _CODE = 320  # bytes of a function that are searched for references
 _MARK = b"fatal error: "
 
 
-def find_fatal_message(memory: Memory, code: Sequence[Range], thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
+def find_fatal_message(
+    memory: Memory, code: Sequence[Range], thread: Thread, frames: Sequence[tuple[int, str, str]], name_type: Callable[[int], str]
+) -> str:
     """Return "panic: …" or "fatal error: …" of the thread that ended the process; "" if there is no
     such text. `code`: the program's code, sorted. `frames`: stack pointer, function and module of
-    the thread's frames, innermost first."""
+    the thread's frames, innermost first. `name_type`: returns the name of the type at an address,
+    or "". The text for a value of another type is "panic: (main.Order)"."""
     found = list(_goroutines(memory, thread))
     for g in found:
-        text = _panic(memory, g)
+        text = _panic(memory, g, name_type)
         if text:
             return f"panic: {text}"
     texts = (_fatal(memory, code, g) for g in found) if memory.arch.name == X86_64.name else _thrown(memory, frames)
@@ -83,12 +86,13 @@ def _g(memory: Memory, address: int, m: int = 0) -> Optional[tuple[int, ...]]:
     return words
 
 
-def _panic(memory: Memory, g: Sequence[int]) -> str:
-    """Return the text of the argument of the innermost panic of a goroutine."""
+def _panic(memory: Memory, g: Sequence[int], name_type: Callable[[int], str]) -> str:
+    """Return the text of the argument of the innermost panic of a goroutine, or its type."""
     words = memory.words(g[_PANIC], 3) if g[_PANIC] else None
     if words is None:
         return ""
-    return _value(memory, *words[:2]) or _value(memory, *words[1:])
+    name = name_type(words[0]) or name_type(words[1])
+    return _value(memory, *words[:2]) or _value(memory, *words[1:]) or (f"({name})" if name else "")
 
 
 def _value(memory: Memory, type_: int, data: int) -> str:
