@@ -9,6 +9,7 @@ from typing import Any
 import building
 import pytest
 from debuggers import ran
+from transcripts import follow
 
 import cores
 
@@ -56,6 +57,22 @@ def test_private_mappings_of_a_file(program: Path, tmp_path: Path) -> None:
         one = found["mapped-file"]
         assert one["evidence"] == {"file": str(tmp_path / "page.data"), "mappings": COUNT, "private_writable": COUNT}
         assert one["bytes"] == COUNT * PART
+
+
+def test_a_large_variable(program: Path, tmp_path: Path) -> None:
+    live, _ = findings(program, tmp_path, "variable")
+    one = live["module-data"]
+    assert one["evidence"]["variable"] == "frames"
+    assert COUNT * PART <= one["evidence"]["variable_bytes"] <= one["bytes"] < COUNT * PART + (1 << 20)
+    assert one["next"][0].startswith("whatis 0x")
+
+
+def test_memory_for_code(program: Path, tmp_path: Path) -> None:
+    """The first screen says what kind of mapping it is, and the command that it suggests shows what refers to it."""
+    with cores.Running([str(program), "code", str(COUNT), ""], tmp_path / "run") as running:
+        where = ["--pid", str(running.pid)]
+        assert "is executable, as memory for the code of a JIT compiler is" in follow(where)
+        assert "bytes into a reachable 1,608-byte block" in follow(where, "refs")  # the table
 
 
 def test_a_file_that_is_opened_again_and_again(program: Path, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 /* Fills memory that is no heap: stacks of threads, memfd and System V segments, private mappings of a file.
  * open: descriptors of FILE.
+ * variable: one variable of COUNT * 256 KiB at most, 60 MiB; code: COUNT executable mappings, which `table` refers to.
  * leaked, kept, chain: anonymous mappings, each apart, to which nothing points, a table in malloc's heap, or the mapping before it.
- * Usage: large_shares threads|memfd|sysv|file|open|leaked|kept|chain COUNT FILE. Prints "ready" and waits. */
+ * Usage: large_shares threads|memfd|sysv|file|open|variable|code|leaked|kept|chain COUNT FILE. Prints "ready" and waits. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,6 +16,7 @@
 #define PART (256 << 10)
 
 static pthread_barrier_t all;
+static char frames[240 * PART];
 static void **table; /* of the mappings that are kept */
 static void *first;  /* of the chain */
 
@@ -58,6 +60,10 @@ int main(int count, char **words) {
             map_apart(words[1], i, &link);
             continue;
         }
+        if (!strcmp(words[1], "variable")) {
+            memset(frames + (size_t)i * PART, i + 1, PART);
+            continue;
+        }
         if (!strcmp(words[1], "open")) {
             if (open(words[3], O_RDONLY) < 0) return 3;
             continue;
@@ -69,6 +75,8 @@ int main(int count, char **words) {
             pthread_attr_setstacksize(&small, 2 * PART);
             if (pthread_create(&thread, &small, serve, NULL)) return 3;
             continue;
+        } else if (!strcmp(words[1], "code")) {
+            made = table[i] = mmap(NULL, PART, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         } else if (!strcmp(words[1], "memfd")) {
             int fd = memfd_create("frame", 0);
             if (fd < 0 || ftruncate(fd, PART)) return 3;

@@ -25,6 +25,7 @@ from findleaks.audit.findings.large_shares import (
 )
 from findleaks.audit.findings.leaked import find_leaked_memory, find_possible_leaks, find_uncollected_garbage
 from findleaks.audit.findings.leaked_mappings import find_leaked_mappings
+from findleaks.audit.findings.module_data import find_module_data
 from findleaks.audit.findings.open_files import find_open_files
 from findleaks.audit.findings.retained import find_retained_memory
 from findleaks.audit.findings.threads import find_unjoined_threads
@@ -50,6 +51,7 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     found += [*own, *freed, *scopes, *find_unjoined_threads(accounting), *find_open_files(session)]
     shared = list(find_shared_memory(session, accounting))
     found += [*find_thread_stacks(session, accounting), *shared, *find_mapped_files(session, accounting)]
+    found += find_module_data(session, accounting)
     mappings = list(find_leaked_mappings(session, accounting, figures))
     found += mappings
     unread = list(find_unread_heaps(session, accounting, figures, sum(one.weight for one in [*freed, *shared])))

@@ -17,6 +17,7 @@ from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.unread_heaps import Holder, list_holders
 from findleaks.session import Session
+from findleaks.target.ranges import region_at
 
 NAMED = 3  # most variables that a finding names
 
@@ -37,10 +38,12 @@ def find_unread_heaps(session: Session, accounting: Accounting, figures: BlockFi
         yield Finding("unread-memory", kept.bytes, unread.sentences(), cause, (), more, facts, kept.resident)
     elif unread.is_most:
         largest = _largest(accounting)
-        commands = [*(["runtime"] if session.runtimes else []), *([f"whatis {largest:#x}"] if largest else [])] or ["map"]
+        looks = [f"whatis {largest:#x}", f"refs {largest:#x}"] if largest else []
+        commands = [*(["runtime"] if session.runtimes else []), *looks] or ["map"]
         left = max(unread.bytes - reported, 0)
         resident = left if accounting.known else None
-        yield Finding("unread-memory", left, unread.sentences(), "", (), tuple(commands), unread.result().to_json(), resident)
+        cause = _describe_code(session, largest)
+        yield Finding("unread-memory", left, unread.sentences(), cause, (), tuple(commands), unread.result().to_json(), resident)
 
 
 def _large_holders(session: Session, unread: UnreadMemory, whole: int) -> list[Holder]:
@@ -67,6 +70,14 @@ def _largest(accounting: Accounting) -> int:
     return share.parts[0].address if share is not None and share.parts and is_significant(share.bytes, accounting) else 0
 
 
+def _describe_code(session: Session, address: int) -> str:
+    """Return a sentence if the mapping at an address is executable; "" if it is not."""
+    region = region_at(session.target.regions(), address)
+    if region is None or not region.executable:
+        return ""
+    return f"The mapping at {address:#x} ({size(region.size)}) is executable, as memory for the code of a JIT compiler is."
+
+
 def find_unattributed_memory(session: Session, accounting: Accounting) -> Iterator[Finding]:
     """Yield one finding if much memory is unattributed."""
     share = accounting.share(ShareSort.UNKNOWN)
@@ -75,8 +86,8 @@ def find_unattributed_memory(session: Session, accounting: Accounting) -> Iterat
         title = f"{size(share.bytes)} in {number(share.count)} mappings are unattributed: no known allocator or runtime owns them"
         title += f"{managed_heaps(session)}."
         title += "" if accounting.known else " It is unknown how much of it was ever touched."
-        cause = f"The largest, at {most.address:#x}, has {size(most.bytes)}."
+        cause = f"The largest, at {most.address:#x}, has {size(most.bytes)}. {_describe_code(session, most.address)}".rstrip()
         facts: dict[str, object] = {"mappings": share.count, "largest": hex(most.address), "largest_bytes": most.bytes}
-        commands = (f"whatis {most.address:#x}", *(["runtime"] if session.runtimes else []))
+        commands = (f"whatis {most.address:#x}", f"refs {most.address:#x}", *(["runtime"] if session.runtimes else []))
         resident = share.bytes if accounting.known else None
         yield Finding("unknown-owner", share.bytes, title, cause, (), commands, facts, resident)

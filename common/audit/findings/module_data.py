@@ -1,0 +1,69 @@
+"""Report large variables of the program or of a library, which are no blocks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from findleaks.audit.accounting import Accounting
+from findleaks.audit.findings.significance import is_large
+from findleaks.formatting import shortened, size
+from findleaks.runtimes.finding import Finding
+from findleaks.session import Session
+from findleaks.target.base import Module, Range
+from findleaks.target.modules import DELETED
+from findleaks.target.ranges import subtract
+from findleaks.target.runs import Runs
+
+_MOST_STEPS = 1 << 14  # addresses whose variable is looked up
+
+
+class _Variable(NamedTuple):
+    """A variable, or a page that no symbol names (""). `resident` in bytes."""
+
+    name: str
+    address: int
+    resident: int
+
+
+def find_module_data(session: Session, accounting: Accounting) -> Iterator[Finding]:
+    """Yield one finding if the variables of one file are at least a tenth of the memory. Yields
+    none if residency is unknown: most pages of large variables may never have been touched."""
+    if not accounting.known or session.presence is None:
+        return
+    resident = session.presence.resident
+    data = {module: _data_of(session, module) for module in session.target.modules()}
+    amounts = {module: sum(resident.bytes(start, end) for start, end in ranges) for module, ranges in data.items()}
+    module = max(amounts, key=lambda one: amounts[one], default=None)
+    if module is None or not is_large(amounts[module], accounting.total):
+        return
+    name = shortened(os.path.basename(module.path.removesuffix(DELETED)), 60)
+    most = max(_variables(session, data[module], resident), key=lambda one: one.resident, default=None)
+    title = f"In use, not leaked: variables of {name} take {size(amounts[module])}."
+    cause = f"The largest is {shortened(most.name, 200)}, {size(most.resident)}." if most is not None and most.name else ""
+    facts: dict[str, object] = {"module": module.path, "variable": most.name or None if most else None}
+    facts["variable_bytes"] = most.resident if most is not None and most.name else None
+    commands = (f"whatis {most.address:#x}",) if most is not None else ()
+    yield Finding("module-data", amounts[module], title, cause, (), commands, facts, amounts[module])
+
+
+def _data_of(session: Session, module: Module) -> list[Range]:
+    """Return the writable private memory of a loaded file, without heaps of an allocator in it."""
+    regions = session.target.regions()
+    data = [Range(one.start, one.end) for one in regions if module.start <= one.start < module.end and one.writable and one.private]
+    return subtract(data, session.heap_ranges())
+
+
+def _variables(session: Session, data: Sequence[Range], resident: Runs) -> Iterator[_Variable]:
+    """Yield the variables of at least a page in resident memory, and pages without a name."""
+    target, steps = session.target, 0
+    for start, end in data:
+        for part in resident.within(start, end):
+            at = part.start
+            while at < part.end and steps < _MOST_STEPS:
+                steps += 1
+                symbol = target.symbolize(at)
+                stop = symbol.address + symbol.size if symbol is not None else 0
+                yield _Variable(symbol.name, symbol.address, resident.bytes(symbol.address, stop)) if symbol else _Variable("", at, 0)
+                at = max(stop, at + target.arch.page)
