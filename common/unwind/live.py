@@ -20,7 +20,6 @@ from collections.abc import Collection, Mapping, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
-from findleaks.disasm.aarch64_effects import AARCH64
 from findleaks.disasm.effects import ALL_ZONE, X86_64, ZONE, ZONE_AT
 from findleaks.disasm.liveness import Liveness
 from findleaks.disasm.machine import Effect, Machine
@@ -34,7 +33,6 @@ from findleaks.target.signal_words import SIGINFO
 from findleaks.unwind.frames import Frame, FrameRegisters, Unwinder
 from findleaks.unwind.slots import MOST_FRAMES, FrameSlots
 
-_MACHINES = {arch.X86_64.name: X86_64, arch.AARCH64.name: AARCH64}
 _STUB_BYTES = 20  # bytes of the longest stub of a procedure linkage table
 _NEAREST = 3  # frames unwound at first, because most threads sleep a few calls deep in libc
 _DEEPEST = 64
@@ -52,6 +50,16 @@ _LAST = {
     "_exit": 1,
     "exit": 1,
 }
+
+
+def _machine(name: str) -> Machine:
+    """Return the registers of the architecture with this name."""
+    if name == arch.X86_64.name:
+        return X86_64
+    # Few targets have this processor, and the tables of its instructions take milliseconds.
+    from findleaks.disasm.aarch64_effects import AARCH64
+
+    return {arch.AARCH64.name: AARCH64}[name]
 
 
 class Interrupted(NamedTuple):
@@ -157,7 +165,7 @@ class LivenessReader:
     def __init__(self, target: Target, capstone: ModuleType) -> None:
         self._target = target
         self._unwinder = Unwinder(target)
-        self._machine = _MACHINES[target.arch.name]
+        self._machine = _machine(target.arch.name)
         self._code = ProcessCode(target, self._unwinder, self._machine)
         self._liveness = Liveness(self._code, capstone, self._machine)
         self._everything = self._machine.registers | ALL_ZONE
