@@ -220,7 +220,10 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
     known = known_types(session)
     marks = known.claims if known is not None else None
     members: dict[tuple[int, str, str, int, int, bool], list[tuple[int, int, Totals]]] = {}
-    plain = array("I", (index for index in iterate_leak_heads(graph) if not labels or labels[index] == NO_LABEL))
+    plain = array("I", iterate_leak_heads(graph))
+    if labels:
+        plain = array("I", (index for index in plain if labels[index] == NO_LABEL))
+    has_mappings = bool(session.directory.mappings.ranges)
     has_cycles, columns = graph.has_cycles(), blocks.columns_of(plain)
     for count, (index, start, own) in enumerate(zip(plain, columns.address, columns.size)):
         if count % 1024 == 0:
@@ -236,13 +239,14 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
         first = (words[0] if words else memory.word(start)) if size >= memory.size and start % memory.size == 0 else None
         if (marks is not None and marks[shown] & MARK) or (first is not None and range_at(ranges, first)):
             continue
-        name = (types.of_words(words, start, size) if words else "") or name_mapping(session, start)
+        name = (types.of_words(words, start, size) if words else "") or (name_mapping(session, start) if has_mappings else "")
         hint = find_hint(session, start, size) if hints and not name else ""
         key = (kinds[index], name, hint, size, cycle, hanging.blocks > 0)
         members.setdefault(key, []).append((start, own, hanging))
     for (kind, name, hint, size, cycle, _), alike in members.items():
-        counts = [totals.blocks for _, _, totals in alike]
-        starts = sorted(start for start, _, _ in alike)
+        places, sizes, hangings = zip(*alike)
+        counts, indirect = zip(*hangings)
+        starts = sorted(places)
         yield Leak(
             kind=Kind(kind),
             type=name,
@@ -251,9 +255,9 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
             largest=size,
             cycle=cycle,
             blocks=len(alike),
-            bytes=sum(own for _, own, _ in alike),
+            bytes=sum(sizes),
             indirect_blocks=sum(counts),
-            indirect_bytes=sum(totals.bytes for _, _, totals in alike),
+            indirect_bytes=sum(indirect),
             least_indirect=min(counts),
             most_indirect=max(counts),
             examples=tuple(starts[:EXAMPLES]),
