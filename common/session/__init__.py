@@ -44,12 +44,11 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-SLICE = 1 << 20  # blocks that a thread of the C engine visits between two checks for Ctrl-C (50 ms)
-PURE_SLICE = 1 << 15  # The same for the Python engine.
-# A live process is read at most this many times while allocator data is inconsistent.
-MAX_READS = 5
+# Blocks visited between two checks for Ctrl-C, by a thread of the C engine (50 ms) and by Python's
+SLICE, PURE_SLICE = 1 << 20, 1 << 15
+CHECKED, SMALL = 1 << 20, 1 << 14  # bytes read between two checks for Ctrl-C; added for each piece
+MAX_READS = 5  # most reads of a live process while allocator data is inconsistent
 PAUSE = 0.003  # seconds for which the process runs between two reads
-
 
 _SHARED = ("unread", "roots", "sites", "debug_files", "sources", "members", "type_index")
 """Names of data that does not depend on which interior pointers count as references."""
@@ -366,19 +365,20 @@ class Session(DebugInformation):
         a root. Returns [] if no root reaches the block. See Graph.path."""
         graphs = self.graphs
         own = self.once("ownership", lambda: graphs.ownership)
-        chain = graphs.path(own, index) if own is not None else []
-        return chain or graphs.path(self.graph(), index)
+        return (graphs.path(own, index) if own is not None else []) or graphs.path(self.graph(), index)
 
     def pieces(self, ranges: Sequence[Range], phase: str, dead: bool = False, whole: bool = False) -> Iterator[Piece]:
         """Yield the memory of these ranges, without tags of pointers, and with addresses decoded.
         `no_references` are left out or replaced by zeros unless `dead` is set, and long runs of
         zeros are left out. Nothing is left out if `whole` is set. Checks for Ctrl-C."""
         holes = () if dead else self.no_references
-        total = sum(end - start for start, end in ranges) or 1
-        done = 0
+        total, done, left = sum(end - start for start, end in ranges) or 1, 0, 0
         for start, end in ranges:
             for piece in self.target.pieces(start, end) if whole else nonzero_pieces(self.target, start, end, BEGINNING):
-                self.report_progress(phase, (done + piece.address - start) / total)
+                if left <= 0:
+                    self.report_progress(phase, (done + piece.address - start) / total)
+                    left = CHECKED
+                left -= len(piece.data) + SMALL
                 piece = remove_tags(piece) if self.target.tagged else self.directory.decode_references(piece)
                 yield from (blank_out(piece, holes),) if whole else without_holes(piece, holes, self.target.arch.word)
             done += end - start

@@ -97,13 +97,13 @@ def _has_php(session: Session) -> bool:
 def _named(session: Session, places: array[int]) -> Iterator[Range]:
     """Yield the memory that `Interiors.places` refers to."""
     blocks, around = session.directory.blocks, AROUND * session.target.arch.word
-    for source, root, target in zip(places[0::3], places[1::3], places[2::3]):
+    for source, root in zip(places[0::3], places[1::3]):
         if source == NO_BLOCK:
             yield Range(max(0, root - around), root + around + session.target.arch.word)
-        for index in (source, target):
-            if index != NO_BLOCK:
-                start = blocks.address(index)
-                yield Range(max(0, start - around), start + blocks.size(index) + around)
+    indices = array("I", sorted({*places[0::3], *places[2::3]} - {NO_BLOCK}))
+    columns = blocks.columns_of(indices)
+    for start, size in zip(columns.address, columns.size):
+        yield Range(max(0, start - around), start + size + around)
 
 
 def _sums(session: Session, graph: Graph, rows: array[int]) -> Iterator[Recognised]:
