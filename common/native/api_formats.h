@@ -98,8 +98,8 @@ API void fl_claim_storage(const struct blocks *b, const piece *p, const uint32_t
 API int fl_unused_storage(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, const uint32_t
                           *claims, const uint8_t *tails, uint8_t *heads, uint8_t *patterns, words *rest);
 
-/* cpython_references.c */
-API int fl_python_references(const struct graph *g, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift,
+/* object_references.c */
+API int fl_object_references(const struct graph *g, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift,
                              bool with_object, words *out);
 
 /* cpython_remains.c */

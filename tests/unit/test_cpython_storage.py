@@ -15,8 +15,8 @@ from word_heaps import HEAP, PROGRAM, Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import LAST_WORD, Exclusion, State
 from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally, TypeColumns, count_objects, immortal_objects
-from findleaks.runtimes.cpython.references import find_references
 from findleaks.runtimes.cpython.storage import DEQUE, KEYS, LIST, SHARED, SPARE, TAGGED, VALUES, unused_storage
+from findleaks.runtimes.object_references import ObjectBlocks, find_references
 from findleaks.target.arch import Arch
 
 LISTS, OWNERS, PLAIN, DEQUES = TYPES = [0x9D8000, 0x9D9000, 0x9DA000, 0x9DB000]
@@ -47,7 +47,8 @@ def answers(engine: Engine, memory: Memory, shift: int, cuts: list[int]) -> dict
     graph.exclude_words(tally.patterns, [Exclusion(mask) for mask in [0, *patterns]])
     for piece in pieces:
         graph.scan_blocks(piece)
-    references = [find_references(engine, graph, piece, tally, kind).tolist() for piece in pieces for kind in (False, True)]
+    objects = ObjectBlocks(tally.found, tally.offsets, tally.shift)
+    references = [find_references(engine, graph, piece, objects, kind).tolist() for piece in pieces for kind in (False, True)]
     return {
         "found": tally.found.tolist(),
         "sums": tally.sums.tolist(),

@@ -306,7 +306,7 @@ SIGNATURES = {
     "fl_immortal_objects": (c_int, [_HANDLE, _PIECES, _U32S, c_char_p, _WORDS]),
     "fl_claim_storage": (None, [_HANDLE, _PIECES, _U32S, c_char_p, c_char_p, c_uint64, _U32S]),
     "fl_unused_storage": (c_int, [_HANDLE, _PIECES, _U32S, c_char_p, c_uint64, _U32S, c_char_p, _U8S, _U8S, _WORDS]),
-    "fl_python_references": (c_int, [_HANDLE, _PIECES, _U32S, c_char_p, c_uint64, c_bool, _WORDS]),
+    "fl_object_references": (c_int, [_HANDLE, _PIECES, _U32S, c_char_p, c_uint64, c_bool, _WORDS]),
     "fl_object_remains": (c_int, [_HANDLE, _PIECES, _U32S, *[c_char_p] * 3, _U64S, _U32S, c_char_p, *[_U8S] * 2, _WORDS]),
     "fl_objects": (c_int, [_HANDLE, _PIECES, _U64S, *[c_char_p] * 4, c_uint64, c_uint64, _RANGES, _U32S, _U32S, _U8S, _U64S, _WORDS]),
     "fl_php_values": (c_int, [_HANDLE, _PIECES, _U32S, _U8S, _U64S, _WORDS]),

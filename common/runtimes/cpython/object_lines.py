@@ -19,8 +19,8 @@ from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import Kind
 from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally
 from findleaks.runtimes.cpython.member_lines import UNUSED, MemberLines
-from findleaks.runtimes.cpython.references import COLUMNS, find_references
 from findleaks.runtimes.heap_dump import BlockReferences
+from findleaks.runtimes.object_references import COLUMNS, ObjectBlocks, find_references
 from findleaks.target.base import Piece
 
 _STEP = 1 << 13  # objects that are written at once
@@ -44,6 +44,7 @@ class ObjectLines:
         pieces: Callable[[], Iterable[Piece]],
     ) -> None:
         self._engine, self._blocks, self._tally, self._members = engine, blocks, tally, members
+        self._objects = ObjectBlocks(tally.found, tally.offsets, tally.shift)
         self._references, self._pieces = references, pieces
         self._starts = [offset - tally.shift for offset in tally.offsets]
         self._heads = [f'","type":{json.dumps(name)},"module":{json.dumps(_module(name))},"size":' for name in names]
@@ -61,7 +62,7 @@ class ObjectLines:
         keys, targets, offsets = array("Q"), array("Q"), array("Q")
         first = 0
         for piece in self._pieces():
-            found = find_references(self._engine, self._references.graph, piece, self._tally, True)
+            found = find_references(self._engine, self._references.graph, piece, self._objects, True)
             keys += found[0::COLUMNS]
             targets += found[1::COLUMNS]
             offsets += found[2::COLUMNS]
@@ -84,7 +85,7 @@ class ObjectLines:
         """Read the references of blocks without an object, and count those to each object."""
         for piece in self._pieces():
             for with_object in (False, True):
-                found = find_references(self._engine, self._references.graph, piece, self._tally, with_object)
+                found = find_references(self._engine, self._references.graph, piece, self._objects, with_object)
                 if not with_object:
                     self._keys += found[0::COLUMNS]
                     self._targets += array("I", found[1::COLUMNS])

@@ -1,8 +1,8 @@
-/* References of Python objects, and of blocks without an object, by word.
- * ../runtimes/cpython/references.py describes the result. */
+/* References of managed objects, and of blocks without an object, by word.
+ * ../runtimes/object_references.py describes the result. */
 #include "graph.h"
 
-#define TAGS UINT64_C(3) /* low bits of a reference in a frame, since 3.14 */
+#define TAGS UINT64_C(3) /* low bits of a reference in a frame of CPython, since 3.14 */
 
 typedef struct {
     const graph *g;
@@ -35,7 +35,7 @@ static int add_reference(const search *s, uint32_t source, uint64_t at, uint64_t
  * else in the other blocks. Each reference appends three words to `out`: source << 32 | number of
  * the word, target, and the offset in the target. A reference to an object leads to its start;
  * those to other places of an object's block are left out. */
-API int fl_python_references(const graph *g, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, bool with_object,
+API int fl_object_references(const graph *g, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, bool with_object,
                              words *out) {
     const search s = {g, found, offsets, shift, out};
     const blocks *b = g->b;
