@@ -1,4 +1,4 @@
-"""Compute what single blocks retain, for runtimes whose objects are blocks (CPython)."""
+"""Compute what the objects of types retain, for CPython, whose objects are blocks, and for Ruby."""
 
 from __future__ import annotations
 
@@ -7,25 +7,30 @@ from collections.abc import Callable
 from typing import Optional
 
 from findleaks.audit.containers.reader import ContainerReader
+from findleaks.audit.heap_retention import compute_heap_tree, join_heap
 from findleaks.audit.owners import Owners, find_owners
-from findleaks.engine.dominators import NO_ROOT, Dominators, root_node
+from findleaks.audit.retained_blocks import find_block_owners, sum_subtrees
+from findleaks.engine.dominators import Dominators
 from findleaks.runtimes.base import NO_OBJECT, ObjectTypes, Runtime
 from findleaks.runtimes.heap_dump import BlockReferences, DumpableBlocks
 from findleaks.session import Session
 
-_STEP = 1 << 18  # blocks whose retained memory is computed at once
-
 
 def retained_by_type(session: Session, runtime: Runtime, group: Callable[[str], str]) -> dict[str, int]:
-    """Return for each type the bytes of the blocks that its live objects retain, one by one,
-    themselves included; {} if the objects of the runtime are no blocks. `group` maps the name of a
+    """Return for each type the bytes of the blocks and objects that its live objects retain, one by
+    one, themselves included; {} if this is not known for the runtime. `group` maps the name of a
     type to the name of its row."""
     known = _object_types(session, runtime)
-    if known is None:
+    heap = join_heap(session, runtime)
+    if heap is not None:
+        tree, types, names = compute_heap_tree(session, heap), heap.found, heap.table.names
+    elif known is not None:
+        tree, types, names = _tree(session), known.types, known.names
+    else:
         return {}
     numbers: dict[str, int] = {}
-    rows = array("I", (numbers.setdefault(group(name), len(numbers)) for name in known.names))
-    return dict(zip(numbers, (total.bytes for total in _tree(session).by_label(known.types, rows))))
+    rows = array("I", (numbers.setdefault(group(name), len(numbers)) for name in names))
+    return dict(zip(numbers, (total.bytes for total in tree.by_label(types, rows))))
 
 
 def find_block_references(session: Session, runtime: Runtime) -> Optional[BlockReferences]:
@@ -34,14 +39,8 @@ def find_block_references(session: Session, runtime: Runtime) -> Optional[BlockR
     if known is None:
         return None
     tree = _tree(session)
-    counts, retained = _subtrees(tree, len(known.types))
-    owners, ends = array("I", [NO_ROOT]) * len(known.types), list[tuple[int, int]]()
-    for place, index in enumerate(tree.members(root_node(0), 0, len(known.types))):
-        while ends and ends[-1][0] <= place:
-            ends.pop()
-        owners[index] = owner = index if known.types[index] != NO_OBJECT else ends[-1][1] if ends else NO_ROOT
-        if counts[index] > 1:
-            ends.append((place + counts[index], owner))
+    counts, retained = sum_subtrees(tree, len(known.types))
+    owners = find_block_owners(tree, known.types, counts)
     return BlockReferences(session.graph(), retained, owners, _name_roots(session, known))
 
 
@@ -61,19 +60,6 @@ def _compute_tree(session: Session) -> Dominators:
         tree.scan_roots(piece)
     tree.root_words(session.register_words(), 0)
     return session.computed(tree, "computing memory retained by managed objects")
-
-
-def _subtrees(tree: Dominators, count: int) -> tuple[array[int], array[int]]:
-    """Return the number ("I") and the bytes ("Q") of the blocks that each block retains."""
-    counts, retained = array("I"), array("Q")
-    for first in range(0, count, _STEP):
-        last = min(first + _STEP, count)
-        labels = array("I", [NO_ROOT]) * count
-        labels[first:last] = array("I", range(last - first))
-        totals = tree.by_label(labels, array("I", range(last - first)))
-        counts.extend(one.blocks for one in totals)
-        retained.extend(one.bytes for one in totals)
-    return counts, retained
 
 
 def _name_roots(session: Session, known: ObjectTypes) -> dict[int, list[str]]:

@@ -35,6 +35,7 @@ FORMATS = {
     "fleet": Format((".html", ".htm"), "a table of cores and leaks, for a browser"),
     "hprof": Format((".hprof",), "a heap dump, for Eclipse MAT and VisualVM"),
     "heapsnapshot": Format((".heapsnapshot",), "a heap snapshot, for Chrome DevTools"),
+    "objspace": Format((".json",), "an object a line, as of ObjectSpace.dump_all, for heapy and sheap"),
     "ndjson": Format((".ndjson", ".jsonl"), "an object a line, for DuckDB, pandas and jq"),
     "parquet": Format((".parquet",), "columns of blocks, for pandas, Polars and DuckDB"),
 }
@@ -101,12 +102,12 @@ def output_format(args: argparse.Namespace, formats: Sequence[str]) -> str:
 
 
 def format_by_name(file: str, formats: Sequence[str], remedy: str = ", or add --format") -> str:
-    """Return the format of a file by the suffix of its name. Raises UsageError, whose message ends
-    in `remedy`, if the suffix is not that of any of these formats."""
+    """Return the format of a file by the longest suffix of its name that is that of a format.
+    Raises UsageError, whose message ends in `remedy`, if there is none."""
     base = os.path.basename(file).lower()
-    for one in formats:
-        if base.endswith(FORMATS[one].ends):
-            return one
+    ends = {end: one for one in reversed(formats) for end in FORMATS[one].ends if base.endswith(end)}
+    if ends:
+        return ends[max(ends, key=len)]
     *most, last = _ends(formats)
     raise UsageError(f"-o {printable(file)}: end its name in {', '.join(most)} or {last}{remedy}")
 

@@ -22,7 +22,7 @@ from findleaks.runtimes.garbage import GARBAGE_BYTES
 from findleaks.runtimes.v8.array_bytes import ARRAY_BYTES
 from findleaks.session import Session
 
-DUMPS = ("hprof", "heapsnapshot", "ndjson")  # Formats of heap dumps.
+DUMPS = ("hprof", "heapsnapshot", "ndjson", "objspace")  # Formats of heap dumps.
 NONE = "–"  # The text of a cell without a value.
 ROWS = 20  # Maximum number of types and sites printed as text without --limit.
 PARTS = 20  # At least this many rows are printed below a part, even with a smaller --limit.
@@ -36,7 +36,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     what = "sum objects by type, by the package of their type, or by the stack that allocated them, if stacks were recorded"
     parser.add_argument("--by", choices=("type", "package", "site"), default="type", help=what)
     add_limit(parser, "types and sites", ROWS)
-    add_output(parser, "a heap dump of Java, V8 or Python, or all objects by root and type, or by stack,", (*DUMPS, *STACKS))
+    add_output(parser, "a heap dump of Java, V8, Python or Ruby, or all objects by root and type, or by stack,", (*DUMPS, *STACKS))
 
 
 @command(arguments=_arguments)
@@ -44,20 +44,22 @@ def runtime(session: Session, args: argparse.Namespace) -> Plain:
     """Show for each managed runtime its own counters, its own memory (V8's heap by isolate and
     space), its live objects by type, and the native blocks that only objects of this type retain.
 
-    RETAINED (CPython, Go, the JVM, V8) is the memory in the managed heap that would become garbage
-    without the objects of a type, one by one: these objects, and the others that one of them
-    retains; for CPython with native memory. REPORTED is the native memory that the objects reported
-    to the runtime: memory that a runtime does not know of does not trigger a collection. LEAKED is
-    the number of objects that no root reaches, if each object is an allocator's block (CPython).
+    RETAINED (CPython, Go, the JVM, Ruby, V8) is the memory in the managed heap that would become
+    garbage without the objects of a type, one by one: these objects, and the others that one of
+    them retains; for CPython and Ruby with native memory. REPORTED is the native memory that the
+    objects reported to the runtime: memory that a runtime does not know of does not trigger a
+    collection. LEAKED is the number of objects that no root reaches, if each object is an
+    allocator's block (CPython).
 
     Native memory that objects of several types share is not attributed to a type; --by package
     counts the types of a package as one. Allocation sites are listed if the runtime records them
-    (tracemalloc, NMT, Go's memory profile); --by site lists only these.
+    (tracemalloc, NMT, Go's memory profile, Ruby's traces); --by site lists only these.
 
-    `-o FILE.hprof` writes the Java heap as a heap dump, which Eclipse MAT and VisualVM open;
-    `-o FILE.heapsnapshot` writes V8's heap as a heap snapshot, which Chrome DevTools opens;
-    `-o FILE.ndjson` writes Python's objects, one a line, with their references. `-o FILE.pb.gz`
-    writes the objects by root (Go) and type for `go tool pprof`; with --by site, by the stack that
+    `-o FILE.hprof` writes the Java heap as a heap dump, which Eclipse MAT and VisualVM open; `-o
+    FILE.heapsnapshot` writes V8's heap as a heap snapshot, which Chrome DevTools opens; `-o
+    FILE.ndjson` writes Python's objects, one a line, with their references; `-o FILE.json` writes
+    Ruby's in the format of ObjectSpace.dump_all, which heapy and sheap read. `-o FILE.pb.gz` writes
+    the objects by root (Go) and type for `go tool pprof`; with --by site, by the stack that
     allocated them."""
     form = output_format(args, (*DUMPS, *STACKS))
     answer = describe_runtimes(session, args.only, not args.no_native, args.by == "package", args.limit)

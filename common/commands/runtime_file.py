@@ -1,5 +1,5 @@
 """Write the file of `runtime -o`: the Java heap as a heap dump, V8's heap as a heap snapshot,
-Python's objects as lines of JSON, or a profile."""
+Python's or Ruby's objects as lines of JSON, or a profile."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from findleaks.formatting import printable
 from findleaks.report.files import replacing
 from findleaks.results.written import WrittenFile
 from findleaks.runtimes.base import Runtime
-from findleaks.runtimes.heap_dump import DumpableBlocks, DumpableRuntime
+from findleaks.runtimes.heap_dump import DumpableBlocks, DumpableHeap, DumpableRuntime
 from findleaks.session import Session
 
-_HEAPS = {"hprof": "the Java heap", "heapsnapshot": "V8's heap", "ndjson": "Python's heap"}
-_MISSING = {"hprof": "no Java heap", "heapsnapshot": "no heap of V8", "ndjson": "no heap of Python"}
+_HEAPS = {"hprof": "the Java heap", "heapsnapshot": "V8's heap", "ndjson": "Python's heap", "objspace": "Ruby's heap"}
+_MISSING = {"hprof": "no Java heap", "heapsnapshot": "no heap of V8", "ndjson": "no heap of Python", "objspace": "no heap of Ruby"}
 
 _Write = Callable[[BinaryIO, Callable[[float], None]], Optional[list[str]]]
 """The signature of DumpableRuntime.write_heap_dump."""
@@ -45,6 +45,11 @@ def write_heap_dump(session: Session, runtimes: Sequence[Runtime], file: str, fo
 
 
 def _writers(session: Session, runtimes: Sequence[Runtime], form: str) -> Sequence[_Write]:
+    if form == "objspace":
+        from findleaks.audit.heap_retention import find_heap_references
+
+        heaps = [(one, find_heap_references(session, one)) for one in runtimes if isinstance(one, DumpableHeap)]
+        return [partial(one.write_object_lines, found) for one, found in heaps if found is not None]
     if form != "ndjson":
         return [one.write_heap_dump for one in runtimes if isinstance(one, DumpableRuntime) and one.dump_format == form]
     from findleaks.audit.object_retention import find_block_references

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import BinaryIO, NamedTuple, Optional
 
-from findleaks.engine.contract import Graph
+from findleaks.engine.contract import Blocks, Graph
+from findleaks.engine.terms import Exclusion
 from findleaks.runtimes.base import Runtime
+from findleaks.target.base import Piece, Range
 
 
 class DumpableRuntime(Runtime):
@@ -43,4 +45,59 @@ class DumpableBlocks(Runtime):
         """Write one line for each object. Returns sentences about the content. `report` is called
         with the fraction that is written, from 0 to 1. Raises OSError if `out` cannot be
         written."""
+        raise NotImplementedError
+
+
+class ObjectTable(NamedTuple):
+    """The objects of a runtime's own heap, for a graph of these objects and of native blocks.
+
+    Columns, ascending by address: start of an object, its bytes, the number of its type in `names`,
+    and its pattern, an index into `exclusions` (Graph.exclude_words). `buffers`, `ranges`: see
+    base.Objects. `buffer_owners`: the address of the object to which each buffer belongs. `opaque`:
+    addresses in blocks whose words are not references. `stale`: sorted memory outside of objects
+    whose words are not references."""
+
+    addresses: array[int]  # "Q"
+    sizes: array[int]  # "I"
+    types: array[int]  # "I"
+    names: Sequence[str]
+    patterns: bytearray
+    exclusions: Sequence[Exclusion]
+    buffers: array[int]  # "Q"
+    buffer_owners: array[int]  # "Q"
+    opaque: Sequence[int]
+    stale: Sequence[Range]
+    ranges: Sequence[Range]
+
+
+class HeapReferences(NamedTuple):
+    """References of the objects of a table and of native blocks, for a dump.
+
+    `blocks` has both; `places` ("I") is the index of each object there. `found` ("I") has for each
+    block the number of the type of its object, or NO_OBJECT. `retained`, `owners` and `graph` are
+    those of BlockReferences. `buffers` has the block of each buffer, with that of its object.
+    `roots` has the objects to which each root refers, by index of the block. `pieces` returns the
+    memory of all blocks, ascending."""
+
+    blocks: Blocks
+    graph: Graph
+    places: array[int]
+    found: array[int]
+    retained: array[int]
+    owners: array[int]
+    buffers: Mapping[int, int]
+    roots: Mapping[str, Sequence[int]]
+    pieces: Callable[[], Iterable[Piece]]
+
+
+class DumpableHeap(Runtime):
+    """A runtime with a heap of its own, whose objects refer to one another through native memory,
+    and can be written as lines of JSON."""
+
+    def object_table(self) -> Optional[ObjectTable]:
+        """Return the objects; None if they cannot be read."""
+        raise NotImplementedError
+
+    def write_object_lines(self, references: HeapReferences, out: BinaryIO, report: Callable[[float], None]) -> list[str]:
+        """Write one line for each object; see DumpableBlocks."""
         raise NotImplementedError

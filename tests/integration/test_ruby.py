@@ -50,7 +50,7 @@ def same(found: Mapping[str, Any], said: Mapping[str, str], version: str) -> Non
     assert not [warning for warning in found["warnings"] if "Ruby" in warning and "managed heap" not in warning]
 
 
-@pytest.mark.platform("x86-64", "Ruby", of="2.7, 3.1, 3.3")
+@pytest.mark.platform("x86-64", "Ruby", of="2.7, 3.1, 3.3, 3.4")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_counters_and_objects_are_rubys_own(tmp_path: Path, version: str) -> None:
     with rubies.Pausing(version, OBJECTS, tmp_path) as program:

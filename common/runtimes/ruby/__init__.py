@@ -1,4 +1,4 @@
-"""Read Ruby (CRuby 2.7 to 3.3): heap pages, the collector's counters, objects by type and class,
+"""Read Ruby (CRuby 2.7 to 3.4): heap pages, the collector's counters, objects by type and class,
 and native memory that was reported to the collector."""
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ from findleaks.target.interruptible import interruptible
 T_NONE, T_OBJECT, T_CLASS, T_MODULE, T_FLOAT, T_STRING, T_ARRAY, T_HASH, T_STRUCT = 0, 1, 2, 3, 4, 5, 7, 8, 9
 T_DATA, T_IMEMO, T_ICLASS, T_ZOMBIE, T_MOVED = 0xC, 0x1A, 0x1C, 0x1D, 0x1E
 MASK = 0x1F
-SINGLETON = 1 << 12  # FL_SINGLETON: the class of one object
+# Bits that FL_SINGLETON (the class of one object) may have: FL_USER0, since 3.4 FL_USER1.
+SINGLETON_FLAGS = 1 << 12, 1 << 13
 IMEMO_SHIFT, IMEMO_MASK = 12, 0xF
 
 _NUMBERED = {
@@ -35,7 +36,7 @@ TYPES = {number: name for first, names in _NUMBERED.items() for number, name in 
 
 _IMEMO_NAMES = "env cref svar throw_data ifunc memo ment iseq tmpbuf ast parser_strterm callinfo callcache constcache"
 IMEMOS = tuple(_IMEMO_NAMES.split())  # enum imemo_type, from 0
-LAYOUTS = {T_OBJECT: 1 << 13, T_STRING: 3 << 13, T_ARRAY: 0x3FF << 13, T_HASH: 1 << 15 | 0xF << 20, T_STRUCT: 0x7F << 13}
+LAYOUTS = {T_OBJECT: 1 << 13, T_STRING: 3 << 13, T_ARRAY: 0x7FF << 12, T_HASH: 1 << 15 | 0xF << 20, T_STRUCT: 0x7F << 13}
 """Flags that show which data of an object is in its slot, and which data the slot only refers to;
 see objects.py."""
 
@@ -47,7 +48,7 @@ SHAPES = {
         if name not in ("NONE", "CLASS", "MODULE", "IMEMO", "NODE", "ICLASS", "ZOMBIE", "MOVED")
     },
     **{tag: Shape(MASK | flags, (8,)) for tag, flags in LAYOUTS.items()},
-    T_CLASS: Shape(MASK | SINGLETON),
+    T_CLASS: Shape(MASK | SINGLETON_FLAGS[0] | SINGLETON_FLAGS[1]),
     T_DATA: Shape(MASK, (8, 16, 24)),
     T_IMEMO: Shape(MASK | IMEMO_MASK << IMEMO_SHIFT),
 }

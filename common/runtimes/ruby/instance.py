@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, BinaryIO, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
@@ -14,13 +14,17 @@ from findleaks.disasm.capstone_loader import CAPSTONE_MISSING, load_capstone
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import EVERY_WORD, Exclusion
-from findleaks.runtimes.base import Count, Exclusions, Holders, Objects, Part, Runtime, Type, Variable
+from findleaks.runtimes.allocation_site import Site
+from findleaks.runtimes.base import Count, Exclusions, Holders, Objects, Part, Type, Variable
+from findleaks.runtimes.heap_dump import DumpableHeap, HeapReferences, ObjectTable
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.counters import Counters
 from findleaks.runtimes.ruby.layout import Layout, exported
 from findleaks.runtimes.ruby.objects import Slots
 from findleaks.runtimes.ruby.pages import Pages
 from findleaks.runtimes.ruby.reported import reported_at
+from findleaks.runtimes.ruby.tables import NEWEST_SHARED, SHARED
+from findleaks.runtimes.ruby.traces import TraceReader, Traces
 from findleaks.runtimes.ruby.values import Values
 from findleaks.runtimes.ruby.variables import GETTERS, Exported, Finder, Found
 from findleaks.target.base import Range, Target
@@ -38,11 +42,12 @@ NAMED = 1 << 16  # groups of objects that are distinguished; a sound heap has so
 SEARCHED = 2048  # data types whose free functions are analysed; a program has at most some hundreds
 MAX_DATA = 1 << 24  # bytes of the interpreter's variables that are searched
 OTHER = "(of further classes)"
+VM = "VM"  # name of the data type of the object whose data is the rb_vm_t
 
 _EMPTY = (c.T_FLOAT, c.T_MOVED)  # types that refer to no native memory
 
 
-class Ruby(Runtime):
+class Ruby(DumpableHeap):
     """See base.Runtime."""
 
     name = "Ruby"
@@ -211,8 +216,17 @@ class Ruby(Runtime):
         memory."""
         if not self._variables.variables:
             return None
-        slots = Slots(self._memory, self._engine, self._census, self._values.long, self._variables.counts)
+        slots = self._slots()
         return slots.objects(self._variables.divided, self.pages.ranges(), self._inside), slots.plain
+
+    def _slots(self) -> Slots:
+        values, counts = self._values, self._variables.counts
+        return Slots(self._memory, self._engine, self._census, values.long, self._shared, counts)
+
+    @property
+    def _shared(self) -> int:
+        """The flag of Arrays and Strings whose data belongs to another one."""
+        return NEWEST_SHARED if self._layout.numbers >= (3, 4) else SHARED
 
     @cached_property
     def _by_address(self) -> Mapping[int, Variable]:
@@ -222,20 +236,73 @@ class Ruby(Runtime):
     def _variables(self) -> Found:
         if not self.pages.all or self._values.place is None:
             return Found([], [], lambda shape: 0)
-        wanted = bytearray(sort.tag == c.T_MODULE or sort.flags & (c.MASK | c.SINGLETON) == c.T_CLASS for sort in self._census.sorts)
-        classes, _, _ = self._census.addresses(wanted + b"\0", array("I", [0]) * (len(wanted) + 1))
+        classes = self._select(lambda sort: sort.tag == c.T_MODULE or sort.flags & (c.MASK | self._values.singleton) == c.T_CLASS)
         module = self._layout.module
         parts = ((max(r.start, module.start), min(r.end, module.end)) for r in self._target.regions() if r.readable and r.writable)
         data = [Range(start, min(end, start + MAX_DATA)) for start, end in parts if start < end]
-        kept = bytearray(sort.tag == c.T_OBJECT and self._is_singleton(sort.klass) for sort in self._census.sorts) + b"\0"
-        singular, _, _ = self._census.addresses(kept, array("I", [0]) * len(kept)) if any(kept) else ((), (), ())
+        singular = self._select(lambda sort: sort.tag == c.T_OBJECT and self._is_singleton(sort.klass))
         getters = {name: found.address for name in GETTERS if (found := exported(self._target, [module], name)) is not None}
         words = Exported(self._exported("rb_cObject") or 0, *(getters.get(name, 0) for name in GETTERS))
         where = interruptible(self._target, classes)
         return Finder(self._memory, self._values, self.pages.slot, words, where, singular, data).find()
 
+    def _select(self, is_wanted: Callable[[c.Sort], bool]) -> array[int]:
+        """Return the addresses of the slots of these groups, ascending ("Q")."""
+        wanted = bytearray(map(is_wanted, self._census.sorts)) + b"\0"
+        return self._census.addresses(wanted, array("I", bytes(4 * len(wanted))))[0] if any(wanted) else array("Q")
+
+    @cached_property
+    def _traces(self) -> Traces:
+        symbols = self._variables.symbols
+        if symbols is None:
+            return Traces({}, 0)
+        return TraceReader(self._target, self._memory, self._values, symbols).read()
+
+    def sites(self) -> Sequence[Site]:
+        """Return the lines that allocated the live objects that were traced."""
+        from findleaks.runtimes.ruby.trace_sites import list_sites  # few programs are traced
+
+        return list_sites(self._traces.by_object, self.pages.slot) if self._traces.by_object else []
+
+    def object_table(self) -> Optional[ObjectTable]:
+        if not self.pages.all or self._values.place is None:
+            return None
+        # `find` needs no objects, so this is imported here.
+        from findleaks.runtimes.ruby.object_table import build_object_table
+
+        slots, ranges = self._slots(), self.pages.ranges()
+        objects = slots.objects((), ranges, self._inside, finds_deleted=True)
+        names = [*self._names, OTHER if self._census.left else ""]
+        return build_object_table(self._census, names, slots, objects, self._opaque(), ranges)
+
+    def _opaque(self) -> Iterator[int]:
+        """Yield addresses in blocks whose words keep no object alive."""
+        from findleaks.runtimes.ruby.weak_references import find_frozen_strings, find_subclass_entries
+
+        blocks = self._directory.blocks
+        yield self._layout.objspace
+        yield self._traces.entries
+        for slot in self._select(lambda sort: self._wrapped(sort.data) == VM if sort.data else False):
+            found = blocks.lookup(self._memory.word(slot + DATA) or 0)
+            if found is not None:
+                yield from find_frozen_strings(self._memory, found[1], found[2])
+        classes = self._select(lambda sort: sort.tag in (c.T_CLASS, c.T_MODULE, c.T_ICLASS))
+        yield from find_subclass_entries(self._memory, blocks, interruptible(self._target, classes), self._variables.extension)
+
+    def write_object_lines(self, references: HeapReferences, out: BinaryIO, report: Callable[[float], None]) -> list[str]:
+        # Only `runtime -o` needs these modules.
+        from findleaks.runtimes.ruby.object_descriptions import ObjectDescriptions
+        from findleaks.runtimes.ruby.object_lines import ObjectLines
+
+        about = ObjectDescriptions(
+            self._memory, self._values, self.pages.slot, self._wrapped, self._variables.capacities, self._layout.numbers, self._shared
+        )
+        lines = ObjectLines(self._engine, about, self._traces.by_object, references)
+        lines.write(out, report)
+        return lines.notes()
+
     def _is_singleton(self, klass: int) -> bool:
-        return bool((self._memory.word(klass) or 0) & c.SINGLETON)
+        return bool((self._memory.word(klass) or 0) & self._values.singleton)
 
     def describe(self, address: int) -> str:
         """Return a phrase for the object at this address; see base.Runtime."""
@@ -264,7 +331,7 @@ class Ruby(Runtime):
         if tag == c.T_STRING:
             return f", {self._values.length(slot):,} bytes"
         if tag in (c.T_CLASS, c.T_MODULE):
-            return f" {self._values.class_name(slot)}" if not words[0] & c.SINGLETON or tag == c.T_MODULE else ""
+            return f" {self._values.class_name(slot)}" if not words[0] & self._values.singleton or tag == c.T_MODULE else ""
         return ""
 
     def _name(self, sort: c.Sort) -> str:
@@ -273,7 +340,7 @@ class Ruby(Runtime):
         if tag == c.T_NONE:
             return ""
         if tag == c.T_CLASS:
-            return "Class (singleton)" if sort.flags & c.SINGLETON else "Class"
+            return "Class (singleton)" if sort.flags & self._values.singleton else "Class"
         if tag == c.T_MODULE:
             return "Module"
         if tag == c.T_IMEMO:

@@ -2,11 +2,13 @@
 invariants.
 
 `rb_gc_count` consists of three or four loads: the pointer to the VM, the VM, the object space, the
-counter. `rb_gc_adjust_memory_usage` adds to malloc_increase and oldmalloc_increase. `heap_pages` is
-between those counters. It is recognised by its sorted array of pages: each page has a header that
-points back to the page. The other fields have fixed distances from these (gc.c of 2.7.4, 3.1.2,
-3.3.8: struct rb_objspace, heap_page, rb_size_pool_struct, rb_heap_struct). This module
-distinguishes fields whose distance depends on the version."""
+counter. In 3.4 it calls `rb_gc_get_objspace` for the first ones, through a stub of the procedure
+linkage table. `rb_gc_adjust_memory_usage` adds to malloc_increase and oldmalloc_increase.
+`heap_pages` is between those counters. It is recognised by its sorted array of pages: each page has
+a header that points back to the page. The other fields have fixed distances from these (gc.c of
+2.7.4, 3.1.2, 3.3.8, gc/default/default.c of 3.4: struct rb_objspace, heap_page,
+rb_size_pool_struct, rb_heap_struct). This module distinguishes fields whose distance depends on the
+version."""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.disasm.functions import instructions_at
 from findleaks.disasm.instruction import Instruction
-from findleaks.disasm.registers import CALLER_SAVED, RIP
+from findleaks.disasm.registers import CALLER_SAVED, RAX, RIP
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Module, Symbol, Target
 from findleaks.target.ranges import region_at
@@ -30,23 +32,30 @@ SMALL_PAGE, LARGE_PAGE = 1 << 14, 1 << 16  # HEAP_PAGE_SIZE up to 3.1, and since
 RVALUE = 40  # bytes of a slot if pages do not store it (before 3.1)
 MAX_PAGES = 1 << 24  # limit for the pages of a heap, a terabyte; a larger number is corrupt
 LARGEST = 1 << 13  # maximum size of an object space in bytes: that of 3.3 has 1,900
-# Offset in the object space: 2 bits of mode (none, marking, sweeping, compacting); bit 5 is
-# during_gc.
-FLAGS = 16
+# Offset in the object space, at least: 2 bits of mode (none, marking, sweeping, compacting); bit 5
+# is during_gc. In 3.4 the collector's settings (gc_config) are before it.
+FLAGS, NEWEST_FLAGS = 16, 20
+STUB = 3  # instructions of a stub in the procedure linkage table
+DEEPEST = 2  # calls that are followed
 
 
 class PageFields(NamedTuple):
-    """Offsets in struct heap_page. `slot_size` is -1 if all slots have one size."""
+    """Offsets in struct heap_page. `slot_size` is -1 if all slots have one size. `first`: offset of
+    the first entry in the sorted array of pages."""
 
     start: int
     slot_size: int
     total_slots: int
     flags: int
+    first: int = 0
 
 
 OLD_PAGE = PageFields(start=24, slot_size=-1, total_slots=0, flags=8)
 NEW_PAGE = PageFields(start=32, slot_size=0, total_slots=2, flags=12)
 """Layout of 3.1 and later: slots of several sizes, and a pointer to the size pool at 16."""
+NEWEST_PAGE = PageFields(start=40, slot_size=0, total_slots=2, flags=12, first=16)
+"""Layout of 3.4: a pointer to the page before its start. The array begins with its length and its
+capacity. Pages without objects have no slots."""
 
 BEFORE_SWEEP, IN_TOMB = 1, 8  # flags of a page: not swept since marking; empty, about to be freed
 
@@ -70,6 +79,11 @@ class Layout:
     page: int
     fields: PageFields
 
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """The major and minor version; (0, 0) if unknown."""
+        return _split_version(self.version)
+
 
 def interpreter(target: Target, files: Sequence[Module]) -> Optional[Layout]:
     """Return the layout of the interpreter in these files or in the program; None if there is no
@@ -80,7 +94,7 @@ def interpreter(target: Target, files: Sequence[Module]) -> Optional[Layout]:
         return None
     version = _text(target, exported(target, files, "ruby_version"))
     memory = Memory(target)
-    run = _Run(memory)
+    run = _Run(target)
     run.run(code(target, symbol.address, symbol.size))
     if run.last is None or not FLAGS < run.last[1] < LARGEST:
         return Layout(module, version, 0, 0, 0, 0, 0, 0, 0, OLD_PAGE)
@@ -117,16 +131,20 @@ def _text(target: Target, symbol: Optional[Symbol]) -> str:
 
 def read_version(target: Target, files: Sequence[Module]) -> tuple[int, int]:
     """Return the major and minor version of the interpreter in these files; (0, 0) if unknown."""
-    numbers = _text(target, exported(target, files, "ruby_version")).split(".")
+    return _split_version(_text(target, exported(target, files, "ruby_version")))
+
+
+def _split_version(text: str) -> tuple[int, int]:
+    numbers = text.split(".")
     return (int(numbers[0]), int(numbers[1])) if len(numbers) > 1 and all(one.isdigit() for one in numbers[:2]) else (0, 0)
 
 
 class _Run:
-    """Emulates a function without branches. It computes the values of registers from target
-    memory."""
+    """Emulates a function without branches, and the functions without arguments that it calls. It
+    computes the values of registers from target memory."""
 
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
+    def __init__(self, target: Target, depth: int = 0) -> None:
+        self._target, self._memory, self._depth = target, Memory(target), depth
         self.known: dict[int, Optional[int]] = {}
         self.last: Optional[tuple[int, int]] = None  # base and displacement of the last such load
         self.locked: set[int] = set()  # addresses modified by locked instructions
@@ -151,9 +169,20 @@ class _Run:
                 self.locked.add(where)
         elif one.name == "call":
             self.known.update(dict.fromkeys(CALLER_SAVED))
+            self.known[RAX] = self._call(one)
         else:
             value = self._result(one, where)
             self.known[one.destination] = value & self._memory.arch.mask if value is not None else None
+
+    def _call(self, one: Instruction) -> Optional[int]:
+        """Return what a called function without arguments returns; None if unknown."""
+        if one.target is None or self._depth == DEEPEST:
+            return None
+        stub = code(self._target, one.target, 16)[:STUB]
+        slot = next((each.displacement for each in stub if each.name == "jmp" and each.base == RIP), None)
+        function = self._memory.word(slot) if slot is not None else one.target
+        inner = _Run(self._target, self._depth + 1)
+        return inner.known.get(RAX) if function and inner.run(code(self._target, function)) is None else None
 
     def _result(self, one: Instruction, where: Optional[int]) -> Optional[int]:
         """Return the value that the instruction, whose memory operand is at `where`, stores in its
@@ -186,7 +215,7 @@ def _increases(target: Target, symbol: Optional[Symbol], objspace: int) -> tuple
     instructions."""
     if symbol is None:
         return 0, 0
-    run = _Run(Memory(target))
+    run = _Run(target)
     further = run.run(code(target, symbol.address, symbol.size))
     if not run.locked and further is not None:
         run.run(code(target, further))
@@ -197,17 +226,20 @@ def _increases(target: Target, symbol: Optional[Symbol], objspace: int) -> tuple
 def _heap(memory: Memory, objspace: int, end: int) -> Optional[tuple[int, int, int, PageFields]]:
     """Return the address of heap_pages.sorted, the number of pages, their size and their layout.
 
-    The word at that address points to an array of pages, and the next word is their number. Each
-    page has a header that points back to it."""
+    The word at that address points to an array of pages. The next word, or the first of the array,
+    is their number. Each page has a header that points back to it."""
     words = memory.words(objspace, end // 8) or ()
     for at, (array, count, _, capacity) in enumerate(zip(words, words[1:], words[2:], words[3:])):
-        if not 0 < count <= min(capacity, MAX_PAGES) or array % 8 or not array:
+        if array % 8 or not array:
             continue
-        entries = [memory.word(array + 8 * number) for number in (0, count // 2, count - 1)]
-        for fields in (NEW_PAGE, OLD_PAGE):
+        length, room = memory.words(array, 2) or (0, 0)
+        for fields, number, most in ((NEWEST_PAGE, length, room), (NEW_PAGE, count, capacity), (OLD_PAGE, count, capacity)):
+            if not 0 < number <= min(most, MAX_PAGES):
+                continue
+            entries = [memory.word(array + fields.first + 8 * place) for place in (0, number // 2, number - 1)]
             sizes = [_size(memory, entry, fields) if entry else 0 for entry in entries]
             if any(sizes) and sizes.count(0) < 2:  # one page may be damaged
-                return objspace + 8 * at, count, max(sizes), fields
+                return objspace + 8 * at, number, max(sizes), fields
     return None
 
 

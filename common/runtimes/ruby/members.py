@@ -167,6 +167,12 @@ class Members:
         found = self._shape(shape)
         return found[1] if found is not None and found[2] & 0xFF <= LAST_PLAIN else 0
 
+    def capacity_of(self, shape: int) -> int:
+        """Return the number of variables for which an object with this shape has memory; 0 if
+        unknown."""
+        words = self._memory.word(self._shapes + SHAPE * shape + 16) if self._shapes and shape < MAX_SHAPES else None
+        return words >> 32 if words is not None else 0
+
     def _shape(self, number: int) -> Optional[tuple[int, int, int]]:
         """Return a shape's ID, its number of variables, and the word with its type and parent."""
         words = self._memory.words(self._shapes + SHAPE * number, 4) if self._shapes and number < MAX_SHAPES else None

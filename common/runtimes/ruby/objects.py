@@ -19,7 +19,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.base import Objects
 from findleaks.runtimes.ruby import census as c
-from findleaks.runtimes.ruby.tables import EMBEDDED, LENGTH_SHIFT, LONG, LONGEST, SHORT, ST_TABLE
+from findleaks.runtimes.ruby.tables import DELETED, EMBEDDED, LENGTH_SHIFT, LONG, LONGEST, SHORT, ST_TABLE
 from findleaks.runtimes.ruby.values import NOEMBED
 from findleaks.runtimes.ruby.variables import NO_VALUES
 from findleaks.target.base import Range
@@ -31,46 +31,56 @@ FOLLOWED = (c.T_OBJECT, c.T_STRING, c.T_ARRAY, c.T_HASH, c.T_STRUCT, T_MATCH, T_
 belongs to an extension, and may point anywhere."""
 
 HEAD = 16  # bytes of flags and class
-SHARED = 1 << 14  # flag of an Array: its elements belong to another Array, to which it refers
 BOUND_SHIFT, BOUND = 20, 0xF  # Hash without st_table: number of pairs ever used
 TABLE = 56  # bytes of a struct st_table
 # Bytes of struct RHash before its table, or before its hints.
 HASH_SHORT, HASH_LONG, HINTS = 32, 24, 8
 LOOK = 1 << 16  # objects between two checks for the user's interrupt
 WORDS = 5  # words read of each slot
+MOST_ENTRIES = 1 << 26  # entries of a Hash that are examined
 TEXT = 3  # index of the word with the pointer to a String's text
 
 
 class Slots:
     """All slots that may be values of variables.
 
-    `long`: whether the version is 3.2 or later. `count_of` returns the number of variables of
+    `long`: whether the version is 3.2 or later. `shared`: the flag of an Array whose elements
+    belong to another Array, to which it refers. `count_of` returns the number of variables of
     objects with a given shape."""
 
-    def __init__(self, memory: Memory, engine: Engine, taken: c.Census, long: bool, count_of: Callable[[int], int]) -> None:
+    def __init__(self, memory: Memory, engine: Engine, taken: c.Census, long: bool, shared: int, count_of: Callable[[int], int]) -> None:
         self._memory, self._engine, self._census, self._long, self._count_of = memory, engine, taken, long, count_of
-        # Set by `objects`: addresses in storage that has no references to native memory.
-        self.plain = array("Q")
+        self._shared = shared
+        # Set by `objects`: addresses in storage that has no references to native memory, and of
+        # texts and bins of tables, which have no references at all.
+        self.plain, self.texts = array("Q"), array("Q")
+        # Set by `objects`: the address of the object to which each buffer belongs.
+        self.buffer_owners = array("Q")
+        # Set by `objects`, if asked for: keys and values of deleted entries of Hashes.
+        self.deleted: list[Range] = []
+        self._finds_deleted = False
 
-    def objects(self, divided: Sequence[int], ranges: Sequence[Range], pages: Sequence[Range]) -> Objects:
+    def objects(self, divided: Sequence[int], ranges: Sequence[Range], pages: Sequence[Range], finds_deleted: bool = False) -> Objects:
         """Return the objects; see base.Objects. `divided` are objects whose variables are roots
-        themselves."""
+        themselves. `finds_deleted`: whether to set `deleted`."""
+        self._finds_deleted = finds_deleted
         sorts = self._census.sorts
         numbers = array("I", range(len(sorts) + 1))
         wanted = bytearray(sort.tag not in NO_VALUES for sort in sorts) + b"\0"
         addresses, sizes, kinds = self._census.addresses(wanted, numbers)
-        in_use = [min(self._in_use(sort), sort.size) for sort in sorts]
+        in_use = [min(self.in_use(sort), sort.size) for sort in sorts]
         used = array("I", map(in_use.__getitem__, interruptible(self._memory.target, kinds, LOOK)))
         heads = [size if sort.tag in FOLLOWED else HEAD for sort, size in zip(sorts, in_use)]
         followed = array("I", map(heads.__getitem__, interruptible(self._memory.target, kinds, LOOK)))
-        self.plain.extend(self._texts(numbers, ranges))
+        self.texts.extend(self._texts(numbers, ranges))
+        self.plain.extend(self.texts)
         for value in divided:
             at = bisect_left(addresses, value)
             if at < len(addresses) and addresses[at] == value:
                 followed[at] = HEAD
         return Objects(addresses, sizes, used, followed, self._buffers(numbers, ranges), ranges, pages)
 
-    def _in_use(self, sort: c.Sort) -> int:
+    def in_use(self, sort: c.Sort) -> int:
         """Return the number of bytes of a slot of this group that are not remains of former
         objects."""
         tag, flags = sort.tag, sort.flags
@@ -99,18 +109,19 @@ class Slots:
         slots, _, kinds = self._census.addresses(outside, numbers) if any(outside) else (array("Q"), (), array("I"))
         made = array("Q")
         end = 0
-        for start, size, is_table in sorted(self._storage(slots, kinds, ranges)):
+        for start, size, is_table, slot in sorted(self._storage(slots, kinds, ranges)):
             if not is_table:
                 self.plain.append(start)
             if start >= end and start + size <= self._memory.arch.mask:
                 made.extend((start, size))
+                self.buffer_owners.append(slot)
                 end = start + size
         return made
 
     def _is_outside(self, sort: c.Sort) -> bool:
         tag, flags = sort.tag, sort.flags
         if tag in (c.T_OBJECT, c.T_ARRAY):
-            return not flags & (EMBEDDED if tag == c.T_OBJECT else EMBEDDED | SHARED)
+            return not flags & (EMBEDDED if tag == c.T_OBJECT else EMBEDDED | self._shared)
         if tag == c.T_STRUCT:
             return not self._struct_length(flags)
         return tag == c.T_HASH and bool(flags & ST_TABLE or not self._long)
@@ -136,9 +147,9 @@ class Slots:
             yield first, [words[column::WORDS] for column in range(WORDS)]
             first = last
 
-    def _storage(self, slots: array[int], kinds: array[int], ranges: Sequence[Range]) -> Iterator[tuple[int, int, bool]]:
-        """Yield the start and size of each buffer, and whether it is an st_table. An st_table also
-        contains other pointers."""
+    def _storage(self, slots: array[int], kinds: array[int], ranges: Sequence[Range]) -> Iterator[tuple[int, int, bool, int]]:
+        """Yield the start and size of each buffer, whether it is an st_table, and the address of
+        its object. An st_table also contains other pointers."""
         tags = array("B", [*(sort.tag for sort in self._census.sorts), 0])
         for first, words in self._words(slots, ranges):
             count = len(words[0])
@@ -158,14 +169,20 @@ class Slots:
                 else:
                     start, size = third, 8 * (second & 0xFFFFFFFF)
                 if start and start % 8 == 0 and 0 < size <= 8 * LONGEST:
-                    yield start, size, False
+                    yield start, size, False, slot
 
-    def _table(self, slot: int, pointer: int) -> Iterator[tuple[int, int, bool]]:
+    def _table(self, slot: int, pointer: int) -> Iterator[tuple[int, int, bool, int]]:
         """Yield a Hash's table, and the table's entries. Deleted entries keep their keys and
         values."""
         table = self._memory.words(slot + HASH_LONG if self._long else pointer, TABLE // 8)
         if table is not None and (self._long or pointer % 8 == 0):
             if not self._long:
-                yield pointer, TABLE, True
+                yield pointer, TABLE, True, slot
+            if table[3]:
+                self.texts.append(table[3])
             if table[6] and table[6] % 8 == 0 and 0 < table[5] <= LONGEST:
-                yield table[6], 24 * table[5], False
+                if self._finds_deleted and table[2] < table[5] <= MOST_ENTRIES:
+                    words = self._memory.words(table[6], 3 * table[5]) or ()
+                    places = range(table[6] + 8, table[6] + 24 * table[5], 24)
+                    self.deleted += [Range(at, at + 16) for at, hashed in zip(places, words[0::3]) if hashed == DELETED]
+                yield table[6], 24 * table[5], False, slot

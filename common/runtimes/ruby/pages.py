@@ -11,7 +11,7 @@ from typing import NamedTuple, Optional, Union
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.errors import UnreadableMemory
-from findleaks.runtimes.ruby.layout import BEFORE_SWEEP, IN_TOMB, Layout, slots
+from findleaks.runtimes.ruby.layout import BEFORE_SWEEP, IN_TOMB, NEWEST_PAGE, Layout, slots
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import merge_ranges
@@ -94,6 +94,7 @@ class Pages:
         if count * self.layout.page > capacity:
             self._problems.append(Problem(self.layout.sorted + 8, f"Ruby's heap claims {count} pages, more than fit into memory"))
             count = capacity // self.layout.page
+        where += self.layout.fields.first
         found: dict[int, Page] = {}
         for first in interruptible(self.target, range(0, count, LOOK)):
             headers = self._memory.words(where + 8 * first, min(LOOK, count - first))
@@ -102,19 +103,24 @@ class Pages:
                 break
             for header in headers:
                 page = self._page(header)
+                if page is None:
+                    continue
                 if isinstance(page, Page) and found.setdefault(page.body, page) is not page:
                     page = "is listed twice"
                 if isinstance(page, str):
                     self._bad.append((header, page))
         return [found[body] for body in sorted(found)]
 
-    def _page(self, header: int) -> Union[Page, str]:
-        """Return the page of this struct heap_page, or the reason why it is not a page."""
+    def _page(self, header: int) -> Union[Page, str, None]:
+        """Return the page of this struct heap_page, or the reason why it is not a page; None if it
+        has no objects."""
         fields = self.layout.fields
         words = self._memory.words(header, fields.start // 8 + 1) if header % 8 == 0 else None
         if words is None:
             return "cannot be read"
         start = words[fields.start // 8]
+        if not start and fields is NEWEST_PAGE and not words[0] & 0xFFFFFFFF:
+            return None
         body = start & -self.layout.page
         size, count = slots(self._memory, header, fields)
         if not size or start % 8 or start + size * count > body + self.layout.page or start < body + 8:

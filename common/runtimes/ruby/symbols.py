@@ -20,6 +20,7 @@ UNIT = 512  # serial numbers of one of the inner Arrays
 MOST = 1 << 28  # maximum serial number
 SHIFT = 4  # an ID has its kind in the bits below, its serial number in those above
 KIND = 0xE
+OPERATORS = 1 << 10  # IDs below are serial numbers
 INSTANCE, GLOBAL, CONSTANT, CLASS = 2, 6, 10, 12
 """enum ruby_id_types: @name, $name, Name, @@name."""
 

@@ -3,7 +3,7 @@
 A class has its path in its structure: since 3.2 as a field, before that in its table of variables
 under a hidden name. The location is derived from known classes: the path of `rb_cObject` is
 "Object", that of `rb_cString` is "String", and so on. Sources: internal/class.h and variable.c
-(classname), include/ruby/internal/core/rstring.h, of 2.7.4, 3.1.2 and 3.3.8."""
+(classname), include/ruby/internal/core/rstring.h, of 2.7.4, 3.1.2, 3.3.8 and 3.4.1."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.runtimes.ruby.census import MASK, SINGLETON, T_CLASS, T_ICLASS, T_MODULE, T_STRING
+from findleaks.runtimes.ruby.census import MASK, SINGLETON_FLAGS, T_CLASS, T_ICLASS, T_MODULE, T_STRING
 from findleaks.runtimes.ruby.tables import Item, entries_in, st_span
 
 LONGEST = 200  # bytes read of a name
@@ -48,11 +48,18 @@ class Values:
         self.long = True
         self._names: dict[int, str] = {}
         self._left = ALL_ENTRIES
+        self.singleton = self._find_singleton_flag(word_of("rb_cObject") or 0)
+        """The flag of the class of one object. Its bit changed in 3.4."""
         self.place: Optional[Place] = None
         for self.long in (True, False):
             self.place = self._find(word_of)
             if self.place is not None:
                 return
+
+    def _find_singleton_flag(self, klass: int) -> int:
+        """Return the flag that the singleton class of a class has, and the class has not."""
+        own, other = (self._memory.word(one) or 0 for one in (klass, self._memory.word(klass + 8) or 0)) if klass else (0, 0)
+        return next((flag for flag in SINGLETON_FLAGS if other & flag and not own & flag), SINGLETON_FLAGS[0])
 
     def text(self, value: int, most: int = LONGEST) -> Optional[str]:
         """Return the first `most` bytes of a String's text; None if there is no String at this
@@ -106,7 +113,7 @@ class Values:
             words = self._memory.words(klass, 3) if klass % 8 == 0 else None
             if words is None or words[0] & MASK not in (T_CLASS, T_ICLASS, T_MODULE):
                 return None
-            if words[0] & MASK != T_ICLASS and not (words[0] & MASK == T_CLASS and words[0] & SINGLETON):
+            if words[0] & MASK != T_ICLASS and not (words[0] & MASK == T_CLASS and words[0] & self.singleton):
                 return klass
             klass = words[2]
         return None

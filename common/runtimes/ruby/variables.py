@@ -49,11 +49,17 @@ class Found(NamedTuple):
     instead.
 
     A divided object retains nothing by itself. `counts` returns the number of variables of objects
-    with a given shape."""
+    with a given shape. `extension`: the offset in a class of the pointer to its extension; -1: it
+    is in the class's slot. `symbols` has names by ID.
+    `capacities` returns the number of variables for which an object with a given shape has
+    memory."""
 
     variables: Sequence[Variable]
     divided: Sequence[int]
     counts: Callable[[int], int]
+    extension: int = -1
+    symbols: Optional[Symbols] = None
+    capacities: Callable[[int], int] = int
 
 
 class Finder:
@@ -91,7 +97,9 @@ class Finder:
         for found in (self._globals, self._of_classes, self._of_main):
             for name, address, value in found():
                 self._take(name, address, value, 0)
-        return Found(sorted(self._taken.values(), key=lambda one: one.address), self._divided, self._members.number_of)
+        extension = self._members.constants[0] if self._members.constants is not None else -1
+        variables = sorted(self._taken.values(), key=lambda one: one.address)
+        return Found(variables, self._divided, self._members.number_of, extension, self._symbols, self._members.capacity_of)
 
     def _take(self, name: str, address: int, value: int, depth: int) -> None:
         if len(self._taken) >= MOST or value in self._taken:
