@@ -68,3 +68,12 @@ def test_roots_show_the_names(tmp_path: Path) -> None:
     assert "keep_frame_local (CPython frame, thread" in text
     assert "asyncio task wait_for_ever" in text
     assert "__main__.MODULE_LIST (CPython variable)" in text
+
+
+@pytest.mark.parametrize("version", [one for one in VERSIONS if tuple(map(int, one.values[0].split("."))) >= (3, 11)])
+def test_a_queue_that_several_coroutines_use_is_named_by_its_variable(version: str, tmp_path: Path) -> None:
+    python = mallocs_python.get(version)
+    with cores.Running(python.command(str(truth.PROGRAMS / "python_shared_queue.py")), tmp_path, python.environment()) as run:
+        text = " ".join(debuggers.findleaks("verdict", "--pid", str(run.pid)).split())
+    assert "1. In use, not leaked: asyncio.events._event_loop_policy (CPython variable) alone retains" in text
+    assert "local variable backlog of coroutine main: asyncio.queues.Queue at 0x" in text
