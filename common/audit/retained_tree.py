@@ -20,6 +20,7 @@ from findleaks.audit.fields import Field, Fields, group_fields, read_fields, siz
 from findleaks.audit.member_names import is_telling, name_managed_member, name_managed_object
 from findleaks.audit.origins import Origin, check_declared_type
 from findleaks.audit.owner import Owner, OwnerSort
+from findleaks.audit.reference_names import name_any_reference, name_reference
 from findleaks.audit.retained_rows import (
     Contents,
     RetainedBlocks,
@@ -50,8 +51,6 @@ SIZES = 4096  # sizes of blocks that are counted separately at most
 SHARED_PART = 0.1
 MOST_SHARED = 5  # maximum number of rows for such memory
 NAMED_SPANS = 8  # words of a field for which a name is looked up
-NAMED_WORDS = 256  # words of a managed object that are searched for a reference
-NAMED_REFERRERS = 8  # most objects that refer to a shared object, for one of them to be named
 UNTYPED = "block of "  # prefix of the name of a block whose type is unknown
 SAMPLE = 48  # blocks examined to decide whether all blocks of a size are strings
 
@@ -265,7 +264,9 @@ class TreeBuilder:
 
     def _shared_row(self, child: Child, depth: int, holder: Origin) -> RetainedNode:
         origin = self.declared_origin(child.block)
-        member = self._name_first_reference(holder, child.block) or self._name_any_reference(child.block)
+        member = name_reference(self.session, self.reader.blocks.find(holder.start), child.block) or name_any_reference(
+            self.session, child.block
+        )
         label = f"{member}{': ' if member else ''}{self._label(child.block, origin.type)} at {origin.start:#x}"
         made = RetainedNode(label, Totals(child.blocks, child.bytes), "block", address=origin.start)
         if child.blocks > 1:
@@ -275,36 +276,6 @@ class TreeBuilder:
         else:
             made.what = self._hint(child.block, origin.name)
         return made
-
-    def _name_first_reference(self, origin: Origin, index: int) -> str:
-        """Return the name of the first word in a managed object that refers to a block; "" unless
-        the program's author knows this name."""
-        start = self.reader.blocks.find(origin.start)
-        if start < 0 or not is_managed(self.session, start):
-            return ""
-        low, block = self.reader.blocks.address(start), self.reader.block(index)
-        words = self.session.types.memory.words(low, min(self.reader.blocks.size(start) // self.reader.size, NAMED_WORDS)) or ()
-        places = (low + at * self.reader.size for at, word in enumerate(words) if block.start <= word < block.start + block.size)
-        names = (name_managed_member(self.session, place) for place in places)
-        return next(filter(is_telling, names), "")
-
-    def _name_any_reference(self, index: int) -> str:
-        """Return the name of a word that refers to a managed object, with the object that has the
-        word: "local variable queue of coroutine main". Attributes and keys are preferred to local
-        variables, then the object that is nearest to a root. Returns "" if none has a name that the
-        program's author knows, or if many objects refer to it."""
-        graph = self.session.graph()
-        referrers = graph.referrers(index) if is_managed(self.session, index) else []
-        if not referrers or len(referrers) > NAMED_REFERRERS:
-            return ""
-        found = []
-        for one in referrers:
-            member = self._name_first_reference(self.declared_origin(one), index)
-            if member:
-                is_local = not member.startswith((".", "["))
-                holder = self._object_name(one) if is_local else ""
-                found.append((is_local, len(graph.path(one)), f"{member} of {holder}" if holder else member))
-        return min(found)[2] if found else ""
 
     def _agreed(self, one: Field, origin: Origin) -> Optional[Container]:
         """Return the container that the field heads, unless debug information contradicts it."""

@@ -1,0 +1,39 @@
+"""Name references to managed objects that several objects refer to."""
+
+from __future__ import annotations
+
+from findleaks.audit.block_type import is_managed
+from findleaks.audit.member_names import is_telling, name_managed_member, name_managed_object
+from findleaks.session import Session
+
+NAMED_WORDS = 256  # words of a managed object that are searched for a reference
+NAMED_REFERRERS = 8  # most objects that refer to a shared object, for one of them to be named
+
+
+def name_reference(session: Session, source: int, target: int) -> str:
+    """Return the name of the first word in a managed object that refers to a block; "" unless the
+    program's author knows this name. Both are indices of blocks; a source below 0 is none."""
+    if source < 0 or not is_managed(session, source):
+        return ""
+    blocks, word = session.directory.blocks, session.target.arch.word
+    low, first, end = blocks.address(source), blocks.address(target), blocks.address(target) + blocks.size(target)
+    words = session.types.memory.words(low, min(blocks.size(source) // word, NAMED_WORDS)) or ()
+    places = (low + at * word for at, value in enumerate(words) if first <= value < end)
+    return next(filter(is_telling, (name_managed_member(session, place) for place in places)), "")
+
+
+def name_any_reference(session: Session, target: int) -> str:
+    """Return the name of a word that refers to a managed object, with the object that has the word:
+    "local variable queue of coroutine main". Attributes and keys are preferred to local variables,
+    then the object that is nearest to a root. Returns "" if none has a name that the program's
+    author knows, or if many objects refer to the block."""
+    graph = session.graph()
+    referrers = graph.referrers(target) if is_managed(session, target) else []
+    found = []
+    for one in referrers if len(referrers) <= NAMED_REFERRERS else ():
+        member = name_reference(session, one, target)
+        if member:
+            is_local = not member.startswith((".", "["))
+            holder = name_managed_object(session, one) if is_local else ""
+            found.append((is_local, len(graph.path(one)), f"{member} of {holder}" if holder else member))
+    return min(found)[2] if found else ""
