@@ -10,12 +10,14 @@
 #define HAS_FRAME 32u /* kinds of a type: a generator, or up to 3.10 a frame */
 #define IS_SET 64u
 #define HAS_ITEMS 128u /* items follow; their number follows the type */
+#define HAS_ATTRIBUTES 16u /* values of attributes follow; see VALID */
 #define LAST_WORD 63u
 /* Words of a set from its count on: mask, table, and eight entries of key and hash. */
 #define SET_MASK 4u
 #define SET_TABLE 5u
 #define SET_ENTRIES 8u
 #define OB_SIZE 2u  /* word of an object with items */
+#define VALID 3u /* byte of the values of attributes: 0 if they are in a dictionary now */
 #define WANTED 254u /* in `tails`; this and larger numbers are no patterns */
 
 enum { NUMBER, POINTER, FRAME_NUMBER, FRAME_POINTER }; /* forms: see frame_layout */
@@ -82,7 +84,7 @@ static bool has_data(const uint8_t *data, uint64_t first, uint64_t end) {
 
 /* Set the patterns (see fl_graph_exclude_words) of the objects in the piece that have unused words,
  * if they have that of their type, lives[type]. `kinds`, a byte for each type, has the bits
- * HAS_FRAME, IS_SET and HAS_ITEMS; `found` and `offsets`: see fl_objects.
+ * HAS_FRAME, IS_SET, HAS_ITEMS and HAS_ATTRIBUTES; `found` and `offsets`: see fl_objects.
  *
  * grown[type] excludes the table in a set; 0: there is no such pattern. tails[64 * p + n] excludes
  * what pattern p does, and the words from n on; 0: there is no such pattern. A larger number means
@@ -96,7 +98,7 @@ API int fl_object_remains(const blocks *b, const piece *p, const uint32_t *found
     frame_words = frame->state + 2 < frame_words ? frame_words : frame->state + 2;
     for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {
         uint32_t type = found[index];
-        if (type == NO_TYPE || !(kinds[type] & (HAS_FRAME | IS_SET | HAS_ITEMS)) || start % WORD || patterns[index] != lives[type])
+        if (type == NO_TYPE || !(kinds[type] & (HAS_FRAME | IS_SET | HAS_ITEMS | HAS_ATTRIBUTES)) || start % WORD || patterns[index] != lives[type])
             continue;
         uint64_t left = p->length - (start - p->address), size = size_of(b, index) / WORD * WORD, offset = offsets[type], first = NO_WORD;
         const uint8_t *data = p->data + (start - p->address);
@@ -107,6 +109,8 @@ API int fl_object_remains(const blocks *b, const piece *p, const uint32_t *found
             first = first_unused(frame, data, start, offset);
         if (kinds[type] & HAS_ITEMS && left >= offset + (OB_SIZE + 1) * WORD)
             first = after_items(data + offset, sizes + 2 * (uint64_t)type, size);
+        if (kinds[type] & HAS_ATTRIBUTES && left >= sizes[2 * (uint64_t)type] + WORD && !data[sizes[2 * (uint64_t)type] + VALID])
+            first = sizes[2 * (uint64_t)type] / WORD;
         if (first >= size / WORD)
             continue;
         if (first >= LAST_WORD) {

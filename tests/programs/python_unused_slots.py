@@ -24,7 +24,7 @@ def classes(*names):
 DequeEnd, DequeStart, DequeEmpty, SetTable, Popped, Attribute, Heap = classes(
     "DequeEnd", "DequeStart", "DequeEmpty", "SetTable", "Popped", "Attribute", "Heap"
 )
-Ended, Suspended, Coroutine, Cleared, Iterator = classes("Ended", "Suspended", "Coroutine", "Cleared", "Iterator")
+Ended, Suspended, Coroutine, Cleared, Iterator, Detached = classes("Ended", "Suspended", "Coroutine", "Cleared", "Iterator", "Detached")
 
 
 def leaked(kind):
@@ -94,6 +94,16 @@ def attribute():
         del one.first
         one.second = None
     return COUNT // 2 * 2
+
+
+def detached():
+    """The attributes move to a dictionary of their own, because it gets many more keys."""
+    for _ in range(COUNT):
+        one = keep(Plain())
+        one.first = leaked(Detached)
+        one.__dict__.update((f"further{number}", None) for number in range(40))
+        del one.first
+    return COUNT
 
 
 def heap():
@@ -176,6 +186,7 @@ KINDS = {
     Coroutine: coroutine,
     Cleared: cleared,
     Iterator: iterator,
+    Detached: detached,
 }
 
 gc.disable()

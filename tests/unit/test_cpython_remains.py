@@ -16,6 +16,7 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.terms import EVERY_WORD
 from findleaks.runtimes.cpython.engine import ObjectTally, TypeColumns, count_objects
 from findleaks.runtimes.cpython.remains import (
+    ATTRIBUTES,
     FRAME,
     FRAME_NUMBER,
     FRAME_POINTER,
@@ -29,14 +30,14 @@ from findleaks.runtimes.cpython.remains import (
 )
 from findleaks.target.arch import X86_64, Arch
 
-GENERATORS, SETS, TUPLES = TYPES = [0x9D8000, 0x9D9000, 0x9DA000]
+GENERATORS, SETS, TUPLES, PLAIN = TYPES = [0x9D8000, 0x9D9000, 0x9DA000, 0x9DB000]
 LAYOUTS = [
     FrameLayout(3, 5, 6, NUMBER),
     FrameLayout(3, 5, 7, POINTER),
     FrameLayout(0, 5, 4, FRAME_NUMBER),
     FrameLayout(6, 5, 4, FRAME_POINTER),
 ]
-LIVES = bytes([1, 2, 0])
+LIVES = bytes([1, 2, 0, 0])
 MASKS = {1: 0b100, 2: 0b1000}  # words that the patterns of LIVES exclude
 
 
@@ -45,7 +46,7 @@ def answers(engine: Engine, memory: Memory, layout: FrameLayout, shift: int = 0,
     arch = memory.arch
     blocks = memory.built(engine)
     offset = 2 * arch.word + shift
-    columns = TypeColumns(bytes([offset] * 3), bytes(3), bytes(3), LIVES)
+    columns = TypeColumns(bytes([offset] * 4), bytes(4), bytes(4), LIVES)
     tally = ObjectTally.of(blocks, TYPES, columns, PROGRAM, shift)
     bounds = [0, *(cuts or ()), len(memory.data)]
     pieces = [graphs.piece(HEAP + start, bytes(memory.data[start:end])) for start, end in zip(bounds, bounds[1:])]
@@ -57,8 +58,8 @@ def answers(engine: Engine, memory: Memory, layout: FrameLayout, shift: int = 0,
         masks[len(masks) + 1] = masks.get(number, 0) | words
         return len(masks)
 
-    sizes = array("I", [0, 0, 0, 0, offset + 3 * arch.word, arch.word])
-    rest = object_remains(engine, blocks, pieces, tally, Layouts(bytes([FRAME, SET, ITEMS]), layout, sizes), add)
+    sizes = array("I", [0, 0, 0, 0, offset + 3 * arch.word, arch.word, offset + 4 * arch.word, 0])
+    rest = object_remains(engine, blocks, pieces, tally, Layouts(bytes([FRAME, SET, ITEMS, ATTRIBUTES]), layout, sizes), add)
     return {"masks": [masks.get(number, 0) for number in tally.patterns], "rest": rest, "found": tally.found.tolist()}
 
 
@@ -97,7 +98,7 @@ def test_both_engines_agree(seed: int, arch: Arch, layout: FrameLayout, shift: i
 def test_random_memory_has_what_is_compared() -> None:
     for arch in graphs.ARCHES:
         for layout in LAYOUTS:
-            found = [answers(graphs.native(arch), random_memory(random.Random(seed), arch, 0), layout) for seed in range(20)]
+            found = [answers(graphs.native(arch), random_memory(random.Random(seed), arch, 0), layout) for seed in range(60)]
             masks = {mask for one in found for mask in one["masks"]}
             assert sum(mask >> 63 for mask in masks) > 3  # tails of different lengths
             assert any(mask and not mask >> 63 and mask not in MASKS.values() for mask in masks)  # tables of sets
@@ -142,3 +143,15 @@ def test_words_behind_items(engine: Any, arch: Arch) -> None:
         memory.put(2, 1, TUPLES, items & arch.mask)
         found = answers(engine(arch), memory, LAYOUTS[0])
         assert (found["masks"], found["rest"]) == ([EVERY_WORD & -(1 << expected) if expected else 0], [])
+
+
+@pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_attributes_behind_an_object(engine: Any, arch: Arch) -> None:
+    """Values that follow an object are unused if their fourth byte says that a dictionary has them now."""
+    for head, expected in ((b"\4\2\1\1", 0), (b"\4\2\0\0", 6)):
+        memory = Memory(arch, 128)
+        memory.block(0, 12)
+        memory.put(2, 1, PLAIN)
+        memory.data[6 * arch.word : 6 * arch.word + 4] = head
+        assert answers(engine(arch), memory, LAYOUTS[0])["masks"] == [EVERY_WORD & -(1 << expected) if expected else 0]

@@ -1,6 +1,9 @@
 """Find unused words in the blocks of generators, frames, sets, tuples and code objects. Unused
 words are not references.
 
+The values of an object's attributes follow it since 3.13. When the object gets a dictionary of its
+own, they stay there, and are no longer valid (Include/internal/pycore_dict.h, struct _dictvalues).
+
 A generator contains a frame. The part of the frame's value stack that is not in use, and all
 variables once the generator has ended, still contain earlier values. Up to 3.10 a frame is an
 separate object. A set contains a table of eight entries, which keeps its contents when a larger
@@ -27,15 +30,16 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.loops import import_loops
 from findleaks.engine.terms import EVERY_WORD
 from findleaks.runtimes.cpython.engine import ObjectTally
-from findleaks.runtimes.cpython.types import SUBCLASSES, Types
+from findleaks.runtimes.cpython.types import INLINE_VALUES, SUBCLASSES, TYPE_SUBCLASS, Types
 from findleaks.runtimes.cpython.wanted_patterns import NOT_MADE, ROW, make_wanted
 from findleaks.target.base import Piece, Range
 
-FRAME, SET, ITEMS = 32, 64, 128
-"""Bits of a type's kind. FRAME: generators, coroutines and asynchronous generators, or up to 3.10
-frames. SET: set, frozenset and their subtypes. ITEMS: tuples, their subtypes, and code objects. A
-free-threaded interpreter has no types with ITEMS, because the patterns of its types already exclude
-the rest of a block."""
+ATTRIBUTES, FRAME, SET, ITEMS = 16, 32, 64, 128
+"""Bits of a type's kind. ATTRIBUTES: objects that the values of their attributes follow (3.13).
+FRAME: generators, coroutines and asynchronous generators, or up to 3.10 frames. SET: set, frozenset
+and their subtypes. ITEMS: tuples, their subtypes, types, and code objects. A free-threaded
+interpreter has no types with ITEMS, because the patterns of its types already exclude the rest of a
+block."""
 
 ENTRIES = 8  # number of the first word of the table in a set, from the count on
 ENTRY_WORDS = 16  # words of that table
@@ -74,7 +78,8 @@ _LARGEST = 1 << 16  # bytes of an object without its items, or of an item
 class Layouts(NamedTuple):
     """`kinds`: the kind of each type, one byte per type. `frame`: the layout of frames, None if it
     is unknown. `sizes` ("I"): two numbers for each type. For types with ITEMS, these are the bytes
-    of a block before the first item, and the bytes of an item."""
+    of a block before the first item, and the bytes of an item; with ATTRIBUTES, the bytes before
+    the values, and 0."""
 
     kinds: bytes
     frame: Optional[FrameLayout]
@@ -107,10 +112,11 @@ def find_layouts(known: Types, version: str, word: int) -> Layouts:
         for number in known.derived(names):
             kinds[number] |= kind
     for number, flags in enumerate(known.flags if not known.shift else ()):
-        if flags & SUBCLASSES["tuple"] or known.plain_name(number) == "code":
+        has_items = flags & (SUBCLASSES["tuple"] | TYPE_SUBCLASS) or known.plain_name(number) == "code"
+        if has_items or flags & INLINE_VALUES:
             size, item = known.basic_size(number), known.item_size(number)
-            if max(size, item) < _LARGEST:
-                kinds[number] |= ITEMS
+            if max(size, item) < _LARGEST and (has_items or not item):
+                kinds[number] |= ITEMS if has_items else ATTRIBUTES
                 sizes[2 * number : 2 * number + 2] = array("I", [known.offsets[number] + size, item])
     return Layouts(bytes(kinds), layout, sizes)
 

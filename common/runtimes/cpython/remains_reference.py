@@ -10,6 +10,7 @@ from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import LAST_WORD
 from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally
 from findleaks.runtimes.cpython.remains import (
+    ATTRIBUTES,
     ENTRIES,
     ENTRY_WORDS,
     FRAME,
@@ -27,7 +28,7 @@ from findleaks.target.base import Piece
 from findleaks.target.encoded_numbers import signed
 
 _SET_MASK, _SET_TABLE = 4, 5
-_OB_SIZE = 2
+_OB_SIZE, _VALID = 2, 3
 
 
 def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: ObjectTally, remains: Remains) -> array[int]:
@@ -37,7 +38,7 @@ def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Obje
     for one in blocks_in(engine, blocks, piece):
         number = tally.found[one.number]
         kind = remains.kinds[number] if number != NO_OBJECT else 0
-        if not kind & (FRAME | SET | ITEMS) or tally.patterns[one.number] != tally.lives[number]:
+        if not kind & (FRAME | SET | ITEMS | ATTRIBUTES) or tally.patterns[one.number] != tally.lives[number]:
             continue
         offset = tally.offsets[number]
         left = min(len(one.data), one.size // word * word)
@@ -53,6 +54,9 @@ def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Obje
             place = offset + _OB_SIZE * word
             count = engine.arch.unpack(bytes(one.data[place : place + word]))[0] if item else 0
             first = -(-(begin + count * item) // word)
+        begin = remains.sizes[2 * number]
+        if kind & ATTRIBUTES and left >= begin + word and not one.data[begin + _VALID]:
+            first = begin // word
         if first is None or first >= one.size // word:
             continue
         tail = ROW * tally.lives[number] + first
