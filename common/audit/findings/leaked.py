@@ -12,6 +12,7 @@ from findleaks.audit.findings.figures import LEAKED, BlockFigures, Figures
 from findleaks.audit.findings.significance import LEAST, PART
 from findleaks.audit.interior_heads import find_largest_head
 from findleaks.audit.leak_groups import Leak, describe_leak, list_leaks, merge_leaks, name_contents, suggest_about, suggest_track
+from findleaks.audit.module_words import describe_module_word
 from findleaks.audit.reference_evidence import (
     describe_missing_decrement,
     describe_uncollectable_cycles,
@@ -179,6 +180,9 @@ def _describe_largest(session: Session, amount: int, facts: dict[str, object]) -
         return "", commands
     groups[:1] = name_contents(session, groups[:1])
     cause = _describe_top(groups[0], amount)
+    text, module = describe_module_word(session, groups[0])
+    if module is not None:
+        cause, facts["module"] = f"{cause} {text}", module
     sited = _describe_largest_site(session, amount)
     if sited is not None:
         facts["site"], words = sited
