@@ -50,6 +50,14 @@ def same(found: Mapping[str, Any], said: Mapping[str, str], version: str) -> Non
     assert not [warning for warning in found["warnings"] if "Ruby" in warning and "managed heap" not in warning]
 
 
+def assert_equal_types(found: Mapping[str, Any], live: Mapping[str, Any]) -> None:
+    """All figures are equal, except that stale words on a stack, which differ by picture, can retain a few objects."""
+    for one, other in zip(found["types"], live["types"]):
+        assert {**one, "retained_bytes": 0} == {**other, "retained_bytes": 0}
+        assert abs((one["retained_bytes"] or 0) - (other["retained_bytes"] or 0)) <= 4096 + (other["retained_bytes"] or 0) // 20
+    assert len(found["types"]) == len(live["types"])
+
+
 @pytest.mark.platform("x86-64", "Ruby", of="2.7, 3.1, 3.3, 3.4")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_counters_and_objects_are_rubys_own(tmp_path: Path, version: str) -> None:
@@ -82,8 +90,9 @@ def test_every_picture_and_every_door_shows_the_same(tmp_path: Path, version: st
         "lldb": json.loads(debuggers.objects(debuggers.lldb([words], exe, "-c", str(core)))[0])["runtimes"][0],
     }
     for door, found in doors.items():
-        for part in ("version", "counters", "parts", "types"):
+        for part in ("version", "counters", "parts"):
             assert found[part] == live[part], (door, part)
+        assert_equal_types(found, live)
 
 
 @pytest.mark.matrix
@@ -98,7 +107,8 @@ def test_debuggers_that_attach_show_the_same(tmp_path: Path, version: str) -> No
         same(live, truths(program.said()[1]), version)
     for answer in answers:
         (found,) = json.loads(debuggers.objects(answer)[0])["runtimes"]
-        assert {part: found[part] for part in found} == {part: live[part] for part in found}
+        assert {part: found[part] for part in found if part != "types"} == {part: live[part] for part in found if part != "types"}
+        assert_equal_types(found, live)
 
 
 def test_text_matches_json(tmp_path: Path) -> None:
