@@ -154,9 +154,6 @@ class Parser(argparse.ArgumentParser):
             self.description = self.command.description
         return super().format_help()
 
-    def format_usage(self) -> str:
-        return ""  # argparse formats the usage for errors before it parses; errors here do without
-
     def print_help(self, file: object = None) -> NoReturn:
         raise HelpRequested(whole=False)
 
@@ -218,9 +215,11 @@ def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = 
 def parse(made: Parser, words: Sequence[str]) -> Optional[argparse.Namespace]:
     """Parse the words of a command. -json, as GDB's own commands spell it, means --json. Returns
     None if help was printed."""
+    made.usage = ""  # otherwise argparse formats the usage before it parses; errors here do without it
     try:
         return made.parse_intermixed_args(["-" + w if len(w) > 2 and w[0] == "-" and w[1].isalpha() else w for w in words])
     except HelpRequested as request:
+        made.usage = None
         made.write_help(request.whole)
         return None
 

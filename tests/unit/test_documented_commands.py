@@ -25,7 +25,7 @@ OF_OTHERS = {
     "configure scripts": {"--with-malloc"},
     "jeprof": {"--text"},
     "memray": {"--native"},
-    "pip": {"--no-binary"},
+    "pip": {"--no-binary", "--find-links"},
     "Valgrind": {"--leak-check"},
     "tests/bench": {"--runs"},
     "every command": {"--help", "--help-all"},
