@@ -163,7 +163,7 @@ def test_functions_that_were_interrupted(version: str, tmp_path: Path, monkeypat
 @pytest.mark.platform("x86-64", "Go")
 @pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS)])
 def test_goroutines_that_are_blocked_for_good(version: str, tmp_path: Path) -> None:
-    """None is reported that may continue. Stale words may refer to what a few wait for that cannot."""
+    """None is reported that may continue. Stale words of objects may refer to what a few wait for that cannot."""
     program = build(tmp_path, version, "-ldflags=-s -w", name="go_blocked")
     with Running([str(program)], tmp_path / "run") as run:
         with attach(run.pid) as process:

@@ -94,4 +94,5 @@ func main() {
 	time.Sleep(50 * time.Millisecond)
 	C.ready()
 	<-time.After(time.Hour)
+	close(never) // else the goroutines are blocked for good
 }

@@ -8,8 +8,8 @@ does not count, nor do the entries of a channel's queues and of the table of wai
 the references of g structures are ignored, except those of goroutines that may continue, and those
 of records of the table.
 
-Every other word counts as a reference, also stale ones, so a goroutine may be taken for one that
-may continue, but not the other way around."""
+Every other word of an object counts as a reference, also a stale one, so a goroutine may be taken
+for one that may continue, but not the other way around."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from typing import Optional
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import IGNORED, NO_ROOT
-from findleaks.runtimes.go.objects import HeapObjects, live_stacks
+from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.go.types import Types
 from findleaks.runtimes.go.waits import NEVER, WaitReader, is_readable, object_indices, record_indices
 from findleaks.runtimes.object_graph import run_in_slices
+from findleaks.target.ranges import range_at
 
 _LEAST = 10  # goroutines for which the search is worth its time
 _MOST_ROUNDS = 16
@@ -38,13 +39,14 @@ def find_blocked(
     reader = WaitReader(memory, engine, types, objects)
     if not reader.size:
         return None
-    threads = objects.threads()
+    threads = objects.stacks.threads()
     never = frozenset(one.number for one in threads if one.reason in NEVER)
     if sum(map(is_readable, threads)) + len(never) < _LEAST:
         return never
     waits = reader.read(threads, structures)
     found = ((number, object_indices(objects, wait)) for number, wait in waits.items())
     blocked = {number: indices for number, indices in found if indices is not None}
+    pointers = [range_at(objects.goroutine_words, at) is None for at in range(0, reader.size, 8)]
     merged = array("I", [NO_ROOT]) * len(objects.blocks)
     for index in (*objects.blocks.find_all(array("Q", every))[0], *record_indices(objects, waits)):
         if index < len(merged):
@@ -55,10 +57,13 @@ def find_blocked(
         tree.merge_into_roots(merged)
         for words in objects.root_words():
             tree.root_words(words, 0)
-        for piece in objects.pieces([*live_stacks(live), *objects.finalized]):
+        for words in objects.stacks.words(live):
+            tree.root_words(words, 0)
+        for piece in objects.pieces(objects.finalized):
             tree.root_words(memory.arch.words(piece.data), 0)
         for one in live:
-            tree.root_words(memory.words(structures.get(one.number, 0), reader.size // 8) or (), 0)
+            fields = memory.words(structures.get(one.number, 0), reader.size // 8)
+            tree.root_words([word for word, is_pointer in zip(fields or (), pointers) if is_pointer], 0)
         run_in_slices(tree.compute, memory.target)
         reached = [number for number, indices in blocked.items() if any(tree.idom(index) is not None for index in indices)]
         if not reached:

@@ -20,7 +20,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.go.moduledata import Program
-from findleaks.runtimes.go.pclntab import TOP_FRAME, FunctionTable
+from findleaks.runtimes.go.pclntab import TOP_FRAME, Function, FunctionTable
 from findleaks.runtimes.user_threads import describe_state
 from findleaks.target.arch import AARCH64
 from findleaks.target.base import Module, Range, Target, Thread
@@ -32,6 +32,7 @@ from findleaks.value_classes import NamedTuple
 
 STATES = {1: "runnable", 2: "running", 3: "in a system call", 4: "waiting", 8: "copying its stack", 9: "preempted", 10: "leaked"}
 _RUNNING, _SYSCALL, _DEAD, _EXTRA = 2, 3, 6, 11
+RUNNING, SYSCALL, COPYING = STATES[_RUNNING], STATES[_SYSCALL], STATES[8]
 _STACK_SIZES = frozenset(1 << bits for bits in range(11, 34))
 _SCAN = 0x1000  # a flag in the state: the collector scans the stack
 _MAX_GOROUTINES = 1 << 26
@@ -51,6 +52,19 @@ INJECTED = ("runtime.sigpanic", "runtime.asyncPreempt", "runtime.debugCallV2")
 # called one, in so many bytes.
 SAVED_LINK = 16
 _FIELDS_FURTHER = ("gopc", "startpc")
+
+
+class CallFrame(NamedTuple):
+    """A frame on a goroutine's stack. `called`: whether `pc` is a return address. [`sp`, `end`) is
+    its part of the stack, of which `depth` bytes are the function's own."""
+
+    pc: int
+    called: bool
+    sp: int
+    end: int
+    depth: int
+    table: FunctionTable
+    function: Function
 
 
 class _G(NamedTuple):
@@ -265,7 +279,7 @@ class Goroutines:
 
     def unwind(self, pc: int, sp: int, stack: Range) -> tuple[NamedFrame, ...]:
         """Return the frames of a stack, innermost first."""
-        return tuple(frame for pc, called, _ in self._walk(pc, sp, stack) for frame in self.name(pc, called))
+        return tuple(frame for one in self.walk(pc, sp, stack) for frame in self.name(one.pc, one.called))
 
     def describe_stack(self, threads: Sequence[UserThread], address: int) -> str:
         """Return a phrase for an address on the stack of one of these goroutines: "stack of
@@ -276,11 +290,11 @@ class Goroutines:
         if address < one.sp:
             return f"stack of goroutine {one.number}, not in use"
         frame = ""
-        for pc, called, end in self._walk(one.pc, one.sp, one.stack):
+        for place in self.walk(one.pc, one.sp, one.stack):
             # Frames of generated functions have no name. Arguments of the function that such a
             # frame calls are stored there.
-            frame = next((named.short_name() for named in reversed(self.name(pc, called))), frame)
-            if address < end:
+            frame = next((named.short_name() for named in reversed(self.name(place.pc, place.called))), frame)
+            if address < place.end:
                 break
         return f"stack of goroutine {one.number} ({describe_state(one)}){f', in {frame}' if frame else ''}"
 
@@ -290,26 +304,28 @@ class Goroutines:
         name = self._target.arch.link_register
         return {(one.pc, one.sp): one.registers.get(name, 0) for one in self._target.threads()} if name else {}
 
-    def _walk(self, pc: int, sp: int, stack: Range) -> Iterator[tuple[int, bool, int]]:
-        """Yield for each function on a stack, innermost first: its pc, whether the pc is a return
-        address, and the end of its frame."""
-        links = self._target.arch.name == AARCH64.name
+    def walk(
+        self, pc: int, sp: int, stack: Range, read: Optional[Callable[[int], Optional[int]]] = None, most: int = _MAX_FRAMES
+    ) -> Iterator[CallFrame]:
+        """Yield the frames on a stack, innermost first, at most `most`. `read` returns the word at
+        an address, or None."""
+        links, word = self._target.arch.name == AARCH64.name, read or self._memory.word
         called, link = False, self._links.get((pc, sp), 0)
-        for _ in range(_MAX_FRAMES):
+        for _ in range(most):
             table = self.table_at(pc)
             function = table.find(pc - called) if table is not None else None
             depth = table.depth(pc) if table is not None else None
             if table is None or function is None or depth is None:
                 return
             end = sp + depth + (0 if links else 8)
-            yield pc, called, end
+            yield CallFrame(pc, called, sp, end, depth, table, function)
             if function.flag & TOP_FRAME or not stack.start <= sp < stack.end or depth < 0:
                 return
             injected = function.name in INJECTED
-            caller = link if links and not depth and link else self._memory.word(sp if links else sp + depth)
+            caller = link if links and not depth and link else word(sp if links else sp + depth)
             link = 0
             if injected and links:
-                link, end = self._memory.word(end) or 0, end + SAVED_LINK
+                link, end = word(end) or 0, end + SAVED_LINK
             if not caller:
                 return
             sp, pc, called = end, caller, function.name != CALLED_BY_C and not injected

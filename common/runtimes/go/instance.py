@@ -28,9 +28,10 @@ from findleaks.runtimes.go.memstats import MemStats, mem_stats
 from findleaks.runtimes.go.metadata import Metadata, metadata
 from findleaks.runtimes.go.moduledata import Program, program
 from findleaks.runtimes.go.object_graph import GoGraph
-from findleaks.runtimes.go.objects import HeapObjects, Retained, live_stacks
+from findleaks.runtimes.go.objects import HeapObjects, Retained
 from findleaks.runtimes.go.panics import find_fatal_message
 from findleaks.runtimes.go.root_groups import group_goroutines
+from findleaks.runtimes.go.stack_roots import StackRoots, live_stacks
 from findleaks.runtimes.go.verdict_findings import TIMERS, add_site, find_free_memory, find_sparse_maps, find_timers
 from findleaks.runtimes.object_graph import ObjectGraph
 from findleaks.runtimes.retained_findings import find_large_types, find_retainer
@@ -96,9 +97,10 @@ class Go(Runtime):
     @cached_property
     def _objects(self) -> Optional[HeapObjects]:
         """The objects of the heap; None if they cannot be read."""
-        if self._heap is None or self.program is None or not self._spans:
+        if self._heap is None or self.program is None or self.goroutines is None or not self._spans:
             return None
-        found = HeapObjects(self._memory, self._engine, self._heap, self.program, self._metadata.persistent, self.user_threads)
+        stacks = StackRoots(self._memory, self._engine, self.program.types, self.goroutines, self.user_threads)
+        found = HeapObjects(self._memory, self._engine, self._heap, self.program, self._metadata.persistent, stacks)
         return found if found.spans else None
 
     @cached_property
@@ -187,14 +189,16 @@ class Go(Runtime):
         return [whole, table, *([own] if own.ranges else [])]
 
     def counters(self) -> Mapping[str, Count]:
-        """Return the figures of runtime.MemStats, and the numbers of spans. The spans of stacks
-        include the collector's buffers."""
+        """Return the figures of runtime.MemStats, the numbers of spans, and that of stack frames of
+        which each word counts as a pointer. The spans of stacks include the collector's buffers."""
         if not self._spans:
             return {}
         spans = {
             "spans of objects": Count(sum(span.state == OBJECTS for span in self._spans)),
             "spans of stacks and collector data": Count(sum(span.state == MANUAL for span in self._spans)),
         }
+        if self._objects is not None:
+            spans["stack frames without a stack map"] = Count(self._objects.stacks.count_conservative())
         stats = self.mem_stats
         if stats is None:
             return {"HeapInuse": Count(_sum(self._of(OBJECTS)), "bytes"), **spans}

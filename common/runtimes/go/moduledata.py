@@ -54,6 +54,7 @@ class ModuleData(NamedTuple):
     typelinks: Range  # offsets of unnamed types from the start of `types`
     data_mask: int
     bss_mask: int
+    rodata: int
 
 
 class Program(NamedTuple):
@@ -162,5 +163,6 @@ def _module(memory: Memory, types: Types, layout: int, address: int, version: in
         items("typelinks", 4),
         word("gcdatamask", 1),
         word("gcbssmask", 1),
+        word("rodata"),
     )
     return one, word("next")

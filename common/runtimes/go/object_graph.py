@@ -16,7 +16,7 @@ from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.goroutines import Goroutines
 from findleaks.runtimes.go.members import name_member
-from findleaks.runtimes.go.objects import UNTYPED, HeapObjects, live_stacks
+from findleaks.runtimes.go.objects import UNTYPED, HeapObjects
 from findleaks.runtimes.go.types import Types
 from findleaks.runtimes.go.variable_names import VariableNames
 from findleaks.runtimes.object_graph import ObjectGraph, ObjectWord, RootGroup
@@ -73,14 +73,14 @@ class GoGraph(ObjectGraph):
         objects = self._objects
         for pairs in objects.variable_words():
             yield from (ObjectWord(address, value, self.names.name(address)) for address, value in pairs if low <= value < high)
-        for address, value in self._search(live_stacks(self._threads), low, high):
+        for address, value in objects.stacks.find(low, high):
             where = self._goroutines.describe_stack(self._threads, address) if self._goroutines is not None else ""
             yield ObjectWord(address, value, where)
         for address, value in self._search(objects.finalized, low, high):
             yield ObjectWord(address, value, "object with a finalizer")
         for _, place, words in objects.records():
             yield from (ObjectWord(place + 8 * at, value, _RECORD) for at, value in enumerate(words) if low <= value < high)
-        for thread in self.target.threads():
+        for thread in objects.stacks.threads_with_registers():
             names = [*thread.names, *[""] * (len(thread.words) - len(thread.names))]
             found = {(name or "vector", value) for name, value in zip(names, thread.words) if low <= value < high}
             yield from (ObjectWord(0, value, "", name, thread.tid) for name, value in sorted(found))
@@ -112,11 +112,13 @@ class GoGraph(ObjectGraph):
 
     @property
     def _threads(self) -> Sequence[UserThread]:
-        return self._objects.threads()
+        return self._objects.stacks.threads()
 
     def add_roots(self, tree: Dominators, root: int) -> None:
         objects = self._objects
         for words in objects.root_words():
             tree.root_words(words, root)
-        for piece in objects.pieces([*live_stacks(self._threads), *objects.finalized]):
+        for words in objects.stacks.words(self._threads):
+            tree.root_words(words, root)
+        for piece in objects.pieces(objects.finalized):
             tree.root_words(self.target.arch.words(piece.data), root)

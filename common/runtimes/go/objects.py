@@ -2,17 +2,18 @@
 
 Each slot of a span is a block of the engine. Types spread from headers and interface values
 (engine.py). Live objects are marked from Go's roots: its global variables, of which only the words
-in their bitmaps of pointers count; goroutines' stacks from the stack pointer on, of which each word
-counts; registers of threads; finalizers and other special records. Each word of an object with
-pointers counts as a reference, even if it refers to the interior of another object, because Go's
-pointers may do so."""
+in their bitmaps of pointers count; goroutines' stacks, of which the words in stack maps count;
+registers of threads; finalizers and other special records. Each word of an object with pointers
+counts as a reference, even if it refers to the interior of another object, because Go's pointers
+may do so."""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
+from itertools import repeat
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -38,6 +39,7 @@ from findleaks.runtimes.go.spans import (
     smaller_sizes,
     special_records,
 )
+from findleaks.runtimes.go.stack_roots import StackRoots
 from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.runtimes.object_graph import GARBAGE, LIVE, count_labels, run_in_slices
 from findleaks.target.base import Piece, Range, Target
@@ -75,7 +77,7 @@ class Retained(NamedTuple):
 class HeapObjects:
     """The objects of a Go heap. `spans` is None if they cannot be read.
 
-    `persistent`: memory that the runtime never frees, in few ranges. `threads`: returns all
+    `persistent`: memory that the runtime never frees, in few ranges. `stacks`: those of
     goroutines."""
 
     def __init__(
@@ -85,10 +87,10 @@ class HeapObjects:
         heap: Heap,
         program: Program,
         persistent: Sequence[Range],
-        threads: Callable[[], Sequence[UserThread]],
+        stacks: StackRoots,
     ) -> None:
         self._memory, self._engine, self._heap, self._program = memory, engine, heap, program
-        self._persistent, self.threads = persistent, threads
+        self._persistent, self.stacks = persistent, stacks
         self.spans: Optional[Sequence[ObjectSpan]] = read_spans(memory, engine, heap, program.types)
         self.names = TypeNames(program.types)
 
@@ -116,7 +118,10 @@ class HeapObjects:
         spans = self.spans or ()
         pieces = list(self.pieces(merge_ranges([*self._variables(), *joined_ranges(spans)])))
         known = self.names.register(self._type_addresses(pieces))
-        maps = [(one.address, self.names.map_value(one.type)) for one in self.variable_maps if one.type]
+        known_objects = [(one.address, self.names.map_value(one.type)) for one in self.variable_maps if one.type]
+        structure = self._program.types.find("runtime.g")
+        if structure is not None:
+            known_objects += zip(self.stacks.structures, repeat(self.names.value(structure)))
         large = [(span.start, self.names.number(span.large)) for span in spans if span.large and span.has_pointers]
         columns = self.names.columns()
         headers = any(span.large for span in spans) or self.has_headers
@@ -128,9 +133,8 @@ class HeapObjects:
             index, size = self.blocks.find(start), columns[0][number] if number != NONE else 0
             if index >= 0 and size and self.blocks.state(index) == State.IN_USE:
                 search.add(index, number << 1 | (self.blocks.size(index) // size > 1))
-        for start, value in maps:
-            index = self.blocks.find(start)
-            if index >= 0 and value != NONE:
+        for index, (_, value) in zip(self.blocks.find_all([start for start, _ in known_objects])[0], known_objects):
+            if value != NONE and index < len(self.blocks) and self.blocks.state(index) == State.IN_USE:
                 search.add(index, value)
         while not search.run(self._engine, pieces, _SLICE):
             self._check()
@@ -280,8 +284,8 @@ class HeapObjects:
             graph.scan_blocks(blank_out(piece, self.collector_words))
         for words in self.root_words():
             graph.root_words(words)
-        for piece in self.pieces(live_stacks(self.threads())):
-            graph.scan_roots(piece)
+        for words in self.stacks.words(self.stacks.threads()):
+            graph.root_words(words)
         for piece in self.pieces(self.finalized):
             graph.scan_roots(piece)
         return mark_objects(graph, self._memory.target)
@@ -295,13 +299,13 @@ class HeapObjects:
             self._add_stacks(tree, group, root)
         for words in self.root_words():
             tree.root_words(words, len(groups))
-        self._add_stacks(tree, [one for one in self.threads() if one.number not in every], len(groups))
+        self._add_stacks(tree, [one for one in self.stacks.threads() if one.number not in every], len(groups))
         run_in_slices(tree.compute, self._memory.target)
         return [Retained(total, self.types_below(tree, root_node(root))) for root, total in enumerate(tree.by_root()[:-1])]
 
     def _add_stacks(self, tree: Dominators, threads: Sequence[UserThread], root: int) -> None:
-        for piece in self.pieces(live_stacks(threads)):
-            tree.root_words(self._memory.arch.words(piece.data), root)
+        for words in self.stacks.words(threads):
+            tree.root_words(words, root)
 
     def types_below(self, tree: Dominators, node: int) -> list[tuple[str, Totals]]:
         """Return the types of the objects that a node of a tree retains, most bytes first."""
@@ -359,10 +363,9 @@ class HeapObjects:
     def root_words(self) -> Iterator[Sequence[int]]:
         """Yield the words of global variables that may be pointers, of registers, and of special
         records."""
-        memory = self._memory
         for pairs in self.variable_words():
             yield [word for _, word in pairs]
-        for thread in memory.target.threads():
+        for thread in self.stacks.threads_with_registers():
             yield thread.words
         for _, _, further in self.records():
             yield further
@@ -412,8 +415,3 @@ def _places_of(types: array[int], value: int) -> Iterator[int]:
 
 def _subtract(one: Totals, other: Totals) -> Totals:
     return Totals(one.blocks - other.blocks, one.bytes - other.bytes)
-
-
-def live_stacks(threads: Sequence[UserThread]) -> list[Range]:
-    """Return the live parts of goroutines' stacks, sorted."""
-    return merge_ranges(Range(one.sp & ~7, one.stack.end) for one in threads if one.stack.start <= one.sp < one.stack.end)

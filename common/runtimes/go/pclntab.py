@@ -16,7 +16,7 @@ from typing import Optional
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.go.moduledata import ModuleData
 from findleaks.target.base import Range
-from findleaks.target.encoded_numbers import uleb128
+from findleaks.target.encoded_numbers import signed, uleb128
 from findleaks.value_classes import NamedTuple
 
 # Flags of functions: the outermost of a stack; code that sets the stack pointer.
@@ -32,7 +32,9 @@ _LAYOUTS = {118: (40, 36, 37, 39, 20, 12, 16), 120: (44, 40, 41, 43, 16, 4, 8)}
 
 class Function(NamedTuple):
     """An entry of the table. `tables`: the offsets in pctab of pcsp, pcfile and pcln. `pcdata` and
-    `funcdata`: further tables."""
+    `funcdata`: further tables. `arguments`: bytes of arguments and results on the stack; negative
+    if unknown. `resumption`: offset of the code at which it continues after a deferred function has
+    recovered; 0 if it never does."""
 
     entry: int
     name: str
@@ -42,6 +44,8 @@ class Function(NamedTuple):
     tables: tuple[int, int, int]
     pcdata: tuple[int, ...]
     funcdata: tuple[int, ...]
+    arguments: int = 0
+    resumption: int = 0
 
 
 class Place(NamedTuple):
@@ -88,7 +92,8 @@ class FunctionTable:
         further = tuple(memoryview(rest).cast("I"))
         name = self._text(self.module.names.start + number[1])
         unit, tables = number[8], (number[4], number[5], number[6])
-        return Function(self.module.text.start + number[0], name, head[kind], head[flag], unit, tables, further[:pcdata], further[pcdata:])
+        entry, arguments = self.module.text.start + number[0], signed(number[2], 32)
+        return Function(entry, name, head[kind], head[flag], unit, tables, further[:pcdata], further[pcdata:], arguments, number[3])
 
     @cached_property
     def wrapper(self) -> int:
@@ -135,6 +140,17 @@ class FunctionTable:
                 return value
         return None
 
+    def pcdata(self, function: Function, number: int, pc: int) -> Optional[int]:
+        """Return the value of a further table at `pc`; -1 if the function has no such table, None
+        if the table is damaged."""
+        table = function.pcdata[number] if number < len(function.pcdata) else 0
+        return self._value(table, function, pc) if table else -1
+
+    def funcdata(self, function: Function, number: int) -> int:
+        """Return the address of some data of a function; 0 if it has none."""
+        offset = function.funcdata[number] if number < len(function.funcdata) else _NO_DATA
+        return self.module.gofunc + offset if offset != _NO_DATA else 0
+
     def _depth(self, pc: int) -> Optional[int]:
         """Return the distance in bytes from the stack pointer at `pc` to the stack pointer at the
         function's entry, or None."""
@@ -158,12 +174,10 @@ class FunctionTable:
         the caller."""
         *_, size, name, parent = self._layout
         kind = 2 if size == 20 else 0
-        tree = function.funcdata[_INLINE_TREE] if len(function.funcdata) > _INLINE_TREE else _NO_DATA
-        if tree == _NO_DATA or len(function.pcdata) <= _INLINE_INDEX:
-            return
-        for _ in range(_MAX_INLINED):
-            index = self._value(function.pcdata[_INLINE_INDEX], function, pc)
-            call = self._memory.read(self.module.gofunc + tree + size * index, size) if index is not None and index >= 0 else b""
+        tree = self.funcdata(function, _INLINE_TREE)
+        for _ in range(_MAX_INLINED if tree else 0):
+            index = self.pcdata(function, _INLINE_INDEX, pc)
+            call = self._memory.read(tree + size * index, size) if index is not None and index >= 0 else b""
             if not call:
                 return
             caller = function.entry + int.from_bytes(call[parent : parent + 4], "little")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.go.goroutine_findings import is_library
-from findleaks.runtimes.go.objects import HeapObjects, live_stacks
+from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.go.variable_names import VariableNames
 from findleaks.runtimes.object_graph import RootGroup
 from findleaks.runtimes.user_threads import own_frame
@@ -66,15 +66,15 @@ def _records(objects: HeapObjects) -> Iterator[RootGroup]:
 
 
 def _goroutines(objects: HeapObjects, structures: Mapping[int, int]) -> Iterator[RootGroup]:
-    for name, threads in group_goroutines(objects.threads()).items():
+    for name, threads in group_goroutines(objects.stacks.threads()).items():
         values = array("Q", filter(None, (structures.get(one.number) for one in threads)))
-        for piece in objects.pieces(live_stacks(threads)):
-            values.extend(objects.target.arch.words(piece.data))
+        for words in objects.stacks.words(threads):
+            values.extend(words)
         yield RootGroup(name, "threads", values, 0, len(threads), _STACK)
 
 
 def _registers(objects: HeapObjects) -> Iterator[RootGroup]:
-    values = [word for thread in objects.target.threads() for word in thread.words]
+    values = [word for thread in objects.stacks.threads_with_registers() for word in thread.words]
     if values:
         yield RootGroup(_REGISTERS, "registers", values, 0, 0, _REGISTER)
 

@@ -1,0 +1,55 @@
+"""Objects that only the stacks of goroutines refer to: what findleaks reports as garbage is what Go's collector frees at the same stop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+from debuggers import findleaks
+from go_programs import VERSIONS, build
+from growing import Rounds
+
+COUNT, LISTED = 20, 2_000
+
+
+def read_objects(output: str) -> dict[str, tuple[int, str]]:
+    """The number and the kind of each object, by address."""
+    found = (line.split(" ", 3) for line in output.splitlines() if line.startswith("object "))
+    return {address: (int(number), kind) for _, number, address, kind in found}
+
+
+def are_live(objects: Mapping[str, object], *where: str) -> dict[str, Optional[bool]]:
+    """Whether each object is live, by address; None if findleaks knows no object there."""
+    found = json.loads(findleaks("whatis", "--json", *objects, *where))["answers"]
+    return {address: one["object"]["live"] if one["object"] else None for address, one in zip(objects, found)}
+
+
+def count_garbage(page: dict[str, Any]) -> int:
+    """The number of objects that are garbage."""
+    return sum(one["own"]["garbage_objects"] for one in page["types"])
+
+
+@pytest.mark.platform("x86-64", "Go")
+@pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS)])
+def test_garbage_is_what_the_collector_frees(version: str, tmp_path: Path) -> None:
+    """Locals, arguments, structures on stacks, deferred and interrupted functions, system calls, panics, reflect."""
+    program = build(tmp_path, version, "-ldflags=-s -w", name="go_stack_maps")
+    with Rounds([str(program), str(COUNT), str(LISTED)], tmp_path / "run") as run:
+        objects = read_objects(run.output)
+        live = are_live(objects, "--pid", str(run.pid))
+        core = str(run.gcore())
+        after = run.round()
+    freed = {int(line.split()[1]) for line in after if line.startswith("freed ")}
+    (others,) = (int(line.split()[1]) for line in after if line.startswith("after "))
+    assert len(objects) == 40 * COUNT + 1 and len(freed) == 12 * COUNT
+    assert {objects[address] for address, is_live in live.items() if is_live == (objects[address][0] in freed)} == set()
+    assert are_live(objects, core) == live
+    (page,) = json.loads(findleaks("runtime", "--only", "go", "--json", core))["runtimes"]
+    # Between the stop and the collection, the program takes and drops a few objects.
+    assert abs(count_garbage(page) - len(freed) - others) <= 16
+    # Two for each call of a function of reflect, two for each interrupted function, and those of the first goroutine's system call.
+    assert 4 * COUNT <= page["counters"]["stack frames without a stack map"] <= 4 * COUNT + 8
+    assert others >= LISTED
