@@ -19,12 +19,13 @@
 
 int grow_queue(queue *q) {
     uint32_t size = q->items ? q->mask + 1 : 0, wanted = size ? size * 2 : 1024;
-    uint32_t *items = wanted ? malloc((size_t)wanted * sizeof *items) : NULL;
+    /* A large array grows without a copy, and its pages become resident when they are used. */
+    uint32_t *items = wanted ? realloc(q->items, (size_t)wanted * sizeof *items) : NULL;
     if (!items)
         return NO_MEMORY;
     for (uint32_t at = q->head; size && at != q->tail; at++) /* positions do not change */
-        items[at & (wanted - 1)] = q->items[at & q->mask];
-    free(q->items);
+        if (at & size)
+            items[at & (wanted - 1)] = items[at & q->mask];
     q->items = items;
     q->mask = wanted - 1;
     return DONE;
@@ -206,7 +207,8 @@ static void join_team(void *context, unsigned thread) {
     locked(t);
     t->members--;
     unlocked(t);
-    give(t, v.queue, 0); /* for the next call, or for another thread that still visits */
+    if (thread) /* the queue of the graph stays for the next call */
+        give(t, v.queue, 0);
     free(own.items);
 }
 
