@@ -9,12 +9,13 @@ interfaces and maps in them."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, cast
 
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.loops import import_loops
 from findleaks.target.base import Piece
+from findleaks.target.elf import occurrences
 from findleaks.value_classes import NamedTuple
 
 ARENA, PAGE = 64 << 20, 8 << 10
@@ -34,6 +35,7 @@ next slot (SECOND)."""
 
 SEEDED = 64
 _BUDGET = 1 << 20
+_SLICE = 1 << 20  # elements that are copied at a time
 
 
 class TypeTable(NamedTuple):
@@ -87,6 +89,15 @@ class TypeSearch:
         Returns True when done. `pieces`: ascending, the same in each call."""
         cast(_Loops, import_loops(engine, "findleaks.runtimes.go")).find_types(engine, pieces, self, budget)
         return self.state[0] >= len(pieces) and self.state[1] >= self.state[2]
+
+
+def find_places(types: array[int], value: int) -> Iterator[int]:
+    """Yield the indices at which `types` has a value. To search bytes is ten times faster than to
+    compare numbers."""
+    wanted = array("I", [value]).tobytes()
+    for first in range(0, len(types), _SLICE):
+        found = occurrences(types[first : first + _SLICE].tobytes(), wanted)
+        yield from (first + at // 4 for at in found if at % 4 == 0)
 
 
 class _Loops(Protocol):
