@@ -176,10 +176,17 @@ def _pacer(variables: Sequence[tuple[int, array[int]]], counters: dict[str, Coun
                 continue
             counters["TotalAlloc"] = Count(words[at + 3], "bytes")
             counters["HeapAlloc"] = Count(max(words[at + 3] - words[at + 4], 0), "bytes")
-            for start in range(at - 10, max(at - 80, -1), -1):
-                percent = signed(words[start] & 0xFFFFFFFF, 32)
-                if words[start] >> 32 == 0 or percent == -1:
-                    minimum = (4 << 20) * percent // 100 if percent >= 0 else 4 << 20
-                    if words[start + 2] == minimum and 0 < words[start + 1] <= _NO_LIMIT and -1 <= percent < 1 << 20:
-                        return MemStats(counters, percent, 0 if words[start + 1] == _NO_LIMIT else words[start + 1])
+            found = [(words[start], words[start + 1]) for start in range(at - 10, max(at - 80, -1), -1) if _is_goal(words, start)]
+            # GOGC=0 looks like many other words, so it is taken only if there is no other value.
+            chosen = next((pair for pair in found if pair[0] & 0xFFFFFFFF), found[0] if found else None)
+            if chosen is not None:
+                return MemStats(counters, signed(chosen[0] & 0xFFFFFFFF, 32), 0 if chosen[1] == _NO_LIMIT else chosen[1])
     return MemStats(counters)
+
+
+def _is_goal(words: Sequence[int], at: int) -> bool:
+    """Whether the words may be GOGC, GOMEMLIMIT and heapMinimum."""
+    percent = signed(words[at] & 0xFFFFFFFF, 32)
+    minimum = (4 << 20) * percent // 100 if percent >= 0 else 4 << 20
+    is_percent = percent == -1 or (words[at] >> 32 == 0 and 0 <= percent < 1 << 20)
+    return is_percent and words[at + 2] == minimum and 0 < words[at + 1] <= _NO_LIMIT
