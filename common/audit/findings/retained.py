@@ -88,7 +88,8 @@ def _find_managed_objects(
         if one.runtime.objects_are_native:
             continue
         one = _exclude_uncertain(one)
-        if one.bytes < HELD or one.bytes < GROWN * denominator_without_files(accounting) or (grown is not None and _is_variable(grown)):
+        is_small = one.bytes < GROWN * denominator_without_files(accounting) and not _is_of_garbage(one)
+        if one.bytes < HELD or is_small or (grown is not None and _is_variable(grown)):
             continue
         one = _exclude_leaked(one)
         if one.bytes < HELD:
@@ -119,12 +120,18 @@ def _find_managed_objects(
         if one.unreported:
             call = f" by {one.runtime.report_call}" if one.runtime.report_call else ""
             remedies.append(f"report the native memory of these objects to {one.name}{call}, so that it collects in time")
-        if one.runtime.garbage_remedy and 2 * one.garbage_native >= one.held.bytes > 0:
+        if _is_of_garbage(one):
             title = f"Probably leaked: garbage of {one.name} retains {size(one.garbage_native)} of native memory"
             title += f"; objects in use retain {size(one.held.bytes - one.garbage_native)}."
             remedies.append(one.runtime.garbage_remedy)
         resident = _resident_upper_bound(one, accounting, figures)
         yield Finding("held-by-managed-objects", one.bytes, title, cause, tuple(remedies), tuple(commands), facts, resident)
+
+
+def _is_of_garbage(one: RuntimeHoldings) -> bool:
+    """Whether garbage retains most of the native memory, and the collector does not free it: then
+    it is probably leaked, even if it is a small part of the process."""
+    return bool(one.runtime.garbage_remedy) and 2 * one.garbage_native >= one.held.bytes > 0
 
 
 def _is_concentrated(one: RuntimeHoldings, named: Sequence[tuple[Owner, Totals]]) -> bool:
