@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import truth
+from building import compiled
 from debuggers import findleaks, gdb, lldb, objects
 from go_programs import VERSIONS, build
 from go_truth import COUNT, addresses, check_interrupted, check_objects, check_roots, compare, profile, said, sparse_map
@@ -209,3 +210,26 @@ def test_plugins(flags: tuple[str, ...], tmp_path: Path) -> None:
     (items,) = (one for one in heap["roots"] if [of for of in one["types"] if of["type"] == "[]*main.Item"])
     assert ".items" in items["name"] or ".Start" in items["name"]
     assert {of["type"]: of["objects"] for of in items["types"]}["main.Item"] == COUNT
+
+
+@pytest.mark.matrix
+def test_two_libraries_with_a_runtime_each(tmp_path: Path) -> None:
+    """A program in C has loaded two libraries in Go. Each has its own heap and goroutines."""
+    options = "-buildmode=c-shared", "-ldflags=-s -w"
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+    libraries = [build(folder, "", *options, name="go_shared", cgo=True) for folder in folders]
+    host = compiled(tmp_path, "go_shared_host.c", "-ldl")
+    with Running([str(host), *map(str, libraries), str(COUNT)], tmp_path / "run") as run:
+        core = str(run.kernel_core())
+    found = json.loads(findleaks("runtime", "--json", core))["runtimes"]
+    stacks = json.loads(findleaks("stacks", "--json", core))
+    groups = {one["count"]: set(one["numbers"]) for one in stacks["user_stacks"] if one["reason"] == "chan send"}
+    assert stacks["user_threads"] == 3 * COUNT + 2  # and those that called Start
+    for name, count in (("first", COUNT), ("second", 2 * COUNT)):
+        (page,) = (one for one in found if {each["name"]: each["objects"] for each in one["types"]}.get("main.Item") == count)
+        figures = dict(pair.split("=") for pair in (tmp_path / "run" / f"{name}.figures").read_text().split())
+        assert abs(sum(one["objects"] for one in page["types"]) - int(figures["HeapObjects"])) <= int(figures["HeapObjects"]) // 200
+        wanted = profile((tmp_path / "run" / name).read_text())
+        assert groups[count] == {number for number, (reason, _, _) in wanted.items() if reason == "chan send"}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
     from findleaks.engine.contract import Engine
     from findleaks.runtimes.base import Runtime
+    from findleaks.runtimes.go.instance import Go
     from findleaks.target.base import Module, Target
 
 NOTE_NAME, NOTE_TYPE = b"Go", 4
@@ -31,13 +32,25 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
 
 
 def find_scheduler(target: Target, engine: Engine, directory: Optional[Directory] = None) -> Sequence[Runtime]:
-    """Find the same files as `find`. Goroutines are threads that Go schedules itself."""
+    """Find the same files as `find`. Goroutines are threads that Go schedules itself.
+
+    Each file has a runtime of its own, such as libraries of -buildmode=c-shared, except plugins:
+    these are modules of the program."""
+    found: list[Go] = []
     for module in target.modules():
-        if _has_note(target, module):
+        if _has_note(target, module) and (not found or _is_separate(found, module)):
             from findleaks.runtimes.go.instance import Go
 
-            return [Go(target, engine, module, directory)]
-    return []
+            found.append(Go(target, engine, module, directory))
+    return found
+
+
+def _is_separate(found: Sequence[Go], module: Module) -> bool:
+    """Whether a file's functions belong to none of these runtimes. Unknown functions are taken for
+    theirs."""
+    programs = [one.program for one in found]
+    modules = [part for program in programs if program is not None for part in program.modules]
+    return None not in programs and not any(module.start <= part.text.start < module.end for part in modules)
 
 
 def _has_note(target: Target, module: Module) -> bool:

@@ -122,9 +122,9 @@ class Goroutines:
         first = self._memory.words(place, min(count, _CHECKED)) or ()
         if not first or len(set(first)) != len(first) or not all(self._is_goroutine(layout, one) for one in first):
             return ()
-        # The program's first goroutine is the first that is created, and always has a stack. mspans
-        # without neighbours look like goroutines that have ended.
-        if self._memory.word(first[0] + layout.at["goid"]) != 1 or not self._memory.word(first[0]):
+        # mspans without neighbours look like goroutines that have ended. In a library, the first
+        # goroutine has ended, too.
+        if not any(self._memory.word(one) for one in first):
             return ()
         return self._memory.words(place, count) or ()
 
