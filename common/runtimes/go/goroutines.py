@@ -84,6 +84,7 @@ class Goroutines:
         self.tables = [FunctionTable(self._memory, module) for module in program.modules]
         self._layout = self._find_layout()
         self._frames: dict[tuple[int, bool], tuple[NamedFrame, ...]] = {}
+        self._places: dict[tuple[int, bool], tuple[FunctionTable, Function, int]] = {}
         self.structures: dict[int, int] = {}
         """The addresses of the listed goroutines' g structures, by number of the goroutine."""
 
@@ -312,11 +313,10 @@ class Goroutines:
         links, word = self._target.arch.name == AARCH64.name, read or self._memory.word
         called, link = False, self._links.get((pc, sp), 0)
         for _ in range(most):
-            table = self.table_at(pc)
-            function = table.find(pc - called) if table is not None else None
-            depth = table.depth(pc) if table is not None else None
-            if table is None or function is None or depth is None:
+            place = self._places.get((pc, called)) or self._find_place(pc, called)
+            if place is None:
                 return
+            table, function, depth = place
             end = sp + depth + (0 if links else 8)
             yield CallFrame(pc, called, sp, end, depth, table, function)
             if function.flag & TOP_FRAME or not stack.start <= sp < stack.end or depth < 0:
@@ -329,6 +329,17 @@ class Goroutines:
             if not caller:
                 return
             sp, pc, called = end, caller, function.name != CALLED_BY_C and not injected
+
+    def _find_place(self, pc: int, called: bool) -> Optional[tuple[FunctionTable, Function, int]]:
+        """Return the function at `pc`, its table, and the bytes of its frame; None if they are
+        unknown."""
+        table = self.table_at(pc)
+        function = table.find(pc - called) if table is not None else None
+        depth = table.depth(pc) if table is not None else None
+        if table is None or function is None or depth is None:
+            return None
+        self._places[pc, called] = table, function, depth
+        return self._places[pc, called]
 
     def name(self, pc: int, called: bool) -> tuple[NamedFrame, ...]:
         """Return the functions at `pc`, inlined ones first, without those that the compiler

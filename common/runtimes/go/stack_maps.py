@@ -20,6 +20,7 @@ _INDEX = 1  # in pcdata (PCDATA_StackMapIndex)
 _ARGUMENTS, _LOCALS, _OBJECTS = range(3)  # in funcdata: FUNCDATA_ArgsPointerMaps and the next ones
 _RECORD = struct.Struct("<iiiI")  # stackObjectRecord: offset, size, bytes with pointers, bitmap
 _MOST_WORDS, _MOST_OBJECTS = 1 << 20, 1 << 12
+_MOST_SHARED = 8  # times the size of a frame that its objects may have
 
 
 class StackObject(NamedTuple):
@@ -37,10 +38,6 @@ class FrameMap(NamedTuple):
 
     pointers: Sequence[int]
     objects: Sequence[StackObject]
-
-
-NOTHING = FrameMap((), ())
-"""The map of a frame that is no longer used."""
 
 
 class StackMaps:
@@ -105,6 +102,10 @@ class StackMaps:
         count = self._memory.word(address) if address else 0
         data = self._memory.read(address + _WORD, count * _RECORD.size) if count and count <= _MOST_OBJECTS else b""
         if count is None or (count and not data):
+            return None
+        # Objects that are not alive at the same time may share memory, but not without limit.
+        most = _MOST_SHARED * (-bottom + max(function.arguments, 0))
+        if count * _WORD > most or sum(size for _, size, _, _ in _RECORD.iter_unpack(data)) > most:
             return None
         found = []
         for offset, size, used, place in _RECORD.iter_unpack(data):

@@ -16,17 +16,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
-from findleaks.allocators.bulk import read_records
+from findleaks.allocators.bulk import find_pointers, read_records
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.go.goroutines import COPYING, INJECTED, RUNNING, SYSCALL, CallFrame, Goroutines
 from findleaks.runtimes.go.pclntab import TOP_FRAME
-from findleaks.runtimes.go.stack_maps import NOTHING, StackMaps, StackObject
+from findleaks.runtimes.go.stack_maps import StackMaps, StackObject
 from findleaks.runtimes.go.types import Types
 from findleaks.target.arch import AARCH64
-from findleaks.target.base import Range, Thread
+from findleaks.target.base import Piece, Range, Thread
 from findleaks.target.ranges import merge_ranges
 from findleaks.value_classes import NamedTuple
 
@@ -52,10 +52,22 @@ _NO_SAFE_POINTS = frozenset(
 
 
 class _Found(NamedTuple):
-    """The pointers on one stack: addresses of words, and stack objects by address."""
+    """The pointers on one stack: addresses of words, parts in which each word counts, and stack
+    objects by address."""
 
     places: set[int]
+    whole: list[Range]
     objects: dict[int, StackObject]
+
+
+class _Words(NamedTuple):
+    """Addresses and values of the words of stack maps; by number of the goroutine, which of these
+    are on its stack, and the parts of its stack in which each word counts."""
+
+    addresses: array[int]
+    values: array[int]
+    bounds: dict[int, tuple[int, int]]
+    whole: dict[int, list[Range]]
 
 
 class StackRoots:
@@ -81,43 +93,55 @@ class StackRoots:
 
     def words(self, threads: Iterable[UserThread]) -> Iterator[Sequence[int]]:
         """Yield the values of the words of these goroutines' stacks that may be pointers."""
-        _, values, bounds = self._words
+        found, whole = self._words, list[Range]()
         start = end = 0
         for one in threads:
-            first, last = bounds.get(one.number, (end, end))
+            first, last = found.bounds.get(one.number, (end, end))
+            whole += found.whole.get(one.number, ())
             if first != end:
-                yield values[start:end]
+                yield found.values[start:end]
                 start = first
             end = last
-        yield values[start:end]
+        yield found.values[start:end]
+        for piece in self._pieces(whole):
+            yield self._memory.arch.words(piece.data)
+
+    def _pieces(self, ranges: Iterable[Range]) -> Iterator[Piece]:
+        for start, end in merge_ranges(ranges):
+            if self._memory.target.interrupted():
+                raise Interrupted
+            yield from self._memory.target.pieces(start, end)
 
     def threads_with_registers(self) -> Sequence[Thread]:
         """Return the threads whose registers may contain pointers. They run goroutines: at a system
         call, a goroutine has saved its pointers on its stack."""
-        _, _, bounds = self._words
+        bounds = self._words.bounds
         return [thread for thread in self._memory.target.threads() if thread.tid in self._running or not bounds]
 
     def find(self, low: int, high: int) -> Iterator[tuple[int, int]]:
         """Yield the address and the value of the words with a value in [low, high)."""
-        addresses, values, _ = self._words
-        yield from ((place, value) for place, value in zip(addresses, values) if low <= value < high)
+        found = self._words
+        yield from ((place, value) for place, value in zip(found.addresses, found.values) if low <= value < high)
+        for piece in self._pieces(part for parts in found.whole.values() for part in parts):
+            yield from zip(*find_pointers(self._engine, piece, low, high))
 
     @cached_property
-    def _words(self) -> tuple[array[int], array[int], Mapping[int, tuple[int, int]]]:
-        """The addresses and the values of all words, and by number of the goroutine, which of these
-        are on its stack."""
-        addresses, values, bounds = array("Q"), array("Q"), dict[int, tuple[int, int]]()
+    def _words(self) -> _Words:
+        found = _Words(array("Q"), array("Q"), {}, {})
         threads = self.threads()  # this also finds their structures
-        structures = self._structures()
+        structures, covered = self._structures(), _find_overlaps(threads)
         for number, one in enumerate(threads):
             if number % _CHECKED == 0 and self._memory.target.interrupted():
                 raise Interrupted
-            first = len(addresses)
-            for place, value in self._read(one, structures.get(one.number)):
-                addresses.append(place)
-                values.append(value)
-            bounds[one.number] = first, len(addresses)
-        return addresses, values, bounds
+            first, fields = len(found.addresses), structures.get(one.number)
+            if _is_running(one, fields):
+                self._running.add(one.thread)
+            if one.stack.start <= one.sp < one.stack.end:
+                whole = self._read(found, one, fields, covered.get(one.number, 0))
+                if whole:
+                    found.whole.setdefault(one.number, []).extend(whole)
+            found.bounds[one.number] = first, len(found.addresses)
+        return found
 
     def _structures(self) -> dict[int, Mapping[str, int]]:
         """Return some fields of each goroutine's structure, by number of the goroutine."""
@@ -136,79 +160,75 @@ class StackRoots:
             if at not in missing
         }
 
-    def _read(self, one: UserThread, fields: Optional[Mapping[str, int]]) -> Iterator[tuple[int, int]]:
-        """Yield the addresses and the values of pointers on a goroutine's stack, ascending."""
+    def _read(self, made: _Words, one: UserThread, fields: Optional[Mapping[str, int]], covered: int) -> list[Range]:
+        """Add the pointers of a goroutine's stack. Returns the parts in which each word counts.
+        `covered`: the end of another stack that overlaps this one, or 0."""
         start, end = one.sp & ~(_WORD - 1), one.stack.end
-        if _is_running(one, fields):
-            self._running.add(one.thread)
-        if not one.stack.start <= one.sp < end:
-            return
-        words = self._memory.words(start, (end - start) // _WORD)
-        if words is None:
-            self._conservative += 1
-            pairs = ((at, list(part)) for at, part in self._memory.scan(start, end))
-            yield from ((at + _WORD * place, value) for at, part in pairs for place, value in enumerate(part) if value)
-            return
-
-        def word(address: int) -> Optional[int]:
-            inside = start <= address < end and address % _WORD == 0
-            return words[(address - start) // _WORD] if inside else self._memory.word(address)
-
-        places = self._places(one, fields, word)
-        for place in sorted(places):
-            if start <= place < end and words[(place - start) // _WORD]:
-                yield place, words[(place - start) // _WORD]
-        if _is_running(one, fields):
-            yield from self._interrupted(one)
-
-    def _places(self, one: UserThread, fields: Optional[Mapping[str, int]], word: Callable[[int], Optional[int]]) -> set[int]:
-        """Return the addresses of pointers on a goroutine's stack."""
-        start, end = one.sp & ~(_WORD - 1), one.stack.end
-        found = _Found(set(), {})
         # A goroutine that runs, but whose thread cannot be unwound, has a stack pointer that may be
         # stale.
         is_stale = one.state == RUNNING and (fields is None or fields["sched.sp"] == one.sp)
-        if fields is None or is_stale or one.state == COPYING:
+        if fields is None or is_stale or covered or one.state == COPYING:
             self._conservative += 1
-            return set(range(start, end, _WORD))
+            return [Range(max(start, covered), end)] if covered < end else []
+        data = next(iter(self._memory.target.pieces(start, end)), None)
+        known = self._memory.arch.words(data.data) if data is not None and data.address == start else ()
+        limit = start + _WORD * len(known)
+
+        def word(address: int) -> Optional[int]:
+            inside = start <= address < limit and address % _WORD == 0
+            return known[(address - start) // _WORD] if inside else self._memory.word(address)
+
+        found = _Found(set(), [], {})
         frames = self._goroutines.walk(one.pc, one.sp, one.stack, word, _MOST_FRAMES)
-        reached = self._add_frames(found, frames, _is_running(one, fields), start)
+        reached = self._add_frames(found, frames, _is_running(one, fields), Range(start, end))
         if reached:
             self._conservative += 1
-            found.places.update(range(reached, end, _WORD))
+            found.whole.append(Range(reached, end))
         self._add_objects(found, one.stack, fields, word)
-        return found.places
+        for place in sorted(found.places):
+            value = word(place) if start <= place < end else 0
+            if value:
+                made.addresses.append(place)
+                made.values.append(value)
+        return [*found.whole, *(self._signal_stack(one) if _is_running(one, fields) else ())]
 
-    def _add_frames(self, found: _Found, frames: Iterator[CallFrame], is_running: bool, start: int) -> int:
+    def _add_frames(self, found: _Found, frames: Iterator[CallFrame], is_running: bool, stack: Range) -> int:
         """Add the pointers of each frame. Returns the address after the last frame, or 0 if this is
         the outermost function. `is_running`: the goroutine was stopped at any instruction."""
-        is_unsafe, is_inner, has_panicked, top = False, is_running, False, False
-        for frame in frames:
-            function = frame.function
+        is_unsafe, is_inner, has_panicked = False, is_running, False
+        start = stack.start
+        for number, frame in enumerate(frames):
+            function, end = frame.function, frame.end
+            if end > stack.end or frame.sp < start - _WORD or (end <= start and number):
+                return start  # damaged
             is_safe = function.name not in _UNKNOWN
             pc = function.entry + function.resumption + 1 if has_panicked else frame.pc
             known = self._maps.find(frame.table, function, pc, frame.depth) if is_safe and not (is_unsafe or is_inner) else None
             if known is None:
                 self._conservative += 1
-                after = frame.end + self._maps.arguments + max(function.arguments, 0)
-                found.places.update(range(frame.sp & ~(_WORD - 1), after, _WORD))
-            else:
-                known = known if not has_panicked or function.resumption else NOTHING
-                found.places.update(frame.end + at for at in known.pointers)
-                found.objects.update((frame.end + each.at, each) for each in known.objects)
+                after = end + self._maps.arguments + max(function.arguments, 0)
+                found.whole.append(Range(frame.sp & ~(_WORD - 1), min(after, stack.end)))
+            elif not has_panicked or function.resumption:
+                found.places.update([end + at for at in known.pointers])
+                for each in known.objects:
+                    found.objects[end + each.at] = each
+            if function.flag & TOP_FRAME:
+                return 0
             is_inner = is_inner and function.name.startswith(_RUNTIME)
             is_unsafe = not is_safe or (is_running and function.name in _NO_SAFE_POINTS)
             has_panicked = function.name == _PANIC
-            start, top = frame.end, bool(function.flag & TOP_FRAME)
-        return 0 if top else start
+            start = end
+        return start
 
     def _add_objects(self, found: _Found, stack: Range, fields: Mapping[str, int], word: Callable[[int], Optional[int]]) -> None:
         """Add the pointers of stack objects that are alive: other pointers lead to them."""
         queue = [fields["sched.ctxt"], fields["_panic"], *self._deferred(found, stack, fields["_defer"], word)]
-        starts, visited = sorted(found.objects), set[int]()
-        if not starts:
+        if not found.objects:
             return
+        starts, visited = sorted(found.objects), set[int]()
         queue += [word(place) or 0 for place in found.places]
+        for piece in self._pieces(found.whole):
+            queue += find_pointers(self._engine, piece, stack.start, stack.end)[1]
         while queue:
             value = queue.pop()
             at = bisect_right(starts, value) - 1
@@ -237,12 +257,12 @@ class StackRoots:
         offsets = [self._types.offset(structure, name) for name in ("fn", "link")] if structure is not None else []
         return offsets[0] or 0, offsets[1] or 0
 
-    def _interrupted(self, one: UserThread) -> Iterator[tuple[int, int]]:
-        """Yield the words of the stack on which the thread of a running goroutine executes a signal
-        handler: there, the kernel has saved the registers of the goroutine."""
-        sp = self._stack_pointers.get(one.thread, one.sp)
-        for address, words in self._memory.scan(sp, sp + _SIGNAL_STACK) if not one.stack.start <= sp < one.stack.end else ():
-            yield from ((address + _WORD * at, value) for at, value in enumerate(words) if value)
+    def _signal_stack(self, one: UserThread) -> Iterator[Range]:
+        """Yield the stack on which the thread of a running goroutine executes a signal handler:
+        there, the kernel has saved the registers of the goroutine."""
+        sp = self._stack_pointers.get(one.thread, one.sp) & ~(_WORD - 1)
+        if not one.stack.start <= sp < one.stack.end:
+            yield Range(sp, sp + _SIGNAL_STACK)
 
     @cached_property
     def _stack_pointers(self) -> Mapping[int, int]:
@@ -254,6 +274,18 @@ def _is_running(one: UserThread, fields: Optional[Mapping[str, int]]) -> bool:
     """Return whether a goroutine was stopped at any instruction. In a system call, it has left its
     stack by itself."""
     return one.state == RUNNING or (one.state == SYSCALL and (fields is None or fields["syscallsp"] != one.sp))
+
+
+def _find_overlaps(threads: Sequence[UserThread]) -> dict[int, int]:
+    """Return the numbers of goroutines whose stack overlaps the stack of another one, and the end
+    of that one. The core is damaged then, and each word shall be read once."""
+    found: dict[int, int] = {}
+    end = 0
+    for one in sorted((one for one in threads if one.stack.start <= one.sp < one.stack.end), key=lambda one: one.sp):
+        if one.sp < end:
+            found[one.number] = end
+        end = max(end, one.stack.end)
+    return found
 
 
 def live_stacks(threads: Sequence[UserThread]) -> list[Range]:
