@@ -13,16 +13,28 @@ from debuggers import findleaks
 from foreign import ARM64
 from foreign_runtimes import VARIABLES
 from go_programs import VERSIONS, build
-from go_truth import COUNT, addresses, check_interrupted, check_objects, check_roots, compare, sparse_map
+from go_truth import (
+    COUNT,
+    addresses,
+    are_live,
+    check_interrupted,
+    check_objects,
+    check_plugin,
+    check_roots,
+    compare,
+    is_garbage,
+    read_objects,
+    sparse_map,
+)
 
 pytestmark = pytest.mark.matrix
 STRIPPED = "-ldflags=-s -w"
 
 
-def picture(program: Path, *words: str) -> foreign.Picture:
+def picture(program: Path, *words: str, files: tuple[Path, ...] = ()) -> foreign.Picture:
     tree = foreign_truth.tree(ARM64, "bookworm")
     command = (f"./{program.name}", *words)
-    return foreign.picture(ARM64, foreign.Program(tree, command, (program,), {**VARIABLES, "GOTRACEBACK": "crash"}))
+    return foreign.picture(ARM64, foreign.Program(tree, command, (program, *files), {**VARIABLES, "GOTRACEBACK": "crash"}))
 
 
 def is_typed(version: str) -> bool:
@@ -87,6 +99,28 @@ def test_goroutines_that_are_blocked_for_good(version: str, tmp_path: Path) -> N
     found = json.loads(findleaks("verdict", "--json", "--exe", str(program), str(made.core)))["findings"]
     groups = [one["evidence"] for one in found if one["finding"] == "goroutines"]
     assert len(groups) == 3 and all(one["function"].startswith("main.never") and one["blocked_for_good"] >= 18 for one in groups)
+
+
+@pytest.mark.platform("AArch64", "Go")
+@pytest.mark.parametrize("version", ["", *VERSIONS])
+def test_objects_that_only_stacks_refer_to(version: str, tmp_path: Path) -> None:
+    """Those that a function does not use again are garbage. On x86-64, Go's collector confirms this (test_go_stack_maps.py)."""
+    program = build(tmp_path, version, STRIPPED, name="go_stack_maps", machine="arm64")
+    made = picture(program, "20", "2000")
+    objects = read_objects(made.output)
+    live = are_live(objects, "--exe", str(program), str(made.core))
+    assert len(objects) == 40 * 20 + 1
+    assert {kind for address, (_, kind) in objects.items() if live[address] == is_garbage(kind)} == set()
+
+
+@pytest.mark.platform("AArch64", "Go")
+def test_plugin(tmp_path: Path) -> None:
+    plugin = build(tmp_path, "", "-buildmode=plugin", STRIPPED, name="go_plugin", cgo=True, machine="arm64")
+    host = build(tmp_path, "", STRIPPED, name="go_plugin_host", cgo=True, machine="arm64")
+    made = picture(host, "./go_plugin", str(COUNT), files=(plugin,))
+    (made.root / "programs").mkdir(exist_ok=True)
+    where = "--exe", str(host), "--sysroot", str(made.root), str(made.core)
+    check_plugin(made.output, made.core.parent / "goroutines", *where)
 
 
 @pytest.mark.platform("AArch64", "Go")

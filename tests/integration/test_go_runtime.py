@@ -14,7 +14,7 @@ import truth
 from building import compiled
 from debuggers import findleaks, gdb, lldb, objects
 from go_programs import VERSIONS, build
-from go_truth import COUNT, addresses, check_interrupted, check_objects, check_roots, compare, profile, said, sparse_map
+from go_truth import COUNT, addresses, check_interrupted, check_objects, check_plugin, check_roots, compare, profile, said, sparse_map
 from kernel_cores import crashed
 
 from cores import Running
@@ -190,26 +190,10 @@ def test_plugins(flags: tuple[str, ...], tmp_path: Path) -> None:
     plugin = build(tmp_path, "", "-buildmode=plugin", *flags, name="go_plugin", cgo=True)
     host = build(tmp_path, "", *flags, name="go_plugin_host", cgo=True)
     with Running([str(host), str(plugin), str(COUNT)], tmp_path / "run") as run:
-        figures = dict(pair.split("=") for pair in run.output.split()[:-1])
         live = said(json.loads(findleaks("stacks", "--json", "--pid", str(run.pid))))
         core = str(run.gcore())
-    wanted = profile((tmp_path / "run" / "goroutines").read_text())
-    found = json.loads(findleaks("stacks", "--json", core))
-    del wanted[1], live[1]  # the program's first goroutine wrote the profile
-    assert live == wanted == {number: one for number, one in said(found).items() if number != 1}
-    assert len(wanted) == COUNT
-    (group,) = (one for one in found["user_stacks"] if one["count"] == COUNT)
-    modules = {frame["module"] for frame in group["frames"] if frame["function"].endswith(".wait")}
-    assert modules == {plugin.name}
-    (page,) = json.loads(findleaks("runtime", "--only", "go", "--json", core))["runtimes"]
-    types = {one["name"]: one["objects"] for one in page["types"]}
-    assert types["main.Item"] == 2 * COUNT
-    whole = sum(one["objects"] + one["own"]["garbage_objects"] for one in page["types"])
-    assert abs(whole - int(figures["HeapObjects"])) <= 20
-    (heap,) = json.loads(findleaks("roots", "--json", core))["heaps"]
-    (items,) = (one for one in heap["roots"] if [of for of in one["types"] if of["type"] == "[]*main.Item"])
-    assert ".items" in items["name"] or ".Start" in items["name"]
-    assert {of["type"]: of["objects"] for of in items["types"]}["main.Item"] == COUNT
+    del live[1]  # the program's first goroutine wrote the profile
+    assert check_plugin(run.output, tmp_path / "run" / "goroutines", core) == live
 
 
 @pytest.mark.matrix

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 from debuggers import findleaks
 from go_programs import VERSIONS, build
+from go_truth import are_live, is_garbage, read_objects
 from growing import Rounds
 
 COUNT, LISTED = 20, 2_000
-
-
-def read_objects(output: str) -> dict[str, tuple[int, str]]:
-    """The number and the kind of each object, by address."""
-    found = (line.split(" ", 3) for line in output.splitlines() if line.startswith("object "))
-    return {address: (int(number), kind) for _, number, address, kind in found}
-
-
-def are_live(objects: Mapping[str, object], *where: str) -> dict[str, Optional[bool]]:
-    """Whether each object is live, by address; None if findleaks knows no object there."""
-    found = json.loads(findleaks("whatis", "--json", *objects, *where))["answers"]
-    return {address: one["object"]["live"] if one["object"] else None for address, one in zip(objects, found)}
 
 
 def count_garbage(page: dict[str, Any]) -> int:
@@ -45,6 +33,7 @@ def test_garbage_is_what_the_collector_frees(version: str, tmp_path: Path) -> No
     freed = {int(line.split()[1]) for line in after if line.startswith("freed ")}
     (others,) = (int(line.split()[1]) for line in after if line.startswith("after "))
     assert len(objects) == 40 * COUNT + 1 and len(freed) == 12 * COUNT
+    assert freed == {number for number, kind in objects.values() if is_garbage(kind)}
     assert {objects[address] for address, is_live in live.items() if is_live == (objects[address][0] in freed)} == set()
     assert are_live(objects, core) == live
     (page,) = json.loads(findleaks("runtime", "--only", "go", "--json", core))["runtimes"]

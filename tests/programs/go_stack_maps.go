@@ -268,13 +268,16 @@ func fill(count int) {
 	}
 }
 
-// Waits for a byte of input, without leaving the processor to other goroutines.
+// Waits for a byte of input, without leaving the processor to other goroutines. Does not return if there is none.
 //
 //go:noinline
 func read() {
 	var data [1]byte
 	for count := uintptr(0); count != 1; {
 		count, _, _ = syscall.RawSyscall(syscall.SYS_READ, 0, uintptr(unsafe.Pointer(&data[0])), 1)
+		if count == 0 {
+			time.Sleep(time.Hour)
+		}
 	}
 }
 

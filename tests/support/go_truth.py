@@ -6,8 +6,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from debuggers import findleaks
 
@@ -148,6 +149,26 @@ def check_roots(at: dict[str, str], *where: str) -> None:
     assert (one["sort"], one["objects"], one["holder"].split(" at ")[0]) == ("object", 2, "[]*main.Holder")
 
 
+def check_plugin(output: str, file: Path, *where: str) -> dict[int, tuple[str, tuple[Place, ...], Place]]:
+    """Compare goroutines and objects of programs/go_plugin_host.go with `output` and the profile in `file`. Returns the goroutines."""
+    figures = dict(pair.split("=") for pair in output.split()[:-1])
+    found = json.loads(findleaks("stacks", "--json", *where))
+    mine, wanted = said(found), profile(file.read_text())
+    del mine[1], wanted[1]  # the program's first goroutine wrote the profile
+    assert mine == wanted and len(wanted) == COUNT
+    (group,) = (one for one in found["user_stacks"] if one["count"] == COUNT)
+    assert {frame["module"] for frame in group["frames"] if frame["function"].endswith(".wait")} == {"go_plugin"}
+    (page,) = json.loads(findleaks("runtime", "--only", "go", "--json", *where))["runtimes"]
+    assert {one["name"]: one["objects"] for one in page["types"]}["main.Item"] == 2 * COUNT
+    whole = sum(one["objects"] + one["own"]["garbage_objects"] for one in page["types"])
+    assert abs(whole - int(figures["HeapObjects"])) <= 20
+    (heap,) = json.loads(findleaks("roots", "--json", *where))["heaps"]
+    (items,) = (one for one in heap["roots"] if [of for of in one["types"] if of["type"] == "[]*main.Item"])
+    assert ".items" in items["name"] or ".Start" in items["name"]
+    assert {of["type"]: of["objects"] for of in items["types"]}["main.Item"] == COUNT
+    return mine
+
+
 def check_retained(types: dict[str, dict[str, Any]]) -> None:
     """Each Holder alone retains its data, and all of them share 8,192 bytes. Stale words of stacks may refer to the data of one, to the
     shared bytes, and to a few Holders, which the array does not retain then."""
@@ -175,3 +196,20 @@ def compare(output: str, file: Path, *where: str, slack: int = 128 << 10) -> Non
     objects_as_counted(page, figures)
     for name in ("HeapSys", "HeapInuse", "StackInuse", "MSpanSys", "MCacheSys", "GCSys", "OtherSys"):
         assert abs(counters[name] - figures[name]) <= figures[name] // 100 + slack, name
+
+
+def read_objects(output: str) -> dict[str, tuple[int, str]]:
+    """The number and the kind of each object, by address."""
+    found = (line.split(" ", 3) for line in output.splitlines() if line.startswith("object "))
+    return {address: (int(number), kind) for _, number, address, kind in found}
+
+
+def are_live(objects: Mapping[str, object], *where: str) -> dict[str, Optional[bool]]:
+    """Whether each object is live, by address; None if findleaks knows no object there."""
+    found = json.loads(findleaks("whatis", "--json", *objects, *where))["answers"]
+    return {address: one["object"]["live"] if one["object"] else None for address, one in zip(objects, found)}
+
+
+def is_garbage(kind: str) -> bool:
+    """Whether the function that has made such an object of programs/go_stack_maps.go does not use it again."""
+    return "not used" in kind or kind == "dead local"
