@@ -96,7 +96,13 @@ def _struct(places: Sequence[tuple[int, int, str]], size: int, byteorder: str) -
 def build_blocks(memory: Memory, engine: Engine, spans: Sequence[ObjectSpan]) -> Blocks:
     """Return a directory with a block for each slot: IN_USE with an object, else FREE."""
     order = sorted({span.bits & ~7 for span in spans if span.bits})
-    data, _ = read_records(memory.target, engine, array("Q", order), _BITS)
+    data, missing = read_records(memory.target, engine, array("Q", order), _BITS)
+    sizes = {span.bits: -(-span.slots // 64) * 8 for span in spans}
+    for number in missing:
+        # The bits of some spans end shortly before memory that is not mapped. If they are
+        # unreadable, each slot counts as an object, so that no reference is missed.
+        size = sizes.get(order[number], _BITS)
+        data[number * _BITS : number * _BITS + size] = memory.read(order[number], size) or b"\xff" * size
     places = {address: number * _BITS for number, address in enumerate(order)}
     runs, bits = array("Q"), bytearray()
     for span in spans:
