@@ -46,7 +46,7 @@ def c_array(buffer: Buffer) -> CArray:
     return made
 
 
-def c_buffer(buffer: bytearray, typecode: str, first: int) -> CArray:
+def c_buffer(buffer: Union[bytearray, memoryview], typecode: str, first: int) -> CArray:
     """Return a ctypes array over a buffer of such elements ("Q", "I", "B"), from element `first`
     on."""
     made: CArray = _STARTS[typecode].from_buffer(buffer, first * array(typecode).itemsize)

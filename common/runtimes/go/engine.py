@@ -8,6 +8,7 @@ interfaces and maps in them."""
 
 from __future__ import annotations
 
+import mmap
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, cast
@@ -74,8 +75,11 @@ class TypeSearch:
     def __init__(self, blocks: Blocks, table: TypeTable) -> None:
         self.blocks, self.table = blocks, table
         self.types = array("I", [NONE]) * len(blocks)
-        self.queue = array("Q", bytes(8 * len(blocks)))
+        # Pages become resident when they are used, and are returned when their objects are visited.
+        self._memory = mmap.mmap(-1, 8 * max(len(blocks), 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.queue = memoryview(self._memory).cast("Q")
         self.state = array("Q", [0, 0, 0])
+        self._returned = 0
 
     def add(self, index: int, value: int) -> None:
         """Set the type of a block's object."""
@@ -88,6 +92,10 @@ class TypeSearch:
         """Follow about `budget` objects; SEEDED bytes that are read for known types count as one.
         Returns True when done. `pieces`: ascending, the same in each call."""
         cast(_Loops, import_loops(engine, "findleaks.runtimes.go")).find_types(engine, pieces, self, budget)
+        visited = 8 * self.state[1] // mmap.PAGESIZE * mmap.PAGESIZE
+        if visited > self._returned:
+            self._memory.madvise(mmap.MADV_DONTNEED, self._returned, visited - self._returned)
+            self._returned = visited
         return self.state[0] >= len(pieces) and self.state[1] >= self.state[2]
 
 

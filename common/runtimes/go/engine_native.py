@@ -8,7 +8,7 @@ from ctypes import byref
 from findleaks.engine.native.blocks import NativeBlocks
 from findleaks.engine.native.declarations import CGoTypes
 from findleaks.engine.native.engine import NativeEngine
-from findleaks.engine.native.memory import c_array, c_pieces
+from findleaks.engine.native.memory import c_array, c_buffer, c_pieces
 from findleaks.runtimes.go.engine import TypeSearch
 from findleaks.target.base import Piece
 
@@ -36,5 +36,5 @@ def find_types(engine: NativeEngine, pieces: Sequence[Piece], search: TypeSearch
         c_array(table.below),
         int(table.has_headers),
     )
-    arguments = c_array(search.types), c_array(search.queue), c_array(search.state)
+    arguments = c_array(search.types), c_buffer(search.queue, "Q", 0), c_array(search.state)
     engine.library.fl_go_types(blocks.handle, *c_pieces(pieces), byref(known), *arguments, budget)

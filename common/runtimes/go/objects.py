@@ -47,6 +47,7 @@ from findleaks.target.ranges import blank_out, merge_ranges, merge_to_most, nonz
 from findleaks.value_classes import NamedTuple
 
 _SLICE = 1 << 20  # objects that the engine visits between two checks for Ctrl-C
+_PART = 8 << 20  # bytes of memory that are searched at a time
 _MAX_MASKED = 64 << 20  # bytes of variables that are read by their bitmap of pointers
 _MAX_LISTED = 1 << 22  # objects that goroutines retain, of which the types are counted
 UNTYPED = "unknown type"
@@ -165,11 +166,14 @@ class HeapObjects:
                 found[itab] = words[1]
         return found
 
-    def _values(self, piece: Piece, where: Range) -> Sequence[int]:
+    def _values(self, piece: Piece, where: Range) -> set[int]:
         """Return the distinct words of a piece with a value in a range."""
-        places = self._engine.search(piece, where.start, where.end)
-        values, _ = self._engine.gather((piece,), places, 8)
-        return self._engine.sum_by_value(array("Q", bytes(values)), array("Q"))[0]
+        found: set[int] = set()
+        for at in range(0, len(piece.data), _PART):  # there may be as many such words as objects
+            part = Piece(piece.address + at, piece.data[at : at + _PART])
+            values, _ = self._engine.gather((part,), self._engine.search(part, where.start, where.end), 8)
+            found.update(self._engine.sum_by_value(array("Q", bytes(values)), array("Q"))[0])
+        return found
 
     def _itabs(self, pieces: Sequence[Piece]) -> Iterator[int]:
         """Yield addresses of itabs: those that the linker made, and those that words may refer to
