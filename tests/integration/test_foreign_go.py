@@ -19,7 +19,6 @@ from go_truth import (
     are_live,
     check_interrupted,
     check_objects,
-    check_plugin,
     check_roots,
     compare,
     is_garbage,
@@ -31,10 +30,10 @@ pytestmark = pytest.mark.matrix
 STRIPPED = "-ldflags=-s -w"
 
 
-def picture(program: Path, *words: str, files: tuple[Path, ...] = ()) -> foreign.Picture:
+def picture(program: Path, *words: str) -> foreign.Picture:
     tree = foreign_truth.tree(ARM64, "bookworm")
     command = (f"./{program.name}", *words)
-    return foreign.picture(ARM64, foreign.Program(tree, command, (program, *files), {**VARIABLES, "GOTRACEBACK": "crash"}))
+    return foreign.picture(ARM64, foreign.Program(tree, command, (program,), {**VARIABLES, "GOTRACEBACK": "crash"}))
 
 
 def is_typed(version: str) -> bool:
@@ -111,16 +110,6 @@ def test_objects_that_only_stacks_refer_to(version: str, tmp_path: Path) -> None
     live = are_live(objects, "--exe", str(program), str(made.core))
     assert len(objects) == 40 * 20 + 1
     assert {kind for address, (_, kind) in objects.items() if live[address] == is_garbage(kind)} == set()
-
-
-@pytest.mark.platform("AArch64", "Go")
-def test_plugin(tmp_path: Path) -> None:
-    plugin = build(tmp_path, "", "-buildmode=plugin", STRIPPED, name="go_plugin", cgo=True, machine="arm64")
-    host = build(tmp_path, "", STRIPPED, name="go_plugin_host", cgo=True, machine="arm64")
-    made = picture(host, "./go_plugin", str(COUNT), files=(plugin,))
-    (made.root / "programs").mkdir(exist_ok=True)
-    where = "--exe", str(host), "--sysroot", str(made.root), str(made.core)
-    check_plugin(made.output, made.core.parent / "goroutines", *where)
 
 
 @pytest.mark.platform("AArch64", "Go")
