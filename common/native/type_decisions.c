@@ -207,14 +207,16 @@ API int fl_spread_untyped(const spread *s, const uint8_t *kinds, uint32_t wanted
 /* Append at most `most` typed blocks of each layout, at equal steps. */
 API int fl_spread_sample(const spread *s, uint32_t most, words *found) {
     uint64_t layouts = s->bounds.count - 1;
-    uint32_t *counts = calloc(2 * layouts, sizeof *counts), *seen = counts ? counts + layouts : NULL;
+    uint32_t *counts = calloc(2 * layouts, sizeof *counts), *skip = counts ? counts + layouts : NULL;
     int failed = counts ? DONE : NO_MEMORY;
     for (uint32_t index = 0; index < s->b->count && !failed; index++)
         counts[layout_of(s, index)]++;
     for (uint32_t index = 0; index < s->b->count && !failed; index++) {
-        uint32_t layout = layout_of(s, index), step = counts[layout] / most + 1;
-        if (layout && seen[layout]++ % step == 0)
-            failed = words_push(found, index);
+        uint32_t layout = layout_of(s, index);
+        if (!layout || skip[layout]--)
+            continue;
+        skip[layout] = counts[layout] / most;
+        failed = words_push(found, index);
     }
     free(counts);
     return failed;

@@ -216,14 +216,15 @@ static void find_block(spread *s) {
         return;
     __builtin_prefetch(&s->b->sizes[p->index]);
     __builtin_prefetch(&s->b->states[p->index]);
-    __builtin_prefetch(&s->claims[p->index]);
+    __builtin_prefetch(&s->claims[p->index], 1);
+    __builtin_prefetch(&s->origins[p->index], 1);
 }
 
-/* Follow pointers until at most `most` are left in the ring. */
-static int follow_all(spread *s, uint64_t most) {
-    while (s->added - s->followed > most) {
-        while (s->found < s->added && s->found - s->followed <= RING - HALF && (s->added - s->found >= HALF || !most))
-            find_block(s);
+/* Follow the pointers of the ring. */
+static int follow_all(spread *s) {
+    while (s->found < s->added)
+        find_block(s);
+    while (s->followed < s->added) {
         int more = follow_oldest(s);
         if (more)
             return more;
@@ -231,20 +232,20 @@ static int follow_all(spread *s, uint64_t most) {
     return DONE;
 }
 
-/* Add a pointer to the ring, which has room. Pointers wait in the ring while the processor fetches
- * the memory that the next step reads: first the slot of the directory, HALF pointers later the
- * block's size, state and claim. Pointers are followed in the order in which they were added. */
+/* Add a pointer to the ring, which has room. When the ring is full, its pointers are looked up, and
+ * then followed in the order in which they were added. Thus the processor fetches the memory that a
+ * step reads for many pointers at once: first the slots of the directory, then sizes, states and
+ * claims of the blocks. */
 static void add_pointer(spread *s, uint64_t place, uint64_t value, uint32_t reference) {
     s->ring[s->added++ % RING] = (followed){value, place, 0, reference, s->owner, NONE, s->certain};
     const slot *near = slot_of(s->b, value);
     if (near)
         __builtin_prefetch(near);
-    if (s->added - s->found > HALF)
-        find_block(s);
 }
 
-/* Begin to visit an item of the queue; return false if it has no pointers. */
-static bool begin(spread *s, uint64_t item) {
+/* Begin to visit an item of the queue, which is in block `owner` if it is no root; return false if
+ * it has no pointers. */
+static bool begin(spread *s, uint64_t item, uint32_t owner) {
     uint32_t layout;
     s->element = s->table = 0;
     s->slot = NONE;
@@ -256,8 +257,8 @@ static bool begin(spread *s, uint64_t item) {
         s->certain = true;
         layout = r->layout;
     } else {
-        s->owner = block_find(s->b, item);
-        layout = s->owner == NONE ? 0 : layout_of(s, s->owner);
+        s->owner = owner;
+        layout = owner == NONE ? 0 : layout_of(s, owner);
         if (!layout)
             return false;
         s->address = item;
@@ -280,7 +281,7 @@ static bool begin(spread *s, uint64_t item) {
 static int visit_element(spread *s, const elements *one) {
     uint64_t base = one->start + s->element * one->stride;
     for (; s->slot < one->last; s->slot++) {
-        int more = s->added - s->followed == RING ? follow_all(s, RING - 1) : DONE;
+        int more = s->added - s->followed == RING ? follow_all(s) : DONE;
         if (more)
             return more;
         slot_of_pointer pointer = s->slots.items[s->slot];
@@ -313,21 +314,54 @@ static int visit(spread *s, int64_t *budget) {
     return DONE;
 }
 
-INLINE void look_ahead(const spread *s) {
-    if (s->head + FAR >= s->queue.count || s->queue.items[s->head + FAR] & QUEUED_ROOT)
-        return;
-    uint64_t address = s->queue.items[s->head + FAR];
-    const piece *p = piece_holding(s->pieces, s->piece_count, address);
-    if (p && address - p->address < p->length)
-        __builtin_prefetch(p->data + (address - p->address));
+INLINE void prefetch_slot(const spread *s, uint64_t item) {
+    const slot *near = item & QUEUED_ROOT ? NULL : slot_of(s->b, item);
+    if (near)
+        __builtin_prefetch(near);
 }
 
-/* Visit the queued memory. Returns 1 if the budget was used up, ASKED if questions must be
-answered, * 0 when no visit is left. */
+/* Find the blocks of the next items of the queue, so that the processor fetches what the visits
+ * read for all of them at once. */
+static void look_ahead(spread *s) {
+    uint64_t start, left = s->queue.count - s->head;
+    uint32_t count = left < AHEAD ? (uint32_t)left : AHEAD;
+    for (uint32_t at = 0; at < count; at++)
+        prefetch_slot(s, s->queue.items[s->head + at]);
+    for (uint32_t at = 0; at < count; at++) {
+        uint64_t item = s->queue.items[s->head + at];
+        uint32_t index = item & QUEUED_ROOT ? NONE : block_before(s->b, slot_of(s->b, item), item, &start);
+        s->ahead[at] = index;
+        if (index == NONE)
+            continue;
+        __builtin_prefetch(&s->b->sizes[index]);
+        __builtin_prefetch(&s->claims[index]);
+        const piece *p = piece_holding(s->pieces, s->piece_count, item);
+        if (p && item - p->address < p->length)
+            __builtin_prefetch(p->data + (item - p->address));
+    }
+    s->ahead_count = count;
+    s->ahead_next = 0;
+}
+
+/* Take the next item of the queue and begin to visit it; return false if it has no pointers. */
+static bool begin_next(spread *s) {
+    if (s->ahead_next == s->ahead_count)
+        look_ahead(s);
+    uint64_t item = s->queue.items[s->head++];
+    if (s->head >= SPENT && s->head >= s->queue.count / 2) {
+        s->queue.count -= s->head;
+        memmove(s->queue.items, s->queue.items + s->head, s->queue.count * sizeof *s->queue.items);
+        s->head = 0;
+    }
+    return begin(s, item, s->ahead[s->ahead_next++]);
+}
+
+/* Visit the queued memory. Return 1 if the budget was used up, ASKED if questions must be answered,
+ * 0 when no visit is left. */
 API int fl_spread_run(spread *s, int64_t budget) {
     for (;;) {
         if (!s->visiting && s->head >= s->queue.count) {
-            int more = follow_all(s, 0);
+            int more = follow_all(s);
             if (more)
                 return more;
             if (s->head >= s->queue.count)
@@ -336,14 +370,7 @@ API int fl_spread_run(spread *s, int64_t budget) {
         if (!s->visiting) {
             if (--budget < 0)
                 return 1;
-            look_ahead(s);
-            uint64_t item = s->queue.items[s->head++];
-            if (s->head >= SPENT && s->head >= s->queue.count / 2) {
-                s->queue.count -= s->head;
-                memmove(s->queue.items, s->queue.items + s->head, s->queue.count * sizeof *s->queue.items);
-                s->head = 0;
-            }
-            if (!begin(s, item))
+            if (!begin_next(s))
                 continue;
             s->visiting = true;
         }

@@ -35,9 +35,8 @@ enum { ANYTHING = 1, OPTIONAL = 2, NUMBER_POSSIBLE = 4, LENGTH_SHIFT = 3, RING_S
  * with this bit set. */
 #define QUEUED_ROOT UINT64_C(1)
 #define SPENT (1u << 16)                /* least items of the queue to drop at once */
-#define RING 32u                        /* pointers that wait to be followed: see add_pointer */
-#define HALF (RING / 2)
-#define FAR 16u                         /* queue items ahead whose memory is prefetched */
+#define RING 64u                        /* pointers that wait to be followed: see add_pointer */
+#define AHEAD 32u                       /* items of the queue that are looked up at once */
 
 #define ASKED 2 /* returned if an answer is missing */
 
@@ -159,6 +158,8 @@ struct spread {
     uint64_t table; /* address of the bytes of a table's elements; 0: no table */
     const uint8_t *data; /* of the owner, if one piece has all of it */
     bool visiting, certain;
+    uint32_t ahead[AHEAD]; /* blocks of the next items of the queue; NONE for roots */
+    uint32_t ahead_next, ahead_count;
     followed ring[RING]; /* pointers that wait to be followed */
     /* Numbers of pointers so far: added to the ring, looked up by find_block, and followed. */
     uint64_t added, found, followed;

@@ -14,6 +14,7 @@ A block has the header if all such fields are right, whether or not anything ref
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -88,14 +89,13 @@ class _Finder:
 
     def _sample(self, convention: Convention) -> list[tuple[int, int]]:
         """Return start and usable size of blocks of the convention's sizes, at equal distances."""
-        columns = self._blocks.columns()
         wanted = frozenset(convention.sizes)
-        found = [
-            index
-            for index, (size, state) in enumerate(zip(columns.size, columns.state))
-            if state == State.IN_USE and size > convention.offset and (not wanted or size in wanted)
-        ]
-        return [(columns.address[index], columns.size[index]) for index in found[:: max(1, len(found) // SAMPLE)]]
+        least, greatest = (min(wanted), max(wanted)) if wanted else (convention.offset + 1, sys.maxsize)
+        found = array("I", self._blocks.of_sizes(max(least, convention.offset + 1), greatest, len(self._blocks)))
+        if len(wanted) > 1:
+            found = array("I", (index for index, size in zip(found, self._blocks.columns_of(found).size) if size in wanted))
+        columns = self._blocks.columns_of(found[:: max(1, len(found) // SAMPLE)])
+        return list(zip(columns.address, columns.size))
 
     def _read(self, addresses: Sequence[int], size: int) -> list[bytes]:
         data, _ = self._engine.gather(self._pieces, addresses, size)
