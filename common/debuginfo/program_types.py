@@ -1,17 +1,24 @@
-"""Merge the types of all modules of a process into one table."""
+"""Merge the types of all modules of a process into one table.
+
+Merging takes longer than reading a merged table from the cache. Therefore the result has two parts:
+columns that do not depend on the addresses of the modules, and what `place_types` makes of them.
+The columns are those of a table (TypeTable) with the following differences. Their variables have
+addresses of the modules' files. `keys` has the size of an address, then the numbers of types and of
+variables of each module. `key_types` has the number in the merged table of each module's types."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from findleaks.debuginfo.type_table import TypeTable
-from findleaks.engine.dwarf_sources import TYPE_COLUMNS, TypeReader
+from findleaks.engine.dwarf_sources import COLUMNS, TYPE_COLUMNS, TypeReader
 from findleaks.target.base import Module
 from findleaks.value_classes import dataclass, replace
 
 _MASK = (1 << 64) - 1
+TYPES_A_CALL = 1 << 17  # about 50 ms in the C engine
+_COUNTS, _NUMBERS = len(COLUMNS) - 2, len(COLUMNS) - 1  # columns `keys` and `key_types`
 
 
 @dataclass(frozen=True)
@@ -20,74 +27,73 @@ class ProgramTypes:
     are the same type. Equal types of several modules have one number."""
 
     table: TypeTable
-    """The merged table. Variables and functions have addresses of the process. Thread-local
-    variables are missing, because their offsets are those of one module: use the module's own table
-    and `numbers`."""
+    """The merged table. Variables have addresses of the process. Functions are missing, and
+    thread-local variables, whose offsets are those of one module: use the module's own table and
+    `numbers`."""
     numbers: Mapping[int, array[int]]
     """For each module, by its start: the number in `table` ("I") of each type in the module's own
     table."""
 
 
-def merge_tables(
-    tables: Sequence[tuple[Module, TypeTable]], reader: Callable[[], TypeReader], progress: Callable[[float], None]
-) -> ProgramTypes:
-    """Merge the tables of modules, which are in the order of their addresses."""
-    numbers: Mapping[int, array[int]]
-    tables = sorted(tables, key=lambda pair: pair[0].start)
-    if len(tables) == 1:
-        merged, numbers = tables[0][1], {tables[0][0].start: array("I", range(len(tables[0][1])))}
-    else:
-        merged, numbers = _merge(tables, reader(), progress)
-    rest: dict[str, Any] = {**_variables(tables, numbers), **_functions(tables, numbers)}
-    rest |= {"local_offsets": array("Q"), "local_types": array("I"), "local_names": array("I")}
-    names = array("I", _texts(merged, tables))
-    made = replace(merged, strings=merged.strings + b"".join(table.strings for _, table in tables), variable_names=names)
-    return ProgramTypes(replace(made, **rest), numbers)
+def only_table(module: Module, table: TypeTable) -> ProgramTypes:
+    """Return the types of a process of which only one module has types."""
+    addresses = _moved(table.variable_addresses, module)
+    return ProgramTypes(replace(table, variable_addresses=addresses), {module.start: array("I", range(len(table)))})
 
 
-def _merge(
-    tables: Sequence[tuple[Module, TypeTable]], reader: TypeReader, progress: Callable[[float], None]
-) -> tuple[TypeTable, Mapping[int, array[int]]]:
+def place_types(modules: Sequence[Module], columns: Sequence[array[int]]) -> ProgramTypes:
+    """Return the types of a process from merged columns. The modules are in the order in which their
+    tables were merged."""
+    counts, numbers, addresses, first, row = columns[_COUNTS], {}, array("Q"), 0, 0
+    for module, types, variables in zip(modules, counts[1::2], counts[2::2]):
+        numbers[module.start] = columns[_NUMBERS][first : first + types]
+        addresses.extend(_moved(columns[TYPE_COLUMNS][row : row + variables], module))
+        first, row = first + types, row + variables
+    names = {"variable_types": columns[TYPE_COLUMNS + 1], "variable_names": columns[TYPE_COLUMNS + 2]}
+    return ProgramTypes(replace(TypeTable.of(counts[0], columns[:TYPE_COLUMNS]), variable_addresses=addresses, **names), numbers)
+
+
+def _moved(addresses: Sequence[int], module: Module) -> array[int]:
+    return array("Q", [address + module.bias & _MASK for address in addresses])
+
+
+def merge_columns(tables: Sequence[TypeTable], reader: TypeReader, progress: Callable[[float], None]) -> list[array[int]]:
+    """Return the columns of merged tables."""
     first = 0
-    for _, table in tables:
-        reader.add_table(table.columns()[:TYPE_COLUMNS], first)
+    for table in tables:
+        own = table.columns()[:TYPE_COLUMNS]
+        for number in range(0, len(table), TYPES_A_CALL):
+            reader.add_table(own, first, number, number + TYPES_A_CALL)
+            progress(0.0)
         first += len(table)
     part = 0.0
     while part < 1.0:
         part = reader.merge()
         progress(part)
-    columns = reader.columns()
-    merged = TypeTable(max(table.word for _, table in tables), columns[0].tobytes(), *columns[1:])
-    numbers, at = {}, 0
-    for module, table in tables:
-        rows = len(table) - 2  # void and unknown have no row
-        numbers[module.start] = array("I", [0, 1]) + merged.key_types[at : at + rows]
-        at += rows
-    return merged, numbers
+    columns, rows, at = reader.columns(), array("I"), 0
+    counts = array("Q", [max(table.word for table in tables)])
+    for table in tables:
+        own = array("I", [0, 1]) + columns[_NUMBERS][at : at + len(table) - 2]  # void and unknown have no row
+        counts.extend((len(own), len(table.variable_addresses)))
+        columns[TYPE_COLUMNS].extend(table.variable_addresses)
+        columns[TYPE_COLUMNS + 1].extend(array("I", map(own.__getitem__, table.variable_types)))
+        at += len(own) - 2
+        rows += own
+    columns[TYPE_COLUMNS + 2] = _add_names(columns[0], tables)
+    columns[_COUNTS], columns[_NUMBERS] = counts, rows
+    return columns
 
 
-def _texts(merged: TypeTable, tables: Sequence[tuple[Module, TypeTable]]) -> list[int]:
-    """Return the names of all variables. Their strings follow those of the merged types."""
-    names, base = [], len(merged.strings)
-    for _, table in tables:
-        names += [base + name for name in table.variable_names]
-        base += len(table.strings)
-    return names
-
-
-def _variables(tables: Sequence[tuple[Module, TypeTable]], numbers: Mapping[int, array[int]]) -> dict[str, array[int]]:
-    addresses, types = array("Q"), array("I")
-    for module, table in tables:
-        addresses.extend(array("Q", [address + module.bias & _MASK for address in table.variable_addresses]))
-        types.extend(array("I", map(numbers[module.start].__getitem__, table.variable_types)))
-    return {"variable_addresses": addresses, "variable_types": types}
-
-
-def _functions(tables: Sequence[tuple[Module, TypeTable]], numbers: Mapping[int, array[int]]) -> dict[str, array[int]]:
-    starts, ends, types, keys = array("Q"), array("Q"), array("I"), array("Q")
-    for module, table in tables:
-        starts.extend(array("Q", [address + module.bias & _MASK for address in table.function_starts]))
-        ends.extend(array("Q", [address + module.bias & _MASK for address in table.function_ends]))
-        types.extend(array("I", map(numbers[module.start].__getitem__, table.function_types)))
-        keys.extend(table.function_keys)
-    return {"function_starts": starts, "function_ends": ends, "function_types": types, "function_keys": keys}
+def _add_names(strings: array[int], tables: Sequence[TypeTable]) -> array[int]:
+    """Add the names of all variables to the strings of the merged types. Return the place of each
+    name."""
+    places: dict[bytes, int] = {}
+    found = array("I")
+    for table in tables:
+        for name in table.variable_names:
+            text = table.strings[name : table.strings.find(b"\0", name) + 1]
+            if text not in places:
+                places[text] = len(strings)
+                strings.frombytes(text)
+            found.append(places[text])
+    return found

@@ -1,4 +1,5 @@
-"""Cache tables of types in $XDG_CACHE_HOME/findleaks/types, with one file for each build-id.
+"""Cache tables of types in $XDG_CACHE_HOME/findleaks/types, with one file for each build-id, and one
+for each set of modules whose tables were merged.
 
 A file that is not complete, or whose checksum is wrong, is ignored and removed. Files are first
 written under another name, so several processes may use the directory at once. Files contain only
@@ -7,6 +8,7 @@ longest time are removed first."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
 import struct
@@ -17,11 +19,11 @@ import zlib
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Optional
+from typing import Optional, cast
 
 from findleaks.engine.dwarf_sources import COLUMNS
 
-VERSION = 1  # version of the columns, and of the rules by which they are filled
+VERSION = 2  # version of the columns, and of the rules by which they are filled
 MAX_BYTES = 1 << 30  # maximum size of all files together
 # An unfinished file that is older than this belongs to a process that was killed
 _STALE_SECONDS = 3600
@@ -29,6 +31,8 @@ _STALE_SECONDS = 3600
 _HEAD = struct.Struct("<8sIIIIQ")
 _MAGIC = b"FLTYPES\n"
 _ORDER = int(sys.byteorder == "little")
+_WRITTEN = 16 << 20  # Bytes that are written at a time: an interrupt waits for one call.
+_ALIGNED = 8  # Columns begin at multiples of so many bytes.
 
 
 class TypeCache:
@@ -41,19 +45,28 @@ class TypeCache:
         self.folder = os.path.join(home, "findleaks", "types")
         self._max_bytes = max_bytes
 
+    def keep(self, name: str) -> bool:
+        """Note that a file is in use. Return whether there is one, which may be damaged."""
+        try:
+            os.utime(os.path.join(self.folder, name), follow_symlinks=False)
+        except OSError:
+            return False
+        return True
+
     def load(self, name: str) -> Optional[list[array[int]]]:
-        """Return the columns that were stored under a name; None if there are none."""
+        """Return the columns that were stored under a name; None if there are none. They are views
+        of the file, which behave like arrays that cannot be resized: nothing is copied."""
         path = os.path.join(self.folder, name)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             return None
-        with open(descriptor, "rb") as file:
+        with open(descriptor, "rb"):
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_size > self._max_bytes:
                 return None
             try:
-                columns = _unpack(file.read())
+                columns = _unpack(mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)) if found.st_size else None
             except (OSError, MemoryError):
                 return None
         with suppress(OSError):
@@ -72,11 +85,17 @@ class TypeCache:
         try:
             descriptor, temporary = tempfile.mkstemp(prefix=".", dir=self.folder)
             with open(descriptor, "wb") as file:
-                file.writelines(parts)
+                for part in parts:
+                    for at in range(0, len(part), _WRITTEN):
+                        file.write(memoryview(part)[at : at + _WRITTEN])
             os.replace(temporary, os.path.join(self.folder, name))
         except OSError:
             with suppress(OSError):
                 os.unlink(temporary)
+        except BaseException:  # The user interrupted it.
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
         self._remove_oldest()
 
     def _ready(self) -> bool:
@@ -107,16 +126,19 @@ class TypeCache:
 
 def _pack(columns: Sequence[array[int]]) -> list[bytes]:
     lengths = array("Q", [len(column) for column in columns]).tobytes()
-    parts = [lengths, *(column.tobytes() for column in columns)]
+    parts = [lengths]
+    for column in columns:
+        data = column.tobytes()
+        parts += [data, bytes(-len(data) % _ALIGNED)]
     checksum = 0
     for part in parts:
         checksum = zlib.crc32(part, checksum)
     return [_HEAD.pack(_MAGIC, VERSION, _ORDER, checksum, len(columns), sum(map(len, parts))), *parts]
 
 
-def _unpack(data: bytes) -> Optional[list[array[int]]]:
-    """Return the columns. Returns None for a file that is damaged, or is of another version or
-    machine."""
+def _unpack(data: mmap.mmap) -> Optional[list[array[int]]]:
+    """Return views of the columns. Returns None for a file that is damaged, or is of another version
+    or machine."""
     if len(data) < _HEAD.size:
         return None
     magic, version, order, checksum, count, size = _HEAD.unpack_from(data)
@@ -126,8 +148,7 @@ def _unpack(data: bytes) -> Optional[list[array[int]]]:
         return None
     lengths, at, columns = array("Q", bytes(rest[: 8 * count])), 8 * count, []
     for code, length in zip(COLUMNS, lengths):
-        column = array(code)
-        column.frombytes(rest[at : at + length * column.itemsize])
-        at += length * column.itemsize
-        columns.append(column)
+        end = at + length * array(code).itemsize
+        columns.append(cast("array[int]", rest[at:end].cast(code)))
+        at = end + -end % _ALIGNED
     return columns

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
 from typing import Optional
 
 from findleaks.debuginfo.local_variables import Local, LocalVariables
-from findleaks.debuginfo.program_types import ProgramTypes, merge_tables
+from findleaks.debuginfo.program_types import ProgramTypes, merge_columns, only_table, place_types
 from findleaks.debuginfo.sources import Sources
 from findleaks.debuginfo.type_cache import TypeCache
 from findleaks.debuginfo.type_sources import TypeSources
@@ -25,6 +26,7 @@ BYTES_A_CALL, LOOKUPS_A_CALL = 1 << 20, 1 << 13  # about 20 ms in the C engine
 # Bytes of .debug_info that are read without the user's request: about 0.7 s
 MOST_UNASKED = 64 << 20
 SPLIT_UNIT = 1 << 16  # assumed size in bytes of a .dwo file, or of a unit of a package
+LEAST_CACHED = 1 << 14  # fewest types in a merged table that is cached; fewer are merged in 0.05 s
 # Maximum size of .debug_info for local variables, because its units are read one by one
 MOST_FOR_LOCALS = 32 << 20
 Progress = Callable[[str, float], None]
@@ -60,11 +62,30 @@ class TypeIndex:
         the result of the first call."""
         if not self._program:
             self._left = None if read_all else MOST_UNASKED
-            pairs = [(module, table) for module in self._target.modules() if (table := self.of(module)) is not None]
-            has_types = not all(is_c_library(module) for module, _ in pairs)
-            merged = merge_tables(pairs, self._engine.type_reader, lambda part: self._progress(PHASE, part)) if has_types else None
-            self._program.append(merged)
+            modules = sorted((one for one in self._target.modules() if self.sources_of(one) is not None), key=lambda one: one.start)
+            self._program.append(self._load_program(modules) or self._merge_program(modules))
         return self._program[0]
+
+    def _load_program(self, modules: Sequence[Module]) -> Optional[ProgramTypes]:
+        """Return the types of modules from the cache; None if it does not have all of them."""
+        names = [self._name(module) for module in modules]
+        if not all(name and self._cache.keep(name) for name in names) or all(map(is_c_library, modules)):
+            return None
+        columns = self._cache.load(_merged_name(names))
+        return place_types(modules, columns) if columns is not None else None
+
+    def _merge_program(self, modules: Sequence[Module]) -> Optional[ProgramTypes]:
+        """Return the types of those modules that can be read; None if only the C library can."""
+        pairs = [(module, table) for module in modules if (table := self.of(module)) is not None]
+        if all(is_c_library(module) for module, _ in pairs):
+            return None
+        if len(pairs) == 1:
+            return only_table(*pairs[0])
+        columns = merge_columns([table for _, table in pairs], self._engine.type_reader(), lambda part: self._progress(PHASE, part))
+        names = [self._name(module) for module, _ in pairs]
+        if all(names) and sum(len(table) for _, table in pairs) >= LEAST_CACHED:
+            self._cache.store(_merged_name(names), columns)
+        return place_types([module for module, _ in pairs], columns)
 
     def locals(self, module: Module, address: int) -> Sequence[Local]:
         """Return the local variables and parameters that are visible at an address of a module's
@@ -86,7 +107,7 @@ class TypeIndex:
         opened = self.sources_of(module)
         if opened is None:
             return None
-        name = f"{module.build_id}-{zlib.crc32(repr(opened.signature()).encode()):08x}" if module.build_id else ""
+        name = self._name(module)
         columns = self._cache.load(name) if name else None
         if columns is None and not self._may_read(module, opened):
             return None
@@ -98,6 +119,13 @@ class TypeIndex:
             if name and not opened.missing:
                 self._cache.store(name, columns)
         return TypeTable.of(opened.word, columns)
+
+    def _name(self, module: Module) -> str:
+        """Return the name of a module's table in the cache; "" if it has none."""
+        opened = self.sources_of(module)
+        if opened is None or not module.build_id:
+            return ""
+        return f"{module.build_id}-{zlib.crc32(repr(opened.signature()).encode()):08x}"
 
     def _may_read(self, module: Module, opened: TypeSources) -> bool:
         """Whether the debug information of a module may be read. If it is too large, a warning is
@@ -142,6 +170,10 @@ class TypeIndex:
             self.warnings.append(f"types of {name} are incomplete: {opened.missing} of {len(opened.skeletons)} .dwo files were not found")
         if reader.incomplete:
             self.warnings.append(f"types of {name} are incomplete: its debug information is damaged, or of an unknown form")
+
+
+def _merged_name(names: Sequence[str]) -> str:
+    return f"merged-{blake2b(' '.join(names).encode(), digest_size=16).hexdigest()}"
 
 
 def read_types(reader: TypeReader, sources: TypeSources, progress: Callable[[float], None]) -> None:

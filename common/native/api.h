@@ -330,7 +330,7 @@ API int fl_types_origins(struct types *t, uint64_t limit);
 API int fl_types_merge(struct types *t, uint64_t *part);
 
 /* dwarf_tables.c */
-API int fl_types_table(struct types *t, const struct table_column *columns, uint64_t key);
+API int fl_types_table(struct types *t, const struct table_column *columns, uint64_t key, uint64_t first, uint64_t end);
 
 /* dwarf_columns.c */
 API void *fl_types_column(const struct types *t, uint32_t column, uint64_t *count);

@@ -2,7 +2,7 @@
 #include "dwarf.h"
 #include <stdlib.h>
 
-enum { BASE_LEVELS = 32 };
+enum { BASE_LEVELS = 32, TYPES_A_CALL = 1 << 18 };
 
 /* The size of an element of each column in bytes, as in type_table.py. */
 static const uint8_t widths[COLUMNS] = {1, 1, 1, 4, 8, 4, 8, 4, 1, 4, 8, 4, 4, 8, 4, 1, 4, 4, 8, 8, 4, 4, 8, 4, 4, 8, 8, 4, 8, 8, 4};
@@ -109,32 +109,39 @@ static bool spread_vtables(merging *m, uint32_t count) {
     return found;
 }
 
-static int put_types(types *t) {
+static int begin_types(types *t) {
     merging *m = t->merge;
     m->final = calloc(m->nodes, sizeof *m->final);
-    uint32_t *best = calloc(m->nodes, sizeof *best), count = m->final && best ? number_types(t, best) : 0;
-    bool made = count > 0;
+    m->best = calloc(m->nodes, sizeof *m->best);
+    m->count = m->final && m->best ? number_types(t, m->best) : 0;
+    bool made = m->count > 0;
     uint64_t fields = 0, parts = 0;
-    for (uint32_t number = 0; number < count; number++) {
-        uint32_t some = part_count(t, best[number]);
+    for (uint32_t number = 0; number < m->count; number++) {
+        uint32_t some = part_count(t, m->best[number]);
         parts += some;
-        fields += m->first[best[number] + 1] - m->first[best[number]] - some;
+        fields += m->first[m->best[number] + 1] - m->first[m->best[number]] - some;
     }
     for (int column = KINDS; column < VARIABLE_ADDRESSES; column++) {
         bool first = column == FIRST_FIELD || column == FIRST_PART;
-        made = made && ready(m, column, column < FIRST_FIELD ? count : first ? count + 1 : column < FIRST_PART ? fields : parts);
+        made = made && ready(m, column, column < FIRST_FIELD ? m->count : first ? m->count + 1 : column < FIRST_PART ? fields : parts);
     }
-    for (uint32_t number = 0; made && number < count; number++)
-        put_type(t, number, best[number]);
-    if (made) {
-        put(m, FIRST_FIELD, m->columns[FIELD_KINDS].count);
-        put(m, FIRST_PART, m->columns[PART_KINDS].count);
-        for (int level = 0; level < BASE_LEVELS; level++)
-            if (!spread_vtables(m, count))
-                break;
-    }
-    free(best);
     return made ? DONE : NO_MEMORY;
+}
+
+/* Return 1 if more types are left. */
+static int put_types(types *t) {
+    merging *m = t->merge;
+    uint64_t end = m->at + TYPES_A_CALL < m->count ? m->at + TYPES_A_CALL : m->count;
+    for (; m->at < end; m->at++)
+        put_type(t, (uint32_t)m->at, m->best[m->at]);
+    if (m->at < m->count)
+        return 1;
+    put(m, FIRST_FIELD, m->columns[FIELD_KINDS].count);
+    put(m, FIRST_PART, m->columns[PART_KINDS].count);
+    for (int level = 0; level < BASE_LEVELS; level++)
+        if (!spread_vtables(m, m->count))
+            break;
+    return DONE;
 }
 
 typedef struct {
@@ -199,21 +206,36 @@ static int put_functions(types *t) {
     return made ? DONE : NO_MEMORY;
 }
 
-int make_columns(types *t) {
+static int put_keys(types *t) {
     merging *m = t->merge;
-    TRY(put_types(t));
-    TRY(put_variables(t, false, VARIABLE_ADDRESSES));
-    TRY(put_variables(t, true, LOCAL_OFFSETS));
-    TRY(put_functions(t));
-    if (!ready(m, KEYS, t->rows.count) || !ready(m, KEY_TYPES, t->rows.count) || !ready(m, STRINGS, t->strings.text.count))
+    if (!ready(m, KEYS, t->rows.count) || !ready(m, KEY_TYPES, t->rows.count))
         return NO_MEMORY;
     for (uint64_t i = 0; i < t->rows.count; i++) {
         put(m, KEYS, t->rows.items[i].key);
         put(m, KEY_TYPES, m->final[i + 2]);
     }
+    return DONE;
+}
+
+static int put_strings(types *t) {
+    merging *m = t->merge;
+    if (!ready(m, STRINGS, t->strings.text.count))
+        return NO_MEMORY;
     m->columns[STRINGS].count = t->strings.text.count ? t->strings.text.count : 1; /* "" */
     memcpy(m->columns[STRINGS].items, t->strings.text.items ? t->strings.text.items : (const uint8_t *)"", t->strings.text.count);
     return DONE;
+}
+
+static int put_globals(types *t) { return put_variables(t, false, VARIABLE_ADDRESSES); }
+
+static int put_locals(types *t) { return put_variables(t, true, LOCAL_OFFSETS); }
+
+int make_columns(types *t) {
+    static int (*const parts[])(types *) = {begin_types, put_types, put_globals, put_locals, put_functions, put_keys, put_strings};
+    merging *m = t->merge;
+    int more = parts[m->part](t);
+    m->part += !more;
+    return more ? more : m->part < sizeof parts / sizeof *parts;
 }
 
 /* Return the elements of a column, and write their number to *count. They are valid until the types

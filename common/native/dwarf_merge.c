@@ -16,7 +16,7 @@ void merging_free(types *t) {
     if (!m)
         return;
     FREE_ALL(m->targets, m->instead, m->first, m->order, m->types, m->group, m->class, m->next, m->definition, m->differs, m->hashes, m->numbers,
-             m->final);
+             m->final, m->best);
     for (size_t i = 0; i < sizeof m->columns / sizeof *m->columns; i++)
         free(m->columns[i].items);
     free(m);
@@ -270,8 +270,9 @@ API int fl_types_merge(types *t, uint64_t *part) {
     merging *m = t->merge;
     *part = done_before[m->step] + (m->step >= REFINE && m->step < WRITE ? 120 - 120 / (1 + m->rounds) : 0);
     if (m->step == WRITE) {
-        TRY(make_columns(t));
-        m->step = ENDED;
+        int more = make_columns(t);
+        m->step = more ? WRITE : ENDED;
+        return more;
     }
     if (m->step == ENDED)
         return 0;

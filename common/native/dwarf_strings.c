@@ -13,18 +13,23 @@ static uint64_t hash_text(const uint8_t *text, uint64_t size) {
     return hash ^ hash >> 32;
 }
 
+/* An entry of the table has the upper half of the hash, and the offset of the text: the table grows
+ * without reading the texts. */
+static uint64_t entry_of(uint64_t hash, uint64_t offset) { return hash >> 32 << 32 | offset; }
+
+static uint64_t place_of(uint64_t entry, uint64_t slots) { return (entry >> 32) * UINT64_C(0x9e3779b97f4a7c15) >> 20 & (slots - 1); }
+
 /* Enlarge the table so that it stays at least half empty. */
 static int ready_table(string_pool *pool) {
     if (2 * pool->used < pool->slots)
         return DONE;
     uint64_t slots = pool->slots ? 2 * pool->slots : 1 << 12;
-    uint32_t *table = calloc(slots, sizeof *table);
+    uint64_t *table = calloc(slots, sizeof *table);
     if (!table)
         return NO_MEMORY;
     for (uint64_t i = 0; i < pool->slots; i++)
         if (pool->table[i]) {
-            const uint8_t *text = pool->text.items + pool->table[i];
-            uint64_t at = hash_text(text, strlen((const char *)text)) & (slots - 1);
+            uint64_t at = place_of(pool->table[i], slots);
             while (table[at])
                 at = (at + 1) & (slots - 1);
             table[at] = pool->table[i];
@@ -53,21 +58,22 @@ static int intern_whole(types *t, const uint8_t *text, uint64_t size, uint32_t *
         return NO_MEMORY;
     if (!pool->text.count && append(pool, false, (const uint8_t *)"", 1) != DONE)
         return NO_MEMORY;
-    uint64_t at = hash_text(text, size) & (pool->slots - 1);
+    uint64_t sought = entry_of(hash_text(text, size), 0), at = place_of(sought, pool->slots);
     for (; pool->table[at]; at = (at + 1) & (pool->slots - 1)) {
-        const uint8_t *known = pool->text.items + pool->table[at];
-        if (size < pool->text.count - pool->table[at] && !memcmp(known, text, size) && !known[size])
+        uint64_t offset = pool->table[at] & UINT32_MAX;
+        const uint8_t *known = pool->text.items + offset;
+        if (entry_of(pool->table[at], 0) == sought && size < pool->text.count - offset && !memcmp(known, text, size) && !known[size])
             break;
     }
     if (!pool->table[at]) {
         if (pool->text.count + size + 1 > UINT32_MAX)
             return DISORDER;
-        pool->table[at] = (uint32_t)pool->text.count;
+        pool->table[at] = sought | pool->text.count;
         pool->used++;
         if (append(pool, false, text, size) != DONE || append(pool, false, (const uint8_t *)"", 1) != DONE)
             return NO_MEMORY;
     }
-    *name = pool->table[at];
+    *name = (uint32_t)pool->table[at];
     return DONE;
 }
 

@@ -37,11 +37,12 @@ static int add_members(types *t, const table_column *columns, uint64_t number, u
     return DONE;
 }
 
-/* Add the types of a table, with keys from `key` on: key + number. */
-API int fl_types_table(types *t, const table_column *columns, uint64_t key) {
-    t->budget += 2 * columns[STRINGS].count + 64 * (columns[KINDS].count + columns[FIELD_KINDS].count + columns[PART_KINDS].count) + (1 << 20);
+/* Add the types [first, end) of a table, with keys from `key` on: key + number. */
+API int fl_types_table(types *t, const table_column *columns, uint64_t key, uint64_t first, uint64_t end) {
+    if (!first)
+        t->budget += 2 * columns[STRINGS].count + 64 * (columns[KINDS].count + columns[FIELD_KINDS].count + columns[PART_KINDS].count) + (1 << 20);
     forget_texts(&t->strings);
-    for (uint64_t number = 2; number < columns[KINDS].count; number++) {
+    for (uint64_t number = first < 2 ? 2 : first; number < end && number < columns[KINDS].count; number++) {
         type_row row = {.key = key + number, .kind = (uint8_t)item(&columns[KINDS], number, 1), .size = item(&columns[SIZES], number, 8)};
         row.flags = (uint16_t)item(&columns[FLAGS], number, 1) & LASTING;
         row.count = item(&columns[COUNTS], number, 8);

@@ -179,7 +179,7 @@ def test_tables_from_a_damaged_cache_are_bounded() -> None:
         damaged = list(columns[:19])
         damaged[number] = damaged[number][: len(damaged[number]) // 2]
         reader = graphs.native().type_reader()
-        reader.add_table(damaged, 0)
+        reader.add_table(damaged, 0, 0, len(damaged[1]))
         while reader.merge() < 1.0:
             pass
         assert len(reader.columns()[1]) <= len(columns[1])

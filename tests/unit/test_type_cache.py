@@ -14,6 +14,7 @@ import pytest
 from fake import FakeTarget
 from typed import named, open_sources
 
+from findleaks.debuginfo import type_index
 from findleaks.debuginfo.sources import Sources
 from findleaks.debuginfo.type_cache import TypeCache
 from findleaks.debuginfo.type_index import TypeIndex
@@ -145,6 +146,32 @@ def test_types_are_read_once_for_each_build_id(program: Path, tmp_path: Path, mo
     assert again is not None
     assert named(again)["STRUCT", "node"]
     assert len(open_sources(program).main()) == 1
+
+
+def test_merged_tables_are_kept(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table of all modules is merged once. It is found if the cache still has the table of each module."""
+    monkeypatch.setattr(type_index, "LEAST_CACHED", 0)
+
+    def make(bias: int) -> TypeIndex:
+        made = index(program, tmp_path)
+        starts = [(at << 40) + bias for at in (0, 1)]
+        modules = [Module(f"/{at}", start, start, start + (1 << 40), f"aa{at}") for at, start in enumerate(starts)]
+        monkeypatch.setattr(made._target, "modules", lambda: modules)
+        made._cache = cache(tmp_path, 1 << 30)
+        return made
+
+    merged = make(0).program()
+    assert merged is not None
+    assert [one.address for one in merged.table.variables()] == [*merged.table.variable_addresses]
+    assert len(files(tmp_path)) == 3
+    monkeypatch.setattr(load.load(X86_64).__class__, "type_reader", lambda self: pytest.fail("merged again"))
+    again, moved = make(0).program(), make(1 << 50).program()
+    assert again == merged
+    assert moved is not None
+    assert [address - (1 << 50) for address in moved.table.variable_addresses] == [*merged.table.variable_addresses]
+    (tmp_path / "findleaks" / "types" / next(name for name in files(tmp_path) if name.startswith("aa1"))).unlink()
+    with pytest.raises(pytest.fail.Exception, match="merged again"):
+        make(0).program()
 
 
 def test_an_interrupt_leaves_nothing_behind(program: Path, tmp_path: Path) -> None:

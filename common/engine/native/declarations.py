@@ -330,7 +330,7 @@ SIGNATURES = {
     "fl_types_read": (c_int, [_HANDLE, c_uint64, _U64S]),
     "fl_types_origins": (c_int, [_HANDLE, c_uint64]),
     "fl_types_merge": (c_int, [_HANDLE, _U64S]),
-    "fl_types_table": (c_int, [_HANDLE, POINTER(CBytes), c_uint64]),
+    "fl_types_table": (c_int, [_HANDLE, POINTER(CBytes), c_uint64, c_uint64, c_uint64]),
     "fl_types_column": (c_void_p, [_HANDLE, c_uint32, _U64S]),
     "fl_types_incomplete": (c_bool, [_HANDLE]),
 }

@@ -39,9 +39,9 @@ class NativeTypeReader:
             self._sources.clear()
         return more
 
-    def add_table(self, columns: Sequence[array[int]], key: int) -> None:
+    def add_table(self, columns: Sequence[array[int]], key: int, first: int, end: int) -> None:
         given = (CBytes * len(columns))(*(CBytes(c_bytes(column), len(column)) for column in columns))
-        self._library.fl_types_table(self._handle, given, key)
+        self._library.fl_types_table(self._handle, given, key, first, end)
 
     def merge(self) -> float:
         part = c_uint64()

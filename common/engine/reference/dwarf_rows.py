@@ -152,12 +152,13 @@ class Rows:
         found = at < len(self.signatures) and self.signatures[at][0] == signature
         return self.signatures[at][1] if found else NO_KEY
 
-    def add_table(self, columns: Sequence[array[int]], key: int) -> None:
-        """Add the types of a finished table, as dwarf_tables.c does."""
+    def add_table(self, columns: Sequence[array[int]], key: int, first: int, end: int) -> None:
+        """Add types of a finished table, as dwarf_tables.c does."""
         count = len(columns[1])
-        self.budget.left += 2 * len(columns[0]) + 64 * (count + len(columns[8]) + len(columns[15])) + (1 << 20)
+        if not first:
+            self.budget.left += 2 * len(columns[0]) + 64 * (count + len(columns[8]) + len(columns[15])) + (1 << 20)
         strings = columns[0].tobytes()
-        for number in range(2, count):
+        for number in range(max(first, 2), min(end, count)):
             self._add_table_row(columns, strings, number, key)
 
     def _add_table_row(self, columns: Sequence[array[int]], strings: bytes, number: int, key: int) -> None:

@@ -384,9 +384,9 @@ class PureTypeReader:
             raise Malformed
         return unit.read_entry(shapes[code], after)[1]
 
-    def add_table(self, columns: Sequence[array[int]], key: int) -> None:
+    def add_table(self, columns: Sequence[array[int]], key: int, first: int, end: int) -> None:
         try:
-            self._rows.add_table(columns, key)
+            self._rows.add_table(columns, key, first, end)
         except LimitExceeded:
             self.incomplete = True
 
