@@ -21,6 +21,7 @@ class Embedding:
     def __init__(self, table: TypeTable) -> None:
         self.table = table
         self._known: dict[int, dict[int, list[int]]] = {}
+        self._around: dict[int, set[int]] = {}  # By type: the types that have it somewhere.
 
     @cached_property
     def _owners(self) -> dict[int, list[tuple[int, int]]]:
@@ -79,7 +80,11 @@ class Embedding:
 
     def contains(self, outer: int, inner: int) -> bool:
         """Whether `outer` is another type than `inner`, and has it somewhere."""
-        return outer != inner and any(outer in found for found in self.places(inner).values())
+        if outer == inner:
+            return False
+        if inner not in self._around:
+            self._around[inner] = {number for found in self.places(inner).values() for number in found}
+        return outer in self._around[inner]
 
     def has(self, outer: int, offset: int, inner: int) -> bool:
         """Whether `outer` is `inner` at this offset, or has it there."""

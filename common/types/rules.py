@@ -276,7 +276,8 @@ class Rules:
         if of.counted:
             return [Candidate(Spec(pointee, own * 2 <= size, of.node), Level.ARRAY)] if own <= size else ()
         whole = self._embedding.places(pointee).get(offset, ()) if offset < size else ()
-        fitting = [number for number in whole if self._sizes.fits(table.sizes[number], size)]
+        least, sizes = max(self._sizes.least(size), 1), table.sizes
+        fitting = [number for number in whole if least <= sizes[number] <= size]
         if offset == 0 and table.flags[pointee] & Flag.POLYMORPHIC:
             # Its vtable is not known: the block is of this class or of a derived one.
             return [Candidate(Spec(number), Level.BASE) for number in fitting[:MOST_CANDIDATES]]
