@@ -19,7 +19,7 @@ from findleaks.session.known_types import known_types, type_table
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
-    from findleaks.types.known import KnownTypes
+    from findleaks.types.known import KnownTypes, TypedPlace
     from findleaks.types.specs import Spec
 
 MOST_MEMBERS = 200  # Maximum number of members that are listed for one block.
@@ -66,6 +66,17 @@ def field_at(session: Session, address: int) -> str:
     place = known.place_in(found.type, address - found.address)
     rest = f"+{place.rest}" if place.rest else ""
     return f"{found.name}{place.path}{rest}"
+
+
+def place_at(session: Session, address: int) -> Optional[TypedPlace]:
+    """Return what is at an address of typed memory; None if it is unknown."""
+    index, known, table = session.directory.blocks.find(address), known_types(session), type_table(session)
+    if known is None or table is None:
+        return None
+    if index >= 0:
+        return known.place(index, address - session.directory.blocks.address(index))
+    found = table.variable_at(address)
+    return known.place_in(found.type, address - found.address) if found is not None else None
 
 
 def block_field(session: Session, index: int, offset: int) -> str:

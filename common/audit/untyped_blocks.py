@@ -11,6 +11,7 @@ from findleaks.audit.owner_tree import build_owner_tree
 from findleaks.audit.owners import Owners
 from findleaks.audit.references import find_root_references
 from findleaks.audit.typed_places import field_at
+from findleaks.audit.untyped_reasons import explain_untyped
 from findleaks.engine.dominators import SHARED, Dominators, node_root
 from findleaks.engine.terms import NO_LABEL, State, Totals
 from findleaks.errors import TargetError, UnreadableMemory
@@ -38,12 +39,14 @@ class _Key(NamedTuple):
 
 
 class _Group:
-    """Blocks of one key. `best`: the block that retains most, with the node above it."""
+    """Blocks of one key. `best`: the block that retains most, with the node above it, and the
+    address of a typed word that refers to it."""
 
     def __init__(self) -> None:
         self.blocks = self.least = self.most = 0
         self.reached = self.best_reached = Totals(0, 0)
         self.best, self.holder = -1, SHARED
+        self.referrer: Optional[int] = None
 
     def add(self, index: int, size: int, reached: Totals, holder: int) -> None:
         self.least = min(self.least, size) if self.blocks else size
@@ -56,6 +59,7 @@ class _Group:
     def unite(self, other: _Group) -> None:
         if other.best_reached.bytes > self.best_reached.bytes:
             self.best, self.best_reached, self.holder = other.best, other.best_reached, other.holder
+            self.referrer = other.referrer
         self.blocks += other.blocks
         self.least, self.most = min(self.least, other.least), max(self.most, other.most)
         self.reached = Totals.sum_of((self.reached, other.reached))
@@ -146,38 +150,50 @@ def _named(session: Session, groups: dict[_Key, _Group]) -> list[tuple[tuple[str
 
 
 def _origin(session: Session, owners: Owners, tree: Dominators, group: _Group) -> str:
-    """Return what refers to the example of a group: a member, or the name of a root."""
-    holder = group.holder
-    if holder >= 0:
-        return _member(session, holder, group.best)
-    if node_root(holder) >= 0:
-        return _root_member(session, group.best) or owners.all[node_root(holder)].label
-    known = known_types(session)
-    above = [one for one in session.graph().referrers(group.best) if known is not None and known.spec(one) is not None]
-    return next(filter(None, (_member(session, one, group.best) for one in above[:4])), "") or _root_member(session, group.best)
+    """Return what refers to the example of a group: a member, or the name of a root. Note the
+    address of this member."""
+    for address in _referrers(session, group):
+        name = field_at(session, address)
+        if name:
+            group.referrer = address
+            return name
+    root = node_root(group.holder) if group.holder < 0 else -1
+    return owners.all[root].label if root >= 0 else ""
 
 
-def _root_member(session: Session, index: int) -> str:
-    """Return the member of a variable that refers to a block; "" if none does."""
-    start = session.directory.blocks.address(index)
-    found = next((one for one in find_root_references(session, start, start + 1) if one.address), None)
-    return field_at(session, found.address) if found is not None else ""
+def _referrers(session: Session, group: _Group) -> Iterator[int]:
+    """Yield the addresses of words that refer to the example of a group: first those in a block
+    above it, then one in root memory."""
+    known, above = known_types(session), []
+    if group.holder >= 0:
+        above = [group.holder]
+    elif node_root(group.holder) < 0 and known is not None:
+        above = [one for one in session.graph().referrers(group.best) if known.spec(one) is not None][:4]
+    for one in above:
+        address = _find_reference(session, one, group.best)
+        if address is not None:
+            yield address
+    start = session.directory.blocks.address(group.best)
+    if group.holder < 0:
+        yield from (one.address for one in find_root_references(session, start, start + 1) if one.address)
 
 
-def _member(session: Session, owner: int, index: int) -> str:
-    """Return the member of a typed block that refers to another block; "" if none does."""
+def _find_reference(session: Session, owner: int, index: int) -> Optional[int]:
+    """Return the address of the word of a block that refers to another block; None if there is
+    none."""
     blocks, arch = session.directory.blocks, session.target.arch
     start, low = blocks.address(owner), blocks.address(index)
     try:
         data = session.target.read(start, min(blocks.size(owner), WIDEST) // arch.word * arch.word)
     except UnreadableMemory:
-        return ""
+        return None
     high = low + max(blocks.size(index), 1)
     place = next((at for at, word in enumerate(arch.unpack(data)) if low <= word < high), None)
-    return field_at(session, start + place * arch.word) if place is not None else ""
+    return start + place * arch.word if place is not None else None
 
 
 def _source(session: Session, origin: Optional[str], is_leaked: bool, one: _Group) -> UntypedSource:
     example = session.directory.blocks.address(one.best)
     sizes = one.least, one.most
-    return UntypedSource(origin or None, is_leaked, one.blocks, sizes, Amount.of(one.reached), example, Amount.of(one.best_reached))
+    reason = explain_untyped(session, one.best, one.referrer, is_leaked)
+    return UntypedSource(origin or None, is_leaked, reason, one.blocks, sizes, Amount.of(one.reached), example, Amount.of(one.best_reached))

@@ -16,7 +16,7 @@ from findleaks.results.untyped import Untyped, UntypedSource
 from findleaks.session import Session
 
 ROWS = 15  # Most rows printed as text without --limit.
-HEAD = ("BYTES", "BLOCKS", "FROM", "SIZE", "REFERRED TO BY", "EXAMPLE")
+HEAD = ("BYTES", "BLOCKS", "FROM", "SIZE", "REFERRED TO BY", "EXAMPLE", "WHY")
 _OTHERS = ("by", "output", "suppressions", "fail_over")
 
 
@@ -49,7 +49,7 @@ def _row(one: UntypedSource) -> tuple[str, ...]:
     low, high = one.sizes
     origin = "leaked" if one.leaked else one.origin or "–"
     own = number(low) if low == high else f"{number(low)}–{number(high)}"
-    return size(one.reached.bytes), number(one.reached.blocks), number(one.blocks), own, origin, hex(one.example)
+    return size(one.reached.bytes), number(one.reached.blocks), number(one.blocks), own, origin, hex(one.example), one.reason
 
 
 def _advice(first: UntypedSource) -> str:

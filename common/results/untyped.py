@@ -20,6 +20,8 @@ class UntypedSource(Record):
     heads."""
     leaked: bool
     """Whether they are leak heads."""
+    reason: str
+    """Why the example has no type: "the pointer is void *", "struct item has 48 bytes"."""
     blocks: int
     """Number of these blocks."""
     sizes: Sequence[int]

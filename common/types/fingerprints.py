@@ -9,8 +9,9 @@ likely, if every other type is much less likely, and if its pointers do not cont
 from __future__ import annotations
 
 import math
+import struct
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
@@ -219,13 +220,12 @@ class Fingerprints:
 
     def _by_classes(self, blocks: array[int]) -> dict[tuple[int, bytes], list[int]]:
         """Return the blocks by their size in bytes and the classes of their words."""
-        groups: dict[tuple[int, bytes], list[int]] = {}
+        groups: defaultdict[tuple[int, bytes], list[int]] = defaultdict(list)
         for first in range(0, len(blocks), CHUNK):
             some = blocks[first : first + CHUNK]
             packed = self._spread.classes(some, WORDS).tobytes()
-            rows = [packed[at : at + ROW] for at in range(0, len(packed), ROW)]
-            for key, index in zip(zip(self._heap.blocks.columns_of(some).size, rows), some):
-                groups.setdefault(key, []).append(index)
+            for size, (row,), index in zip(self._heap.blocks.columns_of(some).size, struct.iter_unpack(f"{ROW}s", packed), some):
+                groups[size, row].append(index)
         return groups
 
 

@@ -58,6 +58,7 @@ class Rules:
         self._embedding, self._layouts, self._sizes = embedding, layouts, sizes
         self._modules, self._usable = modules, usable
         self._known: dict[tuple[int, int, int], Sequence[Candidate]] = {}
+        self._keys: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}  # Of _known, by pointees.
         self._truncated: dict[int, int] = {}  # By pointee: the least size of its truncated values.
         self._proposed: set[tuple[int, int, int]] = set()  # Type, offset, and size of blocks.
         # By pointee: the questions for possible layouts that pointers to it have led to.
@@ -182,8 +183,7 @@ class Rules:
         return [Spec(pointee, parts=(Packed(offset, pointee, 1, own),))] if is_proposed else ()
 
     def _changed(self, pointee: int) -> array[int]:
-        changed = [key for key in self._known if self._layouts.references[key[0]].pointees == (pointee,)]
-        for key in changed:
+        for key in self._keys.pop((pointee,), ()):
             del self._known[key]
         return array("Q", self._possible.get(pointee, ()))
 
@@ -227,6 +227,7 @@ class Rules:
         key = reference, offset, size
         if key not in self._known:
             of = self._layouts.references[reference]
+            self._keys.setdefault(of.pointees, []).append(key)
             if of.sort == Sort.POINTER:
                 self._known[key] = self._of_pointee(of.pointees[0], of, offset, size)
             elif of.sort == Sort.CHOICE:

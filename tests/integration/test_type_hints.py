@@ -118,12 +118,14 @@ def test_untyped(made: Hidden) -> None:
     (source,) = found["sources"]
     assert source["origin"] in ("handle", "reserve[8]")
     assert source["example"] == hex(made.places["registry"])
+    assert source["reason"] == "the member is a number"
     assert source["blocks"] == 1
     assert source["reached"]["blocks"] == len(made.truth) + made.texts
     hint = made.hint("registry", "struct registry")
     found = json.loads(ran("find", "--untyped", "--json", *hint, str(made.core), check=True).stdout)
     (source,) = found["sources"]
     assert source["origin"] == "registry.sessions"
+    assert source["reason"] == "the member is a number"
     assert source["reached"]["blocks"] == source["example_reached"]["blocks"] == ITEMS
     text = ran("find", "--untyped", *hint, str(made.core), check=True).stdout
     assert f"--type {source['example']}=TYPE may type up to {ITEMS} of these blocks" in text
