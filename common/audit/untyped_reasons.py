@@ -32,8 +32,8 @@ def explain_untyped(session: Session, index: int, referrer: Optional[int], is_le
 
 
 def _explain_pointer(session: Session, known: KnownTypes, number: int, size: int, offset: int) -> str:
-    """Return why a pointer of a type does not give a block of `size` bytes a type. The pointer leads
-    to `offset` in the block."""
+    """Return why a pointer of a type does not give a block of `size` bytes a type. The pointer
+    leads to `offset` in the block."""
     from findleaks.debuginfo.type_table import Kind
     from findleaks.types.embedding import STRUCTURES
     from findleaks.types.sizes import SizeClasses

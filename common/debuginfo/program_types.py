@@ -42,8 +42,8 @@ def only_table(module: Module, table: TypeTable) -> ProgramTypes:
 
 
 def place_types(modules: Sequence[Module], columns: Sequence[array[int]]) -> ProgramTypes:
-    """Return the types of a process from merged columns. The modules are in the order in which their
-    tables were merged."""
+    """Return the types of a process from merged columns. The modules are in the order in which
+    their tables were merged."""
     counts, numbers, addresses, first, row = columns[_COUNTS], {}, array("Q"), 0, 0
     for module, types, variables in zip(modules, counts[1::2], counts[2::2]):
         numbers[module.start] = columns[_NUMBERS][first : first + types]
@@ -73,7 +73,8 @@ def merge_columns(tables: Sequence[TypeTable], reader: TypeReader, progress: Cal
     columns, rows, at = reader.columns(), array("I"), 0
     counts = array("Q", [max(table.word for table in tables)])
     for table in tables:
-        own = array("I", [0, 1]) + columns[_NUMBERS][at : at + len(table) - 2]  # void and unknown have no row
+        # Void and unknown have no row.
+        own = array("I", [0, 1]) + columns[_NUMBERS][at : at + len(table) - 2]
         counts.extend((len(own), len(table.variable_addresses)))
         columns[TYPE_COLUMNS].extend(table.variable_addresses)
         columns[TYPE_COLUMNS + 1].extend(array("I", map(own.__getitem__, table.variable_types)))

@@ -1,5 +1,5 @@
-"""Cache tables of types in $XDG_CACHE_HOME/findleaks/types, with one file for each build-id, and one
-for each set of modules whose tables were merged.
+"""Cache tables of types in $XDG_CACHE_HOME/findleaks/types, with one file for each build-id, and
+one for each set of modules whose tables were merged.
 
 A file that is not complete, or whose checksum is wrong, is ignored and removed. Files are first
 written under another name, so several processes may use the directory at once. Files contain only
@@ -19,7 +19,7 @@ import zlib
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Optional, cast
+from typing import Any, Optional
 
 from findleaks.engine.dwarf_sources import COLUMNS
 
@@ -137,8 +137,8 @@ def _pack(columns: Sequence[array[int]]) -> list[bytes]:
 
 
 def _unpack(data: mmap.mmap) -> Optional[list[array[int]]]:
-    """Return views of the columns. Returns None for a file that is damaged, or is of another version
-    or machine."""
+    """Return views of the columns. Returns None for a file that is damaged, or is of another
+    version or machine."""
     if len(data) < _HEAD.size:
         return None
     magic, version, order, checksum, count, size = _HEAD.unpack_from(data)
@@ -146,9 +146,11 @@ def _unpack(data: mmap.mmap) -> Optional[list[array[int]]]:
     known = (magic, version, order, count, size) == (_MAGIC, VERSION, _ORDER, len(COLUMNS), len(rest))
     if not known or zlib.crc32(rest) != checksum:
         return None
-    lengths, at, columns = array("Q", bytes(rest[: 8 * count])), 8 * count, []
+    columns: list[array[int]] = []
+    lengths, at = array("Q", bytes(rest[: 8 * count])), 8 * count
     for code, length in zip(COLUMNS, lengths):
         end = at + length * array(code).itemsize
-        columns.append(cast("array[int]", rest[at:end].cast(code)))
+        view: Any = rest[at:end]
+        columns.append(view.cast(code))
         at = end + -end % _ALIGNED
     return columns

@@ -58,7 +58,8 @@ class Rules:
         self._embedding, self._layouts, self._sizes = embedding, layouts, sizes
         self._modules, self._usable = modules, usable
         self._known: dict[tuple[int, int, int], Sequence[Candidate]] = {}
-        self._keys: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}  # Of _known, by pointees.
+        # Keys of _known, by pointees.
+        self._keys: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
         self._truncated: dict[int, int] = {}  # By pointee: the least size of its truncated values.
         self._proposed: set[tuple[int, int, int]] = set()  # Type, offset, and size of blocks.
         # By pointee: the questions for possible layouts that pointers to it have led to.

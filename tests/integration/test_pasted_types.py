@@ -17,7 +17,7 @@ PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 
 
 def is_pasted_in_lldb(name: str) -> bool:
-    """LLDB's parser finds no templates by their names. A pointer to an array is written T (*)[n] in C, which only GDB also writes T [n] *."""
+    """LLDB's parser finds no templates by their names, and accepts a pointer to an array only as T (*)[n]."""
     return "<" not in name and not name.endswith("]")
 
 

@@ -1,0 +1,48 @@
+/* Queues typed memory whose pointers have to be followed again.
+ * ../engine/reference/type_spread.py is the same in Python. */
+#include "type_spread.h"
+
+#include <stdlib.h>
+
+static bool has_reference(const spread *s, uint32_t layout, const uint8_t *wanted) {
+    for (uint32_t group = s->bounds.items[layout]; group < s->bounds.items[layout + 1]; group++)
+        for (uint32_t at = s->groups.items[group].first; at < s->groups.items[group].last; at++)
+            if (!wanted || wanted[s->slots.items[at].reference])
+                return true;
+    return false;
+}
+
+/* Queue those of SAMPLE blocks whose layouts are wanted. Their addresses are computed only if there
+ * is one, because most revisits want few layouts. */
+static int queue_blocks(spread *s, const uint8_t *has, uint32_t first) {
+    uint32_t end = s->b->count - first < SAMPLE ? s->b->count : first + SAMPLE, last = first;
+    for (uint32_t index = first; index < end; index++)
+        if (has[layout_of(s, index)])
+            last = index + 1;
+    uint64_t start = last > first ? s->b->samples.items[first / SAMPLE] : 0;
+    for (uint32_t index = first; index < last;) {
+        if (has[layout_of(s, index)] && words_push(&s->queue, start))
+            return NO_MEMORY;
+        if (!next_block(s->b, &index, &start))
+            break;
+    }
+    return DONE;
+}
+
+API int fl_spread_revisit(spread *s, const uint32_t *references, uint64_t count) {
+    uint64_t layouts = s->bounds.count - 1;
+    uint8_t *wanted = calloc((size_t)s->highest + 1, 1), *has = calloc(layouts, 1);
+    int failed = wanted && has ? DONE : NO_MEMORY;
+    for (uint64_t at = 0; at < count && !failed; at++)
+        if (references[at] <= s->highest)
+            wanted[references[at]] = 1;
+    for (uint32_t layout = 0; layout < layouts && !failed; layout++)
+        has[layout] = has_reference(s, layout, count ? wanted : NULL);
+    for (uint64_t at = 0; at < s->roots.count && !failed; at++)
+        if (has[s->roots.items[at].layout])
+            failed = words_push(&s->queue, QUEUED_ROOT | at << 1);
+    for (uint32_t first = 0; first < s->b->count && !failed; first += SAMPLE)
+        failed = queue_blocks(s, has, first);
+    FREE_ALL(wanted, has);
+    return failed;
+}
