@@ -45,12 +45,13 @@ def place_types(modules: Sequence[Module], columns: Sequence[array[int]]) -> Pro
     """Return the types of a process from merged columns. The modules are in the order in which
     their tables were merged."""
     counts, numbers, addresses, first, row = columns[_COUNTS], {}, array("Q"), 0, 0
-    for module, types, variables in zip(modules, counts[1::2], counts[2::2]):
-        numbers[module.start] = columns[_NUMBERS][first : first + types]
+    for module, own, variables in zip(modules, counts[1::2], counts[2::2]):
+        numbers[module.start] = columns[_NUMBERS][first : first + own]
         addresses.extend(_moved(columns[TYPE_COLUMNS][row : row + variables], module))
-        first, row = first + types, row + variables
-    names = {"variable_types": columns[TYPE_COLUMNS + 1], "variable_names": columns[TYPE_COLUMNS + 2]}
-    return ProgramTypes(replace(TypeTable.of(counts[0], columns[:TYPE_COLUMNS]), variable_addresses=addresses, **names), numbers)
+        first, row = first + own, row + variables
+    types, names = columns[TYPE_COLUMNS + 1 : TYPE_COLUMNS + 3]
+    table = TypeTable.of(counts[0], columns[:TYPE_COLUMNS])
+    return ProgramTypes(replace(table, variable_addresses=addresses, variable_types=types, variable_names=names), numbers)
 
 
 def _moved(addresses: Sequence[int], module: Module) -> array[int]:
@@ -61,9 +62,9 @@ def merge_columns(tables: Sequence[TypeTable], reader: TypeReader, progress: Cal
     """Return the columns of merged tables."""
     first = 0
     for table in tables:
-        own = table.columns()[:TYPE_COLUMNS]
+        given = table.columns()[:TYPE_COLUMNS]
         for number in range(0, len(table), TYPES_A_CALL):
-            reader.add_table(own, first, number, number + TYPES_A_CALL)
+            reader.add_table(given, first, number, number + TYPES_A_CALL)
             progress(0.0)
         first += len(table)
     part = 0.0

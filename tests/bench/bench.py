@@ -39,7 +39,7 @@ COMMANDS = {
     "verdict": ["verdict"],
     "listing": ["blocks", "--json", "--no-debug-types"],
 }
-TIMES = {"types": 2.2, "verify": 1.5, "verdict": 1.6, "listing": 8.0}
+TIMES = {"types": 2.6, "verify": 1.5, "verdict": 1.6, "listing": 8.0}
 """How many times `find` a command takes at most, of 10 M blocks: `blocks --json` some 0.7 µs a block. `types` is `find` with the types of
 debug information, which are in the cache."""
 
