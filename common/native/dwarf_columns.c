@@ -234,8 +234,10 @@ int make_columns(types *t) {
     static int (*const parts[])(types *) = {begin_types, put_types, put_globals, put_locals, put_functions, put_keys, put_strings};
     merging *m = t->merge;
     int more = parts[m->part](t);
-    m->part += !more;
-    return more ? more : m->part < sizeof parts / sizeof *parts;
+    if (more)
+        return more;
+    m->part++;
+    return m->part < sizeof parts / sizeof *parts;
 }
 
 /* Return the elements of a column, and write their number to *count. They are valid until the types
