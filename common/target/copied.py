@@ -109,7 +109,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
             maps = read_file(f"{self._proc}/maps")
         except OSError as error:
             raise TargetError(explain_refusal(self._pid, error.errno)) from None
-        regions = regions_of(maps)
+        regions = without_overlaps(regions_of(maps))
         at = read_moment(self._proc, self._page, regions, self._progress)
         if at is None and has_ended(self._pid):
             raise TargetError(f"pid {self._pid}: the process has ended")
@@ -287,6 +287,16 @@ class CopiedProcess(ExtentReader, LocalProcess):
 def source_size(extent: Extent) -> int:
     """Return the most bytes of findleaks' memory that an extent takes."""
     return extent.end - extent.start if extent.source.direct else 0
+
+
+def without_overlaps(regions: Sequence[Region]) -> list[Region]:
+    """Leave out regions that overlap with the one before. The kernel lists the regions of a running
+    process piece by piece, and the process may change them meanwhile."""
+    found: list[Region] = []
+    for region in regions:
+        if not found or region.start >= found[-1].end:
+            found.append(region)
+    return found
 
 
 def _link(path: str) -> str:

@@ -17,9 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import sub
 from typing import Any, NamedTuple
 
-from findleaks.target.base import Range, Region
+from findleaks.target.base import Range, Region, is_shared_memory
 from findleaks.target.moment import Moment
+from findleaks.target.ranges import merge_ranges
 from findleaks.target.reader import MAP_NORESERVE
+from findleaks.target.runs import Runs
 
 # Prefixes of the names of mappings that the kernel provides
 KERNELS = ("[vdso", "[vvar", "[vsyscall")
@@ -65,9 +67,37 @@ def pages_to_copy(regions: Sequence[Region], at: Moment) -> Iterator[tuple[Regio
     """Yield each region with the pages to copy, as a flat array of the start and end of each run.
     These are private pages, and shared pages that are not read only. Other pages are read later
     from the mapped files."""
+    again = _pages_mapped_again(regions, at)
     for region in regions:
-        if not region.name.startswith(KERNELS) and (region.private or region.writable or region.may_hold_data):
+        if region.start in again:
+            yield region, again[region.start]
+        elif not region.name.startswith(KERNELS) and (region.private or region.writable or region.may_hold_data):
             yield region, (at.own if region.private else at.shared).cut(region.start, region.end)
+
+
+def _pages_mapped_again(regions: Sequence[Region], at: Moment) -> dict[int, array[int]]:
+    """Return the pages of shared memory that is mapped more than once, by the start of each region.
+
+    The kernel reports a page only for those mappings through which the process has used it. For
+    example, ZGC maps its heap at three addresses, and uses one of them at a time."""
+    files: dict[str, list[Region]] = {}
+    for region in regions:
+        if not region.private and region.writable and is_shared_memory(region.name):
+            files.setdefault(region.name, []).append(region)
+    found: dict[int, array[int]] = {}
+    for mapped in files.values():
+        if len({region.file_offset for region in mapped}) == len(mapped):
+            continue
+        used = merge_ranges(
+            Range(low - region.start + region.file_offset, high - region.start + region.file_offset)
+            for region in mapped
+            for low, high in at.shared.within(region.start, region.end)
+        )
+        pages = Runs.of(used)
+        for region in mapped:
+            words = pages.cut(region.file_offset, region.file_offset + region.size)
+            found[region.start] = array("Q", (word - region.file_offset + region.start for word in words))
+    return found
 
 
 def windows(regions: Sequence[Region], at: Moment) -> tuple[list[Window], int]:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from findleaks.target import available_memory
 from findleaks.target.base import Range, Region
-from findleaks.target.copying import CopiedRuns, CopyBuffer, CopyPlacement, windows
+from findleaks.target.copied import without_overlaps
+from findleaks.target.copying import CopiedRuns, CopyBuffer, CopyPlacement, pages_to_copy, windows
 from findleaks.target.moment import Moment
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
@@ -72,6 +73,29 @@ def test_few_pages_in_terabytes() -> None:
         made, count = windows([Region(0, size, True, True, False)], moment(own, Runs.of(())))
         assert count == own.total
         assert made[-1].offset + made[-1].end - made[-1].start <= max(16 * count, 64 << 20)
+
+
+def test_shared_memory_that_is_mapped_again() -> None:
+    """Pages that the process has used through one of the mappings are copied for all of them. Another file has pages of its own."""
+    name = "/memfd:heap (deleted)"
+    regions = [
+        Region(0x10000, 0x20000, True, True, False, name, 0x4000, private=False),
+        Region(0x50000, 0x54000, True, True, False, name, 0x8000, private=False),
+        Region(0x60000, 0x70000, True, True, False, "/memfd:other (deleted)", 0, private=False),
+        Region(0x90000, 0xA0000, True, True, False, name, 0x4000, private=False),
+    ]
+    used = Runs.of([(0x11000, 0x12000), (0x51000, 0x52000), (0x61000, 0x62000), (0x91000, 0x93000)])
+    at = moment(Runs.of(()), used)
+    found = {region.start: words.tolist() for region, words in pages_to_copy(regions, at)}
+    whole = [0x1000, 0x3000, 0x5000, 0x6000]
+    assert found[0x10000] == [0x10000 + one for one in whole] and found[0x90000] == [0x90000 + one for one in whole]
+    assert found[0x50000] == [0x51000, 0x52000] and found[0x60000] == [0x61000, 0x62000]
+
+
+def test_regions_that_changed_while_they_were_listed() -> None:
+    """A region that overlaps with the one before is left out."""
+    regions = [Region(low, high, True, True, False) for low, high in ((0, 0x5000), (0x4000, 0x6000), (0x5000, 0x7000), (0x1000, 0x2000))]
+    assert [region.start for region in without_overlaps(regions)] == [0, 0x5000]
 
 
 def test_room_is_there_before_it_is_written_to() -> None:
