@@ -38,8 +38,7 @@ def write_heap_dump(session: Session, runtimes: Sequence[Runtime], file: str, fo
                 out.flush()
                 return WrittenFile(file, os.path.getsize(part), form, notes)
         if writers:
-            reason = "it is ZGC's, or its objects cannot be read" if form == "hprof" else "its objects cannot be read"
-            raise FindleaksError(f"{printable(file)}: {_HEAPS[form]} cannot be written: {reason}")
+            raise FindleaksError(f"{printable(file)}: {_HEAPS[form]} cannot be written: its objects cannot be read")
         names = ", ".join(one.name for one in runtimes) or "no managed runtime"
         raise FindleaksError(f"{printable(file)}: there is {_MISSING[form]} to write; found: {names}")
 

@@ -39,7 +39,7 @@ static unsigned type_shift(const java_heap *h, uint8_t type) {
 
 static uint8_t *put_reference(uint8_t *out, const uint8_t *data, const java_heap *h) {
     uint64_t value = h->oop_bytes == 4 ? load32(data) : load64(data);
-    return put64(out, value ? h->oop_base + (value << h->oop_shift) : 0);
+    return put64(out, java_address(h, value));
 }
 
 /* Write `count` values of one type, which are contiguous at `data`. */

@@ -26,9 +26,18 @@ static int read_references(searching *s, uint32_t source, uint64_t address, uint
         const uint8_t *data = s->p->data + (at - s->p->address);
         uint64_t value = size == 4 ? load32(data) : load64(data);
         if (value)
-            failed = refer(s, source, h->oop_base + (value << h->oop_shift), NONE);
+            failed = refer(s, source, java_address(h, value), NONE);
     }
     return failed;
+}
+
+/* Refer to an address without a color. The object may have been moved from there. */
+static int refer_plainly(searching *s, uint32_t source, uint64_t address) {
+    uint64_t young = find_moved(&s->h->young, address), old = find_moved(&s->h->old, address);
+    int failed = refer(s, source, address, NONE);
+    if (young && !failed)
+        failed = refer(s, source, young, NONE);
+    return old && !failed ? refer(s, source, old, NONE) : failed;
 }
 
 /* Refer to each address in `count` words at `address`. */
@@ -38,7 +47,7 @@ static int read_words(searching *s, uint32_t source, uint64_t address, uint64_t 
         skipped = (s->p->address - address + WORD - 1) / WORD;
     int failed = DONE;
     for (uint64_t at = address + skipped * WORD; skipped < count && !failed && at < top && top - at >= WORD; skipped++, at += WORD)
-        failed = refer(s, source, load(s->p->data + (at - s->p->address)), NONE);
+        failed = refer_plainly(s, source, load(s->p->data + (at - s->p->address)));
     return failed;
 }
 
@@ -58,7 +67,8 @@ static int read_chunk(searching *s, uint32_t index, uint64_t start, const uint32
     }
     uint64_t address = start + class[1] + first * WORD, count = held - first;
     int failed = read_references(s, index, address, count * (WORD / s->h->oop_bytes));
-    return failed || s->h->oop_bytes == WORD ? failed : read_words(s, index, address, count);
+    bool has_plain_words = s->h->oop_bytes != WORD || s->h->colors == JAVA_BELOW;
+    return failed || !has_plain_words ? failed : read_words(s, index, address, count);
 }
 
 /* Read the references of an object. If the length of an array is not in the piece, it is computed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fake import FakeTarget
 
@@ -43,6 +43,8 @@ class Image:
         self.memory = {start: bytearray(0x10000) for start in (TABLE, TEXTS, STATICS, OBJECTS)}
         self.memory[TABLE] = bytearray(0xF000)
         self.fields, self.statics = dict(FIELDS), dict(STATIC)
+        self.sizes: dict[str, int] = {}
+        self.constants: dict[str, int] = {}
         self.words(STATICS, COLLECTED, THREADS)
         self.words(COLLECTED + 0x20, HEAP, HEAP_SIZE // 8, 0x7F00 | active)  # other bytes than the flag's own do not count
         if flag:
@@ -62,6 +64,8 @@ class Image:
         """The process, its heap full of the addresses of OBJECTS. At each address in `mapped` is a MiB of ZGC's file."""
         names = [(f"gHotSpotVMStructEntry{name}Offset", place) for name, place in PLACES.items()]
         exported = [("gHotSpotVMStructs", TABLE), ("gHotSpotVMStructEntryArrayStride", ENTRY), *names]
+        exported += self._numbers("gHotSpotVMType", "TypeName", "Size", self.sizes, 0x9000)
+        exported += self._numbers("gHotSpotVMIntConstant", "Name", "Value", self.constants, 0xB000)
         symbols = []
         for number, (name, value) in enumerate(exported):
             self.words(STATICS + 0x8000 + 8 * number, value)
@@ -78,6 +82,15 @@ class Image:
         memory.update(dict.fromkeys(mapped, bytes(1 << 20)))
         modules = [Module("/jdk/lib/libjvm.so", LIBRARY, LIBRARY + 0x40000, LIBRARY)]
         return FakeTarget(memory, modules=modules, symbols=symbols, names=dict.fromkeys(mapped, "/memfd:java_heap (deleted)"))
+
+    def _numbers(self, kind: str, name: str, value: str, numbers: Mapping[str, int], place: int) -> list[tuple[str, int]]:
+        """Write a table of names and numbers at this offset. Return the names and values of the symbols that describe it."""
+        for number, (text, one) in enumerate(numbers.items()):
+            at = TEXTS + place + 64 * number
+            self.memory[TEXTS][at - TEXTS : at - TEXTS + len(text)] = text.encode()
+            self.words(TABLE + place + 16 * number, at, one)
+        offsets = [(f"{kind}Entry{name}Offset", 0), (f"{kind}Entry{value}Offset", 8)]
+        return [(f"{kind}s", TABLE + place), (f"{kind}EntryArrayStride", 16), *offsets]
 
     def _serial(self, bounds: Sequence[tuple[int, int, int]]) -> None:
         self.fields.update({("GenCollectedHeap", "_young_gen"): 0x60, ("GenCollectedHeap", "_old_gen"): 0x68})

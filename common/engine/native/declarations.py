@@ -91,6 +91,12 @@ class CGoTypes(Structure):
     )
 
 
+class CJavaMoves(Structure):
+    """The structure `java_moves` of java_objects.h."""
+
+    _fields_ = (("before", POINTER(c_uint64)), ("now", POINTER(c_uint64)), ("count", c_uint64))
+
+
 class CJavaHeap(Structure):
     """The structure `java_heap` of java_objects.h."""
 
@@ -98,7 +104,8 @@ class CJavaHeap(Structure):
         *((name, c_uint64) for name in ("klass_at", "klass_bytes", "klass_shift", "length_at", "alignment")),
         *(("keys", POINTER(c_uint64)), ("numbers", POINTER(c_uint32)), ("mask", c_uint64)),
         *(("classes", POINTER(c_uint32)), ("class_count", c_uint64)),
-        *((name, c_uint64) for name in ("oop_bytes", "oop_base", "oop_shift")),
+        *((name, c_uint64) for name in ("oop_bytes", "oop_base", "oop_shift", "colors", "offsets", "current")),
+        *((name, CJavaMoves) for name in ("young", "old")),
         *((name, POINTER(c_uint32)) for name in ("map_first", "maps")),
     )
 

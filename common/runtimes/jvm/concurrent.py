@@ -57,7 +57,8 @@ def concurrent_heap(tables: Tables) -> Optional[ConcurrentHeap]:
         return None
     if words[1]:
         return _shenandoah(tables, heap, Range(words[0], words[0] + words[1] * tables.memory.size))
-    return next((found for found in (_zgc(tables, heap, prefix) for prefix in "ZX") if found is not None), None)
+    prefix = zgc_prefix(tables)
+    return _zgc(tables, heap, prefix) if prefix else None
 
 
 def _shenandoah(tables: Tables, heap: int, whole: Range) -> Optional[ConcurrentHeap]:
@@ -87,28 +88,35 @@ def shenandoah_regions(tables: Tables) -> range:
     return range(*heap.addresses, tables.word("ShenandoahHeapRegion", "RegionSizeBytes") or 1)
 
 
+def zgc_prefix(tables: Tables) -> str:
+    """Return the first letter of ZGC's names in the tables; "" if the collector is not ZGC. If a
+    libjvm has two ZGCs, only the one in use has masks."""
+    for prefix in "ZX":
+        offsets = read_mask(tables, prefix, "AddressOffsetMask")
+        if offsets and not offsets & (offsets + 1) and offsets < _MOST_OFFSET:
+            return prefix
+    return ""
+
+
 def _zgc(tables: Tables, heap: int, prefix: str) -> Optional[ConcurrentHeap]:
-    """Read ZGC's heap. The names in the tables begin with `prefix`. If a libjvm has two ZGCs, only
-    the one in use has masks."""
-    offsets = _mask(tables, prefix, "AddressOffsetMask")
-    if not offsets or offsets & (offsets + 1) or offsets >= _MOST_OFFSET:
-        return None
+    """Read ZGC's heap. The names in the tables begin with `prefix`."""
+    offsets = read_mask(tables, prefix, "AddressOffsetMask")
     allocator = tables.place(f"{prefix}Heap", "_page_allocator", tables.place(f"{prefix}CollectedHeap", "_heap", heap))
     most = tables.word(f"{prefix}PageAllocator", "_max_capacity", allocator)
     used, capacity = _totals(tables, prefix, allocator)
     if not most or not used <= capacity <= most <= offsets + 1:
         return None
     view, views = offsets + 1, [offsets + 1]
-    good = _mask(tables, prefix, "AddressGoodMask")
+    good = read_mask(tables, prefix, "AddressGoodMask")
     if good:
-        bits = _mask(tables, prefix, "AddressMetadataMask")
+        bits = read_mask(tables, prefix, "AddressMetadataMask")
         views = [1 << bit for bit in range(offsets.bit_length(), 64) if bits >> bit & 1]
         view = good if good in views else views[0] if views else good
     again = [Range(one, one + offsets + 1) for one in views if one != view and good]
     return ConcurrentHeap("ZGC", used, capacity, most, Range(view, view + offsets + 1), again)
 
 
-def _mask(tables: Tables, prefix: str, name: str) -> int:
+def read_mask(tables: Tables, prefix: str, name: str) -> int:
     """Return one of ZGC's masks; 0 if it is missing. The table has pointers to the masks."""
     instance = tables.word(f"{prefix}GlobalsForVMStructs", "_instance_p")
     place = tables.word(f"{prefix}GlobalsForVMStructs", f"_{prefix}{name}", instance or 0)

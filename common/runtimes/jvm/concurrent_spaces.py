@@ -6,8 +6,10 @@ without generations begin with X), shenandoah/shenandoahHeapRegion.hpp.
 
 ZGC's table has the page of each granule (2 MiB of addresses). A page has objects from its start to
 its top. The alignment of the objects depends on the type of the page: small, medium, or large. A
-large page has one object. Shenandoah's regions have objects from bottom to top, except empty
-regions, and trash, which has only garbage."""
+large page has one object. Objects on medium and large pages have more than an eighth of the size of
+a small page (ZObjectSizeLimitSmall). The memory of a new object contains previous objects until it
+is cleared, so shorter objects are not valid. Shenandoah's regions have objects from bottom to top,
+except empty regions, and trash, which has only garbage."""
 
 from __future__ import annotations
 
@@ -26,6 +28,7 @@ _GRANULE = 21  # log2 of bytes, if the constant is missing
 _MOST_REGIONS, _MOST_PAGES, _MOST_TABLE = 1 << 20, 1 << 22, 1 << 27
 # A medium page has at most 1 / _MEDIUM_PART of the heap, and at most _MOST_MEDIUM bytes.
 _MEDIUM_PART, _MOST_MEDIUM = 32, 32 << 20
+_SMALL_PART = 3  # log2 of the part of a small page that an object on it may have
 _OBJECTS = 13  # log2 of the number of objects that a medium page can have
 _UNUSED = ("_empty_uncommitted", "_empty_committed", "_trash")
 
@@ -81,9 +84,10 @@ def _page(tables: Tables, prefix: str, page: int, heap: ConcurrentHeap, granule:
     if start is None or end is None or top is None or start % granule or not start <= top <= end:
         return None
     step = granule
+    least = 1 << max(tables.constants.get(f"{prefix}PageSizeSmallShift", 0) - _SMALL_PART, 0)
     if kind == _SMALL:
-        step = 0
+        step = least = 0
     elif kind == _MEDIUM:
         most = min(heap.most // _MEDIUM_PART, _MOST_MEDIUM)
         step = 1 << max(most.bit_length() - 1 - _OBJECTS, 3)
-    return Space(REGION, base + start, base + top, base + end, step)
+    return Space(REGION, base + start, base + top, base + end, step, least=least)

@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.loops import import_loops
 from findleaks.engine.numbered_words import NO_NUMBER, NumberedWords
+from findleaks.runtimes.jvm.references import References
 from findleaks.target.base import Piece
 from findleaks.value_classes import NamedTuple
 
@@ -56,15 +57,6 @@ class HeaderLayout(NamedTuple):
     klass_shift: int
     length_at: int
     alignment: int
-
-
-class References(NamedTuple):
-    """The format of references. A reference has `size` bytes (4 or 8). The value 0 is null; another
-    value refers to the address `base` + (value << `shift`)."""
-
-    size: int
-    base: int
-    shift: int
 
 
 class ClassTable(NumberedWords):

@@ -7,7 +7,7 @@ from array import array
 from ctypes import byref
 
 from findleaks.engine.contract import Graph
-from findleaks.engine.native.declarations import CJavaHeap
+from findleaks.engine.native.declarations import CJavaHeap, CJavaMoves
 from findleaks.engine.native.engine import NativeEngine
 from findleaks.engine.native.graph import NativeGraph
 from findleaks.engine.native.library import DISORDER
@@ -21,7 +21,10 @@ def c_heap(walk: ObjectWalk) -> CJavaHeap:
     table = walk.table
     hashed = c_array(table.keys), c_array(table.numbers), len(table.keys) - 1
     maps = c_array(table.map_first), c_array(table.maps)
-    return CJavaHeap(*walk.header, *hashed, c_array(table.rows), len(table), *walk.references, *maps)
+    *numbers, colors = walk.references
+    moves = (CJavaMoves(c_array(one.before), c_array(one.now), len(one.before)) for one in (colors.young, colors.old))
+    encoding = *numbers, colors.place, colors.offsets, colors.current, *moves
+    return CJavaHeap(*walk.header, *hashed, c_array(table.rows), len(table), *encoding, *maps)
 
 
 def walk_objects(engine: NativeEngine, piece: Piece, walk: ObjectWalk) -> int:

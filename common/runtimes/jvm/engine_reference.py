@@ -6,7 +6,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import Optional
 
 from findleaks.engine.contract import Graph
 from findleaks.engine.reference.engine import PureEngine
@@ -26,10 +25,10 @@ from findleaks.runtimes.jvm.engine import (
     ROW,
     STEP,
     ObjectWalk,
-    References,
     ReferenceSearch,
     Step,
 )
+from findleaks.runtimes.jvm.references import BELOW
 from findleaks.target.base import Piece
 
 _FREE_MASK, _FREE_BITS, _FREE_SHIFT = 0x87, 0x81, 8
@@ -209,15 +208,21 @@ class _References:
         words = min(words, present)
         used = min(used, words)
         address, count = start + first + used * self.word, words - used
-        size = self.search.walk.references.size
-        yield from self.values(address, count * (self.word // size))
-        if size != self.word:
-            yield from self.values(address, count, References(self.word, 0, 0))
+        references = self.search.walk.references
+        yield from self.values(address, count * (self.word // references.size))
+        if references.size != self.word or references.colors.place == BELOW:
+            for word in self.numbers(address, count, self.word):
+                moved = references.colors.young.find(word), references.colors.old.find(word)
+                yield from (word, *(one for one in moved if one))
 
-    def values(self, address: int, count: int, form: Optional[References] = None) -> Iterator[int]:
-        size, base, shift = form or self.search.walk.references
+    def values(self, address: int, count: int) -> Iterator[int]:
+        references = self.search.walk.references
+        return map(references.decode, self.numbers(address, count, references.size))
+
+    def numbers(self, address: int, count: int, size: int) -> Iterator[int]:
+        """Yield those of the `count` numbers at `address` that are in the piece and are not 0."""
         skipped = max(0, -(-(self.piece.address - address) // size))
         for at in range(address + skipped * size, min(address + count * size, self.top), size):
             value = self.number(at, size)
             if value > 0:
-                yield base + (value << shift) & (1 << 64) - 1
+                yield value

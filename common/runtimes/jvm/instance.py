@@ -13,7 +13,7 @@ from findleaks.allocators.base import Problem
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.sites import Recording
 from findleaks.engine.contract import Engine
-from findleaks.engine.terms import State
+from findleaks.engine.terms import Kind, State
 from findleaks.formatting import size
 from findleaks.runtimes.base import Count, Holders, Part, Site, Type
 from findleaks.runtimes.finding import Finding
@@ -148,11 +148,12 @@ class HotSpot(DumpableRuntime):
     @cached_property
     def _separates_garbage(self) -> bool:
         """Whether garbage can be distinguished from live objects. It cannot if objects are moving,
-        or if a part of the heap is missing. With ZGC, references may still be those of moved
-        objects.
+        or if a part of the heap is missing.
 
         This reads no object, because `find` also needs it."""
-        if not self.lists_objects or self._is_zgc or spaces.collecting(self._tables) != 0:
+        if not self.lists_objects or spaces.collecting(self._tables) != 0:
+            return False
+        if self._tables.relocation is not None and not self._tables.relocation.is_known:
             return False
         readable = [Range(one.start, one.end) for one in self._target.regions() if one.readable]
         return not subtract(merge_ranges(Range(one.start, one.end) for one in self._object_ranges), readable)
@@ -170,17 +171,23 @@ class HotSpot(DumpableRuntime):
         return NativeRoots(*arguments)
 
     def write_heap_dump(self, out: BinaryIO, report: Callable[[float], None]) -> Optional[list[str]]:
-        """Write a heap dump; see DumpableRuntime. ZGC's references do not contain addresses, so
-        nothing is written for ZGC."""
+        """Write a heap dump; see DumpableRuntime."""
         objects = self._objects
-        if objects is None or self._is_zgc:
+        if objects is None:
             return None
         # Only `runtime -o` needs this, so it is imported here.
         from findleaks.runtimes.jvm.heap_dump.writer import HeapDumpWriter
 
-        writer = HeapDumpWriter(self._tables, self._engine, objects, self._native_roots(objects), report)
+        writer = HeapDumpWriter(self._tables, self._engine, objects, self._native_roots(objects), self._may_be_live, report)
         writer.write(out)
         return writer.notes()
+
+    @cached_property
+    def _kinds(self) -> Optional[memoryview]:
+        return self._reach.graph.kinds() if self._reach is not None else None
+
+    def _may_be_live(self, index: int) -> bool:
+        return self._kinds is None or self._kinds[index] == Kind.REACHABLE
 
     def object_graph(self, address: Optional[int] = None) -> Optional[ObjectGraph]:
         if not self.lists_objects or (address is not None and not self._is_in_heap(address)):
@@ -197,7 +204,7 @@ class HotSpot(DumpableRuntime):
     def _object_graph(self) -> Optional[JavaGraph]:
         if self._objects is None:
             return None
-        return JavaGraph(self._tables, self._engine, self._objects, self._reach, not self._is_zgc)
+        return JavaGraph(self._tables, self._engine, self._objects, self._reach)
 
     def _is_in_heap(self, address: int) -> bool:
         return any(start <= address < end for part in self._parts if part.name == HEAP_PART for start, end in part.ranges)
@@ -242,8 +249,7 @@ class HotSpot(DumpableRuntime):
         if self._objects is None:
             return None
         unused = subtract(self._used, self._objects.ranges) if self._concurrent is not None else []
-        kinds = self._reach.graph.kinds() if self._reach is not None else None
-        return find_holders(self._objects, self._engine, self._directory.ranges(), kinds, unused)
+        return find_holders(self._objects, self._engine, self._directory.ranges(), self._kinds, unused)
 
     def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
         """See Runtime. After a signal there is no message."""

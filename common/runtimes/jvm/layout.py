@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.runtimes.jvm.engine import HeaderLayout, References
+from findleaks.runtimes.jvm.engine import HeaderLayout
+from findleaks.runtimes.jvm.references import References
+from findleaks.runtimes.jvm.relocation import read_colors
 from findleaks.runtimes.jvm.tables import Tables
 
 _MOST_SHIFT = 16
@@ -48,8 +50,8 @@ def read_alignment(tables: Tables) -> int:
 
 def read_layout(tables: Tables) -> Optional[ObjectLayout]:
     """Return the layout of objects; None if it cannot be read, and for 32-bit JVMs."""
-    compressed = tables.is_set("UseCompressedOops")
-    if tables.memory.size != 8 or compressed is None:
+    references = tables.references
+    if references is None:
         return None
     alignment = read_alignment(tables)
     # A version without the option has no other class words than compressed ones.
@@ -63,10 +65,21 @@ def read_layout(tables: Tables) -> Optional[ObjectLayout]:
     else:
         header = HeaderLayout(8, 4 if narrow else 8, 0, 12 if narrow else 16, alignment)
     klass = _compression(tables, _CLASS_WORDS) if narrow or compact else (0, 0)
-    oops = _compression(tables, _NARROW_OOPS) if compressed else (0, 0)
-    if klass is None or oops is None:
+    return ObjectLayout(header, references, *klass) if klass is not None else None
+
+
+def read_references(tables: Tables) -> Optional[References]:
+    """Return the format of references; None if it cannot be read, and for 32-bit JVMs."""
+    compressed = tables.is_set("UseCompressedOops")
+    if tables.memory.size != 8 or compressed is None:
         return None
-    return ObjectLayout(header, References(4 if compressed else 8, *oops), *klass)
+    colored = read_colors(tables)
+    if colored is not None:
+        colors, base = colored
+        moved = tables.relocation
+        return References(8, base, 0, colors._replace(young=moved.young, old=moved.old) if moved is not None else colors)
+    oops = _compression(tables, _NARROW_OOPS) if compressed else (0, 0)
+    return References(4 if compressed else 8, *oops) if oops is not None else None
 
 
 def _compression(tables: Tables, names: Sequence[tuple[str, str, str]]) -> Optional[tuple[int, int]]:

@@ -38,7 +38,7 @@ def read_loaders(tables: Tables, reader: ClassReader, heap: Range) -> Iterator[L
     for data in list_loader_data(tables):
         chunks = _chunks(tables, data, heap)
         objects = [word for words in chunks.values() for word in words if word]
-        objects += (word for word in _words(tables, data) if heap.start <= word < heap.end)
+        objects += (one for one in map(tables.decode_oop, _words(tables, data)) if heap.start <= one < heap.end)
         yield Loader(_holder(tables, reader, data), list(list_classes(tables, data)), objects, [data, *chunks])
 
 
@@ -67,10 +67,11 @@ def _chunks(tables: Tables, data: int, heap: Range) -> dict[int, tuple[int, ...]
         while word and word not in found and len(found) < _MOSTCHUNKS:
             chunk = tables.memory.words(word, CHUNK + 2)
             count = chunk[CHUNK] & 0xFFFFFFFF if chunk else 0
-            if chunk is None or not 0 < count <= CHUNK or any(one and not heap.start <= one < heap.end for one in chunk[:count]):
+            objects = tuple(map(tables.decode_oop, chunk[:count])) if chunk else ()
+            if chunk is None or not 0 < count <= CHUNK or any(one and not heap.start <= one < heap.end for one in objects):
                 found = {}
                 break
-            found[word] = chunk[:count]
+            found[word] = objects
             word = chunk[CHUNK + 1]
         if any(one for objects in found.values() for one in objects):
             return found

@@ -17,11 +17,13 @@ The following memory is left out:
 - Blocks with weak handles: these handles keep no object alive. JDK 8 has no OopStorage, but lists
   of blocks with 32 handles, and a table of protection domains.
 - Structures of the collectors that have an address in each region.
+- The bounds of threads' buffers (TLABs).
+- References that were replaced, which ZGC with generations records for each thread.
 - The code cache: compiled code lives as long as its classes.
 
 Sources: OpenJDK 11, 17, 21 and 25, src/hotspot/share/gc/shared/oopStorage.hpp and
 oopStorage.inline.hpp; 8, src/share/vm/runtime/jniHandles.hpp, classfile/dictionary.hpp and
-utilities/hashtable.hpp."""
+utilities/hashtable.hpp; 21 and 25, src/hotspot/share/gc/z/zStoreBarrierBuffer.hpp."""
 
 from __future__ import annotations
 
@@ -30,18 +32,18 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple, Optional
 
-from findleaks.allocators.bulk import find_pointers
+from findleaks.allocators.bulk import find_pointers_into
 from findleaks.allocators.directory import Directory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.errors import Interrupted
 from findleaks.runtimes.jvm.concurrent import shenandoah_regions
-from findleaks.runtimes.jvm.engine import References
-from findleaks.runtimes.jvm.spaces import region_addresses
+from findleaks.runtimes.jvm.references import BELOW, References
+from findleaks.runtimes.jvm.spaces import buffer_words, region_addresses
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_thread_stacks
 from findleaks.runtimes.object_graph import ObjectWord
-from findleaks.target.base import Module, Range
+from findleaks.target.base import Module, Piece, Range
 from findleaks.target.elf import occurrences
 from findleaks.target.ranges import intersection, merge_ranges, nonzero_pieces
 
@@ -52,6 +54,8 @@ _MOST_BLOCKS = 1 << 16  # blocks of a list of JNI handles
 _BLOCK_HANDLES = 32  # JNI handles of a block
 _NMT_HEADER, _MOST_PADDING = 16, 40  # bytes before and around what a block of malloc contains
 _ALIGNED = 64  # to which the block is aligned in malloc's
+# A ZStoreBarrierBuffer has this number of stores; usable bytes of its block; upper limit of a color
+_STORES, _STORE_BUFFER_SIZES, _MOST_COLOR = 32, range(832, 896), 1 << 16
 # Usable bytes of a block with entries of a hash table.
 _TABLE_SIZES = tuple((1 << bits) + 8 for bits in range(10, 15))
 # Names of weak handles: "JNI Weak"; in JDK 11 "VM Weak Oop Handles" and "StringTable weak".
@@ -90,7 +94,8 @@ def handles(tables: Tables, block: Optional[int]) -> Iterator[tuple[int, int]]:
     for one in handle_blocks(tables, block):
         place, top = tables.place("JNIHandleBlock", "_handles", one), tables.int32("JNIHandleBlock", "_top", one) or 0
         words = tables.memory.words(place, top) if place and 0 < top <= _BLOCK_HANDLES else None
-        yield from ((place + number * tables.memory.size, word) for number, word in enumerate(words or ()) if word)
+        objects = enumerate(map(tables.decode_oop, words or ()))
+        yield from ((place + number * tables.memory.size, one) for number, one in objects if one)
 
 
 class NativeRoots:
@@ -109,6 +114,7 @@ class NativeRoots:
         self._weak_tables: dict[int, bool] = {}
         self._region_tables: dict[int, bool] = {}
         self._regions = region_addresses(tables) or shenandoah_regions(tables)
+        self._buffer_words = buffer_words(tables)
 
     def find(self, excluded: Collection[int], unread: Sequence[Range]) -> Iterator[Sequence[int]]:
         """Yield addresses of objects; see `find_by_kind`."""
@@ -129,12 +135,13 @@ class NativeRoots:
             words = array("Q", (word for word in thread.words if word <= 0xFFFFFFFFFFFFFFFF))
             yield RootObjects(RootKind.THREAD if base else RootKind.OTHER, self._decode(words), base)
             if base:
-                yield from (RootObjects(RootKind.THREAD, found, base) for found in self._words_in(Range(thread.sp & ~7, base)))
+                yield from (RootObjects(RootKind.THREAD, found, base) for found in self.words_in(Range(thread.sp & ~7, base)))
         for one in unread:
-            yield from (RootObjects(RootKind.OTHER, found) for found in self._words_in(one))
+            yield from (RootObjects(RootKind.OTHER, found) for found in self.words_in(one))
 
-    def _words_in(self, memory: Range) -> Iterator[Sequence[int]]:
-        """Yield the objects to which words, or halves of words, in this memory refer."""
+    def words_in(self, memory: Range) -> Iterator[Sequence[int]]:
+        """Yield the addresses of the objects to which words, or halves of words, in this memory
+        refer."""
         for piece in self._tables.target.pieces(*memory):
             yield self._decode(array("Q", bytes(piece.data[: len(piece.data) // 8 * 8])))
 
@@ -144,11 +151,11 @@ class NativeRoots:
         target = self._tables.target
         for part in self._data_ranges():
             for piece in nonzero_pieces(target, *part):
-                yield from (ObjectWord(address, start) for address in self._engine.search(piece, start, start + 1))
+                yield from (ObjectWord(address, start) for address in self._search(piece, start))
         yield from sorted(self._block_words(start, excluded), key=lambda one: (not one.name, one.address))
         for thread in target.threads():
             names = [*thread.names, *[""] * (len(thread.words) - len(thread.names))]
-            found_in = {name or "vector" for name, word in zip(names, thread.words) if word == start}
+            found_in = {name or "vector" for name, word in zip(names, thread.words) if start in self._references.targets(word)}
             yield from (ObjectWord(0, start, "", name, thread.tid) for name in sorted(found_in))
         yield from self._stack_words(start, name_thread)
 
@@ -161,21 +168,37 @@ class NativeRoots:
             for piece in nonzero_pieces(target, low, high):
                 if target.interrupted():
                     raise Interrupted
-                for address in self._engine.search(piece, start, start + 1):
+                for address in self._search(piece, start):
                     found = self._directory.blocks.lookup(address)
-                    if found is not None and self._may_refer(*found, indices):
+                    if found is not None and address not in self._buffer_words and self._may_refer(*found, indices):
                         name = self._storage_name(found[1]) if found[2] in _STORAGE_SIZES else ""
                         yield ObjectWord(address, start, f"handle of the JVM: {name}" if name else "")
 
     def _stack_words(self, start: int, name_thread: Callable[[int], str]) -> Iterator[ObjectWord]:
-        size, base, shift = self._references
+        size, base, shift, _ = self._references
         for thread, part in self._stacks():
             for piece in self._tables.target.pieces(*part):
-                places = set(self._engine.search(piece, start, start + 1))
+                places = set(self._search(piece, start))
                 narrow = (start - base >> shift).to_bytes(4, self._tables.memory.arch.byteorder) if size == 4 else b""
                 if narrow:
                     places.update(piece.address + at for at in occurrences(bytes(piece.data), narrow) if (piece.address + at) % 4 == 0)
                 yield from (ObjectWord(place, start, f"stack of Java thread {name_thread(thread)}") for place in sorted(places))
+
+    def _pointers(self, piece: Piece) -> tuple[array[int], array[int]]:
+        """Return the addresses of the words in a piece that may refer to objects, and the addresses
+        that they refer to. A word may refer to several ones."""
+        references = self._references
+        places, words = find_pointers_into(self._engine, piece, references.values(self._low, self._high))
+        if not references.has_colors:
+            return places, array("Q", words)
+        pairs = [(place, one) for place, word in zip(places, words) for one in references.targets(word) if self._low <= one < self._high]
+        return array("Q", (place for place, _ in pairs)), array("Q", (one for _, one in pairs))
+
+    def _search(self, piece: Piece, start: int) -> Iterator[int]:
+        """Yield the addresses of the words in a piece that refer to the object at `start`."""
+        if not self._references.has_colors:
+            return iter(self._engine.search(piece, start, start + 1))
+        return (place for place, one in zip(*self._pointers(piece)) if one == start)
 
     def starts(self, addresses: Sequence[int]) -> list[int]:
         """Return the addresses at which an object begins; others are left out."""
@@ -187,7 +210,7 @@ class NativeRoots:
         """Yield the objects to which libjvm's data refers."""
         for start, end in self._data_ranges():
             for piece in nonzero_pieces(self._tables.target, start, end):
-                yield self.starts(array("Q", find_pointers(self._engine, piece, self._low, self._high)[1]))
+                yield self.starts(self._pointers(piece)[1])
 
     def _data_ranges(self) -> list[Range]:
         regions = self._tables.target.regions()
@@ -201,13 +224,13 @@ class NativeRoots:
             for piece in nonzero_pieces(target, start, end):
                 if target.interrupted():
                     raise Interrupted
-                places, values = find_pointers(self._engine, piece, self._low, self._high)
+                places, values = self._pointers(piece)
                 found = array("I", blocks.find_all(places)[0])
                 known = blocks.columns_of(array("I", (0 if index == NO_BLOCK else index for index in found)))
                 usual: list[int] = []
                 jni: list[int] = []
-                for value, index, start, size, state in zip(values, found, *known):
-                    if index != NO_BLOCK and self._may_refer(index, start, size, state, excluded):
+                for place, value, index, start, size, state in zip(places, values, found, *known):
+                    if index != NO_BLOCK and place not in self._buffer_words and self._may_refer(index, start, size, state, excluded):
                         is_jni = size in _STORAGE_SIZES and self._storage_name(start) == _JNI_GLOBAL
                         (jni if is_jni else usual).append(value)
                 yield RootObjects(RootKind.OTHER, self.starts(usual))
@@ -221,7 +244,22 @@ class NativeRoots:
             return False
         if self._regions and 0 <= size - 8 * len(self._regions) < _MOST_PADDING and self._is_region_table(start):
             return False
+        if size in _STORE_BUFFER_SIZES and self._references.colors.place == BELOW and self._is_store_buffer(start):
+            return False
         return not (size in _TABLE_SIZES and self._is_weak_table(start, size))
+
+    def _is_store_buffer(self, start: int) -> bool:
+        """Return whether a block of malloc is a ZStoreBarrierBuffer. It has the fields that a
+        thread wrote to, each with the previous reference, and then two colors. The collector needs
+        these references for marking; they keep no object alive after that."""
+        memory, decode = self._tables.memory, self._references.decode
+        for base in (start, start + _NMT_HEADER):
+            words = memory.words(base, 2 * _STORES + 2) or ()
+            stores, colors = list(zip(words[: 2 * _STORES : 2], words[1 : 2 * _STORES : 2])), words[2 * _STORES :]
+            used = [(field, previous) for field, previous in stores if field or previous]
+            if used and all(0 < color < _MOST_COLOR for color in colors):
+                return all(self._low <= field < self._high and (previous < _MOST_COLOR or decode(previous)) for field, previous in used)
+        return False
 
     def _is_region_table(self, start: int) -> bool:
         """Return whether a block of malloc contains an address in each region, or 0, in their
@@ -274,8 +312,8 @@ class NativeRoots:
 
     def _decode(self, words: array[int]) -> list[int]:
         """Return the addresses of the objects to which words, or halves of words, refer."""
-        found = {word for word in words if self._low <= word < self._high}
-        size, base, shift = self._references
+        found = {one for word in words for one in self._references.targets(word) if self._low <= one < self._high}
+        size, base, shift, _ = self._references
         if size == 4:
             low, high = max(self._low - base, 0) >> shift, (self._high - base >> shift) + 1
             halves = memoryview(words).cast("B").cast("I")

@@ -31,11 +31,9 @@ class JavaGraph(ObjectGraph):
 
     noun = "Java object"
 
-    def __init__(self, tables: Tables, engine: Engine, objects: JavaObjects, reach: Optional[Reachability], is_decoded: bool) -> None:
-        """`is_decoded`: whether references contain the addresses of objects. With ZGC they do
-        not."""
+    def __init__(self, tables: Tables, engine: Engine, objects: JavaObjects, reach: Optional[Reachability]) -> None:
         super().__init__(tables.target, engine, objects.blocks, reach.graph if reach is not None else None)
-        self._tables, self._objects, self._reach, self._is_decoded = tables, objects, reach, is_decoded
+        self._tables, self._objects, self._reach = tables, objects, reach
         self._fields = FieldReader(tables)
         self._references = objects.layout.references
         self._order = "<" if tables.memory.arch.byteorder == "little" else ">"
@@ -90,8 +88,6 @@ class JavaGraph(ObjectGraph):
         value = int.from_bytes(part, self._tables.memory.arch.byteorder)
         if len(part) < size:
             return ObjectField(one.offset, size, name, 0, False, "unreadable")
-        if one.is_reference and not self._is_decoded:
-            return ObjectField(one.offset, size, name, value, False, f"{value:#x}, a reference that is not decoded")
         if one.is_reference:
             address = self._decode(value)
             return ObjectField(
@@ -105,7 +101,7 @@ class JavaGraph(ObjectGraph):
         return SIZES.get(one.signature, self._references.size)
 
     def _decode(self, value: int) -> int:
-        return self._references.base + (value << self._references.shift) if value else 0
+        return self._references.decode(value)
 
     def _string(self, address: int) -> str:
         """Return the contents of a String, quoted; "" if there is none."""

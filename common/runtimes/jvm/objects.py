@@ -7,6 +7,7 @@ buffer."""
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 from findleaks.engine.contract import Engine
@@ -15,11 +16,12 @@ from findleaks.errors import Interrupted
 from findleaks.runtimes.jvm.engine import CLASS_WORD, END, LIMIT, MIRROR, ClassTable, ObjectWalk, Step, select_objects
 from findleaks.runtimes.jvm.java_classes import ClassReader, JavaClass
 from findleaks.runtimes.jvm.layout import ObjectLayout
+from findleaks.runtimes.jvm.relocation import Relocation
 from findleaks.runtimes.jvm.spaces import ObjectRange
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.target.base import Piece, Range
 from findleaks.target.interruptible import interruptible
-from findleaks.target.ranges import merge_ranges
+from findleaks.target.ranges import merge_ranges, subtract
 from findleaks.value_classes import NamedTuple
 
 _MOST_CLASSES = 1 << 21
@@ -45,6 +47,8 @@ class JavaObjects:
 
     def __init__(self, tables: Tables, engine: Engine, layout: ObjectLayout, ranges: Sequence[ObjectRange]) -> None:
         self._tables, self._engine, self.layout, self._ranges = tables, engine, layout, ranges
+        self._relocation = tables.relocation or Relocation()
+        self._moved_here = array("Q", sorted({*self._relocation.young.now, *self._relocation.old.now}))
         self.reader = ClassReader(tables)
         self.table = ClassTable()
         self.classes: list[JavaClass] = []
@@ -56,29 +60,44 @@ class JavaObjects:
 
     def _walk(self) -> None:
         """Read the objects of all ranges."""
-        target = self._tables.target
         walk = ObjectWalk(self.layout.header, self.layout.references, self.table)
         position = 0
-        for start, end, limit, step, chunk in self._ranges:
+        for start, end, limit, step, chunk, least in self._ranges:
+            self._least = least
             position = max(position, start)
             if position >= end:
                 continue
             walk.set_range(position, end, limit, step, chunk)
-            for piece in interruptible(target, target.pieces(position, end)):
-                if piece.address > walk.position:
-                    break
-                if piece.address + len(piece.data) > walk.position and not self._walk_piece(walk, piece):
-                    break
-            if walk.position < end:
-                self.unread_ranges.append(Range(walk.position, end))
-                walk.skip_to(end)
+            self._walk_range(walk, end)
+            while walk.position < end:
+                following = self._next_known(walk.position, end)
+                self.unread_ranges.append(Range(walk.position, following))
+                walk.skip_to(following)
+                self._walk_range(walk, end)
             position = walk.position
+        self.unread_ranges = merge_ranges([*self.unread_ranges, *subtract(self._relocation.moving, self.ranges)])
+
+    def _walk_range(self, walk: ObjectWalk, end: int) -> None:
+        """Walk on to the end of a range, or to damage."""
+        target = self._tables.target
+        for piece in interruptible(target, target.pieces(walk.position, end)):
+            if piece.address > walk.position:
+                return
+            if piece.address + len(piece.data) > walk.position and not self._walk_piece(walk, piece):
+                return
+
+    def _next_known(self, address: int, end: int) -> int:
+        """Return the next address at which an object is known to begin. ZGC copies objects to a
+        page while others are not complete."""
+        at = bisect_right(self._moved_here, address)
+        return min(self._moved_here[at], end) if at < len(self._moved_here) else end
 
     def _walk_piece(self, walk: ObjectWalk, piece: Piece) -> bool:
         """Walk the objects that start in a piece. Returns False if one is damaged."""
         while True:
             step = walk.run(self._engine, piece)
-            self._take(walk)
+            if not self._take(walk):
+                return False
             if step == Step.CUT:
                 data = self._tables.memory.read(walk.position, min(_HEADER, walk.state[LIMIT] - walk.position))
                 if piece.address == walk.position or not data:
@@ -92,11 +111,42 @@ class JavaObjects:
             if step in (Step.DONE, Step.DAMAGED):
                 return step == Step.DONE
 
-    def _take(self, walk: ObjectWalk) -> None:
+    def _take(self, walk: ObjectWalk) -> bool:
+        """Add the objects that a call found. Returns False if one is too small for its page."""
         count = walk.found
-        if count:
-            self.blocks.append(walk.starts[:count], walk.sizes[:count], bytes(count))
-            self.numbers += walk.numbers[:count]
+        if not count:
+            return True
+        starts, sizes, numbers = walk.starts[:count], walk.sizes[:count], walk.numbers[:count]
+        sound = next((at for at, size in enumerate(sizes) if size <= self._least), count) if self._least else count
+        if sound < count:
+            self._uncount(sizes[sound:], numbers[sound:])
+            walk.skip_to(starts[sound])
+            starts, sizes, numbers = starts[:sound], sizes[:sound], numbers[:sound]
+        copies = self._relocation.copies
+        low, high = (bisect_left(copies, starts[0]), bisect_right(copies, starts[-1])) if starts else (0, 0)
+        if low < high:
+            starts, sizes, numbers = self._without(copies[low:high], starts, sizes, numbers)
+        self.blocks.append(starts, sizes, bytes(len(starts)))
+        self.numbers += numbers
+        return sound == count
+
+    def _uncount(self, sizes: Sequence[int], numbers: Sequence[int]) -> None:
+        for size, number in zip(sizes, numbers):
+            self.table.totals[2 * number] -= 1
+            self.table.totals[2 * number + 1] -= size
+
+    def _without(
+        self, copies: Sequence[int], starts: array[int], sizes: array[int], numbers: array[int]
+    ) -> tuple[array[int], array[int], array[int]]:
+        """Leave out previous copies of objects that were moved, and do not count them."""
+        previous, kept = set(copies), [array("Q"), array("Q"), array("I")]
+        for one in zip(starts, sizes, numbers):
+            if one[0] in previous:
+                self._uncount(one[1:2], one[2:])
+                continue
+            for column, value in zip(kept, one):
+                column.append(value)
+        return kept[0], kept[1], kept[2]
 
     def _add_class(self, word: int) -> bool:
         found = self.reader.read(self.layout.klass(word)) if word and len(self.classes) < _MOST_CLASSES else None

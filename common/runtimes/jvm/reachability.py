@@ -26,11 +26,12 @@ from findleaks.allocators.bulk import read_records
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
 from findleaks.runtimes.garbage import mark_objects
-from findleaks.runtimes.jvm.engine import FIXED, ClassTable, ObjectWalk, References, ReferenceSearch
+from findleaks.runtimes.jvm.engine import FIXED, ClassTable, ObjectWalk, ReferenceSearch
 from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.loaders import CHUNK, Loader, read_loaders
 from findleaks.runtimes.jvm.native_roots import NativeRoots
 from findleaks.runtimes.jvm.objects import JavaObjects
+from findleaks.runtimes.jvm.references import References
 from findleaks.runtimes.jvm.spaces import region_structures
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.object_graph import GARBAGE, LIVE, ObjectWord
@@ -185,14 +186,14 @@ class Reachability:
 
     def roots_to(self, start: int, name_thread: Callable[[int], str]) -> Iterator[ObjectWord]:
         """Yield the roots that refer to the object at `start`; see NativeRoots.words_to."""
-        objects, memory = self._objects, self._tables.memory
+        objects, memory, decode = self._objects, self._tables.memory, self._tables.decode_oop
         for loader in interruptible(self._tables.target, self._permanent):
             holder = objects.index_of(loader.holder)
             name = objects.name_of(holder) if holder != NO_BLOCK else "the boot class loader"
             handles = {self._tables.word("Klass", "_java_mirror", klass) or 0: "class" for klass in loader.klasses}
             for chunk in loader.chunks:
                 handles.update(dict.fromkeys(range(chunk, chunk + 8 * CHUNK, 8), "handle"))
-            places = (place for place in handles if place and memory.word(place) == start)
+            places = (place for place in handles if place and decode(memory.word(place) or 0) == start)
             yield from (ObjectWord(place, start, f"{handles[place]} of {name}") for place in places)
         yield from self._roots.words_to(start, self._excluded, name_thread)
 
@@ -212,5 +213,4 @@ class Reachability:
 
 
 def _decode(references: References, data: bytearray, offset: int, order: str) -> int:
-    value = int.from_bytes(data[offset : offset + references.size], "little" if order == "little" else "big")
-    return references.base + (value << references.shift) if value else 0
+    return references.decode(int.from_bytes(data[offset : offset + references.size], "little" if order == "little" else "big"))

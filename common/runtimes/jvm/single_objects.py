@@ -1,7 +1,6 @@
 """Read single Java objects, without a walk over the heap: the class, fields, and text of Strings.
 
-Sources: OpenJDK 8 to 25, src/java.base/share/classes/java/lang/String.java (`value`, `coder`); 21
-and 25, src/hotspot/share/gc/z/zAddress.hpp."""
+Source: OpenJDK 8 to 25, src/java.base/share/classes/java/lang/String.java (`value`, `coder`)."""
 
 from __future__ import annotations
 
@@ -14,7 +13,6 @@ from findleaks.runtimes.jvm.layout import ObjectLayout
 from findleaks.runtimes.jvm.tables import Tables
 
 _MOST_TEXT = 256  # characters of a String that are read
-_MOST_SHIFT = 32
 _MOST_SUPERS = 64
 _STRING = "java.lang.String"
 _CHARACTERS = ("char[]", "byte[]")
@@ -28,7 +26,6 @@ class SingleObjects:
     def __init__(self, tables: Tables, layout: ObjectLayout) -> None:
         self._tables, self._layout = tables, layout
         self._fields, self._classes = FieldReader(tables), ClassReader(tables)
-        self._color = _color_bits(tables)
         self._offsets = lru_cache(_CACHED)(self._read_offsets)
 
     def class_name(self, address: int) -> str:
@@ -48,7 +45,7 @@ class SingleObjects:
     def uncolored(self, reference: int) -> int:
         """Return the address of the object to which a reference in memory refers, without the bits
         of the collector."""
-        return reference >> self._color
+        return self._tables.decode_oop(reference)
 
     def place(self, address: int, field: str) -> int:
         """Return the address of a field of an object; 0 if there is none."""
@@ -60,7 +57,7 @@ class SingleObjects:
         """Return the object to which the reference at `place` refers, 0 if there is none."""
         memory, references = self._tables.memory, self._layout.references
         value = (memory.int32(place) if references.size == 4 else memory.word(place)) or 0
-        return self.uncolored(references.base + (value << references.shift)) if value else 0
+        return references.decode(value)
 
     def reference(self, address: int, field: str) -> int:
         """Return the object to which a field of an object refers, 0 if there is none."""
@@ -105,14 +102,3 @@ class SingleObjects:
         data = memory.read(array + found.size, min(size, 2 * _MOST_TEXT)) if found is not None else b""
         form = f"utf-16-{'le' if memory.arch.byteorder == 'little' else 'be'}" if is_wide else "latin-1"
         return data.decode(form, "replace").strip()
-
-
-def _color_bits(tables: Tables) -> int:
-    """Return the number of low bits of a reference that are the collector's, for ZGC with
-    generations; else 0. An object that was moved is not found with such a reference."""
-    if not tables.is_set("UseZGC") or tables.is_set("ZGenerational") is False:
-        return 0
-    values = tables.word("ZGlobalsForVMStructs", "_instance_p")
-    place = tables.word("ZGlobalsForVMStructs", "_ZPointerLoadShift", values or 0)
-    shift = tables.memory.word(place) if place else None
-    return shift if shift is not None and shift < _MOST_SHIFT else 0

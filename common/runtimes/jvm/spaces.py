@@ -6,8 +6,8 @@ gc/shared/threadLocalAllocBuffer.hpp. A space, or a region of G1's, has objects 
 the space that is allocated from, each thread has a thread-local allocation buffer (TLAB), of which
 [top, end) is not used, nor is a reserve behind its end; its top moves before an object is written.
 Only a collection moves objects, and sets a flag while it does: `_is_gc_active`, since JDK 22
-`_is_stw_gc_active`. ZGC and Shenandoah move objects while the program runs: their spaces are
-ignored."""
+`_is_stw_gc_active`. ZGC and Shenandoah move objects while the program runs: concurrent_spaces.py
+has their spaces."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ CHUNK = 24  # bytes of the smallest chunk of CMS, which the tables of JDK 8 lack
 
 class Space(NamedTuple):
     """A space of the Java heap: [bottom, top) has its objects, [top, end) has none. Each object
-    begins at a multiple of `step` bytes after the bottom; 0 is the usual alignment of objects. For
-    `chunk` see engine.ObjectWalk.set_range."""
+    begins at a multiple of `step` bytes after the bottom; 0 is the usual alignment of objects. Each
+    has more than `least` bytes. For `chunk` see engine.ObjectWalk.set_range."""
 
     name: str
     bottom: int
@@ -46,6 +46,7 @@ class Space(NamedTuple):
     end: int
     step: int = 0
     chunk: int = 0
+    least: int = 0
 
 
 def heap_addresses(tables: Tables) -> Optional[Range]:
@@ -235,7 +236,9 @@ def _buffers(tables: Tables, engine: Engine, found: Sequence[Space]) -> Iterator
     fields = [tables.fields.get(("ThreadLocalAllocBuffer", name)) for name in ("_start", "_top", "_end")]
     behind = _reserve(tables) * tables.memory.size
     bottoms = [space.bottom for space in found]
-    for start, top, end in _columns(tables, engine, places, fields):
+    references = tables.references
+    for words in _columns(tables, engine, places, fields):
+        start, top, end = map(references.locate, words) if references is not None else words
         at = bisect_right(bottoms, start) - 1
         if at < 0 or not start <= top <= end <= found[at].top or found[at].name not in (EDEN, REGION):
             continue
@@ -244,17 +247,28 @@ def _buffers(tables: Tables, engine: Engine, found: Sequence[Space]) -> Iterator
         yield _Buffer(start, top, end, found[at])
 
 
+def buffer_words(tables: Tables) -> frozenset[int]:
+    """Return the addresses of the words with the bounds of the threads' buffers. An object may
+    begin at such a bound."""
+    tlab, behind = tables.fields.get(("Thread", "_tlab")), tables.fields.get(("ThreadLocalAllocBuffer", "_desired_size"))
+    if tlab is None or behind is None or behind.offset > FIELDS:
+        return frozenset()
+    places = (thread + tlab.offset for thread in java_threads(tables) if thread)
+    return frozenset(word for place in places for word in range(place, place + behind.offset, tables.memory.size))
+
+
 class ObjectRange(NamedTuple):
     """A range of contiguous objects, which start in [start, end).
 
     The last object ends at `limit` or below: a large object extends over several regions of G1's.
-    For `step` and `chunk` see Space."""
+    For `step`, `chunk` and `least` see Space."""
 
     start: int
     end: int
     limit: int
     step: int = 0
     chunk: int = 0
+    least: int = 0
 
 
 def object_ranges(tables: Tables, engine: Engine, found: Sequence[Space]) -> list[ObjectRange]:
@@ -270,7 +284,7 @@ def object_ranges(tables: Tables, engine: Engine, found: Sequence[Space]) -> lis
             if one.space is space and one.start >= start:
                 made += [ObjectRange(start, one.start, one.start), ObjectRange(one.start, one.top, one.top)]
                 start = one.end
-        made.append(ObjectRange(start, space.top, limit, space.step, space.chunk))
+        made.append(ObjectRange(start, space.top, limit, space.step, space.chunk, space.least))
     return [one for one in made if one.start < one.end]
 
 

@@ -18,10 +18,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.target.base import Module, Symbol, Target
+
+if TYPE_CHECKING:
+    from findleaks.runtimes.jvm.references import References
+    from findleaks.runtimes.jvm.relocation import Relocation
 
 MOST = 1 << 16  # most entries of a table
 MOST_FLAGS, MOST_STRIDE = 1 << 14, 1 << 12  # options; bytes of an entry
@@ -168,14 +172,36 @@ class Tables:
         place = self.place(kind, field, of)
         return self.memory.word(place) if place else None
 
+    @cached_property
+    def references(self) -> Optional[References]:
+        """The format of references to objects; None if it cannot be read."""
+        from findleaks.runtimes.jvm.layout import read_references  # it reads these tables
+
+        return read_references(self)
+
+    @cached_property
+    def relocation(self) -> Optional[Relocation]:
+        """The objects that ZGC has moved; None with other collectors."""
+        # They read these tables.
+        from findleaks.runtimes.jvm.relocation import read_colors, read_relocation
+
+        found = read_colors(self)
+        return read_relocation(self, *found) if found is not None else None
+
     def oop(self, kind: str, field: str, of: int = 0) -> int:
         """Return the address of the object that a field refers to, or 0. The field is a reference,
         or a handle, which is the address of a reference."""
         found = self.fields.get((kind, field))
         value = self.word(kind, field, of) if found is not None else None
         if not value or found is None or self.text(found.type_name) == "oop":
-            return value or 0
-        return self.memory.word(value) or 0
+            return self.decode_oop(value or 0)
+        return self.decode_oop(self.memory.word(value) or 0)
+
+    def decode_oop(self, word: int) -> int:
+        """Return the address of the object that a reference in native memory refers to. Such a
+        reference is never compressed."""
+        targets = self.references.targets(word) if word and self.references is not None else (word,)
+        return targets[-1] if targets else 0
 
     def int32(self, kind: str, field: str, of: int = 0) -> Optional[int]:
         """Return the value of a field, as 32 bits."""

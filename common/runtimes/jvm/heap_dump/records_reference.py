@@ -29,7 +29,7 @@ def encode_values(engine: PureEngine, data: bytes, kind: int, encoder: RecordEnc
     order = engine.arch.byteorder
     values = (int.from_bytes(data[at : at + size], order) for at in range(0, len(data) // size * size, size))
     if kind == OBJECT:
-        values = ((references.base + (value << references.shift)) & ((1 << 64) - 1) if value else 0 for value in values)
+        values = (references.decode(value) for value in values)
     return b"".join(value.to_bytes(value_size(kind), "big") for value in values)
 
 

@@ -1,0 +1,125 @@
+"""ZGC moves objects while the program runs: at any stop, live objects are those of the program and of the JVM."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import re
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import frame_stops
+import jvms
+import pytest
+import truth
+from java_heaps import ZGC, java, java_name
+
+import cores
+import findleaks
+from findleaks.runtimes.base import Type
+from findleaks.runtimes.jvm.instance import HotSpot
+
+COUNT, THREADS = 1500, 2
+MADE = {"JavaMoving$Node": COUNT, "JavaMoving$Small": COUNT, "JavaMoving$Local": THREADS}
+STALE = 3
+"""The most objects of a class that only stale words refer to."""
+COPIES = COUNT // 50
+"""The most copies of a class that are garbage: if two threads move an object at the same time, one of the copies is not used. With
+generations, copies on a page that was released at the moment of the stop may also count."""
+GENERATIONS = ("-XX:+ZGenerational",)
+NARROW = ("-Xmx24m",)
+"""So little memory that objects are moved within their page."""
+
+
+@contextmanager
+def moving(folder: Path, version: str, *options: str) -> Iterator[int]:
+    """Yield the pid of JavaMoving.java, whose threads allocate without end."""
+    jvms.compile_java(truth.PROGRAMS / "JavaMoving.java", folder, "--release", "17")
+    words = [str(COUNT), str(THREADS)]
+    given = ["-Xmx256m", "-XX:+UseZGC", *options]
+    program = frame_stops.Busy(jvms.command(version, folder, "JavaMoving", *words, options=given), os.environ, folder / "output")
+    try:
+        program.read_line(cores.READY)
+        yield program.pid
+    finally:
+        program.end()
+
+
+def jvm_of(process: findleaks.Process) -> HotSpot:
+    (found,) = (one for one in process._session.runtimes if isinstance(one, HotSpot))
+    return found
+
+
+def check_stop(pid: int) -> tuple[bool, bool]:
+    """Check the objects at one stop: all that the program keeps are live, unless a problem says that some cannot be read. Return whether
+    all were found, and whether objects were being moved."""
+    with findleaks.attach(pid) as process:
+        jvm = jvm_of(process)
+        types = {one.name: one for one in jvm.types()}
+        relocation = jvm._tables.relocation
+        assert relocation is not None and relocation.is_known
+        found = {name: types.get(name, Type(name, 0, 0)) for name in MADE}
+        if jvm.counts_garbage:
+            return False, True
+        assert max(one.own.get("garbage_objects", 0) for one in found.values()) <= COPIES
+        live = {name: one.objects for name, one in found.items()}
+        less = [count - live[name] for name, count in MADE.items()]
+        assert min(less) >= -COPIES and (max(less) <= 0 or jvm.problems), (live, jvm.problems)
+        return max(less) <= 0, bool(relocation.copies or relocation.moving)
+
+
+STOPS = [
+    ("system", (), 2),
+    ("25.0.2", (), 3),
+    *(
+        pytest.param(version, options, 50, marks=pytest.mark.matrix)
+        for version, options in (
+            *((version, more) for version in ("system", *jvms.VERSIONS) for more in ((), NARROW)),
+            *(("21.0.4", (*GENERATIONS, *more)) for more in ((), NARROW)),
+        )
+    ),
+]
+
+
+@pytest.mark.platform("x86-64", "JVM", of="17, 21, 25")
+@pytest.mark.parametrize(("version", "options", "stops"), STOPS)
+def test_stops_at_any_moment(tmp_path: Path, version: str, options: tuple[str, ...], stops: int) -> None:
+    """Nearly always all objects can be read, and some stops are in the middle of a relocation."""
+    state = random.Random(stops)
+    with moving(tmp_path, version, *options) as pid:
+        seen = []
+        for _ in range(stops):
+            time.sleep(state.random() / 5)
+            seen.append(check_stop(pid))
+            gc.collect()  # frees the copy of the process
+    assert sum(whole for whole, _ in seen) >= 0.5 * stops
+
+
+def live_objects(pid: int, version: str) -> Mapping[str, tuple[int, int]]:
+    """Return the number of live objects of each class, and their bytes, as jcmd prints them after a collection."""
+    for command in ("GC.run", "GC.class_histogram", "GC.run", "GC.class_histogram"):
+        words = [jvms.jcmd(version), str(pid), command]
+        text = subprocess.run(words, check=True, capture_output=True, text=True, timeout=cores.PATIENCE).stdout
+    found: dict[str, tuple[int, int]] = {}
+    for objects, size, name in re.findall(r"^ *\d+: +(\d+) +(\d+) +(\S+)", text, re.M):
+        count, total = found.get(java_name(name), (0, 0))
+        found[java_name(name)] = count + int(objects), total + int(size)
+    return found
+
+
+@pytest.mark.platform("x86-64", "JVM", of="17, 21, 25")
+@pytest.mark.parametrize(("version", "collector", "options"), [ZGC[0], *(pytest.param(*row, marks=pytest.mark.matrix) for row in ZGC[1:])])
+def test_live_objects_are_those_of_the_jvm(tmp_path: Path, version: str, collector: str, options: tuple[str, ...]) -> None:
+    with java(tmp_path, version, f"-XX:+Use{collector}GC", *options, words=("collect",)) as running:
+        shown = live_objects(running.pid, version)
+        with findleaks.attach(running.pid) as process:
+            found = {one.name: one.objects for one in jvm_of(process).types() if one.objects}
+    more = {name: found.get(name, 0) - count for name, (count, _) in shown.items()}
+    assert min(more.values()) >= 0, more
+    assert sum(more.values()) <= 0.01 * sum(found.values()), more
+    assert {name: count for name, count in more.items() if name.startswith("JavaHeap") and not 0 <= count <= STALE} == {}
+    assert sum(not count for count in more.values()) >= 0.9 * len(shown) > 200

@@ -1,0 +1,195 @@
+"""References of ZGC are decoded as its barriers do, in both engines, and tables of moved objects are read and checked."""
+
+from __future__ import annotations
+
+import random
+import struct
+from array import array
+
+import graphs
+import pytest
+from heaps import session
+from jvmimage import COLLECTED, OBJECTS, STATICS, Image
+
+from findleaks.engine.contract import Engine
+from findleaks.runtimes.jvm.engine import FIXED, NO_CLASS, ClassTable, HeaderLayout, ObjectWalk, ReferenceSearch
+from findleaks.runtimes.jvm.heap_dump.records import RecordEncoder
+from findleaks.runtimes.jvm.instance import HotSpot
+from findleaks.runtimes.jvm.references import ABOVE, BELOW, Colors, Moves, References
+from findleaks.runtimes.jvm.relocation import Relocation
+from findleaks.target.arch import X86_64
+from findleaks.target.ranges import merge_ranges
+
+HEAP = 1 << 42
+HEADER = HeaderLayout(8, 4, 0, 12, 8)
+COUNT, SIZE = 40, 64
+GRANULE = 1 << 21
+
+
+def moves(state: random.Random, starts: list[int]) -> Moves:
+    """Some of the objects were moved to where they are now."""
+    before = sorted(state.sample(range(HEAP + (1 << 30), HEAP + (1 << 31), 8), len(starts) // 2))
+    return Moves(array("Q", before), array("Q", state.sample(starts, len(before))))
+
+
+def above(address: int, bit: int, finalizable: bool = False) -> int:
+    return (address & HEAP - 1) | 1 << 42 + bit | finalizable << 45
+
+
+def below(address: int, number: int, rest: int = 0) -> int:
+    """`rest`: the bits of a color for marking and remembering."""
+    return address << 13 + number | 1 << 12 + number | rest << 4
+
+
+def test_references_without_generations() -> None:
+    """Those that are marked with the bit before were written before objects were moved."""
+    young = Moves(array("Q", [HEAP | 0x100]), array("Q", [HEAP | 0x900]))
+    form = References(8, HEAP, 0, Colors(ABOVE, HEAP - 1, 1 << 42 | 4 << 42, young))
+    assert [form.decode(above(0x100, bit)) - HEAP for bit in range(3)] == [0x100, 0x900, 0x100]
+    assert form.decode(above(0x200, 1, finalizable=True)) == HEAP | 0x200
+    assert form.decode(above(0, 0)) == HEAP
+    assert [form.decode(value) for value in (0, 0x100, 3 << 42, 8 << 42, 1 << 46 | 1 << 42)] == [0] * 5
+    assert form.locate(above(0x100, 2)) == HEAP | 0x100 and form.locate(0x7F) == 0x7F
+
+
+def test_references_with_generations() -> None:
+    """The number of the bit has one bit for each generation, which tells whether objects of it were moved since."""
+    young = Moves(array("Q", [HEAP | 0x100]), array("Q", [HEAP | 0x900]))
+    old = Moves(array("Q", [HEAP | 0x100, HEAP | 0x200]), array("Q", [HEAP | 0xA00, HEAP | 0xB00]))
+    for current in range(4):
+        form = References(8, HEAP, 0, Colors(BELOW, HEAP - 1, current, young, old))
+        address = HEAP | 0x100
+        assert form.decode(below(address, current)) == address
+        assert form.decode(below(address, current ^ 1)) == HEAP | 0x900
+        assert form.decode(below(address, current ^ 2)) == HEAP | 0xA00
+        assert form.decode(below(address, current ^ 3)) == HEAP | 0x900
+        assert form.decode(below(address, current ^ 3, rest=3)) == HEAP | 0xA00
+        assert form.decode(below(HEAP | 0x200, current ^ 3)) == HEAP | 0xB00
+        assert form.decode(below(HEAP | 0x300, current ^ 3)) == HEAP | 0x300
+        damaged = (0, below(address, 0) | 1, below(address, 0) | 1 << 13, address, below(3 * HEAP, 2), 0xFFFF, 1 << 12)
+        assert [form.decode(value) for value in damaged] == [0] * len(damaged)
+        assert set(form.targets(address)) == {address, HEAP | 0x900, HEAP | 0xA00}
+        assert form.targets(below(address, current)) == (address,) and form.targets(0x7FFF_0000_1234) == ()
+
+
+@pytest.mark.parametrize("place", [ABOVE, BELOW])
+def test_engines_agree(place: int) -> None:
+    for seed in range(5):
+        state = random.Random(seed)
+        starts = [HEAP + SIZE * number for number in range(COUNT)]
+        colors = Colors(
+            place, HEAP - 1, state.choice([5, 6]) << 42 if place == ABOVE else seed % 4, moves(state, starts), moves(state, starts)
+        )
+        form = References(8, HEAP, 0, colors)
+        memory = bytearray(COUNT * SIZE)
+        for number in range(COUNT):
+            struct.pack_into("<I", memory, number * SIZE + 8, 1 + number % 2)
+            struct.pack_into("<2I", memory, number * SIZE + 24, 3, state.choice([0, 1, 9]))
+            for at in range(32, SIZE, 8):
+                address = state.choice([*starts, *colors.young.before, *colors.old.before])
+                plain = below(address, state.randrange(4), state.getrandbits(8)) if place == BELOW else above(address, state.randrange(3))
+                value = state.choice([plain, plain, plain, address, 0, plain ^ 1 << state.randrange(64)])
+                struct.pack_into("<Q", memory, number * SIZE + at, value)
+        found = [scan(engine, form, bytes(memory), starts) for engine in (graphs.pure(), graphs.native())]
+        assert found[0] == found[1] and sum(map(len, found[0][0])) > COUNT // 2
+        values = b"".join(form.decode(value).to_bytes(8, "big") for (value,) in struct.iter_unpack("<Q", memory))
+        assert [one for _, one in found] == [values, values]
+
+
+def scan(engine: Engine, form: References, memory: bytes, starts: list[int]) -> tuple[list[list[tuple[int, bool]]], bytes]:
+    """Return the references of each object, and all words as in a heap dump. Each second object has frames of a virtual thread."""
+    known = ClassTable()
+    known.add(1, (FIXED, SIZE, 0, 0), array("I", [32, 4]))
+    known.add(2, (FIXED, 32, 24, 28), array("I"))
+    blocks = engine.blocks(X86_64, 8)
+    blocks.append(starts, [SIZE] * len(starts), bytes(len(starts)))
+    blocks.seal()
+    numbers, none = array("I", [number % 2 for number in range(len(starts))]), array("I", [NO_CLASS] * 2)
+    graph, walk = engine.graph(blocks), ObjectWalk(HEADER, form, known)
+    ReferenceSearch(walk, numbers, none, array("Q")).run(engine, graph, graphs.piece(starts[0], memory))
+    graph.settle()
+    values = RecordEncoder(walk, blocks, numbers, 64).encode_values(engine, memory, 2)
+    return [graph.references(index) for index in range(len(starts))], values
+
+
+# -- tables of moved objects
+
+GLOBALS, MASKS, TABLE, PAGES = OBJECTS + 0x2000, OBJECTS + 0x2100, OBJECTS + 0x3000, OBJECTS + 0x3800
+ENTRIES = 8
+
+
+def image(*forwardings: tuple[int, int, list[tuple[int, int]]]) -> Image:
+    """A process with ZGC without generations. Each forwarding has the granule of its page, a reference count, and pairs of the number of
+    the previous place of an object and its offset now."""
+    made = Image("Z", ())
+    made.words(COLLECTED + 0x20, 0, 0)
+    places = {"ZCollectedHeap": {"_heap": 0x40}, "ZHeap": {"_page_allocator": 0x40, "_forwarding_table": 0x80, "_page_table": 0x90}}
+    places["ZPageAllocator"] = {"_max_capacity": 0, "_capacity": 8, "_used": 16}
+    places["ZForwarding"] = {"_virtual": 0, "_object_alignment_shift": 16, "_entries": 24, "_ref_count": 32}
+    places["ZAttachedArrayForForwarding"] = {"_length": 0}
+    made.fields.update({(kind, name): at for kind, fields in places.items() for name, at in fields.items()})
+    made.sizes.update({"ZForwarding": 40})
+    made.constants.update({"ZGranuleSizeShift": 21})
+    made.statics["ZGlobalsForVMStructs", "_instance_p"] = 48
+    made.words(STATICS + 48, GLOBALS)
+    for at, (name, value) in enumerate({"OffsetMask": HEAP - 1, "GoodMask": 4 << 42, "MetadataMask": 15 << 42}.items()):
+        made.fields["ZGlobalsForVMStructs", f"_ZAddress{name}"] = 8 * at
+        made.words(GLOBALS + 8 * at, MASKS + 8 * at)
+        made.words(MASKS + 8 * at, value)
+    made.words(COLLECTED + 0x80, 64 << 20, 8 << 20, 6 << 20)
+    made.words(COLLECTED + 0x40 + 0x80, 64, TABLE)
+    for number, (granule, count, moved) in enumerate(forwardings):
+        at = PAGES + 0x100 * number
+        made.words(TABLE + 8 * granule, at)
+        made.words(at, granule * GRANULE, (granule + 1) * GRANULE, 3, ENTRIES, count & 0xFFFFFFFF)
+        made.words(at + 40, *((before << 46 | now << 1 | 1) for before, now in moved))
+    return made
+
+
+def relocation(made: Image) -> Relocation:
+    (runtime,) = session(made.target(), []).runtimes
+    assert isinstance(runtime, HotSpot)
+    found = runtime._tables.relocation
+    assert found is not None
+    return found
+
+
+def test_moved_objects() -> None:
+    """Copies are those on pages that are not released; a page with a negative count is compacted in place."""
+    base = 4 << 42
+    made = image((5, 0, [(9, 0x100), (2, 0x200)]), (3, 2, [(1, 0x300)]), (7, -1, [(0, 0x400)]))
+    found = relocation(made)
+    before = [3 * GRANULE + 8, 5 * GRANULE + 16, 5 * GRANULE + 72, 7 * GRANULE]
+    assert [one - base for one in found.young.before] == before and found.is_known
+    assert [one - base for one in found.young.now] == [0x300, 0x200, 0x100, 0x400]
+    assert [one - base for one in found.copies] == before[:1]
+    assert found.moving == merge_ranges(found.moving) and [one.start - base for one in found.moving] == [7 * GRANULE]
+
+
+@pytest.mark.parametrize(("number", "has_copies"), [(6, True), (7, False), (8, False)])
+def test_a_released_page_in_the_table_of_pages(number: int, has_copies: bool) -> None:
+    """Its objects are copies if the page is older than the page to which they were moved; otherwise it is a new page."""
+    made = image((5, 0, [(9, GRANULE + 0x100)]))
+    made.fields.update({("ZPageTable", "_map"): 0, ("ZGranuleMapForPageTable", "_map"): 8, ("ZPage", "_seqnum"): 4})
+    table, pages = OBJECTS + 0x5000, OBJECTS + 0x6000
+    made.words(COLLECTED + 0x40 + 0x90, 64, table)
+    made.words(table + 8 * 5, pages)
+    made.words(table + 8, pages + 0x100)
+    made.words(pages, number << 32)
+    made.words(pages + 0x100, 7 << 32)
+    assert bool(relocation(made).copies) == has_copies
+
+
+@pytest.mark.parametrize("damage", ["page", "length", "shift", "missing"])
+def test_damaged_tables(damage: str) -> None:
+    """Then the moves are unknown, and nothing is called garbage."""
+    made = image((3, 0, [(1, 0x300)]))
+    if damage == "page":
+        made.words(PAGES, 4 * GRANULE, 5 * GRANULE)
+    elif damage == "length":
+        made.words(PAGES + 24, 1 << 40)
+    elif damage == "shift":
+        made.words(PAGES + 16, 1 << 20)
+    else:
+        made.words(TABLE + 8 * 3, 0x1234567890)
+    assert not relocation(made).is_known
