@@ -168,8 +168,9 @@ VIRTUAL = [
             *(
                 (version, "mixed", (f"-XX:+Use{collector}GC",))
                 for version in ("21.0.4", "25.0.2")
-                for collector in ("Parallel", "Shenandoah")
+                for collector in ("Parallel", "Shenandoah", "Z")
             ),
+            ("21.0.4", "mixed", ("-XX:+UseZGC", "-XX:+ZGenerational")),
         )
     ),
 ]
@@ -205,13 +206,3 @@ def outer(frames: java_frames.Frames) -> java_frames.Frames:
     frames = [one for one in frames if one[0] != "java.lang.Thread.runWith"]
     names = [name for name, _, _ in frames]
     return frames[names.index("java.util.concurrent.locks.LockSupport.park") : names.index("java.lang.VirtualThread.run") + 1]
-
-
-@pytest.mark.matrix
-def test_virtual_threads_with_zgc(tmp_path: Path) -> None:
-    jvms.compile_java(truth.PROGRAMS / "JavaVirtualThreads.java", tmp_path, "--release", "17")
-    command = jvms.command("25.0.2", tmp_path, "JavaVirtualThreads", "10", options=["-Xmx128m", "-XX:+UseZGC"])
-    with cores.Running(command, tmp_path) as running, findleaks.attach(running.pid) as process:
-        answer = group_stacks(process._session, lines=False)
-    assert not answer.result.user_stacks
-    assert "virtual threads that wait are not listed with this collector" in answer.warnings

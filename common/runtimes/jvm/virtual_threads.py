@@ -20,10 +20,10 @@ from findleaks.runtimes.base import Runtime, UserThread
 from findleaks.runtimes.jvm import spaces
 from findleaks.runtimes.jvm.concurrent import concurrent_heap
 from findleaks.runtimes.jvm.concurrent_spaces import concurrent_spaces
-from findleaks.runtimes.jvm.fields import FieldReader
 from findleaks.runtimes.jvm.frames.reader import JavaFrames
-from findleaks.runtimes.jvm.java_classes import STACK_CHUNK, class_of
+from findleaks.runtimes.jvm.java_classes import STACK_CHUNK, VIRTUAL_THREAD, class_of
 from findleaks.runtimes.jvm.layout import read_layout
+from findleaks.runtimes.jvm.object_fields import ObjectFields
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.target.base import Module, Range, Target
@@ -32,7 +32,7 @@ from findleaks.unwind.managed_frames import DEEPEST
 from findleaks.unwind.stacks import NamedFrame
 from findleaks.value_classes import NamedTuple
 
-_THREAD, _CHUNK_CLASS = "java.lang.VirtualThread", "InstanceStackChunkKlass"
+_CHUNK_CLASS = "InstanceStackChunkKlass"
 _ENTER = "jdk.internal.vm.Continuation.enter"  # the outermost method of a virtual thread
 _WORD = 8
 _METHOD, _LINK = 3, 2  # words below the frame pointer; words below the stack pointer
@@ -71,9 +71,9 @@ class VirtualThreads(Runtime):
 
     @cached_property
     def _objects(self) -> Optional[JavaObjects]:
-        """The objects of the Java heap; None if references do not contain addresses."""
+        """The objects of the Java heap; None if they cannot be read."""
         heap, layout = concurrent_heap(self._tables), read_layout(self._tables)
-        if layout is None or (heap is not None and heap.collector == "ZGC"):
+        if layout is None:
             return None
         parts = spaces.spaces(self._tables, self._engine) if heap is None else concurrent_spaces(self._tables, self._engine, heap)
         return JavaObjects(self._tables, self._engine, layout, spaces.object_ranges(self._tables, self._engine, parts))
@@ -85,7 +85,9 @@ class VirtualThreads(Runtime):
         objects = self._objects
         if objects is None:
             if not self.problems:
-                self.problems.append(Problem(self._module.start, "virtual threads that wait are not listed with this collector", False))
+                self.problems.append(
+                    Problem(self._module.start, "virtual threads that wait are not listed: the Java heap cannot be read", False)
+                )
             return ()
         return sorted(_Reader(self._target, self._module, self._tables, objects).threads(), key=lambda one: one.number)
 
@@ -98,63 +100,36 @@ class _Reader:
         self._frames = JavaFrames(target, module)
         self._call_frame = lru_cache(_CACHED)(self._frames.call_frame)
         self._name_bytecode = lru_cache(_CACHED)(self._read_bytecode)
-        self._fields = FieldReader(tables)
-        self._offsets = lru_cache(_CACHED)(self._read_offsets)
+        self._fields = ObjectFields(tables, objects.layout)
 
     def threads(self) -> Iterator[UserThread]:
         """Yield the virtual threads with frames in the heap."""
         objects = self._objects
         if not self._frames.reads_calls:
             return
-        numbers = [number for number, one in enumerate(objects.classes) if one.name == _THREAD]
+        numbers = [number for number, one in enumerate(objects.classes) if one.name == VIRTUAL_THREAD]
         states = self._states(objects.classes[numbers[0]].klass) if numbers else {}
         for index in interruptible(self._target, objects.of_classes(numbers)):
             thread = objects.blocks.address(index)
-            stacks = list(self._stacks(self._reference(self._reference(thread, "cont"), "tail")))
+            stacks = list(self._stacks(self._fields.reference(self._fields.reference(thread, "cont"), "tail")))
             # A thread without frames here has not begun or has ended. One that is carried is listed
             # as the thread that carries it.
-            if stacks and not self._reference(thread, "carrierThread"):
-                state, first = self._int(thread, "state") & ~_SUSPENDED, stacks[0]
+            if stacks and not self._fields.reference(thread, "carrierThread"):
+                state, first = self._fields.int32(thread, "state") & ~_SUSPENDED, stacks[0]
                 place = first.address + _WORD * first.top
                 stack = Range(place, first.address + _WORD * len(first.words))
                 frames = tuple(self._all_frames(stacks))
-                yield UserThread(self._long(thread, "tid"), states.get(state, "unknown state"), "", place, first.pc, stack, frames)
+                yield UserThread(self._fields.int64(thread, "tid"), states.get(state, "unknown state"), "", place, first.pc, stack, frames)
 
     def _states(self, klass: int) -> Mapping[int, str]:
         """Return the names of the states of a virtual thread. They are constants of its class."""
         mirror = self._objects.reader.mirror(klass)
         found: dict[int, str] = {}
-        for one in self._fields.statics(klass):
+        for one in self._fields.reader.statics(klass):
             value = self._memory.int32(mirror + one.offset) if one.signature == "I" and mirror else None
             if value is not None and value < _SUSPENDED and one.name.isupper():
                 found.setdefault(value, one.name.lower().replace("_", " "))
         return found
-
-    # -- objects
-
-    def _read_offsets(self, klass: int) -> Mapping[str, int]:
-        return {one.name: one.offset for one in self._fields.instance(klass)}
-
-    def _place(self, address: int, field: str) -> int:
-        """Return the address of a field of an object; 0 if there is none."""
-        klass = class_of(self._tables, self._objects.layout, address) if address else 0
-        offset = self._offsets(klass).get(field, 0) if klass else 0
-        return address + offset if offset else 0
-
-    def _reference(self, address: int, field: str) -> int:
-        place, references = self._place(address, field), self._objects.layout.references
-        value = (self._memory.int32(place) if references.size == 4 else self._memory.word(place)) if place else 0
-        return references.base + (value << references.shift) if value else 0
-
-    def _int(self, address: int, field: str) -> int:
-        place = self._place(address, field)
-        return self._memory.int32(place) or 0 if place else 0
-
-    def _long(self, address: int, field: str) -> int:
-        place = self._place(address, field)
-        return self._memory.word(place) or 0 if place else 0
-
-    # -- stacks
 
     def _stacks(self, chunk: int) -> Iterator[_Stack]:
         """Yield the parts of a virtual thread's stack, innermost first, without empty ones."""
@@ -162,14 +137,14 @@ class _Reader:
             klass = class_of(self._tables, self._objects.layout, chunk) if chunk else 0
             if not klass or self._objects.reader.name(klass) != STACK_CHUNK:
                 return
-            size, top = self._int(chunk, "size"), self._int(chunk, "sp")
+            size, top = self._fields.int32(chunk, "size"), self._fields.int32(chunk, "sp")
             fields = self._objects.reader.read(klass)
             if fields is None or size > _MOST_WORDS:
                 return
             if top < size:
                 words = self._memory.words(chunk + fields.size, size) or ()
                 yield _Stack(chunk + fields.size, words, top, self._pc(chunk, fields.size, words, top))
-            chunk = self._reference(chunk, "parent")
+            chunk = self._fields.reference(chunk, "parent")
 
     def _pc(self, chunk: int, size: int, words: Sequence[int], top: int) -> int:
         """Return the address at which the innermost frame continues. A field that Java does not

@@ -1,0 +1,48 @@
+"""Read fields of Java objects by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from findleaks.runtimes.jvm.fields import FieldReader
+from findleaks.runtimes.jvm.java_classes import class_of
+from findleaks.runtimes.jvm.layout import ObjectLayout
+from findleaks.runtimes.jvm.tables import Tables
+
+_CACHED = 1 << 14
+
+
+class ObjectFields:
+    """Reads the fields of the object at an address. A field that the object lacks is 0, as is a
+    field that cannot be read."""
+
+    def __init__(self, tables: Tables, layout: ObjectLayout) -> None:
+        self._tables, self._layout, self._memory = tables, layout, tables.memory
+        self.reader = FieldReader(tables)
+        self._offsets = lru_cache(_CACHED)(self._read_offsets)
+
+    def _read_offsets(self, klass: int) -> Mapping[str, int]:
+        return {one.name: one.offset for one in self.reader.instance(klass)}
+
+    def place(self, address: int, field: str) -> int:
+        """Return the address of a field of an object; 0 if there is none."""
+        klass = class_of(self._tables, self._layout, address) if address else 0
+        offset = self._offsets(klass).get(field, 0) if klass else 0
+        return address + offset if offset else 0
+
+    def reference(self, address: int, field: str) -> int:
+        """Return the address of the object to which a field refers."""
+        place, references = self.place(address, field), self._layout.references
+        value = (self._memory.int32(place) if references.size == 4 else self._memory.word(place)) if place else 0
+        return references.decode(value or 0)
+
+    def int32(self, address: int, field: str) -> int:
+        """Return a field of 32 bits."""
+        place = self.place(address, field)
+        return self._memory.int32(place) or 0 if place else 0
+
+    def int64(self, address: int, field: str) -> int:
+        """Return a field of 64 bits."""
+        place = self.place(address, field)
+        return self._memory.word(place) or 0 if place else 0
