@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 import subprocess
@@ -10,12 +11,13 @@ from pathlib import Path
 
 import debian
 import debuggers
+import frame_stops
 import heap_dumps
 import jvms
 import maven
 import pytest
 import truth
-from java_heaps import COMPACT, COUNT, FILLERS, PLAIN, histogram, java, java_name
+from java_heaps import COMPACT, COUNT, FILLERS, PLAIN, ROOMY, ZGC, histogram, java, java_name
 
 import cores
 
@@ -52,6 +54,7 @@ MATRIX = [
     *(("25.0.2", collector, COMPACT) for collector in ("Serial", "Parallel", "G1")),
     ("system", "G1", ("-XX:ObjectAlignmentInBytes=16",)),
     ("system", "G1", ("-Xmx40g", "-Xms64m")),  # references are shifted, from a base of their own
+    *ZGC,
 ]
 ROWS = [("system", "G1", ()), *(pytest.param(*row, marks=pytest.mark.matrix) for row in MATRIX)]
 
@@ -65,7 +68,7 @@ def test_a_heap_dump_is_that_of_the_jvm(tmp_path: Path, version: str, collector:
         counts = histogram(running.pid, version)
         found = dump(tmp_path / "live.hprof", "--pid", str(running.pid))
         again = dump(tmp_path / "core.hprof", str(running.kernel_core()))
-    if collector != "Shenandoah":  # it counts live objects only
+    if collector not in ("Shenandoah", "Z"):  # they count live objects only
         ours = Counter({java_name(name).replace("+0x", "/0x"): count for name, count in found.by_class().items()})
         assert {name for name in {*ours, *counts} if ours[name] != counts.get(name, (0, 0))[0] and name not in FILLERS} == set()
     for one in (found, again):
@@ -175,6 +178,46 @@ def text_of(found: heap_dumps.Dump, text: object) -> str:
     assert isinstance(value, int)
     kind, data = found.numbers[value]
     return data.decode("utf-16-be" if kind == CHAR else "latin-1")
+
+
+VIRTUAL = [
+    ("21.0.4", "Serial", ()),
+    *(
+        pytest.param(version, collector, options, marks=pytest.mark.matrix)
+        for version in jvms.VERSIONS
+        for collector, options in (("Parallel", ()), ("G1", PLAIN), ("Shenandoah", ()), ("Z", (ROOMY,)))
+    ),
+    pytest.param("21.0.4", "Z", (ROOMY, "-XX:+ZGenerational"), marks=pytest.mark.matrix),
+]
+
+
+@pytest.mark.parametrize(("version", "collector", "options"), VIRTUAL)
+def test_frames_of_virtual_threads_are_roots(tmp_path: Path, version: str, collector: str, options: tuple[str, ...]) -> None:
+    """The program keeps the threads, and only their frames refer to the objects of the class Held. Threads that have ended are no roots."""
+    jvms.compile_java(truth.PROGRAMS / "JavaVirtualThreads.java", tmp_path, "--release", "17")
+    given = ("-Xmx128m", f"-XX:+Use{collector}GC", *options)
+    words = [str(COUNT // 2), "collect"]
+    with cores.Running(jvms.command(version, tmp_path, "JavaVirtualThreads", *words, options=given), tmp_path) as running:
+        found = dump(tmp_path / "heap.hprof", "--pid", str(running.pid))
+    threads = {one for tag, one in found.roots if tag == heap_dumps.THREAD and one in found.instances}
+    virtual = [one for one in threads if found.names[found.instances[one][0]] == "java.lang.VirtualThread"]
+    assert len(virtual) == COUNT // 2 < len(found.of_class("java.lang.VirtualThread"))
+    held = set(found.of_class("JavaVirtualThreads$Held"))
+    assert len(held) == COUNT // 2 and held <= found.reachable()
+    assert held <= {one for tag, one in found.roots if tag == heap_dumps.JAVA_FRAME}
+
+
+def test_a_running_virtual_thread_is_a_root(tmp_path: Path) -> None:
+    """Another thread carries it, and has its frames."""
+    jvms.compile_java(truth.PROGRAMS / "JavaVirtualFrames.java", tmp_path, "--release", "17")
+    program = frame_stops.Busy(jvms.command("25.0.2", tmp_path, "JavaVirtualFrames"), os.environ, tmp_path / "output")
+    try:
+        program.read_line(cores.READY)
+        found = dump(tmp_path / "heap.hprof", "--pid", str(program.pid))
+    finally:
+        program.end()
+    threads = [one for tag, one in found.roots if tag == heap_dumps.THREAD and one in found.instances]
+    assert [found.names[found.instances[one][0]] for one in threads].count("java.lang.VirtualThread") == 1
 
 
 @pytest.mark.matrix

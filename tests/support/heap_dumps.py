@@ -73,6 +73,33 @@ class Dump:
         """Return the identifiers of the instances of a class."""
         return [identifier for identifier, (one, _) in self.instances.items() if self.names[one] == name]
 
+    def reachable(self) -> set[int]:
+        """Return all objects that chains of references from the roots reach."""
+        found, waiting = set[int](), [one for _, one in self.roots]
+        while waiting:
+            one = waiting.pop()
+            if one and one not in found:
+                found.add(one)
+                waiting += self.references(one)
+        return found
+
+    def references(self, identifier: int) -> list[int]:
+        """Return what an object or a class refers to; weak references are included."""
+        if identifier in self.arrays:
+            return [self.arrays[identifier][0], *self.elements(identifier)]
+        if identifier in self.classes:
+            one = self.classes[identifier]
+            return [one.super_class, one.loader, *(value for value in one.statics.values() if isinstance(value, int) and value > 1)]
+        if identifier not in self.instances:
+            return []
+        class_id, kinds = self.instances[identifier][0], list[int]()
+        upper = class_id
+        while upper:
+            kinds += [kind for _, kind in self.classes[upper].fields]
+            upper = self.classes[upper].super_class
+        values = struct.unpack(">" + "".join(TYPES[kind] for kind in kinds), self.instances[identifier][1])
+        return [class_id, *(value for kind, value in zip(kinds, values) if kind == OBJECT)]
+
     def class_named(self, name: str) -> JavaClass:
         return next(one for one in self.classes.values() if one.name == name)
 

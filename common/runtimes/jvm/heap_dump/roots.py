@@ -1,32 +1,38 @@
 """Find the roots of a heap dump.
 
 The roots are the classes of the JVM's own loader, threads, JNI references, words of Java threads'
-stacks and registers, and monitors. All other native memory that refers to objects (native_roots.py)
-has the kind "unknown". The frame of a word on a stack is unknown.
+stacks and registers, frames of virtual threads in the heap, and monitors. All other native memory
+that refers to objects (native_roots.py) has the kind "unknown". The frame of a word on a stack is
+unknown.
 
 Sources: OpenJDK 8, 11, 17, 21 and 25, src/hotspot/share/runtime: jniHandles.hpp, objectMonitor.hpp,
 synchronizer.hpp (17 and later: a list of all monitors in use)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.runtimes.jvm.heap_dump import format as hprof
 from findleaks.runtimes.jvm.heap_dump.classes import DumpClasses
+from findleaks.runtimes.jvm.java_classes import STACK_CHUNK, VIRTUAL_THREAD
 from findleaks.runtimes.jvm.loaders import read_loaders
 from findleaks.runtimes.jvm.native_roots import NativeRoots, RootKind, handles
+from findleaks.runtimes.jvm.object_fields import ObjectFields
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_threads, stack_of
+from findleaks.target.base import Range
+from findleaks.target.interruptible import interruptible
 
 _MOST_MONITORS = 1 << 22
+_MOST_CHUNKS, _MOST_WORDS = 1 << 10, 1 << 20  # StackChunks of a virtual thread; words of one
 
 
 class DumpThread(NamedTuple):
-    """A Java thread. `thread`: the address of the JavaThread. `identifier`: the thread's object.
-    `stack`: the upper end of its stack."""
+    """A Java thread. `thread`: the address of the JavaThread, 0 for a virtual thread. `identifier`:
+    the thread's object. `stack`: the upper end of its stack."""
 
     number: int
     thread: int
@@ -37,13 +43,51 @@ class DumpThread(NamedTuple):
 class DumpRoots:
     """Finds the roots of the objects."""
 
-    def __init__(self, tables: Tables, objects: JavaObjects, classes: DumpClasses, native: NativeRoots) -> None:
-        self._tables, self._objects, self._classes, self._native = tables, objects, classes, native
+    def __init__(
+        self, tables: Tables, objects: JavaObjects, classes: DumpClasses, native: NativeRoots, is_live: Callable[[int], bool]
+    ) -> None:
+        """`is_live`: whether the object with an index may be live."""
+        self._tables, self._objects, self._classes, self._native, self._is_live = tables, objects, classes, native, is_live
+        self._fields = ObjectFields(tables, objects.layout)
         addresses = list(java_threads(tables))
         self.threads = [
             DumpThread(number, thread, tables.oop("JavaThread", "_threadObj", thread), (stack_of(tables, thread) or (0, 0))[0])
             for number, thread in enumerate(addresses, 1)
         ]
+        self.threads += self._virtual_threads()
+
+    def _live(self, name: str) -> Iterator[int]:
+        """Yield the addresses of the live objects of a class."""
+        objects = self._objects
+        indices = objects.of_classes(number for number, one in enumerate(objects.classes) if one.name == name)
+        return (objects.blocks.address(index) for index in interruptible(self._tables.target, indices) if self._is_live(index))
+
+    def _virtual_threads(self) -> Iterator[DumpThread]:
+        """Yield the virtual threads that run or wait, as the JVM does. Others have no thread that
+        carries them, and no frames."""
+        carried = (one for one in self._live(VIRTUAL_THREAD) if self._fields.reference(one, "carrierThread") or self._chunks_of(one))
+        return (DumpThread(number, 0, identifier, 0) for number, identifier in enumerate(carried, len(self.threads) + 1))
+
+    def _chunks_of(self, thread: int) -> Sequence[int]:
+        """Return the objects with the frames of a virtual thread."""
+        found: list[int] = []
+        chunk = self._fields.reference(self._fields.reference(thread, "cont"), "tail")
+        while self._is_object(chunk) and chunk not in found and len(found) < _MOST_CHUNKS:
+            found.append(chunk)
+            chunk = self._fields.reference(chunk, "parent")
+        return [one for one in found if self._fields.int32(one, "sp") < self._fields.int32(one, "size")]
+
+    def _frames(self) -> Iterator[tuple[int, int]]:
+        """Yield the objects to which frames in the heap refer, each with the number of its thread;
+        0 if no thread has the frames. The JVM's dump has them as Java frames, too."""
+        owners = {chunk: thread.number for thread in self.threads if not thread.thread for chunk in self._chunks_of(thread.identifier)}
+        for chunk in self._live(STACK_CHUNK):
+            found = self._objects.classes[self._objects.numbers[self._objects.index_of(chunk)]]
+            used, count = self._fields.int32(chunk, "sp"), self._fields.int32(chunk, "size")
+            first = chunk + found.size
+            if used < count <= _MOST_WORDS:
+                words = Range(first + used * self._tables.memory.size, first + count * self._tables.memory.size)
+                yield from ((one, owners.get(chunk, 0)) for some in self._native.words_in(words) for one in some)
 
     def write(self, file: hprof.HprofFile) -> None:
         """Write a record for each root. If a more precise root of an object is known, no unknown
@@ -61,6 +105,13 @@ class DumpRoots:
         chunks, handles = self._loader_handles()
         unknown = set(handles)
         seen: set[tuple[int, int]] = set()
+        for address, owner in self._frames():
+            if not owner:
+                unknown.add(address)
+            elif (address, owner) not in seen:
+                seen.add((address, owner))
+                known.add(address)
+                file.root(hprof.JAVA_FRAME, address, owner, hprof.NO_FRAME)
         for found in self._native.find_by_kind(chunks, self._objects.unread_ranges):
             number = numbers_of.get(found.stack)
             if found.kind == RootKind.JNI_GLOBAL:
@@ -87,6 +138,8 @@ class DumpRoots:
         for thread in self.threads:
             if thread.identifier:
                 yield hprof.THREAD, thread.identifier, thread.number, thread.number + 1
+            if not thread.thread:
+                continue
             block = tables.word("JavaThread", "_active_handles", thread.thread) or tables.word("Thread", "_active_handles", thread.thread)
             for _, identifier in handles(tables, block):
                 yield hprof.JNI_LOCAL, identifier, thread.number, hprof.NO_FRAME
@@ -104,7 +157,7 @@ class DumpRoots:
             if not monitor:
                 return
             handle = tables.word("ObjectMonitor", "_object", monitor)
-            yield (tables.memory.word(handle) or 0) if handle else 0
+            yield tables.decode_oop(tables.memory.word(handle) or 0) if handle else 0
             monitor = tables.word("ObjectMonitor", "_next_om", monitor)
 
     def _boot_classes(self) -> list[int]:

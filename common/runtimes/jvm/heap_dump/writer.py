@@ -49,12 +49,21 @@ _FIRST_TEXT = 1  # identifiers of texts that are no Symbols; a Symbol has a high
 
 
 class HeapDumpWriter:
-    """Writes one heap dump. `report` is called with the fraction that is written, from 0 to 1."""
+    """Writes one heap dump. `is_live`: whether the object with an index may be live. `report` is
+    called with the fraction that is written, from 0 to 1."""
 
-    def __init__(self, tables: Tables, engine: Engine, objects: JavaObjects, native: NativeRoots, report: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        engine: Engine,
+        objects: JavaObjects,
+        native: NativeRoots,
+        is_live: Callable[[int], bool],
+        report: Callable[[float], None],
+    ) -> None:
         self._tables, self._engine, self._objects, self._report = tables, engine, objects, report
         self.classes = DumpClasses(tables, engine, objects)
-        self._roots = DumpRoots(tables, objects, self.classes, native)
+        self._roots = DumpRoots(tables, objects, self.classes, native, is_live)
         self._texts = {text: number for number, text in enumerate((_RESOLVED, _LOCK, _COMPONENT), _FIRST_TEXT)}
         references = self.classes.mirror_references()
         self._places = [next((offset for offset, name in references.items() if name in names), None) for names in (_SIGNERS, _DOMAIN)]
