@@ -48,7 +48,10 @@ static void java_objects(const piece *p, uint64_t count, uint64_t limit) {
         keys[at] = at < 12 ? at + 1 : 0;
         hashed[at] = at % 5;
     }
-    java_heap h = {8, 4, 28, 12, 8, keys, hashed, 15, classes, 4, 4, BASE, 3, first, maps};
+    /* References are compressed, or have colors above or below the address. */
+    uint64_t colors = limit / 8 % 3, before[2] = {BASE, BASE + 64}, now[2] = {BASE + 64, BASE + 8};
+    java_moves moves = {before, now, 2};
+    java_heap h = {8, 4, 28, 12, 8, keys, hashed, 15, classes, 4, colors ? 8 : 4, BASE, 3, colors, BASE - 1, limit % 4, moves, moves, first, maps};
     blocks *b = fl_blocks_new(3, 1);
     uint64_t made = 0;
     for (uint64_t at = 0; at < count; at++)
