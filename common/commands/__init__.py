@@ -215,7 +215,7 @@ def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = 
 def parse(made: Parser, words: Sequence[str]) -> Optional[argparse.Namespace]:
     """Parse the words of a command. -json, as GDB's own commands spell it, means --json. Returns
     None if help was printed."""
-    made.usage = ""  # otherwise argparse formats the usage before it parses; errors here do without it
+    made.usage = ""  # otherwise argparse formats the usage first; our errors do without it
     try:
         return made.parse_intermixed_args(["-" + w if len(w) > 2 and w[0] == "-" and w[1].isalpha() else w for w in words])
     except HelpRequested as request:
