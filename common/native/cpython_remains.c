@@ -2,7 +2,8 @@
  *
  * A generator contains a frame. The words of its value stack that are not in use, and all variables
  * once it has ended, still contain earlier values. A set contains a table of eight entries, which
- * keeps its contents when a larger one replaces it. The words between the last item of a tuple and
+ * keeps its contents when a larger one replaces it. Since 3.11 a frame object contains the frame of a
+ * function that has ended, and earlier values above its value stack. The words between the last item of a tuple and
  * the end of its block belong to earlier objects. */
 #include "blocks.h"
 
@@ -10,6 +11,7 @@
 #define HAS_FRAME 32u /* kinds of a type: a generator, or up to 3.10 a frame */
 #define IS_SET 64u
 #define HAS_ITEMS 128u /* items follow; their number follows the type */
+#define IS_FRAME 8u /* a frame object of 3.11 and later */
 #define HAS_ATTRIBUTES 16u /* values of attributes follow; see VALID */
 #define LAST_WORD 63u
 /* Words of a set from its count on: mask, table, and eight entries of key and hash. */
@@ -17,6 +19,7 @@
 #define SET_TABLE 5u
 #define SET_ENTRIES 8u
 #define OB_SIZE 2u  /* word of an object with items */
+#define FRAME_AT 3u /* word of a frame object: the address of the frame */
 #define VALID 3u /* byte of the values of attributes: 0 if they are in a dictionary now */
 #define WANTED 254u /* in `tails`; this and larger numbers are no patterns */
 
@@ -27,9 +30,9 @@ enum { NUMBER, POINTER, FRAME_NUMBER, FRAME_POINTER }; /* forms: see frame_layou
  * object the pointer to its value stack. NUMBER: the end is the number of variables and values, 32
  * bits; POINTER: their end. FRAME_NUMBER: it is the number of values, negative while the frame
  * runs; FRAME_POINTER: their end, null while the frame runs and after it has ended. The fifth byte
- * of the state says which. */
+ * of the state says which. `begin`: the first word of the frame, from 3.11 on. */
 typedef struct frame_layout {
-    uint64_t state, top, locals, form;
+    uint64_t state, top, locals, form, begin;
 } frame_layout;
 
 #define NO_WORD UINT64_MAX
@@ -61,6 +64,22 @@ static uint64_t first_unused(const frame_layout *f, const uint8_t *data, uint64_
     return first < locals ? NO_WORD : first;
 }
 
+/* Return the number of the first unused word of a frame object, of which `left` bytes are readable;
+ * NO_WORD if the frame is elsewhere, because the function still runs. */
+static uint64_t first_unused_of_frame(const frame_layout *f, const uint8_t *data, uint64_t start, uint64_t offset, uint64_t left) {
+    uint64_t inside = load(data + offset + FRAME_AT * WORD) - start;
+    if (inside % WORD || inside <= offset + FRAME_AT * WORD || inside >= left)
+        return NO_WORD;
+    uint64_t begin = inside / WORD, top = begin + f->top - f->begin, locals = begin + f->locals - f->begin;
+    if ((top + 1) * WORD > left)
+        return NO_WORD;
+    int32_t number = (int32_t)load32(data + top * WORD);
+    if (f->form == NUMBER)
+        return number < 0 ? NO_WORD : locals + (uint64_t)number;
+    uint64_t end = load(data + top * WORD), first = end > start && end % WORD == 0 ? (end - start) / WORD : 0;
+    return first < locals ? NO_WORD : first;
+}
+
 /* Return whether the set at `object` has a table of its own block. */
 static bool has_grown(const blocks *b, const uint8_t *object, uint64_t address) {
     uint64_t mask = load(object + SET_MASK * WORD), entries = load(object + SET_TABLE * WORD);
@@ -84,7 +103,7 @@ static bool has_data(const uint8_t *data, uint64_t first, uint64_t end) {
 
 /* Set the patterns (see fl_graph_exclude_words) of the objects in the piece that have unused words,
  * if they have that of their type, lives[type]. `kinds`, a byte for each type, has the bits
- * HAS_FRAME, IS_SET, HAS_ITEMS and HAS_ATTRIBUTES; `found` and `offsets`: see fl_objects.
+ * HAS_FRAME, IS_FRAME, IS_SET, HAS_ITEMS and HAS_ATTRIBUTES; `found` and `offsets`: see fl_objects.
  *
  * grown[type] excludes the table in a set; 0: there is no such pattern. tails[64 * p + n] excludes
  * what pattern p does, and the words from n on; 0: there is no such pattern. A larger number means
@@ -98,7 +117,7 @@ API int fl_object_remains(const blocks *b, const piece *p, const uint32_t *found
     frame_words = frame->state + 2 < frame_words ? frame_words : frame->state + 2;
     for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {
         uint32_t type = found[index];
-        if (type == NO_TYPE || !(kinds[type] & (HAS_FRAME | IS_SET | HAS_ITEMS | HAS_ATTRIBUTES)) || start % WORD || patterns[index] != lives[type])
+        if (type == NO_TYPE || !(kinds[type] & (HAS_FRAME | IS_FRAME | IS_SET | HAS_ITEMS | HAS_ATTRIBUTES)) || start % WORD || patterns[index] != lives[type])
             continue;
         uint64_t left = p->length - (start - p->address), size = size_of(b, index) / WORD * WORD, offset = offsets[type], first = NO_WORD;
         const uint8_t *data = p->data + (start - p->address);
@@ -107,6 +126,8 @@ API int fl_object_remains(const blocks *b, const piece *p, const uint32_t *found
             patterns[index] = grown[type];
         if (kinds[type] & HAS_FRAME && left >= offset + frame_words * WORD)
             first = first_unused(frame, data, start, offset);
+        if (kinds[type] & IS_FRAME && left >= offset + (FRAME_AT + 1) * WORD)
+            first = first_unused_of_frame(frame, data, start, offset, left);
         if (kinds[type] & HAS_ITEMS && left >= offset + (OB_SIZE + 1) * WORD)
             first = after_items(data + offset, sizes + 2 * (uint64_t)type, size);
         if (kinds[type] & HAS_ATTRIBUTES && left >= sizes[2 * (uint64_t)type] + WORD && !data[sizes[2 * (uint64_t)type] + VALID])
@@ -114,7 +135,7 @@ API int fl_object_remains(const blocks *b, const piece *p, const uint32_t *found
         if (first >= size / WORD)
             continue;
         if (first >= LAST_WORD) {
-            if ((kinds[type] & HAS_FRAME || has_data(data, first, left / WORD)) && (words_push(rest, start + first * WORD) || words_push(rest, start + size)))
+            if ((kinds[type] & (HAS_FRAME | IS_FRAME) || has_data(data, first, left / WORD)) && (words_push(rest, start + first * WORD) || words_push(rest, start + size)))
                 return NO_MEMORY;
             continue;
         }

@@ -19,6 +19,7 @@ from findleaks.runtimes.cpython.remains import (
     ATTRIBUTES,
     FRAME,
     FRAME_NUMBER,
+    FRAME_OBJECT,
     FRAME_POINTER,
     ITEMS,
     NUMBER,
@@ -41,8 +42,10 @@ LIVES = bytes([1, 2, 0, 0])
 MASKS = {1: 0b100, 2: 0b1000}  # words that the patterns of LIVES exclude
 
 
-def answers(engine: Engine, memory: Memory, layout: FrameLayout, shift: int = 0, cuts: list[int] | None = None) -> dict[str, Any]:
-    """Return the result of the pass if the memory is divided at these offsets."""
+def answers(
+    engine: Engine, memory: Memory, layout: FrameLayout, shift: int = 0, cuts: list[int] | None = None, kind: int = FRAME
+) -> dict[str, Any]:
+    """Return the result of the pass if the memory is divided at these offsets. `kind`: that of the first type."""
     arch = memory.arch
     blocks = memory.built(engine)
     offset = 2 * arch.word + shift
@@ -59,7 +62,7 @@ def answers(engine: Engine, memory: Memory, layout: FrameLayout, shift: int = 0,
         return len(masks)
 
     sizes = array("I", [0, 0, 0, 0, offset + 3 * arch.word, arch.word, offset + 4 * arch.word, 0])
-    rest = object_remains(engine, blocks, pieces, tally, Layouts(bytes([FRAME, SET, ITEMS, ATTRIBUTES]), layout, sizes), add)
+    rest = object_remains(engine, blocks, pieces, tally, Layouts(bytes([kind, SET, ITEMS, ATTRIBUTES]), layout, sizes), add)
     return {"masks": [masks.get(number, 0) for number in tally.patterns], "rest": rest, "found": tally.found.tolist()}
 
 
@@ -79,26 +82,34 @@ def random_memory(rng: random.Random, arch: Arch, shift: int) -> Memory:
             memory.put(at + head + 5, rng.choice([0, (1 << 8 * word) - 1, *ends, start + (head + 8) * word]))
             place = (at + head) * word
             memory.data[place + 3 * word + 3] = rng.choice([0, 1, 4, 0xFD, 0xFE, 0xFF])  # the state of a generator
+            if rng.random() < 0.2:
+                memory.put(at + head + 3, start + word * rng.randrange(words))  # the frame of a frame object
             if rng.random() < 0.5:
                 memory.data[place + 5 * word : place + 5 * word + 4] = rng.choice([0, 2, 5, 17, 80]).to_bytes(4, arch.byteorder)
         at += words
     return memory
 
 
-@given(seed=st.integers(0, 2**32 - 1), arch=st.sampled_from(graphs.ARCHES), layout=st.sampled_from(LAYOUTS), shift=st.sampled_from((0, 16)))
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    arch=st.sampled_from(graphs.ARCHES),
+    layout=st.sampled_from(LAYOUTS),
+    shift=st.sampled_from((0, 16)),
+    kind=st.sampled_from((FRAME, FRAME_OBJECT)),
+)
 @settings(max_examples=graphs.share(120))
-def test_both_engines_agree(seed: int, arch: Arch, layout: FrameLayout, shift: int) -> None:
+def test_both_engines_agree(seed: int, arch: Arch, layout: FrameLayout, shift: int, kind: int) -> None:
     rng = random.Random(seed)
     memory = random_memory(rng, arch, shift)
     cuts = sorted(place * arch.word for place in rng.sample(range(1, 1200), rng.randrange(4)))
-    native, pure = (answers(engine(arch), memory, layout, shift, cuts) for engine in (graphs.native, graphs.pure))
+    native, pure = (answers(engine(arch), memory, layout, shift, cuts, kind) for engine in (graphs.native, graphs.pure))
     assert native == pure
 
 
 def test_random_memory_has_what_is_compared() -> None:
     for arch in graphs.ARCHES:
         for layout in LAYOUTS:
-            found = [answers(graphs.native(arch), random_memory(random.Random(seed), arch, 0), layout) for seed in range(60)]
+            found = [answers(graphs.native(arch), random_memory(random.Random(seed), arch, 0), layout) for seed in range(200)]
             masks = {mask for one in found for mask in one["masks"]}
             assert sum(mask >> 63 for mask in masks) > 3  # tails of different lengths
             assert any(mask and not mask >> 63 and mask not in MASKS.values() for mask in masks)  # tables of sets
@@ -118,6 +129,27 @@ def test_states_of_a_generator(engine: Any) -> None:
         memory.put(2, 1, GENERATORS, 0, state << 24, 0, variables & 0xFFFFFFFF)
         wanted = MASKS[1] | (EVERY_WORD & -(1 << expected) if expected else 0)
         assert answers(engine(arch), memory, LAYOUTS[0])["masks"] == [wanted]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_frame_objects(engine: Any) -> None:
+    """A frame object contains the frame of a function that has ended. That of a function that runs is elsewhere."""
+    layout = FrameLayout(9, 18, 19, NUMBER, 10)
+    begin = 2 + 6  # of the frame, from the start of the block on
+    for frame, values, expected in (
+        (begin, 3, begin + 9 + 3),
+        (begin, 0, begin + 9),
+        (begin, -1, 0),
+        (60, 3, 0),
+        (1, 3, 0),
+        (begin, 500, 0),
+    ):
+        memory = Memory(X86_64, 64)
+        memory.block(0, 40)
+        memory.put(2, 1, GENERATORS, 0, HEAP + 8 * frame)
+        memory.put(begin + 8, values & 0xFFFFFFFF)
+        wanted = MASKS[1] | (EVERY_WORD & -(1 << expected) if expected else 0)
+        assert answers(engine(X86_64), memory, layout, kind=FRAME_OBJECT)["masks"] == [wanted], (frame, values)
 
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)

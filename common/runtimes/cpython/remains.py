@@ -5,11 +5,11 @@ The values of an object's attributes follow it since 3.13. When the object gets 
 own, they stay there, and are no longer valid (Include/internal/pycore_dict.h, struct _dictvalues).
 
 A generator contains a frame. The part of the frame's value stack that is not in use, and all
-variables once the generator has ended, still contain earlier values. Up to 3.10 a frame is an
-separate object. A set contains a table of eight entries, which keeps its contents when a larger
-table replaces it. A tuple or a code object has tp_basicsize + ob_size * tp_itemsize bytes. Its
-block may be larger, because allocators round sizes up. The rest of the block then contains words of
-an earlier object.
+variables once the generator has ended, still contain earlier values. Up to 3.10 a frame is a
+separate object. Since 3.11 a frame object contains the frame of a function that has ended. A set
+contains a table of eight entries, which keeps its contents when a larger table replaces it. A tuple
+or a code object has tp_basicsize + ob_size * tp_itemsize bytes. Its block may be larger, because
+allocators round sizes up. The rest of the block then contains words of an earlier object.
 
 Sources, CPython 3.9 to 3.14: Include/cpython/genobject.h (_PyGenObject_HEAD; 3.14:
 Include/internal/pycore_interpframe_structs.h), Include/internal/pycore_frame.h (struct
@@ -34,8 +34,8 @@ from findleaks.runtimes.cpython.types import INLINE_VALUES, SUBCLASSES, TYPE_SUB
 from findleaks.runtimes.cpython.wanted_patterns import NOT_MADE, ROW, make_wanted
 from findleaks.target.base import Piece, Range
 
-ATTRIBUTES, FRAME, SET, ITEMS = 16, 32, 64, 128
-"""Bits of a type's kind. ATTRIBUTES: objects that the values of their attributes follow (3.13).
+FRAME_OBJECT, ATTRIBUTES, FRAME, SET, ITEMS = 8, 16, 32, 64, 128
+"""Bits of a type's kind. FRAME_OBJECT: frames since 3.11. ATTRIBUTES: objects that the values of their attributes follow (3.13).
 FRAME: generators, coroutines and asynchronous generators, or up to 3.10 frames. SET: set, frozenset
 and their subtypes. ITEMS: tuples, their subtypes, types, and code objects. A free-threaded
 interpreter has no types with ITEMS, because the patterns of its types already exclude the rest of a
@@ -51,12 +51,14 @@ GENERATORS = ("generator", "coroutine", "async_generator")
 
 
 class FrameLayout(NamedTuple):
-    """Where objects have their frame, in words from the count; see cpython_remains.c."""
+    """Where objects have their frame, in words from the count; see cpython_remains.c. `begin`: the
+    first word of the frame in a generator; 0 up to 3.10."""
 
     state: int
     top: int
     locals: int
     form: int
+    begin: int = 0
 
 
 NO_FRAMES = FrameLayout(0, 0, 0, NUMBER)
@@ -65,10 +67,10 @@ NO_FRAMES = FrameLayout(0, 0, 0, NUMBER)
 _LAYOUTS = {
     "3.9": FrameLayout(14, 9, 8, FRAME_POINTER),
     "3.10": FrameLayout(0, 10, 8, FRAME_NUMBER),
-    "3.11": FrameLayout(9, 18, 19, NUMBER),
-    "3.12": FrameLayout(8, 17, 18, NUMBER),
-    "3.13": FrameLayout(8, 17, 18, NUMBER),
-    "3.14": FrameLayout(8, 17, 19, POINTER),
+    "3.11": FrameLayout(9, 18, 19, NUMBER, 10),
+    "3.12": FrameLayout(8, 17, 18, NUMBER, 9),
+    "3.13": FrameLayout(8, 17, 18, NUMBER, 9),
+    "3.14": FrameLayout(8, 17, 19, POINTER, 9),
 }
 
 
@@ -108,7 +110,8 @@ def find_layouts(known: Types, version: str, word: int) -> Layouts:
     layout = _LAYOUTS.get(release) if word == 8 else None
     framed = () if layout is None else GENERATORS if layout.form in (NUMBER, POINTER) else ("frame",)
     kinds, sizes = bytearray(len(known)), array("I", bytes(8 * len(known)))
-    for names, kind in ((framed, FRAME), (("set", "frozenset"), SET)):
+    objects = ("frame",) if framed == GENERATORS else ()
+    for names, kind in ((framed, FRAME), (objects, FRAME_OBJECT), (("set", "frozenset"), SET)):
         for number in known.derived(names):
             kinds[number] |= kind
     for number, flags in enumerate(known.flags if not known.shift else ()):

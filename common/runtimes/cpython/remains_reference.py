@@ -15,6 +15,7 @@ from findleaks.runtimes.cpython.remains import (
     ENTRY_WORDS,
     FRAME,
     FRAME_NUMBER,
+    FRAME_OBJECT,
     ITEMS,
     NUMBER,
     POINTER,
@@ -29,6 +30,7 @@ from findleaks.target.encoded_numbers import signed
 
 _SET_MASK, _SET_TABLE = 4, 5
 _OB_SIZE, _VALID = 2, 3
+_FRAME_AT = 3
 
 
 def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: ObjectTally, remains: Remains) -> array[int]:
@@ -38,7 +40,7 @@ def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Obje
     for one in blocks_in(engine, blocks, piece):
         number = tally.found[one.number]
         kind = remains.kinds[number] if number != NO_OBJECT else 0
-        if not kind & (FRAME | SET | ITEMS | ATTRIBUTES) or tally.patterns[one.number] != tally.lives[number]:
+        if not kind & (FRAME | FRAME_OBJECT | SET | ITEMS | ATTRIBUTES) or tally.patterns[one.number] != tally.lives[number]:
             continue
         offset = tally.offsets[number]
         left = min(len(one.data), one.size // word * word)
@@ -49,6 +51,8 @@ def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Obje
         first = None
         if kind & FRAME and left >= offset + max(layout.top + 1, layout.locals + 1, layout.state + 2) * word:
             first = _first_unused(engine, layout, one.data[:left], one.start, offset)
+        if kind & FRAME_OBJECT and left >= offset + (_FRAME_AT + 1) * word:
+            first = _first_unused_of_frame(engine, layout, one.data[:left], one.start, offset)
         if kind & ITEMS and left >= offset + (_OB_SIZE + 1) * word:
             begin, item = remains.sizes[2 * number : 2 * number + 2]
             place = offset + _OB_SIZE * word
@@ -61,7 +65,7 @@ def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Obje
             continue
         tail = ROW * tally.lives[number] + first
         if first >= LAST_WORD:
-            if kind & FRAME or any(one.data[first * word : left]):
+            if kind & (FRAME | FRAME_OBJECT) or any(one.data[first * word : left]):
                 rest.extend((one.start + first * word, one.start + one.size // word * word))
         elif remains.tails[tail] >= WANTED:
             remains.tails[tail] = WANTED
@@ -97,5 +101,26 @@ def _first_unused(engine: PureEngine, layout: FrameLayout, data: memoryview, sta
         end = read(layout.top, word)
         if not end and not data[offset + layout.state * word + 4]:
             end = read(layout.locals, word)
+    first = (end - start) // word if end > start and not end % word else 0
+    return first if first >= locals_ else None
+
+
+def _first_unused_of_frame(engine: PureEngine, layout: FrameLayout, data: memoryview, start: int, offset: int) -> Optional[int]:
+    word, order = engine.arch.word, engine.arch.byteorder
+
+    def read(place: int, size: int) -> int:
+        return int.from_bytes(data[place : place + size], order)
+
+    inside = read(offset + _FRAME_AT * word, word) - start
+    if inside % word or not offset + _FRAME_AT * word < inside < len(data):
+        return None
+    begin = inside // word - layout.begin
+    top, locals_ = begin + layout.top, begin + layout.locals
+    if (top + 1) * word > len(data):
+        return None
+    if layout.form == NUMBER:
+        number = signed(read(top * word, 4), 32)
+        return locals_ + number if number >= 0 else None
+    end = read(top * word, word)
     first = (end - start) // word if end > start and not end % word else 0
     return first if first >= locals_ else None
