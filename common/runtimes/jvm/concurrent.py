@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.jvm.vm_structs import VMStructs
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges
 
@@ -47,7 +47,7 @@ def mapped_heap(target: Target) -> list[Range]:
     return merge_ranges(Range(region.start, region.end) for region in target.regions() if _FILE in region.name and region.writable)
 
 
-def concurrent_heap(tables: Tables) -> Optional[ConcurrentHeap]:
+def concurrent_heap(tables: VMStructs) -> Optional[ConcurrentHeap]:
     """Return the heap of ZGC or Shenandoah. Returns None for other collectors, and if figures
     contradict one another."""
     heap = tables.word("Universe", "_collectedHeap")
@@ -61,7 +61,7 @@ def concurrent_heap(tables: Tables) -> Optional[ConcurrentHeap]:
     return _zgc(tables, heap, prefix) if prefix else None
 
 
-def _shenandoah(tables: Tables, heap: int, whole: Range) -> Optional[ConcurrentHeap]:
+def _shenandoah(tables: VMStructs, heap: int, whole: Range) -> Optional[ConcurrentHeap]:
     """Read Shenandoah's heap. The tables have the heap's fields even if another collector is in
     use. Therefore the number and size of the regions must match the reserved addresses, and the
     first region must begin there."""
@@ -80,7 +80,7 @@ def _shenandoah(tables: Tables, heap: int, whole: Range) -> Optional[ConcurrentH
     return ConcurrentHeap("Shenandoah", used, committed, count * size, whole)
 
 
-def shenandoah_regions(tables: Tables) -> range:
+def shenandoah_regions(tables: VMStructs) -> range:
     """Return the addresses of the regions of Shenandoah; empty for other collectors."""
     heap = concurrent_heap(tables)
     if heap is None or heap.collector != "Shenandoah":
@@ -88,7 +88,7 @@ def shenandoah_regions(tables: Tables) -> range:
     return range(*heap.addresses, tables.word("ShenandoahHeapRegion", "RegionSizeBytes") or 1)
 
 
-def zgc_prefix(tables: Tables) -> str:
+def zgc_prefix(tables: VMStructs) -> str:
     """Return the first letter of ZGC's names in the tables; "" if the collector is not ZGC. If a
     libjvm has two ZGCs, only the one in use has masks."""
     for prefix in "ZX":
@@ -98,7 +98,7 @@ def zgc_prefix(tables: Tables) -> str:
     return ""
 
 
-def _zgc(tables: Tables, heap: int, prefix: str) -> Optional[ConcurrentHeap]:
+def _zgc(tables: VMStructs, heap: int, prefix: str) -> Optional[ConcurrentHeap]:
     """Read ZGC's heap. The names in the tables begin with `prefix`."""
     offsets = read_mask(tables, prefix, "AddressOffsetMask")
     allocator = tables.place(f"{prefix}Heap", "_page_allocator", tables.place(f"{prefix}CollectedHeap", "_heap", heap))
@@ -116,14 +116,14 @@ def _zgc(tables: Tables, heap: int, prefix: str) -> Optional[ConcurrentHeap]:
     return ConcurrentHeap("ZGC", used, capacity, most, Range(view, view + offsets + 1), again)
 
 
-def read_mask(tables: Tables, prefix: str, name: str) -> int:
+def read_mask(tables: VMStructs, prefix: str, name: str) -> int:
     """Return one of ZGC's masks; 0 if it is missing. The table has pointers to the masks."""
     instance = tables.word(f"{prefix}GlobalsForVMStructs", "_instance_p")
     place = tables.word(f"{prefix}GlobalsForVMStructs", f"_{prefix}{name}", instance or 0)
     return tables.memory.word(place) or 0 if place else 0
 
 
-def _totals(tables: Tables, prefix: str, allocator: int) -> tuple[int, int]:
+def _totals(tables: VMStructs, prefix: str, allocator: int) -> tuple[int, int]:
     """Return used and committed bytes of the page allocator. Since 25, they are those of its
     partitions, one for each NUMA node."""
     if (f"{prefix}PageAllocator", "_used") in tables.fields:

@@ -7,24 +7,18 @@ compact headers (25), this number is in the upper bits of the first word."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.runtimes.jvm.engine import HeaderLayout
+from findleaks.runtimes.jvm.reference_format import read_compression
 from findleaks.runtimes.jvm.references import References
-from findleaks.runtimes.jvm.relocation import read_colors
 from findleaks.runtimes.jvm.tables import Tables
 
-_MOST_SHIFT = 16
 _ALIGNMENTS = (8, 16, 32, 64, 128, 256)
 
 _CLASS_WORDS = (
     ("CompressedKlassPointers", "_base", "_shift"),
     *((kind, "_narrow_klass._base", "_narrow_klass._shift") for kind in ("CompressedKlassPointers", "Universe")),
-)
-_NARROW_OOPS = (
-    ("CompressedOops", "_base", "_shift"),
-    *((kind, "_narrow_oop._base", "_narrow_oop._shift") for kind in ("CompressedOops", "Universe")),
 )
 
 
@@ -64,28 +58,5 @@ def read_layout(tables: Tables) -> Optional[ObjectLayout]:
         header = HeaderLayout(0, 8, shift, 8, alignment)
     else:
         header = HeaderLayout(8, 4 if narrow else 8, 0, 12 if narrow else 16, alignment)
-    klass = _compression(tables, _CLASS_WORDS) if narrow or compact else (0, 0)
+    klass = read_compression(tables, _CLASS_WORDS) if narrow or compact else (0, 0)
     return ObjectLayout(header, references, *klass) if klass is not None else None
-
-
-def read_references(tables: Tables) -> Optional[References]:
-    """Return the format of references; None if it cannot be read, and for 32-bit JVMs."""
-    compressed = tables.is_set("UseCompressedOops")
-    if tables.memory.size != 8 or compressed is None:
-        return None
-    colored = read_colors(tables)
-    if colored is not None:
-        colors, base = colored
-        moved = tables.relocation
-        return References(8, base, 0, colors._replace(young=moved.young, old=moved.old) if moved is not None else colors)
-    oops = _compression(tables, _NARROW_OOPS) if compressed else (0, 0)
-    return References(4 if compressed else 8, *oops) if oops is not None else None
-
-
-def _compression(tables: Tables, names: Sequence[tuple[str, str, str]]) -> Optional[tuple[int, int]]:
-    """Return base and shift of compressed addresses. The names of the fields differ by version."""
-    for kind, base, shift in names:
-        values = tables.word(kind, base), tables.int32(kind, shift)
-        if values[0] is not None and values[1] is not None and values[1] <= _MOST_SHIFT:
-            return values[0], values[1]
-    return None

@@ -22,7 +22,7 @@ from typing import Optional
 
 from findleaks.runtimes.jvm.concurrent import read_mask, zgc_prefix
 from findleaks.runtimes.jvm.references import ABOVE, BELOW, NO_MOVES, REMAPPED_SHIFT, Colors, Moves
-from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.jvm.vm_structs import VMStructs
 from findleaks.target.base import Range
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import nonzero_pieces
@@ -60,7 +60,7 @@ class _Forwarding(NamedTuple):
     entries: Sequence[int]
 
 
-def read_colors(tables: Tables) -> Optional[tuple[Colors, int]]:
+def read_colors(tables: VMStructs) -> Optional[tuple[Colors, int]]:
     """Return the colors of references, without moves, and the address of the heap; None if the
     collector is not ZGC."""
     prefix = zgc_prefix(tables)
@@ -75,7 +75,7 @@ def read_colors(tables: Tables) -> Optional[tuple[Colors, int]]:
     return Colors(BELOW, offsets, remapped.bit_length() - 1), offsets + 1
 
 
-def read_relocation(tables: Tables, colors: Colors, base: int) -> Relocation:
+def read_relocation(tables: VMStructs, colors: Colors, base: int) -> Relocation:
     """Return the objects that ZGC has moved. `base`: the address of the heap."""
     prefix = zgc_prefix(tables)
     heap = tables.place(f"{prefix}CollectedHeap", "_heap", tables.word("Universe", "_collectedHeap") or 0)
@@ -88,7 +88,7 @@ def read_relocation(tables: Tables, colors: Colors, base: int) -> Relocation:
     return Relocation(young, old, array("Q", sorted(reader.copies)), reader.moving, reader.is_known)
 
 
-def _forwarding_tables(tables: Tables, prefix: str, heap: int) -> list[tuple[int, int]]:
+def _forwarding_tables(tables: VMStructs, prefix: str, heap: int) -> list[tuple[int, int]]:
     """Return address and size of the tables of forwardings.
 
     With generations, each generation has one. The tables of the JVM lack their offsets. Therefore
@@ -109,7 +109,7 @@ def _forwarding_tables(tables: Tables, prefix: str, heap: int) -> list[tuple[int
 class _Reader:
     """Reads tables of forwardings."""
 
-    def __init__(self, tables: Tables, prefix: str, base: int, offsets: int) -> None:
+    def __init__(self, tables: VMStructs, prefix: str, base: int, offsets: int) -> None:
         self._tables, self._prefix, self._base, self._offsets = tables, prefix, base, offsets
         self._granule = min(tables.constants.get(f"{prefix}GranuleSizeShift", 0), _MOST_SHIFT)
         self._size = tables.sizes.get(f"{prefix}Forwarding", 0)

@@ -18,8 +18,9 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.bulk import read_records
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.jvm.layout import read_alignment
-from findleaks.runtimes.jvm.tables import Field, Tables
+from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_threads
+from findleaks.runtimes.jvm.vm_structs import Field
 from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges
 
