@@ -19,11 +19,9 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Optional
 
-from findleaks.demangle_rust import demangle_rust
-from findleaks.demangle_rust_v0 import LONGEST_TEXT as LONGEST_TEXT  # the limit for all languages
-
 # They are tried in this order, because the first one writes names as GDB does.
 LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++.so.1")
+LONGEST_TEXT = 4096  # characters of a readable name, as in demangle_rust_v0.py
 # Maximum number of characters of a mangled name, which also limits nesting. It is libstdc++'s limit
 # from GCC 9 on.
 LONGEST = 1024
@@ -51,6 +49,8 @@ def demangle(name: str) -> str:
     """Demangle a symbol: `_ZN3foo3barEi` -> `foo::bar(int)`.
     The name is returned unchanged if it is not mangled or cannot be demangled."""
     if name.startswith("_R") or _RUST_HASH.search(name):
+        from findleaks.demangle_rust import demangle_rust  # few programs have names of Rust
+
         return demangle_rust(name) or _demangle_cpp(name)
     return _demangle_cpp(name)
 

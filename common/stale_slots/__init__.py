@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.stale_slots import deques, rust_btrees, rust_channels, rust_vectors, sequences, vectors
+from findleaks.stale_slots import deques, rust_btrees, rust_channels, sequences, vectors
 from findleaks.stale_slots.declared_types import DeclaredTypes
 from findleaks.stale_slots.heap_memory import HeapMemory, HeapPointers, SequenceStorage
 from findleaks.stale_slots.languages import RustFiles, find_languages
@@ -94,6 +94,8 @@ class _HeadSearch:
     def _rust_vectors(self, words: HeapPointers, in_block: bool) -> Iterator[SequenceStorage]:
         """Return Rust's vectors among these words. Words of unknown type are omitted first, because
         a managed heap has many words that look like a vector."""
+        from findleaks.stale_slots import rust_vectors  # few programs have Rust's vectors
+
         block = self._memory.block_at(words.piece.address) if in_block else None
         if block is not None and not self._rust_types.knows_block(*block):
             return iter(())

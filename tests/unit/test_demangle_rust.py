@@ -14,6 +14,7 @@ from hostile import lines_run
 from hypothesis import given
 from hypothesis import strategies as st
 
+from findleaks.demangle import LONGEST_TEXT as LIMIT
 from findleaks.demangle import demangle
 from findleaks.demangle_rust import demangle_rust
 from findleaks.demangle_rust_v0 import LONGEST_TEXT
@@ -132,3 +133,7 @@ def test_damaged_names_raise_nothing() -> None:
         for _ in range(chosen.randrange(1, 4)):
             name[chosen.randrange(2, len(name))] = chosen.choice("BIRTEFDKNMXYCpLG_01aszuj$.")
         demangle.__wrapped__("".join(name))
+
+
+def test_the_limit_is_that_of_other_languages() -> None:
+    assert LONGEST_TEXT == LIMIT
