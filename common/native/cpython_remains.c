@@ -2,9 +2,9 @@
  *
  * A generator contains a frame. The words of its value stack that are not in use, and all variables
  * once it has ended, still contain earlier values. A set contains a table of eight entries, which
- * keeps its contents when a larger one replaces it. Since 3.11 a frame object contains the frame of a
- * function that has ended, and earlier values above its value stack. The words between the last item of a tuple and
- * the end of its block belong to earlier objects. */
+ * keeps its contents when a larger one replaces it. Since 3.11 a frame object contains the frame of
+ * a function that has ended, and earlier values above its value stack. The words between the last
+ * item of a tuple and the end of its block belong to earlier objects. */
 #include "blocks.h"
 
 #define NO_TYPE UINT32_MAX

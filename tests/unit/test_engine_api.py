@@ -34,7 +34,7 @@ HANDLES = frozenset(
     )
 )
 STRUCTURES = ("block_total", "cache", "chain", "class", "exclusion", "form", "run", "slab", "slot_group", "user")
-ROWS = {"range", "struct frame_layout", *(f"struct {name}" for name in STRUCTURES)}
+ROWS = {"range", "kind_figures", "struct frame_layout", *(f"struct {name}" for name in STRUCTURES)}
 """Structures of words: Python may pass an array of words."""
 
 U64S, U32S, U8S = (ctypes.POINTER(number) for number in (ctypes.c_uint64, ctypes.c_uint32, ctypes.c_ubyte))

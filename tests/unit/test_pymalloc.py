@@ -11,7 +11,7 @@ from fake import FakeTarget
 
 from findleaks.allocators import pymalloc
 from findleaks.allocators.base import Problem
-from findleaks.allocators.nesting import nest_heaps, walk_heap
+from findleaks.allocators.nesting import Slabs, Walk, nest_heaps
 from findleaks.allocators.pymalloc import pools as pools_of
 from findleaks.allocators.pymalloc.instance import Pymalloc
 from findleaks.allocators.pymalloc.layout import POOLS, VARIABLES, Variables
@@ -84,8 +84,8 @@ class Image:
         (allocator,) = self.found(engine)
         problems: list[Problem] = []
         blocks = engine().blocks(X86_64, 16)
-        for node in nest_heaps([(heap, allocator) for heap in allocator.heaps()], problems):
-            walk_heap(node, blocks, engine(), self.target, problems)
+        heaps = [(heap, allocator) for heap in allocator.heaps()]
+        Walk(blocks, engine(), self.target, Slabs(heaps, problems), problems).walk(nest_heaps(heaps, problems))
         blocks.seal()
         allocator.mark_blocks(blocks)
         assert problems == []
