@@ -118,5 +118,6 @@ def test_what_classes_retain(tmp_path: Path) -> None:
     item = rows["Item"]
     assert item["objects"] == 801 - 1
     assert item["objects"] * (40 + 40 + 40 + 40 + 40) * 0.9 <= item["retained_bytes"]
-    assert rows["Hash"]["retained_bytes"] >= 2 / 3 * item["retained_bytes"]
+    # A stale word on the stack may refer to an object that refers to many of them: then the Hash does not retain these alone.
+    assert rows["Hash"]["retained_bytes"] >= item["retained_bytes"] / 3
     assert all(row["retained_bytes"] is not None for row in rows.values())
