@@ -89,7 +89,7 @@ class Slabs:
         self._report(lost, "is empty or overlaps another slab", problems)
 
     def between(self, start: int, end: int) -> tuple[int, int]:
-        """Return the numbers of the slabs that start in [start, end)."""
+        """Return the range [first, last) of the numbers of the slabs that start in [start, end)."""
         return bisect_left(self.starts, start), bisect_left(self.starts, end)
 
     def bounds_of(self, first: int, last: int) -> array[int]:

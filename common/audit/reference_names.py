@@ -1,4 +1,4 @@
-"""Name references to managed objects that several objects refer to."""
+"""Name the references to managed objects that have several referrers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def name_reference(session: Session, source: int, target: int) -> str:
 
 
 def name_any_reference(session: Session, target: int) -> str:
-    """Return the name of a word that refers to a managed object, with the object that has the word:
-    "local variable queue of coroutine main". Attributes and keys are preferred to local variables,
-    then the object that is nearest to a root. Returns "" if none has a name that the program's
-    author knows, or if many objects refer to the block."""
+    """Return the name of a reference to a managed object, with the object that contains the
+    reference: "local variable queue of coroutine main". Attributes and keys are preferred to local
+    variables, then the object that is nearest to a root. Returns "" if none has a name that the
+    program's author knows, or if many objects refer to the block."""
     graph = session.graph()
     referrers = graph.referrers(target) if is_managed(session, target) else []
     found = []

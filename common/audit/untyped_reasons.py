@@ -1,4 +1,4 @@
-"""Explain why a block has no type, by what refers to it."""
+"""Explain why a block has no type, based on its referrers."""
 
 from __future__ import annotations
 

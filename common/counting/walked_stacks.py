@@ -72,5 +72,6 @@ class WalkedStacks:
 
 
 def has_managed_calls(target: Target) -> bool:
-    """Return whether stacks of the process can be walked with the frames of a managed runtime."""
+    """Return whether stacks of the process contain frames of a managed runtime that can be
+    walked."""
     return any(reader.reads_calls for reader in find_frames(target))

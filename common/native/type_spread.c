@@ -320,8 +320,8 @@ INLINE void prefetch_slot(const spread *s, uint64_t item) {
         __builtin_prefetch(near);
 }
 
-/* Find the blocks of the next items of the queue, so that the processor fetches what the visits
- * read for all of them at once. */
+/* Look up the blocks of the next items in the queue. The processor then fetches the memory that
+ * their visits read at the same time, so that the cache misses overlap. */
 static void look_ahead(spread *s) {
     uint64_t start, left = s->queue.count - s->head;
     uint32_t count = left < AHEAD ? (uint32_t)left : AHEAD;

@@ -17,7 +17,7 @@ class FrameLock(Record):
     thread: int
     """The kernel's number (tid) of the thread."""
     frame: int
-    """The index of the frame that has locked the object, or waits."""
+    """The index of the frame that holds the lock or waits for it."""
     kind: str
     """What the frame does, in the words of jstack: "locked", "waiting to lock", "waiting on",
     "waiting to re-lock in wait()", "parking to wait for", "eliminated"."""

@@ -290,8 +290,8 @@ def source_size(extent: Extent) -> int:
 
 
 def without_overlaps(regions: Sequence[Region]) -> list[Region]:
-    """Leave out regions that overlap with the one before. The kernel lists the regions of a running
-    process piece by piece, and the process may change them meanwhile."""
+    """Leave out each region that overlaps the last region kept. The kernel lists the regions of a
+    running process in several reads, and the process may change its mappings between them."""
     found: list[Region] = []
     for region in regions:
         if not found or region.start >= found[-1].end:

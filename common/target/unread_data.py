@@ -126,7 +126,7 @@ class UnreadReader:
         return found
 
     def _unmapped_memfds(self, descriptors: Sequence[tuple[int, str]]) -> Mapping[int, tuple[int, int]]:
-        """Return, by inode, a descriptor and the size of each memfd that has more memory than is
+        """Return, by inode, a descriptor and the size of each memfd that is not completely
         mapped."""
         found: dict[int, tuple[int, os.stat_result]] = {}
         for descriptor, link in descriptors:

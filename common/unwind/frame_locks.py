@@ -46,7 +46,7 @@ class FrameLock:
 
 
 class PlacedLock(NamedTuple):
-    """A lock, and the index of the frame of the thread that has it."""
+    """A lock, and the index of the stack frame to which it belongs."""
 
     frame: int
     lock: FrameLock

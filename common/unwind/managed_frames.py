@@ -149,7 +149,8 @@ class ManagedFrames:
         return None
 
     def deadlocks(self) -> Sequence[Sequence[LockWait]]:
-        """Return the cycles of threads that wait for locks of each other."""
+        """Return the deadlocks: cycles of threads, each of which waits for a lock that the next one
+        holds."""
         return ()
 
     def thread_names(self) -> Mapping[int, str]:

@@ -22,7 +22,7 @@ _WRAP = (1 << 64) - 1  # C computes addresses modulo 2^64
 
 
 class _Reader:
-    """Reads words of pieces. A word that no piece contains is 0."""
+    """Reads words from pieces of memory. A word outside of all pieces reads as 0."""
 
     def __init__(self, engine: Engine, pieces: Sequence[Piece]) -> None:
         self.pieces, self.size, self.order = pieces, engine.arch.word, engine.arch.byteorder

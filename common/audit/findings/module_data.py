@@ -20,7 +20,7 @@ _MOST_STEPS = 1 << 14  # addresses whose variable is looked up
 
 
 class _Variable(NamedTuple):
-    """A variable, or a page that no symbol names (""). `resident` in bytes."""
+    """A variable, or a page without a symbol (`name` is ""). `resident` is in bytes."""
 
     name: str
     address: int

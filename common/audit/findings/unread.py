@@ -71,7 +71,7 @@ def _largest(accounting: Accounting) -> int:
 
 
 def _describe_code(session: Session, address: int) -> str:
-    """Return a sentence if the mapping at an address is executable; "" if it is not."""
+    """Return a sentence that says that the mapping at an address is executable; "" if it is not."""
     region = region_at(session.target.regions(), address)
     if region is None or not region.executable:
         return ""

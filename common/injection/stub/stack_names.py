@@ -123,5 +123,5 @@ class StackNames:
 
 
 def _is_chained(key: int) -> bool:
-    """Whether a key is that of a frame in an interpreter's chain."""
+    """Whether a key stands for a frame in an interpreter's chain."""
     return key & UNPAIRED == UNPAIRED and not key & EXACT

@@ -122,5 +122,5 @@ class StackMaps:
 
 
 def _bits(data: bytes, count: int) -> Sequence[int]:
-    """Return the numbers of the bits that are set among the first `count` ones."""
+    """Return the indices of the set bits among the first `count` bits."""
     return [at for at in range(count) if data[at >> 3] >> (at & 7) & 1]

@@ -221,7 +221,8 @@ class StackRoots:
         return start
 
     def _add_objects(self, found: _Found, stack: Range, fields: Mapping[str, int], word: Callable[[int], Optional[int]]) -> None:
-        """Add the pointers of stack objects that are alive: other pointers lead to them."""
+        """Add the pointers in live stack objects. A stack object is live if a live pointer refers
+        to it."""
         queue = [fields["sched.ctxt"], fields["_panic"], *self._deferred(found, stack, fields["_defer"], word)]
         if not found.objects:
             return

@@ -87,8 +87,8 @@ class JavaObjects:
                 return
 
     def _next_known(self, address: int, end: int) -> int:
-        """Return the next address at which an object is known to begin. ZGC copies objects to a
-        page while others are not complete."""
+        """Return the next address at which an object is known to begin. While ZGC copies objects to
+        a page, some are incomplete and cannot be walked; the walk continues here."""
         at = bisect_right(self._moved_here, address)
         return min(self._moved_here[at], end) if at < len(self._moved_here) else end
 

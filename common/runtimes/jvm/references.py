@@ -81,8 +81,8 @@ class References(NamedTuple):
         return self.colors.place != NONE
 
     def decode(self, value: int) -> int:
-        """Return the address to which a reference refers, 0 for null. With colors, the result for
-        a value that is no reference is 0."""
+        """Return the address to which a reference points, 0 for null. With colors, also return 0 if
+        the value is not a valid reference."""
         if self.colors.place == NONE:
             return self.base + (value << self.shift) & _MASK if value else 0
         return self._decode_above(value) if self.colors.place == ABOVE else self._decode_below(value)

@@ -57,7 +57,8 @@ class Values:
                 return
 
     def _find_singleton_flag(self, klass: int) -> int:
-        """Return the flag that the singleton class of a class has, and the class has not."""
+        """Return the flag that is set in the singleton class of a class, but not in the class
+        itself."""
         own, other = (self._memory.word(one) or 0 for one in (klass, self._memory.word(klass + 8) or 0)) if klass else (0, 0)
         return next((flag for flag in SINGLETON_FLAGS if other & flag and not own & flag), SINGLETON_FLAGS[0])
 

@@ -74,7 +74,7 @@ def _is_entry(memory: Memory, klass: int, other: int) -> bool:
 
 
 def _is_linked(memory: Memory, entry: int) -> bool:
-    """Return whether the previous entry refers to this one. An array of variables of a class, whose
-    values are classes, resembles an entry otherwise."""
+    """Return whether the previous entry refers to this one. Without this check, an array of class
+    variables whose values are classes would look like an entry."""
     previous = memory.word(entry + 16)
     return bool(previous) and memory.word((previous or 0) + 8) == entry

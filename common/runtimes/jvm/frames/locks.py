@@ -67,7 +67,7 @@ class JavaLocks:
         return FrameLock(kind, self._objects.type_name(address), address, owner)
 
     def pending(self, thread: int) -> Optional[FrameLock]:
-        """Return the object that a JavaThread waits to lock, None if there is none."""
+        """Return the lock for which a JavaThread waits, None if there is none."""
         monitor = self._monitor(thread, "_current_pending_monitor")
         address = self._object(monitor) if monitor else 0
         return self.lock(LOCK, address, self._owner(monitor, address)) if address else None

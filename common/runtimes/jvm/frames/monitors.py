@@ -50,8 +50,8 @@ class MonitorReader:
         self._tables, self._numbers, self._debug, self._references = tables, numbers, debug, layout.references
 
     def interpreted(self, fp: int, bytecode: int) -> Sequence[Monitor]:
-        """Return the locks of an interpreted frame. `bytecode`: the offset of the bytecode's word
-        from the frame pointer."""
+        """Return the locks of an interpreted frame. `bytecode`: the offset from the frame pointer
+        of the word with the bytecode pointer."""
         begin = fp + bytecode - _WORD
         end = self._tables.memory.word(begin) or 0
         if end >> 63:

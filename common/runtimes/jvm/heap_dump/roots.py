@@ -69,7 +69,7 @@ class DumpRoots:
         return (DumpThread(number, 0, identifier, 0) for number, identifier in enumerate(carried, len(self.threads) + 1))
 
     def _chunks_of(self, thread: int) -> Sequence[int]:
-        """Return the objects with the frames of a virtual thread."""
+        """Return the StackChunk objects that contain the frames of a virtual thread."""
         found: list[int] = []
         chunk = self._fields.reference(self._fields.reference(thread, "cont"), "tail")
         while self._is_object(chunk) and chunk not in found and len(found) < _MOST_CHUNKS:
