@@ -23,19 +23,30 @@ class ObjectFields:
         self._offsets = lru_cache(_CACHED)(self._read_offsets)
 
     def _read_offsets(self, klass: int) -> Mapping[str, int]:
+        """Return the offsets of fields by name. If a superclass also has a field of this name, the
+        last one in the object counts: a VirtualThread and its superclass Thread have `cont`."""
         return {one.name: one.offset for one in self.reader.instance(klass)}
+
+    def klass(self, address: int) -> int:
+        """Return the Klass of an object; 0 if it cannot be read."""
+        return class_of(self._tables, self._layout, address) if address else 0
 
     def place(self, address: int, field: str) -> int:
         """Return the address of a field of an object; 0 if there is none."""
-        klass = class_of(self._tables, self._layout, address) if address else 0
+        klass = self.klass(address)
         offset = self._offsets(klass).get(field, 0) if klass else 0
         return address + offset if offset else 0
 
     def reference(self, address: int, field: str) -> int:
-        """Return the address of the object to which a field refers."""
-        place, references = self.place(address, field), self._layout.references
-        value = (self._memory.int32(place) if references.size == 4 else self._memory.word(place)) if place else 0
-        return references.decode(value or 0)
+        """Return the object to which a field of an object refers; 0 if there is none."""
+        place = self.place(address, field)
+        return self.decode(place) if place else 0
+
+    def decode(self, place: int) -> int:
+        """Return the object to which the reference at `place` refers; 0 if there is none."""
+        references = self._layout.references
+        value = (self._memory.int32(place) if references.size == 4 else self._memory.word(place)) or 0
+        return references.decode(value)
 
     def int32(self, address: int, field: str) -> int:
         """Return a field of 32 bits."""

@@ -17,6 +17,7 @@ from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.reachability import Reachability
 from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.jvm.threads import thread_object
 from findleaks.runtimes.object_graph import ObjectField, ObjectGraph, ObjectWord
 
 _FORMATS = {"Z": "?", "B": "b", "C": "H", "S": "h", "I": "i", "F": "f", "J": "q", "D": "d"}
@@ -173,7 +174,7 @@ class JavaGraph(ObjectGraph):
 
     def _name_thread(self, thread: int) -> str:
         """Return the name of a Java thread, or its JavaThread's address."""
-        index = self._find(self._tables.oop("JavaThread", "_threadObj", thread))
+        index = self._find(thread_object(self._tables, thread))
         field = next((one for one in self._java_fields(index) if one.name == "name"), None) if index >= 0 else None
         name = self._string(self._decode(self._word(self.blocks.address(index) + field.offset))) if field is not None else ""
         return name or f"at {thread:#x}"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from findleaks.runtimes.jvm.layout import read_layout
 from findleaks.runtimes.jvm.single_objects import SingleObjects
 from findleaks.runtimes.jvm.tables import Tables
-from findleaks.runtimes.jvm.threads import java_threads
+from findleaks.runtimes.jvm.threads import java_threads, thread_object
 
 
 def java_thread_names(tables: Tables) -> Mapping[int, str]:
@@ -21,15 +21,10 @@ def java_thread_names(tables: Tables) -> Mapping[int, str]:
         return {}
     objects = SingleObjects(tables, layout)
     names = {
-        kernel_thread(tables, thread): objects.text(objects.reference(thread_object(tables, objects, thread), "name"))
+        kernel_thread(tables, thread): objects.text(objects.reference(thread_object(tables, thread), "name"))
         for thread in java_threads(tables)
     }
     return {tid: name for tid, name in names.items() if tid and name}
-
-
-def thread_object(tables: Tables, objects: SingleObjects, thread: int) -> int:
-    """Return the object of java.lang.Thread of a JavaThread, 0 if it is unknown."""
-    return objects.uncolored(tables.oop("JavaThread", "_threadObj", thread))
 
 
 def kernel_thread(tables: Tables, thread: int) -> int:

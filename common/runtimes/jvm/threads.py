@@ -36,6 +36,11 @@ def _linked_threads(tables: Tables) -> Iterator[int]:
         thread = tables.word("JavaThread", "_next", thread)
 
 
+def thread_object(tables: Tables, thread: int) -> int:
+    """Return the object of java.lang.Thread of a JavaThread, 0 if it is unknown."""
+    return tables.oop("JavaThread", "_threadObj", thread)
+
+
 def stack_of(tables: Tables, thread: int) -> Optional[tuple[int, int]]:
     """Return (upper end, size) of a Java thread's stack; None if it cannot be read."""
     base = size = None

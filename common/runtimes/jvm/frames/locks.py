@@ -19,8 +19,8 @@ from findleaks.runtimes.jvm.frames.monitors import Monitor
 from findleaks.runtimes.jvm.layout import ObjectLayout
 from findleaks.runtimes.jvm.single_objects import SingleObjects
 from findleaks.runtimes.jvm.tables import Tables
-from findleaks.runtimes.jvm.thread_names import kernel_thread, thread_object
-from findleaks.runtimes.jvm.threads import java_thread_stacks, java_threads
+from findleaks.runtimes.jvm.thread_names import kernel_thread
+from findleaks.runtimes.jvm.threads import java_thread_stacks, java_threads, thread_object
 from findleaks.unwind.frame_locks import ELIMINATED, LOCK, LOCKED, PARK, RELOCK, WAIT, FrameLock, LockWait
 
 _WAITS = ("java.lang.Object.wait", "java.lang.Object.wait0")
@@ -105,7 +105,7 @@ class JavaLocks:
         return self._owner(mark & ~_MARK, address) != self._numbers.get(thread, 0)
 
     def _thread_object(self, thread: int) -> int:
-        return thread_object(self._tables, self._objects, thread)
+        return thread_object(self._tables, thread)
 
     def _status(self, thread: int) -> int:
         address = self._thread_object(thread)
@@ -121,7 +121,7 @@ class JavaLocks:
         address = self._tables.word("ObjectMonitor", "_object", monitor) or 0
         # Until JDK 11, monitors are in blocks, and refer to the object itself, later to a handle.
         if address and ("ObjectSynchronizer", "gBlockList") not in self._tables.fields:
-            address = self._objects.uncolored(self._tables.memory.word(address) or 0)
+            address = self._tables.decode_oop(self._tables.memory.word(address) or 0)
         return address if self._objects.class_name(address) else 0
 
     def _owner(self, monitor: int, address: int) -> int:

@@ -22,7 +22,7 @@ from findleaks.runtimes.jvm.native_roots import NativeRoots, RootKind, handles
 from findleaks.runtimes.jvm.object_fields import ObjectFields
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.tables import Tables
-from findleaks.runtimes.jvm.threads import java_threads, stack_of
+from findleaks.runtimes.jvm.threads import java_threads, stack_of, thread_object
 from findleaks.target.base import Range
 from findleaks.target.interruptible import interruptible
 
@@ -51,7 +51,7 @@ class DumpRoots:
         self._fields = ObjectFields(tables, objects.layout)
         addresses = list(java_threads(tables))
         self.threads = [
-            DumpThread(number, thread, tables.oop("JavaThread", "_threadObj", thread), (stack_of(tables, thread) or (0, 0))[0])
+            DumpThread(number, thread, thread_object(tables, thread), (stack_of(tables, thread) or (0, 0))[0])
             for number, thread in enumerate(addresses, 1)
         ]
         self.threads += self._virtual_threads()
