@@ -43,17 +43,22 @@ class _Parser(Parser):
         raise UsageError(f"{message}; `{self.prog} --help` lists the arguments")
 
 
-def setup_parser(word: str, out: Optional[TextIO] = None) -> Parser:
-    """Return the parser of one of these commands. Help is written to `out`."""
-    summary = SETUP[word]
-    examples = {"init": "--install", "doctor": "--json", "completion": "bash > ~/.local/share/bash-completion/completions/findleaks"}
-    made = _Parser(
+def _parser(word: str, summary: str, example: str, add_help: bool = True) -> _Parser:
+    """Return a parser without arguments. `example`: the words behind the command in the help."""
+    return _Parser(
         prog=f"findleaks {word}",
         description=summary[0].upper() + summary[1:] + ".",
-        epilog=f"Example:\n  findleaks {word} {examples[word]}",
+        epilog=f"Example:\n  findleaks {word} {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
+        add_help=add_help,
     )
+
+
+def setup_parser(word: str, out: Optional[TextIO] = None) -> Parser:
+    """Return the parser of one of these commands. Help is written to `out`."""
+    examples = {"init": "--install", "doctor": "--json", "completion": "bash > ~/.local/share/bash-completion/completions/findleaks"}
+    made = _parser(word, SETUP[word], examples[word])
     made.out = out
     if word == "init":
         group = made.add_mutually_exclusive_group()
@@ -69,14 +74,7 @@ def setup_parser(word: str, out: Optional[TextIO] = None) -> Parser:
 
 def debugger_parser(word: str) -> argparse.ArgumentParser:
     """Return the parser of `gdb` or `lldb`, for the help and the manual page."""
-    summary = FRONT[word]
-    made = _Parser(
-        prog=f"findleaks {word}",
-        description=summary[0].upper() + summary[1:] + ".",
-        epilog=f"Example:\n  findleaks {word} program core",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_help=False,
-    )
+    made = _parser(word, FRONT[word], "program core", add_help=False)
     made.add_argument("arguments", nargs="*", metavar="ARGUMENT", help=f"arguments of the debugger, which `{word} --help` lists")
     return made
 
