@@ -295,6 +295,16 @@ complete:
         jmp     whole
         .endm
 
+# Add the node of the frame at FRAME, and store the address of the previous frame there.
+        .macro add_python_frame
+        call    python_frame
+        jc      managed_full
+        mov     rcx, [rsp + WALK + FRAME]
+        mov     rax, [r8 + CHAIN_PREVIOUS]
+        mov     rcx, [rcx + rax]
+        mov     [rsp + WALK + FRAME], rcx
+        .endm
+
         .macro walk_functions
 # Carry: the word at rcx is not within this stack.
 inside:
@@ -561,12 +571,7 @@ next_frame:
         je      next_segment
         cmp     r15w, 1
         je      executed
-        call    python_frame
-        jc      managed_full
-        mov     rcx, [rsp + WALK + FRAME]
-        mov     rax, [r8 + CHAIN_PREVIOUS]
-        mov     rcx, [rcx + rax]
-        mov     [rsp + WALK + FRAME], rcx
+        add_python_frame
         jmp     next_frame
 next_segment:
         mov     rcx, [rsp + WALK + ANCHOR]
@@ -580,12 +585,7 @@ paired:
         mov     rcx, [rsp + WALK + FRAME]
         test    rcx, rcx
         jz      unpaired
-        call    python_frame
-        jc      managed_full
-        mov     rcx, [rsp + WALK + FRAME]
-        mov     rax, [r8 + CHAIN_PREVIOUS]
-        mov     rcx, [rcx + rax]
-        mov     [rsp + WALK + FRAME], rcx
+        add_python_frame
         jmp     executed
 unpaired:                                       # the chain has ended: the pairs cannot be trusted
         mov     r11, 3 << NUMBERED

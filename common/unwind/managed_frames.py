@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from findleaks.unwind.stacks import NamedFrame
 
 DEEPEST = 4096  # managed frames of one thread that are read
+# Bytes of a table of lines that a stub hashes, as in stack_walk.S. Two functions may differ only in
+# the bytes after them.
+MOST_HASHED = 4096
 
 
 class NativeStack(NamedTuple):

@@ -23,7 +23,6 @@ from findleaks.unwind.managed_frames import DEEPEST
 from findleaks.value_classes import NamedTuple
 
 ENTRY_FRAMES, C_FRAMES, PAIRED = 1, 2, 3  # kinds of chains, as in stack_walk.S
-MOST_HASHED = 4096  # bytes of a table of lines that the stub hashes, as in stack_walk.S
 _NOT_PYTHON = 3  # least owner of a frame that executes no Python function
 _TAGS = 7  # bits of a reference of 3.14 (_PyStackRef)
 _VERSION = 92  # offset in a code object of its number

@@ -22,7 +22,6 @@ from findleaks.allocators.pymalloc.instance import version_of
 from findleaks.runtimes.cpython.call_chain import (
     C_FRAMES,
     ENTRY_FRAMES,
-    MOST_HASHED,
     PAIRED,
     ChainLayout,
     chain_settings,
@@ -36,7 +35,7 @@ from findleaks.runtimes.current_memory import CurrentMemory
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Module, Range, Symbol, Target
 from findleaks.target.ranges import region_at
-from findleaks.unwind.managed_frames import DEEPEST, ChainedCall, ChainPart, ManagedFrames, NativeStack, Segment
+from findleaks.unwind.managed_frames import DEEPEST, MOST_HASHED, ChainedCall, ChainPart, ManagedFrames, NativeStack, Segment
 from findleaks.unwind.stacks import NamedFrame
 from findleaks.value_classes import NamedTuple
 
@@ -184,7 +183,7 @@ class FrameReader(ManagedFrames):
             at = address - function.bytecode
         else:
             at = (address - (address >> 31 << 32)) * (UNIT if self._release == (3, 10) else 1)
-        # Lines that the stub did not hash may be those of another function.
+        # If the stub hashed only a part of the table, the lines may be those of another function.
         is_known = len(function.table) <= MOST_HASHED or self._release >= (3, 12)
         return NamedFrame(0, function.function, 0, "", function.file, self._code.find_line(function, at) if is_known else 0, kind=KIND)
 

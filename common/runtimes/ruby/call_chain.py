@@ -22,7 +22,6 @@ from findleaks.unwind.cfi import FrameTable
 from findleaks.value_classes import NamedTuple
 
 CONTROL_FRAMES = 4  # the kind of chain, as in stack_walk.S
-MOST_HASHED = 4096  # bytes of a table that the stub hashes, as in stack_walk.S
 LOCATION = 64  # offset of the location in the body of an instruction sequence
 FRAME_BYTES = {(2, 7): 56, (3, 1): 64, (3, 3): 56, (3, 4): 56}
 """Bytes of a control frame, by version."""

@@ -23,7 +23,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.errors import UnreadableMemory
 from findleaks.libc.thread_local import Block, thread_local_blocks
 from findleaks.runtimes.current_memory import CurrentMemory
-from findleaks.runtimes.ruby.call_chain import LOCATION, MOST_HASHED, ControlFrames, find_control_frames
+from findleaks.runtimes.ruby.call_chain import LOCATION, ControlFrames, find_control_frames
 from findleaks.runtimes.ruby.census import IMEMO_MASK, IMEMO_SHIFT, IMEMOS, MASK, T_IMEMO
 from findleaks.runtimes.ruby.instruction_sequences import LineTable, SequenceReader
 from findleaks.runtimes.ruby.layout import exported, read_version
@@ -32,7 +32,7 @@ from findleaks.runtimes.ruby.values import Values
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.ranges import region_at
-from findleaks.unwind.managed_frames import DEEPEST, ChainedCall, ChainPart, ManagedFrames, NativeStack, Segment
+from findleaks.unwind.managed_frames import DEEPEST, MOST_HASHED, ChainedCall, ChainPart, ManagedFrames, NativeStack, Segment
 from findleaks.unwind.stacks import NamedFrame
 from findleaks.value_classes import NamedTuple
 
@@ -193,7 +193,7 @@ class FrameReader(ManagedFrames):
             return NamedFrame(0, function or "", 0, "", kind=KIND)
         if not isinstance(function, RubyFunction):
             return None
-        # Lines that the stub did not hash may be those of another function.
+        # If the stub hashed only a part of the table, the lines may be those of another function.
         is_known = max(len(function.lines.entries), len(function.lines.ranks)) <= MOST_HASHED
         line = function.lines.line(address // 8) if is_known and address % 8 == 0 else 0
         return NamedFrame(0, function.label, 0, "", function.path, line, kind=KIND)
