@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from itertools import compress
 from typing import NamedTuple, Optional
 
-from findleaks.audit.containers.reader import ContainerReader
-from findleaks.audit.owners import Owners, find_owners
+from findleaks.audit.object_roots import compute_tree_of_objects, name_roots_of_objects
 from findleaks.audit.retained_blocks import find_block_owners, sum_subtrees
 from findleaks.engine.contract import Blocks, Graph
-from findleaks.engine.dominators import NO_ROOT, Dominators
+from findleaks.engine.dominators import Dominators
 from findleaks.engine.terms import State
 from findleaks.runtimes.base import NO_OBJECT, Runtime
 from findleaks.runtimes.heap_dump import DumpableHeap, HeapReferences, ObjectTable
@@ -116,15 +115,7 @@ def _join_directories(session: Session, table: ObjectTable) -> tuple[Blocks, arr
 
 def compute_heap_tree(session: Session, heap: JoinedHeap) -> Dominators:
     """Return the dominator tree of the objects and blocks below one root."""
-    return session.once((compute_heap_tree, id(heap.graph)), lambda: _compute_tree(session, heap))
-
-
-def _compute_tree(session: Session, heap: JoinedHeap) -> Dominators:
-    tree = heap.graph.dominators(1, (0,), (0,))
-    for piece in session.pieces(heap.roots, "reading references to managed objects"):
-        tree.scan_roots(piece)
-    tree.root_words(session.register_words(), 0)
-    return session.computed(tree, "computing memory retained by managed objects")
+    return session.once((compute_heap_tree, id(heap.graph)), lambda: compute_tree_of_objects(session, heap.graph, heap.roots))
 
 
 def find_heap_references(session: Session, runtime: Runtime) -> Optional[HeapReferences]:
@@ -153,21 +144,7 @@ def _pieces(session: Session, table: ObjectTable, ranges: list[Range]) -> Iterat
 
 def _name_roots(session: Session, heap: JoinedHeap) -> dict[str, list[int]]:
     """Return the objects to which each root refers directly, by the name of the root."""
-    owners = find_owners(session, ContainerReader(session))
     found: dict[str, dict[int, None]] = {}
-    word = session.target.arch.word
-    for one in owners.all:
-        for index in heap.blocks.find_all(array("Q", (value for _, value in one.words)))[0] if one.words else ():
-            if index < len(heap.found) and heap.found[index] != NO_OBJECT:
-                found.setdefault(one.label, {})[index] = None
-    for piece in session.pieces(heap.roots, "naming roots of objects"):
-        values = array("Q", session.target.arch.words(piece.data[: len(piece.data) // word * word]))
-        for at, index in enumerate(heap.blocks.find_all(values)[0]):
-            if index != NO_ROOT and heap.found[index] != NO_OBJECT:
-                found.setdefault(_label(owners, piece.address + word * at), {})[index] = None
+    for name, index in name_roots_of_objects(session, heap.blocks, heap.found, heap.roots):
+        found.setdefault(name, {})[index] = None
     return {name: list(indices) for name, indices in found.items()}
-
-
-def _label(owners: Owners, address: int) -> str:
-    at = owners.at(address)
-    return owners.all[at].label if at is not None else f"the word at {address:#x}"

@@ -6,12 +6,11 @@ from array import array
 from collections.abc import Callable
 from typing import Optional
 
-from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.heap_retention import compute_heap_tree, join_heap
-from findleaks.audit.owners import Owners, find_owners
+from findleaks.audit.object_roots import compute_tree_of_objects, name_roots_of_objects
 from findleaks.audit.retained_blocks import find_block_owners, sum_subtrees
 from findleaks.engine.dominators import Dominators
-from findleaks.runtimes.base import NO_OBJECT, ObjectTypes, Runtime
+from findleaks.runtimes.base import ObjectTypes, Runtime
 from findleaks.runtimes.heap_dump import BlockReferences, DumpableBlocks
 from findleaks.session import Session
 
@@ -51,39 +50,12 @@ def _object_types(session: Session, runtime: Runtime) -> Optional[ObjectTypes]:
 
 def _tree(session: Session) -> Dominators:
     """Return the dominator tree of all blocks below one root. It is computed once for a session."""
-    return session.once(_tree, lambda: _compute_tree(session))
-
-
-def _compute_tree(session: Session) -> Dominators:
-    tree = session.graph().dominators(1, (0,), (0,))
-    for piece in session.pieces(session.roots, "reading references to managed objects"):
-        tree.scan_roots(piece)
-    tree.root_words(session.register_words(), 0)
-    return session.computed(tree, "computing memory retained by managed objects")
+    return session.once(_tree, lambda: compute_tree_of_objects(session, session.graph(), session.roots))
 
 
 def _name_roots(session: Session, known: ObjectTypes) -> dict[int, list[str]]:
     """Return phrases for the roots that refer to each object, by block."""
-    owners = find_owners(session, ContainerReader(session))
     found: dict[int, dict[str, None]] = {}
-
-    def add(values: array[int], names: list[str]) -> None:
-        for index, name in zip(session.directory.blocks.find_all(values)[0], names):
-            if index < len(known.types) and known.types[index] != NO_OBJECT:
-                found.setdefault(index, {})[name] = None
-
-    for one in owners.all:
-        if one.words:
-            add(array("Q", (value for _, value in one.words)), [one.label] * len(one.words))
-    word = session.target.arch.word
-    for piece in session.pieces(session.roots, "naming roots of objects"):
-        values = array("Q", session.target.arch.words(piece.data[: len(piece.data) // word * word]))
-        indices = session.directory.blocks.find_all(values)[0]
-        places = [at for at, index in enumerate(indices) if index < len(known.types) and known.types[index] != NO_OBJECT]
-        add(array("Q", (values[at] for at in places)), [_label(owners, piece.address + word * at) for at in places])
+    for name, index in name_roots_of_objects(session, session.directory.blocks, known.types, session.roots):
+        found.setdefault(index, {})[name] = None
     return {index: list(names) for index, names in found.items()}
-
-
-def _label(owners: Owners, address: int) -> str:
-    at = owners.at(address)
-    return owners.all[at].label if at is not None else f"the word at {address:#x}"
