@@ -27,7 +27,7 @@ from findleaks.runtimes.ruby.call_chain import LOCATION, ControlFrames, find_con
 from findleaks.runtimes.ruby.census import IMEMO_MASK, IMEMO_SHIFT, IMEMOS, MASK, T_IMEMO
 from findleaks.runtimes.ruby.instruction_sequences import LineTable, SequenceReader
 from findleaks.runtimes.ruby.layout import exported, read_version
-from findleaks.runtimes.ruby.symbols import SHIFT, Symbols
+from findleaks.runtimes.ruby.symbols import Symbols, serial_number
 from findleaks.runtimes.ruby.values import Values
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Module, Range, Target, Thread
@@ -47,7 +47,6 @@ _CONTEXT_WORDS, _THREAD_WORDS = 10, 10
 _SEARCHED = 1 << 17  # bytes at each end of a native stack in which the context is searched
 _MOST_READ = 1 << 16  # control frames that are read to find those of one thread
 _SIZES = range(1 << 8, 1 << 24)  # words of a stack of values
-_OPERATORS = 1 << 10  # IDs below are serial numbers
 _CURRENT = "ruby_current_execution_context_ptr"  # exported by 2.7
 _THREAD_HEAD = 24  # words at the beginning of a thread that have its pthread_t
 _MAX_DATA = 1 << 24  # bytes of the interpreter's variables that are searched
@@ -355,7 +354,7 @@ class FrameReader(ManagedFrames):
         if method is None or method[0] & MASK != T_IMEMO or IMEMOS[(method[0] >> IMEMO_SHIFT & IMEMO_MASK) % len(IMEMOS)] != "ment":
             return ""
         number = self._memory.word(method[2] + 32) or 0
-        return self._name_id(number if number < _OPERATORS else number >> SHIFT)
+        return self._name_id(serial_number(number))
 
     def _name_id(self, serial: int) -> str:
         """Return the name of an ID, which does not change. In a process that runs, the table of

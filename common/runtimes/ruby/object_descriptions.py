@@ -16,6 +16,7 @@ from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.object_table import T_BIGNUM
 from findleaks.runtimes.ruby.tables import EMBEDDED, LENGTH_SHIFT, LONG, PAIRS, PAIRS_SHIFT, SHORT, ST_TABLE
 from findleaks.runtimes.ruby.values import NOEMBED, Values
+from findleaks.runtimes.ruby.weak_references import IN_TABLE
 
 LONGEST = 4096  # bytes of a text that is written
 WORDS = 5  # words read of each slot
@@ -25,7 +26,6 @@ SHARED_ROOT, OLD_SHARED_ROOT = 1 << 24, 1 << 17
 
 DIGIT = 4  # bytes of a digit of a Bignum
 NOT_FREED = 1 << 30  # flag of a String whose text is not in malloc's memory
-IN_TABLE = 1 << 29  # flag of a String in the table of frozen strings
 EMBEDDED_NUMBER = 1 << 14  # flag of a Bignum
 T_SYMBOL, T_NODE = 0x14, 0x1B
 AR_TABLE, ST_HEAD = 128, 56  # bytes of a struct ar_table and st_table in malloc's memory before 3.3

@@ -25,6 +25,11 @@ INSTANCE, GLOBAL, CONSTANT, CLASS = 2, 6, 10, 12
 """enum ruby_id_types: @name, $name, Name, @@name."""
 
 
+def serial_number(number: int) -> int:
+    """Return the serial number of an ID."""
+    return number if number < OPERATORS else number >> SHIFT
+
+
 class Symbols:
     """Names by serial number. If the table was not found, `ids` is None and all names are ""."""
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
-from findleaks.runtimes.ruby.symbols import OPERATORS, SHIFT, Symbols
+from findleaks.runtimes.ruby.symbols import Symbols, serial_number
 from findleaks.runtimes.ruby.tables import entries_in, st_span
 from findleaks.runtimes.ruby.values import Values
 from findleaks.target.base import Range, Target
@@ -92,6 +92,5 @@ class TraceReader:
     def _name(self, symbol: int) -> str:
         """Return the name of a Symbol: an ID, or an object whose fourth word is a String."""
         if symbol & _SYMBOL_MASK == _SYMBOL:
-            number = symbol >> _ID_SHIFT
-            return self._symbols.name(number if number < OPERATORS else number >> SHIFT)
+            return self._symbols.name(serial_number(symbol >> _ID_SHIFT))
         return self._values.text(self._memory.word(symbol + 24) or 0) or "" if symbol and symbol % 8 == 0 else ""

@@ -18,7 +18,7 @@ from findleaks.engine.contract import Blocks
 from findleaks.runtimes.ruby.census import MASK, T_CLASS, T_ICLASS, T_MODULE, T_STRING
 from findleaks.runtimes.ruby.tables import st_span
 
-FROZEN = 1 << 29  # flag of a String that is in the table of frozen strings (FL_USER17)
+IN_TABLE = 1 << 29  # flag of a String that is in the table of frozen strings (FL_USER17)
 SAMPLED = 8  # keys of a table that are examined
 LARGEST_VM = 1 << 16  # bytes of a rb_vm_t that are searched
 MOST_STRINGS = 1 << 26  # entries of a table of frozen strings
@@ -41,7 +41,7 @@ def _has_frozen_keys(memory: Memory, start: int, number: int) -> bool:
     """Return whether the keys of these entries are frozen strings, and the values are the keys."""
     words = memory.words(start, 3 * number) or ()
     flags = [memory.word(key) or 0 for key, value in zip(words[1::3], words[2::3]) if key % 8 == 0 and key == value]
-    return len(flags) == number and all(one & MASK == T_STRING and one & FROZEN for one in flags)
+    return len(flags) == number and all(one & MASK == T_STRING and one & IN_TABLE for one in flags)
 
 
 def find_subclass_entries(memory: Memory, blocks: Blocks, classes: Iterable[int], extension: int) -> Iterator[int]:
