@@ -73,7 +73,8 @@ def setup_parser(word: str, out: Optional[TextIO] = None) -> Parser:
 
 
 def debugger_parser(word: str) -> argparse.ArgumentParser:
-    """Return the parser of `gdb` or `lldb`, for the help and the manual page."""
+    """Return the argument parser of the command `gdb` or `lldb`, for its help and the manual
+    page."""
     made = _parser(word, FRONT[word], "program core", add_help=False)
     made.add_argument("arguments", nargs="*", metavar="ARGUMENT", help=f"arguments of the debugger, which `{word} --help` lists")
     return made

@@ -137,12 +137,12 @@ class Directory:
         return [Totals.sum_of(one[state] for one in counts) for state in State]
 
     def ranges(self) -> list[Range]:
-        """Return the memory of all heaps, ascending. Adjacent heaps, and heaps in blocks of others,
-        are one range."""
+        """Return the memory of all heaps, ascending. Adjacent heaps are merged into one range. A
+        heap inside a block of another heap is part of the range of that heap."""
         return merge_ranges([*(Range(heap.start, heap.end) for heap in self._whole()), *self.heaps.apart])
 
     def _whole(self) -> list[Heap]:
-        """Return the heaps, except those of slabs, which are inside others or `apart`."""
+        """Return the heaps, except heaps of slabs. Slabs are inside other heaps or in `apart`."""
         return [heap for heap, _ in self.heaps.owners if not isinstance(heap, SlabHeap)]
 
     def claimed(self) -> list[Range]:

@@ -1,4 +1,4 @@
-"""Who owns which memory: the parts of heaps, in columns."""
+"""The heap and allocator that own each range of memory: parts of heaps, stored in columns."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from findleaks.value_classes import NamedTuple
 
 
 class HeapPart(NamedTuple):
-    """A part [start, end) of a heap that contains no other heap. `heap` and `allocator` are those
-    to which it belongs."""
+    """A part [start, end) of a heap that contains no other heap. The part belongs to `heap`, which
+    belongs to `allocator`."""
 
     heap: Heap
     allocator: Allocator
@@ -23,9 +23,9 @@ class HeapPart(NamedTuple):
 
 
 class HeapParts:
-    """Parts of heaps, ascending and disjoint. There may be millions of them, so they become objects
-    only when they are asked for. `owners` are the heaps, each once, with their allocators. `apart`
-    are the slabs that are in no other heap."""
+    """Parts of heaps, ascending and disjoint. There may be millions of parts, so a HeapPart is
+    created only when a caller requests it. `owners` lists each heap once, with its allocator.
+    `apart` lists the slabs that are in no other heap."""
 
     def __init__(self, parts: Iterable[HeapPart] = ()) -> None:
         self._starts, self._ends, self._numbers = array("Q"), array("Q"), array("I")
@@ -38,7 +38,7 @@ class HeapParts:
             self.append(known[id(part.heap)], part.start, part.end)
 
     def number(self, heap: Heap, allocator: Allocator) -> int:
-        """Return the number of a heap that was not added before."""
+        """Add a heap that was not added before, and return its number."""
         self.owners.append((heap, allocator))
         return len(self.owners) - 1
 
@@ -50,8 +50,9 @@ class HeapParts:
             self._numbers.append(number)
 
     def append_slabs(self, number: int, start: int, end: int, slabs: array[int], numbers: array[int]) -> None:
-        """Append [start, end) of the heap with this number, except its slabs, which belong to the
-        heaps with `numbers`. `slabs` has their starts and ends ("Q")."""
+        """Append the range [start, end) of the heap with this number. The slabs inside this range
+        belong to other heaps, whose numbers are `numbers`. `slabs` has the starts and ends of these
+        slabs ("Q")."""
         if not slabs:
             self.append(number, start, end)
             return

@@ -57,21 +57,24 @@ class Heap:
 
 @dataclass(eq=False, repr=False)
 class SlabHeap(Heap):
-    """Many slabs, each of which is in a block of another allocator or apart, in place of a Heap for
-    each. They cost nanoseconds each, as no object of Python belongs to one.
+    """Many slabs in one object, in place of one Heap for each slab. Each slab is in a block of
+    another allocator, or outside of all other heaps. A slab costs only nanoseconds, because it has
+    no Python object.
 
     `slabs` has their starts and ends ("Q"), ascending, and [start, end) contains all of them.
-    `runs` are their blocks, see `Blocks.append_nested`; `walk` is not called. `metadata` and
-    `inner` are empty. Slabs that are in no single block are removed when the heaps are walked."""
+    `runs` are the blocks of the slabs; see `Blocks.append_nested`. `walk` is not called. `metadata`
+    and `inner` are empty. A slab inside another heap must be completely inside one block in use of
+    this heap. Otherwise, it is removed when the heaps are walked."""
 
     slabs: array[int] = field(default_factory=lambda: array("Q"))
     runs: array[int] = field(default_factory=lambda: array("Q"))
     is_checked: bool = False
-    """Whether the reader has checked that no slab overlaps another one or is empty."""
+    """Whether the reader has checked that no slab is empty and that no slab overlaps another
+    one."""
 
     @classmethod
     def of(cls, arena: str, slabs: array[int], runs: array[int], is_checked: bool = False) -> SlabHeap:
-        """Return a heap of at least one slab."""
+        """Return a heap of these slabs. `slabs` must not be empty."""
         return cls(slabs[0], slabs[-1], arena, lambda blocks: None, slabs=slabs, runs=runs, is_checked=is_checked)
 
     def parts(self) -> list[Range]:

@@ -57,9 +57,8 @@ def nest_heaps(heaps: Sequence[tuple[Heap, Allocator]], problems: list[Problem])
 
 
 class Slabs:
-    """The slabs of all heaps of slabs, ascending. `owners` has the number of each slab's heap in
-    `heaps`. A slab that is empty or
-    overlaps a lower one is left out."""
+    """The slabs of all SlabHeaps, ascending. `owners` has, for each slab, the index of its heap in
+    `heaps`. A slab that is empty or overlaps a lower one is left out."""
 
     def __init__(self, heaps: Sequence[tuple[Heap, Allocator]], problems: list[Problem]) -> None:
         self.heaps = [(heap, allocator) for heap, allocator in heaps if isinstance(heap, SlabHeap)]
@@ -93,11 +92,11 @@ class Slabs:
         return bisect_left(self.starts, start), bisect_left(self.starts, end)
 
     def bounds_of(self, first: int, last: int) -> array[int]:
-        """Return starts and ends of the slabs [first, last)."""
+        """Return the starts and ends of the slabs with the numbers [first, last)."""
         return self.bounds if last - first == len(self.starts) else self.bounds[2 * first : 2 * last]
 
     def runs_of(self, first: int, last: int) -> array[int]:
-        """Return the runs of the slabs [first, last)."""
+        """Return the runs of the slabs with the numbers [first, last)."""
         if first == last:
             return array("Q")
         if last - first == len(self.starts):
@@ -129,7 +128,7 @@ class Walk:
         self._slab_numbers = [self.parts.number(*one) for one in slabs.heaps]
 
     def walk(self, tops: Sequence[Node]) -> None:
-        """Walk the outermost heaps, and the slabs outside of them."""
+        """Walk the outermost heaps, and the slabs outside of these heaps."""
         at = 0
         for node in tops:
             self._walk_apart(at, node.heap.start)
@@ -139,7 +138,7 @@ class Walk:
         self._remove_left_out()
 
     def _walk_apart(self, start: int, end: int) -> None:
-        """Append the slabs in [start, end), which is outside of all heaps."""
+        """Append the slabs in [start, end). This range is outside of all other heaps."""
         first, last = self._slabs.between(start, end)
         if first == last:
             return
@@ -186,8 +185,9 @@ class Walk:
         self._append(node, mine, outer, (at, len(outer)), (part, heap.end))
 
     def _append(self, node: Node, mine: int, outer: Blocks, indices: tuple[int, int], where: tuple[int, int]) -> None:
-        """Append the blocks of a heap with these indices, and the slabs in this part of the
-        heap."""
+        """Append blocks of a heap, and the slabs in a part of the heap. `indices` is the range of
+        the indices of these blocks in `outer`, and `where` is the range of addresses of this
+        part."""
         first, last = self._slabs.between(*where)
         slabs, owners = self._slabs.bounds_of(first, last), self._slabs.owners[first:last]
         lost = self._blocks.append_nested(outer, *indices, slabs, self._slabs.runs_of(first, last))
@@ -198,13 +198,14 @@ class Walk:
                 del slabs[2 * number : 2 * number + 2], owners[number]
         numbers = owners if not any(self._slab_numbers) else array("I", (self._slab_numbers[owner] for owner in owners))
         self.parts.append_slabs(mine, *where, slabs, numbers)
-        # Millions of slabs are not copied if one heap contains all.
+        # There may be millions of slabs. If one heap contains all of them, their array is not
+        # copied.
         node.heap.inner = node.heap.inner + slabs if node.heap.inner else slabs
         self._kept = self._kept + slabs if self._kept else slabs
         self._owners += owners
 
     def _remove_left_out(self) -> None:
-        """Remove the slabs that are left out from their heaps."""
+        """Remove the slabs that were left out from the `slabs` of their heaps."""
         kept = [array("Q") for _ in self._slabs.heaps]
         if len(kept) == 1:
             kept = [self._kept]

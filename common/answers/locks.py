@@ -11,7 +11,7 @@ from findleaks.unwind.stacks import Stack
 
 
 def list_locks(stack: Stack) -> list[FrameLock]:
-    """Return the locks of the threads that have a stack."""
+    """Return the locks of the threads that have this call stack."""
     return [
         FrameLock(tid, at, lock.kind, lock.type or None, lock.address or None, lock.owner or None)
         for tid, locks in zip(stack.threads, stack.locks)

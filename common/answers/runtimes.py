@@ -44,7 +44,7 @@ def describe_runtimes(
 
 
 def _deadlocks(session: Session) -> list[Deadlock]:
-    # A process without a runtime does not need this module.
+    # Imported here, because a process without a runtime does not need this module.
     from findleaks.answers.locks import list_deadlocks
 
     return list_deadlocks(find_frames(session.target))

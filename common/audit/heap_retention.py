@@ -1,8 +1,9 @@
-"""Compute what single objects retain, for runtimes whose objects are in a heap of their own and
-refer to one another through native memory (Ruby).
+"""Compute what each object retains. Supports runtimes that have a separate heap for objects, and
+whose objects refer to one another through native memory (Ruby).
 
-One directory has both the objects and the native blocks. Blocks that contain objects, or memory of
-several objects, are replaced by these."""
+One directory has both the objects and the native blocks. In this directory, the objects replace the
+blocks that contain them. If a block contains buffers of several objects, these buffers replace the
+block."""
 
 from __future__ import annotations
 
@@ -29,9 +30,10 @@ _OPAQUE = 1  # the number of the exclusion of blocks without references
 class JoinedHeap(NamedTuple):
     """Objects and native blocks in one directory.
 
-    `places` ("I") has the index of each object of `table` there, `found` ("I") the number of the
-    type of the object in each block, or NO_OBJECT. `ranges` is the memory of all blocks, `roots`
-    the other memory that has references to them. `graph` is classified."""
+    For each object of `table`, `places` ("I") has its index in `blocks`. For each block, `found`
+    ("I") has the number of the type of its object, or NO_OBJECT. `ranges` is the memory of all
+    blocks. `roots` is the other memory that is scanned for references to blocks. `graph` is already
+    marked and classified."""
 
     table: ObjectTable
     blocks: Blocks
@@ -43,8 +45,8 @@ class JoinedHeap(NamedTuple):
 
 
 def join_heap(session: Session, runtime: Runtime) -> Optional[JoinedHeap]:
-    """Return the objects of a runtime and all native blocks; None if it has no such heap. They are
-    computed once for a session."""
+    """Return the objects of a runtime and all native blocks; None if the runtime has no separate
+    heap for objects. The result is computed once for a session."""
     if not isinstance(runtime, DumpableHeap):
         return None
     return session.once((join_heap, id(runtime)), lambda: _join_heap(session, runtime))
@@ -82,8 +84,9 @@ def _join_heap(session: Session, runtime: DumpableHeap) -> Optional[JoinedHeap]:
 
 
 def _join_directories(session: Session, table: ObjectTable) -> tuple[Blocks, array[int]]:
-    """Return the joined directory, and the index of each object in it. In corrupt memory, parts may
-    overlap: the first one is kept, and an object that is left out gets the index of another one."""
+    """Return the joined directory, and the index of each object in it. In corrupt memory, objects
+    and blocks may overlap. In this case, the first one is kept. An object that is left out gets the
+    index of another object or block."""
     native = session.directory.blocks
     columns = native.columns()
     is_kept = bytearray(state == State.IN_USE for state in columns.state)
@@ -114,12 +117,13 @@ def _join_directories(session: Session, table: ObjectTable) -> tuple[Blocks, arr
 
 
 def compute_heap_tree(session: Session, heap: JoinedHeap) -> Dominators:
-    """Return the dominator tree of the objects and blocks below one root."""
+    """Return the dominator tree of the objects and blocks. All root memory counts as one root."""
     return session.once((compute_heap_tree, id(heap.graph)), lambda: compute_tree_of_objects(session, heap.graph, heap.roots))
 
 
 def find_heap_references(session: Session, runtime: Runtime) -> Optional[HeapReferences]:
-    """Return what a dump of the objects of this runtime needs; None if it has no such heap."""
+    """Return the data that a dump of the objects of this runtime needs; None if the runtime has no
+    separate heap for objects."""
     heap = join_heap(session, runtime)
     if heap is None:
         return None
@@ -137,13 +141,14 @@ def find_heap_references(session: Session, runtime: Runtime) -> Optional[HeapRef
 
 
 def _pieces(session: Session, table: ObjectTable, ranges: list[Range]) -> Iterator[Piece]:
-    """Yield the memory of objects and blocks, without words that are stale."""
+    """Yield the memory of objects and blocks, without stale words."""
     for piece in session.pieces(ranges, "reading objects"):
         yield from cut_out(piece, table.stale)
 
 
 def _name_roots(session: Session, heap: JoinedHeap) -> dict[str, list[int]]:
-    """Return the objects to which each root refers directly, by the name of the root."""
+    """Return the indices of the objects to which each root refers directly. The keys are the names
+    of the roots."""
     found: dict[str, dict[int, None]] = {}
     for name, index in name_roots_of_objects(session, heap.blocks, heap.found, heap.roots):
         found.setdefault(name, {})[index] = None

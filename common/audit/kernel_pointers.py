@@ -115,7 +115,7 @@ def _to_unreadable(name: str, count: int) -> Unreadable:
 
 
 def describe_unreadable_pointers(session: Session) -> Iterator[str]:
-    """Yield sentences about kernel objects whose pointers cannot be read, if blocks are leaked."""
+    """If blocks are leaked, yield sentences about kernel objects whose pointers cannot be read."""
     if not _has_leaks(session):
         return
     stacks, threads = _possible_signal_stacks(session), len(session.target.threads())

@@ -1,4 +1,5 @@
-"""Find a library to which leaked blocks without a type refer: a table of functions, a constant."""
+"""Find a library to which leaked blocks without a type refer, for example to a table of functions
+or a constant in it."""
 
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ _SYSTEM = ("libc.so", "libc-", "ld-", "ld.so", "libpthread", "[")
 
 
 def describe_module_word(session: Session, leak: Leak) -> tuple[str, Optional[dict[str, object]]]:
-    """Return a sentence and facts about a word that nearly all blocks of a group have, and that
-    refers to a loaded file other than libc. ("", None) if there is none, or if the type is
-    known."""
+    """Return a sentence and facts about a word that nearly all blocks of a group contain. The word
+    refers to a loaded file other than libc. Return ("", None) if there is no such word, or if the
+    type or the size of the blocks is not suitable: the type must be unknown, and all sizes
+    equal."""
     if leak.type or leak.smallest != leak.largest:
         return "", None
     blocks, graph, memory = session.directory.blocks, session.graph(), session.types.memory

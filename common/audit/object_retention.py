@@ -1,4 +1,5 @@
-"""Compute what the objects of types retain, for CPython, whose objects are blocks, and for Ruby."""
+"""Compute what the objects of each type retain. Supports CPython, whose objects are blocks, and
+Ruby."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Follow references from roots to managed objects: what the objects retain, and names of the roots."""
+"""Follow references from roots to managed objects: what they retain, and the names of the roots."""
 
 from __future__ import annotations
 

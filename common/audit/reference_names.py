@@ -1,4 +1,4 @@
-"""Name the references to managed objects that have several referrers."""
+"""Name references to managed objects, also if an object has several referrers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ NAMED_REFERRERS = 8  # most objects that refer to a shared object, for one of th
 
 
 def name_reference(session: Session, source: int, target: int) -> str:
-    """Return the name of the first word in a managed object that refers to a block; "" unless the
-    program's author knows this name. Both are indices of blocks; a source below 0 is none."""
+    """Return the name of a word in the managed object `source` that refers to the block `target`.
+    Only names that the program's author knows count; the first of them is returned, or "" if there
+    is none. `source` and `target` are indices of blocks. `source` is below 0 if there is no
+    source."""
     if source < 0 or not is_managed(session, source):
         return ""
     blocks, word = session.directory.blocks, session.target.arch.word
@@ -23,10 +25,11 @@ def name_reference(session: Session, source: int, target: int) -> str:
 
 
 def name_any_reference(session: Session, target: int) -> str:
-    """Return the name of a reference to a managed object, with the object that contains the
-    reference: "local variable queue of coroutine main". Attributes and keys are preferred to local
-    variables, then the object that is nearest to a root. Returns "" if none has a name that the
-    program's author knows, or if many objects refer to the block."""
+    """Return the name of a reference to a managed object. The name of a local variable includes the
+    object that contains the reference: "local variable queue of coroutine main". Attributes and
+    keys are preferred to local variables. Among several of them, the reference in the object
+    nearest to a root is preferred. Return "" if no reference has a name that the program's author
+    knows, or if many objects refer to the block."""
     graph = session.graph()
     referrers = graph.referrers(target) if is_managed(session, target) else []
     found = []

@@ -24,9 +24,10 @@ def sum_subtrees(tree: Dominators, count: int) -> tuple[array[int], array[int]]:
 
 
 def find_block_owners(tree: Dominators, found: array[int], counts: array[int]) -> array[int]:
-    """Return for each block the nearest block with an object that dominates it, itself included, or
-    NO_ROOT ("I"). `found` has NO_OBJECT for blocks without an object; `counts` is that of
-    `sum_subtrees`, of a tree with one root."""
+    """Return, for each block, the index ("I") of the nearest block that has an object and dominates
+    it, or NO_ROOT if there is none. A block with an object gets its own index. `found` has
+    NO_OBJECT for blocks without an object. `counts` is the first result of `sum_subtrees` for
+    `tree`, which must have one root."""
     owners, ends = array("I", [NO_ROOT]) * len(found), list[tuple[int, int]]()
     for place, index in enumerate(tree.members(root_node(0), 0, len(found))):
         while ends and ends[-1][0] <= place:

@@ -69,7 +69,7 @@ def field_at(session: Session, address: int) -> str:
 
 
 def place_at(session: Session, address: int) -> Optional[TypedPlace]:
-    """Return what is at an address of typed memory; None if it is unknown."""
+    """Return the member or variable at an address of typed memory; None if it is unknown."""
     index, known, table = session.directory.blocks.find(address), known_types(session), type_table(session)
     if known is None or table is None:
         return None

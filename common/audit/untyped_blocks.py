@@ -39,8 +39,9 @@ class _Key(NamedTuple):
 
 
 class _Group:
-    """Blocks of one key. `best`: the block that retains most, with the node above it, and the
-    address of a typed word that refers to it."""
+    """Blocks of one key. `best` is the block that retains the most. `holder` is the node above this
+    block in the dominator tree. `referrer` is the address of a typed word that refers to this
+    block."""
 
     def __init__(self) -> None:
         self.blocks = self.least = self.most = 0
@@ -150,8 +151,8 @@ def _named(session: Session, groups: dict[_Key, _Group]) -> list[tuple[tuple[str
 
 
 def _origin(session: Session, owners: Owners, tree: Dominators, group: _Group) -> str:
-    """Return what refers to the example of a group: a member, or the name of a root. Note the
-    address of this member."""
+    """Return the name of the member or the root that refers to `best` of a group. For a member,
+    store its address in `group.referrer`."""
     for address in _referrers(session, group):
         name = field_at(session, address)
         if name:
@@ -162,8 +163,8 @@ def _origin(session: Session, owners: Owners, tree: Dominators, group: _Group) -
 
 
 def _referrers(session: Session, group: _Group) -> Iterator[int]:
-    """Yield the addresses of words that refer to the example of a group: first those in a block
-    above it, then one in root memory."""
+    """Yield the addresses of words that refer to `best` of a group: first words in its holder or in
+    other blocks that refer to it, then words in root memory."""
     known, above = known_types(session), []
     if group.holder >= 0:
         above = [group.holder]
@@ -179,8 +180,8 @@ def _referrers(session: Session, group: _Group) -> Iterator[int]:
 
 
 def _find_reference(session: Session, owner: int, index: int) -> Optional[int]:
-    """Return the address of the word of a block that refers to another block; None if there is
-    none."""
+    """Return the address of the first word in the block `owner` that refers to the block `index`;
+    None if there is no such word."""
     blocks, arch = session.directory.blocks, session.target.arch
     start, low = blocks.address(owner), blocks.address(index)
     try:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def explain_untyped(session: Session, index: int, referrer: Optional[int], is_leaked: bool) -> str:
-    """Return why a block has no type. `referrer`: the address of a typed word that refers to it;
-    None: there is none, or it was not looked for."""
+    """Return why a block has no type. `referrer` is the address of a typed word that refers to the
+    block, or None if no such word was found or searched for."""
     known = known_types(session)
     if known is None:
         return "no debug information"
@@ -32,8 +32,8 @@ def explain_untyped(session: Session, index: int, referrer: Optional[int], is_le
 
 
 def _explain_pointer(session: Session, known: KnownTypes, number: int, size: int, offset: int) -> str:
-    """Return why a pointer of a type does not give a block of `size` bytes a type. The pointer
-    leads to `offset` in the block."""
+    """Return why a pointer does not determine the type of a block of `size` bytes. `number` is the
+    type of the pointer, which points to `offset` in the block."""
     from findleaks.debuginfo.type_table import Kind
     from findleaks.types.embedding import STRUCTURES
     from findleaks.types.sizes import SizeClasses

@@ -158,7 +158,7 @@ class Parser(argparse.ArgumentParser):
         raise HelpRequested(whole=False)
 
     def write_help(self, whole: bool) -> None:
-        """Write the help to `out`. `whole`: with all options."""
+        """Write the help to `out`. `whole`: whether to describe all options."""
         text = self.format_help()  # which sets the description
         (self.out or sys.stdout).write(text if whole or self.command is None else short_help(self))
 

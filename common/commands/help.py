@@ -1,5 +1,5 @@
-"""The help of a command. --help fits a screen: it describes what the command does, and the options
-that are used most. --help-all adds the details and the other options."""
+"""The help of a command. The output of --help fits on a screen: it describes what the command does,
+and the most common options. --help-all adds the details and the other options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RARE = frozenset(_WORDS.split())
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Prints `-o, --output FILE`, with the value once, as Python 3.13 does."""
+    """Prints the value of an option only once, as Python 3.13 does: `-o, --output FILE`."""
 
     def __init__(self, prog: str) -> None:
         columns = terminal_columns(os.environ.get("COLUMNS", ""))
@@ -32,8 +32,9 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class HelpRequested(Exception):
-    """Raised by --help and --help-all, and ends parsing. The help is printed afterwards, because
-    argparse changes the positional arguments while it parses. `whole`: with all options."""
+    """Raised by --help and --help-all to end parsing. The help is printed afterwards, because
+    argparse changes the positional arguments while it parses. `whole`: whether to describe all
+    options."""
 
     def __init__(self, whole: bool) -> None:
         self.whole = whole
@@ -50,8 +51,8 @@ def add_help_all(parser: argparse.ArgumentParser) -> None:
 
 
 def short_help(parser: argparse.ArgumentParser) -> str:
-    """Return the first paragraph of the description, the options that are used most, the names of
-    the others, and the example."""
+    """Return the short help: the first paragraph of the description, the most common options, the
+    names of the other options, and the example."""
     import textwrap  # every command imports this module, but few print help
 
     formatter = parser._get_formatter()

@@ -102,8 +102,9 @@ def output_format(args: argparse.Namespace, formats: Sequence[str]) -> str:
 
 
 def format_by_name(file: str, formats: Sequence[str], remedy: str = ", or add --format") -> str:
-    """Return the format of a file by the longest suffix of its name that is that of a format.
-    Raises UsageError, whose message ends in `remedy`, if there is none."""
+    """Return the format of a file, determined by its name. If the suffixes of several formats match
+    the name, the longest suffix decides. Raise UsageError if none matches; its message ends in
+    `remedy`."""
     base = os.path.basename(file).lower()
     ends = {end: one for one in reversed(formats) for end in FORMATS[one].ends if base.endswith(end)}
     if ends:

@@ -147,8 +147,8 @@ def _threads_text(
 
 
 def _locks(stack: Stack, at: int, names: Mapping[int, str]) -> Iterator[str]:
-    """Yield the locks of a frame: those of one thread, or what all threads of the stack have in
-    common."""
+    """Yield a description of each lock of a frame. If several threads have this stack, a
+    description contains only what is the same for all of them."""
     of_threads = [[one for place, one in locks if place == at] for locks in stack.locks]
     for locks in zip(*of_threads):
         owners = {one.owner for one in locks}

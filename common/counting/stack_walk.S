@@ -20,34 +20,34 @@
         .set NODES_MASK, 0x38
         .set THREADS, 0x40
         .set THREADS_MASK, 0x48
-# How the frames of an interpreter's functions are found; see ManagedFrames.chain_settings. 0: they are not
+# How the walk finds the frames of an interpreter's functions; see ManagedFrames.chain_settings. CHAIN_KIND 0: none
         .set CHAIN_KIND, 0x100
-        .set CHAIN_STATE, 0x108                 # offset from the thread pointer of the address of the thread's state
-        .set CHAIN_TOP, 0x110                   # offset in this state of the innermost frame
-        .set CHAIN_THROUGH, 0x118               # whether the word there points to its address
+        .set CHAIN_STATE, 0x108                 # offset of the pointer to the thread's state, from the thread pointer
+        .set CHAIN_TOP, 0x110                   # offset of the pointer to the innermost frame in this state
+        .set CHAIN_THROUGH, 0x118               # whether the word at CHAIN_TOP points to a pointer to the frame
         .set CHAIN_CODE, 0x120                  # offsets in a frame
         .set CHAIN_PREVIOUS, 0x128
         .set CHAIN_INSTRUCTION, 0x130
         .set CHAIN_OWNER, 0x138
         .set CHAIN_TYPE, 0x140                  # the type of code objects
-        .set CHAIN_VERSION, 0x148               # offset in a code object of its unique number, 0: it has none
+        .set CHAIN_VERSION, 0x148               # offset of the unique number in a code object; 0: code objects have no such number
         .set CHAIN_LINE, 0x150                  # offsets in a code object of its first line, and in a byte each, of name, file and lines
         .set CHAIN_TEXTS, 0x158
-# The same places of Ruby's chain
-        .set RUBY_WHERE, 0x108                  # offset or address of the variable with the execution context
-        .set RUBY_MODULE, 0x110                 # 0: an offset from the thread pointer, -1: an address, else the number of the file
+# Settings for Ruby's chain, at the same offsets in the table
+        .set RUBY_WHERE, 0x108                  # offset or address of the variable that points to the execution context
+        .set RUBY_MODULE, 0x110                 # RUBY_WHERE is, 0: an offset from the thread pointer, -1: an address, else: one in this TLS module
         .set RUBY_FRAME, 0x118                  # bytes of a control frame
-        .set RUBY_LOCATION, 0x120               # offset in the body of a sequence: path, base label, label
-        .set RUBY_LINES, 0x128                  # and of: table of lines, positions, number of entries, index
+        .set RUBY_LOCATION, 0x120               # offset, in the body of an instruction sequence, of: path, base label, label
+        .set RUBY_LINES, 0x128                  # offset, in the same body, of: table of lines, positions, number of entries, index
         .set RUBY_ENTRY, 0x130                  # bytes of an entry of the table of lines
-        .set RUBY_LENGTHS, 0x138                # whether strings in an object have their length in a word
+        .set RUBY_LENGTHS, 0x138                # whether a string whose text is inside its object has a word for the length
         .set ENABLED, 0x1000
         .set SERVED, 0x1008                     # whether there is a server to answer
         .set PARENT, 0x1010                     # whether this is the process, not a forked child
         .set EVENTS, 0x2000
         .set FULL, 0x2008
         .set ORPHANED, 0x2018
-        .set MANY, 0x2020                       # whether further functions of a chain are not to be asked for
+        .set MANY, 0x2020                       # whether stubs must stop asking for functions of a chain
         .set STATES, 0x2100                     # of the 16 requests, each in its own cache line of 64 bytes
         .set SLOTS, 0x3000                      # the requests, 0x400 bytes each
         .set PROBES, 64
@@ -73,12 +73,12 @@
         .set EXECUTES, 7                        # the bit of a kind that is set if the code may execute an interpreter's functions
 
 # Kinds of chains of an interpreter's frames
-        .set ENTRY_FRAMES, 1                    # CPython 3.12 to 3.14: the last frame that a native one executes is in that
-        .set C_FRAMES, 2                        # CPython 3.11: a _PyCFrame in the native frame has the first one
-        .set PAIRED, 3                          # CPython 3.9 and 3.10: one for each native frame
-        .set CONTROL_FRAMES, 4                  # Ruby: the last one that a native frame executes has a flag
+        .set ENTRY_FRAMES, 1                    # CPython 3.12 to 3.14: the native frame contains the last frame that it executes
+        .set C_FRAMES, 2                        # CPython 3.11: the native frame contains a _PyCFrame, which refers to the first frame
+        .set PAIRED, 3                          # CPython 3.9 and 3.10: each native frame executes one frame of the chain
+        .set CONTROL_FRAMES, 4                  # Ruby: the last frame that a native frame executes has the flag FINISH
         .set UNKNOWN_FUNCTION, 0x7ffffff        # its number
-        .set MOST_HASHED, 4096                  # bytes of a name, and of a table of lines
+        .set MOST_HASHED, 4096                  # at most so many bytes of a name or a table of lines are hashed
 
 # Words of a frame of the JVM's interpreter: distances from the frame pointer (frame_x86.hpp of OpenJDK 8 to 25)
         .set METHOD, 24
@@ -87,11 +87,11 @@
         .set INTERRUPTED, 16                    # the bit of r15 that is set beyond a signal's frame
         .set EXECUTING, 17                      # the bit of r15 that is set in a frame whose rule has EXECUTES
 
-# What the walk keeps on the stack, at the stack pointer, and its size.
+# Words that the walk keeps on the stack: their offsets from the stack pointer, and their size in bytes.
         .set FRAME, 0                           # the next frame of the chain
-        .set ANCHOR, 8                          # the address in the native frame that executes it
+        .set ANCHOR, 8                          # an address in the native frame that executes FRAME
         .set STOP, 16                           # the first frame that this native frame does not execute
-        .set BEGUN, 24                          # whether the chain was found
+        .set BEGUN, 24                          # whether the walk has already looked for the chain
         .set BYTECODE, 32                        # of the instruction
         .set WALK_SIZE, 40
 
@@ -106,7 +106,7 @@
 # Walk the stack above r14, the stack pointer at a function's entry, from there: r9 is r14, r10 the
 # frame pointer, r11 the function's key, r8 the table. Jumps to `whole` or `broken` with the stack's
 # node in r12, to `full` where there is no space for it, and to `own` at a frame of findleaks' code,
-# from where `caller` goes on. Clobbers all registers but r8 and rsp, from where WALK_SIZE bytes are the walk's.
+# where the walk can continue at `caller`. Clobbers all registers except r8 and rsp. Uses WALK_SIZE bytes from rsp on.
         .macro walk_stack
         mov     qword ptr [rsp + FRAME], 0
         mov     qword ptr [rsp + ANCHOR], 0
@@ -289,7 +289,7 @@ complete:
         jb      whole
         call    rest
         jnc     whole
-        mov     r11, 3 << NUMBERED              # a frame of the chain was executed by none of these native ones
+        mov     r11, 3 << NUMBERED              # none of these native frames executed this frame of the chain
         call    node
         jc      full
         jmp     whole
@@ -497,11 +497,11 @@ managed:
         push    rbx
         push    rdi
         push    rdx
-        .set WALK, 32                           # from the stack pointer to what the walk keeps
+        .set WALK, 32                           # offset from the stack pointer to the words of the walk
         cmp     qword ptr [rsp + WALK + BEGUN], 0
         jne     begun
         mov     qword ptr [rsp + WALK + BEGUN], 1
-        bt      r15d, INTERRUPTED               # the chain may have been changed just then
+        bt      r15d, INTERRUPTED               # the signal may have interrupted a change of the chain
         jc      begun
         cmp     qword ptr [r8 + CHAIN_KIND], 0
         je      executed
@@ -518,12 +518,12 @@ managed:
         test    rcx, rcx
         jz      begun
         mov     rcx, [rcx]
-segment:                                        # rcx: the next frame; in 3.11 the _PyCFrame
+segment:                                        # rcx: the next frame of the chain; in CPython 3.11 the _PyCFrame
         cmp     qword ptr [r8 + CHAIN_KIND], C_FRAMES
         je      c_frame
         mov     [rsp + WALK + FRAME], rcx
         ja      begun
-        mov     edx, 4096                       # frames up to the one that is in the native frame
+        mov     edx, 4096                       # limit of frames before the frame that is stored in the native frame
 1:      test    rcx, rcx
         jz      anchored
         mov     rax, [r8 + CHAIN_OWNER]
@@ -546,7 +546,7 @@ c_frame:
         test    rax, rax
         jz      anchored
         mov     rax, [rax + 8]
-anchored:                                       # rcx: the address in the native frame; 0, or one below the last, ends the chain
+anchored:                                       # rcx: an address in the native frame. The chain ends if it is not above the previous one
         mov     [rsp + WALK + STOP], rax
         cmp     rcx, [rsp + WALK + ANCHOR]
         ja      3f
@@ -587,7 +587,7 @@ paired:
         jz      unpaired
         add_python_frame
         jmp     executed
-unpaired:                                       # the chain has ended: the pairs cannot be trusted
+unpaired:                                       # the chain has ended too early, so the pairs of frames cannot be trusted
         mov     r11, 3 << NUMBERED
         call    node
         jc      managed_full
@@ -599,12 +599,12 @@ managed_full:
         pop     rbx
         ret
 
-# Add a node for the Python function of the frame rcx, unless it executes none. Carry: the
-# table is full. Clobbers what `node` and `rule` do, and r11.
+# Add a node for the Python function that the frame rcx executes, if there is one. Carry: the table is full. Clobbers r11 and the registers
+# that `node` and `rule` clobber.
 python_frame:
         mov     rax, [r8 + CHAIN_CODE]
         mov     rbx, [rcx + rax]
-        and     rbx, -8                         # 3.14 has tags in references
+        and     rbx, -8                         # in CPython 3.14, the low bits of references are tags
         jz      unknown_code
         mov     rax, [r8 + CHAIN_TYPE]
         cmp     [rbx + 8], rax
@@ -613,7 +613,7 @@ python_frame:
         mov     rax, [rcx + rax]
         cmp     qword ptr [r8 + CHAIN_KIND], PAIRED
         je      1f
-        sub     rax, rbx                        # the address of the instruction
+        sub     rax, rbx                        # from the address of the instruction to its offset
 1:      mov     [rsp + WALK + 8 + BYTECODE], eax
         mov     rax, [r8 + CHAIN_VERSION]
         test    rax, rax
@@ -621,7 +621,7 @@ python_frame:
         mov     eax, [rbx + rax]
         test    eax, eax
         jz      no_version
-identified:                                     # rax tells code objects at one address apart
+identified:                                     # rax differs between code objects that have had the same address
         mov     rdi, rbx
         imul    rdi, [r8 + GOLDEN]
         rol     rdi, 32
@@ -630,25 +630,25 @@ identified:                                     # rax tells code objects at one 
         shr     rdi, 5
         bts     rdi, NUMBERED
         bts     rdi, VALUE
-        mov     r11, rbx                        # where the server reads the code object, which cannot be freed now
+        mov     r11, rbx                        # the server reads the code object at r11; it cannot be freed while this thread waits
         call    rule
         jc      unproven
         mov     r11d, [rsp + WALK + 8 + BYTECODE]
-        or      r11, rax                        # the number of the function is in the upper half
+        or      r11, rax                        # the upper half of rax is the number of the function
 numbered:
         bts     r11, NUMBERED
         bts     r11, VALUE
         dec     r15w
         call    node
         ret
-unproven:                                       # a function without a name
+unproven:                                       # the function cannot be named
         movabs  r11, UNKNOWN_FUNCTION << 32
         jmp     numbered
 unknown_code:                                   # no function
         clc
         ret
 
-no_version:                                     # code of the interpreter itself has one text as name and file
+no_version:                                     # in code objects of the interpreter itself, name and file are the same string object
         mov     rdi, [r8 + CHAIN_TEXTS]
         movzx   ecx, dil
         mov     rax, [rbx + rcx]
@@ -658,7 +658,7 @@ no_version:                                     # code of the interpreter itself
         je      unknown_code
         jmp     unproven
 
-# rax: a hash of what determines the names and the lines of the code object rbx.
+# Set rax to a hash of the data that determine the names and lines of the code object rbx.
 content:
         cmp     qword ptr [rbx], 0              # it is being freed
         jle     unproven
@@ -670,7 +670,7 @@ content:
         mov     rdx, [rcx + 16]                 # ob_size, or the length of the text
         lea     rsi, [rcx + 32]
         shr     rdi, 8
-        jz      4f                              # the last one is of bytes
+        jz      4f                              # the last object is a bytes object
         mov     ebp, [rcx + 32]                 # PyASCIIObject.state: interned (2 bits), kind (3 bits), compact, ascii
         bt      ebp, 5
         jnc     unproven
@@ -686,7 +686,7 @@ content:
         jnz     2b
         jmp     identified
 
-# Mix the length rdx, and so many bytes at rsi, up to MOST_HASHED, into rax. Clobbers rcx, rdx, rsi, rbp.
+# Mix the length rdx and the first rdx bytes at rsi (at most MOST_HASHED) into rax. Clobbers rcx, rdx, rsi, rbp.
 mix:
         xor     rax, rdx
         mov     ecx, MOST_HASHED
@@ -711,8 +711,8 @@ mix:
         rol     rax, 29
 3:      ret
 
-# Carry: frames of the chain are left at the end of the stack, which native frames should have
-# executed. Ruby's outermost one, and functions of C that a thread calls first, need none.
+# Carry: at the end of the stack, frames of the chain are left that native frames should have executed. Ruby's outermost frame, and C
+# functions that a thread calls first, need no native frame.
 rest:
         mov     rcx, [rsp + 8 + FRAME]
         cmp     qword ptr [r8 + CHAIN_KIND], PAIRED
@@ -735,8 +735,8 @@ rest:
 4:      stc
         ret
 
-# Find the execution context of the thread (rb_execution_context_t): it begins with the stack of
-# values, its length, the innermost control frame, and the innermost tag, which is on the native stack.
+# Find the execution context of the thread (rb_execution_context_t). Its first words are: stack of values, length of this stack, innermost
+# control frame, innermost tag. The tag is on the native stack.
 find_context:
         mov     rcx, [r8 + RUBY_WHERE]
         mov     rdx, [r8 + RUBY_MODULE]
@@ -750,7 +750,7 @@ find_context:
         mov     rax, [rax + rdx]
         lea     rdx, [rax + 1]
         cmp     rdx, 1
-        jbe     executed                        # the thread has none yet
+        jbe     executed                        # the thread has no such variables yet
         add     rcx, rax
         jmp     2f
 1:      add     rcx, fs:[0]
@@ -767,11 +767,11 @@ find_context:
         mov     [rsp + WALK + STOP], rax
         mov     rax, [rdi + 16]
         mov     [rsp + WALK + FRAME], rax
-control_frame:                                  # up to the one with the flag FINISH
+control_frame:                                  # add nodes up to the frame with the flag FINISH
         mov     rcx, [rsp + WALK + FRAME]
         cmp     rcx, [rsp + WALK + STOP]
         jae     unpaired
-        mov     rax, [rcx + 8]                  # the top of its values is on the stack of values
+        mov     rax, [rcx + 8]                  # the frame's stack pointer must be inside the stack of values
         cmp     rax, [rsp + WALK + ANCHOR]
         jb      damaged
         cmp     rax, rcx
@@ -802,7 +802,7 @@ ruby_frame:
         jz      unknown_code
         mov     eax, [rbx]
         and     eax, 0xf01f
-        cmp     eax, 0x701a                     # T_IMEMO, imemo_iseq; another one if objects are being moved
+        cmp     eax, 0x701a                     # T_IMEMO, imemo_iseq; another type while the garbage collector moves objects
         jne     unproven
         mov     eax, [rdx]
         test    al, al
@@ -821,7 +821,7 @@ ruby_frame:
         mov     rcx, [rcx]
         mov     edx, [rcx]
         and     edx, 31
-        cmp     edx, 7                          # T_ARRAY: the path, and the real path
+        cmp     edx, 7                          # T_ARRAY: it contains the path and the real path
         jne     1f
         test    byte ptr [rcx + 1], 0x20        # RARRAY_EMBED_FLAG
         jz      7f
@@ -861,7 +861,7 @@ ruby_frame:
 7:      pop     rcx
         jmp     unproven
 
-# A method that is written in C: the environment rdx has {…, method entry, …, flags}.
+# Handle a method that is written in C. Its environment is {…, method entry, …, flags}; rdx points to the flags.
 c_method:
         mov     eax, [rdx]
         and     eax, 0x7fff0001
@@ -881,8 +881,7 @@ c_method:
         mov     dword ptr [rsp + WALK + 8 + BYTECODE], 0
         jmp     identified
 
-# Mix the String rcx into rax; another object is left out, and the server will not name it. Clobbers
-# rcx, rdx, rsi, rbp.
+# Mix the String rcx into rax. Ignore an object of another type, which the server does not name. Clobbers rcx, rdx, rsi, rbp.
 mix_string:
         mov     edx, [rcx]
         and     edx, 31
@@ -895,7 +894,7 @@ mix_string:
         lea     rsi, [rcx + 24]
         cmp     qword ptr [r8 + RUBY_LENGTHS], 0
         jne     mix
-        lea     rsi, [rcx + 16]                 # up to 23 bytes, and 0
+        lea     rsi, [rcx + 16]                 # up to 23 bytes and a terminating zero
         mov     edx, 24
         jmp     mix
 1:      ret

@@ -57,8 +57,8 @@ class WalkedStacks:
         return bool(self._rules.chain)
 
     def count(self, address: int, sp: int, fp: int, thread_pointer: int) -> None:
-        """Count a call of the function at this address, at which a thread is stopped.
-        `thread_pointer`: 0 if it is not needed."""
+        """Count a call of the function at this address. A thread is stopped there. `thread_pointer`
+        is 0 if it is not needed."""
         self._counts[self._rules.walk(address | EXACT, sp, fp, thread_pointer)] += 1
 
     def stacks(self) -> Iterator[WalkedStack]:

@@ -1,10 +1,11 @@
 """Merge the types of all modules of a process into one table.
 
 Merging takes longer than reading a merged table from the cache. Therefore the result has two parts:
-columns that do not depend on the addresses of the modules, and what `place_types` makes of them.
-The columns are those of a table (TypeTable) with the following differences. Their variables have
-addresses of the modules' files. `keys` has the size of an address, then the numbers of types and of
-variables of each module. `key_types` has the number in the merged table of each module's types."""
+columns that do not depend on the addresses of the modules, and the types that `place_types` makes
+from these columns. The columns are those of a table (TypeTable) with the following differences.
+Addresses of variables are those in the modules' files. `keys` has the size of an address, then for
+each module the count of its types and the count of its variables. `key_types` has, for each type of
+each module, its number in the merged table."""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ class ProgramTypes:
     are the same type. Equal types of several modules have one number."""
 
     table: TypeTable
-    """The merged table. Variables have addresses of the process. Functions are missing, and
-    thread-local variables, whose offsets are those of one module: use the module's own table and
-    `numbers`."""
+    """The merged table. Variables have addresses of the process. Functions and thread-local
+    variables are missing (the offset of a thread-local variable is valid only in its module). For
+    these, use the module's own table and `numbers`."""
     numbers: Mapping[int, array[int]]
     """For each module, by its start: the number in `table` ("I") of each type in the module's own
     table."""
@@ -87,8 +88,8 @@ def merge_columns(tables: Sequence[TypeTable], reader: TypeReader, progress: Cal
 
 
 def _add_names(strings: array[int], tables: Sequence[TypeTable]) -> array[int]:
-    """Add the names of all variables to the strings of the merged types. Return the place of each
-    name."""
+    """Add the names of all variables to the strings of the merged types. Return the offset of each
+    name in the strings."""
     places: dict[bytes, int] = {}
     found = array("I")
     for table in tables:

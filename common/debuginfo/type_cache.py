@@ -46,7 +46,7 @@ class TypeCache:
         self._max_bytes = max_bytes
 
     def keep(self, name: str) -> bool:
-        """Note that a file is in use. Return whether there is one, which may be damaged."""
+        """Mark a file as recently used. Return whether the file exists; it may be damaged."""
         try:
             os.utime(os.path.join(self.folder, name), follow_symlinks=False)
         except OSError:
@@ -54,8 +54,8 @@ class TypeCache:
         return True
 
     def load(self, name: str) -> Optional[list[array[int]]]:
-        """Return the columns that were stored under a name; None if there are none. They are views
-        of the file, which behave like arrays that cannot be resized: nothing is copied."""
+        """Return the columns that were stored under a name; None if there are none. The columns are
+        views of the file, so nothing is copied. They behave like arrays that cannot be resized."""
         path = os.path.join(self.folder, name)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -137,8 +137,8 @@ def _pack(columns: Sequence[array[int]]) -> list[bytes]:
 
 
 def _unpack(data: mmap.mmap) -> Optional[list[array[int]]]:
-    """Return views of the columns. Returns None for a file that is damaged, or is of another
-    version or machine."""
+    """Return views of the columns; None if the file is damaged, or was written by another version
+    or for another kind of machine."""
     if len(data) < _HEAD.size:
         return None
     magic, version, order, checksum, count, size = _HEAD.unpack_from(data)

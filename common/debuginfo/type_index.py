@@ -67,7 +67,8 @@ class TypeIndex:
         return self._program[0]
 
     def _load_program(self, modules: Sequence[Module]) -> Optional[ProgramTypes]:
-        """Return the types of modules from the cache; None if it does not have all of them."""
+        """Return the types of modules from the cache; None if the cache does not have the types of
+        all modules."""
         names = [self._name(module) for module in modules]
         if not all(name and self._cache.keep(name) for name in names) or all(map(is_c_library, modules)):
             return None
@@ -75,7 +76,8 @@ class TypeIndex:
         return place_types(modules, columns) if columns is not None else None
 
     def _merge_program(self, modules: Sequence[Module]) -> Optional[ProgramTypes]:
-        """Return the types of those modules that can be read; None if only the C library can."""
+        """Return the types of all modules whose types can be read; None if these are no modules
+        other than the C library."""
         pairs = [(module, table) for module in modules if (table := self.of(module)) is not None]
         if all(is_c_library(module) for module, _ in pairs):
             return None

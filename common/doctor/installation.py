@@ -30,7 +30,7 @@ _STANDARD = {"zstandard": "compression.zstd"}  # modules of Python 3.14 that rep
 
 
 def check_installation() -> Iterator[Check]:
-    """Check the C engine, the required libraries, the C++ library, and the optional ones."""
+    """Check the C engine, the required libraries, the C++ library, and the optional libraries."""
     yield check_engine()
     for module, package, use in _NEEDED:
         found = _version(module, package)
@@ -55,7 +55,7 @@ def check_engine() -> Check:
 
 
 def check_demangler() -> Check:
-    """Check that names of C++ are demangled, which minimal containers have no library for."""
+    """Check that C++ names are demangled. Minimal containers do not have the library for this."""
     if demangle_type("N4shop5OrderE") == "shop::Order":
         return Check(AREA, "C++ library", "ok", "names of C++ are demangled", "")
     return Check(AREA, "C++ library", "limited", f"no {LIBRARIES[0]}: names of C++ stay mangled", "apt install libstdc++6")

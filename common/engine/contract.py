@@ -50,12 +50,13 @@ class Blocks(Protocol):
         as in `append`. Both directories must belong to the same engine."""
 
     def append_nested(self, other: Blocks, first: int, last: int, slabs: array[int], runs: array[int]) -> array[int]:
-        """Append the blocks [first, last) of another sealed directory, with the blocks of slabs in
-        place of the blocks in use that contain the slabs. The part of such a block before its
-        first slab becomes METADATA. `slabs` has the start and end of each slab, `runs` the blocks
-        of the slabs as `append_runs` takes them, with equal states; both ascend. Return the numbers
-        ("Q") of slabs that are left out because no single block in use contains them. ValueError
-        as in `append` and `append_runs`, or if a run is in no slab."""
+        """Append the blocks [first, last) of another sealed directory. Replace each block in use
+        that contains slabs by the blocks of these slabs. The part of such a block before its first
+        slab becomes METADATA. `slabs` has the start and end of each slab. `runs` has the blocks of
+        the slabs, in the format of `append_runs`; all blocks of a run have the same state. Both
+        ascend. Return the numbers ("Q") of slabs that are left out because no single block in use
+        contains them. Raises ValueError in the same cases as `append` and `append_runs`, and if a
+        run is in no slab."""
 
     def seal(self) -> None:
         """End appending and allow look-ups. Raises RuntimeError for look-ups before this call, and
@@ -253,8 +254,8 @@ class Graph(Protocol):
         (starts and ends, "Q"), by Kind."""
 
     def figures_by_kind(self, indices: array[int], ranges: array[int]) -> list[KindFigures]:
-        """Return the figures of the blocks in use with these indices ("I", in any order, none
-        twice), by Kind. `ranges`: as for `bytes_by_kind`."""
+        """Return figures, by Kind, of the blocks in use that have these indices ("I", in any order,
+        without duplicates). `ranges`: as for `bytes_by_kind`."""
 
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range], marks: Optional[array[int]] = None) -> list[Group]:
         """Group DEFINITE blocks and the heads of POSSIBLE blocks by kind and label, most bytes

@@ -73,9 +73,9 @@ class TypeReader(Protocol):
         of these sources are not needed after that."""
 
     def add_table(self, columns: Sequence[array[int]], key: int, first: int, end: int) -> None:
-        """Add the types [first, end) of a merged table, but not void and unknown: type number n
-        gets the key `key` + n. `columns` are the first TYPE_COLUMNS columns of the table. This is
-        how the tables of several modules are merged."""
+        """Add the types [first, end) of a merged table, except void and unknown. Type number n gets
+        the key `key` + n. `columns` are the first TYPE_COLUMNS columns of the table. This is how
+        the tables of several modules are merged."""
 
     def merge(self) -> float:
         """Do a part of merging. Return the completed part; at 1.0, the columns are ready."""

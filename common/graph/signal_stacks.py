@@ -43,7 +43,8 @@ _LIBC = ("libc.", "libc-", "ld-musl")
 
 
 class SignalStacks(NamedTuple):
-    """Ascending starts of blocks: those that are alternate signal stacks, and those that may be."""
+    """Starts of blocks, ascending. The blocks in `found` are alternate signal stacks; the blocks in
+    `possible` may be."""
 
     found: Sequence[int] = ()
     possible: Sequence[int] = ()

@@ -1,8 +1,8 @@
 """Thread-specific data (pthread_getspecific) of glibc.
 
-The data of a thread are {sequence, value} pairs for the first keys (specific_1stblock), then
-pointers to arrays, each for the same number of further keys (specific). musl points to plain
-values, and is not supported."""
+For the first keys, the data of a thread are {sequence, value} pairs (specific_1stblock). Pointers
+to arrays follow (specific); each array has the pairs of the same number of further keys. musl is
+not supported: it stores a pointer to plain values."""
 
 from __future__ import annotations
 
@@ -14,5 +14,6 @@ KEYS_OF_BLOCK = 32
 
 
 def place_of_key(key: int) -> int:
-    """Return the offset from the thread pointer of the value of one of the first keys."""
+    """Return the offset, from the thread pointer, of a key's value. The key must be one of the
+    first keys."""
     return KEYS + 16 * key + 8

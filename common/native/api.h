@@ -184,7 +184,7 @@ API void fl_label_totals(const struct graph *g, uint32_t kinds, uint32_t count, 
 /* kind_bytes.c */
 API void fl_kind_bytes(const struct graph *g, const range *ranges, uint64_t count, uint64_t *sums);
 typedef struct {
-    uint64_t blocks, bytes, inside; /* the last: their bytes inside the given ranges */
+    uint64_t blocks, bytes, inside; /* `inside`: bytes of the blocks inside the given ranges */
 } kind_figures;
 API void fl_kind_figures(const struct graph *g, const uint32_t *indices, uint64_t number, const range *ranges, uint64_t count,
                          kind_figures *figures);

@@ -86,13 +86,13 @@ static bool runs_in_slabs(const range *slabs, uint64_t count, const run *runs, u
     return r == end;
 }
 
-/* Append the blocks [first, last) of `outer`, and the runs of slabs in place of the blocks in use
- * that contain slabs. `left_out`: the numbers of slabs that no single block contains. */
+/* Append the blocks [first, last) of `outer`. Replace each block in use that contains slabs by the
+ * runs of these slabs. `left_out`: the numbers of slabs that no single block contains. */
 API int fl_append_nested(blocks *b, const blocks *outer, uint32_t first, uint32_t last, const range *slabs, uint64_t count,
                          const run *runs, uint64_t run_count, words *left_out) {
     uint64_t off = (UINT64_C(1) << b->granule_shift) - 1, start = first < last ? block_address(outer, first) : 0, total;
     const run *r = runs, *end = runs + run_count;
-    bool opened = false; /* a slab is in the block `first` */
+    bool opened = false; /* whether a slab is in the block `first` */
     if (check_runs(b, runs, run_count, 0, &total) || !runs_in_slabs(slabs, count, runs, run_count) || (first < last && start < b->floor))
         return DISORDER;
     if (total > MAX_BLOCKS - b->count)

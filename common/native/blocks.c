@@ -402,8 +402,8 @@ API void fl_totals(blocks *b, uint32_t first, uint32_t last, block_total *totals
         add_totals(totals, b->sums + (size_t)whole * STATES);
 }
 
-/* Write the totals of the blocks that start in one of these ranges to totals[4]. The ranges may be
- * many and short. */
+/* Write the totals of the blocks that start in one of these ranges to totals[4]. There may be many
+ * short ranges. */
 API void fl_totals_in(const blocks *b, const range *ranges, uint64_t count, block_total *totals) {
     memset(totals, 0, STATES * sizeof *totals);
     for (const range *r = ranges; r < ranges + count; r++)

@@ -20,7 +20,7 @@
 #define SET_ENTRIES 8u
 #define OB_SIZE 2u  /* word of an object with items */
 #define FRAME_AT 3u /* word of a frame object: the address of the frame */
-#define VALID 3u /* byte of the values of attributes: 0 if they are in a dictionary now */
+#define VALID 3u /* byte of the values of attributes: 0 if a dictionary has them now */
 #define WANTED 254u /* in `tails`; this and larger numbers are no patterns */
 
 enum { NUMBER, POINTER, FRAME_NUMBER, FRAME_POINTER }; /* forms: see frame_layout */
@@ -64,8 +64,8 @@ static uint64_t first_unused(const frame_layout *f, const uint8_t *data, uint64_
     return first < locals ? NO_WORD : first;
 }
 
-/* Return the number of the first unused word of a frame object, of which `left` bytes are readable;
- * NO_WORD if the frame is elsewhere, because the function still runs. */
+/* Return the number of the first unused word of a frame object, of which `left` bytes are readable.
+ * Return NO_WORD if the frame is outside the object, because the function still runs. */
 static uint64_t first_unused_of_frame(const frame_layout *f, const uint8_t *data, uint64_t start, uint64_t offset, uint64_t left) {
     uint64_t inside = load(data + offset + FRAME_AT * WORD) - start;
     if (inside % WORD || inside <= offset + FRAME_AT * WORD || inside >= left)

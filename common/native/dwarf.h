@@ -155,7 +155,7 @@ enum { IN_OTHER, IN_SCOPE, IN_CLASS, IN_FUNCTION, IN_PART, IN_VARIANT, IN_ARRAY 
 #define MOST_FRAMES 512
 
 typedef struct {
-    uint64_t *table; /* hashes and offsets: open addressing */
+    uint64_t *table; /* hash table with open addressing: hashes and offsets */
     uint64_t slots, used;
     LIST(uint8_t) text;
     LIST(uint8_t) scratch;
@@ -181,9 +181,9 @@ typedef struct {
     uint32_t *numbers;               /* and their numbers + 1 */
     uint64_t slots, at;
     uint32_t *final;                 /* by node: number of the type */
-    uint32_t *best;                  /* by number of a type: the node that is shown */
+    uint32_t *best;                  /* by number of a type: its node in the columns */
     uint32_t count;                  /* of types */
-    uint8_t step, part;              /* part: of the columns, see make_columns */
+    uint8_t step, part;              /* part: the part of the columns to make; see make_columns */
     table_column columns[COLUMNS];
 } merging;
 
@@ -192,7 +192,7 @@ void merging_free(struct types *t);
 uint32_t node_with_key(const struct types *t, uint64_t key, uint64_t near);
 uint32_t defined(const struct types *t, uint32_t node);
 uint64_t type_size(const struct types *t, uint32_t node);
-/* dwarf_columns.c: make a part of the columns. Return 1 if more is left. */
+/* dwarf_columns.c: make a part of the columns. Return 1 if more parts are left. */
 int make_columns(struct types *t);
 
 typedef struct types {

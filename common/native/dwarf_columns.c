@@ -128,7 +128,7 @@ static int begin_types(types *t) {
     return made ? DONE : NO_MEMORY;
 }
 
-/* Return 1 if more types are left. */
+/* Write the next types to the columns. Return 1 if more types are left. */
 static int put_types(types *t) {
     merging *m = t->merge;
     uint64_t end = m->at + TYPES_A_CALL < m->count ? m->at + TYPES_A_CALL : m->count;

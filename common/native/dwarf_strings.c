@@ -13,8 +13,8 @@ static uint64_t hash_text(const uint8_t *text, uint64_t size) {
     return hash ^ hash >> 32;
 }
 
-/* An entry of the table has the upper half of the hash, and the offset of the text: the table grows
- * without reading the texts. */
+/* An entry of the table has the upper half of the hash, and the offset of the text. Thus the table
+ * can grow without reading the texts. */
 static uint64_t entry_of(uint64_t hash, uint64_t offset) { return hash >> 32 << 32 | offset; }
 
 static uint64_t place_of(uint64_t entry, uint64_t slots) { return (entry >> 32) * UINT64_C(0x9e3779b97f4a7c15) >> 20 & (slots - 1); }

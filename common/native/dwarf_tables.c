@@ -37,7 +37,7 @@ static int add_members(types *t, const table_column *columns, uint64_t number, u
     return DONE;
 }
 
-/* Add the types [first, end) of a table, with keys from `key` on: key + number. */
+/* Add the types [first, end) of a table. Type number n gets the key `key` + n. */
 API int fl_types_table(types *t, const table_column *columns, uint64_t key, uint64_t first, uint64_t end) {
     if (!first)
         t->budget += 2 * columns[STRINGS].count + 64 * (columns[KINDS].count + columns[FIELD_KINDS].count + columns[PART_KINDS].count) + (1 << 20);

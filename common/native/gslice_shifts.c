@@ -10,18 +10,20 @@ typedef struct run {
     uint64_t start, stride, size, count, bit, states; /* ../engine/terms.py: RUN */
 } run;
 
-/* A class of GObject: the word with which its instances begin, the bytes of private data before
- * it, and the bytes of both. */
+/* A class of GObject: the first word of its instances, the bytes of private data before an
+ * instance, and the bytes of private data and instance together. */
 typedef struct class {
     uint64_t word, private, bytes;
 } class;
 
-/* A slab with several possible shifts. `first`: the place of its counts, one for each of them. */
+/* A slab with several possible shifts. `first`: the index of its first count; it has one count for
+ * each possible shift. */
 typedef struct {
     uint32_t chunk, bytes, options, first;
 } voter;
 
-/* `slabs`: these slabs, in a directory of their own; `numbers`: of all slabs. */
+/* `slabs`: a directory of the slabs with several possible shifts. `numbers`: their numbers among
+ * all slabs. */
 typedef struct shifts {
     run *runs;
     uint64_t *options;
@@ -56,8 +58,8 @@ static int add_slabs(shifts *s, uint64_t number) {
     return s->counts ? DONE : NO_MEMORY;
 }
 
-/* Begin to count evidence. `runs` and `options` are those of fl_slice_slabs, which fl_shifts_elect
- * changes. */
+/* Begin to count evidence. `runs` and `options` are outputs of fl_slice_slabs; fl_shifts_elect
+ * changes them. */
 API shifts *fl_shifts_new(run *runs, uint64_t *options, uint64_t number) {
     shifts *s = calloc(1, sizeof *s);
     if (s) {
@@ -73,7 +75,8 @@ API shifts *fl_shifts_new(run *runs, uint64_t *options, uint64_t number) {
     return s;
 }
 
-/* Count that a chunk of at least `least` bytes begins at an address in slab number `index`. */
+/* Count evidence that a chunk of at least `least` bytes begins at this offset in slab number
+ * `index`. */
 INLINE void count(shifts *s, uint32_t index, uint64_t offset, uint64_t least) {
     const voter *v = &s->voters.items[index];
     if (offset >= v->bytes || least > v->chunk)
@@ -95,7 +98,7 @@ API void fl_shifts_chunks(shifts *s, const uint64_t *addresses, uint64_t number)
         count_at(s, addresses[at], 0);
 }
 
-/* Count the words with these numbers: each step prefetches what the next one reads. */
+/* Count the words with these numbers. Each step prefetches the memory that the next step reads. */
 INLINE void count_as(shifts *s, const uint8_t *data, batch *c) {
     for (uint32_t at = 0; at < c->count; at++) {
         c->values[at] = load(data + (size_t)c->places[at] * WORD);
@@ -136,7 +139,8 @@ API void fl_shifts_pointers(shifts *s, const piece *p) {
     }
 }
 
-/* Count the words of a piece of slabs that are those of classes, which ascend by word. */
+/* Count the words of a piece of slabs that are equal to the word of a class. The classes ascend by
+ * word. */
 API void fl_shifts_instances(shifts *s, const piece *p, const class *all, uint64_t classes) {
     uint64_t address, number = piece_words(p, &address), low = classes ? all[0].word : 0;
     uint64_t span = classes ? all[classes - 1].word - low + 1 : 0;
@@ -151,8 +155,8 @@ API void fl_shifts_instances(shifts *s, const piece *p, const class *all, uint64
     }
 }
 
-/* Give each slab with evidence the shift with most, the lowest one of these. Returns the number of
- * slabs without evidence. */
+/* Give each slab with evidence the shift that has the most evidence; among equal shifts, the
+ * lowest. Returns the number of slabs without evidence. */
 API uint64_t fl_shifts_elect(shifts *s) {
     uint64_t left = 0;
     for (uint64_t at = 0; at < s->voters.count; at++) {
@@ -164,7 +168,7 @@ API uint64_t fl_shifts_elect(shifts *s) {
         if (v->options && counts[best]) {
             s->runs[number].start += best * UNIT;
             s->options[number] = 1;
-            v->options = 0; /* decided: nothing is counted any more */
+            v->options = 0; /* decided: no more evidence is counted for this slab */
         }
         left += v->options != 0;
     }

@@ -3,12 +3,13 @@
 
 #include <stdlib.h>
 
-#define UNIT (2 * WORD) /* chunk sizes and shifts are multiples of it */
+#define UNIT (2 * WORD) /* chunk sizes and shifts are multiples of UNIT */
 #define INFO (4 * WORD) /* bytes of SlabInfo */
 #define AFTER_CHUNKS (INFO + 2 * WORD) /* two words are left to malloc */
 #define LEAST_PAGE UINT64_C(128)
 #define RUN 6 /* words: start, stride, size, count, bit, states; ../engine/terms.py */
-/* In the weight of a slab's start, above the number of its class. */
+/* The weight of a slab's start is ONE_SLAB for each slab found there, plus the number of the size
+ * class. */
 #define ONE_SLAB (UINT64_C(1) << 32)
 
 typedef struct {
@@ -39,14 +40,15 @@ INLINE uint64_t page_of(uint64_t chunk) {
     return page;
 }
 
-/* The walk over the ring of one class. `info`: the SlabInfo that comes next, 0 at the end; `fields`
- * and `ahead`: its bytes, and those of the one after it, or NULL. */
+/* The walk over the ring of one size class. `info`: the address of the next SlabInfo, 0 at the end.
+ * `fields`: the bytes of this SlabInfo, or NULL. `ahead`: the bytes of the SlabInfo after it, or
+ * NULL. */
 typedef struct {
     uint64_t head, info, page, number;
     const uint8_t *fields, *ahead;
 } ring;
 
-/* Move to a SlabInfo, and prefetch the one after it. */
+/* Move to a SlabInfo, and prefetch the SlabInfo after it. */
 static void move_to(reader *r, ring *one, uint64_t info, const uint8_t *fields) {
     one->info = info;
     one->fields = fields;
@@ -55,8 +57,8 @@ static void move_to(reader *r, ring *one, uint64_t info, const uint8_t *fields) 
         __builtin_prefetch(one->ahead);
 }
 
-/* Append the slab that comes next, and its weight. Returns 1 if the ring is broken there. The
- * links back make a cycle impossible that does not lead to the head. */
+/* Append the next slab and its weight. Returns 1 if the ring is broken there. The links back are
+ * checked, so every cycle leads back to the head. */
 static int walk_on(reader *r, ring *one, words *starts, words *weights) {
     uint64_t info = one->info, start = info + AFTER_CHUNKS - one->page;
     if (!one->ahead || start > info || start & (one->page - 1) || load(one->ahead + 3 * WORD) != info)
@@ -68,7 +70,7 @@ static int walk_on(reader *r, ring *one, words *starts, words *weights) {
     return DONE;
 }
 
-/* Walk all rings side by side, as each step waits for memory. */
+/* Walk all rings one step at a time in turn, so that their waits for memory overlap. */
 static int walk_rings(reader *r, ring *rings, uint64_t count, uint64_t most, words *starts, words *weights, words *broken) {
     for (uint64_t left = count; left;) {
         left = 0;
@@ -83,7 +85,7 @@ static int walk_rings(reader *r, ring *rings, uint64_t count, uint64_t most, wor
     return DONE;
 }
 
-/* Append the free chunks of a slab. Returns the first one, or 0. */
+/* Append the free chunks of a slab. Write the address of the first free chunk, or 0, to `first`. */
 static int list_free(reader *r, uint64_t info, uint64_t most, words *chunks, uint64_t *first) {
     uint64_t chunk = *first = word_of(r, info);
     for (; chunk && most--; chunk = word_of(r, chunk))
@@ -98,8 +100,8 @@ static int reserve(words *list, uint64_t count) {
     return list->items || !count ? DONE : NO_MEMORY;
 }
 
-/* Read the slabs whose starts ascend. Slabs that overlap are left out, and appended to `broken`
- * with the number NONE. */
+/* Read the slabs at these starts, which ascend. Slabs that overlap are left out, and appended to
+ * `broken` with the number NONE. */
 static int read_sorted(reader *r, const uint64_t *starts, const uint64_t *weights, uint64_t count, words *runs, words *ranges,
                        words *options, words *chunks, words *broken) {
     uint64_t floor = 0;
@@ -129,10 +131,10 @@ static int read_sorted(reader *r, const uint64_t *starts, const uint64_t *weight
     return DONE;
 }
 
-/* Read the slabs of the rings with these heads, one for each class, and their free chunks.
- * Outputs, ascending by address: a run of equal blocks and the range of each slab, and the number
- * of possible shifts; the runs begin at the lowest one. `broken`: pairs of a class and an
- * address. */
+/* Read the slabs of the rings with these heads (one for each size class), and the free chunks of
+ * the slabs. Outputs for each slab, ascending by address: a run of equal blocks, a range, and the
+ * number of possible shifts. A run begins at the lowest possible shift. `broken`: pairs of the
+ * number of a size class and an address. */
 API int fl_slice_slabs(const piece *pieces, uint64_t count, const uint64_t *heads, uint64_t classes, words *runs, words *ranges,
                        words *options, words *chunks, words *broken) {
     reader r = {pieces, NULL, count};
@@ -162,8 +164,8 @@ API int fl_slice_slabs(const piece *pieces, uint64_t count, const uint64_t *head
     return failed;
 }
 
-/* Append the magazines of rings, of which each head is one. The third chunk of a magazine has the
- * address of the next one. */
+/* Append the magazines of the rings with these heads. Each head is a magazine. The third chunk of a
+ * magazine has the address of the next magazine. */
 API int fl_slice_magazines(const piece *pieces, uint64_t count, const uint64_t *heads, uint64_t number, uint64_t most, words *magazines) {
     reader r = {pieces, NULL, count};
     for (uint64_t at = 0; at < number; at++) {

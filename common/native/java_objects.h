@@ -4,7 +4,8 @@
 
 #include "native.h"
 
-/* Objects that were moved: their addresses before the move (ascending), and now. */
+/* Objects that were moved: their addresses before the move (ascending), and their current
+ * addresses. */
 typedef struct {
     const uint64_t *before, *now;
     uint64_t count;
@@ -23,8 +24,9 @@ typedef struct java_heap {
     /* CLASS_ROW elements for each class, as in ClassTable.rows. */
     const uint32_t *classes;
     uint64_t class_count;
-    /* A reference has 4 or 8 bytes. Its address is oop_base + (value << oop_shift), unless it has
-     * colors (JAVA_ABOVE, JAVA_BELOW), which ../runtimes/jvm/references.py describes. */
+    /* A reference has 4 or 8 bytes. It refers to the address oop_base + (value << oop_shift),
+     * unless references have colors (JAVA_ABOVE, JAVA_BELOW). ../runtimes/jvm/references.py
+     * describes the colors. */
     uint64_t oop_bytes, oop_base, oop_shift;
     uint64_t colors, offsets, current;
     java_moves young, old;
@@ -37,9 +39,10 @@ typedef struct java_heap {
 enum { JAVA_FIXED = 0, JAVA_ARRAY = 1, JAVA_OBJECTS = 2, JAVA_MIRROR = 3 };
 enum { JAVA_PLAIN = 0, JAVA_ABOVE = 1, JAVA_BELOW = 2 }; /* where the color of a reference is */
 
-#define ABOVE_BITS 4u /* of a color; one of the lower three is set */
+#define ABOVE_BITS 4u /* number of bits of a color; exactly one of the lower three bits is set */
 #define ABOVE_VIEWS 7u
-/* With JAVA_BELOW one of four bits is set. Its number has a bit for each generation. */
+/* With JAVA_BELOW, exactly one of four bits is set. The number of this bit (0 to 3) has one bit for
+ * each generation. */
 #define REMAPPED_SHIFT 12u
 #define REMAPPED_MASK 15u
 #define REMAPPED_YOUNG 1u
@@ -47,7 +50,8 @@ enum { JAVA_PLAIN = 0, JAVA_ABOVE = 1, JAVA_BELOW = 2 }; /* where the color of a
 #define COLOR_RESERVED UINT64_C(0xF)
 #define COLOR_REMEMBERED UINT64_C(0x30)
 
-/* Return the address now of the object that was at an address; 0 if none was moved from there. */
+/* Return the current address of the object that was at this address before a move; 0 if no object
+ * was moved from there. */
 INLINE uint64_t find_moved(const java_moves *m, uint64_t address) {
     uint64_t at = 0;
     BISECT(at, m->count, middle, m->before[middle] < address)
@@ -77,14 +81,14 @@ INLINE uint64_t address_above_color(const java_heap *h, uint64_t value) {
         return address;
     if (missed == REMAPPED_YOUNG)
         return or_else(find_moved(&h->young, address), address);
-    /* Both bits are set in a reference from an old object to an old object. */
+    /* Both bits of COLOR_REMEMBERED are set in a reference from an old object to an old object. */
     if (missed == REMAPPED_OLD || (value & COLOR_REMEMBERED) == COLOR_REMEMBERED)
         return or_else(find_moved(&h->old, address), address);
     return or_else(find_moved(&h->young, address), or_else(find_moved(&h->old, address), address));
 }
 
-/* Return the address to which a reference refers, 0 for null. With colors, return 0 for a value
- * that is no reference. */
+/* Return the address to which a reference refers, 0 for null. With colors, also return 0 for a
+ * value that is not a reference. */
 INLINE uint64_t java_address(const java_heap *h, uint64_t value) {
     if (!value || h->colors == JAVA_PLAIN)
         return value ? h->oop_base + (value << h->oop_shift) : 0;

@@ -31,7 +31,8 @@ static int read_references(searching *s, uint32_t source, uint64_t address, uint
     return failed;
 }
 
-/* Refer to an address without a color. The object may have been moved from there. */
+/* Add a reference to an address without a color. If an object was moved from there, also add
+ * references to its new addresses. */
 static int refer_plainly(searching *s, uint32_t source, uint64_t address) {
     uint64_t young = find_moved(&s->h->young, address), old = find_moved(&s->h->old, address);
     int failed = refer(s, source, address, NONE);

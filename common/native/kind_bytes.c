@@ -44,15 +44,15 @@ API void fl_kind_bytes(const graph *g, const range *ranges, uint64_t count, uint
     }
 }
 
-/* Add what a block in use adds to the figures of its kind, but for its bytes inside ranges. */
+/* Add a block in use to the figures of its kind, except its bytes inside ranges. */
 static void add_block(const graph *g, uint32_t index, kind_figures *figures) {
     figures[g->kinds[index]].blocks++;
     figures[g->kinds[index]].bytes += size_of(g->b, index);
 }
 
-/* Add the bytes of the blocks whose bits are set that are inside these ranges. The blocks are
- * visited in the order of their addresses, which takes a tenth of the time of looking up the
- * address of each. */
+/* For the blocks whose bits are set, add the bytes inside these ranges. The blocks are visited in
+ * the order of their addresses. This takes a tenth of the time of looking up the address of each
+ * block. */
 static void add_inside(const graph *g, const uint64_t *marked, const range *ranges, uint64_t count, kind_figures *figures) {
     uint32_t index = 0;
     uint64_t start = block_address(g->b, index), place = 0;
@@ -67,8 +67,8 @@ static void add_inside(const graph *g, const uint64_t *marked, const range *rang
     } while (next_block(g->b, &index, &start));
 }
 
-/* Return a bit for each block, set for those with these indices; NULL if these are few, or if
- * there is not enough memory. */
+/* Return a bitmap with one bit for each block. The bits of the blocks with these indices are set.
+ * Return NULL if there are few indices or not enough memory. */
 static uint64_t *mark(const graph *g, const uint32_t *indices, uint64_t number) {
     uint64_t *marked = number && number >= g->count / FEW ? calloc(g->count / 64 + 1, sizeof *marked) : NULL;
     for (uint64_t at = 0; marked && at < number; at++)

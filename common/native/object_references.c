@@ -1,8 +1,8 @@
-/* References of managed objects, and of blocks without an object, by word.
+/* Finds the references in managed objects, and in blocks without an object, word by word.
  * ../runtimes/object_references.py describes the result. */
 #include "graph.h"
 
-#define TAGS UINT64_C(3) /* low bits of a reference in a frame of CPython, since 3.14 */
+#define TAGS UINT64_C(3) /* low bits of references in frames of CPython 3.14: tags */
 
 typedef struct {
     const graph *g;
@@ -31,10 +31,11 @@ static int add_reference(const search *s, uint32_t source, uint64_t at, uint64_t
     return PUSH_ALL(s->out, (uint64_t)source << 32 | (at / WORD & UINT32_MAX), target, offset);
 }
 
-/* Find the references in the blocks of a piece: if `with_object`, in blocks that contain an object,
- * else in the other blocks. Each reference appends three words to `out`: source << 32 | number of
- * the word, target, and the offset in the target. A reference to an object leads to its start;
- * those to other places of an object's block are left out. */
+/* Find the references in blocks of a piece. If `with_object`, search the blocks that contain an
+ * object, otherwise the other blocks. Each reference appends three words to `out`: source << 32 |
+ * number of the word, target, and the offset in the target. In a block that contains an object,
+ * only references to the object's start count; references to other places of this block are left
+ * out. */
 API int fl_object_references(const graph *g, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, bool with_object,
                              words *out) {
     const search s = {g, found, offsets, shift, out};

@@ -9,7 +9,7 @@
 #define HELD UINT32_C(1)                 /* bit of a counter: the program has not freed the slot */
 #define REFERENCES UINT32_C(0x3FFFFFFE) /* bits of a counter: number of raw_ptr */
 
-/* Also in ../allocators/partitionalloc/engine.py. */
+/* ../allocators/partitionalloc/engine.py describes both structures. */
 typedef struct {
     uint64_t start, stride, count, head, bit;
 } span;
@@ -24,7 +24,7 @@ typedef struct {
     uint8_t *bits;
 } reader;
 
-/* Set the bit of a slot; false if it was set. */
+/* Set the bit of a slot. Return false if the bit was already set. */
 INLINE bool mark(uint8_t *bits, uint64_t bit) {
     uint8_t *at = &bits[bit / 8], one = (uint8_t)(1u << bit % 8);
     bool fresh = !(*at & one);
@@ -32,9 +32,9 @@ INLINE bool mark(uint8_t *bits, uint64_t bit) {
     return fresh;
 }
 
-/* Mark the slots of a free list. Each link is the next slot's offset in the pool, or its address
- * if `pool` is 0, with reversed bytes. If `shadowed`, its inversion follows. Pages of free slots
- * may have been discarded, and have zeros. */
+/* Mark the slots of a free list. Each link is the next slot's offset in the pool (its address if
+ * `pool` is 0), with its bytes in reverse order. If `shadowed`, the inverted link follows. Pages of
+ * free slots may have been discarded; they contain zeros. */
 static void follow_free(const reader *r, const span *s, outcome *out) {
     uint64_t slot = s->head, from = s->head;
     while (slot) {
@@ -61,7 +61,7 @@ INLINE bool contains(const uint64_t *sorted, uint64_t count, uint64_t value) {
     return at < count && sorted[at] == value;
 }
 
-/* Mark the slots that the program freed, and that raw_ptr still refers to. */
+/* Mark the quarantined slots: the program freed them, but a raw_ptr still refers to them. */
 static void find_quarantined(const reader *r, const span *s, const uint64_t *cached, uint64_t cached_count, outcome *out) {
     for (uint64_t number = 0; number < s->count; number++) {
         uint64_t bit = s->bit + number, slot = s->start + number * s->stride;

@@ -53,8 +53,8 @@ typedef struct {
 } search;
 
 search search_of(const graph *g, origin from);
-/* Append the indices of the words, from `first` on, whose values are between the lowest and the
- * highest block (`low` and `span`); at most BATCH in all. */
+/* Of `count` words from `first` on, append the indices of those whose values are between the lowest
+ * and the highest block (`low` and `span`). The batch must have space for `count` more words. */
 void filter_words(const search *how, const uint8_t *data, uint32_t first, uint32_t count, batch *c);
 /* Fill the stretch's `found` and `interior`. */
 void find_references(const search *how, stretch *s, batch *candidates);

@@ -12,8 +12,8 @@ static bool has_reference(const spread *s, uint32_t layout, const uint8_t *wante
     return false;
 }
 
-/* Queue those of SAMPLE blocks whose layouts are wanted. Their addresses are computed only if there
- * is one, because most revisits want few layouts. */
+/* Of SAMPLE blocks from `first` on, queue the blocks whose layouts are wanted. Addresses are
+ * computed only if there is such a block, because most revisits want few layouts. */
 static int queue_blocks(spread *s, const uint8_t *has, uint32_t first) {
     uint32_t end = s->b->count - first < SAMPLE ? s->b->count : first + SAMPLE, last = first;
     for (uint32_t index = first; index < end; index++)

@@ -220,7 +220,7 @@ static void find_block(spread *s) {
     __builtin_prefetch(&s->origins[p->index], 1);
 }
 
-/* Follow the pointers of the ring. */
+/* Follow all pointers that are in the ring. */
 static int follow_all(spread *s) {
     while (s->found < s->added)
         find_block(s);
@@ -232,10 +232,10 @@ static int follow_all(spread *s) {
     return DONE;
 }
 
-/* Add a pointer to the ring, which has room. When the ring is full, its pointers are looked up, and
- * then followed in the order in which they were added. Thus the processor fetches the memory that a
- * step reads for many pointers at once: first the slots of the directory, then sizes, states and
- * claims of the blocks. */
+/* Add a pointer to the ring, which must not be full. When the ring is full, its pointers are looked
+ * up, and then followed in the order in which they were added. Thus, in each step, the processor
+ * fetches memory for many pointers at once: first the slots of the directory, then the sizes,
+ * states and claims of the blocks. */
 static void add_pointer(spread *s, uint64_t place, uint64_t value, uint32_t reference) {
     s->ring[s->added++ % RING] = (followed){value, place, 0, reference, s->owner, NONE, s->certain};
     const slot *near = slot_of(s->b, value);
@@ -243,8 +243,8 @@ static void add_pointer(spread *s, uint64_t place, uint64_t value, uint32_t refe
         __builtin_prefetch(near);
 }
 
-/* Begin to visit an item of the queue, which is in block `owner` if it is no root; return false if
- * it has no pointers. */
+/* Begin to visit an item of the queue. If the item is not a root, it is the block `owner`. Return
+ * false if the item has no pointers. */
 static bool begin(spread *s, uint64_t item, uint32_t owner) {
     uint32_t layout;
     s->element = s->table = 0;
@@ -320,8 +320,8 @@ INLINE void prefetch_slot(const spread *s, uint64_t item) {
         __builtin_prefetch(near);
 }
 
-/* Look up the blocks of the next items in the queue. The processor then fetches the memory that
- * their visits read at the same time, so that the cache misses overlap. */
+/* Look up the blocks of the next items in the queue. The processor then fetches the memory for all
+ * these visits at the same time, so that the cache misses overlap. */
 static void look_ahead(spread *s) {
     uint64_t start, left = s->queue.count - s->head;
     uint32_t count = left < AHEAD ? (uint32_t)left : AHEAD;
@@ -343,7 +343,8 @@ static void look_ahead(spread *s) {
     s->ahead_next = 0;
 }
 
-/* Take the next item of the queue and begin to visit it; return false if it has no pointers. */
+/* Take the next item of the queue and begin to visit it. Return false if the item has no pointers.
+ * */
 static bool begin_next(spread *s) {
     if (s->ahead_next == s->ahead_count)
         look_ahead(s);

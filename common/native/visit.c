@@ -207,7 +207,7 @@ static void join_team(void *context, unsigned thread) {
     locked(t);
     t->members--;
     unlocked(t);
-    if (thread) /* the queue of the graph stays for the next call */
+    if (thread) /* the queue of the graph is kept for the next call */
         give(t, v.queue, 0);
     free(own.items);
 }

@@ -120,4 +120,5 @@ class KernelReferences(Record):
     """Blocks that look like alternate signal stacks, whose addresses only the kernel stores."""
     possible_signal_stacks: Amount
     """Leaked blocks that may be alternate signal stacks, because they contain only zeros and the
-    process calls sigaltstack. At most one of them for each thread is."""
+    process calls sigaltstack. At most one of these blocks per thread is an alternate signal
+    stack."""

@@ -123,4 +123,4 @@ class Runtimes(Record):
     runtimes: Sequence[Runtime]
     """All managed runtimes of the process."""
     deadlocks: Sequence[Deadlock] = field(default=(), metadata=OPTIONAL)
-    """The cycles of threads that wait for locks of each other; see `stacks`."""
+    """Cycles of threads: each thread waits for a lock that the next thread holds. See `stacks`."""

@@ -24,7 +24,7 @@ class FrameLock(Record):
     type: Optional[str]
     """The type of the object."""
     address: Optional[int] = field(metadata=ADDRESS)
-    """The address of the object; None if a compiler has removed it."""
+    """The address of the object; None if a compiler has removed the object."""
     owner: Optional[int] = field(default=None, metadata=OPTIONAL)
     """The tid of the thread that holds the lock for which this thread waits."""
 
@@ -44,8 +44,8 @@ class ThreadGroup(Record):
     complete: bool
     """Whether the stack was unwound to its beginning."""
     locks: Sequence[FrameLock] = field(default=(), metadata=OPTIONAL)
-    """The locks of all of these threads, thread by thread. Their frames have locks of the same
-    kinds and types, but the objects may differ."""
+    """The locks of all of these threads, thread by thread. The frames of these threads have locks
+    of the same kinds and types, but the objects may differ."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,21 +88,21 @@ class DeadlockedThread(Record):
     kind: str
     """How the thread waits: "waiting to lock", "parking to wait for"."""
     type: Optional[str]
-    """The type of the object that it waits for."""
+    """The type of the object that the thread waits for."""
     address: int = field(metadata=ADDRESS)
     """The address of this object."""
     owner: int
-    """The tid of the thread that holds its lock."""
+    """The tid of the thread that holds the lock of this object."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Deadlock(Record):
-    """Threads each of which waits for a lock that the next one holds."""
+    """Threads in a cycle. Each thread waits for a lock that the next thread holds."""
 
     text: str
     """A sentence about all threads."""
     threads: Sequence[DeadlockedThread]
-    """The threads. The last one waits for a lock of the first one."""
+    """The threads. The last thread waits for a lock that the first thread holds."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -120,4 +120,4 @@ class Stacks(Record):
     """The threads that runtimes schedule themselves, by state and call stack, the largest groups
     first."""
     deadlocks: Sequence[Deadlock] = field(default=(), metadata=OPTIONAL)
-    """The cycles of threads that wait for locks of each other."""
+    """Cycles of threads. Each thread waits for a lock that the next thread of its cycle holds."""

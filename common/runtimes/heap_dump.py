@@ -54,8 +54,8 @@ class ObjectTable(NamedTuple):
     Columns, ascending by address: start of an object, its bytes, the number of its type in `names`,
     and its pattern, an index into `exclusions` (Graph.exclude_words). `buffers`, `ranges`: see
     base.Objects. `buffer_owners`: the address of the object to which each buffer belongs. `opaque`:
-    addresses in blocks whose words are not references. `stale`: sorted memory outside of objects
-    whose words are not references."""
+    an address in each block whose words are not references. `stale`: sorted ranges outside of
+    objects. The words in these ranges are not references."""
 
     addresses: array[int]  # "Q"
     sizes: array[int]  # "I"
@@ -73,11 +73,11 @@ class ObjectTable(NamedTuple):
 class HeapReferences(NamedTuple):
     """References of the objects of a table and of native blocks, for a dump.
 
-    `blocks` has both; `places` ("I") is the index of each object there. `found` ("I") has for each
-    block the number of the type of its object, or NO_OBJECT. `retained`, `owners` and `graph` are
-    those of BlockReferences. `buffers` has the block of each buffer, with that of its object.
-    `roots` has the objects to which each root refers, by index of the block. `pieces` returns the
-    memory of all blocks, ascending."""
+    `blocks` has the objects and the native blocks. `places` ("I") has the index of each object in
+    `blocks`. `found` ("I") has for each block the number of the type of its object, or NO_OBJECT.
+    `retained`, `owners` and `graph` are those of BlockReferences. `buffers` maps the block of each
+    buffer to the block of its object. `roots` maps each root to the objects that it refers to, as
+    indices of blocks. `pieces` returns the memory of all blocks, ascending."""
 
     blocks: Blocks
     graph: Graph
@@ -91,8 +91,8 @@ class HeapReferences(NamedTuple):
 
 
 class DumpableHeap(Runtime):
-    """A runtime with a heap of its own, whose objects refer to one another through native memory,
-    and can be written as lines of JSON."""
+    """A runtime with a separate heap. Its objects refer to one another through native memory, and
+    can be written as lines of JSON."""
 
     def object_table(self) -> Optional[ObjectTable]:
         """Return the objects; None if they cannot be read."""

@@ -21,9 +21,9 @@ COLUMNS = 3
 
 
 class ObjectBlocks(NamedTuple):
-    """The blocks with objects. `found` ("I") has for each block the number of the type of its
-    object, or NO_OBJECT. `offsets` has for each type the offset of objects in their blocks, plus
-    `shift`; a byte each."""
+    """The blocks with objects. `found` ("I") has, for each block, the number of its object's type,
+    or NO_OBJECT. `offsets` has one byte for each type: the offset of objects in their blocks, plus
+    `shift`."""
 
     found: array[int]
     offsets: bytes
@@ -34,10 +34,10 @@ def find_references(engine: Engine, graph: Graph, piece: Piece, objects: ObjectB
     """Return three words ("Q") for each reference in this piece, in the order of addresses:
     source << 32 | number of the word in the source, target, offset in the target in bytes.
 
-    Sources and targets are indices of blocks. The sources are the blocks with an object, or those
-    without. Words that `graph` excludes are no references. A reference to an object leads to its
-    start; words that refer to other parts of its block, such as the links of CPython's collector,
-    are left out."""
+    Sources and targets are indices of blocks. `with_object`: whether the sources are the blocks
+    with an object, or the blocks without an object. Words that `graph` excludes are not references.
+    A reference to an object points to the object's start. Words that refer to other parts of the
+    object's block, such as the links of CPython's collector, are left out."""
     loops = cast(_Loops, import_loops(engine, "findleaks.runtimes", "object_references"))
     return loops.find_references(engine, graph, piece, objects, with_object)
 

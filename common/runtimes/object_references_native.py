@@ -12,7 +12,7 @@ from findleaks.target.base import Piece
 
 
 def find_references(engine: NativeEngine, graph: NativeGraph, piece: Piece, objects: ObjectBlocks, with_object: bool) -> array[int]:
-    """See object_references.py; `graph` must be this engine's."""
+    """See object_references.py. `graph` must be a graph of the C engine."""
     if not isinstance(graph, NativeGraph) or len(objects.found) != len(graph.blocks):
         raise TypeError("a graph of another engine, or objects of others")
     library, known = engine.library, (c_array(objects.found), objects.offsets, objects.shift, with_object)

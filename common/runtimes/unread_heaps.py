@@ -19,9 +19,10 @@ from findleaks.value_classes import NamedTuple
 class Holder(NamedTuple):
     """A variable of the runtime, such as "field 1 of the module Leak".
 
-    `objects`: objects that it refers to, directly or through others. `blocks`: blocks of malloc
-    that these refer to, without those in which the objects are. `bytes`: of both. With `is_whole`
-    unset, there are more."""
+    `objects`: the number of objects that the variable refers to, directly or through other objects.
+    `blocks`: the number of malloc's blocks to which these objects refer, without the blocks that
+    contain the objects. `bytes`: the size of these objects and blocks. If `is_whole` is false, the
+    search stopped at a limit, and the numbers are too low."""
 
     name: str
     objects: int
@@ -73,8 +74,9 @@ def owners(target: Target, heaps: Sequence[UnreadHeap]) -> list[str]:
 
 
 def list_holders(owner: str, target: Target, blocks: Blocks, heaps: Sequence[Range], check: Callable[[], None]) -> list[Holder]:
-    """Return the variables that refer to memory of a heap IN_BLOCKS, those with most bytes first,
-    if they are known. `heaps`: the memory of malloc. `check` is called now and then."""
+    """Return the variables that refer to memory of a heap IN_BLOCKS, the variable with the most
+    bytes first; [] if they are not known. `heaps`: the memory of malloc. `check` is called
+    regularly, to check for Ctrl-C."""
     module = next((one.holders for one in IN_BLOCKS if one.owner == owner), "")
     found: list[Holder] = import_module(module).list_holders(target, blocks, heaps, check) if module else []
     return found

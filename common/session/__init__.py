@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-# Blocks visited between two checks for Ctrl-C, by a thread of the C engine (50 ms) and by Python's
+# Blocks visited between two checks for Ctrl-C: by a thread of the C engine (50 ms), and by Python
 SLICE, PURE_SLICE = 1 << 20, 1 << 15
 CHECKED, SMALL = 1 << 20, 1 << 14  # bytes read between two checks for Ctrl-C; added for each piece
 MAX_READS = 5  # most reads of a live process while allocator data is inconsistent
@@ -368,9 +368,10 @@ class Session(DebugInformation):
         return (graphs.path(own, index) if own is not None else []) or graphs.path(self.graph(), index)
 
     def pieces(self, ranges: Sequence[Range], phase: str, dead: bool = False, whole: bool = False) -> Iterator[Piece]:
-        """Yield the memory of these ranges, without tags of pointers, and with addresses decoded.
-        `no_references` are left out or replaced by zeros unless `dead` is set, and long runs of
-        zeros are left out. Nothing is left out if `whole` is set. Checks for Ctrl-C."""
+        """Yield the memory of these ranges. Tags of pointers are removed, and encoded references
+        are decoded. The ranges in `no_references` are left out or replaced by zeros, unless `dead`
+        is set. Long runs of zeros are left out. If `whole` is set, nothing is left out, and zeros
+        replace the ranges in `no_references`. Checks for Ctrl-C."""
         holes = () if dead else self.no_references
         total, done, left = sum(end - start for start, end in ranges) or 1, 0, 0
         for start, end in ranges:

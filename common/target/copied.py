@@ -290,8 +290,9 @@ def source_size(extent: Extent) -> int:
 
 
 def without_overlaps(regions: Sequence[Region]) -> list[Region]:
-    """Leave out each region that overlaps the last region kept. The kernel lists the regions of a
-    running process in several reads, and the process may change its mappings between them."""
+    """Return the regions. Omit each region that overlaps the last region in the result. The kernel
+    lists the regions of a running process in several reads, and the process may change its mappings
+    between them."""
     found: list[Region] = []
     for region in regions:
         if not found or region.start >= found[-1].end:

@@ -76,9 +76,10 @@ def pages_to_copy(regions: Sequence[Region], at: Moment) -> Iterator[tuple[Regio
 
 
 def _pages_mapped_again(regions: Sequence[Region], at: Moment) -> dict[int, array[int]]:
-    """Return, for the start of each region of shared memory that is mapped more than once, the
-    pages to copy. The kernel reports a page only for the mappings through which the process has
-    used it. For example, ZGC maps its heap at three addresses, and uses one of them at a time."""
+    """Return the pages to copy of each region of shared memory that is mapped more than once, by
+    the start of the region. The kernel reports a page only for the mappings through which the
+    process has used it. For example, ZGC maps its heap at three addresses, and uses one of them at
+    a time."""
     files: dict[str, list[Region]] = {}
     for region in regions:
         if not region.private and region.writable and is_shared_memory(region.name):

@@ -206,9 +206,10 @@ def _uring(descriptor: int, text: bytes) -> Iterator[KernelReference]:
 
 
 def _words_of_data(arch: Arch, holder: str, data: bytes, step: int) -> Iterator[KernelReference]:
-    """Yield the words at every `step` bytes of unread data that may be pointers. On 64-bit targets
-    those of messages may be at any offset, because a message may begin with a byte for its type.
-    On 32-bit targets they are at multiples of 4, because most words look like pointers there."""
+    """Yield the words of unread data that may be pointers. Words at multiples of `step` bytes are
+    examined. On 64-bit targets, pointers in messages may be at any offset, because a message may
+    begin with a byte for its type. On 32-bit targets, only multiples of 4 are examined, because
+    most 32-bit words look like pointers."""
     for page in range(0, len(data), _PAGE):
         if not data[page : page + _PAGE + arch.word].strip(b"\0"):
             continue

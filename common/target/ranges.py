@@ -154,10 +154,11 @@ def blank_out(piece: Piece, holes: Sequence[Range]) -> Piece:
 
 
 def without_holes(piece: Piece, holes: Sequence[Range], word: int) -> Iterator[Piece]:
-    """Yield a piece without sorted, disjoint holes, whose words are no references.
+    """Yield a piece of memory without its holes: sorted, disjoint ranges whose words are not
+    references.
 
-    A large piece with few holes is divided at them, which copies nothing. Otherwise the holes
-    become zeros. `word`: bytes of a word; a division must not be inside one."""
+    A large piece with few holes is divided at the holes, so that no data is copied. Otherwise zeros
+    replace the holes. `word`: the size of a word in bytes; a piece is not divided inside a word."""
     low, high = piece.address, piece.address + len(piece.data)
     near = holes[max(bisect_right(holes, (low, low)) - 1, 0) : bisect_left(holes, (high,))]
     if len(near) * _DIVIDED > len(piece.data) or any((start | end) % word for start, end in near):

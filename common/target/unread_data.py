@@ -38,7 +38,7 @@ _UNNAMED = re.compile(rb"^[0-9a-f]+: \S+ \S+ \S+ \S+ (?:01|03) +(\d+)$", re.MULT
 """Matches lines of /proc/PID/net/unix about sockets that have no name and are not listening, such
 as those of socketpair."""
 _MAPPED = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ (\d+) +/memfd:", re.MULTILINE)
-"""Matches lines of /proc/PID/maps: start, end and inode."""
+"""Matches the lines of /proc/PID/maps that describe memfds; captures start, end and inode."""
 _STATUS = re.compile(rb"QSIZE:(\d+) +NOTIFY:\d+ +SIGNO:\d+ +NOTIFY_PID:(\d+)")
 _MOST_OBJECTS = 4096  # most pipes and sockets that are examined
 _MOST_BYTES = 16 << 20  # most bytes read in total
@@ -53,7 +53,8 @@ _MEMFD = "/memfd:"  # the link target of its descriptor is "/memfd:NAME (deleted
 
 class UnreadData(NamedTuple):
     """Unread data of one kernel object. `holder` is a name such as "pipe, descriptor 5".
-    `is_memory`: it was mapped, so pointers in it are at multiples of the word size."""
+    `is_memory`: whether the data is the memory of a memfd, so that pointers in it are at multiples
+    of the word size."""
 
     holder: str
     data: bytes
@@ -126,8 +127,8 @@ class UnreadReader:
         return found
 
     def _unmapped_memfds(self, descriptors: Sequence[tuple[int, str]]) -> Mapping[int, tuple[int, int]]:
-        """Return, by inode, a descriptor and the size of each memfd that is not completely
-        mapped."""
+        """Return a descriptor and the size of each memfd that is not completely mapped, by
+        inode."""
         found: dict[int, tuple[int, os.stat_result]] = {}
         for descriptor, link in descriptors:
             if link.startswith(_MEMFD):

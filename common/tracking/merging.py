@@ -75,8 +75,9 @@ def _serves_callers(frame: NamedFrame) -> bool:
 
 
 def _identity(frame: NamedFrame) -> object:
-    """Return a value that identifies the function of a frame. Without a symbol, it is the address.
-    Managed functions of several files often have the same name, such as "<module>"."""
+    """Return a value that identifies the function of a frame. Without a symbol, the value is the
+    address of the frame. For managed functions, the value includes the file, because functions of
+    several files often have the same name, such as "<module>"."""
     return (frame.function, frame.module, frame.file if frame.kind else "") if frame.function else frame.address
 
 

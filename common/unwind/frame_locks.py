@@ -11,20 +11,22 @@ _MOST_NAME, _MOST_LABEL = 64, 256  # characters of a thread's name, and of a loc
 _MOST_DESCRIBED = 8  # threads of a deadlock
 
 LOCKED, ELIMINATED = "locked", "eliminated"
-"""Kinds of locks that a frame holds. A compiler has removed an eliminated one."""
+"""Kinds of locks that a frame holds. "eliminated": a compiler has removed the lock."""
 
 LOCK, RELOCK = "waiting to lock", "waiting to re-lock in wait()"
 WAIT, PARK = "waiting on", "parking to wait for"
-"""Kinds of locks that a frame waits for. All kinds have the words of the JVM's own listings."""
+"""Kinds of locks that a frame waits for. The names of all kinds are the phrases that the JVM
+prints."""
 
 
 class FrameLock:
-    """A lock of a frame. `kind`: one of the constants above. `type`: the type of the object, or "".
-    `address`: that of the object, 0 if it is unknown. `owner`: the kernel's number of the thread
-    that holds the lock for which the frame waits, 0 if there is none or if it is unknown.
+    """A lock that a frame holds or waits for. `kind`: one of the constants above. `type`: the type
+    of the locked object, or "". `address`: the address of the object; 0 if unknown. `owner`: if the
+    frame waits for the lock, the kernel's number of the thread that holds it; 0 if there is no such
+    thread, or if it is unknown.
 
-    Two locks are equal if kind and type are. Therefore threads that hold different objects of one
-    type in the same functions have equal frames."""
+    Two locks are equal if their kinds and types are equal. Therefore threads that lock different
+    objects of one type in the same functions have equal frames."""
 
     __slots__ = ("address", "kind", "owner", "type")
 
@@ -38,8 +40,8 @@ class FrameLock:
         return hash((self.kind, self.type))
 
     def label(self, has_address: bool = True) -> str:
-        """Return a phrase such as "locked <0xf1a0> (a java.lang.Object)". A compiler may have
-        removed the object of an eliminated lock, too."""
+        """Return a phrase such as "locked <0xf1a0> (a java.lang.Object)". If a lock is eliminated,
+        the compiler may also have removed the object. In this case, there is no address."""
         address = f" <{self.address:#x}>" if has_address and self.address else ""
         address = address or (" <object was not allocated>" if not self.address and self.kind == ELIMINATED else "")
         return f"{self.kind}{address}{f' (a {self.type})' if self.type else ''}"
@@ -53,15 +55,16 @@ class PlacedLock(NamedTuple):
 
 
 class LockWait(NamedTuple):
-    """A thread (the kernel's number) that waits for a lock, which another thread holds."""
+    """A thread (its kernel ID) that waits for a lock, and this lock, which another thread holds."""
 
     thread: int
     lock: FrameLock
 
 
 def find_deadlocks(waits: Iterable[LockWait]) -> list[list[LockWait]]:
-    """Return the cycles of threads, each of which waits for a lock that the next one holds. A
-    thread waits for one lock. A cycle begins with its thread that has the lowest number."""
+    """Return the cycles of threads: each thread waits for a lock that the next thread in the cycle
+    holds. A thread waits for only one lock. A cycle begins with the thread that has the lowest
+    kernel ID."""
     # A thread that has just got a lock may still be marked as waiting for it.
     waiting = {one.thread: one for one in waits if one.lock.owner not in (0, one.thread)}
     found: list[list[LockWait]] = []
@@ -83,7 +86,7 @@ def find_deadlocks(waits: Iterable[LockWait]) -> list[list[LockWait]]:
 
 def describe_deadlock(cycle: Sequence[LockWait], names: Mapping[int, str]) -> str:
     """Return "thread 12 (A) is waiting to lock <0xf1a0> (a java.lang.Object), which thread 13 (B)
-    holds; …". `names`: those of the threads, by the kernel's number."""
+    holds; …". `names`: the names of the threads, by kernel ID."""
     sentences = (
         f"{describe_thread(tid, names)} is {printable(lock.label(), _MOST_LABEL)}, which {describe_thread(lock.owner, names)} holds"
         for tid, lock in cycle[:_MOST_DESCRIBED]

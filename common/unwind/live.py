@@ -56,7 +56,8 @@ def _machine(name: str) -> Machine:
     """Return the registers of the architecture with this name."""
     if name == arch.X86_64.name:
         return X86_64
-    # Few targets have this processor, and the tables of its instructions take milliseconds.
+    # Few targets are AArch64, and the import of its instruction tables takes milliseconds. The
+    # module is therefore imported only here.
     from findleaks.disasm.aarch64_effects import AARCH64
 
     return {arch.AARCH64.name: AARCH64}[name]

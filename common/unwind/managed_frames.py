@@ -70,8 +70,8 @@ class CallFrame(NamedTuple):
 
 class ChainedCall(NamedTuple):
     """A call of an interpreted function, in a chain of frames that the interpreter maintains.
-    `function`: None if it cannot be read. `instruction` tells `name_bytecode` the place in the
-    function, in 32 bits."""
+    `function`: None if it cannot be read. `instruction`: the position in the function, in 32 bits,
+    in the form that `name_bytecode` expects."""
 
     function: Hashable
     instruction: int
@@ -79,7 +79,7 @@ class ChainedCall(NamedTuple):
 
 class ChainPart(NamedTuple):
     """The calls that one native frame executes, innermost first. `anchor`: an address in this
-    frame; 0 if there is none."""
+    native frame; 0 if no address is known."""
 
     anchor: int
     calls: Sequence[ChainedCall]
@@ -119,24 +119,24 @@ class ManagedFrames:
 
     @property
     def chain_settings(self) -> Sequence[int]:
-        """How a stub finds the chain: the words at CHAIN_KIND of stack_walk.S; () if there is
-        none."""
+        """How a stub finds the chain of frames: the words at CHAIN_KIND of stack_walk.S; () if
+        there is no chain."""
         return ()
 
     @property
     def is_paired(self) -> bool:
-        """Whether each native frame of the interpreter executes one frame of the chain. These
-        frames have no anchor."""
+        """Whether each native frame of the interpreter executes exactly one frame of the chain. The
+        parts of such a chain have no anchor."""
         return False
 
     def executes(self, pc: int) -> bool:
-        """Return whether a function that returns to `pc` may execute functions of the chain. If
-        `is_paired`, it does."""
+        """Return whether the native function that contains the return address `pc` may execute
+        functions of the chain. If `is_paired` is set, such a function always executes one."""
         return False
 
     def chain_parts(self, thread_pointer: int, stack: Range) -> Iterator[ChainPart]:
-        """Yield the parts of the chain of the thread with this thread pointer, which is on this
-        native stack, innermost first."""
+        """Yield the parts of a thread's chain, innermost first. `thread_pointer` and `stack` are
+        the thread pointer and the native stack of the thread."""
         return iter(())
 
     def read_again(self, read: Callable[[int, int], bytes]) -> None:
@@ -152,8 +152,8 @@ class ManagedFrames:
         return None
 
     def deadlocks(self) -> Sequence[Sequence[LockWait]]:
-        """Return the deadlocks: cycles of threads, each of which waits for a lock that the next one
-        holds."""
+        """Return the deadlocks: cycles of threads in which each thread waits for a lock that the
+        next thread holds."""
         return ()
 
     def thread_names(self) -> Mapping[int, str]:

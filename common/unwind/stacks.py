@@ -63,8 +63,8 @@ class NamedFrame(NamedTuple):
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack and the threads that have it; `end` as in frames.Trace. `locks`: those of each
-    thread. Threads of a stack may hold different objects of the same type."""
+    """A stack and the threads that have it; `end` as in frames.Trace. `locks`: the locks of each
+    thread. Threads with the same stack may lock different objects of the same type."""
 
     frames: tuple[NamedFrame, ...]
     end: str

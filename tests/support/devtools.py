@@ -1,4 +1,5 @@
-"""Chromium in headless mode, and what its own statistics (memory-infra) say of its processes."""
+"""Run Chromium in headless mode, and read its own memory statistics (memory-infra) of its
+processes."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class Chromium:
         self.process.wait(PATIENCE)
 
     def processes(self) -> dict[int, str]:
-        """The command line of each process of this browser."""
+        """Return the command line of each process of this browser, by process ID."""
         parents, words = {}, {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
@@ -59,7 +60,8 @@ class Chromium:
         }
 
     def dump(self) -> dict[int, dict[str, dict[str, int]]]:
-        """What memory-infra says now, by process and by the path of the allocator ("malloc/partitions/allocator")."""
+        """Return the current figures of memory-infra, by process ID and by the path of the
+        allocator, such as "malloc/partitions/allocator"."""
         connection = _Connection(self._address())
         connection.call("Tracing.start", transferMode="ReportEvents", traceConfig=MEMORY_INFRA)
         assert connection.call("Tracing.requestMemoryDump", levelOfDetail="detailed")["success"]
@@ -73,7 +75,7 @@ class Chromium:
         return found
 
     def _address(self) -> tuple[int, str]:
-        """The port and the path of the browser's own DevTools."""
+        """Return the port and the path of the browser's DevTools."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             try:
@@ -85,7 +87,7 @@ class Chromium:
 
 
 class _Connection:
-    """A WebSocket (RFC 6455) to DevTools."""
+    """A WebSocket connection (RFC 6455) to DevTools."""
 
     def __init__(self, address: tuple[int, str]) -> None:
         port, path = address

@@ -225,7 +225,7 @@ def _plain(label: str) -> str:
 
 
 def without_classes(frames: Labelled) -> Labelled:
-    """The frames, with labels as they are before 3.4."""
+    """Return the frames with their labels in the form of Ruby before 3.4."""
     return [(_plain(label), path, line) for label, path, line in frames]
 
 
@@ -237,7 +237,7 @@ def as_caller(stack: ThreadGroup, merges_ensure: bool = False) -> Printed:
 
 
 def listed_by_caller(frames: Labelled, merges_ensure: bool) -> Labelled:
-    """The same of frames that are given by label, file and line."""
+    """Return frames that are given by label, file and line in the form of `as_caller`."""
     found: list[tuple[str, str, int]] = []
     for label, file, line in reversed(frames):
         file, line = (file, line) if file else found[-1][1:]
@@ -267,7 +267,8 @@ def is_sorting(stack: ThreadGroup) -> bool:
 
 
 def function_names(target: Target, reader: ManagedFrames) -> set[str]:
-    """The names of all functions in the stacks of all threads, as the reader of a runtime's frames finds them."""
+    """Return the names of all managed functions that `reader` finds in the stacks of all
+    threads."""
     found = set()
     unwinder = Unwinder(target, steps=[reader.step])
     for thread in target.threads():

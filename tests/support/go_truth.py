@@ -69,10 +69,12 @@ def said(found: dict[str, Any]) -> dict[int, tuple[str, tuple[Place, ...], Place
 
 
 def objects_as_counted(page: dict[str, Any], figures: dict[str, int]) -> None:
-    """Counts that the program knows are exact. All objects are within 0.5 %, as the program continues after it printed its figures."""
+    """Check that the numbers of objects that the program creates are exact. The figures for all
+    objects may differ by 0.5 %, because the program continues to run after it has printed them."""
     types = {one["name"]: one for one in page["types"]}
     if tuple(map(int, page["version"].split(".")[:2])) >= (1, 22):  # before, objects had no headers
-        # The others are known to stacks only, which have no types, but for a few of goroutines that were created meanwhile.
+        # Only stacks refer to the other objects, and stacks have no types. A few more objects
+        # belong to goroutines that were created in the meantime.
         assert 10 * COUNT <= types["main.Session"]["objects"] <= 10 * COUNT + 10
         assert types["func main.fill.func1"]["objects"] == COUNT
         assert types["chan *main.Session"]["objects"] == COUNT
@@ -150,7 +152,8 @@ def check_roots(at: dict[str, str], *where: str) -> None:
 
 
 def check_plugin(output: str, file: Path, *where: str) -> dict[int, tuple[str, tuple[Place, ...], Place]]:
-    """Compare goroutines and objects of programs/go_plugin_host.go with `output` and the profile in `file`. Returns the goroutines."""
+    """Compare the goroutines and objects that findleaks reports for programs/go_plugin_host.go with
+    the program's `output` and the profile in `file`. Return the goroutines."""
     figures = dict(pair.split("=") for pair in output.split()[:-1])
     found = json.loads(findleaks("stacks", "--json", *where))
     mine, wanted = said(found), profile(file.read_text())
@@ -199,17 +202,19 @@ def compare(output: str, file: Path, *where: str, slack: int = 128 << 10) -> Non
 
 
 def read_objects(output: str) -> dict[str, tuple[int, str]]:
-    """The number and the kind of each object, by address."""
+    """Return the number and the kind of each object that the program printed, by address."""
     found = (line.split(" ", 3) for line in output.splitlines() if line.startswith("object "))
     return {address: (int(number), kind) for _, number, address, kind in found}
 
 
 def are_live(objects: Mapping[str, object], *where: str) -> dict[str, Optional[bool]]:
-    """Whether each object is live, by address; None if findleaks knows no object there."""
+    """Return whether findleaks reports each object as live, by address; None if findleaks finds no
+    object at the address."""
     found = json.loads(findleaks("whatis", "--json", *objects, *where))["answers"]
     return {address: one["object"]["live"] if one["object"] else None for address, one in zip(objects, found)}
 
 
 def is_garbage(kind: str) -> bool:
-    """Whether the function that has made such an object of programs/go_stack_maps.go does not use it again."""
+    """Return whether an object of this kind in programs/go_stack_maps.go is garbage, because its
+    function does not use it again."""
     return "not used" in kind or kind == "dead local"

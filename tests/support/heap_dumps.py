@@ -74,7 +74,7 @@ class Dump:
         return [identifier for identifier, (one, _) in self.instances.items() if self.names[one] == name]
 
     def reachable(self) -> set[int]:
-        """Return all objects that chains of references from the roots reach."""
+        """Return all objects that are reachable from the roots."""
         found, waiting = set[int](), [one for _, one in self.roots]
         while waiting:
             one = waiting.pop()
@@ -84,7 +84,7 @@ class Dump:
         return found
 
     def references(self, identifier: int) -> list[int]:
-        """Return what an object or a class refers to; weak references are included."""
+        """Return the objects to which an object or a class refers, including weak references."""
         if identifier in self.arrays:
             return [self.arrays[identifier][0], *self.elements(identifier)]
         if identifier in self.classes:

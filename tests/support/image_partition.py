@@ -1,4 +1,5 @@
-"""A process image with a heap of PartitionAlloc, laid out as Chromium's sources lay it out, in any of the layouts that are read."""
+"""A synthetic process image with a PartitionAlloc heap, in any of the supported layouts of
+Chromium's sources."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ FIRST_SPAN = 1  # partition page
 
 
 class Kind(NamedTuple):
-    """A layout of a version of Chromium."""
+    """The layout of PartitionAlloc in a version of Chromium."""
 
     name: str
     bucket: Bucket
@@ -54,8 +55,9 @@ RING = 128  # words of the ring of empty spans
 
 
 class Image:
-    """One partition with reference counters, one thread cache and one direct map. `used`, `free`, `cached` and `quarantined` are the
-    addresses of slots; `usable` has the bytes of each slot in use that the program may use."""
+    """One partition with reference counters, one thread cache and one direct map. `used`, `free`,
+    `cached` and `quarantined` are the addresses of slots. `usable` has the number of bytes that the
+    program may use in each slot in use."""
 
     def __init__(self, kind: Kind = KINDS[0], seed: int = 1) -> None:
         self.kind = kind
@@ -87,13 +89,14 @@ class Image:
         self.memory[start][address - start : address - start + len(data)] = data
 
     def link(self, slot: int, following: int) -> None:
-        """Make `following`, or 0, the next free slot after `slot`."""
+        """Write the link of the free slot `slot`: to the free slot `following`, or 0 at the end of
+        the list."""
         value = following - POOL if following and self.kind.relative else following
         word = int.from_bytes(value.to_bytes(8, "big"), "little")
         self.write(slot, struct.pack("<2Q" if self.kind.has_shadow else "<Q", *(word, word ^ (1 << 64) - 1)[: 1 + self.kind.has_shadow]))
 
     def chain(self, slots: Sequence[int]) -> int:
-        """Link free slots, and return the first."""
+        """Link these free slots in this order. Return the first slot; 0 if there are none."""
         for slot, following in zip(slots, [*slots[1:], 0]):
             self.link(slot, following)
         return slots[0] if slots else 0
@@ -142,11 +145,12 @@ class Image:
 
     @staticmethod
     def pages(size: int) -> int:
-        """The pages of a span: enough for one slot, or four."""
+        """Return the number of pages of a span: enough for one slot, at least four."""
         return max(4, -(-size // PAGE))
 
     def cache(self, size: int, slots: Sequence[int]) -> int:
-        """Put a thread cache into a slot of 2 KiB, with these cached slots of one size."""
+        """Add a thread cache that contains these slots of one size. The cache itself is in a slot
+        of 2 KiB."""
         (address,) = self.span(2048, "u")
         own = (ROOT, address) if self.kind.buckets == KINDS[0].buckets else ()
         self.used.remove(address)
@@ -162,7 +166,7 @@ class Image:
         return address
 
     def direct_map(self, raw: int) -> int:
-        """Add a direct map for `raw` bytes."""
+        """Add a direct map for a block of `raw` bytes."""
         page, slot_size = POOL + 4 * SUPER_PAGE, -(-raw // PAGE) * PAGE
         entry, slot = page + self.distance + ENTRY, page + PARTITION_PAGE
         self.memory[page + self.distance] = bytearray(PAGE)
@@ -198,7 +202,7 @@ class Image:
         self.put(self.page + self.distance, ROOT, 0, 1)
 
     def build(self, arch: Arch = X86_64) -> fake.FakeTarget:
-        """Return the target, with the root's counters."""
+        """Write the counters of the partition root, and return the target."""
         self.put(self.counters + 32, self.allocated, self.allocated)
         self.put(self.counters + 8 * len(COUNTERS), 0, len(self.quarantined))
         return fake.FakeTarget(

@@ -66,15 +66,17 @@ def read(stack: ThreadGroup) -> Frames:
 
 
 Locks = list[tuple[int, str]]
-"""The number of the Java frame, from the innermost one, and the line of `jcmd Thread.print`: "locked <0x…> (a java.lang.Object)"."""
+"""For each lock, the index of its Java frame (0: innermost), and its line in the output of `jcmd
+Thread.print`: "locked <0x…> (a java.lang.Object)"."""
 
 
 def printed_locks(version: str, pid: int) -> Mapping[int, Locks]:
-    """What the JVM prints of the locks of each thread, by the kernel's number of the thread."""
+    """Return the locks that the JVM prints for each thread, by the kernel's ID of the thread."""
     command = [jvms.jcmd(version), str(pid), "Thread.print", "-l"]
     text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=cores.PATIENCE).stdout
     found: dict[int, Locks] = {}
-    # Deadlocked threads are printed again, without a number. A line about a removed object has no end.
+    # The JVM prints deadlocked threads a second time, without a thread ID. A line about a removed
+    # object has no line break at its end.
     for part in re.split('^"', text.replace(")\tat ", ")\n\tat "), flags=re.M)[1:]:
         number, (_, *lines), frame, made = re.search(r" nid=(\w+) ", part), part.split("\n\n")[0].splitlines(), -1, []
         for line in map(str.strip, lines):
@@ -87,7 +89,7 @@ def printed_locks(version: str, pid: int) -> Mapping[int, Locks]:
 
 
 def read_locks(stack: ThreadGroup, tid: int) -> Locks:
-    """What findleaks lists of the locks of a thread, in the same form."""
+    """Return the locks that findleaks lists for a thread, in the same form."""
     frames = [at for at, one in enumerate(stack.frames) if one.kind == "Java"]
     return [
         (
@@ -100,8 +102,9 @@ def read_locks(stack: ThreadGroup, tid: int) -> Locks:
 
 
 def same_lock(read: str, printed: str) -> bool:
-    """Whether a lock is the same as the one that the JVM printed. It cannot print the object for which a compiled method waits, and
-    JDK 11 repeats in the caller of Object.wait() that the lock will be taken again."""
+    """Return whether the lock that findleaks read is the lock that the JVM printed. The JVM cannot
+    print the object for which a compiled method waits. JDK 11 prints "waiting to re-lock in wait()"
+    also for the caller of Object.wait()."""
     if printed == "waiting on <no object reference available>":
         return read.startswith("waiting on <0x")
     again = printed.replace("waiting to re-lock in wait()", "locked")

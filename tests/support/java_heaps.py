@@ -20,13 +20,13 @@ FILLERS = ("int[]", "jdk.internal.vm.FillerElement[]", "jdk.internal.vm.FillerAr
 PLAIN = ("-XX:-UseCompressedOops", "-XX:-UseCompressedClassPointers")
 COMPACT = ("-XX:+UseCompactObjectHeaders",)
 ROOMY = "-Xmx1g"
-"""So much memory that ZGC starts no collection of its own."""
+"""A maximum heap size that is large enough that ZGC starts no collection by itself."""
 ZGC = [
     *((version, "Z", (ROOMY,)) for version in ("system", *jvms.VERSIONS)),
     ("21.0.4", "Z", (ROOMY, "-XX:+ZGenerational")),
     ("25.0.2", "Z", (ROOMY, *COMPACT)),
 ]
-"""Versions with ZGC, without and with generations."""
+"""JDK versions with ZGC and their options, without and with generations."""
 
 
 @contextmanager

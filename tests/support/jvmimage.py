@@ -84,7 +84,8 @@ class Image:
         return FakeTarget(memory, modules=modules, symbols=symbols, names=dict.fromkeys(mapped, "/memfd:java_heap (deleted)"))
 
     def _numbers(self, kind: str, name: str, value: str, numbers: Mapping[str, int], place: int) -> list[tuple[str, int]]:
-        """Write a table of names and numbers at this offset. Return the names and values of the symbols that describe it."""
+        """Write a table of names and numbers at the offset `place`. Return the names and values of
+        the symbols that describe it."""
         for number, (text, one) in enumerate(numbers.items()):
             at = TEXTS + place + 64 * number
             self.memory[TEXTS][at - TEXTS : at - TEXTS + len(text)] = text.encode()

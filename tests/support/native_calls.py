@@ -1,5 +1,5 @@
-"""Programs that call the function `probed` of C from functions of a managed language, a round of calls for each line of their input, and
-print the frames of each call."""
+"""Run programs that call the C function `probed` from functions of a managed language. For each
+line of input, a program does one round of calls, and prints the frames of each call."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class Calls:
 
 
 class Recording(NamedTuple):
-    """What findleaks reports of several rounds, and what the program prints after the last one. `amounts`: the calls of each stack."""
+    """The stacks that findleaks reports for several rounds, and the text that the program prints
+    after the last round. `amounts`: the number of calls of each stack."""
 
     stacks: Sequence[Mapping[str, Any]]
     amounts: Sequence[int]
@@ -58,14 +59,16 @@ class Recording(NamedTuple):
 
 
 def library(folder: Path) -> Path:
-    """The library with `probed` and `call_back`."""
-    # A frame pointer is set up in front of the first call, so that there is space for the jump to a stub.
+    """Compile the library with `probed` and `call_back`, and return its path."""
+    # With a frame pointer, there are instructions before the first call. They leave enough space
+    # for the jump to a stub.
     options = ("-O2", "-g", "-fno-omit-frame-pointer", "-shared", "-fPIC")
     return building.compiled(folder, "native_calls.c", *options, name="native_calls.so")
 
 
 def record(program: Calls, way: str, rounds: int, calls: int, sizes: str, *words: str) -> Recording:
-    """Record several rounds of so many calls in one of the ways. `sizes`: those of the blocks. `words`: for LLDB."""
+    """Record several rounds of calls. `way`: one of WAYS. `calls`: the number of calls in a round.
+    `sizes`: the sizes of the blocks to record. `words`: additional arguments for LLDB."""
     if way == "track":
         working = tracking.recording(tracking.by_line(program.pid, "--size", sizes, "--limit", "0", "--json"), program.pid)
         printed = [program.round() for _ in range(rounds)][-1]
@@ -86,7 +89,8 @@ def record(program: Calls, way: str, rounds: int, calls: int, sizes: str, *words
 
 
 def listed(printed: str) -> Counter[Frames]:
-    """The stacks that the program prints as JSON, with the number of calls in all rounds."""
+    """Return the stacks that the program printed as JSON, with the number of calls of each stack in
+    all rounds."""
     found: Counter[Frames] = Counter()
     for count, _, frames in json.loads(printed):
         found[tuple((function, file, line) for function, file, line in frames)] += count
@@ -94,7 +98,8 @@ def listed(printed: str) -> Counter[Frames]:
 
 
 def recorded(recording: Recording, kind: str) -> Counter[Frames]:
-    """The managed frames of the stacks of `probed`, with the number of calls."""
+    """Return the managed frames of each recorded stack that contains `probed`, with the number of
+    calls."""
     found: Counter[Frames] = Counter()
     for stack, amount in _of_probed(recording):
         found[managed(stack, kind)] += amount
@@ -111,8 +116,8 @@ def managed(stack: Mapping[str, Any], kind: str) -> Frames:
 
 
 def check_callbacks(recording: Recording, kind: str, callers: Sequence[str]) -> int:
-    """Managed functions that C called precede `call_back`, and the one that called it, one of `callers`, follows. Returns the number of
-    such places."""
+    """Check the frames around each `call_back`: inner frames include managed functions, and the
+    next outer managed function is one of `callers`. Return the number of frames of `call_back`."""
     places = 0
     for stack in recording.stacks:
         frames = stack["frames"]
@@ -125,13 +130,14 @@ def check_callbacks(recording: Recording, kind: str, callers: Sequence[str]) -> 
 
 
 def check_sizes(recording: Recording, kind: str) -> int:
-    """The block of a function `made_N` has 1000 + N bytes, also if another one was at the same address before. Returns the number of
-    stacks with such a function."""
+    """Check that blocks allocated through the function `made_N` have 1000 + N bytes, even if
+    another function was at the same address before. Return the number of stacks with such a
+    function."""
     named = 0
     for stack, amount in _of_probed(recording):
         found = [int(one[0].partition("_")[2]) for one in managed(stack, kind) if one[0].startswith("made_")]
         if found:
             named += 1
-            # The number of blocks is an estimate, which is rounded.
+            # The number of blocks is an estimate, and it is rounded.
             assert len(found) == 1 and abs(stack["allocated"]["bytes"] / (1000 + found[0]) - amount) <= 1, stack
     return named

@@ -19,7 +19,8 @@ PACKAGES = {
 
 
 def get(version: str) -> Path:
-    """The folder of a PHP: php/php, php/modules, lib. It is fetched and unpacked on first use. Raises NodeMissing."""
+    """Return the folder of a PHP version, which contains php/php, php/modules and lib. The package
+    is downloaded and unpacked on first use. Raises NodeMissing."""
     package, release, sha256 = PACKAGES[version]
     base = debian.cache() / f"php-{version}"
     with debian.locked(base):

@@ -29,7 +29,7 @@ SYSTEM = "3.1"
 
 SUITES = {"2.7": "bullseye", "3.1": "bookworm", "3.3": "trixie", "3.4": "experimental"}
 READ = ("2.7", "3.1", "3.3", "3.4")
-"""The versions whose heaps are read."""
+"""The Ruby versions whose heaps findleaks supports."""
 
 PINNED: debian.Pins = {
     ("libruby2.7", "2.7.4-1+deb11u1"): "2d5a451785d356de0bdb4d5efb0d09b7504f3e7df7a0c21f19cdd7f37fb9278a",

@@ -47,7 +47,8 @@ LONGEST_PROSE = 100
 
 
 def files(root: Path) -> list[str]:
-    """What git tracks, and what it would if it were added; in an unpacked source archive what it lists. Paths below `root`."""
+    """Return the paths of all files below `root` that git tracks, or that are new and not ignored.
+    In an unpacked source archive, return the files that its SOURCES.txt lists."""
     if (root / ".git").exists():
         command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         listed = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE).stdout

@@ -1,7 +1,7 @@
-"""The engine's functions for GSlice: slabs with their free chunks, magazines, and where the chunks
-of a slab begin.
+"""The engine's functions for GSlice. They read slabs and their free chunks, list magazines, and
+find where the chunks of a slab begin. slabs.py describes the structures.
 
-slabs.py has the structures. Both engines give the same results, with one call for all slabs."""
+Both engines give the same results. One call processes all slabs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ OVERLAPS = 0xFFFFFFFF  # in place of a class: a slab overlaps another one
 class SlabRead(NamedTuple):
     """Slabs, ascending by address.
 
-    `runs` has a run of equal blocks (terms.RUN) for each slab, `ranges` its start and the end of
-    its SlabInfo, and `choices` the number of places at which its first chunk may begin. The run
-    begins at the lowest of them. `free`: the free chunks of all slabs. `broken`: pairs of the
-    number of a chunk size and the address of the SlabInfo at which its ring is broken; or OVERLAPS
-    and the start of a slab that is left out."""
+    For each slab, `runs` has a run of equal blocks (terms.RUN), and `ranges` has the start of the
+    slab and the end of its SlabInfo. `choices` has the number of places at which the first chunk of
+    the slab may begin; the run begins at the lowest of these places. `free`: the free chunks of all
+    slabs. `broken` has pairs. If a ring is broken, the pair is the number of its chunk size and the
+    address of the SlabInfo at which it is broken. If a slab is left out, the pair is OVERLAPS and
+    the start of the slab."""
 
     runs: array[int]  # "Q", as are the others
     ranges: array[int]
@@ -38,7 +39,8 @@ class SlabRead(NamedTuple):
 
 
 class ChunkStarts(Protocol):
-    """Counts evidence for the place of the first chunk, for slabs with several choices."""
+    """Counts evidence of where the first chunk of a slab begins. Counts only for slabs with several
+    possible places."""
 
     def count_chunks(self, chunks: array[int]) -> None:
         """Count addresses ("Q") of chunks."""
@@ -51,24 +53,28 @@ class ChunkStarts(Protocol):
         address of its class."""
 
     def elect(self) -> int:
-        """Let the runs of slabs with evidence begin at the place with most of it, or the lowest of
-        these places. Return the number of slabs that have several choices left."""
+        """Move the run of each slab with evidence to the place with the most evidence. If several
+        places have equally much, the lowest one is used. Return the number of slabs that still have
+        several possible places."""
 
 
 def read_slabs(engine: Engine, pieces: Sequence[Piece], heads: Sequence[int]) -> SlabRead:
-    """Read the rings of slabs. `heads` has the SlabInfo of a slab of each chunk size, or 0."""
+    """Read the rings of slabs. For each chunk size, `heads` has the address of a SlabInfo in the
+    ring, or 0 if there is no ring."""
     read: SlabRead = _loops(engine).read_slabs(engine, pieces, heads)
     return read
 
 
 def list_magazines(engine: Engine, pieces: Sequence[Piece], heads: Sequence[int], most: int) -> array[int]:
-    """Return the magazines ("Q") of the rings in which these heads are, at most `most`."""
+    """Return the magazines ("Q") of rings, at most `most`. `heads` has one magazine of each
+    ring."""
     magazines: array[int] = _loops(engine).list_magazines(engine, pieces, heads, most)
     return magazines
 
 
 def chunk_starts(engine: Engine, slabs: SlabRead) -> ChunkStarts:
-    """Return a counter of evidence for these slabs, whose `runs` and `choices` it changes."""
+    """Return a counter of evidence for these slabs. The counter changes `slabs.runs` and
+    `slabs.choices`."""
     made: ChunkStarts = _loops(engine).Starts(engine, slabs)
     return made
 

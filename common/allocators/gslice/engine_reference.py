@@ -39,8 +39,9 @@ class _Reader:
 
 
 class _Shape(NamedTuple):
-    """A slab of one chunk size. `page`: its bytes, with two words that are left to malloc. `info`:
-    the offset of its SlabInfo. All numbers are in bytes; `spare` belongs to no chunk."""
+    """The shape of slabs of one chunk size, in bytes. `chunk` is the chunk size. `page` is the size
+    of a slab, including two words that are left to malloc. `info` is the offset of its SlabInfo.
+    `spare` is the number of bytes before SlabInfo that belong to no chunk."""
 
     chunk: int
     page: int
@@ -135,7 +136,7 @@ class Starts:
         self._votes = [[0] * slabs.choices[number] for number in self._numbers]
 
     def _count(self, address: int, least: int = 0) -> None:
-        """Count that a chunk of at least `least` bytes begins at an address."""
+        """Count evidence that a chunk of at least `least` bytes begins at `address`."""
         at = bisect_right(self._starts, address) - 1
         if at < 0 or address % self._unit:
             return

@@ -43,7 +43,8 @@ class GSlice(Allocator):
         self._heaps = [SlabHeap.of("slabs", slabs, runs, is_checked=True)] if slabs else []
 
     def _read_magazines(self, pieces: Sequence[Piece]) -> tuple[array[int], list[int]]:
-        """Return the free chunks in all magazines, and the arrays of magazines of threads."""
+        """Return the free chunks in all magazines, and the addresses of the threads' arrays of
+        magazines."""
         place, most = self.place, sum(self._slabs.runs[3::RUN])
         heads, own = find_magazines(self.target, self.memory, place)
         if not most:

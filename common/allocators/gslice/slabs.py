@@ -25,8 +25,8 @@ _FIELDS = (
 )
 _PAGES = (4096, 8192, 16384, 32768, 65536)  # values of `max_page`: page sizes of systems
 _OTHER = 4
-"""The first chunks of a magazine in the ring of magazines that threads share: their second words
-have other meanings."""
+"""Number of chunks at the start of a shared magazine whose second words have other meanings.
+Threads share the magazines that are in a ring."""
 PTHREAD_WORDS = 320
 """Words from the thread pointer on that are read. They contain the first 32 thread-specific values
 of glibc."""
@@ -133,7 +133,8 @@ def read_magazines(
     """Return the chunks of magazines, and the heads of damaged lists with the reasons.
 
     A magazine is a list linked by the first words of its chunks. The second word of a chunk is the
-    head of a further list. In the first chunks of `shared` magazines, it has other meanings."""
+    head of a further list. In the first chunks of `shared` magazines, the second word has other
+    meanings."""
     heads = [*own, *shared]
     lists = engine.follow_all(pieces, heads, 0, most)
     records, _ = engine.gather(pieces, lists.nodes, 2 * engine.arch.word)
@@ -147,12 +148,13 @@ def read_magazines(
 
 
 def find_starts(target: Target, engine: Engine, slabs: SlabRead, cached: array[int]) -> None:
-    """Let the runs of slabs begin at their first chunks.
+    """Move the start of the run of each slab to the first chunk of the slab.
 
     GSlice shifts the chunks of a slab by a multiple of two words ("color"), and does not store the
-    shift. A free chunk in the slab decides, or one in a magazine; else instances of GObject, as
-    their place in a chunk is known. In other slabs, pointers to the chunks decide: most of them
-    point to the start of a chunk."""
+    shift. The shift is computed from a free chunk in the slab or in a magazine. If the slab has no
+    free chunk, it is computed from instances of GObject, because their place in a chunk is known.
+    In other slabs, it is computed from pointers to the chunks: most of them point to the start of a
+    chunk."""
     starts = chunk_starts(engine, slabs)
     starts.count_chunks(cached)
     left = starts.elect()

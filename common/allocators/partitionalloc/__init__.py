@@ -1,9 +1,10 @@
-"""PartitionAlloc, the allocator of Chromium and Electron, without symbols.
+"""PartitionAlloc, the allocator of Chromium and Electron. Reading it needs no symbols.
 
 x86-64: Chromium 121 to 156. layout.py has the sources.
 
-This module is imported for every process. It only checks whether an anonymous mapping begins 16 KiB
-after a multiple of 2 MiB, as the slots of a super page do."""
+This module is imported for every process. It imports the modules that read PartitionAlloc only if a
+mapping looks like a super page. The slots of a super page begin 16 KiB after a multiple of 2 MiB,
+so the start of an anonymous mapping is compared with such addresses."""
 
 from __future__ import annotations
 

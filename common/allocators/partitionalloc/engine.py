@@ -1,4 +1,4 @@
-"""The engine's function for PartitionAlloc: reads the free lists of slot spans."""
+"""The engine's function for PartitionAlloc. It reads the free lists of slot spans."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from findleaks.engine.loops import import_loops
 from findleaks.target.base import Piece
 
 SPAN = 5
-"""Words of a span: address of the first slot, bytes of a slot, number of slots, address of the
-first free slot (or 0), bit of the first slot in the bitmap."""
+"""Number of words that describe a span: address of the first slot, bytes of a slot, number of
+slots, address of the first free slot (or 0), number of the bit of the first slot in the bitmap."""
 OUTCOME = 3
-"""Words of an outcome: number of slots in the free list, number of quarantined slots, address of
-the slot whose link is damaged (or 0). partition_slots.c has both layouts."""
+"""Number of words of an outcome: number of slots in the free list, number of quarantined slots,
+address of the slot whose link is damaged (or 0). partition_slots.c has both layouts."""
 
 
 class Links(NamedTuple):
-    """How the links of free lists are encoded. `pool` is the address that they are relative to, or
-    0 if links are addresses. `has_shadow`: the inverted link follows each link."""
+    """How the links of free lists are encoded. If links are offsets, `pool` is the address to which
+    the offset is added; if links are addresses, it is 0. `has_shadow`: each link is followed by the
+    same link, inverted."""
 
     pool: int
     has_shadow: bool
@@ -36,7 +37,7 @@ class Slots(NamedTuple):
 def read_slots(
     engine: Engine, pieces: Sequence[Piece], spans: array[int], links: Links, counted: bool, cached: array[int], bits: int
 ) -> Slots:
-    """Read the slots of `spans` ("Q", SPAN words each), whose bits are below `bits`.
+    """Read the slots of `spans` ("Q", SPAN words each). `bits` is the number of bits in the bitmap.
 
     `counted`: slots have reference counters (BackupRefPtr). `cached` are the addresses of slots in
     thread caches ("Q", ascending). A list ends at its first damaged link."""

@@ -17,7 +17,7 @@ _MASK = (1 << 64) - 1
 
 
 class _Reader:
-    """Reads bytes of pieces, and sets bits."""
+    """Reads bytes from pieces of memory, and sets bits of the bitmap."""
 
     def __init__(self, pieces: Sequence[Piece], bits: bytearray) -> None:
         self.pieces = pieces
@@ -34,7 +34,7 @@ class _Reader:
         return bool(self.bits[bit // 8] >> bit % 8 & 1)
 
     def mark(self, bit: int) -> bool:
-        """Set a bit. Return False if it was set."""
+        """Set a bit. Return False if it was already set."""
         fresh = not self.has(bit)
         self.bits[bit // 8] |= 1 << bit % 8
         return fresh
@@ -58,7 +58,8 @@ def read_slots(
 
 
 def _follow_free(reader: _Reader, start: int, stride: int, count: int, head: int, bit: int, links: Links) -> tuple[int, int]:
-    """Mark the slots of a free list. Return their number, and the slot with a damaged link or 0."""
+    """Mark the slots of a free list. Return the number of these slots, and the address of the slot
+    whose link is damaged (or 0)."""
     freed, slot, before = 0, head, head
     while slot:
         number, inside = divmod(slot - start & _MASK, stride)

@@ -155,7 +155,7 @@ class PartitionAlloc(Allocator):
         return run
 
     def _read_spans(self, blocks: Blocks, one: Partition, spans: Sequence[Span], part: Range, tallies: Mapping[int, Tally]) -> None:
-        """Append the blocks of spans, which are in `part`."""
+        """Append the blocks of `spans`. All of these spans are in the range `part`."""
         extras, words, runs, bit = one.root.extras, array("Q"), array("Q"), 0
         used = [span for span in spans if not span.is_decommitted]
         for span in used:
@@ -297,8 +297,8 @@ class PartitionAlloc(Allocator):
         return rows
 
     def _find_owners(self) -> dict[int, int]:
-        """Return the tid of each thread cache's thread, which has its address in a thread-local
-        variable below the thread pointer."""
+        """Return the tid of the thread that owns each thread cache, by address of the cache. The
+        thread has this address in a thread-local variable, below its thread pointer."""
         caches = {one.address for one in self.slot_caches}
         owners: dict[int, int] = {}
         for thread in self.target.threads():
@@ -318,9 +318,10 @@ class PartitionAlloc(Allocator):
         return {"partitions": len(self.partitions), "super_pages": pages, "direct_maps": direct, "quarantined": quarantined}
 
     def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterator[int]:
-        """Yield the slots of lists whose first slot is one of these words: a thread cache that
-        returns many slots at once first takes their list from its bucket. Also yield the slots of a
-        span whose new slots are not linked yet."""
+        """Yield the slots of each list whose first slot is one of `words`. When a thread cache
+        returns many slots at once, it first removes their list from its bucket. Then only registers
+        or the stack refer to the list. Also yield all slots of a span whose new slots are not
+        linked yet."""
         for span in self.uneven:
             if any_within(words, [Range(span.start, span.end + 1)]):
                 yield from range(span.start, span.start + span.slots * span.slot_size, span.slot_size)
@@ -330,9 +331,10 @@ class PartitionAlloc(Allocator):
                 yield from follow_slots(self.memory, word, at.MOST_CACHED_SLOTS, found[0].links)
 
     def is_changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
-        """Return whether a thread inside PartitionAlloc is changing the memory that the problem is
-        about. A problem of counters or lists has an address in a root or in metadata. A thread that
-        changes these has an address of the partition: of its root, metadata or slots."""
+        """Return whether a thread inside PartitionAlloc is changing the memory that `problem` is
+        about. `words` are the words of the thread. If the problem is about counters or lists, its
+        address is in a root or in metadata. A thread that changes these has an address in the root,
+        the metadata or the super pages of the partition."""
         for one in self.partitions:
             own = [Range(one.root.address, one.root.address + at.ROOT_BYTES), *self._list_metadata(one.root)]
             if any(problem.address in range(*part) for part in own):
@@ -362,7 +364,7 @@ def usable_size(span: Span, extras: int) -> int:
 
 
 def find_slot(span: Span, address: int) -> int:
-    """Return the start of the slot that contains an address of a span."""
+    """Return the start of the slot of a span that contains `address`."""
     return span.start + (address - span.start) // span.slot_size * span.slot_size
 
 
@@ -398,7 +400,7 @@ def _name_partition(root: Root) -> str:
 
 
 def _name_version(layout: RootLayout, width: int) -> str:
-    """Return the Chromium versions that have a layout."""
+    """Return the Chromium versions that use a layout, such as "of Chromium 127"."""
     if layout.bucket.stride == at.BUCKETS[0].stride:
         return "of Chromium 156"
     if layout.bucket.stride == at.BUCKETS[1].stride:

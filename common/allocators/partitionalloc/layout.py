@@ -20,11 +20,12 @@ page of a super page is the extent {root, next extent, number of super pages 2 â
 ENTRIES = SUPER_PAGE // PARTITION_PAGE
 METADATA = ENTRIES * ENTRY  # bytes of a super page's metadata: one page
 SPAN_FORMAT = "<QQQIHBB"
-"""An entry of a slot span: first free slot, next span of a list, bucket, bits, bits, place, unused.
-The entry of the span's second partition page begins with the raw size of its only slot."""
+"""An entry of a slot span: first free slot, next span in the list, bucket, bits, bits, place,
+unused. If a span has only one slot, the entry of its second partition page begins with the raw size
+of this slot."""
 PLACE, VALID = 0x3F, 0x40
-"""Bits of `place`: the number of partition pages since the start of the span; whether the page
-belongs to a span."""
+"""Bits of `place`. PLACE: the number of partition pages from the start of the span to this page.
+VALID: the page belongs to a span."""
 
 POOL_ALIGNMENT = 1 << 30  # kConfigurablePoolMinSize; a pool is aligned to its size
 POOL_SIZE = 16 << 30  # kPoolMaxSize: bytes of a pool whose size is not in memory
@@ -32,8 +33,8 @@ MOST_SUPER_PAGES = 1 << 13  # in a pool (kMaxSuperPagesInPool)
 MOST_DIRECT_MAPS = 1 << 16
 
 TABLE = 2 * PAGE
-"""Offset of InSlotMetadataTable in a super page. It has the counters of slots that begin at the
-start of a page. Other counters are in the last bytes of the slot."""
+"""Offset of InSlotMetadataTable in a super page. The table has the reference counters of slots that
+begin at the start of a page. The counter of any other slot is in the last bytes of that slot."""
 TABLE_STRIDE = 8  # bytes of the table for each page of the super page
 COUNTER = 4  # bytes of InSlotMetadata
 HELD = 1  # kMemoryHeldByAllocatorBit: the program has not freed the slot
@@ -44,8 +45,8 @@ SMALLEST, LARGEST = 16, 983_040  # bytes of a slot (kMinBucketSize, kMaxBucketSi
 
 
 class Bits(NamedTuple):
-    """The state of a slot span, unpacked: slots that are allocated and that were never used, and
-    whether the size of its only slot is in the next entry."""
+    """The unpacked state of a slot span: the number of allocated slots, the number of slots that
+    were never used, and whether the next entry has the size of the span's only slot."""
 
     allocated: int
     unprovisioned: int
@@ -53,9 +54,9 @@ class Bits(NamedTuple):
 
 
 class Bucket(NamedTuple):
-    """A layout of PartitionBucket: its bytes, and the offset of the number of pages of its spans.
-    The offsets of the lists of active, empty and decommitted spans, and of the slot size, are the
-    same in all versions."""
+    """A layout of PartitionBucket. `stride` is its size in bytes. `pages` is the offset of the
+    member that has the number of pages of a span. The offsets of the lists of active, empty and
+    decommitted spans, and of the slot size, are the same in all versions."""
 
     stride: int
     pages: int
@@ -66,13 +67,13 @@ SLOT_SIZE = 24  # offset of PartitionBucket::slot_size
 FULL_SPANS = 8  # shift of num_full_slot_spans, after the number of pages
 
 WIDE, NARROW = 15, 13
-"""kMaxSlotsPerSlotSpanBits: the bits of each count of slots of a span since Chromium 128, and in
-older versions."""
+"""kMaxSlotsPerSlotSpanBits: the number of bits of a count of slots in an entry. WIDE: since
+Chromium 128. NARROW: in older versions."""
 
 
 def unpack_bits(word: int, width: int) -> Bits:
-    """Unpack the 32-bit word of an entry. The counts have `width` bits, WIDE or NARROW. In older
-    versions the bit marked_full is before them, and now it follows them."""
+    """Unpack the 32-bit word of an entry. The counts have `width` bits, WIDE or NARROW. The bit
+    marked_full precedes NARROW counts, and follows WIDE counts."""
     if width == WIDE:
         return Bits(word & 0x7FFF, word >> 15 & 0x7FFF, bool(word >> 31))
     return Bits(word >> 1 & 0x1FFF, word >> 14 & 0x1FFF, bool(word >> 27 & 1))
@@ -91,7 +92,7 @@ COUNTERS = (
     "syscall_count",
     "syscall_total_time_ns",
 )
-"""The counters after PartitionRoot::initialized_, in bytes, except for the last two."""
+"""The counters after PartitionRoot::initialized_. All except the last two are in bytes."""
 BRP_COUNTERS = (
     "total_size_of_brp_quarantined_bytes",
     "total_count_of_brp_quarantined_slots",
@@ -100,8 +101,8 @@ BRP_COUNTERS = (
 )
 """Further counters, in builds with BackupRefPtr."""
 AFTER_COUNTERS = 5
-"""Words between the counters and current_extent_: bytes in empty spans, a shift, and the next
-super page, partition page and end of the extent."""
+"""Number of words between the counters and current_extent_: the bytes in empty spans, a shift, the
+next super page, the next partition page, and the end of the extent."""
 
 ROOT_BYTES = 0x8000  # more than PartitionRoot has up to its member inverted_self_
 ROOT_ALIGNMENT = 64
@@ -111,8 +112,8 @@ AFTER_KEY = 12  # the most bytes between the key and the end of extras_size
 
 
 def find_extras(settings: bytes) -> Optional[int]:
-    """Return the bytes that PartitionAlloc adds to each request (extras_size), or None if the
-    settings before the buckets do not have the key that precedes it."""
+    """Return the number of bytes that PartitionAlloc adds to each request (extras_size). It follows
+    a key (NO_KEY) in `settings`, the bytes before the buckets. Return None if there is no key."""
     numbers = memoryview(settings).cast("I").tolist()
     at = next((at for at in range(len(numbers) - 1, -1, -1) if numbers[at] == NO_KEY), None)
     if at is None:
@@ -123,8 +124,8 @@ def find_extras(settings: bytes) -> Optional[int]:
 
 
 # ThreadCache: {bytes in the cache 4, should_purge_, statistics, buckets_, root_, thread_id_, next_,
-# prev_}. In Chromium 131 and newer the quarantine follows {root, address of the cache}. How many
-# bytes precede the buckets depends on the version and on the build.
+# prev_}. In Chromium 131 and newer, prev_ is followed by {root, address of the cache}, and then by
+# the quarantine. The number of bytes before the buckets depends on the version and on the build.
 CACHE_BUCKET = 16  # bytes of ThreadCache::Bucket {first slot 8, count 1, limit 1, slot size 2}
 LARGEST_CACHED = 1 << 15  # kThreadCacheLargeSizeThreshold: slot size of the last bucket
 MOST_CACHED_SLOTS = 255  # of a bucket

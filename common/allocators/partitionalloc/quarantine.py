@@ -1,8 +1,9 @@
 """Read PartitionAlloc's scheduler-loop quarantine (SchedulerLoopQuarantineBranch).
 
 A partition and each of its thread caches have branches, which delay the release of freed slots. A
-branch has a vector of entries {slot, number of its bucket}, and after it the bytes of these slots.
-By this number the vector is found, because its place differs between versions."""
+branch has a vector of entries {slot, number of the slot's bucket}. The total size of these slots in
+bytes follows the vector. findleaks recognizes the vector by this size, because the offset of the
+vector differs between versions."""
 
 from __future__ import annotations
 
@@ -21,15 +22,17 @@ MOST_ENTRIES = 1 << 20
 
 
 class Quarantine(NamedTuple):
-    """The slots in the quarantine of a partition, and their number according to the partition."""
+    """The slots that were found in the quarantine of a partition. `counted` is the number of slots
+    according to the counter of the partition."""
 
     slots: Sequence[int]
     counted: int
 
 
 def read_quarantine(memory: Memory, root: Root, after_root: int, after_caches: Iterable[int], problems: list[Problem]) -> Quarantine:
-    """Read the quarantine of a partition. `after_root` is the address after inverted_self_,
-    `after_caches` the addresses after the links of its thread caches."""
+    """Read the quarantine of a partition. `after_root` is the address after the member
+    inverted_self_ of the root. `after_caches` are the addresses after the member prev_ of the
+    partition's thread caches."""
     words = memory.words(after_root, COUNTS) or ()
     at = next((at for at in range(len(words) - 2) if words[at] == root.address), None)
     counted = words[at + 2] if at is not None else 0

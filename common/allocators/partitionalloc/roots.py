@@ -1,8 +1,8 @@
 """Find the partitions (PartitionRoot) of a process, and read their super pages and direct maps.
 
 A root has its own address, inverted, in its member inverted_self_. The roots of Chromium are static
-variables. Other roots are found by the metadata of their super pages, which begins with the address
-of the root."""
+variables. findleaks finds other roots through the metadata of their super pages, because this
+metadata begins with the address of the root."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from findleaks.target.base import Range, Target
 
 
 class Anchor(NamedTuple):
-    """The place of an inverted address: in the file `file`, `inverted` bytes after its root."""
+    """A root, and the place of its inverted address: `inverted` bytes after the root. `file` is the
+    loaded file that contains the root, or "" if the root is outside of files."""
 
     root: int
     inverted: int
@@ -57,9 +58,9 @@ class Extent(NamedTuple):
 
 
 class Root(NamedTuple):
-    """A partition. `metadata` is the distance from a super page to its metadata. `sizes` has the
-    slot size and the pages of a span, for each bucket. `extras` is the number of bytes that each
-    slot has in addition to those of the program. `counted`: slots have reference counters."""
+    """A partition. `metadata` is the distance from a super page to its metadata. `sizes` has, for
+    each bucket, the slot size and the number of pages of a span. `extras` is the number of bytes in
+    each slot that the program cannot use. `counted`: slots have reference counters."""
 
     address: int
     number: int
@@ -97,8 +98,8 @@ def find_anchors(target: Target, engine: Engine) -> list[Anchor]:
 
 
 def find_others(memory: Memory, known: Sequence[Anchor]) -> list[Anchor]:
-    """Return the roots outside of files, such as blocks of a heap. Each owns metadata, whose first
-    word is its address."""
+    """Return the roots outside of files, for example in blocks of a heap. Each root is found
+    through a mapping with its metadata, which begins with the address of the root."""
     inverted = {one.inverted for one in known}
     found: dict[int, Anchor] = {one.root: one for one in known}
     for region in memory.target.regions():
@@ -133,7 +134,8 @@ def find_layout(memory: Memory, anchors: Iterable[Anchor]) -> Optional[RootLayou
 
 
 def _find_buckets(data: bytes) -> Optional[tuple[int, Bucket]]:
-    """Return the offset of the buckets, whose slot sizes ascend by 16 bytes, and their layout."""
+    """Return the offset and the layout of the buckets. They are recognized by their first slot
+    sizes, which ascend by 16 bytes."""
     for bucket in BUCKETS:
         for offset in range(ROOT_START, min(at.MOST_SETTINGS, len(data) - 9 * bucket.stride), 8):
             sizes = [struct.unpack_from("<I", data, offset + SLOT_SIZE + number * bucket.stride)[0] for number in range(8)]
@@ -146,7 +148,8 @@ ROOT_START = 0x40  # bytes; the buckets follow the settings, which are aligned t
 
 
 def _find_extent(memory: Memory, one: Anchor, data: bytes, start: int) -> Optional[int]:
-    """Return the offset of current_extent_: the address of metadata of this root."""
+    """Return the offset of the member current_extent_. Its value is the address of metadata that
+    belongs to this root."""
     for offset in range(start + -start % 8, len(data) - 16, 8):
         current, first = struct.unpack_from("<2Q", data, offset)
         if current and current % PAGE == first % PAGE == 0 and memory.word(current) == memory.word(first) == one.root:
@@ -155,7 +158,7 @@ def _find_extent(memory: Memory, one: Anchor, data: bytes, start: int) -> Option
 
 
 def read_root(memory: Memory, address: int, number: int, layout: RootLayout, problems: list[Problem]) -> Optional[Root]:
-    """Read a partition. Return None if it has no memory, or cannot be read."""
+    """Read a partition. Return None if the partition has no memory or cannot be read."""
     data = memory.read(address, layout.extent + 8 * (at.DIRECT_MAPS + 1))
     if not data:
         problems.append(Problem(address, f"PartitionAlloc's partition at {address:#x} cannot be read: its blocks are not read", False))
@@ -191,8 +194,9 @@ def read_root(memory: Memory, address: int, number: int, layout: RootLayout, pro
 
 
 def _find_metadata(memory: Memory, current: int, next_super_page: int) -> Optional[int]:
-    """Return the distance from a super page to its metadata: a page, or the distance between a pool
-    and the separate metadata. The current extent ends at the next super page."""
+    """Return the distance from a super page to its metadata. It is one page, or, if metadata is
+    separate, the distance from the pool to the metadata. It is computed from the current extent,
+    which ends at `next_super_page`."""
     count = memory.int32(current + 16) if current else None
     if count is None or next_super_page % SUPER_PAGE or not next_super_page:
         return None
@@ -217,8 +221,8 @@ def _read_extents(memory: Memory, root: int, first: int, metadata: int, problems
 
 
 def _read_direct_maps(memory: Memory, first: int, metadata: int, bucket: Bucket, problems: list[Problem]) -> Iterator[DirectMap]:
-    """Yield the direct maps of a list of PartitionDirectMapExtent. Two entries and a bucket precede
-    each of them."""
+    """Yield the direct maps of a list of PartitionDirectMapExtent. In memory, two metadata entries
+    and a bucket precede each PartitionDirectMapExtent."""
     place, before = first, 0
     for _ in range(at.MOST_DIRECT_MAPS):
         if not place:
@@ -241,7 +245,7 @@ def _read_direct_maps(memory: Memory, first: int, metadata: int, bucket: Bucket,
 
 
 def _read_sizes(data: bytes, layout: RootLayout) -> Iterator[tuple[int, int]]:
-    """Yield the slot size and the pages of a span of each bucket."""
+    """Yield, for each bucket, the slot size and the number of pages of a span."""
     end = layout.counters - 8 - 2 * layout.bucket.stride
     for offset in range(layout.buckets, end + 1, layout.bucket.stride):
         size, pages = (struct.unpack_from("<I", data, offset + place)[0] for place in (SLOT_SIZE, layout.bucket.pages))
@@ -249,14 +253,15 @@ def _read_sizes(data: bytes, layout: RootLayout) -> Iterator[tuple[int, int]]:
 
 
 def _has_table(target: Target, super_page: int) -> bool:
-    """Return whether the third page of a super page is accessible: InSlotMetadataTable."""
+    """Return whether a super page has an InSlotMetadataTable. If it does, its third page is
+    writable."""
     place = super_page + at.TABLE
     return any(region.start <= place < region.end and region.writable for region in target.regions())
 
 
 def _find_pool(settings: bytes, super_page: int) -> Range:
-    """Return the addresses of the pool of a super page, which are in the settings {start, mask}
-    since Chromium 138."""
+    """Return the address range of the pool that contains a super page. Since Chromium 138, the
+    settings contain {start, mask} of the pool."""
     words = struct.unpack(f"<{len(settings) // 8}Q", settings[: len(settings) & -8])
     for base, mask in zip(words, words[1:]):
         size = -mask & (1 << 64) - 1

@@ -43,8 +43,8 @@ class Span(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """The spans of a partition, ascending, where they start, and how their free slots are
-    linked."""
+    """A partition: its root, its spans in ascending order, the start addresses of the spans, and
+    the encoding of links between free slots."""
 
     root: Root
     spans: Sequence[Span]
@@ -53,8 +53,9 @@ class Partition(NamedTuple):
 
     @property
     def has_counters(self) -> bool:
-        """Whether the reference counters of slots can be read. Up to Chromium 124, whose links have
-        no shadow, the counter of a slot is before the slot."""
+        """Whether the reference counters of slots can be read. They cannot be read up to Chromium
+        124: in these versions, links have no shadow, and the counter of a slot is before the
+        slot."""
         return self.root.counted and self.links.has_shadow
 
     def between(self, start: int, end: int) -> Sequence[Span]:
@@ -71,8 +72,8 @@ def read_partition(memory: Memory, root: Root, width: int, problems: list[Proble
 
 
 class Spans(NamedTuple):
-    """All partitions, read with counts of slots of `width` bits. `error` is the number of bytes by
-    which the allocated slots differ from those that the partitions count."""
+    """All partitions, read with counts of slots of `width` bits. `error` is the difference in bytes
+    between the allocated slots that were found and the counters of the partitions."""
 
     partitions: Sequence[Partition]
     width: int
@@ -81,8 +82,9 @@ class Spans(NamedTuple):
 
 
 def read_spans(memory: Memory, roots: Sequence[Root]) -> Optional[Spans]:
-    """Read all partitions with the width of counts that fits, or return None if neither fits. With
-    the right width, the error is 0, or small if a thread is inside PartitionAlloc."""
+    """Read all partitions with the width of counts that fits, WIDE or NARROW. Return None if
+    neither fits. With the correct width, `error` is 0, or small if a thread is inside
+    PartitionAlloc."""
     tried = []
     for width in (at.WIDE, at.NARROW):
         one = _read_all(memory, roots, width)
@@ -150,8 +152,8 @@ def _make_span(root: Root, page: int, entry: int, words: tuple[int, ...], raw: i
 
 
 def _find_links(memory: Memory, root: Root, spans: Sequence[Span]) -> Links:
-    """Return how links are encoded, by the first link of some free lists. Links are addresses up to
-    Chromium 127, and offsets in the pool in later versions."""
+    """Return how links are encoded. This is determined from the first link of some free lists.
+    Links are addresses up to Chromium 127, and offsets in the pool in later versions."""
     sample = (span for span in spans if span.head and span.slots - span.allocated > 1)
     for span in islice(sample, SAMPLE):
         first, second = memory.words(span.head, 2) or (0, 0)

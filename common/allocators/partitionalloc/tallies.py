@@ -17,8 +17,8 @@ DIRECT = "direct"  # the class of direct maps
 @dataclass
 class Tally:
     """The spans of one bucket. `allocated` counts slots that are not in free lists of spans.
-    `quarantined` counts those of them that BackupRefPtr quarantines, and `delayed` those in the
-    scheduler-loop quarantine."""
+    Of these slots, `quarantined` counts the slots that BackupRefPtr quarantines, and `delayed`
+    counts the slots in the scheduler-loop quarantine."""
 
     slot_size: int = 0
     span_size: int = 0
@@ -52,8 +52,8 @@ class Tally:
             self.full += 1
 
     def row(self, blocks: Blocks, arena: str, extras: int, parts: Sequence[Range]) -> Cache:
-        """Return the row of this class, whose blocks are in `parts`. `own` has the names of
-        Chromium's memory-infra."""
+        """Return the row of this size class, whose blocks are in `parts`. The keys of its `own` are
+        the names that Chromium's memory-infra uses."""
         own = {
             "slot_size": self.slot_size,
             "allocated_objects_count": self.allocated,
@@ -71,7 +71,7 @@ class Tally:
 
 
 def count_row(blocks: Blocks, arena: str, name: str, size: int, parts: Sequence[Range], memory: int, own: Mapping[str, int]) -> Cache:
-    """Return the row of a class whose blocks are in `parts`."""
+    """Return the row of a size class whose blocks are in `parts`."""
     used, cached, free = (
         Totals.sum_of(blocks.totals(state, *part) for part in parts) for state in (State.IN_USE, State.CACHED, State.FREE)
     )

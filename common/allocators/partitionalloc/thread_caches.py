@@ -1,7 +1,7 @@
 """Read PartitionAlloc's thread caches (ThreadCache).
 
-Thread caches are in slots of a partition, and link each other. One is found by the address of its
-partition, which follows its buckets."""
+Thread caches are in slots of a partition, and form a linked list. findleaks finds one of them by
+its member root_: the address of its partition, which follows its buckets."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ class CacheBucket(NamedTuple):
 
 class SlotCache(NamedTuple):
     """A thread cache at `address`, of the partition with the root `root`. `tid` is the thread that
-    made it: in a child of fork, that is a thread of the parent. `counted` is its own count of the
-    cached bytes. The members that are read end at `end`."""
+    created the cache. In a forked child, this may be a thread of the parent. `counted` is the
+    number of cached bytes according to the cache itself. `end` is the address after the last member
+    that is read."""
 
     address: int
     root: int
@@ -65,7 +66,8 @@ def read_thread_caches(memory: Memory, engine: Engine, partitions: Sequence[Part
 
 
 def _search(memory: Memory, engine: Engine, partition: Partition, known: Mapping[int, Partition]) -> Iterator[tuple[int, int]]:
-    """Yield the places in a partition where root_ of a thread cache may be, and their slots."""
+    """Yield the addresses in a partition at which the member root_ of a thread cache may be. Each
+    address is yielded with the start of the slot that contains it."""
     for span in partition.spans:
         if at.CACHE_SLOT[0] <= span.slot_size <= at.CACHE_SLOT[1] and span.allocated:
             for piece in memory.target.pieces(span.start, span.start + span.slots * span.slot_size):
@@ -74,7 +76,8 @@ def _search(memory: Memory, engine: Engine, partition: Partition, known: Mapping
 
 
 def _read_links(memory: Memory, place: int, address: int, known: Mapping[int, Partition]) -> Optional[_Links]:
-    """Read the thread cache at `address`, whose member root_ is at `place`, or return None."""
+    """Read the thread cache at `address`, whose member root_ is at `place`. Return None if there is
+    no thread cache."""
     root, tid, following, previous = memory.words(place, at.CACHE_ROOT_WORDS) or (0, 0, 0, 0)
     buckets = _find_buckets(memory, place) if root in known else None
     if buckets is None or buckets <= address:
@@ -83,8 +86,9 @@ def _read_links(memory: Memory, place: int, address: int, known: Mapping[int, Pa
 
 
 def _find_buckets(memory: Memory, place: int) -> Optional[int]:
-    """Return the start of the buckets before `place`. The slot size of the last one is the largest
-    that is cached, and that of the first one is the smallest."""
+    """Return the start of the array of buckets that ends at `place`; None if there is none. The
+    first bucket has the smallest slot size, and the last bucket has the largest slot size that is
+    cached."""
     start = place - CACHE_BUCKET
     if (memory.int32(start + 8) or 0) >> 16 != at.LARGEST_CACHED:
         return None
@@ -97,7 +101,7 @@ def _find_buckets(memory: Memory, place: int) -> Optional[int]:
 
 
 def _follow(memory: Memory, first: _Links, known: Mapping[int, Partition], problems: list[Problem]) -> Iterator[_Links]:
-    """Yield the thread caches that are linked with `first`, in both directions."""
+    """Yield `first` and the thread caches that are linked with it, in both directions."""
     distance = first.place - first.address
     yield first
     seen = {first.address}

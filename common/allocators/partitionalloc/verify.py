@@ -50,7 +50,7 @@ def _check_lists(memory: Memory, one: Partition) -> Iterator[Optional[Problem]]:
             span, count = head, 0
             while span and count < MOST_SPANS:
                 if buckets.get(span) != number:
-                    # The list of active spans of an empty bucket has a sentinel.
+                    # If a bucket has no active spans, its list of active spans contains a sentinel.
                     if not count and name == LISTS[0]:
                         break
                     yield Problem(

@@ -147,8 +147,9 @@ class PerlArenas(Allocator):
 
 
 def _slab_heap(arena: str, arenas: Sequence[tuple[int, int, int, int, int]]) -> list[SlabHeap]:
-    """Return the heap of these arenas, if there are any: start and end of an arena, and address,
-    size and number of its blocks."""
+    """Return a list with the heap of these arenas; an empty list if there are no arenas. Each item
+    of `arenas` has the start and end of an arena, and the address, size and number of its
+    blocks."""
     slabs, runs = array("Q"), array("Q")
     for start, end, first, size, count in arenas:
         slabs.extend((start, end))

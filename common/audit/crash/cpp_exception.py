@@ -43,8 +43,9 @@ _RETURNS = re.compile(
     rb"(?:(?P<literal>\x48\x8d\x05.{4})|(?P<array>\x48\x8d\x47.)|(?P<pointer>\x48\x8b\x47.))\x5d?\xc3",
     re.DOTALL,
 )
-"""endbr64, the frame of an unoptimized function, then `lea rax, [rip + literal]`, `lea rax, [rdi +
-offset]` or `mov rax, [rdi + offset]`, and the end of the function."""
+"""Code of a simple what(): optionally endbr64 and the prologue of an unoptimized function; then
+`lea rax, [rip + literal]`, `lea rax, [rdi + offset]` or `mov rax, [rdi + offset]`; then the
+return."""
 _LONGEST_CODE = 32  # bytes of such a function
 _PURE_VIRTUAL, _RAISING = "__cxa_pure_virtual", ("__cxa_throw", "__cxa_rethrow", "_Unwind_")
 _TERMINATE = ("std::terminate", "__cxxabiv1::__terminate", "__cxa_rethrow", "__cxa_throw")
@@ -64,8 +65,8 @@ def is_terminating(functions: list[str]) -> bool:
 
 
 def describe_termination(functions: Sequence[str]) -> str:
-    """Return what libstdc++ prints if these functions end the process without an exception; "" if
-    they do not."""
+    """Return the message that libstdc++ prints if these functions end the process without an
+    exception. Return "" if they do not end it in this way."""
     if _PURE_VIRTUAL in functions:
         return "pure virtual method called"
     if any(one.startswith("std::terminate") for one in functions) and not any(one.startswith(_RAISING) for one in functions):
@@ -117,13 +118,13 @@ def _text(target: Target, memory: Memory, names: list[str], thrown: int) -> str:
 
 
 def _what_function(memory: Memory, thrown: int) -> int:
-    """Return the address of the object's what(); 0 if it is unreadable."""
+    """Return the address of the object's function what(); 0 if this address is unreadable."""
     vtable = memory.word(thrown)
     return (memory.word(vtable + _WHAT * memory.size) if vtable else 0) or 0
 
 
 def _is_inherited(target: Target, what: int) -> bool:
-    """Whether a function is a what() of the C++ library, or cannot be told from one."""
+    """Whether a function is a what() of the C++ library. Also true if this cannot be determined."""
     libraries = [one for one in target.modules() if one.path.rpartition("/")[2].startswith(_LIBRARIES)]
     if libraries:
         return any(one.start <= what < one.end for one in libraries)
@@ -132,7 +133,7 @@ def _is_inherited(target: Target, what: int) -> bool:
 
 
 def _returned(memory: Memory, function: int, thrown: int) -> Optional[int]:
-    """Return the address that a simple what() returns; None if the function is not that simple."""
+    """Return the address that a simple what() returns; None if its code does not match _RETURNS."""
     found = _RETURNS.match(memory.read(function, _LONGEST_CODE)) if memory.arch.name == X86_64.name else None
     if found is None:
         return None

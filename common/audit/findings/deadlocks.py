@@ -1,4 +1,4 @@
-"""Report threads that wait for locks of each other."""
+"""Report threads that wait for each other's locks."""
 
 from __future__ import annotations
 

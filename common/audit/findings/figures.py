@@ -98,22 +98,24 @@ class BlockFigures:
 
     @cached_property
     def _resident(self) -> list[int]:
-        """Resident bytes of the blocks, one number for each Kind. Usually few blocks are absent,
-        so those are looked up."""
+        """Resident bytes of the blocks, one number for each Kind. Usually few bytes are not
+        resident, so these bytes are counted and subtracted."""
         sums, step = [self._graph.totals(kind).bytes for kind in Kind], PURE_STEP if self._session.engine.name == "pure" else STEP
         for start, end in self._session.heap_ranges():
             for low in range(start, end, step):
                 self._session.report_progress("counting what is resident", 0.0)
                 high = min(end, low + step)
-                # The ends of resident runs and the starts of the next ones are bounds of the gaps.
+                # A gap is memory that is not resident. It begins at the end of a resident run, and
+                # ends at the start of the next one.
                 gaps = array("Q", [low]) + clip_runs(self._runs, low, high) + array("Q", [high])
                 sums = [held - absent for held, absent in zip(sums, self._graph.bytes_by_kind(gaps))]
         return sums
 
     @cached_property
     def _partly_present(self) -> array[int]:
-        """Starts and ends of the resident parts of heaps, ascending ("Q"); empty if residency is
-        unknown, and if all blocks in use are resident, which saves looking up their addresses."""
+        """Starts and ends of the resident parts of heaps, ascending ("Q"). Empty if residency is
+        unknown. Also empty if all blocks in use are resident: then the addresses of blocks need not
+        be looked up."""
         found: array[int] = array("Q")
         if not self._known or all(self._graph.totals(kind).bytes == self._resident[kind] for kind in Kind):
             return found

@@ -1,4 +1,5 @@
-"""Report large variables of the program or of a library, which are no blocks."""
+"""Report large variables of the program or of a library. Variables are not blocks of an
+allocator."""
 
 from __future__ import annotations
 
@@ -28,8 +29,9 @@ class _Variable(NamedTuple):
 
 
 def find_module_data(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding if the variables of one file are at least a tenth of the memory. Yields
-    none if residency is unknown: most pages of large variables may never have been touched."""
+    """Yield one finding if the variables of one file are at least a tenth of the memory. Yield no
+    finding if residency is unknown, because the program may never have touched most pages of large
+    variables."""
     if not accounting.known or session.presence is None:
         return
     resident = session.presence.resident
@@ -49,14 +51,16 @@ def find_module_data(session: Session, accounting: Accounting) -> Iterator[Findi
 
 
 def _data_of(session: Session, module: Module) -> list[Range]:
-    """Return the writable private memory of a loaded file, without heaps of an allocator in it."""
+    """Return the writable private memory of a loaded file, except the heaps of allocators inside
+    it."""
     regions = session.target.regions()
     data = [Range(one.start, one.end) for one in regions if module.start <= one.start < module.end and one.writable and one.private]
     return subtract(data, session.heap_ranges())
 
 
 def _variables(session: Session, data: Sequence[Range], resident: Runs) -> Iterator[_Variable]:
-    """Yield the variables of at least a page in resident memory, and pages without a name."""
+    """Yield variables in resident memory, and pages without a symbol. The search advances by at
+    least a page at a time, so it may skip variables that are smaller than a page."""
     target, steps = session.target, 0
     for start, end in data:
         for part in resident.within(start, end):

@@ -110,7 +110,8 @@ class CJavaHeap(Structure):
     )
 
 
-# Python's buffers are passed as objects (see memory.py), structures of the C engine as handles.
+# Python's buffers are passed as objects (see memory.py). Structures of the C engine are passed as
+# handles.
 _U64S, _U32S, _U8S, _HANDLE = POINTER(c_uint64), POINTER(c_uint32), POINTER(c_ubyte), c_void_p
 _PIECES, _RANGES, _WORDS = POINTER(CPiece), POINTER(CRange), POINTER(CWords)
 

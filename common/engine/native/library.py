@@ -1,4 +1,4 @@
-"""Load the C engine's shared library; result codes."""
+"""Load the C engine's shared library, and define its result codes."""
 
 from __future__ import annotations
 

@@ -37,7 +37,8 @@ def append_nested(blocks: PureBlocks, outer: PureBlocks, first: int, last: int, 
 
 
 def _divide_runs(slabs: array[int], runs: array[int]) -> Iterator[tuple[Range, array[int]]]:
-    """Yield each slab and its runs. ValueError if they do not ascend, or if a run is in no slab."""
+    """Yield each slab and its runs. Raises ValueError if the slabs do not ascend, or if a run is in
+    no slab."""
     at, floor = 0, 0
     for start, end in zip(slabs[::2], slabs[1::2]):
         begin = at

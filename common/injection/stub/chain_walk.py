@@ -11,15 +11,16 @@ from findleaks.unwind.managed_frames import ChainedCall, ChainPart, ManagedFrame
 
 
 class ChainedFunctions:
-    """Numbers the functions of chains, from 1: a key with 0 may be UNPAIRED."""
+    """Numbers the functions of chains. Numbers begin at 1, because a key with the number 0 may be
+    UNPAIRED."""
 
     def __init__(self) -> None:
         self._functions: list[Hashable] = [None]
         self._numbers: dict[Hashable, int] = {}
 
     def number(self, function: Optional[Hashable]) -> int:
-        """Return the number of a function; UNKNOWN_FUNCTION if it is None, or if there are too
-        many."""
+        """Return the number of a function; UNKNOWN_FUNCTION if the function is None, or if there
+        are too many functions."""
         if function is None:
             return UNKNOWN_FUNCTION
         known = self._numbers.get(function)
@@ -31,15 +32,15 @@ class ChainedFunctions:
         return known
 
     def find(self, key: int) -> ChainedCall:
-        """Return the call that a node stands for, by its key. The function is None if it is not
-        known."""
+        """Return the call that a node with this key stands for. The function of the call is None if
+        it is not known."""
         number = (key & ~(VALUE | NUMBERED)) >> NUMBER_AT
         function = self._functions[number] if number < len(self._functions) else None
         return ChainedCall(function, key & (1 << NUMBER_AT) - 1)
 
 
 class ChainWalk:
-    """The chain of one thread, in the walk of its stack."""
+    """Reads the chain of one thread during the walk of the thread's stack."""
 
     def __init__(self, reader: ManagedFrames, thread_pointer: int, functions: ChainedFunctions) -> None:
         self._reader, self._thread_pointer, self._functions = reader, thread_pointer, functions
@@ -48,8 +49,8 @@ class ChainWalk:
 
     def nodes(self, is_signal: bool, executes: bool, frame: Range, stack: Range) -> Iterator[tuple[int, None]]:
         """Yield the nodes of the calls that a native frame on a stack executes. `is_signal`:
-        whether a signal handler returns to it. If that is before the chain was read, the
-        interrupted code may be changing the chain, so it is not read."""
+        whether a signal handler returns to this frame. If such a frame comes before the chain was
+        read, the chain is not read, because the interrupted code may be changing it."""
         if self._parts is None and (is_signal or executes):
             self._parts = iter(()) if is_signal else self._reader.chain_parts(self._thread_pointer, stack)
             self._next = next(self._parts, None)

@@ -132,12 +132,13 @@ class Rules:
 
     @property
     def chain(self) -> Sequence[int]:
-        """The settings of a stub for the chain; see ManagedFrames."""
+        """The settings with which a stub finds the chain; see ManagedFrames."""
         return self._chain.chain_settings if self._chain is not None else ()
 
     @property
     def is_paired(self) -> bool:
-        """Whether the frames of the chain have no address in native frames; see ManagedFrames."""
+        """Whether each native frame of the interpreter executes one frame of the chain; see
+        ManagedFrames."""
         return self._chain is not None and self._chain.is_paired
 
     def _function(self, address: int) -> Optional[Hashable]:
@@ -167,7 +168,7 @@ class Rules:
         return next((frame for frame in found if frame is not None), None)
 
     def name_chained(self, key: int) -> Optional[NamedFrame]:
-        """Return the frame of a function in a chain, given by the key of its node; None if it
+        """Return the frame of a function in a chain, whose node has this key; None if the function
         belongs to the interpreter itself."""
         return self._chain.name_bytecode(*self.chained.find(key)) if self._chain is not None else None
 
@@ -342,8 +343,8 @@ class Service(threading.Thread):
             self.join()
 
     def _count_function(self) -> None:
-        """Count an answer on a function of a chain. A program may create functions again and again;
-        they must leave space for rules of code."""
+        """Count an answer about a function of a chain. A program may create new functions all the
+        time, but the table needs space for rules of code, too."""
         self._functions += 1
         if self._functions > self._most // 2:
             self._rules.has_many_functions = True

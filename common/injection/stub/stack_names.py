@@ -45,7 +45,8 @@ class StackNames:
         last = next((key for key in reversed(keys) if not _is_chained(key)), keys[-1])
         known = self._rules.steps.get(last)
         if broken:
-            # The frames of a paired chain are proven by their number in the whole stack.
+            # Only a whole stack proves that the frames of a paired chain are correct, by their
+            # number.
             return keys if not self._rules.is_paired else tuple(key for key in keys if not _is_chained(key)), self._broken(last)
         end, code = (known.end, known.code) if known is not None else ("", True)
         return keys if code or len(keys) == 1 or last != keys[-1] else keys[:-1], end
@@ -74,8 +75,8 @@ class StackNames:
         return (frame,) if frame is not None else ()
 
     def _executed(self, keys: Sequence[int], at: int) -> Iterator[NamedFrame]:
-        """Yield the frames of an interpreter's chain that a native frame executes. Their keys begin
-        at this index."""
+        """Yield the frames of an interpreter's chain that a native frame executes. `at`: the index
+        of the first key of these frames."""
         for key in takewhile(_is_chained, islice(keys, at, None)):
             if key not in self._chained:
                 self._chained[key] = self._rules.name_chained(key)

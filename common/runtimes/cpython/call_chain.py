@@ -1,10 +1,12 @@
 """The chain of Python functions that a thread executes, as stubs in a running process read it.
 
-A stub finds the state of its thread by thread-specific data: the interpreter has a key for
-PyGILState_Ensure, under which each thread has its state, also while it does not hold the GIL.
+A stub finds the state of its thread in the thread-specific data. The interpreter has a key for
+PyGILState_Ensure. The value of this key in each thread is the thread's state, also while the thread
+does not hold the GIL.
 
 A code object may be freed, and another one may be created at its address. Since 3.12 each code
-object has a unique number. Before, the stub hashes what determines its names and lines.
+object has a unique number. Before 3.12, the stub hashes the data of the code object that determine
+its names and lines.
 
 Sources, CPython 3.9 to 3.14: pycore_runtime.h (autoTSSkey), pythread.h (Py_tss_t),
 code.h (PyCodeObject), pycore_frame.h (_PyInterpreterFrame), pystate.h (_PyCFrame)."""
@@ -30,9 +32,10 @@ _C_FRAME, _C_PREVIOUS = 8, 16  # offsets in a _PyCFrame of 3.11
 
 
 class ChainLayout(NamedTuple):
-    """How the frames of a thread are found. `state`: offset from the thread pointer of the address
-    of the thread's state. `top`: offset in it of the innermost frame, or if `is_indirect`, of the
-    address of that. The others are offsets in a frame."""
+    """How the frames of a thread are found. `state`: offset from the thread pointer to the word
+    with the address of the thread's state. `top`: offset in this state of the pointer to the
+    innermost frame. With `is_indirect`, the word at `top` is the address of that pointer. `code`,
+    `previous`, `instruction` and `owner` are offsets in a frame."""
 
     kind: int
     state: int
@@ -52,7 +55,7 @@ class FrameSpan(NamedTuple):
 
 
 def chain_settings(layout: ChainLayout, code_type: int, release: tuple[int, int]) -> Sequence[int]:
-    """Return the words at CHAIN_KIND of stack_walk.S."""
+    """Return the settings of a stub: the words at CHAIN_KIND of stack_walk.S."""
     version = _VERSION if release >= (3, 12) else 0
     # Offsets in a code object of the first line (not used since 3.12), the name, the file and the
     # table of lines
@@ -63,9 +66,9 @@ def chain_settings(layout: ChainLayout, code_type: int, release: tuple[int, int]
 
 
 def find_state(memory: Memory, symbol: Symbol, runtime: Runtime) -> Optional[int]:
-    """Return the offset from the thread pointer of the address of a thread's state; None if it is
-    not found. `symbol`: _PyRuntime. A state has the pthread_t of its thread, which is the thread
-    pointer on x86-64."""
+    """Return the offset from the thread pointer to the word with the address of a thread's state;
+    None if it is not found. `symbol`: _PyRuntime. A state contains the pthread_t of its thread,
+    which is the thread pointer on x86-64."""
     data = memory.read(symbol.address, symbol.size) if symbol.size else b""
     # struct Py_tss_t: whether there is a key, and the key
     places = [place_of_key(key) for key in range(KEYS_OF_BLOCK) if struct.pack("<2i", 1, key) in data]
@@ -93,8 +96,8 @@ def frame_spans(memory: Memory, layout: ChainLayout, thread_pointer: int) -> Ite
 
 
 def code_and_instruction(memory: Memory, layout: ChainLayout, frame: int) -> tuple[int, int]:
-    """Return the address of a frame's code object, and 32 bits that tell the instruction: its
-    offset from the code object, before 3.11 its index."""
+    """Return the address of a frame's code object, and 32 bits that identify the instruction. Since
+    3.11, these are its offset from the code object; before 3.11, its index."""
     code = (memory.word(frame + layout.code) or 0) & ~_TAGS
     place = memory.word(frame + layout.instruction) or 0
     return code, (place if layout.kind == PAIRED else place - code) & 0xFFFFFFFF

@@ -122,8 +122,8 @@ class FrameReader(ManagedFrames):
 
     @cached_property
     def _chain(self) -> Optional[ChainLayout]:
-        """The chain of frames, None if it is not known. Free-threaded code objects are freed at
-        any time."""
+        """How the chain of frames is found; None if it is unknown. Also None for a free-threaded
+        interpreter, because it may free code objects at any time."""
         if not self._is_supported or self._runtime.shift or self._target.arch.name != X86_64.name:
             return None
         state = find_state(self._memory, self._symbol, self._runtime)
@@ -170,7 +170,8 @@ class FrameReader(ManagedFrames):
             yield ChainPart(span.anchor, calls)
 
     def function(self, address: int) -> Optional[CodeObject]:
-        """Return the code object at an address, with its bytecode relative to it."""
+        """Return the code object at an address. The address of its bytecode is relative to the code
+        object."""
         code = self._code.read(address) if self._chain is not None else None
         return code._replace(bytecode=code.bytecode and code.bytecode - address) if code is not None else None
 
@@ -304,7 +305,8 @@ class FrameReader(ManagedFrames):
 
     @cached_property
     def _evaluators(self) -> Sequence[tuple[int, int]]:
-        """Return start and end of the parts of the function that executes Python functions."""
+        """Return start and end of each part of _PyEval_EvalFrameDefault, which executes Python
+        functions."""
         parts = [self._target.symbol(name) for name in (_EVALUATOR, f"{_EVALUATOR}.cold")]
         return [(one.address, one.address + one.size) for one in parts if one is not None]
 

@@ -35,11 +35,11 @@ from findleaks.runtimes.cpython.wanted_patterns import NOT_MADE, ROW, make_wante
 from findleaks.target.base import Piece, Range
 
 FRAME_OBJECT, ATTRIBUTES, FRAME, SET, ITEMS = 8, 16, 32, 64, 128
-"""Bits of a type's kind. FRAME_OBJECT: frames since 3.11. ATTRIBUTES: objects that the values of
-their attributes follow (3.13). FRAME: generators, coroutines and asynchronous generators, or up to
-3.10 frames. SET: set, frozenset and their subtypes. ITEMS: tuples, their subtypes, types, and code
-objects. A free-threaded interpreter has no types with ITEMS, because the patterns of its types
-already exclude the rest of a block."""
+"""Bits of a type's kind. FRAME_OBJECT: frames since 3.11. ATTRIBUTES: objects with the values of
+their attributes stored after them (3.13). FRAME: generators, coroutines and asynchronous
+generators, or up to 3.10 frames. SET: set, frozenset and their subtypes. ITEMS: tuples, their
+subtypes, types, and code objects. A free-threaded interpreter has no types with ITEMS, because the
+patterns of its types already exclude the rest of a block."""
 
 ENTRIES = 8  # number of the first word of the table in a set, from the count on
 ENTRY_WORDS = 16  # words of that table
@@ -51,8 +51,8 @@ GENERATORS = ("generator", "coroutine", "async_generator")
 
 
 class FrameLayout(NamedTuple):
-    """Where objects have their frame, in words from the count; see cpython_remains.c. `begin`: the
-    first word of the frame in a generator; 0 up to 3.10."""
+    """Where the fields of an object's frame are, in words from the object's reference count; see
+    cpython_remains.c. `begin`: the first word of the frame in a generator; 0 up to 3.10."""
 
     state: int
     top: int

@@ -127,7 +127,8 @@ class TaskReader:
 
     def _driven_by(self, awaited: int) -> int:
         """Return the coroutine or generator that runs while an object is awaited.
-        This is the object itself, or the one that it wraps; 0 if there is none."""
+        This is the object itself, or the coroutine or generator that the object wraps. Returns 0 if
+        there is none."""
         if self._names.is_suspended(awaited):
             return awaited
         driven = self._memory.word(awaited + 16) or 0 if self._names.type_name(awaited) in _WRAPPERS else 0

@@ -34,8 +34,8 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
 def find_scheduler(target: Target, engine: Engine, directory: Optional[Directory] = None) -> Sequence[Runtime]:
     """Find the same files as `find`. Goroutines are threads that Go schedules itself.
 
-    Each file has a runtime of its own, such as libraries of -buildmode=c-shared, except plugins:
-    these are modules of the program."""
+    Each file has a separate runtime, also a library of -buildmode=c-shared. Plugins are the
+    exception: they are modules of the program."""
     found: list[Go] = []
     for module in target.modules():
         if _has_note(target, module) and (not found or _is_separate(found, module)):
@@ -46,8 +46,8 @@ def find_scheduler(target: Target, engine: Engine, directory: Optional[Directory
 
 
 def _is_separate(found: Sequence[Go], module: Module) -> bool:
-    """Whether a file's functions belong to none of these runtimes. Unknown functions are taken for
-    theirs."""
+    """Whether a file's functions belong to none of the runtimes in `found`. Returns False if the
+    functions of one of these runtimes are unknown."""
     programs = [one.program for one in found]
     modules = [part for program in programs if program is not None for part in program.modules]
     return None not in programs and not any(module.start <= part.text.start < module.end for part in modules)

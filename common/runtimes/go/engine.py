@@ -75,7 +75,8 @@ class TypeSearch:
     def __init__(self, blocks: Blocks, table: TypeTable) -> None:
         self.blocks, self.table = blocks, table
         self.types = array("I", [NONE]) * len(blocks)
-        # Pages become resident when they are used, and are returned when their objects are visited.
+        # The pages of the queue become resident when they are first used. `run` returns them to the
+        # kernel when their objects have been visited.
         self._memory = mmap.mmap(-1, 8 * max(len(blocks), 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.queue = memoryview(self._memory).cast("Q")
         self.state = array("Q", [0, 0, 0])
@@ -100,8 +101,8 @@ class TypeSearch:
 
 
 def find_places(types: array[int], value: int) -> Iterator[int]:
-    """Yield the indices at which `types` has a value. To search bytes is ten times faster than to
-    compare numbers."""
+    """Yield the indices at which `types` has this value. This searches bytes, which is ten times
+    faster than comparing numbers."""
     wanted = array("I", [value]).tobytes()
     for first in range(0, len(types), _SLICE):
         found = occurrences(types[first : first + _SLICE].tobytes(), wanted)

@@ -55,8 +55,9 @@ _FIELDS_FURTHER = ("gopc", "startpc")
 
 
 class CallFrame(NamedTuple):
-    """A frame on a goroutine's stack. `called`: whether `pc` is a return address. [`sp`, `end`) is
-    its part of the stack, of which `depth` bytes are the function's own."""
+    """A frame on a goroutine's stack. `called`: whether `pc` is a return address. The frame
+    occupies [`sp`, `end`) of the stack. Its first `depth` bytes are those that the function itself
+    uses."""
 
     pc: int
     called: bool
@@ -123,8 +124,9 @@ class Goroutines:
         first = self._memory.words(place, min(count, _CHECKED)) or ()
         if not first or len(set(first)) != len(first) or not all(self._is_goroutine(layout, one) for one in first):
             return ()
-        # mspans without neighbours look like goroutines that have ended. In a library, the first
-        # goroutine has ended, too.
+        # mspans without neighbours look like goroutines that have ended. Therefore at least one of
+        # the checked goroutines must have a stack. It need not be the first goroutine, which has
+        # ended in a library.
         if not any(self._memory.word(one) for one in first):
             return ()
         return self._memory.words(place, count) or ()
@@ -308,8 +310,8 @@ class Goroutines:
     def walk(
         self, pc: int, sp: int, stack: Range, read: Optional[Callable[[int], Optional[int]]] = None, most: int = _MAX_FRAMES
     ) -> Iterator[CallFrame]:
-        """Yield the frames on a stack, innermost first, at most `most`. `read` returns the word at
-        an address, or None."""
+        """Yield at most `most` frames of a stack, innermost first. `read` returns the word at an
+        address, or None."""
         links, word = self._target.arch.name == AARCH64.name, read or self._memory.word
         called, link = False, self._links.get((pc, sp), 0)
         for _ in range(most):
@@ -331,8 +333,8 @@ class Goroutines:
             sp, pc, called = end, caller, function.name != CALLED_BY_C and not injected
 
     def _find_place(self, pc: int, called: bool) -> Optional[tuple[FunctionTable, Function, int]]:
-        """Return the function at `pc`, its table, and the bytes of its frame; None if they are
-        unknown."""
+        """Return the table of functions at `pc`, the function, and the size of its frame in bytes;
+        None if they are unknown."""
         table = self.table_at(pc)
         function = table.find(pc - called) if table is not None else None
         depth = table.depth(pc) if table is not None else None

@@ -189,8 +189,9 @@ class Go(Runtime):
         return [whole, table, *([own] if own.ranges else [])]
 
     def counters(self) -> Mapping[str, Count]:
-        """Return the figures of runtime.MemStats, the numbers of spans, and that of stack frames of
-        which each word counts as a pointer. The spans of stacks include the collector's buffers."""
+        """Return the figures of runtime.MemStats, the numbers of spans, and the number of stack
+        frames without a stack map. In such a frame, each word counts as a pointer. The spans of
+        stacks include the collector's buffers."""
         if not self._spans:
             return {}
         spans = {

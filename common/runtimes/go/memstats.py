@@ -177,7 +177,8 @@ def _pacer(variables: Sequence[tuple[int, array[int]]], counters: dict[str, Coun
             counters["TotalAlloc"] = Count(words[at + 3], "bytes")
             counters["HeapAlloc"] = Count(max(words[at + 3] - words[at + 4], 0), "bytes")
             found = [(words[start], words[start + 1]) for start in range(at - 10, max(at - 80, -1), -1) if _is_goal(words, start)]
-            # GOGC=0 looks like many other words, so it is taken only if there is no other value.
+            # Many words that are not GOGC look like GOGC=0. Therefore 0 is used only if no other
+            # value is found.
             chosen = next((pair for pair in found if pair[0] & 0xFFFFFFFF), found[0] if found else None)
             if chosen is not None:
                 return MemStats(counters, signed(chosen[0] & 0xFFFFFFFF, 32), 0 if chosen[1] == _NO_LIMIT else chosen[1])

@@ -157,7 +157,8 @@ class HeapObjects:
             for piece in pieces:
                 self._check()
                 for address in self._values(piece, section):
-                    # In a program with fixed addresses, many integers are such values.
+                    # If a program has fixed addresses, many integers look like addresses in this
+                    # section.
                     if address % 8 == 0 and address not in found and types.at(address) is not None:
                         found[address] = address
         for itab in self._itabs(pieces):

@@ -141,13 +141,14 @@ class FunctionTable:
         return None
 
     def pcdata(self, function: Function, number: int, pc: int) -> Optional[int]:
-        """Return the value of a further table at `pc`; -1 if the function has no such table, None
-        if the table is damaged."""
+        """Return the value for `pc` in the pcdata table with this number; -1 if the function has no
+        such table, None if the table is damaged."""
         table = function.pcdata[number] if number < len(function.pcdata) else 0
         return self._value(table, function, pc) if table else -1
 
     def funcdata(self, function: Function, number: int) -> int:
-        """Return the address of some data of a function; 0 if it has none."""
+        """Return the address of the funcdata of a function with this number; 0 if the function has
+        none."""
         offset = function.funcdata[number] if number < len(function.funcdata) else _NO_DATA
         return self.module.gofunc + offset if offset != _NO_DATA else 0
 

@@ -99,8 +99,8 @@ def build_blocks(memory: Memory, engine: Engine, spans: Sequence[ObjectSpan]) ->
     data, missing = read_records(memory.target, engine, array("Q", order), _BITS)
     sizes = {span.bits: -(-span.slots // 64) * 8 for span in spans}
     for number in missing:
-        # The bits of some spans end shortly before memory that is not mapped. If they are
-        # unreadable, each slot counts as an object, so that no reference is missed.
+        # For some spans, memory shortly after the bits is not mapped. Then only the bits are read.
+        # If the bits are unreadable, each slot counts as an object, so that no reference is missed.
         size = sizes.get(order[number], _BITS)
         data[number * _BITS : number * _BITS + size] = memory.read(order[number], size) or b"\xff" * size
     places = {address: number * _BITS for number, address in enumerate(order)}

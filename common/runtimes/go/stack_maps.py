@@ -24,8 +24,8 @@ _MOST_SHARED = 8  # times the size of a frame that its objects may have
 
 
 class StackObject(NamedTuple):
-    """A local variable of which the function takes the address: it is alive if a pointer refers to
-    it. `at`: offset from the end of the frame. `pointers`: offsets in the object."""
+    """A local variable whose address the function takes. The variable is alive if a pointer refers
+    to it. `at`: offset from the end of the frame. `pointers`: offsets in the object."""
 
     at: int
     size: int
@@ -33,8 +33,8 @@ class StackObject(NamedTuple):
 
 
 class FrameMap(NamedTuple):
-    """Words of a frame that are pointers, as offsets from the end of the frame, which is the stack
-    pointer of its caller."""
+    """The words of a frame that are pointers, and its stack objects. `pointers`: offsets from the
+    end of the frame. The end of the frame is the stack pointer of its caller."""
 
     pointers: Sequence[int]
     objects: Sequence[StackObject]
@@ -52,9 +52,9 @@ class StackMaps:
         self._known: dict[tuple[int, int], Optional[FrameMap]] = {}
 
     def find(self, table: FunctionTable, function: Function, pc: int, depth: int) -> Optional[FrameMap]:
-        """Return the map of a frame. `pc`: a return address, or where a goroutine has left its
-        stack by itself. `depth`: bytes of the frame. Returns None if the map is missing, or
-        contradicts itself."""
+        """Return the map of a frame. `pc`: a return address, or the address that a goroutine saved
+        when it began to wait or entered a system call. `depth`: bytes of the frame. Returns None if
+        the map is missing, or contradicts itself."""
         key = pc, depth
         if key not in self._known:
             self._known[key] = self._find(table, function, pc, depth)
@@ -83,8 +83,8 @@ class StackMaps:
         return FrameMap(tuple(found), objects) if objects is not None else None
 
     def _bitmap(self, address: int, index: int) -> Optional[tuple[int, Sequence[int]]]:
-        """Return the number of words of a stackmap, and the numbers of those that are pointers;
-        None if there is no such map."""
+        """Return the number of words that a stack map describes, and the indices of the words that
+        are pointers; None if there is no such map."""
         head = self._memory.read(address, 8) if address else b""
         count, bits = struct.unpack("<ii", head) if head else (0, 0)
         if count <= 0 or not 0 <= bits <= _MOST_WORDS:
@@ -97,13 +97,14 @@ class StackMaps:
 
     def _objects(self, table: FunctionTable, function: Function, top: int, bottom: int) -> Optional[Sequence[StackObject]]:
         """Return the stack objects of a function; None if they cannot be read. `top`: the offset of
-        the end of local variables; `bottom`: that of the stack pointer."""
+        the end of local variables. `bottom`: the offset of the stack pointer."""
         address = table.funcdata(function, _OBJECTS)
         count = self._memory.word(address) if address else 0
         data = self._memory.read(address + _WORD, count * _RECORD.size) if count and count <= _MOST_OBJECTS else b""
         if count is None or (count and not data):
             return None
-        # Objects that are not alive at the same time may share memory, but not without limit.
+        # Objects that are not alive at the same time may share memory. The limit rejects damaged
+        # data.
         most = _MOST_SHARED * (-bottom + max(function.arguments, 0))
         if count * _WORD > most or sum(size for _, size, _, _ in _RECORD.iter_unpack(data)) > most:
             return None

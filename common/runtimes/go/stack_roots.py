@@ -1,9 +1,9 @@
 """Find the words of goroutines' stacks that Go's collector follows.
 
-A frame at a call has a stack map (stack_maps.py). These frames have none, so each of their words
-counts as a pointer: the innermost frames of a goroutine that was stopped while it ran, frames that
-a signal handler has interrupted, callers of functions that are no safe points, and frames whose map
-is inconsistent. These frames are counted.
+A frame at a call has a stack map (stack_maps.py). The following frames have no map: the innermost
+frames of a goroutine that was stopped while it ran, frames that a signal handler interrupted, and
+callers of functions that are not safe points. In these frames, and in frames whose map is
+inconsistent, each word counts as a pointer. The number of these frames is reported.
 
 Sources: Go 1.18 to 1.26, src/runtime/mgcmark.go (scanstack, scanframeworker), mgcstack.go;
 src/cmd/compile/internal/liveness/plive.go (hasStackMap)."""
@@ -31,18 +31,21 @@ from findleaks.target.ranges import merge_ranges
 from findleaks.value_classes import NamedTuple
 
 _WORD = 8
-# Of one goroutine. Each word of the rest of its stack counts as a pointer.
+# Limits for one goroutine. If its stack has more frames, each word of the rest of the stack counts
+# as a pointer.
 _MOST_FRAMES, _MOST_RECORDS = 1 << 16, 1 << 12
 _CHECKED = 1 << 10  # goroutines between two checks for Ctrl-C
 _SIGNAL_STACK = 32 << 10
 _FIELDS = ("sched.sp", "sched.ctxt", "syscallsp", "_defer", "_panic")
-# Their arguments have no map in advance: it depends on the function that reflect makes.
+# The compiler makes no map for the arguments of these functions. The map depends on the function
+# that reflect makes.
 _STUBS = ("reflect.makeFuncStub", "reflect.methodValueCall")
-# A signal handler makes the interrupted function call this. It never returns there.
+# A signal handler makes the interrupted function call this function, which never returns to the
+# point of the call.
 _PANIC = "runtime.sigpanic"
 _UNKNOWN = frozenset((*_STUBS, *INJECTED)) - {_PANIC}
 _RUNTIME = ("runtime.", "internal/runtime/")
-# Calls of these are no safe points, so the caller has no map for them.
+# Calls of these functions are not safe points, so the caller has no stack map for such a call.
 _NO_SAFE_POINTS = frozenset(
     (
         *(f"runtime.gcWriteBarrier{number}" for number in ("", *range(1, 9))),
@@ -52,8 +55,8 @@ _NO_SAFE_POINTS = frozenset(
 
 
 class _Found(NamedTuple):
-    """The pointers on one stack: addresses of words, parts in which each word counts, and stack
-    objects by address."""
+    """The pointers on one stack: addresses of words, parts in which each word counts as a pointer,
+    and stack objects by address."""
 
     places: set[int]
     whole: list[Range]
@@ -61,8 +64,9 @@ class _Found(NamedTuple):
 
 
 class _Words(NamedTuple):
-    """Addresses and values of the words of stack maps; by number of the goroutine, which of these
-    are on its stack, and the parts of its stack in which each word counts."""
+    """The pointers on all stacks. `addresses`, `values`: the words that are known to be pointers.
+    `bounds`: by number of the goroutine, the range of indices of the words on its stack. `whole`:
+    by number of the goroutine, the parts of its stack in which each word counts as a pointer."""
 
     addresses: array[int]
     values: array[int]
@@ -82,8 +86,8 @@ class StackRoots:
         self._running: set[int] = set()
 
     def count_conservative(self) -> int:
-        """Return the number of frames without a stack map. A stack that cannot be unwound counts as
-        one frame from there on."""
+        """Return the number of frames without a stack map. If a stack cannot be unwound to its end,
+        the rest of the stack counts as one frame."""
         return self._conservative if self._words else 0
 
     @property
@@ -113,8 +117,9 @@ class StackRoots:
             yield from self._memory.target.pieces(start, end)
 
     def threads_with_registers(self) -> Sequence[Thread]:
-        """Return the threads whose registers may contain pointers. They run goroutines: at a system
-        call, a goroutine has saved its pointers on its stack."""
+        """Return the threads whose registers may contain pointers. These threads run goroutines. A
+        thread in a system call is left out, because the goroutine has saved its pointers on its
+        stack. If no goroutine is known, all threads are returned."""
         bounds = self._words.bounds
         return [thread for thread in self._memory.target.threads() if thread.tid in self._running or not bounds]
 
@@ -161,11 +166,10 @@ class StackRoots:
         }
 
     def _read(self, made: _Words, one: UserThread, fields: Optional[Mapping[str, int]], covered: int) -> list[Range]:
-        """Add the pointers of a goroutine's stack. Returns the parts in which each word counts.
-        `covered`: the end of another stack that overlaps this one, or 0."""
+        """Add the pointers of a goroutine's stack. Returns the parts in which each word counts as a
+        pointer. `covered`: the end of another stack that overlaps this one, or 0."""
         start, end = one.sp & ~(_WORD - 1), one.stack.end
-        # A goroutine that runs, but whose thread cannot be unwound, has a stack pointer that may be
-        # stale.
+        # If a goroutine runs and its thread cannot be unwound, its stack pointer may be stale.
         is_stale = one.state == RUNNING and (fields is None or fields["sched.sp"] == one.sp)
         if fields is None or is_stale or covered or one.state == COPYING:
             self._conservative += 1
@@ -193,8 +197,9 @@ class StackRoots:
         return [*found.whole, *(self._signal_stack(one) if _is_running(one, fields) else ())]
 
     def _add_frames(self, found: _Found, frames: Iterator[CallFrame], is_running: bool, stack: Range) -> int:
-        """Add the pointers of each frame. Returns the address after the last frame, or 0 if this is
-        the outermost function. `is_running`: the goroutine was stopped at any instruction."""
+        """Add the pointers of each frame. Returns the address after the last frame, or 0 if the
+        last frame is that of the outermost function. `is_running`: whether the goroutine was
+        stopped at an arbitrary instruction."""
         is_unsafe, is_inner, has_panicked = False, is_running, False
         start = stack.start
         for number, frame in enumerate(frames):
@@ -241,7 +246,8 @@ class StackRoots:
             queue += [word(place) or 0 for place in inside]
 
     def _deferred(self, found: _Found, stack: Range, record: int, word: Callable[[int], Optional[int]]) -> Iterator[int]:
-        """Yield the functions of deferred calls. Add the pointers of records on the stack."""
+        """Yield the functions of deferred calls. Add the pointers in those records of deferred
+        calls (runtime._defer) that are on the stack."""
         function, following = self._deferral
         for _ in range(_MOST_RECORDS):
             if not record:
@@ -259,8 +265,8 @@ class StackRoots:
         return offsets[0] or 0, offsets[1] or 0
 
     def _signal_stack(self, one: UserThread) -> Iterator[Range]:
-        """Yield the stack on which the thread of a running goroutine executes a signal handler:
-        there, the kernel has saved the registers of the goroutine."""
+        """Yield the stack on which the thread of a running goroutine executes a signal handler. The
+        kernel has saved the registers of the goroutine on this stack."""
         sp = self._stack_pointers.get(one.thread, one.sp) & ~(_WORD - 1)
         if not one.stack.start <= sp < one.stack.end:
             yield Range(sp, sp + _SIGNAL_STACK)
@@ -272,14 +278,15 @@ class StackRoots:
 
 
 def _is_running(one: UserThread, fields: Optional[Mapping[str, int]]) -> bool:
-    """Return whether a goroutine was stopped at any instruction. In a system call, it has left its
-    stack by itself."""
+    """Return whether a goroutine was stopped at an arbitrary instruction. A goroutine in a system
+    call was not, if its stack pointer is the one that the runtime has saved."""
     return one.state == RUNNING or (one.state == SYSCALL and (fields is None or fields["syscallsp"] != one.sp))
 
 
 def _find_overlaps(threads: Sequence[UserThread]) -> dict[int, int]:
-    """Return the numbers of goroutines whose stack overlaps the stack of another one, and the end
-    of that one. The core is damaged then, and each word shall be read once."""
+    """Find goroutines whose stack overlaps the stack of another goroutine. Return the end of the
+    other stack by number of the goroutine. Stacks overlap only in a damaged core. Each word must be
+    read only once."""
     found: dict[int, int] = {}
     end = 0
     for one in sorted((one for one in threads if one.stack.start <= one.sp < one.stack.end), key=lambda one: one.sp):

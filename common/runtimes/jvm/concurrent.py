@@ -90,7 +90,7 @@ def shenandoah_regions(tables: VMStructs) -> range:
 
 def zgc_prefix(tables: VMStructs) -> str:
     """Return the first letter of ZGC's names in the tables; "" if the collector is not ZGC. If a
-    libjvm has two ZGCs, only the one in use has masks."""
+    libjvm has two versions of ZGC, only the version in use has masks."""
     for prefix in "ZX":
         offsets = read_mask(tables, prefix, "AddressOffsetMask")
         if offsets and not offsets & (offsets + 1) and offsets < _MOST_OFFSET:

@@ -72,8 +72,8 @@ def find_holders(
 
 
 def _find_pointing(objects: JavaObjects, engine: Engine, native: Sequence[Range]) -> Sequence[int]:
-    """Return the indices, ascending, of the objects with a word that points into `native`: few of
-    a large heap."""
+    """Return the indices of the objects with a word that points into `native`, ascending. Even in a
+    large heap, there are few such objects."""
     found: set[int] = set()
     searched = merge_to_most(native, MOST_RANGES)
     for piece in objects.pieces():

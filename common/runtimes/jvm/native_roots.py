@@ -54,7 +54,8 @@ _MOST_BLOCKS = 1 << 16  # blocks of a list of JNI handles
 _BLOCK_HANDLES = 32  # JNI handles of a block
 _NMT_HEADER, _MOST_PADDING = 16, 40  # bytes before and around what a block of malloc contains
 _ALIGNED = 64  # to which the block is aligned in malloc's
-# A ZStoreBarrierBuffer has this number of stores; usable bytes of its block; upper limit of a color
+# The number of stores in a ZStoreBarrierBuffer, the usable bytes of its block, and the upper limit
+# of a color
 _STORES, _STORE_BUFFER_SIZES, _MOST_COLOR = 32, range(832, 896), 1 << 16
 # Usable bytes of a block with entries of a hash table.
 _TABLE_SIZES = tuple((1 << bits) + 8 for bits in range(10, 15))
@@ -186,7 +187,8 @@ class NativeRoots:
 
     def _pointers(self, piece: Piece) -> tuple[array[int], array[int]]:
         """Return the addresses of the words in a piece that may refer to objects, and the addresses
-        that they refer to. A word may refer to several ones."""
+        that they refer to. If a word may refer to several objects, its address occurs once for each
+        of them."""
         references = self._references
         places, words = find_pointers_into(self._engine, piece, references.values(self._low, self._high))
         if not references.has_colors:
@@ -249,9 +251,10 @@ class NativeRoots:
         return not (size in _TABLE_SIZES and self._is_weak_table(start, size))
 
     def _is_store_buffer(self, start: int) -> bool:
-        """Return whether a block of malloc is a ZStoreBarrierBuffer. It has the fields that a
-        thread wrote to, each with the previous reference, and then two colors. The collector needs
-        these references for marking; they keep no object alive after that."""
+        """Return whether a block of malloc is a ZStoreBarrierBuffer. Such a buffer has the address
+        of each field that a thread wrote to, and the previous reference in this field. Two colors
+        follow. The collector needs the previous references for marking. After that, these
+        references keep no object alive."""
         memory, decode = self._tables.memory, self._references.decode
         for base in (start, start + _NMT_HEADER):
             words = memory.words(base, 2 * _STORES + 2) or ()

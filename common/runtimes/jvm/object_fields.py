@@ -14,8 +14,8 @@ _CACHED = 1 << 14
 
 
 class ObjectFields:
-    """Reads the fields of the object at an address. A field that the object lacks is 0, as is a
-    field that cannot be read."""
+    """Reads the fields of the object at an address. If the object lacks a field, or if the field
+    cannot be read, its value is 0."""
 
     def __init__(self, tables: Tables, layout: ObjectLayout) -> None:
         self._tables, self._layout, self._memory = tables, layout, tables.memory

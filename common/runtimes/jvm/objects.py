@@ -78,7 +78,7 @@ class JavaObjects:
         self.unread_ranges = merge_ranges([*self.unread_ranges, *subtract(self._relocation.moving, self.ranges)])
 
     def _walk_range(self, walk: ObjectWalk, end: int) -> None:
-        """Walk on to the end of a range, or to damage."""
+        """Continue the walk to the end of a range, or to a damaged object."""
         target = self._tables.target
         for piece in interruptible(target, target.pieces(walk.position, end)):
             if piece.address > walk.position:
@@ -88,7 +88,8 @@ class JavaObjects:
 
     def _next_known(self, address: int, end: int) -> int:
         """Return the next address at which an object is known to begin. While ZGC copies objects to
-        a page, some are incomplete and cannot be walked; the walk continues here."""
+        a page, some objects are incomplete and cannot be walked. Then the walk continues at the
+        address that this method returns."""
         at = bisect_right(self._moved_here, address)
         return min(self._moved_here[at], end) if at < len(self._moved_here) else end
 
@@ -112,7 +113,8 @@ class JavaObjects:
                 return step == Step.DONE
 
     def _take(self, walk: ObjectWalk) -> bool:
-        """Add the objects that a call found. Returns False if one is too small for its page."""
+        """Add the objects that one call of `walk.run` found. Returns False if an object is too
+        small for its page."""
         count = walk.found
         if not count:
             return True

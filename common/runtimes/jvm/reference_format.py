@@ -19,8 +19,8 @@ _NARROW_OOPS = (
 
 
 def read_references(tables: VMStructs, moved: Optional[Relocation]) -> Optional[References]:
-    """Return the format of references; None if it cannot be read, and for 32-bit JVMs. `moved`: the
-    objects that ZGC has moved."""
+    """Return the format of references; None if it cannot be read, or if the JVM is a 32-bit JVM.
+    `moved`: the objects that ZGC has moved."""
     compressed = tables.is_set("UseCompressedOops")
     if tables.memory.size != 8 or compressed is None:
         return None

@@ -1,4 +1,5 @@
-"""Decode references to Java objects: plain ones, compressed ones, and those of ZGC with colors.
+"""Decode references to Java objects: plain references, compressed references, and ZGC's references
+with colors.
 
 A color is a set of bits that states what the collector has already done with a reference. Without
 generations, the color is above the address (ABOVE). With generations it is below the address
@@ -23,7 +24,8 @@ NONE, ABOVE, BELOW = range(3)
 
 REMAPPED_SHIFT = 12
 _REMAPPED_MASK = 0xF
-"""With generations, one of these four bits is set. Its number has one bit for each generation."""
+"""With generations, a reference has one of these four bits set. The number of this bit (0 to 3) has
+one bit for each generation."""
 _OLD, _YOUNG = 2, 1
 _ABOVE_BITS, _VIEWS = 4, 7  # bits of a color without generations; three, of which one is set
 _RESERVED, _REMEMBERED = 0xF, 0x30
@@ -32,15 +34,15 @@ _MASK = (1 << _WORD_BITS) - 1
 
 
 class Moves(NamedTuple):
-    """Objects that were moved: their previous addresses ("Q", ascending), and their addresses
-    now."""
+    """Objects that were moved: their previous addresses ("Q", ascending), and their current
+    addresses."""
 
     before: array[int]
     now: array[int]
 
     def find(self, address: int) -> int:
-        """Return the address now of the object that was at this address; 0 if none was moved from
-        there."""
+        """Return the current address of the object that was at this address; 0 if no object was
+        moved from this address."""
         at = bisect_left(self.before, address)
         return self.now[at] if at < len(self.before) and self.before[at] == address else 0
 
@@ -51,9 +53,10 @@ NO_MOVES = Moves(array("Q"), array("Q"))
 class Colors(NamedTuple):
     """The colors of references. `offsets` is the mask of the bits of an address in the heap.
 
-    `current`, with ABOVE: the bits that references have if their object was not moved since they
-    were written; with BELOW: the number of the bit, of four, that such references have. `young` and
-    `old`: the moves of both generations; without generations, all moves are in `young`."""
+    A reference is current if its object was not moved after the reference was written. `current`
+    with ABOVE: a mask; a current reference has at least one of its bits. `current` with BELOW: the
+    number of the one bit of four that current references have. `young` and `old`: the moves of both
+    generations; without generations, all moves are in `young`."""
 
     place: int
     offsets: int
@@ -109,15 +112,15 @@ class References(NamedTuple):
             return address
         if missed == _YOUNG:
             return colors.young.find(address) or address
-        # Both bits are set in a reference from an old object to an old object.
+        # A reference from an old object to an old object has both bits of _REMEMBERED set.
         if missed == _OLD or value & _REMEMBERED == _REMEMBERED:
             return colors.old.find(address) or address
         return colors.young.find(address) or colors.old.find(address) or address
 
     def targets(self, word: int) -> Sequence[int]:
         """Return the addresses to which a word of native memory may refer. With BELOW, a word may
-        also contain an address without a color, and may have been written before the object was
-        moved."""
+        also contain an address without a color. This address may be the previous address of an
+        object that was moved."""
         if self.colors.place == NONE:
             return (word,)
         if self.colors.place == BELOW and word & ~self.colors.offsets == self.base:
@@ -127,8 +130,8 @@ class References(NamedTuple):
         return (found,) if found else ()
 
     def values(self, low: int, high: int) -> list[Range]:
-        """Return ranges that contain the words of native memory that refer to [low, high). Other
-        words in these ranges have no targets."""
+        """Return ranges of values. Each word of native memory that refers to [low, high) has a
+        value in one of these ranges. Other words may also have such a value."""
         if self.colors.place == NONE:
             return [Range(low, high)]
         offsets = self.colors.offsets
@@ -138,7 +141,7 @@ class References(NamedTuple):
         return [Range(self.base, self.base + offsets + 1), Range(self.base << first, self.base + offsets + 1 << first + 3)]
 
     def locate(self, address: int) -> int:
-        """Return where an address in the heap is read. Without generations, the same memory has an
-        address for each color."""
+        """Return the address at which the memory of an address in the heap is read. Without
+        generations, the same memory has an address for each color."""
         above = self.colors.place == ABOVE and address > self.colors.offsets
         return self.base | address & self.colors.offsets if above else address

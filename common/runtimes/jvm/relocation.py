@@ -1,14 +1,15 @@
 """Read the colors of ZGC's references, and which objects ZGC has moved.
 
-For each page whose objects are moved, there is a ZForwarding: the addresses of the page, the
-alignment of its objects, and a hash table of entries. An entry has the number of the previous place
-of an object within the page, and the offset in the heap of its place now. It is written when the
-object has been copied. The table of forwardings has one word for each granule of addresses. It is
-kept until all references to the previous addresses have been replaced.
+Each page whose objects are moved has a ZForwarding. It contains the addresses of the page, the
+alignment of its objects, and a hash table of entries. An entry has the previous place of an object
+within the page (as a number), and its current offset in the heap. ZGC writes the entry when it has
+copied the object. The table of forwardings has one word for each granule of addresses, which refers
+to the ZForwarding of the page. ZGC keeps a ZForwarding in this table until all references to the
+previous addresses have been replaced.
 
-The reference count of a ZForwarding is 0 when the page has been released, which is removed from the
-table of pages afterwards. It is negative while the objects of the page are moved within the page,
-because no other memory was free.
+The reference count of a ZForwarding is 0 when the page has been released. After that, ZGC removes
+the page from the table of pages. If no other memory is free, ZGC moves the objects within their
+page. During this, the reference count is negative.
 
 Sources: OpenJDK 17, 21 and 25, src/hotspot/share/gc/z: zForwarding.hpp, zForwarding.inline.hpp,
 zForwardingEntry.hpp, zForwardingTable.hpp, zAttachedArray.inline.hpp, zHeap.hpp, zGeneration.hpp
@@ -36,10 +37,11 @@ _POPULATED, _NOW_SHIFT, _NOW_MASK, _BEFORE_SHIFT = 1, 1, (1 << 45) - 1, 46  # pa
 
 
 class Relocation(NamedTuple):
-    """The objects that ZGC has moved. The references to some of them have their previous addresses.
+    """The objects that ZGC has moved. Some references still contain the previous addresses of these
+    objects.
 
-    `copies` ("Q", ascending): addresses of objects that were moved, and whose previous memory still
-    contains them. `moving`: pages whose objects are being moved within the page. `is_known`:
+    `copies` ("Q", ascending): previous addresses of moved objects, if this memory still contains a
+    copy of the object. `moving`: pages whose objects are being moved within the page. `is_known`:
     whether all tables were read."""
 
     young: Moves = NO_MOVES
@@ -51,7 +53,8 @@ class Relocation(NamedTuple):
 
 class _Forwarding(NamedTuple):
     """A ZForwarding. `start`: the address of the page, `size`: its bytes, `shift`: log2 of the
-    alignment of its objects, `users`: the reference count, `entries`: those that are in use."""
+    alignment of its objects, `users`: the reference count, `entries`: the entries that are in
+    use."""
 
     start: int
     size: int
@@ -89,11 +92,12 @@ def read_relocation(tables: VMStructs, colors: Colors, base: int) -> Relocation:
 
 
 def _forwarding_tables(tables: VMStructs, prefix: str, heap: int) -> list[tuple[int, int]]:
-    """Return address and size of the tables of forwardings.
+    """Return address and size of each table of forwardings.
 
-    With generations, each generation has one. The tables of the JVM lack their offsets. Therefore
-    this searches ZHeap for the addresses of the page allocator and of the table of pages, which
-    precede the table in a ZGeneration. The old generation comes first."""
+    With generations, each generation has such a table, but vmStructs has no offset of it. Therefore
+    this function searches the ZHeap for two successive words: the addresses of the page allocator
+    and of the table of pages. In a ZGeneration, these words precede the table of forwardings. The
+    table of the old generation comes first."""
     memory, word = tables.memory, tables.memory.size
     known = tables.place(f"{prefix}Heap", "_forwarding_table", heap)
     if known:
@@ -139,16 +143,16 @@ class _Reader:
         return moves
 
     def _has_copies(self, page: int, moved_to: int) -> bool:
-        """Return whether a page that was released is still in the table of pages. Another page at
-        the same address is newer. Then its sequence number is at least that of the page to which
-        objects were moved. Numbers of the young generation are not lower than those of the old
-        one."""
+        """Return whether a page that was released is still in the table of pages. If the table has
+        another page at this address, that page is newer. The sequence number of a newer page is not
+        lower than that of the page to which the objects were moved. Sequence numbers of the young
+        generation are not lower than those of the old generation."""
         numbers = [self._sequence_number(address) for address in (page, moved_to)]
         return 0 < numbers[0] < numbers[1]
 
     def _sequence_number(self, address: int) -> int:
-        """Return the sequence number of the page at an address, 0 if there is none. It is that of
-        the collection before which the page was allocated."""
+        """Return the sequence number of the page at an address, 0 if there is none. This is the
+        sequence number of the collection before which the page was allocated."""
         word = self._tables.memory.size
         page = self._tables.memory.word(self._pages + (address - self._base >> self._granule) * word) if self._pages else 0
         return (self._tables.int32(f"{self._prefix}Page", "_seqnum", page) or 0) if page else 0
@@ -159,14 +163,16 @@ class _Reader:
             if word not in seen and self.is_known:
                 seen.add(word)
                 found = self._forwarding(word)
-                # The page begins with the granule of the first word that refers to the structure.
+                # The first word of the table that refers to a ZForwarding is the word of the first
+                # granule of its page.
                 if found is None or found.start != self._base + ((place - table) // memory.size << self._granule):
                     self.is_known = False
                     return
                 yield found
 
     def _words(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the addresses of words that are not 0, and the words. Most of a table is 0."""
+        """Yield the address and the value of each word that is not 0. Most words of a table are
+        0."""
         arch = self._tables.memory.arch
         for piece in nonzero_pieces(self._tables.target, start, end):
             for first in range(0, len(piece.data), _PAGE):
@@ -184,7 +190,7 @@ class _Reader:
             return None
         has_size = (f"{self._prefix}VirtualMemory", "_size") in tables.fields
         start, size = virtual[0], virtual[1] if has_size else virtual[1] - virtual[0]
-        # The table has room for twice the number of objects, rounded up to a power of two.
+        # The hash table has room for twice the number of objects, rounded up to a power of two.
         if not 0 < size <= self._offsets or start > self._offsets or length > 4 * max(size >> shift, 1) or length > self._left:
             return None
         self._left -= length

@@ -15,7 +15,7 @@ from findleaks.runtimes.jvm.vm_structs import VMStructs
 
 
 class Tables(VMStructs):
-    """The tables of the JVM, and references to objects."""
+    """The tables of the JVM (vm_structs.py), and a decoder for references to Java objects."""
 
     @cached_property
     def references(self) -> Optional[References]:

@@ -37,7 +37,7 @@ def _linked_threads(tables: Tables) -> Iterator[int]:
 
 
 def thread_object(tables: Tables, thread: int) -> int:
-    """Return the object of java.lang.Thread of a JavaThread, 0 if it is unknown."""
+    """Return the java.lang.Thread object of a JavaThread, 0 if it is unknown."""
     return tables.oop("JavaThread", "_threadObj", thread)
 
 

@@ -70,8 +70,8 @@ class VMStructs:
         return self.memory.word(address) if address else None
 
     def _entries(self, kind: str, names: Sequence[str]) -> Iterator[tuple[int, ...]]:
-        """Yield the members with these names of each entry of a table, one word for each. If a
-        member is shorter than a word, it is in the low bits."""
+        """For each entry of a table, yield the members with these names, one word for each member.
+        If a member is shorter than a word, its value is in the low bits of the word."""
         base, stride = self._exported(f"{kind}s"), self._exported(f"{kind}EntryArrayStride")
         offsets = [self._exported(f"{kind}Entry{name}Offset") for name in names]
         size = self.memory.size
@@ -94,9 +94,9 @@ class VMStructs:
         return found
 
     def _add_missing(self, found: dict[tuple[str, str], Field]) -> None:
-        """Add the lists of classes, which the tables of JDK 8 lack: four words before
-        ClassLoaderData::_next, and one before the class's ClassLoaderData (classLoaderData.hpp,
-        klass.hpp)."""
+        """Add the fields of the lists of classes, which the tables of JDK 8 lack. The head of a
+        list is four words before ClassLoaderData::_next. The link to the next class is one word
+        before the class's pointer to its ClassLoaderData (classLoaderData.hpp, klass.hpp)."""
         following, data = found.get(("ClassLoaderData", "_next")), found.get(("InstanceKlass", "_class_loader_data"))
         if following is not None and data is not None and ("ClassLoaderData", "_klasses") not in found:
             found["ClassLoaderData", "_klasses"] = Field(following.offset - 4 * self.memory.size, 0)
@@ -110,7 +110,7 @@ class VMStructs:
 
     @cached_property
     def constants(self) -> dict[str, int]:
-        """The value of each constant. Those of 32 bits are unsigned."""
+        """The value of each constant. Constants of 32 bits are unsigned."""
         found = {self.text(name): value & 0xFFFFFFFF for name, value in self._entries("gHotSpotVMIntConstant", ("Name", "Value"))}
         found.update((self.text(name), value) for name, value in self._entries("gHotSpotVMLongConstant", ("Name", "Value")))
         return found
@@ -131,13 +131,13 @@ class VMStructs:
         return {self.text(text): place for text, place in zip(words[name.offset // word :: each], words[value.offset // word :: each])}
 
     def option(self, name: str) -> Optional[int]:
-        """Return the low 32 bits of an option of the JVM that is a number; None if there is none
+        """Return the low 32 bits of the value of an option of the JVM; None if there is no option
         with this name."""
         place = self._flags.get(name)
         return self.memory.int32(place) if place else None
 
     def is_set(self, name: str) -> Optional[bool]:
-        """Return whether an option of the JVM is set; None if there is none with this name."""
+        """Return whether an option of the JVM is set; None if there is no option with this name."""
         value = self.option(name)
         return None if value is None else bool(value & 1)
 
@@ -156,8 +156,8 @@ class VMStructs:
         return ""
 
     def place(self, kind: str, field: str, of: int = 0) -> int:
-        """Return the address of a field (of the object at `of` unless static); 0 if there is
-        none."""
+        """Return the address of a field; 0 if there is none. `of`: the address of the object, which
+        is not used for a static field."""
         found = self.fields.get((kind, field))
         if found is None:
             return 0

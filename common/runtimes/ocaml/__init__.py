@@ -1,1 +1,1 @@
-"""Name what refers to the objects of OCaml, whose heap is not listed."""
+"""Name the referrers of OCaml's objects. The objects of OCaml's heap are not listed."""

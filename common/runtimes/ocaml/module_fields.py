@@ -1,8 +1,9 @@
 """Find the fields of OCaml's modules that refer to most memory.
 
-A program of ocamlopt has a block of static data for each module. Its fields are the values that the
-module defines, in this order; the binary has no names for them. `caml_globals` lists lists of these
-blocks; 0 ends each list (OCaml 4.13, runtime/roots_nat.c, caml_oldify_local_roots).
+A program that ocamlopt compiled has a block of static data for each module. The fields of the block
+are the values that the module defines, in the order of their definitions. The binary has no names
+for these fields. `caml_globals` lists lists of these blocks; 0 ends each list (OCaml 4.13,
+runtime/roots_nat.c, caml_oldify_local_roots).
 
 A value is an odd number or the address of a block. The word before a block is its header: its
 number of words << 10 | color << 8 | tag (runtime/caml/mlvalues.h)."""
@@ -33,9 +34,10 @@ _CUSTOM_WORDS = 8  # first words of a custom block, which may refer to memory of
 
 
 def list_holders(target: Target, blocks: Blocks, heaps: Sequence[Range], check: Callable[[], None]) -> list[Holder]:
-    """Return the fields that refer to memory, those with most bytes first. What several fields
-    refer to counts for one of them: for that of the module that was linked last, since libraries
-    are linked first. `check` is called now and then, and raises an exception after Ctrl-C."""
+    """Return the fields that refer to memory. Fields that refer to most bytes come first. If
+    several fields refer to the same memory, it counts for only one field: that of the module that
+    was linked last, because libraries are linked first. `check` is called now and then, and raises
+    an exception after Ctrl-C."""
     visit = _Visit(target, blocks, heaps, check)
     found = [holder for name, module in reversed(list(_modules(target, visit))) for holder in visit.fields_of(name, module)]
     return sorted((one for one in found if one.bytes), key=lambda one: (-one.bytes, one.name))
@@ -62,7 +64,7 @@ def _modules(target: Target, visit: _Visit) -> Iterator[tuple[str, int]]:
 
 
 class _Visit:
-    """Follows values, each object once."""
+    """Follows values, and visits each object once."""
 
     def __init__(self, target: Target, blocks: Blocks, heaps: Sequence[Range], check: Callable[[], None]) -> None:
         self._target, self._blocks, self._check = target, blocks, check
@@ -111,8 +113,9 @@ class _Visit:
         return self._words >= _MOST_WORDS or len(self._visited) >= _MOST_OBJECTS
 
     def _follow(self, value: int) -> tuple[int, int, int]:
-        """Return the number of objects that a value refers to and that were not visited before,
-        the number of malloc's blocks to which these refer, and the bytes of all of them."""
+        """Return the number of objects that a value refers to, directly or through other objects,
+        the number of malloc's blocks to which these objects refer, and the bytes of both. Objects
+        and blocks that were visited before are not counted."""
         objects, foreign, held, waiting = 0, 0, 0, [value]
         while waiting and not self._is_full:
             if len(self._visited) % _STEP == 0:
@@ -157,7 +160,8 @@ class _Visit:
         return header if value + (header >> 10) * self._bytes <= self._ends[place] and (header >> 10 or not header) else None
 
     def _extent(self, address: int) -> Optional[Range]:
-        """Return the block of malloc that contains an address, or the memory outside heaps."""
+        """Return the range of the block of malloc, or of the memory outside heaps, that contains an
+        address; None if there is none."""
         found = self._blocks.lookup(address)
         if found is not None:
             return Range(found[1], found[1] + found[2]) if found[3] == State.IN_USE else None
@@ -165,8 +169,8 @@ class _Visit:
         return self._outside[place] if place >= 0 and address < self._outside[place].end else None
 
     def _foreign(self, address: int) -> int:
-        """Return the size of the block of malloc at an address, which counts once; 0 if there is
-        none."""
+        """Return the size of the block of malloc that starts at an address; 0 if there is none.
+        Mark the block as visited, so that it is counted only once."""
         found = self._blocks.lookup(address)
         if found is None or found[1] != address or found[3] != State.IN_USE:
             return 0

@@ -1,9 +1,9 @@
-"""The control frames that a Ruby thread executes, as stubs in a running process read them.
+"""How stubs in a running process read the control frames of a Ruby thread.
 
-The execution context of a thread is in a variable that `rb_errinfo` loads: a thread-local one, in
-2.7 the one of the thread that holds the lock. Its innermost tag is on the native stack. The
-function vm_exec, to which `rb_iseq_eval` jumps at its end, executes the control frames up to one
-with the flag FINISH.
+`rb_errinfo` loads a variable that refers to the execution context. The variable is thread-local. In
+2.7, it is global, and refers to the context of the thread that holds the lock. The innermost tag of
+the context is on the native stack. `rb_iseq_eval` ends with a jump to the function vm_exec. vm_exec
+executes the control frames up to the next frame with the flag FINISH.
 
 Sources: vm_core.h, eval_intern.h, vm.c and iseq.c of 2.7.4, 3.1.2, 3.3.8 and 3.4.11."""
 
@@ -24,15 +24,15 @@ from findleaks.value_classes import NamedTuple
 CONTROL_FRAMES = 4  # the kind of chain, as in stack_walk.S
 LOCATION = 64  # offset of the location in the body of an instruction sequence
 FRAME_BYTES = {(2, 7): 56, (3, 1): 64, (3, 3): 56, (3, 4): 56}
-"""Bytes of a control frame, by version."""
+"""Size of a control frame in bytes, by version."""
 
 _ABSOLUTE = -1 & (1 << 64) - 1
 _LOADS, _JUMPS = "rb_errinfo", "rb_iseq_eval"
 
 
 class ControlFrames(NamedTuple):
-    """How a stub finds control frames. `variable`: the one with the execution context. `executor`:
-    the code of vm_exec. `size`: bytes of a control frame."""
+    """How a stub finds control frames. `variable`: the variable that refers to the execution
+    context. `executor`: the code of vm_exec. `size`: the size of a control frame in bytes."""
 
     variable: gil.Lock
     executor: Range
@@ -50,7 +50,7 @@ class ControlFrames(NamedTuple):
 
 
 def find_control_frames(target: Target, version: tuple[int, int]) -> Optional[ControlFrames]:
-    """Return how control frames are found; None if that is not known."""
+    """Return how a stub finds control frames; None if this is not known."""
     size = FRAME_BYTES.get(version)
     if size is None:
         return None

@@ -22,7 +22,8 @@ from findleaks.target.interruptible import interruptible
 T_NONE, T_OBJECT, T_CLASS, T_MODULE, T_FLOAT, T_STRING, T_ARRAY, T_HASH, T_STRUCT = 0, 1, 2, 3, 4, 5, 7, 8, 9
 T_DATA, T_IMEMO, T_ICLASS, T_ZOMBIE, T_MOVED = 0xC, 0x1A, 0x1C, 0x1D, 0x1E
 MASK = 0x1F
-# Bits that FL_SINGLETON (the class of one object) may have: FL_USER0, since 3.4 FL_USER1.
+# Possible values of FL_SINGLETON, the flag of a class that has only one object: FL_USER0 before
+# 3.4, FL_USER1 since 3.4.
 SINGLETON_FLAGS = 1 << 12, 1 << 13
 IMEMO_SHIFT, IMEMO_MASK = 12, 0xF
 

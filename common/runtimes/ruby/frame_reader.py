@@ -53,7 +53,7 @@ _MAX_DATA = 1 << 24  # bytes of the interpreter's variables that are searched
 
 
 class RubyFunction(NamedTuple):
-    """What names the instructions of a method or a block."""
+    """A method or a block: its label, its path, and the lines of its instructions."""
 
     label: str
     path: str
@@ -155,8 +155,8 @@ class FrameReader(ManagedFrames):
                 calls, has_sequence = [], False
 
     def _current_frames(self, thread_pointer: int, stack: Range) -> list[_Frame]:
-        """Return the control frames of the context that a thread executes; [] if its innermost tag
-        is not on this stack."""
+        """Return the control frames of a thread's current execution context; [] if the innermost
+        tag of the context is not on this stack."""
         try:
             context = self._chain.variable.value(self._word, thread_pointer) if self._chain is not None else 0
         except UnreadableMemory:
@@ -357,8 +357,8 @@ class FrameReader(ManagedFrames):
         return self._name_id(serial_number(number))
 
     def _name_id(self, serial: int) -> str:
-        """Return the name of an ID, which does not change. In a process that runs, the table of
-        names may be another one by now."""
+        """Return the name of an ID. The name of an ID never changes, so it is cached. The table of
+        names is read again, because a running process may have replaced it."""
         if not self._method_names.get(serial):
             if not self._has_current_symbols:
                 self._symbols, self._has_current_symbols = Symbols(self._memory, self._values, self._data), True

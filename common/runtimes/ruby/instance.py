@@ -225,7 +225,7 @@ class Ruby(DumpableHeap):
 
     @property
     def _shared(self) -> int:
-        """The flag of Arrays and Strings whose data belongs to another one."""
+        """The flag of an Array or String whose data belongs to another Array or String."""
         return NEWEST_SHARED if self._layout.numbers >= (3, 4) else SHARED
 
     @cached_property
@@ -247,7 +247,8 @@ class Ruby(DumpableHeap):
         return Finder(self._memory, self._values, self.pages.slot, words, where, singular, data).find()
 
     def _select(self, is_wanted: Callable[[c.Sort], bool]) -> array[int]:
-        """Return the addresses of the slots of these groups, ascending ("Q")."""
+        """Return the addresses of the slots of the wanted groups, in ascending order (type code
+        "Q")."""
         wanted = bytearray(map(is_wanted, self._census.sorts)) + b"\0"
         return self._census.addresses(wanted, array("I", bytes(4 * len(wanted))))[0] if any(wanted) else array("Q")
 
@@ -259,7 +260,7 @@ class Ruby(DumpableHeap):
         return TraceReader(self._target, self._memory, self._values, symbols).read()
 
     def sites(self) -> Sequence[Site]:
-        """Return the lines that allocated the live objects that were traced."""
+        """Return the source lines that allocated the traced live objects."""
         from findleaks.runtimes.ruby.trace_sites import list_sites  # few programs are traced
 
         return list_sites(self._traces.by_object, self.pages.slot) if self._traces.by_object else []
@@ -267,7 +268,7 @@ class Ruby(DumpableHeap):
     def object_table(self) -> Optional[ObjectTable]:
         if not self.pages.all or self._values.place is None:
             return None
-        # `find` needs no objects, so this is imported here.
+        # `find` needs no table of objects, so the module is imported only here.
         from findleaks.runtimes.ruby.object_table import build_object_table
 
         slots, ranges = self._slots(), self.pages.ranges()
@@ -276,7 +277,7 @@ class Ruby(DumpableHeap):
         return build_object_table(self._census, names, slots, objects, self._opaque(), ranges)
 
     def _opaque(self) -> Iterator[int]:
-        """Yield addresses in blocks whose words keep no object alive."""
+        """Yield an address in each block whose words keep no object alive."""
         from findleaks.runtimes.ruby.weak_references import find_frozen_strings, find_subclass_entries
 
         blocks = self._directory.blocks

@@ -39,8 +39,8 @@ class Instructions(NamedTuple):
 
 
 class LineTable(NamedTuple):
-    """The lines of the instructions of a sequence: entries of `size` bytes, which begin with the
-    line, and the index that gives the entry of a position (`ranks`)."""
+    """The lines of the instructions of a sequence. `entries`: entries of `size` bytes each, which
+    begin with the line. `ranks`: the index that gives the entry of a position."""
 
     words: int
     size: int
@@ -48,7 +48,7 @@ class LineTable(NamedTuple):
     ranks: bytes
 
     def line(self, at: int) -> int:
-        """Return the line of the instruction before the one at this position; 0 if unknown."""
+        """Return the line of the instruction before this position; 0 if unknown."""
         if not 0 <= at <= self.words:
             return 0
         entry = self._rank(max(at - 1, 0)) - 1 if len(self.entries) > self.size else 0
@@ -56,11 +56,13 @@ class LineTable(NamedTuple):
         return int.from_bytes(found, "little") if len(found) == 4 else 0
 
     def _rank(self, position: int) -> int:
-        """Return how many entries begin at or before a position, by a succinct index.
+        """Return how many entries begin at or before a position, from a succinct index.
 
-        The index has 7 bits for each of the first 54 positions, 9 in a word. A block for 512
-        further positions has the count before it, 9 bits for the count up to each of its 64-bit
-        words except the first, and these words, with a bit for each position."""
+        The index has 7 bits for each of the first 54 positions; each word contains 9 of these
+        numbers. The following positions are in blocks of 512. A block begins with the number of
+        entries before it. Next are 9 bits for each of its 64-bit words except the first: the number
+        of entries in the words before. Last are these 64-bit words, with one bit for each
+        position."""
         if position < _IMMEDIATE:
             group, number = divmod(position, _GROUP)
             return self._word(group) >> (_GROUP_BITS * number) & ((1 << _GROUP_BITS) - 1)

@@ -32,8 +32,9 @@ SMALL_PAGE, LARGE_PAGE = 1 << 14, 1 << 16  # HEAP_PAGE_SIZE up to 3.1, and since
 RVALUE = 40  # bytes of a slot if pages do not store it (before 3.1)
 MAX_PAGES = 1 << 24  # limit for the pages of a heap, a terabyte; a larger number is corrupt
 LARGEST = 1 << 13  # maximum size of an object space in bytes: that of 3.3 has 1,900
-# Offset in the object space, at least: 2 bits of mode (none, marking, sweeping, compacting); bit 5
-# is during_gc. In 3.4 the collector's settings (gc_config) are before it.
+# Smallest offset of the flags in the object space. Bits 0 and 1 are the mode (none, marking,
+# sweeping, compacting); bit 5 is during_gc. In 3.4, the collector's settings (gc_config) precede
+# the flags.
 FLAGS, NEWEST_FLAGS = 16, 20
 STUB = 3  # instructions of a stub in the procedure linkage table
 DEEPEST = 2  # calls that are followed
@@ -41,7 +42,7 @@ DEEPEST = 2  # calls that are followed
 
 class PageFields(NamedTuple):
     """Offsets in struct heap_page. `slot_size` is -1 if all slots have one size. `first`: offset of
-    the first entry in the sorted array of pages."""
+    the first entry from the start of the sorted array of pages."""
 
     start: int
     slot_size: int
@@ -54,8 +55,8 @@ OLD_PAGE = PageFields(start=24, slot_size=-1, total_slots=0, flags=8)
 NEW_PAGE = PageFields(start=32, slot_size=0, total_slots=2, flags=12)
 """Layout of 3.1 and later: slots of several sizes, and a pointer to the size pool at 16."""
 NEWEST_PAGE = PageFields(start=40, slot_size=0, total_slots=2, flags=12, first=16)
-"""Layout of 3.4: a pointer to the page before its start. The array begins with its length and its
-capacity. Pages without objects have no slots."""
+"""Layout of 3.4: a pointer to the page precedes the field `start`. The array of pages begins with
+its length and its capacity. Pages without objects have no slots."""
 
 BEFORE_SWEEP, IN_TOMB = 1, 8  # flags of a page: not swept since marking; empty, about to be freed
 
@@ -140,8 +141,8 @@ def _split_version(text: str) -> tuple[int, int]:
 
 
 class _Run:
-    """Emulates a function without branches, and the functions without arguments that it calls. It
-    computes the values of registers from target memory."""
+    """Emulates a function without branches, and the functions without arguments that this function
+    calls. The emulation computes the values of registers from target memory."""
 
     def __init__(self, target: Target, depth: int = 0) -> None:
         self._target, self._memory, self._depth = target, Memory(target), depth
@@ -175,7 +176,7 @@ class _Run:
             self.known[one.destination] = value & self._memory.arch.mask if value is not None else None
 
     def _call(self, one: Instruction) -> Optional[int]:
-        """Return what a called function without arguments returns; None if unknown."""
+        """Return the result of a call of a function without arguments; None if unknown."""
         if one.target is None or self._depth == DEEPEST:
             return None
         stub = code(self._target, one.target, 16)[:STUB]

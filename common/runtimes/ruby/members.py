@@ -168,8 +168,8 @@ class Members:
         return found[1] if found is not None and found[2] & 0xFF <= LAST_PLAIN else 0
 
     def capacity_of(self, shape: int) -> int:
-        """Return the number of variables for which an object with this shape has memory; 0 if
-        unknown."""
+        """Return the capacity of objects with this shape: the number of instance variables that fit
+        in their memory; 0 if unknown."""
         words = self._memory.word(self._shapes + SHAPE * shape + 16) if self._shapes and shape < MAX_SHAPES else None
         return words >> 32 if words is not None else 0
 

@@ -1,9 +1,9 @@
 """Describe single objects of Ruby as ObjectSpace.dump does: their class, contents and memory.
 
-`memory` is the size that ObjectSpace.memsize_of returns: the slot, and memory of the object that
-Ruby's malloc returned. Sources: ext/objspace/objspace_dump.c (dump_object), gc.c (obj_memsize_of),
-string.c (rb_str_memsize), array.c (rb_ary_memsize), st.c (st_memsize), hash.c, bignum.c of 2.7.4,
-3.1.2, 3.3.8 and 3.4.1."""
+`memory` is the size that ObjectSpace.memsize_of returns: the size of the slot and of the memory
+that the object allocated with Ruby's malloc. Sources: ext/objspace/objspace_dump.c (dump_object),
+gc.c (obj_memsize_of), string.c (rb_str_memsize), array.c (rb_ary_memsize), st.c (st_memsize),
+hash.c, bignum.c of 2.7.4, 3.1.2, 3.3.8 and 3.4.1."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST = 4096  # bytes of a text that is written
 WORDS = 5  # words read of each slot
 FROZEN = 1 << 11
 SHARED_ROOT, OLD_SHARED_ROOT = 1 << 24, 1 << 17
-"""Flag of an Array whose elements other Arrays share, and before 3.2."""
+"""Flag of an Array whose elements are shared by other Arrays: since 3.2, and before 3.2."""
 
 DIGIT = 4  # bytes of a digit of a Bignum
 NOT_FREED = 1 << 30  # flag of a String whose text is not in malloc's memory
@@ -35,9 +35,9 @@ _SLOT_ONLY = (c.T_FLOAT, T_SYMBOL, 0xE, 0xF)  # a Float, a Symbol, a Complex and
 
 
 class Description(NamedTuple):
-    """`text`: members of a JSON object, each with ", " before it. `memory`: bytes; None if these
-    are those of the slot and of the native memory that belongs to the object. `klass`: the address
-    of the class."""
+    """`text`: members of a JSON object, each with ", " before it. `memory`: the object's size in
+    bytes; None if this is the size of the slot and of the native memory that belongs to the object.
+    `klass`: the address of the class."""
 
     klass: int
     text: str
@@ -45,9 +45,9 @@ class Description(NamedTuple):
 
 
 class ObjectDescriptions:
-    """Describes objects. `name_data` returns the name of a data type, `capacity_of` the number of
-    variables for which an object with a given shape has memory. `shared`: the flag of Arrays and
-    Strings whose data belongs to another one."""
+    """Describes objects. `name_data` returns the name of a data type. `capacity_of` returns the
+    number of instance variables that fit in the memory of an object with a given shape. `shared`:
+    the flag of an Array or String whose data belongs to another Array or String."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class ObjectDescriptions:
     ) -> None:
         self._memory, self._values, self._slot_at, self._name_data, self._capacity_of = memory, values, slot_at, name_data, capacity_of
         self._shared = shared
-        # Since 3.3, the reference to the class of an internal object is listed.
+        # Since 3.3, ObjectSpace.dump lists the class of an internal object among the references.
         self._lists_class_of = frozenset(_WITHOUT_CLASS) if version >= (3, 3) else frozenset()
         self._has_table_in_slot = version >= (3, 3)
 
@@ -81,7 +81,8 @@ class ObjectDescriptions:
             yield Description(klass, text + more, slot + native if native is not None else None)
 
     def _describe_content(self, address: int, tag: int, words: tuple[int, ...]) -> tuple[str, Optional[int]]:
-        """Return what a type has: text, and the bytes outside of the slot (None: unknown)."""
+        """Return the members that are specific to the type of an object, as text, and the size of
+        its memory outside of the slot in bytes (None: unknown)."""
         if tag == c.T_STRING:
             return self._describe_string(address, words)
         if tag == c.T_ARRAY:
@@ -151,7 +152,7 @@ class ObjectDescriptions:
         return f', "size":{table[2]}', size + (0 if self._has_table_in_slot else ST_HEAD)
 
     def _count_variables(self, words: tuple[int, ...]) -> Optional[int]:
-        """Return the bytes of an object's variables outside of its slot."""
+        """Return the size in bytes of an object's instance variables outside of its slot."""
         if words[0] & EMBEDDED:
             return 0
         return 8 * (self._capacity_of(words[0] >> 32) if self._values.long else words[2] & 0xFFFFFFFF)

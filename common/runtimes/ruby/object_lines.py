@@ -1,10 +1,11 @@
 """Write Ruby's objects as lines of JSON, in the format of ObjectSpace.dump_all.
 
-The references of an object are those of its slot and of native memory that belongs to it, except
-those to its class. Elements of Arrays and the like belong to their object. Other native memory
-belongs to the nearest object without which it would be unreachable, unless another object refers to
-it directly: then it belongs to such objects, and to those whose native memory refers to its start.
-Sources: ext/objspace/objspace_dump.c of 2.7.4, 3.1.2, 3.3.8 and 3.4.1."""
+The references of an object are the references in its slot and in the native memory that belongs to
+it, except the references to its class. Buffers, such as the elements of an Array, belong to their
+object. Any other block of native memory belongs to its dominator: the nearest object without which
+the block would be unreachable. If objects refer directly to the block, it belongs to these objects
+instead, and to the objects whose native memory refers to its start. Sources:
+ext/objspace/objspace_dump.c of 2.7.4, 3.1.2, 3.3.8 and 3.4.1."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class ObjectLines:
             report(first / len(places))
 
     def notes(self) -> list[str]:
-        """Return sentences about the content."""
+        """Return sentences about the content of the file."""
         return [f"{len(self._references.places):,} objects"]
 
     def _lines(self, places: array[int]) -> Iterator[str]:
@@ -74,8 +75,8 @@ class ObjectLines:
     # -- references
 
     def _find_edges(self) -> list[int]:
-        """Find the references among objects, and the native memory of objects. Returns the objects
-        to which native memory refers that belongs to no object."""
+        """Find the references among objects, and the native memory of objects. Some native memory
+        belongs to no object. Returns the objects to which this memory refers."""
         direct, links, inner = self._read_references()
         holders = self._find_holders(direct, links)
         found = self._references.found
@@ -93,10 +94,11 @@ class ObjectLines:
         return list(shared)
 
     def _read_references(self) -> tuple[array[int], array[int], array[int]]:
-        """Read all references; those from objects to objects are added to the edges. Returns those
-        from objects to native memory, from native memory to the start of native memory (both as
-        target << 32 | source), and from native memory to objects, as source << 32 | target
-        ("Q")."""
+        """Read all references. References from objects to objects are added to the edges. Returns
+        three arrays ("Q") of the other references. The first: from objects to native memory, as
+        target << 32 | source. The second: from native memory to the start of native memory, also as
+        target << 32 | source. The third: from native memory to objects, as source << 32 |
+        target."""
         found, graph, engine = self._references.found, self._references.graph, self._engine
         objects = ObjectBlocks(found, bytes(1 + max((number for number in set(found) if number != NO_OBJECT), default=0)))
         direct, links, inner = array("Q"), array("Q"), array("Q")

@@ -1,9 +1,10 @@
 """List all objects of Ruby's heap for a graph of objects and native blocks: see
 heap_dump.ObjectTable.
 
-All words of an object and of its native memory are references, except the following ones: flags,
-numbers and text, remains of former objects, and the words of weak_references.py. In particular,
-memory of methods, threads and extensions is searched, because nothing describes it."""
+All words of an object and of its native memory count as references, with these exceptions: flags,
+numbers and text, remains of former objects, and the memory that weak_references.py finds. In
+particular, all words of the memory of methods, threads and extensions count, because no layout of
+this memory is known."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ _MOST = 255  # patterns
 def build_object_table(
     taken: c.Census, names: Sequence[str], slots: Slots, objects: Objects, opaque: Iterator[int], ranges: Sequence[Range]
 ) -> ObjectTable:
-    """Return the objects. `names` has the name of each group of slots, "" for free slots, and one
-    more for slots in no group."""
+    """Return the table of objects. `names`: the name of each group of slots ("" for free slots),
+    followed by the name for slots in no group."""
     distinct = sorted({*names} - {""})
     numbers = {name: number for number, name in enumerate(distinct)}
     kinds = array("I", (numbers.get(name, 0) for name in names))
@@ -62,6 +63,7 @@ def _count_words(sort: c.Sort, slots: Slots) -> int:
     is_elsewhere = is_elsewhere or (tag in (c.T_ARRAY, c.T_OBJECT) and not flags & EMBEDDED)
     used = slots.in_use(sort) // 8
     if is_elsewhere or (tag == c.T_STRUCT and used == sort.size // 8):
-        # The table of an object's variables belongs to its class.
+        # The fifth word of an Object may refer to a table of variables. This table belongs to the
+        # class, so the word does not count.
         return min(FIELDS - (tag == c.T_OBJECT), sort.size // 8)
     return used

@@ -51,12 +51,14 @@ class Slots:
     def __init__(self, memory: Memory, engine: Engine, taken: c.Census, long: bool, shared: int, count_of: Callable[[int], int]) -> None:
         self._memory, self._engine, self._census, self._long, self._count_of = memory, engine, taken, long, count_of
         self._shared = shared
-        # Set by `objects`: addresses in storage that has no references to native memory, and of
-        # texts and bins of tables, which have no references at all.
+        # Set by `objects`. `plain`: addresses in buffers that contain no references to native
+        # memory. `texts`: addresses of texts and of bins of tables, which contain no references at
+        # all.
         self.plain, self.texts = array("Q"), array("Q")
         # Set by `objects`: the address of the object to which each buffer belongs.
         self.buffer_owners = array("Q")
-        # Set by `objects`, if asked for: keys and values of deleted entries of Hashes.
+        # Set by `objects` if `finds_deleted` is set: the keys and values of deleted entries of
+        # Hashes.
         self.deleted: list[Range] = []
         self._finds_deleted = False
 
@@ -148,8 +150,8 @@ class Slots:
             first = last
 
     def _storage(self, slots: array[int], kinds: array[int], ranges: Sequence[Range]) -> Iterator[tuple[int, int, bool, int]]:
-        """Yield the start and size of each buffer, whether it is an st_table, and the address of
-        its object. An st_table also contains other pointers."""
+        """Yield a tuple for each buffer: its start, its size, whether it is an st_table, and the
+        address of the object to which it belongs. An st_table also contains other pointers."""
         tags = array("B", [*(sort.tag for sort in self._census.sorts), 0])
         for first, words in self._words(slots, ranges):
             count = len(words[0])

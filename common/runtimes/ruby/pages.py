@@ -112,8 +112,8 @@ class Pages:
         return [found[body] for body in sorted(found)]
 
     def _page(self, header: int) -> Union[Page, str, None]:
-        """Return the page of this struct heap_page, or the reason why it is not a page; None if it
-        has no objects."""
+        """Return the page that a struct heap_page at this address describes; None if the page has
+        no objects. If the struct is not valid, return the reason as a string."""
         fields = self.layout.fields
         words = self._memory.words(header, fields.start // 8 + 1) if header % 8 == 0 else None
         if words is None:

@@ -1,4 +1,4 @@
-"""Sum traced allocations of Ruby by the line that allocated."""
+"""Group Ruby's traced allocations by source line, and add up their objects and bytes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from findleaks.unwind.stacks import NamedFrame
 
 
 def list_sites(traces: Mapping[int, Trace], slot_at: Callable[[int], Optional[tuple[int, int]]]) -> list[Site]:
-    """Return the sites of the traced objects, most bytes first. `slot_at` returns start and size of
-    the slot at an address."""
+    """Return the allocation sites of the traced objects, the site with the most bytes first.
+    `slot_at` returns the start and the size of the slot at an address."""
     sums: dict[tuple[str, int, str], list[int]] = {}
     for address, one in traces.items():
         slot = slot_at(address)

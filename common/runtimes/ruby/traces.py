@@ -1,10 +1,10 @@
 """Read where objects were allocated, if the program traced it with
 ObjectSpace.trace_object_allocations.
 
-The extension objspace.so has the structure traceobj_arg in a block, to which one of its variables
-refers. Its table has a struct allocation_info for each traced object: {living, flags, class, path,
-line, path of the class, method, number of collections before}. Sources: ext/objspace/objspace.h and
-object_tracing.c of 2.7.4, 3.1.2, 3.3.8 and 3.4.1."""
+A variable of the extension objspace.so refers to a block with the structure traceobj_arg. The table
+of this structure has a struct allocation_info for each traced object: {living, flags, class, path,
+line, path of the class, method, number of collections before the allocation}. Sources:
+ext/objspace/objspace.h and object_tracing.c of 2.7.4, 3.1.2, 3.3.8 and 3.4.1."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SYMBOL, _SYMBOL_MASK, _ID_SHIFT = 0xC, 0xFF, 8  # a Symbol that is not an objec
 
 class Trace(NamedTuple):
     """Where an object was allocated: file, line, the name of the method ("" outside of methods),
-    and the number of collections before."""
+    and the number of garbage collections before the allocation."""
 
     file: str
     line: int
@@ -63,7 +63,7 @@ class TraceReader:
         return Traces({}, 0)
 
     def _tables(self) -> Iterator[int]:
-        """Yield words that may be the address of the table."""
+        """Yield addresses at which the table of traces may be."""
         data = [part for one in find_images(self._target) if one.name.endswith(EXTENSION) for part in one.data]
         for start, end in data:
             for _, words in self._memory.scan(*Range(start, min(end, start + MOST_DATA))):
@@ -73,7 +73,8 @@ class TraceReader:
                         yield table
 
     def _trace(self, value: int, address: int) -> Optional[Trace]:
-        """Return the trace of the object `value`; None if it was freed, or if this is no trace."""
+        """Return the trace of the object `value` from the structure at `address`; None if the
+        object was freed, or if the structure is not a trace."""
         info = self._memory.words(address, INFO) if address and address % 8 == 0 and value % 8 == 0 else None
         if info is None or not info[0] & 0xFFFFFFFF or not info[3]:
             return None
@@ -90,7 +91,8 @@ class TraceReader:
         return self._methods[symbol]
 
     def _name(self, symbol: int) -> str:
-        """Return the name of a Symbol: an ID, or an object whose fourth word is a String."""
+        """Return the name of a Symbol. A Symbol is an ID, or an object whose fourth word refers to
+        a String."""
         if symbol & _SYMBOL_MASK == _SYMBOL:
             return self._symbols.name(serial_number(symbol >> _ID_SHIFT))
         return self._values.text(self._memory.word(symbol + 24) or 0) or "" if symbol and symbol % 8 == 0 else ""

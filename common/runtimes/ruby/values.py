@@ -49,7 +49,7 @@ class Values:
         self._names: dict[int, str] = {}
         self._left = ALL_ENTRIES
         self.singleton = self._find_singleton_flag(word_of("rb_cObject") or 0)
-        """The flag of the class of one object. Its bit changed in 3.4."""
+        """FL_SINGLETON, the flag of a class that has only one object. The bit changed in 3.4."""
         self.place: Optional[Place] = None
         for self.long in (True, False):
             self.place = self._find(word_of)
@@ -57,8 +57,8 @@ class Values:
                 return
 
     def _find_singleton_flag(self, klass: int) -> int:
-        """Return the flag that is set in the singleton class of a class, but not in the class
-        itself."""
+        """Return the value of FL_SINGLETON: the flag that is set in the singleton class of `klass`,
+        but not in `klass` itself."""
         own, other = (self._memory.word(one) or 0 for one in (klass, self._memory.word(klass + 8) or 0)) if klass else (0, 0)
         return next((flag for flag in SINGLETON_FLAGS if other & flag and not own & flag), SINGLETON_FLAGS[0])
 

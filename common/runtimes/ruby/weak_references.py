@@ -1,10 +1,10 @@
 """Find native memory whose words keep no object alive: the collector's own structures, and tables
 of weak references.
 
-- The object space lists all pages, and objects with numbers or finalizers.
-- The table of frozen strings, to which the VM refers, has each of these strings.
-- The list of a class's subclasses: {class, next entry, …}.
-- The table of traced allocations (traces.py) has each traced object.
+- The object space lists all pages, and all objects that have an object ID or finalizers.
+- The VM refers to the table of frozen strings, which contains each of these strings.
+- The list of a class's subclasses has entries of the form {class, next entry, …}.
+- The table of traced allocations (traces.py) contains each traced object.
 
 Sources: gc.c (struct rb_objspace), vm_core.h (rb_vm_t.frozen_strings, fstring_table), internal.h
 (RSTRING_FSTR), class.c (struct rb_subclass_entry) of 2.7.4, 3.1.2, 3.3.8 and 3.4.1."""
@@ -29,8 +29,8 @@ _CLASSES = (T_CLASS, T_MODULE, T_ICLASS)
 
 
 def find_frozen_strings(memory: Memory, vm: int, size: int) -> Iterator[int]:
-    """Yield the addresses of the entries of tables of frozen strings to which the rb_vm_t at `vm`
-    refers. `size`: its bytes."""
+    """Find the tables of frozen strings to which the rb_vm_t at `vm` refers, and yield the address
+    of the entries of each table. `size`: the size of the rb_vm_t in bytes."""
     for table in memory.words(vm, min(size, LARGEST_VM) // 8) or ():
         span = st_span(memory, table, MOST_STRINGS)
         if span is not None and _has_frozen_keys(memory, span.start, min(span.number, SAMPLED)):
@@ -38,7 +38,8 @@ def find_frozen_strings(memory: Memory, vm: int, size: int) -> Iterator[int]:
 
 
 def _has_frozen_keys(memory: Memory, start: int, number: int) -> bool:
-    """Return whether the keys of these entries are frozen strings, and the values are the keys."""
+    """Return whether each of these entries has a frozen string as its key, and the same string as
+    its value."""
     words = memory.words(start, 3 * number) or ()
     flags = [memory.word(key) or 0 for key, value in zip(words[1::3], words[2::3]) if key % 8 == 0 and key == value]
     return len(flags) == number and all(one & MASK == T_STRING and one & IN_TABLE for one in flags)
@@ -47,8 +48,9 @@ def _has_frozen_keys(memory: Memory, start: int, number: int) -> bool:
 def find_subclass_entries(memory: Memory, blocks: Blocks, classes: Iterable[int], extension: int) -> Iterator[int]:
     """Yield the addresses of the entries in the lists of subclasses of these classes and modules.
 
-    `extension`: the offset in a class of the pointer to its extension; -1: it is in the class's
-    slot, and entries refer to the previous one, too. The lists begin in the extension."""
+    The lists begin in the extension of a class. `extension`: the offset in a class of the pointer
+    to its extension. -1: the extension is in the class's slot, and each entry also refers to the
+    previous entry."""
     seen: set[int] = set()
     for klass in classes:
         base = klass if extension < 0 else memory.word(klass + extension)
@@ -65,8 +67,8 @@ def find_subclass_entries(memory: Memory, blocks: Blocks, classes: Iterable[int]
 
 
 def _is_entry(memory: Memory, klass: int, other: int) -> bool:
-    """Return whether an entry that has class `other` is in a list of this class, or is the class's
-    own entry."""
+    """Return whether an entry for the class `other` belongs to a list of `klass`, or is the entry
+    for `klass` itself."""
     words = memory.words(other, SUPER // 8 + 1) if other and other % 8 == 0 else None
     if words is None or words[0] & MASK not in _CLASSES:
         return False
@@ -74,7 +76,7 @@ def _is_entry(memory: Memory, klass: int, other: int) -> bool:
 
 
 def _is_linked(memory: Memory, entry: int) -> bool:
-    """Return whether the previous entry refers to this one. Without this check, an array of class
-    variables whose values are classes would look like an entry."""
+    """Return whether the previous entry refers to this entry. Without this check, an array of class
+    variables would look like an entry if their values are classes."""
     previous = memory.word(entry + 16)
     return bool(previous) and memory.word((previous or 0) + 8) == entry

@@ -116,8 +116,8 @@ class DebugInformation:
         return sorted({one for one in found if blob.start <= one < blob.end})
 
     def scope_bytes(self, blob: CodeBlob, position: int, size: int) -> bytes:
-        """Return bytes of the table of scopes, less than `size` if memory behind it is
-        unreadable."""
+        """Return `size` bytes of the table of scopes at `position`; fewer bytes if some of this
+        memory is unreadable."""
         parts = self._parts(blob)
         return self._read_bytes(parts.scopes + position, size) if parts is not None and position else b""
 
@@ -127,8 +127,8 @@ class DebugInformation:
         return data or next(filter(None, (self._tables.memory.read(address, less) for less in range(size - 1, 2, -1))), b"")
 
     def constant(self, blob: CodeBlob, number: int) -> int:
-        """Return the address of the object to which a compiled method refers by this number, from
-        1; 0 if it is unknown."""
+        """Return the address of the object with this number among the references of a compiled
+        method. Numbers begin at 1. Returns 0 if the object is unknown."""
         tables = self._tables
         # JDK 25: the references are at the start of the method's data.
         for kind, field in (("nmethod", "_oops_offset"), ("CodeBlob", "_data_offset")):

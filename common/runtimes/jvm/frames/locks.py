@@ -2,11 +2,11 @@
 
 Sources: OpenJDK 8 to 25, src/hotspot/share/runtime: vframe.cpp (what `jcmd Thread.print` prints),
 objectMonitor.hpp (the owner is a JavaThread, or the BasicLock on its stack; since JDK 24 it is the
-number of the thread; 1 means that the owner is unknown, and that its list has the object),
-lockStack.hpp (since JDK 21, a list of objects in each JavaThread; `_top` is the offset of its end
-from the JavaThread);
-src/java.base/share/classes/java: lang/Thread.java (`parkBlocker`, `threadStatus`),
-util/concurrent/locks/AbstractOwnableSynchronizer.java (`exclusiveOwnerThread`)."""
+number of the thread; 1 means that the monitor does not state the owner, and that the owner's list
+has the object), lockStack.hpp (since JDK 21, a list of objects in each JavaThread; `_top` is the
+offset of its end from the JavaThread); src/java.base/share/classes/java: lang/Thread.java
+(`parkBlocker`, `threadStatus`), util/concurrent/locks/AbstractOwnableSynchronizer.java
+(`exclusiveOwnerThread`)."""
 
 from __future__ import annotations
 
@@ -38,17 +38,18 @@ class JavaLocks:
 
     @cached_property
     def _threads(self) -> Mapping[int, int]:
-        """The JavaThread of each thread, by the kernel's number."""
+        """The JavaThread of each thread, by the kernel's number (tid) of the thread."""
         return {tid: thread for thread in java_threads(self._tables) if (tid := kernel_thread(self._tables, thread))}
 
     @cached_property
     def _numbers(self) -> Mapping[int, int]:
-        """The kernel's number of each thread by its JavaThread."""
+        """The kernel's number (tid) of each thread, by the address of its JavaThread."""
         return {thread: tid for tid, thread in self._threads.items()}
 
     @cached_property
     def _numbers_of_objects(self) -> Mapping[int, int]:
-        """The kernel's number of each thread by its java.lang.Thread."""
+        """The kernel's number (tid) of each thread, by the address of its java.lang.Thread
+        object."""
         return {self._thread_object(thread): tid for tid, thread in self._threads.items()}
 
     def of_thread(self, tid: int) -> ThreadLocks:
@@ -97,7 +98,7 @@ class JavaLocks:
         return lock.owner != 0 and lock.owner == self._numbers.get(thread)
 
     def is_contended(self, address: int, thread: int) -> bool:
-        """Return whether an object has a monitor that another thread holds, or none."""
+        """Return whether an object has a monitor that this JavaThread does not hold."""
         mark = self._tables.memory.word(address) or 0
         # Since JDK 25, the address of the monitor may be in a table instead.
         if mark & _MARK != _INFLATED or not (mark & ~_MARK) or self._object(mark & ~_MARK) != address:
@@ -109,24 +110,25 @@ class JavaLocks:
 
     def _status(self, thread: int) -> int:
         address = self._thread_object(thread)
-        # JDK 19 and later have an object with the fields of platform threads.
+        # Since JDK 19, the fields of platform threads are in a separate object, `holder`.
         return self._objects.int32(self._objects.reference(address, "holder") or address, "threadStatus")
 
     def _monitor(self, thread: int, field: str) -> int:
-        # The fields are those of Thread until JDK 11.
+        # Until JDK 11, these fields are in Thread. In later versions, they are in JavaThread.
         return next(filter(None, (self._tables.word(kind, field, thread) for kind in ("JavaThread", "Thread"))), 0)
 
     def _object(self, monitor: int) -> int:
         """Return the object of an ObjectMonitor, 0 if it is unknown."""
         address = self._tables.word("ObjectMonitor", "_object", monitor) or 0
-        # Until JDK 11, monitors are in blocks, and refer to the object itself, later to a handle.
+        # Until JDK 11, monitors are in blocks, and refer to the object itself. In later versions,
+        # monitors refer to a handle.
         if address and ("ObjectSynchronizer", "gBlockList") not in self._tables.fields:
             address = self._tables.decode_oop(self._tables.memory.word(address) or 0)
         return address if self._objects.class_name(address) else 0
 
     def _owner(self, monitor: int, address: int) -> int:
-        """Return the kernel's number of the thread that holds the monitor of an object, 0 if there
-        is none or if it is unknown."""
+        """Return the kernel's number of the thread that holds the monitor of an object; 0 if no
+        thread holds it, or if the thread is unknown."""
         owner = self._tables.word("ObjectMonitor", "_owner", monitor) or 0
         if owner == _ANONYMOUS:
             return self._holders.get(address, 0)
@@ -140,23 +142,25 @@ class JavaLocks:
 
     @cached_property
     def _holders(self) -> Mapping[int, int]:
-        """The kernel's number of the thread that holds an object, for objects in lists of
-        JavaThreads."""
+        """For each object in the list of a JavaThread (lockStack.hpp), the kernel's number of the
+        thread that holds it."""
         return {address: tid for tid, thread in self._threads.items() for address in self._held_objects(thread)}
 
     @cached_property
     def _numbers_of_owners(self) -> Mapping[int, int]:
-        """The kernel's number of each thread by its number as the owner of monitors."""
+        """The kernel's number of each thread, by the number that a monitor has for this thread as
+        its owner."""
         numbers = ((self._tables.word("JavaThread", "_monitor_owner_id", thread), tid) for tid, thread in self._threads.items())
         return {number: tid for number, tid in numbers if number}
 
     @cached_property
     def _stacks(self) -> Sequence[tuple[int, int, int]]:
-        """Start and end of the stack of each JavaThread, with its address, sorted."""
+        """Start and end of the stack of each JavaThread, and the address of the JavaThread,
+        sorted."""
         return sorted((end - size, end, thread) for thread, end, size in java_thread_stacks(self._tables))
 
     def _held_objects(self, thread: int) -> Sequence[int]:
-        """Return the objects in the list of a JavaThread."""
+        """Return the objects in the list of a JavaThread (lockStack.hpp)."""
         tables = self._tables
         stack, first = tables.place("JavaThread", "_lock_stack", thread), tables.fields.get(("LockStack", "_base[0]"))
         top = tables.int32("LockStack", "_top", stack) if stack else None

@@ -7,8 +7,9 @@ Sources: OpenJDK 8 to 25, src/hotspot/share: runtime/basicLock.hpp, code/debugIn
 locks begins with their number; a lock is the location of the BasicLock, the value of the object,
 and a byte that tells whether the compiler removed the lock), code/location.hpp (4 bits of a type, a
 bit for registers, and the number of the register, or the offset from the stack pointer in units of
-4 bytes); src/hotspot/cpu/x86/frame_x86.hpp (the word before that of the bytecode has the end of the
-list of an interpreted frame; its distance from the frame pointer in words since JDK 22)."""
+4 bytes); src/hotspot/cpu/x86/frame_x86.hpp (the word before the bytecode pointer has the address of
+the end of an interpreted frame's list; since JDK 22, it has the distance in words of this end from
+the frame pointer)."""
 
 from __future__ import annotations
 
@@ -36,22 +37,22 @@ _RBP_NUMBERS = (10, 11)  # the halves of rbp, the only register that keeps its v
 
 
 class Monitor(NamedTuple):
-    """A lock. `address`: that of the object, 0 if it is unknown. `is_eliminated`: whether the
-    compiler removed the lock."""
+    """A lock. `address`: the address of the object, 0 if it is unknown. `is_eliminated`: whether
+    the compiler removed the lock."""
 
     address: int
     is_eliminated: bool = False
 
 
 class MonitorReader:
-    """Reads the locks of frames, those that were locked last first."""
+    """Reads the locks of frames. For each frame, the lock that was locked last comes first."""
 
     def __init__(self, tables: Tables, numbers: Numbers, debug: DebugInformation, layout: ObjectLayout) -> None:
         self._tables, self._numbers, self._debug, self._references = tables, numbers, debug, layout.references
 
     def interpreted(self, fp: int, bytecode: int) -> Sequence[Monitor]:
         """Return the locks of an interpreted frame. `bytecode`: the offset from the frame pointer
-        of the word with the bytecode pointer."""
+        to the word with the bytecode pointer."""
         begin = fp + bytecode - _WORD
         end = self._tables.memory.word(begin) or 0
         if end >> 63:
@@ -62,8 +63,8 @@ class MonitorReader:
         return [Monitor(one) for one in (words or ())[1::2] if one]
 
     def compiled(self, blob: CodeBlob, scope: Scope, registers: Mapping[int, int]) -> Sequence[Monitor]:
-        """Return the locks of a method that compiled code executes. `registers`: those of the
-        frame."""
+        """Return the locks of a method that compiled code executes. `registers`: the registers of
+        the frame."""
         data = self._debug.scope_bytes(blob, scope.monitors, _DESCRIPTION)
         try:
             return list(self._decode(blob, data, registers))[::-1]

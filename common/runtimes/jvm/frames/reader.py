@@ -378,7 +378,7 @@ class JavaFrames(ManagedFrames):
 
 
 def with_locks(frame: NamedFrame, locks: Optional[ThreadLocks], monitors: Sequence[Monitor]) -> NamedFrame:
-    """Return the frame with its locks, if locks are read."""
+    """Return the frame with its locks; without locks if `locks` is None."""
     found = locks.of_frame(frame.function, monitors) if locks is not None else ()
     return frame._replace(locks=found) if found else frame
 

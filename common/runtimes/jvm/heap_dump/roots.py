@@ -46,7 +46,7 @@ class DumpRoots:
     def __init__(
         self, tables: Tables, objects: JavaObjects, classes: DumpClasses, native: NativeRoots, is_live: Callable[[int], bool]
     ) -> None:
-        """`is_live`: whether the object with an index may be live."""
+        """`is_live`: returns whether the object with this index may be live."""
         self._tables, self._objects, self._classes, self._native, self._is_live = tables, objects, classes, native, is_live
         self._fields = ObjectFields(tables, objects.layout)
         addresses = list(java_threads(tables))
@@ -63,8 +63,8 @@ class DumpRoots:
         return (objects.blocks.address(index) for index in interruptible(self._tables.target, indices) if self._is_live(index))
 
     def _virtual_threads(self) -> Iterator[DumpThread]:
-        """Yield the virtual threads that run or wait, as the JVM does. Others have no thread that
-        carries them, and no frames."""
+        """Yield the virtual threads that run or wait. The JVM's dumps have the same threads. Other
+        virtual threads have no carrier thread and no frames."""
         carried = (one for one in self._live(VIRTUAL_THREAD) if self._fields.reference(one, "carrierThread") or self._chunks_of(one))
         return (DumpThread(number, 0, identifier, 0) for number, identifier in enumerate(carried, len(self.threads) + 1))
 
@@ -78,8 +78,9 @@ class DumpRoots:
         return [one for one in found if self._fields.int32(one, "sp") < self._fields.int32(one, "size")]
 
     def _frames(self) -> Iterator[tuple[int, int]]:
-        """Yield the objects to which frames in the heap refer, each with the number of its thread;
-        0 if no thread has the frames. The JVM's dump has them as Java frames, too."""
+        """Yield the objects to which frames in the heap refer. Each object comes with the number of
+        the thread that has the frames, or 0 if no thread has them. The JVM's dump also has these
+        roots as Java frames."""
         owners = {chunk: thread.number for thread in self.threads if not thread.thread for chunk in self._chunks_of(thread.identifier)}
         for chunk in self._live(STACK_CHUNK):
             found = self._objects.classes[self._objects.numbers[self._objects.index_of(chunk)]]

@@ -49,8 +49,8 @@ _FIRST_TEXT = 1  # identifiers of texts that are no Symbols; a Symbol has a high
 
 
 class HeapDumpWriter:
-    """Writes one heap dump. `is_live`: whether the object with an index may be live. `report` is
-    called with the fraction that is written, from 0 to 1."""
+    """Writes one heap dump. `is_live`: returns whether the object with this index may be live.
+    `report` is called with the fraction that is written, from 0 to 1."""
 
     def __init__(
         self,
