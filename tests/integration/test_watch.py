@@ -100,7 +100,7 @@ def test_tables_follow_one_another_in_a_pipe(running: Running) -> None:
         assert "the first comparison follows in 0.2 s" in started.line() + started.line()
         started.until("nothing grows")
         go_on(running)
-        assert "linked list, 4,000 → 8,000 nodes" in started.until("retained by g_sessions")
+        started.until("linked list, 4,000 → 8,000 nodes")  # the first table may show a part of the growth
         started.interrupt()
         out, errors, status = started.ended()
     assert (errors, status) == ("", 0)
