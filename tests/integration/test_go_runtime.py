@@ -48,7 +48,8 @@ def test_goroutines_and_counters(tmp_path: Path) -> None:
     asked = [f"leaks {word} --json" for word in words]
     here = [one for word in asked for one in objects(findleaks(*word.split()[1:], core))]
     assert json.loads(here[0])["answers"][0]["object"]["type"] == "main.Holder"
-    assert (json.loads(here[1])["count"], json.loads(here[2])["blocks"]) == (COUNT, 3)
+    assert json.loads(here[1])["count"] >= COUNT
+    assert json.loads(here[2])["blocks"] == 3
     assert objects(gdb(asked, str(program), core)) == here
     assert objects(lldb(asked, str(program), "-c", core)) == here
 
@@ -94,7 +95,7 @@ def test_a_cache_that_a_variable_retains(tmp_path: Path) -> None:
         findleaks("snapshot", "-o", str(tmp_path / "after"), "--pid", str(run.pid))
     with Running([str(program), "0", "1", "0", "10000"], tmp_path / "timers") as run:
         findleaks("snapshot", "-o", str(tmp_path / "before"), "--pid", str(run.pid))
-        (timers, _) = json.loads(findleaks("verdict", "--json", "--pid", str(run.pid)))["findings"]
+        timers = json.loads(findleaks("verdict", "--json", "--pid", str(run.pid)))["findings"][0]
     check_growth(tmp_path / "before", tmp_path / "after")
     assert (timers["finding"], timers["evidence"]["types"][0]["type"]) == ("go-timers", "main.Entry")
     assert 9_990 <= timers["evidence"]["types"][0]["objects"] <= timers["evidence"]["retained_objects"] <= 31_000

@@ -1,5 +1,5 @@
-// Four goroutines count without any call, and are interrupted by Go's scheduler. Then the first goroutine reads through a nil pointer. What
-// the runtime prints is the truth: lines of instructions at which no function is called.
+// Four goroutines count without any call, and are interrupted by Go's scheduler. Once each has counted, the first goroutine reads through a
+// nil pointer. What the runtime prints is the truth: lines of instructions at which no function is called.
 package main
 
 import (
@@ -38,6 +38,10 @@ func main() {
 	for at := range counts {
 		go count(at)
 	}
-	time.Sleep(200 * time.Millisecond)
+	for at := range counts {
+		for counts[at] == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
 	println(sum(3))
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"plugin"
@@ -23,7 +24,9 @@ func main() {
 	}
 	count, _ := strconv.Atoi(os.Args[2])
 	start.(func(int))(count)
-	time.Sleep(300 * time.Millisecond)
+	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [runn")) > 1; { // "running", "runnable"
+		time.Sleep(time.Millisecond)
+	}
 	runtime.GC()
 	runtime.GC()
 	file, _ := os.Create("goroutines")

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"runtime"
 	"runtime/pprof"
@@ -59,7 +60,9 @@ func main() {
 		go wait()
 	}
 	garbage = nil
-	time.Sleep(50 * time.Millisecond)
+	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [runn")) > 1; { // "running", "runnable"
+		time.Sleep(time.Millisecond)
+	}
 	runtime.GC()
 	runtime.GC() // returns once the sweep of the one before is complete
 	write(os.Args[2], "heap")

@@ -5,6 +5,7 @@ package main
 import "C"
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"runtime"
@@ -33,7 +34,9 @@ func Start(count int, kind *C.char) {
 		items = append(items, one)
 		go wait(one)
 	}
-	time.Sleep(300 * time.Millisecond)
+	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [runn")) > 1; { // "running", "runnable"
+		time.Sleep(time.Millisecond)
+	}
 	runtime.GC()
 	runtime.GC()
 	file, _ := os.Create(name)

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"reflect"
@@ -245,7 +246,8 @@ func running() {
 
 func startAt(one *Object) { wait(); use(one) }
 
-func start(count int, kinds ...func()) (sum int64) {
+func start(count int, kinds ...func()) {
+	sum := atomic.LoadInt64(&started)
 	for _, kind := range kinds {
 		for range make([]int, count) {
 			sum++
@@ -255,7 +257,6 @@ func start(count int, kinds ...func()) (sum int64) {
 			}
 		}
 	}
-	return
 }
 
 //go:noinline
@@ -309,7 +310,11 @@ func main() {
 	start(count, deadLocal, liveLocal, liveAndDead, deadStackObject, liveStackObject, largeStackObject, chained, stackArguments,
 		func() { registerArguments(object("register used again"), object("register not used again")) }, deferred, deferredInLoop,
 		deferredIf, recovering, captured, reflected, inSystemCall, func() { recursive(3) }, inInterface,
-		func() { startAt(object("argument of a goroutine")) }, running)
+		func() { startAt(object("argument of a goroutine")) })
+	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [runn")) > 1; { // "running", "runnable"
+		time.Sleep(time.Millisecond)
+	}
+	start(count, running)
 	one := object("of the goroutine that collects")
 	for _, each := range records {
 		fmt.Printf("object %d %#x %s\n", each.number, ^each.hidden, each.kind)

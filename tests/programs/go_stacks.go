@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"time"
@@ -40,6 +41,7 @@ func main() {
 			kept[i][at] = byte(i)
 		}
 	}
+	debug.SetGCPercent(-1)
 	runtime.GC()
 	runtime.GC() // returns once the sweep of the one before is complete
 	var said runtime.MemStats

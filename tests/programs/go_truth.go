@@ -6,9 +6,11 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"runtime/pprof"
 	"strconv"
 	"sync"
@@ -120,10 +122,10 @@ func main() {
 	count, _ := strconv.Atoi(os.Args[1])
 	fill(count)
 	kept := start(count)
-	for runtime.NumGoroutine() < count+12 {
+	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [runn")) > 1; { // "running", "runnable"
 		time.Sleep(time.Millisecond)
 	}
-	time.Sleep(50 * time.Millisecond)
+	debug.SetGCPercent(-1) // else Go may collect later, or after two minutes
 	runtime.GC()
 	runtime.GC() // returns once the sweep of the one before is complete
 	forget(count)

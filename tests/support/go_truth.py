@@ -100,6 +100,11 @@ def addresses(output: str) -> dict[str, str]:
     return dict(pair.split("=") for pair in output.splitlines()[1].split())
 
 
+def refs_in_objects(address: str, *where: str) -> list[dict[str, Any]]:
+    """The references in objects to an object. Stale words on stacks and in registers may refer to it, too."""
+    return [one for one in ask("refs", address, *where)["references"] if "object" in one["from"]]
+
+
 def ask(command: str, address: str, *where: str) -> dict[str, Any]:
     return dict(json.loads(findleaks(command, address, "--limit", "0", "--json", *where)))
 
@@ -113,12 +118,11 @@ def check_objects(at: dict[str, str], *where: str) -> None:
         (".Data", at["data"]),
         (".Shared", at["shared"]),
     ]
-    (field,) = ask("refs", at["data"], *where)["references"]
+    (field,) = refs_in_objects(at["data"], *where)
     assert (field["address"], field["live"]) == (hex(int(at["holder"], 16) + 8), True)
     assert (field["from"]["member"], field["from"]["object"]["type"]) == (".Data", "main.Holder")
-    shared = ask("refs", at["shared"], *where)
-    assert shared["count"] == shared["live"] == COUNT
-    assert {one["from"]["member"] for one in shared["references"]} == {".Shared"}
+    shared = refs_in_objects(at["shared"], *where)
+    assert [(one["from"]["member"], one["live"]) for one in shared] == [(".Shared", True)] * COUNT
     root, array, holder = ask("path", at["data"], *where)["path"]
     assert root["in"]["is"] == "module"
     assert array["in"]["object"]["type"] == "[]*main.Holder"
@@ -148,7 +152,8 @@ def check_roots(at: dict[str, str], *where: str) -> None:
     assert [(one["name"], one["objects"]) for one in found["roots"]] == [(holders["name"], holders["objects"])]
     (found,) = json.loads(findleaks("roots", at["holder"], "--json", *where))["heaps"]
     (one,) = found["roots"]
-    assert (one["sort"], one["objects"], one["holder"].split(" at ")[0]) == ("object", 2, "[]*main.Holder")
+    assert (one["sort"], one["holder"].split(" at ")[0]) == ("object", "[]*main.Holder")
+    assert one["objects"] in (1, 2)  # the Holder, and its data unless a stale word refers to that, too
 
 
 def check_plugin(output: str, file: Path, *where: str) -> dict[int, tuple[str, tuple[Place, ...], Place]]:
@@ -193,9 +198,9 @@ def compare(output: str, file: Path, *where: str, slack: int = 128 << 10) -> Non
     assert Counter(reason for reason, _, _ in mine.values())["chan receive"] == COUNT
     (page,) = json.loads(findleaks("runtime", "--only", "go", "--json", *where))["runtimes"]
     counters = page["counters"]
-    assert {name: counters[name] for name in figures if name.endswith(("GC", "BuckHashSys"))} == {
-        name: value for name, value in figures.items() if name.endswith(("GC", "BuckHashSys"))
-    }
+    assert [counters[name] for name in ("NumGC", "NumForcedGC")] == [figures[name] for name in ("NumGC", "NumForcedGC")]
+    # The program's profile of its heap may take further buckets. Go never frees them.
+    assert figures["BuckHashSys"] <= counters["BuckHashSys"] <= figures["BuckHashSys"] + slack
     objects_as_counted(page, figures)
     for name in ("HeapSys", "HeapInuse", "StackInuse", "MSpanSys", "MCacheSys", "GCSys", "OtherSys"):
         assert abs(counters[name] - figures[name]) <= figures[name] // 100 + slack, name
