@@ -79,7 +79,7 @@ class Process:
         columns of blocks that were read before, can still be used."""
         session, self._open_session = self._open_session, None
         if session is not None:
-            session.close()
+            session.close_and_collect()
 
     @property
     def name(self) -> str:

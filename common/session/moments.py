@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack
 from typing import Optional
 
 from findleaks.errors import TargetError, UsageError
@@ -38,7 +38,7 @@ def read_repeatedly(session: Session, seconds: float, count: int = 0, lasting: f
     began, number = time.monotonic(), 1
     program = _placement(session.target)
     yield session
-    session.close()
+    session.close_and_collect()
     while not count or number < count:
         due = number * seconds
         if due > lasting:
@@ -48,7 +48,9 @@ def read_repeatedly(session: Session, seconds: float, count: int = 0, lasting: f
             host.wait(max(0.0, began + due - time.monotonic()))
         except KeyboardInterrupt:
             return
-        with closing(_reopen(session, host)) as again:
+        with ExitStack() as stack:
+            again = _reopen(session, host)
+            stack.callback(again.close_and_collect)
             if _placement(again.target) != program:
                 # The process was already exiting when it was read after the stop.
                 if not again.target.auxv:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -9,10 +10,11 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import building
 import debian
@@ -23,7 +25,9 @@ from debuggers import PATIENCE, ROOT, ran
 
 import findleaks
 from cores import Running, states
+from findleaks import session as session_module
 from findleaks.results.addresses import Block
+from findleaks.session.reference_graphs import ReferenceGraphs
 
 SESSIONS, REQUESTS = 50, 200
 PAGE = ROOT / "docs" / "python-api.md"
@@ -167,6 +171,23 @@ def test_a_live_process_runs_on(running: Running, truth: Printed) -> None:
         assert sizes(process.blocks(kind="definite")) == truth.head
     with pytest.raises(findleaks.TargetError, match="the process is closed"):
         process.leaks()
+
+
+def test_closing_frees_the_data(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data that refers to itself in cycles is freed although Python has no reason yet to look for cycles."""
+    made: list[weakref.ref[object]] = []
+
+    class Observed(ReferenceGraphs):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            made.append(weakref.ref(self))
+
+    monkeypatch.setattr(session_module, "ReferenceGraphs", Observed)
+    gc.collect()
+    process = findleaks.attach(running.pid)
+    assert process.leaks()
+    process.close()
+    assert made and all(one() is None for one in made)
 
 
 def test_growth_since_a_snapshot(program: Path, tmp_path: Path) -> None:
