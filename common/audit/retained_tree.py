@@ -215,6 +215,8 @@ class TreeBuilder:
         if self.limit:
             groups = group_fields(found.all, lambda one: self.name(one.places[0].block))
         shown = [group for group in groups if sum_retained(group).bytes >= self._bytes][: self.limit or None]
+        if not shown and groups and sum(one.alike for one in groups[0]) > 1:
+            shown = groups[:1]  # the only description of a small root that consists of similar fields
         row.fields = [self._group_row(group, found.tree, origin, depth) for group in shown]
         rest = [one for group in groups[len(shown) :] for one in group]
         row.left = sum(one.alike for one in rest)

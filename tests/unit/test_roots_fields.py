@@ -125,6 +125,15 @@ def test_fields_that_are_alike(engine: Engine) -> None:
     assert expected in text(made, engine)
 
 
+def test_a_small_root_of_fields_that_are_alike(engine: Engine) -> None:
+    """The fields of a root that retains little beside another root still get their row, because the root has no other description."""
+    made = Building()
+    words = objects(made, 20, 2)
+    made.put(made.variable("g_objects", 0x100, 8 * len(words)), *words)
+    made.put(made.variable("g_large", 0x800, 8), made.block(4 << 20))
+    assert "20 fields like g_objects+0x8: each retains 2 blocks" in text(made, engine)
+
+
 def test_all_fields_one_by_one(engine: Engine) -> None:
     """`--limit 0` shows each: nothing is taken together, and the sum is the same."""
     made = Building()
