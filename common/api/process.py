@@ -39,6 +39,7 @@ from findleaks.results.verdict import Verdict
 from findleaks.session import Session
 from findleaks.session.block_directory import use_pool_file
 from findleaks.session.known_types import check_hints
+from findleaks.session.moments import close_and_collect
 from findleaks.target.program import program_name
 from findleaks.types.hint_files import read_hint_file
 from findleaks.types.hints import AddressHint, UserHints
@@ -79,7 +80,7 @@ class Process:
         columns of blocks that were read before, can still be used."""
         session, self._open_session = self._open_session, None
         if session is not None:
-            session.close_and_collect()
+            close_and_collect(session)
 
     @property
     def name(self) -> str:

@@ -39,6 +39,7 @@ STRUCTURES = {
     Structure.PHP_OBJECT: ("php-object", "object", "of PHP's internal classes"),
     Structure.COUNTED_VALUE: ("arc", "block", "with a value of Rust's Arc or Rc"),
     Structure.ALIGNED: ("aligned", "block", "with memory that the program aligned by itself"),
+    Structure.TAGGED_START: ("tagged", "block", "referenced by pointers with tags in the low bits"),
 }
 """Structures that are referenced by interior pointers: name in JSON, word for a block, and
 owner."""
@@ -58,8 +59,10 @@ def describe_structure_of_block(session: Session, index: int) -> str:
     found = session.structures.of_block(index)
     if found is None:
         return ""
-    _, offset, where, _, _ = found
+    structure, offset, where, _, _ = found
     by = f"the word at {where:#x}" if where else "a pointer"
+    if structure == Structure.TAGGED_START:
+        return f"referenced by {by}, which has the tag {offset} in its low bits"
     return f"{name_structure_of_block(session, index)}, referenced by {by}, {number(offset)} B behind its start"
 
 

@@ -35,7 +35,7 @@ from findleaks.audit.thread_local_names import find_thread_local
 from findleaks.audit.typed_places import block_field
 from findleaks.debuginfo.members import Type
 from findleaks.engine.dominators import SHARED, Child, Dominators
-from findleaks.engine.interior_structures import ROW
+from findleaks.engine.interior_structures import ROW, Structure
 from findleaks.engine.terms import NO_BLOCK, Totals
 from findleaks.formatting import size
 from findleaks.session import Session
@@ -64,7 +64,10 @@ class TreeBuilder:
         gets no row."""
         self.session, self.reader, self.tree = session, reader, tree
         self.depth, self.limit, self.least = depth, limit, least
-        self._bytes, self._structures = 0, set(session.structures.rows[1::ROW])
+        self._bytes = 0
+        rows = session.structures.rows
+        # A tag in a pointer to a block says nothing about the contents of the block.
+        self._structures = {index for structure, index in zip(rows[0::ROW], rows[1::ROW]) if structure != Structure.TAGGED_START}
 
     def of_root(self, owner: Owner, node: int, expand: bool = True) -> RetainedNode:
         """Return the row of a root, with its fields if `expand`."""
@@ -216,7 +219,7 @@ class TreeBuilder:
             groups = group_fields(found.all, lambda one: self.name(one.places[0].block))
         shown = [group for group in groups if sum_retained(group).bytes >= self._bytes][: self.limit or None]
         if not shown and groups and sum(one.alike for one in groups[0]) > 1:
-            shown = groups[:1]  # the only description of a small root that consists of similar fields
+            shown = groups[:1]  # A small root of similar fields has no other description.
         row.fields = [self._group_row(group, found.tree, origin, depth) for group in shown]
         rest = [one for group in groups[len(shown) :] for one in group]
         row.left = sum(one.alike for one in rest)

@@ -378,12 +378,13 @@ class Engine(Protocol):
         the number of words in the pieces."""
 
     def walk_tree(self, pieces: Sequence[Piece], root: int, header: int, layout: TreeLayout, most: int) -> TreeWalk:
-        """Walk the search tree whose root has `header` as its parent; visit at most `most`
-        nodes."""
+        """Walk the search tree whose root has `header` as parent; visit at most `most` nodes."""
 
-    def walk_links(self, pieces: Sequence[Piece], heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0) -> LinkWalk:
-        """Walk from the heads along the links at `offsets` of the nodes. Visit at most `most` nodes
-        and `deepest` levels (0: no limit)."""
+    def walk_links(
+        self, pieces: Sequence[Piece], heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0, tags: int = 0
+    ) -> LinkWalk:
+        """Walk from the heads along the links at `offsets` of the nodes, without the bits `tags` of
+        the links. Visit at most `most` nodes and `deepest` levels (0: no limit)."""
 
     def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
         """Read the records of `size` bytes at these addresses. Return the records one after

@@ -1,10 +1,10 @@
 """Structures that programs refer to by interior pointers: hash tables of Rust and Abseil, chunks of
 pmr resources, stacks and frames of suspended coroutines, values of Rust's Arc and Rc, arrays and
-objects of PHP, memory that the program aligned itself.
+objects of PHP, memory that the program aligned itself, nodes with tags in the pointers to them.
 
 An interior pointer to one of these structures counts as a start reference if the bytes around its
 target, or the bytes around the pointer itself, prove the structure. The proofs are in
-common/native/interior_{tables,chunks,stacks,counted,aligned,php}.c."""
+common/native/interior_{tables,chunks,stacks,counted,aligned,tagged,php}.c."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class Structure(IntEnum):
     PHP_ARGUMENTS = 8  # PHP: zend_internal_arg_info[], zend_arg_info[]
     ALIGNED = 9  # memory that a program aligned; the address of the block precedes it
     PHP_OBJECT = 10  # PHP: zend_object after the data of an internal class
+    TAGGED_START = 11  # the pointer has tags in its lowest bits
 
 
 class Examination(Protocol):

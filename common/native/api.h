@@ -291,7 +291,7 @@ API int fl_spread_sample(const struct spread *s, uint32_t most, words *found);
 /* links.c */
 API void fl_links_free(struct link_walk *w);
 API struct link_walk *fl_links_new(const uint64_t *heads, uint64_t count, const uint64_t *offsets, uint64_t links, uint64_t most, uint64_t
-                                   deepest);
+                                   deepest, uint64_t tags);
 API int fl_links_walk(struct link_walk *w, const piece *pieces, uint64_t count, int64_t budget);
 API uint64_t fl_links_done(struct link_walk *w, words *nodes);
 

@@ -75,6 +75,8 @@ static int structure_of(examination *e, const inner *item, candidate *c) {
         found = counted_at(m, c);
     if (!found)
         found = aligned_at(m, c);
+    if (!found)
+        found = tagged_at(m, c);
     if (!found && e->php)
         found = php_object_at(m, c);
     if (found)

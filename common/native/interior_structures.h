@@ -6,7 +6,7 @@
 #include "graph.h"
 
 /* ../engine/interior_structures.py: Structure. */
-enum { NOTHING = 0, HASHBROWN = 1, SWISS_TABLE = 2, CHUNK_AT_END = 3, SAVED_CONTEXT = 4, COROUTINE_FRAME = 5, COUNTED_VALUE = 6, PHP_ARRAY = 7, PHP_ARGUMENTS = 8, ALIGNED = 9, PHP_OBJECT = 10 };
+enum { NOTHING = 0, HASHBROWN = 1, SWISS_TABLE = 2, CHUNK_AT_END = 3, SAVED_CONTEXT = 4, COROUTINE_FRAME = 5, COUNTED_VALUE = 6, PHP_ARRAY = 7, PHP_ARGUMENTS = 8, ALIGNED = 9, PHP_OBJECT = 10, TAGGED_START = 11 };
 
 /* Memory of the target, and how much of it loops over control bytes may still read. */
 typedef struct {
@@ -64,5 +64,8 @@ int counted_at(const memory *m, const candidate *c);
 
 /* interior_aligned.c: ALIGNED or NOTHING. */
 int aligned_at(const memory *m, const candidate *c);
+
+/* interior_tagged.c: TAGGED_START or NOTHING. */
+int tagged_at(const memory *m, const candidate *c);
 
 #endif

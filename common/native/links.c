@@ -10,7 +10,7 @@ enum { SOUND, UNREADABLE, MET_TWICE, TOO_MANY_NODES, TOO_DEEP };
 
 typedef struct link_walk {
     const uint64_t *offsets; /* the caller's */
-    uint64_t links, most, deepest;
+    uint64_t links, most, deepest, tags;
     words nodes;                        /* all nodes, in order of discovery, without duplicates */
     uint64_t first, end, level, at; /* the current run, its level's end, the next node */
     uint64_t link, depth, trouble;
@@ -70,8 +70,8 @@ API void fl_links_free(link_walk *w) {
 }
 
 /* Create a walk from these heads, with at most `most` nodes and `deepest` levels (0: any
- * number). */
-API link_walk *fl_links_new(const uint64_t *heads, uint64_t count, const uint64_t *offsets, uint64_t links, uint64_t most, uint64_t deepest) {
+ * number). `tags`: bits of a link that are no part of the address. */
+API link_walk *fl_links_new(const uint64_t *heads, uint64_t count, const uint64_t *offsets, uint64_t links, uint64_t most, uint64_t deepest, uint64_t tags) {
     link_walk *w = calloc(1, sizeof *w);
     if (!w)
         return NULL;
@@ -79,6 +79,7 @@ API link_walk *fl_links_new(const uint64_t *heads, uint64_t count, const uint64_
     w->links = links;
     w->most = most;
     w->deepest = deepest;
+    w->tags = tags;
     uint64_t places = 1024;
     while (places / 4 < count) /* a head is only the first node of its chain */
         places *= 2;
@@ -143,7 +144,7 @@ API int fl_links_walk(link_walk *w, const piece *pieces, uint64_t count, int64_t
             absent = !copy_out(pieces, count, (w->nodes.items[w->at] + w->offsets[w->link]) & HIGHEST, WORD, word);
             if (absent)
                 break;
-            found[batch] = load(word);
+            found[batch] = load(word) & ~w->tags;
             __builtin_prefetch(&w->met[met_place(w, found[batch++])]);
         }
         for (uint64_t at = 0; at < batch && !w->trouble; at++)

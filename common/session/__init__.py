@@ -3,7 +3,6 @@ dropped when the process runs again."""
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -412,15 +411,6 @@ class Session(DebugInformation):
         self.is_closed = True
         self.target.close()
         self.drop_computed()
-
-    def close_and_collect(self) -> None:
-        """Close the session, and free at once the copied memory to which its data refers.
-
-        Heaps, graphs and readers of memory refer to each other in cycles. Python's collector counts
-        objects instead of bytes, so that it might run after gigabytes of copies have accumulated.
-        The last session of a program that ends needs only `close()`."""
-        self.close()
-        gc.collect()
 
     def report_progress(self, phase: str, part: float) -> None:
         """Report progress (part 0: unknown). Raises Interrupted if the user asked to stop."""

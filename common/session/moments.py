@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ def read_repeatedly(session: Session, seconds: float, count: int = 0, lasting: f
     began, number = time.monotonic(), 1
     program = _placement(session.target)
     yield session
-    session.close_and_collect()
+    close_and_collect(session)
     while not count or number < count:
         due = number * seconds
         if due > lasting:
@@ -50,7 +51,7 @@ def read_repeatedly(session: Session, seconds: float, count: int = 0, lasting: f
             return
         with ExitStack() as stack:
             again = _reopen(session, host)
-            stack.callback(again.close_and_collect)
+            stack.callback(close_and_collect, again)
             if _placement(again.target) != program:
                 # The process was already exiting when it was read after the stop.
                 if not again.target.auxv:
@@ -58,6 +59,16 @@ def read_repeatedly(session: Session, seconds: float, count: int = 0, lasting: f
                 name = program_name(again.target)
                 raise Ended(f"pid {again.target.pid} runs another program now" + (f": {name}" if name else ""))
             yield again
+
+
+def close_and_collect(session: Session) -> None:
+    """Close a session, and free at once the copied memory to which its data refers.
+
+    Heaps, graphs and readers of memory refer to each other in cycles. Python's collector counts
+    objects instead of bytes, so that it might run after gigabytes of copies have accumulated. The
+    last session of a program that ends needs only `Session.close`."""
+    session.close()
+    gc.collect()
 
 
 def _reopen(session: Session, host: LiveHost) -> Session:

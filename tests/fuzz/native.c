@@ -263,7 +263,7 @@ static void lists(const piece *p, uint64_t count, const uint8_t *data, size_t si
     while (fl_tree_walk(tree, p, count, 100) == 1) {
     }
     fl_tree_free(tree);
-    link_walk *links = fl_links_new(heads, 4, offsets, 2, 500, 20);
+    link_walk *links = fl_links_new(heads, 4, offsets, 2, 500, 20, 1);
     while (links && fl_links_walk(links, p, count, 100) == 1) {
     }
     if (links)

@@ -78,6 +78,21 @@ def test_tags_in_low_bits(program: Path, tmp_path: Path) -> None:
     assert said["conventions"] == [] and "are referenced by pointers with tags in the low bits" in " ".join(text.split())
 
 
+@pytest.mark.parametrize("count", [8, COUNT])
+def test_links_with_flags_in_their_low_bits(count: int, tmp_path: Path) -> None:
+    """A tree of any size is reachable and has a name, and leaked blocks beside it stay leaked."""
+    program = building.compiled(tmp_path, "tagged_links.c", *FLAGS)
+    with cores.Running([str(program), str(count)], tmp_path / "run") as run:
+        where = ("--pid", str(run.pid))
+        verdict = truth.compare(truth.parse(run.output), truth.ask(*where)[0])
+        assert not (verdict.false or verdict.wrong or verdict.missed), str(verdict)
+        assert find(*where)["totals"]["possible"]["blocks"] == 0
+        roots = {row["name"].split()[0]: row for row in json.loads(findleaks("roots", "--json", *where))["roots"]}
+    for name in ("records", "intervals"):
+        assert roots[name]["container"]["what"] == "binary tree"
+        assert roots[name]["container"]["length"] == count
+
+
 @pytest.mark.parametrize("kind", mark_matrix_except(NOISE, "none", "noise-random"))
 def test_noise_hides_no_leak(program: Path, tmp_path: Path, kind: str) -> None:
     said, text = check(program, tmp_path, kind)

@@ -94,6 +94,9 @@ class Image:
         self.root(pointer)
         self.expected.append(Structure.ALIGNED)
 
+    def tagged(self, tag: int, first: bytes) -> None:
+        self.root(self.block(first + bytes(40)) + tag)
+
     def php_array(self, places: int, slots: int) -> None:
         """`slots`: 2 of a packed array."""
         used = self.rng.randint(0, places)
@@ -156,6 +159,9 @@ class Image:
                 self.php_arguments(count, 1 + count % 2)
             for offset in (8, 80):
                 self.php_object(offset)
+        for tag in (1, 2, 3, 5, 7) if self.arch.word == 8 else ():
+            self.tagged(tag, self.words(self.rng.randrange(1 << 47)))
+            self.expected.append(Structure.TAGGED_START)
         if (self.arch.word, self.arch.byteorder) == (8, "little"):
             for number in range(4):
                 self.stack(bool(number & 1), bool(number & 2))
@@ -197,6 +203,15 @@ def test_intact_structures_are_found(arch: Arch) -> None:
     assert [Structure(row[0]) for row in rows] == image.expected
     assert [row[1] for row in rows] == list(range(len(image.blocks)))
     assert set(before) == {Kind.POSSIBLE} and set(after) == {Kind.REACHABLE}
+
+
+def test_what_is_no_tag() -> None:
+    """A pointer that reads a text, one to a member, and one with a tag of another width."""
+    image = Image(graphs.X86_64, 6)
+    for tag, first in ((1, b"GET / HT"), (3, bytes([0x80] * 8)), (4, bytes(8)), (8, bytes(8)), (9, bytes(8))):
+        image.tagged(tag, first)
+    rows, _, after = image.found(graphs.native(), 3)
+    assert rows == [] and set(after) == {Kind.POSSIBLE}
 
 
 @given(

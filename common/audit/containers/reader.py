@@ -211,17 +211,18 @@ class ContainerReader(Memory):
             self.report_progress()
         return walk.result()
 
-    def walk_links(self, heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0) -> Optional[array[int]]:
+    def walk_links(self, heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0, tags: int = 0) -> Optional[array[int]]:
         """Return all nodes that are reachable from `heads` along the links at `offsets`, by level.
         Returns None if a node cannot be read or is reached twice, or if there are more than `most`
-        nodes or `deepest` levels (0: any number)."""
+        nodes or `deepest` levels (0: any number). `tags`: bits of a link that are no part of the
+        address."""
         if self.target.live:
             few = most if not self._fits else min(most, FEW)
-            walk: LinkWalk = PureLinkWalk(self.words, heads, offsets, few, deepest, self.target.arch.mask)
+            walk: LinkWalk = PureLinkWalk(self.words, heads, offsets, few, deepest, self.target.arch.mask, tags)
             nodes, sound = self._run_walk(walk)
             if sound or len(nodes) < few or few == most:
                 return nodes if sound else None
-        nodes, sound = self._run_walk(self.engine.walk_links(self._pieces, heads, offsets, most, deepest))
+        nodes, sound = self._run_walk(self.engine.walk_links(self._pieces, heads, offsets, most, deepest, tags))
         return nodes if sound else None
 
     def _run_walk(self, walk: LinkWalk) -> tuple[array[int], bool]:

@@ -25,6 +25,10 @@ DEEPEST = 200
 A tree of a billion nodes that were inserted in random order has about 130 levels. A deeper one is a
 list with side branches."""
 
+COLOUR = 1
+"""Bit of a child pointer that is no part of the address. glibc's tsearch and jemalloc's rb.h store
+the colour of a node there."""
+
 SAMPLE = 32  # nodes examined to find the words that point to children
 
 
@@ -99,7 +103,7 @@ def recognise_plain_tree(reader: ContainerReader, address: int, place: BlockPlac
     pair = _find_children(reader, place, value)
     if pair is None:
         return None
-    nodes = reader.walk_links([value], pair, reader.most, DEEPEST)
+    nodes = reader.walk_links([value], pair, reader.most, DEEPEST, COLOUR)
     if nodes is None or len(nodes) < 2 * LEAST:
         return None
     return Container("binary tree", address, address + reader.size, len(nodes), nodes=nodes)
@@ -116,9 +120,10 @@ def _find_children(reader: ContainerReader, place: BlockPlace, value: int) -> Op
     sample, columns = [value], list(range(count))
     seen, both = {value}, False
     for node in sample:
-        words = reader.words(node, count)
-        if words is None:
+        read = reader.words(node, count)
+        if read is None:
             return None
+        words = [word & ~COLOUR for word in read]
         columns = [n for n in columns if not words[n] or (words[n] not in seen and reader.is_alike(place, reader.place(words[n])))]
         if len(columns) < 2:
             return None
@@ -128,5 +133,5 @@ def _find_children(reader: ContainerReader, place: BlockPlace, value: int) -> Op
             if len(sample) < SAMPLE:
                 seen.add(words[n])
                 sample.append(words[n])
-    varied = [n for n in columns if any((reader.word(node + n * size) or 0) for node in sample)][:2]
+    varied = [n for n in columns if any((reader.word(node + n * size) or 0) & ~COLOUR for node in sample)][:2]
     return (varied[0] * size, varied[1] * size) if both and len(varied) == 2 else None

@@ -278,7 +278,7 @@ SIGNATURES = {
     "fl_spread_claimed": (c_uint64, [_HANDLE]),
     "fl_spread_followed": (c_uint64, [_HANDLE]),
     "fl_spread_retract": (c_int64, [_HANDLE]),
-    "fl_links_new": (c_void_p, [_U64S, c_uint64, _U64S, c_uint64, c_uint64, c_uint64]),
+    "fl_links_new": (c_void_p, [_U64S, c_uint64, _U64S, c_uint64, c_uint64, c_uint64, c_uint64]),
     "fl_links_free": (None, [_HANDLE]),
     "fl_links_walk": (c_int, [_HANDLE, _PIECES, c_uint64, c_int64]),
     "fl_links_done": (c_uint64, [_HANDLE, _WORDS]),

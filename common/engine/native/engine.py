@@ -85,11 +85,11 @@ class NativeEngine:
         return NativeTreeWalk(self.library, self.pass_pieces(pieces), root, header, layout, most)
 
     def walk_links(
-        self, pieces: Sequence[Piece], heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0
+        self, pieces: Sequence[Piece], heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0, tags: int = 0
     ) -> NativeLinkWalk:
         from findleaks.engine.native.links import NativeLinkWalk
 
-        return NativeLinkWalk(self.library, self.pass_pieces(pieces), heads, offsets, most, deepest)
+        return NativeLinkWalk(self.library, self.pass_pieces(pieces), heads, offsets, most, deepest, tags)
 
     def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
         wanted, records = array("Q", addresses), bytearray(len(addresses) * size)

@@ -14,12 +14,14 @@ from findleaks.engine.native.memory import CPieces, c_array
 class NativeLinkWalk:
     """Walks links in the C engine; see links.LinkWalk. Takes up to 48 bytes a node."""
 
-    def __init__(self, library: CLibrary, pieces: CPieces, heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int) -> None:
+    def __init__(
+        self, library: CLibrary, pieces: CPieces, heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int, tags: int
+    ) -> None:
         self._library, self._pieces = library, pieces
         # the C engine keeps the offsets
         starts, self._offsets = array("Q", heads), c_array(array("Q", offsets))
         where = (c_array(starts), len(starts), self._offsets, len(offsets))
-        made = library.fl_links_new(*where, max(0, most), max(0, deepest))
+        made = library.fl_links_new(*where, max(0, most), max(0, deepest), tags)
         self._handle = Handle(made, library.fl_links_free, "to walk a container")
 
     def step(self, budget: int) -> bool:

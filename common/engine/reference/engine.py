@@ -108,9 +108,9 @@ class PureEngine:
         return PureTreeWalk(reading(pieces, self.arch), root, header, layout, most, self.arch)
 
     def walk_links(
-        self, pieces: Sequence[Piece], heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0
+        self, pieces: Sequence[Piece], heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0, tags: int = 0
     ) -> PureLinkWalk:
-        return PureLinkWalk(reading(pieces, self.arch), heads, offsets, most, deepest, self.arch.mask)
+        return PureLinkWalk(reading(pieces, self.arch), heads, offsets, most, deepest, self.arch.mask, tags)
 
     def gather(self, pieces: Sequence[Piece], addresses: Sequence[int], size: int) -> tuple[bytearray, list[int]]:
         starts = [piece.address for piece in pieces]

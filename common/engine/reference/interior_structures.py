@@ -1,5 +1,5 @@
 """Structures that programs refer to by interior pointers, in pure Python. Layouts and their sources
-are in common/native/interior_{tables,chunks,stacks,counted,aligned,php}.c."""
+are in common/native/interior_{tables,chunks,stacks,counted,aligned,tagged,php}.c."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Recogniser:
         self._counted_bytes: dict[int, Optional[tuple[int, int]]] = {}  # by mask
 
     def recognise(self, c: Candidate) -> Optional[Recognised]:
-        found = self._chunk(c) or self._stack(c) or self._counted(c) or self._aligned(c)
+        found = self._chunk(c) or self._stack(c) or self._counted(c) or self._aligned(c) or self._tagged(c)
         if found:
             return found
         if self._php and self._is_php_object(c):
@@ -344,6 +344,13 @@ class Recogniser:
         most = HEADER_WORDS if c.pointer % PAGE == 0 else int(c.pointer % (2 * self._word) == 0)
         places = range(c.pointer - self._word, max(c.start, c.pointer - most * self._word) - 1, -self._word)
         return Recognised(Structure.ALIGNED) if any(self._memory.word(at) == c.start for at in places) else None
+
+    # -- pointers with tags in the lowest bits
+
+    def _tagged(self, c: Candidate) -> Optional[Recognised]:
+        offset, first = c.pointer - c.start, self._memory.word(c.start)
+        has_tag = self._word == 8 and offset < self._word and offset % 4 != 0
+        return Recognised(Structure.TAGGED_START) if has_tag and first is not None and not first >> 48 else None
 
 
 class PureExamination:

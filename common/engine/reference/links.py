@@ -10,10 +10,11 @@ from findleaks.engine.reference.trees import Read
 
 
 class PureLinkWalk:
-    """A walk; see links.LinkWalk. `read` returns the words of nodes; `mask` is the highest
-    address."""
+    """A walk; see links.LinkWalk. `read` returns the words of nodes; `mask` is the highest address;
+    `tags` are bits of a link that are no part of the address."""
 
-    def __init__(self, read: Read, heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int, mask: int) -> None:
+    def __init__(self, read: Read, heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int, mask: int, tags: int = 0) -> None:
+        self._tags = tags
         self._read, self._offsets, self._most, self._deepest, self._mask = read, offsets, most, deepest, mask
         self._nodes: array[int] = array("Q")
         self._met: set[int] = set()
@@ -43,7 +44,7 @@ class PureLinkWalk:
                 for offset in self._offsets:
                     for at in range(first, min(first + RUN, end)):
                         words = self._read((nodes[at] + offset) & self._mask, 1)
-                        self._sound = words is not None and self._meet(words[0])
+                        self._sound = words is not None and self._meet(words[0] & ~self._tags)
                         if not self._sound:
                             return
                         yield True
