@@ -25,6 +25,7 @@ DequeEnd, DequeStart, DequeEmpty, SetTable, Popped, Attribute, Heap = classes(
     "DequeEnd", "DequeStart", "DequeEmpty", "SetTable", "Popped", "Attribute", "Heap"
 )
 Ended, Suspended, Coroutine, Cleared, Iterator, Detached = classes("Ended", "Suspended", "Coroutine", "Cleared", "Iterator", "Detached")
+(Emptied,) = classes("Emptied")
 
 
 def leaked(kind):
@@ -58,6 +59,14 @@ def deque_empty():
         while one:
             one.popleft()
     return COUNT // 20 * 20
+
+
+def emptied():
+    for _ in range(COUNT):
+        one = keep([])
+        one.append(leaked(Emptied))
+        one.pop()
+    return COUNT
 
 
 def set_table():
@@ -177,6 +186,7 @@ KINDS = {
     DequeEnd: deque_end,
     DequeStart: deque_start,
     DequeEmpty: deque_empty,
+    Emptied: emptied,
     SetTable: set_table,
     Popped: popped,
     Attribute: attribute,

@@ -167,6 +167,11 @@ def test_items_of_a_list(engine: Any, arch: Arch) -> None:
     assert (long["masks"], long["rest"]) == ([0, 0], [(HEAP + (16 + LAST_WORD) * arch.word, end)])
     full = answers(engine(arch), a_list(arch, 10, 10), 0, [])
     assert full["masks"] == [0, 0]
+    emptied = a_list(arch, 4, 0)
+    emptied.put(6, 0)  # no room is left
+    assert answers(engine(arch), emptied, 0, [])["masks"] == [0, (1 << 64) - 1]
+    emptied.put(2, 0)  # no reference is left: the list was freed
+    assert answers(engine(arch), emptied, 0, [])["masks"] == [0, 0]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -77,7 +77,7 @@ def unused_storage(
     claims = array("I", bytes(4 * len(blocks)))
     for piece in pieces():
         loops.claim_storage(engine, blocks, piece, tally, kinds, claims)
-    tails = bytes([0, *(pattern(EVERY_WORD & -(1 << first)) for first in range(1, LAST_WORD))])
+    tails = bytes(pattern(EVERY_WORD & -(1 << first)) for first in range(LAST_WORD))
     heads = bytearray([NOT_MADE]) * (ROW * (MOST_PREFIX // 4 + 1))
     heads[::ROW] = bytes([0, *(pattern((1 << words) - 1) for words in range(1, MOST_PREFIX // 4 + 1))])
 

@@ -55,7 +55,7 @@ def claim_storage(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Objec
             return int.from_bytes(one.data[offset + words * word : offset + (words + 1) * word], order)
 
         if kinds[number] & LIST and len(one.data) >= offset + 5 * word:
-            _claim_list(blocks, word, at(2), at(3), at(4), tally, claims)
+            _claim_list(blocks, word, (at(0), at(2), at(3), at(4)), tally, claims)
         if kinds[number] & DEQUE and len(one.data) >= offset + _DEQUE_WORDS * word:
             _claim_deque(blocks, word, [at(place) for place in range(2, 7)], tally, claims)
             whole = kinds[number] & SPARE and len(one.data) >= offset + (_DEQUE_WORDS + 1 + _MOST_SPARE) * word
@@ -73,12 +73,13 @@ def claim_storage(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Objec
             _claim_values(blocks, word, at(-3) + 1, tally, claims)
 
 
-def _claim_list(blocks: Blocks, word: int, items: int, at: int, capacity: int, tally: ObjectTally, claims: array[int]) -> None:
+def _claim_list(blocks: Blocks, word: int, fields: tuple[int, int, int, int], tally: ObjectTally, claims: array[int]) -> None:
+    count, items, at, capacity = fields
     head = word if tally.shift else 0
-    if not items or items > capacity or capacity > _MOST_CAPACITY or at % word or at < head:
+    if (not items and (tally.shift or not count)) or items > capacity or capacity > _MOST_CAPACITY or at % word or at < head:
         return
     index = blocks.find(at - head)
-    wanted = head + capacity * word
+    wanted = head + max(capacity, 1) * word
     if index >= 0 and blocks.address(index) == at - head and 0 <= blocks.size(index) - wanted <= max(wanted // 4, 4 * word):
         _claim(blocks, tally, claims, index, head // word + items + 1)
 
