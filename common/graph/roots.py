@@ -14,7 +14,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.graph.unread import Unread
 from findleaks.libc.loader import table_blocks
-from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, dtv_words, thread_stacks
+from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, dtv_words, thread_stacks, unjoined_threads
 from findleaks.target.base import Range, Region, Target, is_shared_memory
 from findleaks.target.elf import PF_W, PT_LOAD
 from findleaks.target.modules import module_headers
@@ -101,6 +101,9 @@ def dead_ranges(
     pointer that libc does not know (None: use `stack_region`)."""
     stacks = thread_stacks(target)
     dead = list(dead_stacks(target, engine, candidates))
+    if dead:  # pthread_join will read what a thread returned
+        results = (one.result for one in unjoined_threads(target, engine, candidates) if one.result)
+        dead = subtract(dead, sorted(Range(result, result + target.arch.word) for result in results))
     regions = target.regions()
     find_stack = stack_at or (lambda sp: stack_region(regions, sp))
     for thread in target.threads():

@@ -99,10 +99,12 @@ def cached_thread_pointers(target: Target) -> list[int]:
 
 
 class Ended(NamedTuple):
-    """An ended thread: its stack, and its start function, or 0 if that is unknown."""
+    """An ended thread: its stack, its start function, and the address of the word with its return
+    value. The last two are 0 if they are unknown."""
 
     stack: Range
     routine: int
+    result: int = 0
 
 
 def unjoined_threads(target: Target, engine: Engine, regions: Sequence[Region]) -> list[Ended]:
@@ -111,7 +113,8 @@ def unjoined_threads(target: Target, engine: Engine, regions: Sequence[Region]) 
 
     `regions` may contain stacks. In struct pthread, `cancelhandling` follows `tid` after
     robust_prev (64-bit only), the three words of robust_head, cleanup and cleanup_jmp_buf.
-    start_routine is between it and stackblock (nptl/descr.h, 2.31 to 2.43)."""
+    start_routine is between it and stackblock, two 32-bit numbers and the return value are before
+    start_routine (nptl/descr.h, 2.31 to 2.43)."""
     threads = [thread for thread in target.threads() if thread.thread_pointer]
     if any(is_musl(target, thread.thread_pointer) for thread in threads[:1]):
         return [Ended(stack, 0) for stack in dead_stacks(target, engine, regions)]
@@ -134,15 +137,16 @@ def unjoined_threads(target: Target, engine: Engine, regions: Sequence[Region]) 
     bounds = _live_offset(target, threads)
     if bounds == NO_OFFSET:
         bounds = _offset(_candidates(target, tcb) for tcb in _sampled(chosen))
-    routines = _routines(target, chosen, handling + word, bounds)
+    start, routines = _routines(target, chosen, handling + word, bounds)
     found = zip(chosen, _stacks_at(target, chosen, bounds))
-    stacks = {stack: routines.get(tcb, 0) for tcb, stack in found if stack is not None}
-    return [Ended(stack, routine) for stack, routine in sorted(stacks.items())]
+    stacks = {stack: tcb for tcb, stack in found if stack is not None}
+    return [Ended(stack, routines.get(tcb, 0), tcb + start - 8 - word if start else 0) for stack, tcb in sorted(stacks.items())]
 
 
-def _routines(target: Target, descriptors: Sequence[int], start: int, end: int) -> dict[int, int]:
-    """Return start_routine of each thread. It is the word of [start, end) that is an address in
-    code in most of the descriptors."""
+def _routines(target: Target, descriptors: Sequence[int], start: int, end: int) -> tuple[int, dict[int, int]]:
+    """Return the offset of start_routine in struct pthread (0: not found), and start_routine of
+    each thread. It is the word of [start, end) that is an address in code in most of the
+    descriptors."""
     code = [Range(region.start, region.end) for region in target.regions() if region.executable]
     read = {tcb: words_at(target, tcb + start, max(end - start, 0)) for tcb in descriptors}
     votes: Counter[int] = Counter()
@@ -150,7 +154,8 @@ def _routines(target: Target, descriptors: Sequence[int], start: int, end: int) 
         for index in range(len(words)):
             votes[index] += range_at(code, words[index]) is not None
     best = max(votes, key=lambda index: (votes[index], -index), default=-1)
-    return {tcb: words[best] for tcb, words in read.items() if 0 <= best < len(words) and range_at(code, words[best])}
+    found = {tcb: words[best] for tcb, words in read.items() if 0 <= best < len(words) and range_at(code, words[best])}
+    return start + best * target.arch.word if found else 0, found
 
 
 def _read_u32(target: Target, address: int) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import libcs
 import mallocs_musl
 import pytest
+from debuggers import findleaks
 
 import cores
 from findleaks.engine import load as engine
@@ -18,6 +21,7 @@ from findleaks.target.core import open_core
 
 PROGRAM = Path(__file__).resolve().parent.parent / "programs" / "unjoined.c"
 STACK = 256 << 10
+RESULT = 1000  # bytes of the block that each thread that ends returns
 
 
 def check(target: Target, joinable: int, routines: bool = True) -> None:
@@ -31,12 +35,21 @@ def check(target: Target, joinable: int, routines: bool = True) -> None:
     assert not any(start <= thread.sp < end for start, end in stacks for thread in target.threads())
 
 
+def check_results(pid: int, joinable: int, others: int) -> None:
+    """pthread_join would return the blocks of threads that were not joined, but no others."""
+    lines = findleaks("blocks", "--size", f"{RESULT}-{RESULT + 40}", "--json", "--pid", str(pid)).splitlines()
+    kinds = Counter(row["kind"] for row in map(json.loads, lines) if row.get("state") == "in-use")
+    # Stale words may refer to some of the others.
+    assert kinds["reachable"] >= joinable and sum(kinds.values()) == joinable + others, kinds
+
+
 def run(program: Path, folder: Path, routines: bool = True) -> None:
     """With live threads beside, and without; live, and of a core."""
     for staying in (3, 0):
         with cores.Running([str(program), "40", "5", "4", str(staying)], folder / str(staying)) as running:
             with attach(running.pid) as live:
                 check(live, 40, routines)
+            check_results(running.pid, 40, 9)
             core = running.kernel_core()
         with open_core(str(core)) as target:
             check(target, 40, routines)

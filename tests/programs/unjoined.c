@@ -5,13 +5,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#define RESULT 1000
+
 static size_t bytes = 20000;
 
 static void *ends(void *word) {
   volatile char deep[20000];
   memset((void *)deep, 1, sizeof deep);
   __asm__ volatile("" : : "r"(deep) : "memory"); /* or GCC leaves it out */
-  return word;
+  void *result = malloc(RESULT);
+  memset(result, 0, RESULT);
+  return word ? result : 0;
 }
 
 static void *stays(void *word) {
