@@ -38,6 +38,14 @@ $logger = new DebugStack;
 for ($n = 0; $n < 40000; $n++) $logger->queries[] = ['sql' => "select $n from table_of_orders where id = $n", 'params' => [$n]];
 echo "ready\\n"; sleep(3600);
 """
+PYTHON = """
+import time
+def serve():
+    sessions = [bytearray(b"x" * 300_000) for _ in range(60)]
+    print("ready", flush=True)
+    time.sleep(3600)
+serve()
+"""
 OCAML = """
 let unused = ref 0
 let table = Hashtbl.create 16
@@ -174,6 +182,11 @@ CASES = {
     "strings of Python": Case(python("missing_decref.py", "str", "9000"), ("find",), r"definite (9,000|8,9\d\d) .* str \(96 B\)"),
     "a collector that is disabled": Case(
         python("missing_decref.py", "cycle", "4000"), (), r"__main__\.Node.*collection is disabled.*gc\.collect"
+    ),
+    "a local variable of Python": Case(
+        script("/usr/bin/python3", "-c", PYTHON),
+        ("roots",),
+        r"serve \(CPython frame, main thread\): local variable sessions: list of 60",
     ),
     "closures of Perl": Case(script("perl", "-e", PERL), (), r"cycle of .*closure at -e:3.*Perl never frees cycles"),
     "a table of OCaml": Case(

@@ -112,7 +112,12 @@ def _find_managed_objects(
             first, held = named[0]
             commands.append(f"roots {shell_quoted(first.word)} --depth 4" if held.bytes >= CONCENTRATED * one.bytes else "roots")
             facts["variables"] = [{"name": owner.name, "bytes": held.bytes, "blocks": held.blocks} for owner, held in named]
-        elif grown is not None and not one.runtime.lists_objects:
+        elif grown is not None and grown.is_most and not grown.owner.managed and session.object_types is not None:
+            field = f" {describe_field(grown.field)}" if grown.field is not None and grown.field.what else ""
+            cause += f" {grown.owner.label} alone retains {size(grown.totals.bytes)}.{field}"
+            commands.append(f"roots {shell_quoted(grown.owner.word)} --depth 4" if grown.owner.word else "roots")
+            facts["root"] = {"name": grown.owner.name, "bytes": grown.totals.bytes, "blocks": grown.totals.blocks}
+        elif grown is not None and (session.object_types is not None or not one.runtime.lists_objects):
             shared, part = describe_shared_part(session)
             if part is not None:
                 cause, facts["shared"] = cause + shared, part
