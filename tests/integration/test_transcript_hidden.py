@@ -21,6 +21,8 @@ PLACES = {
     "gs": HELD,
     "no-access": HELD,
     **dict.fromkeys(("memfd", "shared-file", "private-file", "read-only", "not-dumped"), HELD),
+    **dict.fromkeys(("shm", "segment", "ymm", "zmm"), HELD),
+    "events": HELD + r".* blocks of 200 B are referenced only by unaligned pointers",
     **dict.fromkeys(("keys", "thread-keys", "mmx", "on-exit", "malloc-stacks", "mapped-stacks"), HELD),
     **dict.fromkeys(("plain", "ended-keys"), LOST),
 }
@@ -56,6 +58,19 @@ def test_places(kind: str, tmp_path: Path) -> None:
     subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-DPLUGIN", "-o", plugin, truth.PROGRAMS / "hidden_places.c"], check=True)
     text = answer([str(program), kind, str(tmp_path / "scratch"), str(plugin)], tmp_path)
     assert re.search(PLACES[kind], text), text
+
+
+@pytest.mark.matrix
+def test_a_parent_that_waits_in_vfork(tmp_path: Path) -> None:
+    """The parent sleeps uninterruptibly, and its child uses the same memory."""
+    program = building.compiled(tmp_path, "hidden_places.c", "-O1", "-pthread")
+    with subprocess.Popen([str(program), "vfork", "", ""], stdout=subprocess.PIPE) as parent:
+        try:
+            assert parent.stdout is not None and parent.stdout.readline() == b"ready\n"
+            text = follow(["--pid", str(parent.pid)])
+        finally:
+            parent.kill()
+    assert re.search(HELD, text), text
 
 
 @pytest.mark.matrix

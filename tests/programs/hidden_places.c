@@ -8,10 +8,14 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -68,12 +72,58 @@ static void in_protected(int protection) {
     must(mprotect(table, SIZE, protection), "mprotect");
 }
 
+static void in_shm(void) {
+    char name[40];
+    snprintf(name, sizeof name, "/findleaks-hidden-%d", (int)getpid());
+    int fd = shm_open(name, O_CREAT | O_EXCL | O_RDWR, 0600);
+    must(fd < 0 || shm_unlink(name), "shm_open");
+    fill(fd, MAP_SHARED);
+}
+
+static void in_segment(void) {
+    int id = shmget(IPC_PRIVATE, SIZE, 0600);
+    table = shmat(id, NULL, 0);
+    must(table == (void *)-1 || shmctl(id, IPC_RMID, NULL), "shmat");
+    for (int i = 0; i < COUNT; i++) table[i] = held();
+}
+
 static void read_only(void) { in_protected(PROT_READ); }
 static void no_access(void) { in_protected(PROT_NONE); }
 
 static void not_dumped(void) {
     fill(-1, MAP_PRIVATE);
     must(madvise(table, SIZE, MADV_DONTDUMP), "madvise");
+}
+
+/* -- events that epoll_wait returned and the program did not handle yet: packed structures */
+
+static struct epoll_event *events;
+
+static void in_events(void) {
+    int epoll = epoll_create1(0);
+    events = calloc(COUNT, sizeof *events);
+    for (int i = 0; i < COUNT; i++) {
+        int ends[2];
+        must(pipe(ends) || write(ends[1], "x", 1) != 1, "pipe");
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = held()};
+        must(epoll_ctl(epoll, EPOLL_CTL_ADD, ends[0], &event), "epoll_ctl");
+    }
+    must(epoll_wait(epoll, events, COUNT, 0) != COUNT, "epoll_wait");
+    close(epoll);
+}
+
+/* -- a parent that waits until its child, which shares its memory, ends or calls exec */
+
+static void in_vfork_parent(void) {
+    void *of_parent = held();
+    if (!vfork()) {
+        char *volatile of_child = held();
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (write(1, "ready\n", 6) == 6)
+            for (;;) pause();
+        _exit(of_child[0]);
+    }
+    free(of_parent);
 }
 
 /* -- threads */
@@ -136,6 +186,26 @@ static void *with_mmx(void *unused) {
     return unused;
 }
 
+/* The widest register of the machine, up to `width` bits. The pointer is only in its upper part if it has one. */
+static void *with_vector(int width) {
+    void *own = held();
+    if (width == 512 && __builtin_cpu_supports("avx512f"))
+        __asm__ volatile("vmovq %0, %%xmm16; vpxorq %%zmm31, %%zmm31, %%zmm31; vinserti64x4 $1, %%ymm16, %%zmm31, %%zmm31;"
+                         "vpxorq %%zmm16, %%zmm16, %%zmm16; xor %0, %0; mov $34, %%eax; syscall;"
+                         "vextracti64x4 $1, %%zmm31, %%ymm16; vmovq %%xmm16, %0" : "+r"(own)::"rax", "rcx", "r11", "memory");
+    else if (__builtin_cpu_supports("avx2"))
+        __asm__ volatile("vmovq %0, %%xmm1; vpxor %%xmm15, %%xmm15, %%xmm15; vinserti128 $1, %%xmm1, %%ymm15, %%ymm15;"
+                         "vpxor %%xmm1, %%xmm1, %%xmm1; xor %0, %0; mov $34, %%eax; syscall;"
+                         "vextracti128 $1, %%ymm15, %%xmm1; vmovq %%xmm1, %0" : "+r"(own)::"rax", "rcx", "r11", "memory");
+    else
+        __asm__ volatile("movq %0, %%xmm15; xor %0, %0; mov $34, %%eax; syscall; movq %%xmm15, %0"
+                         : "+r"(own)::"rax", "rcx", "r11", "memory", "xmm15");
+    return own;
+}
+
+static void *with_ymm(void *unused) { return unused ? unused : with_vector(256); }
+static void *with_zmm(void *unused) { return unused ? unused : with_vector(512); }
+
 static void *with_gs(void *unused) {
     must((int)syscall(SYS_arch_prctl, ARCH_SET_GS, held()), "arch_prctl");
     sweep();
@@ -149,6 +219,8 @@ static void in_threads(void *(*function)(void *)) {
 }
 
 static void in_mmx(void) { in_threads(with_mmx); }
+static void in_ymm(void) { in_threads(with_ymm); }
+static void in_zmm(void) { in_threads(with_zmm); }
 static void in_gs(void) { in_threads(with_gs); }
 
 /* -- at exit, and on stacks of coroutines */
@@ -203,6 +275,7 @@ static const struct {
 } kinds[] = {
     {"memfd", in_memfd}, {"shared-file", in_shared_file}, {"private-file", in_private_file}, {"read-only", read_only},
     {"no-access", no_access}, {"not-dumped", not_dumped}, {"keys", in_keys}, {"thread-keys", in_keys_of_a_thread},
+    {"shm", in_shm}, {"segment", in_segment}, {"events", in_events}, {"vfork", in_vfork_parent}, {"ymm", in_ymm}, {"zmm", in_zmm},
     {"ended-keys", in_keys_of_an_ended_thread}, {"mmx", in_mmx}, {"gs", in_gs}, {"on-exit", at_exit},
     {"malloc-stacks", on_malloced_stacks}, {"mapped-stacks", on_mapped_stacks}, {"plain", plainly}, {"closed", in_closed_library},
 };
