@@ -20,7 +20,7 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.retention import ArenaUse
 from findleaks.audit.managed import RuntimeHoldings, list_runtime_holdings
-from findleaks.audit.mappings import name_mapping_kind
+from findleaks.audit.mappings import name_mapping_kind, name_shared_memory
 from findleaks.audit.unread_memory import SHARED
 from findleaks.engine.terms import State
 from findleaks.formatting import size as human
@@ -382,7 +382,7 @@ def _count_mappings(session: Session, counter: _Counter, claimed: _UnclaimedMemo
             before = shared.get(region.name, NamedMemory(region.start, region.name, 0))
             shared[region.name] = before._replace(bytes=before.bytes + held)
             shared_mappings += 1
-            kinds[ShareSort.SHARED].add(region.name.removesuffix(DELETED) or "anonymous shared memory", held)
+            kinds[ShareSort.SHARED].add(name_shared_memory(region), held)
         elif region.name.startswith("/") or module is not None:
             path = region.name if region.name.startswith("/") or module is None else module.path
             files[os.path.basename(path.removesuffix(DELETED))] += held

@@ -3,14 +3,17 @@ mappings by size."""
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple, Optional
 
 from findleaks.audit.residency import read_residency
 from findleaks.formatting import size
 from findleaks.session import Session
 from findleaks.target.base import Region
+from findleaks.target.modules import DELETED
 
 _KERNELS = ("[vdso", "[vvar", "[vsyscall")
+_NUMBERED = ("/dev/shm/", "/run/shm/", "/memfd:")
 
 
 class NamedMappings(NamedTuple):
@@ -36,6 +39,13 @@ def list_mappings(session: Session) -> list[NamedMappings]:
         row[2] += pages.resident.bytes(region.start, region.end) if pages else 0
     rows = [NamedMappings(name, count, mapped, held if pages else None) for name, (count, mapped, held) in found.items()]
     return sorted(rows, key=lambda row: (-(row.mapped if row.resident is None else row.resident), row.name))
+
+
+def name_shared_memory(region: Region) -> str:
+    """Return the name of shared memory. Numbers in it are replaced by "#", because programs number
+    the segments that they create: "/dev/shm/cache-#"."""
+    name = region.name.removesuffix(DELETED)
+    return re.sub("[0-9]+", "#", name) if name.startswith(_NUMBERED) else name or "anonymous shared memory"
 
 
 def name_mapping_kind(region: Region) -> str:

@@ -10,6 +10,7 @@ import building
 import pytest
 from debuggers import ran
 from transcripts import follow
+from variants import mark_matrix_except
 
 import cores
 
@@ -107,13 +108,23 @@ def test_mappings_that_are_referred_to(kind: str, program: Path, tmp_path: Path)
         assert "unread-memory" in found
 
 
-@pytest.mark.parametrize(
-    ("kind", "share", "name"), [("memfd", "shared", "/memfd:frame"), ("kept", "unknown", "anonymous rw-, up to 256 KiB each")]
-)
-def test_growth_of_a_share_has_a_cause(kind: str, share: str, name: str, program: Path, tmp_path: Path) -> None:
-    snapshots = []
+GROWING = {
+    "memfd": ("shared", "/memfd:frame"),
+    "shm": ("shared", "/dev/shm/findleaks-#-frame-#"),
+    "sysv": ("shared", "/SYSV00000000"),
+    "file": ("files", "page.data"),
+    "kept": ("unknown", "anonymous rw-, up to 256 KiB each"),
+}
+"""By kind of large_shares.c: the share that grows, and the name of its cause."""
+
+
+@pytest.mark.parametrize("kind", mark_matrix_except(GROWING.keys(), "memfd", "shm", "kept"))
+def test_growth_of_a_share_has_a_cause(kind: str, program: Path, tmp_path: Path) -> None:
+    (share, name), snapshots = GROWING[kind], []
+    data = tmp_path / "page.data"
+    data.write_bytes(b"page" * (PART // 4))
     for count in (60, 120):
-        with cores.Running([str(program), kind, str(count), ""], tmp_path / f"run{count}") as running:
+        with cores.Running([str(program), kind, str(count), str(data)], tmp_path / f"run{count}") as running:
             snapshots.append(str(tmp_path / f"snapshot{count}"))
             assert ran("snapshot", "-o", snapshots[-1], "--pid", str(running.pid)).returncode == 0
     row = json.loads(ran("diff", "--json", *snapshots).stdout)["grown"][0]

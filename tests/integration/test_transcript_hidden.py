@@ -70,7 +70,7 @@ def test_a_parent_that_waits_in_vfork(tmp_path: Path) -> None:
             text = follow(["--pid", str(parent.pid)])
         finally:
             parent.kill()
-    assert re.search(HELD, text), text
+    assert "Nothing leaked in what could be read" in text and "1 of 1 threads sleep uninterruptibly" in text, text
 
 
 @pytest.mark.matrix

@@ -2,7 +2,7 @@
  * open: descriptors of FILE.
  * variable: one variable of COUNT * 256 KiB at most, 60 MiB; code: COUNT executable mappings, which `table` refers to.
  * leaked, kept, chain: anonymous mappings, each apart, to which nothing points, a table in malloc's heap, or the mapping before it.
- * Usage: large_shares threads|memfd|sysv|file|open|variable|code|leaked|kept|chain COUNT FILE. Prints "ready" and waits. */
+ * Usage: large_shares threads|memfd|shm|sysv|file|open|variable|code|leaked|kept|chain COUNT FILE. Prints "ready" and waits. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -80,6 +80,13 @@ int main(int count, char **words) {
         } else if (!strcmp(words[1], "memfd")) {
             int fd = memfd_create("frame", 0);
             if (fd < 0 || ftruncate(fd, PART)) return 3;
+            made = mmap(NULL, PART, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+            close(fd);
+        } else if (!strcmp(words[1], "shm")) { /* each has a name of its own, which is removed at once */
+            char name[64];
+            snprintf(name, sizeof name, "/findleaks-%d-frame-%d", (int)getpid(), i);
+            int fd = shm_open(name, O_CREAT | O_EXCL | O_RDWR, 0600);
+            if (fd < 0 || shm_unlink(name) || ftruncate(fd, PART)) return 3;
             made = mmap(NULL, PART, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
             close(fd);
         } else if (!strcmp(words[1], "sysv")) {
