@@ -16,6 +16,7 @@ WEAK_TYPES = ("function ", "code in ", "table ", "class ")
 """Prefixes of type names that describe only the first word of a block. These types are not C++
 classes, so blocks of other types may begin with the same word."""
 HINT = 64  # bytes at the start of a block in which text is searched
+_STACK = 8192  # bytes; smaller blocks are not tested for the stack of a coroutine
 _SHOWN = 2  # referenced blocks that are named
 
 
@@ -23,9 +24,20 @@ def describe_contents(session: Session, address: int, size: int) -> str:
     """Return what a block of unknown type contains, safe to print; "" if unknown.
 
     The result is, in this order: an object of a known library, a pointer to a library's function or
-    table ("→ inflate, libz.so.1"), or the contents of the blocks that this block refers to ("→
-    FILE")."""
-    return session.types.contents.describe(address, size) or _describe_referents(session, address, size)
+    table ("→ inflate, libz.so.1"), the stack of a coroutine ("stack of serve"), or the contents of
+    the blocks that this block refers to ("→ FILE")."""
+    found = session.types.contents.describe(address, size) or _describe_stack(session, address, size)
+    return found or _describe_referents(session, address, size)
+
+
+def _describe_stack(session: Session, address: int, size: int) -> str:
+    if size < _STACK:
+        return ""
+    # Few processes have such blocks, so this is imported here.
+    from findleaks.audit.mapping_contents import find_stack_function
+
+    name = find_stack_function(session, address, address + size, True)
+    return f"stack of {name}" if name else ""
 
 
 def agree_on_contents(session: Session, examples: Iterable[tuple[int, int]], type_name: str, hint: str) -> str:

@@ -21,9 +21,10 @@ def name_mapping(session: Session, start: int) -> str:
     return f"{TYPE} with a stack of {name}" if name else TYPE
 
 
-def find_stack_function(session: Session, start: int, end: int) -> str:
+def find_stack_function(session: Session, start: int, end: int, in_block: bool = False) -> str:
     """Return the outermost function on the stack in this mapping; "" if the upper end of the
-    mapping does not look like a stack, or the function is unknown.
+    mapping does not look like a stack, or the function is unknown. `in_block`: the memory is a
+    block of malloc, so that other data is more likely, and more evidence is needed.
 
     Frames contain return addresses, and often saved frame or stack pointers into the stack
     itself."""
@@ -39,7 +40,8 @@ def find_stack_function(session: Session, start: int, end: int) -> str:
         module = region_at(modules, value) if region is not None and region.executable else None
         if module is None or module.path.rsplit("/", 1)[-1].startswith(_LIBRARIES):
             continue
-        if not (has_frames or _is_return_address(session, value)):
+        is_return = _is_return_address(session, value)
+        if not (has_frames and is_return if in_block else has_frames or is_return):
             continue
         symbol = target.symbolize(value - 1)
         if symbol is not None:

@@ -45,6 +45,15 @@ def test_coroutines_whose_handles_are_lost(kind: str, function: str, core: bool,
     assert leaked == 3 * mappings(body)
 
 
+def test_coroutines_on_blocks_of_malloc(program: Path, tmp_path: Path) -> None:
+    """A coroutine refers to its handle and to its request, so that all three blocks leak together."""
+    body, lost = found(program, tmp_path, "malloced")
+    leaked = body["totals"]["definite"]["blocks"] + body["totals"]["indirect"]["blocks"]
+    # A stale word may refer to one of them.
+    assert lost == COUNT // 2 and 3 * (lost - 1) <= leaked <= 3 * lost
+    assert "stack of serve" in json.dumps(body["groups"]), body["groups"]
+
+
 @pytest.mark.parametrize("kind", ["pooled", "generated", "cloned"])
 def test_mappings_in_use(kind: str, program: Path, tmp_path: Path) -> None:
     body, lost = found(program, tmp_path, kind)

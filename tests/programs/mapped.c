@@ -1,5 +1,6 @@
 /* Anonymous mappings that are lost or in use, each apart from the others. Usage: mapped KIND COUNT. Prints "lost N" and "ready", and waits.
  * coroutines, switched: suspended coroutines on mapped stacks (by makecontext, or by a switch of its own); every second handle is lost.
+ * malloced: suspended coroutines whose stacks are blocks of malloc; every second handle is lost.
  * numbered: chunks of an allocator, which a table knows by the number of their pages.
  * pooled: slots of one reservation, which are known by their index.
  * generated: data beside code that refers to it by the distance.
@@ -74,9 +75,9 @@ __attribute__((noinline)) static void run_switched(void) {
     abort();
 }
 
-static struct handle *start_coroutine(int switched) {
+static struct handle *start_coroutine(int switched, int malloced) {
     struct handle *made = calloc(1, sizeof *made);
-    made->stack = map_apart(PART);
+    made->stack = malloced ? calloc(1, PART) : map_apart(PART);
     if (switched) {
         void **top = (void **)(made->stack + PART) - 2;
         *--top = (void *)run_switched;
@@ -102,9 +103,13 @@ static int wait_without_libc(void *request) {
     return 0;
 }
 
+static int has_coroutines(const char *kind) {
+    return !strcmp(kind, "coroutines") || !strcmp(kind, "switched") || !strcmp(kind, "malloced");
+}
+
 static void use(const char *kind, int number) {
-    if (!strcmp(kind, "coroutines") || !strcmp(kind, "switched")) {
-        handles[number] = start_coroutine(kind[0] == 's');
+    if (has_coroutines(kind)) {
+        handles[number] = start_coroutine(kind[0] == 's', kind[0] == 'm');
         if (number % 2) handles[number] = NULL;
     } else if (!strcmp(kind, "numbered")) {
         numbers[number] = (uint32_t)((uintptr_t)map_apart(PART) / PAGE);
@@ -147,7 +152,7 @@ static __attribute__((noinline)) void clear_stack(void) {
 
 int main(int count, char **words) {
     if (count < 3) return 2;
-    int number = atoi(words[2]), half = !strcmp(words[1], "coroutines") || !strcmp(words[1], "switched") || !strcmp(words[1], "arenas");
+    int number = atoi(words[2]), half = has_coroutines(words[1]) || !strcmp(words[1], "arenas");
     int lost = half ? number / 2 : !strcmp(words[1], "cycle") || !strcmp(words[1], "large") ? number : 0;
     for (int i = 0; i < number; i++) use(words[1], i);
     variables[0] = 1;
