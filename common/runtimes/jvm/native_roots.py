@@ -18,6 +18,7 @@ The following memory is left out:
   of blocks with 32 handles, and a table of protection domains.
 - Structures of the collectors that have an address in each region.
 - The bounds of threads' buffers (TLABs).
+- JNI handles of Java threads that are not in use (jni_handles.py).
 - References that were replaced, which ZGC with generations records for each thread.
 - The code cache: compiled code lives as long as its classes.
 
@@ -30,7 +31,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import Enum
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from findleaks.allocators.bulk import find_pointers_into
 from findleaks.allocators.directory import Directory
@@ -38,6 +39,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.errors import Interrupted
 from findleaks.runtimes.jvm.concurrent import shenandoah_regions
+from findleaks.runtimes.jvm.jni_handles import handle_blocks, stale_handles
 from findleaks.runtimes.jvm.references import BELOW, References
 from findleaks.runtimes.jvm.spaces import buffer_words, region_addresses
 from findleaks.runtimes.jvm.tables import Tables
@@ -50,8 +52,6 @@ from findleaks.target.ranges import intersection, merge_ranges, nonzero_pieces
 _LARGE = 64 << 10  # bytes; a block of malloc of this size or more is not read. Arenas have 32 KiB.
 _HANDLES = 64  # in a block of an OopStorage: `_data`, then `_allocated_bitmask`, `_owner_address`
 _STORAGE_SIZES = range(552, 1024)  # usable bytes of such a block of malloc
-_MOST_BLOCKS = 1 << 16  # blocks of a list of JNI handles
-_BLOCK_HANDLES = 32  # JNI handles of a block
 _NMT_HEADER, _MOST_PADDING = 16, 40  # bytes before and around what a block of malloc contains
 _ALIGNED = 64  # to which the block is aligned in malloc's
 # The number of stores in a ZStoreBarrierBuffer, the usable bytes of its block, and the upper limit
@@ -80,25 +80,6 @@ class RootObjects(NamedTuple):
     stack: int = 0
 
 
-def handle_blocks(tables: Tables, first: Optional[int]) -> Iterator[int]:
-    """Yield the addresses of the blocks of a list of JNI handles."""
-    for _ in range(_MOST_BLOCKS):
-        if not first:
-            return
-        yield first
-        first = tables.word("JNIHandleBlock", "_next", first)
-
-
-def handles(tables: Tables, block: Optional[int]) -> Iterator[tuple[int, int]]:
-    """Yield the address of each JNI handle in a list of blocks, and the object that the handle
-    refers to."""
-    for one in handle_blocks(tables, block):
-        place, top = tables.place("JNIHandleBlock", "_handles", one), tables.int32("JNIHandleBlock", "_top", one) or 0
-        words = tables.memory.words(place, top) if place and 0 < top <= _BLOCK_HANDLES else None
-        objects = enumerate(map(tables.decode_oop, words or ()))
-        yield from ((place + number * tables.memory.size, one) for number, one in objects if one)
-
-
 class NativeRoots:
     """Finds the roots of the Java heap in native memory. `objects` has a block for each object of
     the heap."""
@@ -115,7 +96,7 @@ class NativeRoots:
         self._weak_tables: dict[int, bool] = {}
         self._region_tables: dict[int, bool] = {}
         self._regions = region_addresses(tables) or shenandoah_regions(tables)
-        self._buffer_words = buffer_words(tables)
+        self._unused_words = {*buffer_words(tables), *stale_handles(tables)}
 
     def find(self, excluded: Collection[int], unread: Sequence[Range]) -> Iterator[Sequence[int]]:
         """Yield addresses of objects; see `find_by_kind`."""
@@ -171,7 +152,7 @@ class NativeRoots:
                     raise Interrupted
                 for address in self._search(piece, start):
                     found = self._directory.blocks.lookup(address)
-                    if found is not None and address not in self._buffer_words and self._may_refer(*found, indices):
+                    if found is not None and address not in self._unused_words and self._may_refer(*found, indices):
                         name = self._storage_name(found[1]) if found[2] in _STORAGE_SIZES else ""
                         yield ObjectWord(address, start, f"handle of the JVM: {name}" if name else "")
 
@@ -232,7 +213,7 @@ class NativeRoots:
                 usual: list[int] = []
                 jni: list[int] = []
                 for place, value, index, start, size, state in zip(places, values, found, *known):
-                    if index != NO_BLOCK and place not in self._buffer_words and self._may_refer(index, start, size, state, excluded):
+                    if index != NO_BLOCK and place not in self._unused_words and self._may_refer(index, start, size, state, excluded):
                         is_jni = size in _STORAGE_SIZES and self._storage_name(start) == _JNI_GLOBAL
                         (jni if is_jni else usual).append(value)
                 yield RootObjects(RootKind.OTHER, self.starts(usual))

@@ -17,8 +17,9 @@ from findleaks.engine.terms import NO_BLOCK
 from findleaks.runtimes.jvm.heap_dump import format as hprof
 from findleaks.runtimes.jvm.heap_dump.classes import DumpClasses
 from findleaks.runtimes.jvm.java_classes import STACK_CHUNK, VIRTUAL_THREAD
+from findleaks.runtimes.jvm.jni_handles import active_handles, handles
 from findleaks.runtimes.jvm.loaders import read_loaders
-from findleaks.runtimes.jvm.native_roots import NativeRoots, RootKind, handles
+from findleaks.runtimes.jvm.native_roots import NativeRoots, RootKind
 from findleaks.runtimes.jvm.object_fields import ObjectFields
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.tables import Tables
@@ -141,8 +142,7 @@ class DumpRoots:
                 yield hprof.THREAD, thread.identifier, thread.number, thread.number + 1
             if not thread.thread:
                 continue
-            block = tables.word("JavaThread", "_active_handles", thread.thread) or tables.word("Thread", "_active_handles", thread.thread)
-            for _, identifier in handles(tables, block):
+            for _, identifier in handles(tables, active_handles(tables, thread.thread)):
                 yield hprof.JNI_LOCAL, identifier, thread.number, hprof.NO_FRAME
         # JDK 8 has a list of blocks with global handles.
         for handle, identifier in handles(tables, tables.word("JNIHandles", "_global_handles")):

@@ -1,0 +1,87 @@
+"""Read blocks of JNI handles.
+
+A JNIHandleBlock has room for 32 handles, the number of handles in use, and the next block. A thread
+has a list of blocks in use, and a list of free blocks. A block of the first list contains handles
+only if all previous blocks are full. Handles that are no longer in use are not cleared, so they are
+stale: C++ code of the JVM, such as the compilers, and native methods leave many of them.
+
+Sources: OpenJDK 8, 11, 17, 21 and 25, src/hotspot/share/runtime/jniHandles.hpp and jniHandles.cpp
+(in 8, src/share/vm/runtime): JNIHandleBlock::oops_do, allocate_handle, release_block;
+runtime/thread.hpp and javaThread.hpp: `_free_handle_block` follows `_active_handles`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Optional
+
+from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.jvm.threads import java_threads
+
+_MOST_BLOCKS = 1 << 16  # blocks of all lists that are read
+_HANDLES = 32  # in a block
+
+
+def handle_blocks(tables: Tables, first: Optional[int]) -> Iterator[int]:
+    """Yield the addresses of the blocks of a list of JNI handles."""
+    for _ in range(_MOST_BLOCKS):
+        if not first:
+            return
+        yield first
+        first = tables.word("JNIHandleBlock", "_next", first)
+
+
+def active_handles(tables: Tables, thread: int) -> Optional[int]:
+    """Return the address of the first block in use of a JavaThread."""
+    return tables.word("JavaThread", "_active_handles", thread) or tables.word("Thread", "_active_handles", thread)
+
+
+def handles(tables: Tables, block: Optional[int]) -> Iterator[tuple[int, int]]:
+    """Yield the address of each JNI handle in use in a list of blocks, and the object that the
+    handle refers to."""
+    for one in handle_blocks(tables, block):
+        place, top = _used(tables, one)
+        words = tables.memory.words(place, top) if place and top else None
+        objects = enumerate(map(tables.decode_oop, words or ()))
+        yield from ((place + number * tables.memory.size, one) for number, one in objects if one)
+        if top < _HANDLES:
+            return
+
+
+def stale_handles(tables: Tables) -> Iterator[int]:
+    """Yield the addresses of the handles of Java threads that are not in use."""
+    word = tables.memory.size
+    # Lists of damaged memory may share blocks, so each block is read once.
+    seen: set[int] = set()
+    for thread in java_threads(tables):
+        first = active_handles(tables, thread) if thread else None
+        is_used = True
+        for block in _unseen(tables, first, seen):
+            place, top = _used(tables, block)
+            yield from range(place + (top if is_used else 0) * word, place + _HANDLES * word, word)
+            is_used = is_used and top == _HANDLES
+        for block in _unseen(tables, _free_block(tables, thread) if first else None, seen):
+            place, _ = _used(tables, block)
+            yield from range(place, place + _HANDLES * word, word)
+
+
+def _unseen(tables: Tables, first: Optional[int], seen: set[int]) -> Iterator[int]:
+    """Yield the blocks of a list up to one that is known, or that is damaged."""
+    for block in handle_blocks(tables, first):
+        if block in seen or len(seen) == _MOST_BLOCKS or not _used(tables, block)[0]:
+            return
+        seen.add(block)
+        yield block
+
+
+def _used(tables: Tables, block: int) -> tuple[int, int]:
+    """Return the address of the first handle of a block, 0 if the block is damaged, and the number
+    of handles in use."""
+    place, top = tables.place("JNIHandleBlock", "_handles", block), tables.int32("JNIHandleBlock", "_top", block)
+    return (place, top) if place and top is not None and top <= _HANDLES and block % tables.memory.size == 0 else (0, 0)
+
+
+def _free_block(tables: Tables, thread: int) -> Optional[int]:
+    """Return the address of the first free block of a JavaThread."""
+    kind = "JavaThread" if ("JavaThread", "_active_handles") in tables.fields else "Thread"
+    place = tables.place(kind, "_active_handles", thread)
+    return tables.memory.word(place + tables.memory.size) if place else None

@@ -1,0 +1,36 @@
+"""Local JNI references keep objects alive until the native method returns. The JVM does not clear them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import debuggers
+import jvms
+import pytest
+import truth
+from variants import mark_matrix_except
+
+import cores
+
+COUNT = 200
+STALE = 64
+"""The most objects that other stale words may keep alive: words on stacks and in registers. The blocks of handles have many more."""
+
+
+@pytest.mark.platform("x86-64", "JVM", of="8, 11")
+@pytest.mark.platform("x86-64", "JVM", of="17, 21, 25")
+@pytest.mark.parametrize("version", mark_matrix_except((jvms.SYSTEM, *jvms.VERSIONS, *jvms.DEBIAN), jvms.SYSTEM))
+def test_local_references_of_a_method_that_has_returned(tmp_path: Path, version: str) -> None:
+    headers, library = jvms.jdk() / "include", tmp_path / "locals.so"
+    flags = [*jvms.FLAGS, f"-I{headers}", f"-I{headers}/linux"]
+    subprocess.run(["gcc", *flags, "-o", library, truth.PROGRAMS / "jni_locals.c"], check=True)
+    jvms.compile_java(truth.PROGRAMS / "JniLocals.java", tmp_path, "--release", "8", "-Xlint:-options")
+    command = jvms.command(version, tmp_path, "JniLocals", str(library), str(COUNT), options=("-Xmx64m", "-XX:+UseSerialGC"))
+    with cores.Running(command, tmp_path) as running:
+        answer = json.loads(debuggers.findleaks("runtime", "--only", "jvm", "--json", "--limit", "0", "--pid", str(running.pid)))
+    types = {one["name"]: (one["objects"], one["own"].get("garbage_objects", 0)) for one in answer["runtimes"][0]["types"]}
+    assert types["JniLocals$Held"] == (COUNT, 0)
+    live, garbage = types["JniLocals$Dropped"]
+    assert live + garbage == COUNT and live <= STALE
