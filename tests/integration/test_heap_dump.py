@@ -191,13 +191,16 @@ VIRTUAL = [
 ]
 
 
+def virtual_threads(folder: Path, version: str, *options: str) -> cores.Running:
+    jvms.compile_java(truth.PROGRAMS / "JavaVirtualThreads.java", folder, "--release", "17")
+    words = [str(COUNT // 2), "collect"]
+    return cores.Running(jvms.command(version, folder, "JavaVirtualThreads", *words, options=("-Xmx128m", *options)), folder)
+
+
 @pytest.mark.parametrize(("version", "collector", "options"), VIRTUAL)
 def test_frames_of_virtual_threads_are_roots(tmp_path: Path, version: str, collector: str, options: tuple[str, ...]) -> None:
     """The program keeps the threads, and only their frames refer to the objects of the class Held. Threads that have ended are no roots."""
-    jvms.compile_java(truth.PROGRAMS / "JavaVirtualThreads.java", tmp_path, "--release", "17")
-    given = ("-Xmx128m", f"-XX:+Use{collector}GC", *options)
-    words = [str(COUNT // 2), "collect"]
-    with cores.Running(jvms.command(version, tmp_path, "JavaVirtualThreads", *words, options=given), tmp_path) as running:
+    with virtual_threads(tmp_path, version, f"-XX:+Use{collector}GC", *options) as running:
         found = dump(tmp_path / "heap.hprof", "--pid", str(running.pid))
     threads = {one for tag, one in found.roots if tag == heap_dumps.THREAD and one in found.instances}
     virtual = [one for one in threads if found.names[found.instances[one][0]] == "java.lang.VirtualThread"]
@@ -251,15 +254,34 @@ def cut_memory(core: Path, address: int) -> None:
                 file.write(struct.pack("<QQ", address - low, address - low))
 
 
+def read_with_library(folder: Path) -> str:
+    """Return what the library of VisualVM finds in heap.hprof."""
+    library = maven.jar(READER, READER_HASH, debian.cache() / "libraries" / "heap-dumps")
+    jvms.compile_java(truth.PROGRAMS / "HeapDumpReader.java", folder, "-cp", str(library))
+    words = ["java", "-cp", f"{library}:{folder}", "HeapDumpReader", str(folder / "heap.hprof")]
+    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=cores.PATIENCE).stdout
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", jvms.VERSIONS)
+def test_the_library_of_visualvm_finds_virtual_threads(tmp_path: Path, version: str) -> None:
+    """It finds each waiting virtual thread as a root, and the object in its frames as a root of this thread."""
+    with virtual_threads(tmp_path, version, "-XX:+UseG1GC") as running:
+        dump(tmp_path / "heap.hprof", "--pid", str(running.pid))
+    rows = [line.split(maxsplit=4) for line in read_with_library(tmp_path).splitlines() if line.startswith("root ")]
+    counts = {(thread, name, kind): int(count) for _, count, thread, name, kind in rows}
+    virtual, held = "java.lang.VirtualThread", "JavaVirtualThreads$Held"
+    assert counts["-", virtual, "thread object"] == COUNT // 2
+    assert counts[virtual, held, "Java frame"] == COUNT // 2
+    assert not [key for key in counts if key[0] == "none"]
+
+
 @pytest.mark.matrix
 def test_the_library_of_visualvm_reads_a_heap_dump(tmp_path: Path) -> None:
     """It finds the same objects, the list of the program, no root without an object, and paths from roots to live objects only."""
-    library = maven.jar(READER, READER_HASH, debian.cache() / "libraries" / "heap-dumps")
-    jvms.compile_java(truth.PROGRAMS / "HeapDumpReader.java", tmp_path, "-cp", str(library))
     with java(tmp_path, "system", words=("collect",)) as running:
         found = dump(tmp_path / "heap.hprof", "--pid", str(running.pid))
-    words = ["java", "-cp", f"{library}:{tmp_path}", "HeapDumpReader", str(tmp_path / "heap.hprof")]
-    text = subprocess.run(words, check=True, capture_output=True, text=True, timeout=cores.PATIENCE).stdout
+    text = read_with_library(tmp_path)
     rows = [line.split(maxsplit=2) for line in text.splitlines()]
     counts = Counter({java_name(name): count for name, count in found.by_class().items()})
     counts["java.lang.Class"] -= len(found.classes)  # the library does not count classes as instances

@@ -1,12 +1,15 @@
 import java.io.File;
 import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
 import org.netbeans.lib.profiler.heap.GCRoot;
 import org.netbeans.lib.profiler.heap.Heap;
 import org.netbeans.lib.profiler.heap.HeapFactory;
 import org.netbeans.lib.profiler.heap.Instance;
 import org.netbeans.lib.profiler.heap.JavaClass;
+import org.netbeans.lib.profiler.heap.JavaFrameGCRoot;
 
-/** Reads a heap dump of JavaHeap with the library of NetBeans and VisualVM, and prints what it finds. */
+/** Reads a heap dump with the library of NetBeans and VisualVM, and prints what it finds: its classes, its roots, and JavaHeap's objects. */
 public class HeapDumpReader {
     public static void main(String[] words) throws Exception {
         Heap heap = HeapFactory.createHeap(new File(words[0]));
@@ -20,6 +23,8 @@ public class HeapDumpReader {
             roots++;
         }
         System.out.println("roots " + roots);
+        printRoots(heap);
+        if (heap.getJavaClassByName("JavaHeap") == null) return;
         Instance node = (Instance) heap.getJavaClassByName("JavaHeap").getValueOfStaticField("kept");
         int length = 0;
         for (; node != null; node = (Instance) node.getValueOfField("next")) length++;
@@ -27,6 +32,21 @@ public class HeapDumpReader {
         print(heap, "JavaHeap$Kept");
         print(heap, "JavaHeap$Weak");
         print(heap, "java.lang.Thread");
+    }
+
+    /** Print the number of roots of each kind, with the class of the object and, for Java frames, of the thread. */
+    static void printRoots(Heap heap) {
+        Map<String, Integer> counts = new TreeMap<>();
+        for (Object each : heap.getGCRoots()) {
+            GCRoot root = (GCRoot) each;
+            String thread = root instanceof JavaFrameGCRoot ? nameOfClass(((JavaFrameGCRoot) root).getThreadGCRoot()) : "-";
+            counts.merge(thread + " " + nameOfClass(root) + " " + root.getKind(), 1, Integer::sum);
+        }
+        for (Map.Entry<String, Integer> each : counts.entrySet()) System.out.println("root " + each.getValue() + " " + each.getKey());
+    }
+
+    static String nameOfClass(GCRoot root) {
+        return root == null || root.getInstance() == null ? "none" : root.getInstance().getJavaClass().getName();
     }
 
     /** Print of how many instances of a class the library finds a path from a root, and their retained bytes. */
