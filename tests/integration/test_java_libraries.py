@@ -18,7 +18,11 @@ ROCKSDB = ("org.rocksdb:rocksdbjni:8.10.0", "254f285c350eeea7fc46a9b81e44dbd3cbb
 ZSTD = ("com.github.luben:zstd-jni:1.5.5-11", "d75b2ced6059f81ad23e021c554259b906b6c4f2991cb772409827569ead4c1a")
 TOMCAT = ("org.apache.tomcat.embed:tomcat-embed-core:9.0.86", "59ea2b094db0e428139f82d46993ed87d38c43027cebfeb811e96d18e998adef")
 ANNOTATIONS = ("org.apache.tomcat:tomcat-annotations-api:9.0.86", "3b0a33626ad76a38491cdd6dbac111ff62b0dbff554feca573513e653f4eb750")
-ITERATORS, DICTIONARIES, DEPLOYMENTS = 9000, 300, 40
+NETTY = (
+    ("io.netty:netty-buffer:4.1.107.Final", "04eb1231c86a7011c48cd443a25dc2f397137e5ee0aac2f12f1c503f11f09e2a"),
+    ("io.netty:netty-common:4.1.107.Final", "1231e7bd5f523d97280b89adefb3521132d45c22791318b9e0d462bd3ba1b8e9"),
+)
+ITERATORS, DICTIONARIES, DEPLOYMENTS, BUFFERS = 9000, 300, 40, 1500
 
 pytestmark = pytest.mark.matrix
 
@@ -54,6 +58,21 @@ def test_dictionaries_of_zstd(tmp_path: Path) -> None:
     with run_until_ready(tmp_path, "ZstdDictionaries", path_of(ZSTD), str(DICTIONARIES)) as running:
         held = owners(verdict("--pid", str(running.pid)), "com.github.luben.zstd.ZstdDictCompress", DICTIONARIES)
     assert "java.lang.Class of ZstdDictionaries → java.util.HashMap" in held["cause"]
+
+
+@pytest.mark.parametrize("allocator", ["pooled", "unpooled"])
+def test_buffers_of_netty(tmp_path: Path, allocator: str) -> None:
+    """A stale word may refer to the table of the queue. The path still begins at the variable."""
+    with run_until_ready(tmp_path, "NettyBuffers", path_of(*NETTY), str(BUFFERS), allocator) as running:
+        found = verdict("--pid", str(running.pid))
+    held = finding(found, "held-by-managed-objects")
+    assert found["findings"][0] == held
+    (top, *_) = held["evidence"]["types"]
+    assert top["name"] == "java.nio.DirectByteBuffer" and top["native_bytes"] > 60_000 * BUFFERS
+    assert (
+        allocator == "pooled" or "java.lang.Class of NettyBuffers → java.util.ArrayDeque → java.lang.Object[] → io.netty." in held["cause"]
+    )
+    assert held["try"][0] == "release() of each io.netty.buffer.ByteBuf that is not needed any more"
 
 
 def test_web_applications_that_are_redeployed(tmp_path: Path) -> None:

@@ -57,10 +57,11 @@ def test_class_loaders_that_a_list_keeps(tmp_path: Path) -> None:
 
 
 def test_values_of_thread_local_variables(tmp_path: Path) -> None:
-    """The finding names the largest type, and the path by which threads keep its objects. A stale word on the stack of a thread may refer
+    """The finding names the largest type, the path by which threads keep its objects, and the variable. A stale word on the stack of a thread may refer
     to the thread's map or to its table; the path then begins there."""
     jvms.compile_java(ROOT / "tests/programs/ThreadContexts.java", tmp_path)
     with Running(["java", *FLAGS, "-cp", str(tmp_path), "ThreadContexts", "4000"], tmp_path / "run") as run:
         held = finding(verdict("--pid", str(run.pid)), "held-by-managed-objects")
     assert "The largest type is byte[]: " in held["cause"]
-    assert held["cause"].rstrip(".").endswith("java.lang.ThreadLocal$ThreadLocalMap$Entry.value → ThreadContexts$Context.buffer → byte[]")
+    path = "java.lang.ThreadLocal$ThreadLocalMap$Entry.value → ThreadContexts$Context.buffer → byte[]"
+    assert held["cause"].rstrip(".").endswith(f"{path} (thread-local variable ThreadContexts$Task.context)")

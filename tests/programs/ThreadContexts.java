@@ -9,14 +9,18 @@ public class ThreadContexts {
         byte[] buffer = new byte[4096];
     }
 
-    static final List<ThreadLocal<Context>> VARIABLES = new ArrayList<>();
+    static class Task {
+        final ThreadLocal<Context> context = new ThreadLocal<>();
+    }
+
+    static final List<Task> TASKS = new ArrayList<>();
 
     public static void main(String[] words) throws Exception {
         ExecutorService pool = Executors.newFixedThreadPool(4);
         for (int i = 0; i < Integer.parseInt(words[0]); i++) {
-            ThreadLocal<Context> variable = new ThreadLocal<>();
-            VARIABLES.add(variable);
-            pool.submit(() -> variable.set(new Context())).get();
+            Task task = new Task();
+            TASKS.add(task);
+            pool.submit(() -> task.context.set(new Context())).get();
         }
         System.out.println("ready");
         Thread.sleep(3_600_000);

@@ -26,7 +26,7 @@ from findleaks.allocators.bulk import read_records
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
 from findleaks.runtimes.garbage import mark_objects
-from findleaks.runtimes.jvm.engine import FIXED, ClassTable, ObjectWalk, ReferenceSearch
+from findleaks.runtimes.jvm.engine import FIXED, OBJECTS, ClassTable, ObjectWalk, ReferenceSearch
 from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.loaders import CHUNK, Loader, read_loaders
 from findleaks.runtimes.jvm.native_roots import NativeRoots
@@ -204,12 +204,23 @@ class Reachability:
         kinds = self.graph.kinds()
         indices = objects.of_classes(number for number, one in enumerate(objects.classes) if one.name == name)
         live = [index for index in indices if kinds[index] == Kind.REACHABLE]
-        path = self.graph.path(live[len(live) // 2]) if live else []
+        path = self._begin_at_owner(self.graph.path(live[len(live) // 2])) if live else []
         # A class is named once for all successive objects, such as the nodes of a list.
         names = [name for name, _ in groupby(map(objects.name_of, path[:-1]))]
         if len(names) > _MOST_CHAIN:
             names[_MOST_CHAIN // 2 : -(_MOST_CHAIN // 2)] = ["…"]
         return " → ".join(names)
+
+    def _begin_at_owner(self, path: list[int]) -> list[int]:
+        """Return a path that does not begin with the table of a container, if there is one. Stacks
+        often refer to such a table, and the word may be stale. A variable that refers to the
+        container helps more."""
+        if not path or self._objects.classes[self._objects.numbers[path[0]]].kind != OBJECTS:
+            return path
+        kinds = self.graph.kinds()
+        owner = next((one for one in self.graph.referrers(path[0]) if kinds[one] == Kind.REACHABLE and one not in path), None)
+        before = self.graph.path(owner) if owner is not None else []
+        return path if set(before) & set(path) else [*before, *path]
 
 
 def _decode(references: References, data: bytearray, offset: int, order: str) -> int:

@@ -1,7 +1,8 @@
 """Name what frees native memory that Java objects own.
 
 Sources: the documentation of java.util.zip.Inflater, java.lang.AutoCloseable and java.nio; the
-option jdk.nio.maxCachedBufferSize is that of JDK-8147468."""
+option jdk.nio.maxCachedBufferSize is that of JDK-8147468; the documentation of Netty 4.1
+(ReferenceCounted, ResourceLeakDetector)."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from findleaks.runtimes.jvm.tables import Tables
 
 _CLOSEABLE = "java.lang.AutoCloseable"
 _BUFFER, _CACHE = "java.nio.DirectByteBuffer", "sun.nio.ch.Util$BufferCache"
+_NETTY = "io.netty.buffer."
 _STREAM = "ZStreamRef"  # the end of the names of the classes that own the memory of zlib
 _MOST_INTERFACES = 1 << 12
 
@@ -25,6 +27,9 @@ def find_remedies(tables: Tables, reader: ClassReader, klass: int, path: str) ->
         yield "end() of java.util.zip.Inflater and Deflater, or close() of the stream that has one, as soon as it is not needed any more"
     elif name == _BUFFER and _CACHE in path:
         yield "-Djdk.nio.maxCachedBufferSize=BYTES limits the buffers that each thread caches for channels"
+    elif name == _BUFFER and _NETTY in path:
+        yield f"release() of each {_NETTY}ByteBuf that is not needed any more"
+        yield "-Dio.netty.leakDetection.level=paranoid, with which Netty logs where it allocated buffers that were not released"
     elif name == _BUFFER:
         yield "-XX:MaxDirectMemorySize=BYTES limits direct buffers; the collector frees them, so drop or reuse them"
     elif _CLOSEABLE in _interfaces(tables, reader, klass):
