@@ -84,6 +84,7 @@ def _runtime(one: RuntimeHoldings, sites: Sequence[Site], retainers: Sequence[Re
         ],
         sites=[RuntimeSite(site.frames, site.blocks, site.bytes, site.rate if site.rate > 1 else None) for site in sites[:limit]],
         retainers=retainers,
+        note=runtime.types_note() or None,
     )
 
 

@@ -15,7 +15,7 @@ from findleaks.commands.output import STACKS, add_output, output_format
 from findleaks.commands.result import Plain
 from findleaks.errors import UsageError
 from findleaks.formatting import counted, number, printable, size, table, wrapped
-from findleaks.results.runtimes import RetainingObject
+from findleaks.results.runtimes import Runtime as RuntimeResult
 from findleaks.runtimes.base import Count, Part, Runtime, Site
 from findleaks.runtimes.directory import known
 from findleaks.runtimes.garbage import GARBAGE_BYTES
@@ -90,20 +90,22 @@ def _text(found: FoundRuntimes, limit: int, only_sites: bool, width: int, invoca
     for at, (one, its, result) in enumerate(zip(found.holdings, found.sites, found.result.runtimes)):
         if at:
             yield ""
-        yield from _sites(one.runtime, its, limit, width) if only_sites else _page(one, its, result.retainers, limit, width)
+        yield from _sites(one.runtime, its, limit, width) if only_sites else _page(one, its, result, limit, width)
     for deadlock in found.result.deadlocks:
         yield ""
         yield from wrapped(f"deadlock: {deadlock.text}", width)
     yield from invocation.next(width, "roots", "verdict")
 
 
-def _page(one: RuntimeHoldings, sites: Sequence[Site], retainers: Sequence[RetainingObject], limit: int, width: int) -> Iterator[str]:
+def _page(one: RuntimeHoldings, sites: Sequence[Site], result: RuntimeResult, limit: int, width: int) -> Iterator[str]:
     runtime = one.runtime
     headline = f"{runtime.name} {runtime.version}".strip() + (f" in {printable(runtime.where)}" if runtime.where else "")
     held = f", which retain {size(one.native.bytes)} of native memory" if one.native is not None else ""
     what = "object" if runtime.counts_garbage else "live object"
     live = f": {counted(one.objects, what)} of {size(one.object_bytes)}{held}" if one.types else ""
     yield from wrapped(f"{headline}{live}", width)
+    if result.note:
+        yield from wrapped(f"  {result.note}", width)
     parts = runtime.parts()
     if parts:
         yield ""
@@ -111,9 +113,12 @@ def _page(one: RuntimeHoldings, sites: Sequence[Site], retainers: Sequence[Retai
     if one.types:
         yield ""
         yield from _types(one, limit, width)
-    if retainers:
+    if result.retainers:
         yield ""
-        rows = [(size(one.retained_bytes), number(one.retained_objects), hex(one.address), f"{one.root}: {one.path}") for one in retainers]
+        rows = [
+            (size(each.retained_bytes), number(each.retained_objects), hex(each.address), f"{each.root}: {each.path}")
+            for each in result.retainers
+        ]
         yield from table(("RETAINED", "OBJECTS", "OBJECT", "PATH FROM ITS ROOT"), rows, (0, 1), width, cut=3)
     if sites:
         yield ""

@@ -114,6 +114,8 @@ class Runtime(Record):
     """Places in the program that requested memory, those with the most bytes first."""
     retainers: Sequence[RetainingObject] = field(default=(), metadata=OPTIONAL)
     """The objects that retain the most memory. None of them retains another one of them."""
+    note: Optional[str] = field(default=None, metadata=OPTIONAL)
+    """A limit of the figures in `types`; None if there is none."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -242,6 +242,10 @@ class Runtime:
         """Return live objects by type, in no order. Five million objects take less than 3 s."""
         return []
 
+    def types_note(self) -> str:
+        """Return a limit of the figures of `types` that the user must know, or ""."""
+        return ""
+
     def reference_chain(self, type_name: str) -> str:
         """Return the types on a path from a root to a live object ("A → B → C"), or ""."""
         return ""

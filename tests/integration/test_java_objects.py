@@ -229,6 +229,18 @@ def test_collectors_that_move_objects_meanwhile(
         check_reachability(found, version)
 
 
+@pytest.mark.matrix
+@pytest.mark.parametrize(("version", "collector"), [("11", "Z"), ("11", "Shenandoah"), (jvms.SYSTEM, "Epsilon")])
+def test_collectors_that_are_not_supported(tmp_path: Path, version: str, collector: str) -> None:
+    """`runtime` says that it has no objects, in text and JSON; so do `find` and `verdict`."""
+    with java(tmp_path, version, "-XX:+UnlockExperimentalVMOptions", f"-XX:+Use{collector}GC") as running:
+        where = ("--pid", str(running.pid))
+        found = runtime(*where)
+        texts = [" ".join(debuggers.findleaks(word, *where).split()) for word in ("runtime", "find", "verdict")]
+    assert found["types"] == [] and "its collector is not supported" in found["note"]
+    assert all(found["note"] in text for text in texts)
+
+
 VIRTUAL = [
     (version, collector, options, words)
     for version in jvms.VERSIONS

@@ -57,8 +57,8 @@ def test_class_loaders_that_a_list_keeps(tmp_path: Path) -> None:
 
 
 def test_values_of_thread_local_variables(tmp_path: Path) -> None:
-    """The finding names the largest type, the path by which threads keep its objects, and the variable. A stale word on the stack of a thread may refer
-    to the thread's map or to its table; the path then begins there."""
+    """The finding names the largest type, the path by which threads keep its objects, and the variable. A stale word on the stack of a
+    thread may refer to the thread's map or to its table; the path then begins there."""
     jvms.compile_java(ROOT / "tests/programs/ThreadContexts.java", tmp_path)
     with Running(["java", *FLAGS, "-cp", str(tmp_path), "ThreadContexts", "4000"], tmp_path / "run") as run:
         held = finding(verdict("--pid", str(run.pid)), "held-by-managed-objects")

@@ -29,7 +29,7 @@ STALE = 3
 """The most objects of a class that only stale words refer to."""
 COPIES = COUNT // 50
 """The most copies of a class that are garbage: if two threads move an object at the same time, one of the copies is not used. With
-generations, copies on a page that was released at the moment of the stop may also count."""
+generations, copies on a page that was released at the moment of the stop may also count. A note has an upper limit of their number."""
 GENERATIONS = ("-XX:+ZGenerational",)
 NARROW = ("-Xmx24m",)
 """So little memory that objects are moved within their page."""
@@ -54,6 +54,11 @@ def jvm_of(process: findleaks.Process) -> HotSpot:
     return found
 
 
+def noted_garbage(jvm: HotSpot) -> int:
+    """Return the number of garbage objects of which some may be copies, as a note says."""
+    return int(jvm.types_note().split()[0].replace(",", "")) if jvm.types_note() else 0
+
+
 def check_stop(pid: int) -> tuple[bool, bool]:
     """Check the objects at one stop: all that the program keeps are live, unless a problem says that some cannot be read. Return whether
     all were found, and whether objects were being moved."""
@@ -65,7 +70,9 @@ def check_stop(pid: int) -> tuple[bool, bool]:
         found = {name: types.get(name, Type(name, 0, 0)) for name in MADE}
         if jvm.counts_garbage:
             return False, True
-        assert max(one.own.get("garbage_objects", 0) for one in found.values()) <= COPIES
+        copies = [one.own.get("garbage_objects", 0) for one in found.values()]
+        assert max(copies) <= COPIES
+        assert sum(copies) <= noted_garbage(jvm)
         live = {name: one.objects for name, one in found.items()}
         less = [count - live[name] for name, count in MADE.items()]
         assert min(less) >= -COPIES and (max(less) <= 0 or jvm.problems), (live, jvm.problems)

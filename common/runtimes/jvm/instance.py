@@ -14,7 +14,7 @@ from findleaks.allocators.directory import Directory
 from findleaks.allocators.sites import Recording
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import Kind, State
-from findleaks.formatting import size
+from findleaks.formatting import counted, size
 from findleaks.runtimes.base import Count, Holders, Part, Site, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import type_with_garbage
@@ -37,7 +37,7 @@ from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
 from findleaks.runtimes.jvm.tracking import Tracking
 from findleaks.runtimes.jvm.verdict_findings import find_unused_heap
-from findleaks.runtimes.object_graph import ObjectGraph, ObjectRoot
+from findleaks.runtimes.object_graph import GARBAGE, ObjectGraph, ObjectRoot
 from findleaks.runtimes.retained_findings import find_retainer
 from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.ranges import merge_ranges, subtract
@@ -46,6 +46,9 @@ TRIM = "System.trim_native_heap"
 _REPORT = "VMError::report"  # the JVM's functions that report a fatal error
 _MOST_MESSAGE = 1 << 10  # bytes
 HEAP_PART = "Java heap"
+_UNREAD = (
+    "Java objects cannot be read: the heap is damaged, or its collector is not supported; ZGC and Shenandoah are supported since JDK 17"
+)
 LOADERS_OF_TYPE = "class loaders of type "
 """The beginning of the names of counters that count class loaders of one type."""
 _REFLECTION = ".reflect.DelegatingClassLoader"
@@ -283,8 +286,28 @@ class HotSpot(DumpableRuntime):
 
     def note(self) -> str:
         if not self.lists_objects:
-            return "Java objects cannot be read"
+            return _UNREAD if self._tables.fields else "Java objects cannot be read"
         return "Java objects are counted with garbage, which is not collected yet" if self.counts_garbage else ""
+
+    def types_note(self) -> str:
+        """See Runtime. If two threads of ZGC move an object at the same time, one copy is not used.
+        Nothing distinguishes it from an object that became garbage after it was moved."""
+        count = self._moved_garbage if self._is_zgc and self._reach is not None else 0
+        where = f"{counted(count, 'garbage object')} on pages to which ZGC moves objects"
+        return f"{where}: some of these may be unused copies of live objects" if count else self.note()
+
+    @property
+    def _moved_garbage(self) -> int:
+        """The number of garbage objects that ZGC may have made as copies of other objects."""
+        if self._objects is None or self._kinds is None:
+            return 0
+        count = 0
+        for space in self._object_spaces:
+            if space.name != spaces.EDEN:
+                first, last = (self._objects.blocks.at_or_after(address) for address in (space.bottom, space.top))
+                kinds = bytes(self._kinds[first:last])
+                count += sum(kinds.count(kind) for kind in GARBAGE)
+        return count
 
     @cached_property
     def classes(self) -> Optional[ClassCounts]:
