@@ -31,9 +31,9 @@ def path_of(*artifacts: tuple[str, str]) -> str:
     return ":".join(str(maven.jar(name, digest, debian.cache() / "libraries" / "java")) for name, digest in artifacts)
 
 
-def run_until_ready(folder: Path, program: str, libraries: str, *words: str) -> cores.Running:
+def run_until_ready(folder: Path, program: str, libraries: str, *words: str, options: tuple[str, ...] = ()) -> cores.Running:
     jvms.compile_java(truth.PROGRAMS / f"{program}.java", folder, "-cp", libraries)
-    command = [str(jvms.jdk() / "bin" / "java"), "-Xmx512m", "-cp", f"{libraries}:{folder}", program, *words]
+    command = [str(jvms.jdk() / "bin" / "java"), "-Xmx512m", *options, "-cp", f"{libraries}:{folder}", program, *words]
     return cores.Running(command, folder / "run")
 
 
@@ -60,10 +60,15 @@ def test_dictionaries_of_zstd(tmp_path: Path) -> None:
     assert "java.lang.Class of ZstdDictionaries → java.util.HashMap" in held["cause"]
 
 
+WITHOUT_CLEANER = ("--add-opens=java.base/java.nio=ALL-UNNAMED", "-Dio.netty.tryReflectionSetAccessible=true")
+"""Options with which Netty frees its buffers itself, as it does with JDK 8."""
+
+
+@pytest.mark.parametrize("options", [(), WITHOUT_CLEANER], ids=["cleaner", "no cleaner"])
 @pytest.mark.parametrize("allocator", ["pooled", "unpooled"])
-def test_buffers_of_netty(tmp_path: Path, allocator: str) -> None:
+def test_buffers_of_netty(tmp_path: Path, allocator: str, options: tuple[str, ...]) -> None:
     """A stale word may refer to the table of the queue. The path still begins at the variable."""
-    with run_until_ready(tmp_path, "NettyBuffers", path_of(*NETTY), str(BUFFERS), allocator) as running:
+    with run_until_ready(tmp_path, "NettyBuffers", path_of(*NETTY), str(BUFFERS), allocator, options=options) as running:
         found = verdict("--pid", str(running.pid))
     held = finding(found, "held-by-managed-objects")
     assert found["findings"][0] == held

@@ -5,19 +5,21 @@ Such a word may be a long that contains an address, as in java.nio.DirectByteBuf
 may contain the address of the same block: a direct buffer, all views of it, and its Deallocator,
 which frees the block. Buffers and views keep the address after the block was freed. Therefore a
 block whose address is in a Deallocator is attributed to java.nio.DirectByteBuffer, whatever other
-objects contain the address.
+objects contain the address. The same holds for a buffer without a Deallocator, whose references are
+all null: Netty and native libraries make such buffers, and their own objects also contain the
+address.
 
-Source: OpenJDK 17, 21 and 25,
-src/java.base/share/classes/java/nio/Direct-X-Buffer.java.template."""
+Sources: OpenJDK 8, 17, 21 and 25, Direct-X-Buffer.java.template in java/nio; Netty 4.1,
+PlatformDependent.java (allocateDirectNoCleaner)."""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from findleaks.allocators.bulk import MOST_RANGES, search_ranges
+from findleaks.allocators.bulk import MOST_RANGES, read_records, search_ranges
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import NO_BLOCK
@@ -26,10 +28,12 @@ from findleaks.runtimes.jvm.engine import FIXED, MIRROR
 from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.object_graph import GARBAGE
-from findleaks.target.base import Range
+from findleaks.target.base import Range, Target
+from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import merge_to_most
 
 _WORD = 8
+_SOME = 1 << 14  # buffers that are read together
 _LONGS = "long[]"
 _FILLERS = ("int[]", "jdk.internal.vm.FillerElement[]")
 """Classes of the arrays with which the JVM fills gaps. Other arrays of int contain no addresses."""
@@ -37,7 +41,12 @@ _DEALLOCATOR, _BUFFER = "java.nio.DirectByteBuffer$Deallocator", "java.nio.Direc
 
 
 def find_holders(
-    objects: JavaObjects, engine: Engine, native: Sequence[Range], kinds: Optional[memoryview], unused: Sequence[Range]
+    objects: JavaObjects,
+    engine: Engine,
+    target: Target,
+    native: Sequence[Range],
+    kinds: Optional[memoryview],
+    unused: Sequence[Range],
 ) -> Holders:
     """Return the objects that may refer to native memory.
 
@@ -45,8 +54,8 @@ def find_holders(
     objects, which separates garbage from live objects; None if it is unknown. unused: sorted parts
     of the heap in which no object starts. Words in these parts are not references.
 
-    The first type is that of the Deallocators. A type for each class follows, then a type for the
-    garbage of each class."""
+    The first type is that of the Deallocators and of buffers without one. A type for each class
+    follows, then a type for the garbage of each class."""
     classes, count = objects.classes, len(objects.classes)
     numbers, may_refer = objects.numbers, [_may_refer(one, objects) for one in classes]
     indices = array("I", (index for index in _find_pointing(objects, engine, native) if may_refer[numbers[index]]))
@@ -64,6 +73,9 @@ def find_holders(
         types = array("I", (live[numbers[index]] for index in indices))
     else:
         types = array("I", ((garbage if kinds[index] in GARBAGE else live)[numbers[index]] for index in indices))
+    for at in _find_plain_buffers(objects, engine, target, indices):
+        if types[at] <= count:
+            types[at] = 0
     names = [_BUFFER if one.name == _DEALLOCATOR else one.name for one in classes]
     addresses, sizes = array("Q", bytes(columns.address)), array("Q", bytes(columns.size))
     if unused:
@@ -81,6 +93,23 @@ def _find_pointing(objects: JavaObjects, engine: Engine, native: Sequence[Range]
         if words:
             found.update(objects.blocks.find_all(words)[0])
     return sorted(found - {NO_BLOCK})
+
+
+def _find_plain_buffers(objects: JavaObjects, engine: Engine, target: Target, indices: Sequence[int]) -> Iterator[int]:
+    """Yield the positions in `indices` of the direct buffers whose references are all null."""
+    references, numbers = objects.layout.references, objects.numbers
+    classes = {number: one for number, one in enumerate(objects.classes) if one.name == _BUFFER and one.kind == FIXED}
+    places = [at for at, index in enumerate(indices) if numbers[index] in classes]
+    for first in interruptible(target, range(0, len(places), _SOME)):
+        some = places[first : first + _SOME]
+        starts = [objects.blocks.address(indices[at]) for at in some]
+        size = max(one.size for one in classes.values())
+        data, _ = read_records(target, engine, starts, size)
+        for number, at in enumerate(some):
+            offsets = classes[numbers[indices[at]]].reference_offsets(references.size)
+            parts = (data[number * size + offset : number * size + offset + references.size] for offset in offsets)
+            if not any(references.decode(int.from_bytes(part, target.arch.byteorder)) for part in parts):
+                yield at
 
 
 def _add_unused(

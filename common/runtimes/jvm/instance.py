@@ -252,7 +252,7 @@ class HotSpot(DumpableRuntime):
         if self._objects is None:
             return None
         unused = subtract(self._used, self._objects.ranges) if self._concurrent is not None else []
-        return find_holders(self._objects, self._engine, self._directory.ranges(), self._kinds, unused)
+        return find_holders(self._objects, self._engine, self._target, self._directory.ranges(), self._kinds, unused)
 
     def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
         """See Runtime. After a signal there is no message."""
