@@ -21,6 +21,12 @@ _MOST_BLOCKS = 1 << 16  # blocks of all lists that are read
 _HANDLES = 32  # in a block
 
 
+def is_jdk8(tables: Tables) -> bool:
+    """Whether the JVM has lists of blocks also for global JNI handles. Later versions have an
+    OopStorage for them, and a JVMFlag in place of a Flag."""
+    return ("Flag", "flags") in tables.fields
+
+
 def handle_blocks(tables: Tables, first: Optional[int]) -> Iterator[int]:
     """Yield the addresses of the blocks of a list of JNI handles."""
     for _ in range(_MOST_BLOCKS):

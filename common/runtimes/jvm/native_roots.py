@@ -31,6 +31,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import Enum
+from functools import cached_property
 from typing import NamedTuple
 
 from findleaks.allocators.bulk import find_pointers_into
@@ -39,11 +40,11 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.errors import Interrupted
 from findleaks.runtimes.jvm.concurrent import shenandoah_regions
-from findleaks.runtimes.jvm.jni_handles import handle_blocks, stale_handles
+from findleaks.runtimes.jvm.jni_handles import handle_blocks, handles, is_jdk8, stale_handles
 from findleaks.runtimes.jvm.references import BELOW, References
 from findleaks.runtimes.jvm.spaces import buffer_words, region_addresses
 from findleaks.runtimes.jvm.tables import Tables
-from findleaks.runtimes.jvm.threads import java_thread_stacks
+from findleaks.runtimes.jvm.threads import java_thread_stacks, java_threads
 from findleaks.runtimes.object_graph import ObjectWord
 from findleaks.target.base import Module, Piece, Range
 from findleaks.target.elf import occurrences
@@ -154,7 +155,18 @@ class NativeRoots:
                     found = self._directory.blocks.lookup(address)
                     if found is not None and address not in self._unused_words and self._may_refer(*found, indices):
                         name = self._storage_name(found[1]) if found[2] in _STORAGE_SIZES else ""
+                        name = name or self._old_handles.get(address, "")
                         yield ObjectWord(address, start, f"handle of the JVM: {name}" if name else "")
+
+    @cached_property
+    def _old_handles(self) -> dict[int, str]:
+        """The names of handles by address in JDK 8, which has no OopStorage."""
+        tables = self._tables
+        if not is_jdk8(tables):
+            return {}
+        found = dict.fromkeys((place for place, _ in handles(tables, tables.word("JNIHandles", "_global_handles"))), _JNI_GLOBAL)
+        found.update((tables.place("JavaThread", "_threadObj", thread), "Thread") for thread in java_threads(tables))
+        return found
 
     def _stack_words(self, start: int, name_thread: Callable[[int], str]) -> Iterator[ObjectWord]:
         size, base, shift, _ = self._references
@@ -268,7 +280,7 @@ class NativeRoots:
         no domain alive. An entry has a hash, the next entry, an object, and a flag."""
         known = self._weak_tables.get(start)
         if known is None:
-            words = self._tables.memory.words(start, size // 32 * 4) if ("Flag", "flags") in self._tables.fields else None
+            words = self._tables.memory.words(start, size // 32 * 4) if is_jdk8(self._tables) else None
             entries = [words[at : at + 4] for at in range(0, len(words), 4)] if words else []
             used = [one for one in entries if any(one)]
             sound = all(0 < hashed < 1 << 32 and following % 8 == 0 and place and flag < 2 for hashed, following, place, flag in used)
