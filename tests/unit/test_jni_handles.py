@@ -1,0 +1,49 @@
+"""Lists of JNI handles: which handles are in use, and lists with damage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jvmimage import OBJECTS, THREADS, Image
+
+from findleaks.runtimes.jvm.jni_handles import handles, stale_handles
+from findleaks.runtimes.jvm.tables import Tables
+
+ACTIVE, FREE, TOP, NEXT, HANDLES = 0x200, 0x208, 256, 264, 32
+BLOCKS = [OBJECTS + 0x8000 + 0x200 * number for number in range(4)]
+OBJECT = OBJECTS + 0xF000
+
+
+def tables(used: Sequence[tuple[int, int]], free: Sequence[tuple[int, int]] = ()) -> Tables:
+    """One thread with these blocks: (number of handles in use, index of the next block or -1)."""
+    image = Image("Serial", [(0, 0, 0)] * 4, [(0, 0, 0)])
+    image.fields.update({("JNIHandleBlock", "_handles"): 0, ("JNIHandleBlock", "_top"): TOP, ("JNIHandleBlock", "_next"): NEXT})
+    image.fields["JavaThread", "_active_handles"] = ACTIVE
+    for block, (top, following) in zip(BLOCKS, [*used, *free]):
+        image.words(block, *[OBJECT] * HANDLES, top, BLOCKS[following] if following >= 0 else 0)
+    image.words(THREADS + 0x1000 + ACTIVE, BLOCKS[0], BLOCKS[len(used)] if free else 0)
+    target = image.target()
+    return Tables(target, target.modules()[0])
+
+
+def words(block: int, first: int = 0) -> list[int]:
+    return list(range(BLOCKS[block] + 8 * first, BLOCKS[block] + 8 * HANDLES, 8))
+
+
+def test_handles_behind_a_block_that_is_not_full() -> None:
+    assert list(stale_handles(tables([(HANDLES, 1), (3, 2), (HANDLES, -1)]))) == [*words(1, 3), *words(2)]
+
+
+def test_handles_in_use() -> None:
+    found = list(handles(tables([(HANDLES, 1), (3, 2), (HANDLES, -1)]), BLOCKS[0]))
+    assert [place for place, _ in found] == [*words(0), *words(1)[:3]] and {one for _, one in found} == {OBJECT}
+
+
+def test_free_blocks() -> None:
+    assert list(stale_handles(tables([(HANDLES, -1)], [(HANDLES, 2), (0, -1)]))) == [*words(1), *words(2)]
+
+
+def test_lists_with_damage() -> None:
+    """A list may be a circle, and a block may have an impossible number of handles. Such a block is not read."""
+    assert list(stale_handles(tables([(1, 1), (0, 0)]))) == [*words(0, 1), *words(1)]
+    assert list(stale_handles(tables([(HANDLES, 1), (HANDLES + 1, 2), (0, -1)]))) == []
