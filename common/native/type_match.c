@@ -85,6 +85,8 @@ void compare_block(matching *m, uint32_t layout, uint64_t start, uint64_t size, 
     const uint8_t *data = memory_at(s->pieces, s->piece_count, start, size);
     for (uint32_t group = s->bounds.items[layout]; group < s->bounds.items[layout + 1]; group++) {
         elements one = s->groups.items[group];
+        if (one.first == one.last && one.first_check == one.last_check)
+            continue; /* a large buffer has too many characters to visit each of them */
         uint64_t count = element_count(&one, size);
         /* The array at the end of a struct may have more elements than are in use. */
         bool is_open = !one.count && group > s->bounds.items[layout];

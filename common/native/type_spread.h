@@ -210,7 +210,8 @@ INLINE uint32_t level_of(uint32_t claim) { return claim >> LEVEL_SHIFT & LEVEL_M
 /* Return the word at an offset of a block or of root memory; 0 if it is missing. `data`: the whole
  * memory, or NULL if it is not in one piece. */
 INLINE uint64_t word_of(const spread *s, const uint8_t *data, uint64_t start, uint64_t size, uint64_t offset) {
-    const uint8_t *at = data && offset + WORD <= size ? data + offset : word_at(s->pieces, s->piece_count, start + offset);
+    bool is_inside = data && offset <= size && size - offset >= WORD;
+    const uint8_t *at = is_inside ? data + offset : word_at(s->pieces, s->piece_count, start + offset);
     return at ? load(at) : 0;
 }
 

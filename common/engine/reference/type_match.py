@@ -34,6 +34,8 @@ class Matching:
         spread, seen = self._spread, 0
         for group, one in enumerate(spread.layouts[layout]):
             is_open = group > 0 and not one.number
+            if not one.slots and not one.checks:
+                continue
             for element, base in enumerate(one.bases(size)):
                 before = counts[:]
                 words = [(offset, Role.REFERENCE, reference) for offset, reference in one.slots]
