@@ -155,6 +155,8 @@ class Feature(IntEnum):
     """A word of the nearest owner with some layout: the pointer's own owner, or the origin of its
     claim, and so on. `add_owner_word` adds such features, whose low bits are a number.
     `separate` does not try them."""
+    TWO_BYTES = 7
+    """A number of two bytes, for conditions of hints. `separate` does not try them."""
 
 
 class Choosing(IntEnum):
@@ -274,7 +276,7 @@ class TypeSpread(Protocol):
         owner, the place and the block of each pointer, as in Pointers."""
 
     def add_owner_word(self, layout: int, offset: int, size: int) -> int:
-        """Add a feature OWNER_WORD: a number of `size` bytes (1, 4, or a word) at an offset of the
+        """Add a feature OWNER_WORD: a number of `size` bytes (1, 2, 4, or a word) at an offset of the
         nearest owner with this layout. Return the feature."""
 
     def separate(self, rows: array[int], labels: array[int]) -> int:

@@ -17,12 +17,6 @@
 #define HIGH_SHIFT (WORD == 8 ? 32u : 16u)
 #define HIGH_AT (WORD == 8 ? (BIG ? 2u : 4u) : (BIG ? 0u : 2u))
 
-INLINE uint16_t load16(const uint8_t *at) {
-    uint16_t number;
-    memcpy(&number, at, sizeof number);
-    return BIG ? (uint16_t)(number << 8 | number >> 8) : number;
-}
-
 API void fl_disguises_free(disguises *d) {
     for (unsigned at = 0; at < MOST_THREADS; at++)
         free(d->found[at].items);

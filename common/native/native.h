@@ -45,11 +45,17 @@ enum { UNKNOWN = 0, REACHABLE = 1, POSSIBLE = 2, DEFINITE = 3, INDIRECT = 4 };
 #define MAX_BLOCKS (UINT64_C(1) << 30)
 #define MAX_EDGES ((uint64_t)INT32_MAX)
 
-/* Eight bytes of this process; a number of 4 or 8 bytes, and a word, of the target. */
+/* Eight bytes of this process; a number of 2, 4 or 8 bytes, and a word, of the target. */
 INLINE uint64_t eight_bytes(const uint8_t *at) {
     uint64_t bytes;
     memcpy(&bytes, at, sizeof bytes);
     return bytes;
+}
+
+INLINE uint16_t load16(const uint8_t *at) {
+    uint16_t number;
+    memcpy(&number, at, sizeof number);
+    return BIG ? __builtin_bswap16(number) : number;
 }
 
 INLINE uint32_t load32(const uint8_t *at) {

@@ -16,7 +16,7 @@
 /* Sorts of features: ../engine/type_spread.py, Feature. The number of a feature is
  * sort << 8 | (offset + 128). The offset is in bytes. For TARGET_WORD and TARGET_BYTES, it counts
  * from the start of the block that the pointer refers to; for the other sorts, from the pointer. */
-enum { STATIC_WORD, FOUR_BYTES, ONE_BYTE, BEGINNING, TARGET_WORD, TARGET_BYTES, OWNER_WORD };
+enum { STATIC_WORD, FOUR_BYTES, ONE_BYTE, BEGINNING, TARGET_WORD, TARGET_BYTES, OWNER_WORD, TWO_BYTES };
 #define MOST_OWNER_WORDS 256u
 
 /* Return memory of an owner. It is NULL if a part is not in the block `owner`; root memory
@@ -28,6 +28,10 @@ static const uint8_t *bytes_of(const spread *s, uint32_t owner, uint64_t address
             return NULL;
     }
     return memory_at(s->pieces, s->piece_count, address, size);
+}
+
+INLINE uint64_t number_at(const uint8_t *at, uint64_t size) {
+    return size == WORD ? load(at) : size == 4 ? load32(at) : size == 2 ? load16(at) : *at;
 }
 
 /* Follow the origins of `owner` through blocks with the same layout; return the first origin with
@@ -58,14 +62,14 @@ static uint64_t word_of_owner(const spread *s, uint32_t number, uint32_t owner) 
     else
         return NO_VALUE;
     const uint8_t *at = bytes_of(s, owner, start + one.offset, one.size);
-    return !at ? NO_VALUE : one.size == WORD ? load(at) : one.size == 4 ? load32(at) : *at;
+    return at ? number_at(at, one.size) : NO_VALUE;
 }
 
-/* Add the feature that is a word, or a number of 1 or 4 bytes, at an offset of the nearest owner
+/* Add the feature that is a word, or a number of 1, 2 or 4 bytes, at an offset of the nearest owner
  * with a layout. Returns the number of the feature, or DISORDER. */
 API int fl_spread_owner_word(spread *s, uint32_t layout, uint64_t offset, uint32_t size) {
     uint64_t number = s->owner_words.count;
-    if (layout + 1 >= s->bounds.count || number >= MOST_OWNER_WORDS || (size != WORD && size != 4 && size != 1))
+    if (layout + 1 >= s->bounds.count || number >= MOST_OWNER_WORDS || (size != WORD && size != 4 && size != 2 && size != 1))
         return DISORDER;
     return PUSH(s->owner_words, (owner_word){layout, size, offset}) ? NO_MEMORY : (int)(OWNER_WORD << 8 | number);
 }
@@ -77,14 +81,14 @@ uint64_t feature_value(const spread *s, uint32_t feature, uint32_t owner, uint64
         return beginning(s, owner);
     if (sort == OWNER_WORD)
         return word_of_owner(s, feature & 255, owner);
-    bool is_word = sort == STATIC_WORD || sort == TARGET_WORD, is_target = sort >= TARGET_WORD;
-    uint64_t size = is_word ? WORD : sort == ONE_BYTE ? 1 : 4;
+    bool is_word = sort == STATIC_WORD || sort == TARGET_WORD, is_target = sort == TARGET_WORD || sort == TARGET_BYTES;
+    uint64_t size = is_word ? WORD : sort == ONE_BYTE ? 1 : sort == TWO_BYTES ? 2 : 4;
     uint64_t base = !is_target ? place : target < s->b->count ? block_address(s->b, target) : 0;
     const uint8_t *at = bytes_of(s, is_target ? target : owner, base + (uint64_t)offset, size);
     if (!at)
         return NO_VALUE;
     if (!is_word)
-        return size == 4 ? load32(at) : *at;
+        return number_at(at, size);
     uint64_t value = load(at), start = 0;
     return value > LEAST_ADDRESS && is_mapped(s, value) && used_block(s, value, &start) == NONE ? value : NO_VALUE;
 }

@@ -17,7 +17,13 @@ from findleaks.types.specs import Spec
 ROUNDS = 64
 MOST_COMPARED = 64  # Most types that are compared at a time.
 
-_FLAGS = {Sort.POINTER: 0, Sort.ANY: Flag.ANYTHING, Sort.CHOICE: Flag.OPTIONAL | Flag.NUMBER, Sort.TRAIT_OBJECT: Flag.ANYTHING}
+_FLAGS = {
+    Sort.POINTER: 0,
+    Sort.ANY: Flag.ANYTHING,
+    Sort.CHOICE: Flag.OPTIONAL | Flag.NUMBER,
+    Sort.TRAIT_OBJECT: Flag.ANYTHING,
+    Sort.DATA: Flag.ANYTHING,
+}
 
 
 class Content:

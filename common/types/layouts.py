@@ -42,12 +42,13 @@ class Sort(IntEnum):
     ANY = 1  # A pointer of type void *.
     CHOICE = 2  # A member of a union: a pointer to one of `pointees`, or a number.
     TRAIT_OBJECT = 3  # The next word is the address of a vtable of Rust, which names the type.
+    DATA = 4  # A pointer to characters or numbers for which a hint file names a type.
 
 
 class Reference(NamedTuple):
     """What a pointer refers to.
 
-    For ANY and CHOICE, `owner` is the struct that contains the member, and `offset` is the member's
+    For ANY, CHOICE and DATA, `owner` is the struct that contains the member, and `offset` is the member's
     offset in it. For POINTER, `owner` is the type with this pointer if it is or contains the
     pointee, as in lists; else 0. `node` is the node type of the container that the pointer belongs
     to, or 0. `counted` is set if the pointer refers to an array. `is_certain` is set if it does so
@@ -98,6 +99,8 @@ class Layouts:
         self._tails: dict[int, Optional[tuple[int, int]]] = {}
         self.definitions: dict[int, int] = {}
         """The types that hint files give for types that debug information only declares."""
+        self.hinted: set[tuple[int, int]] = set()
+        """Struct and offset of the members that hint files have lines for."""
         self.specs: list[Spec] = [Spec(UNKNOWN)]
         """By the engine's numbers."""
 
@@ -387,6 +390,8 @@ class _Walk:
             self._refer(at, Reference(Sort.POINTER, (pointee,), whole, 0, node if pointee == node else 0))
         elif kind == Kind.POINTER:
             self._refer(at, Reference(Sort.POINTER, (pointee,), 0, 0, node))
+        elif (owner, inside) in self._layouts.hinted:
+            self._refer(at, Reference(Sort.DATA, (VOID,), owner, inside))
         else:
             self._leaves.append(Leaf(at, Role.DATA))
 

@@ -101,7 +101,7 @@ class Rules:
             hinted = self.slots.answer(of.owner, of.offset, size) if self.slots is not None and offset == 0 else None
             hinted = self._by_tag(of, offset, size) if hinted is None and of.cases else hinted
             if hinted is None:
-                return DEFERRED
+                return NO_CLAIM if of.sort == Sort.DATA else DEFERRED
             self._hinted.add((reference, offset, size))
             return hinted
         found = self.candidates(reference, offset, size)
@@ -315,7 +315,7 @@ class Rules:
         of, spec = self._layouts.references[reference], self._layouts.specs[layout]
         if any(self._embedding.has(number, at, pointee) for number, at in self._places(spec, offset) for pointee in of.pointees):
             return 2
-        return int(of.sort in (Sort.ANY, Sort.TRAIT_OBJECT) or (of.sort == Sort.POINTER and not self._is_whole(of.pointees[0])))
+        return int(of.sort in (Sort.ANY, Sort.DATA, Sort.TRAIT_OBJECT) or (of.sort == Sort.POINTER and not self._is_whole(of.pointees[0])))
 
     def _places(self, spec: Spec, offset: int) -> Sequence[tuple[int, int]]:
         """Return the types of which a content has values at an offset, with the offset in the

@@ -20,6 +20,8 @@ from findleaks.value_classes import NamedTuple
 
 FARTHEST = 127  # Most bytes between a pointer and the member of its condition.
 
+_SORTS = {1: Feature.ONE_BYTE, 2: Feature.TWO_BYTES, 4: Feature.FOUR_BYTES}  # By bytes of a number.
+
 
 class _Member(NamedTuple):
     """A member of a struct: its type, its offset in the struct, the innermost named struct with its
@@ -80,6 +82,7 @@ class Slots:
             if feature != NO_FEATURE and any(one.feature not in (feature, NO_FEATURE) for one in known):
                 raise UsageError(f"all conditions of {hint.slot} must use the same member")
             known.append(target)
+            self._layouts.hinted.add((member.owner, member.inside))
 
     def _add_declared(self, name: str, types: Sequence[NamedType]) -> None:
         table = self._table
@@ -139,8 +142,7 @@ class Slots:
             distance = near.offset + (near.first_bit // 8 if near.bits else 0) - start
             if abs(distance) > FARTHEST:
                 raise UsageError(f"{hint.member} is more than {FARTHEST} bytes from {hint.slot}")
-            sort = Feature.STATIC_WORD if size == self._table.word else Feature.FOUR_BYTES if size == 4 else Feature.ONE_BYTE
-            return sort << 8 | distance + 128, keys
+            return _SORTS.get(size, Feature.STATIC_WORD) << 8 | distance + 128, keys
         if "." not in hint.member:
             raise UsageError(f"{hint.slot.rpartition('.')[0]} has no member {hint.member}")
         _, far = next(self._members(hint.member))
@@ -174,8 +176,8 @@ class Slots:
             if first + member.bits > 8:
                 raise UsageError("a bit field of a condition must be in one byte")
             return 1, [byte for byte in range(256) if byte >> first & mask == number]
-        if size not in (1, 4):
-            raise UsageError(f"a number of a condition must have 1 or 4 bytes, not {size}")
+        if size not in _SORTS:
+            raise UsageError(f"a number of a condition must have 1, 2 or 4 bytes, not {size}")
         return size, [number & (1 << 8 * size) - 1]
 
     def _addresses(self, name: str) -> Sequence[int]:

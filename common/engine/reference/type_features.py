@@ -31,8 +31,8 @@ def feature_value(spread: PureTypeSpread, feature: int, owner: int, place: int, 
         return _word_of_owner(spread, feature & 255, owner)
     arch = spread.blocks.arch
     is_word = sort in (Feature.STATIC_WORD, Feature.TARGET_WORD)
-    size = arch.word if is_word else 1 if sort == Feature.ONE_BYTE else 4
-    if sort >= Feature.TARGET_WORD:
+    size = arch.word if is_word else {Feature.ONE_BYTE: 1, Feature.TWO_BYTES: 2}.get(sort, 4)
+    if sort in (Feature.TARGET_WORD, Feature.TARGET_BYTES):
         owner, place = target, spread.blocks.address(target)
     data = _bytes_of(spread, owner, place + offset, size)
     if not data:

@@ -214,7 +214,7 @@ class PureTypeSpread:
         return values_of(self, feature, rows)
 
     def add_owner_word(self, layout: int, offset: int, size: int) -> int:
-        if layout >= len(self.layouts) or size not in (1, 4, self._arch.word) or len(self.owner_words) > 255:
+        if layout >= len(self.layouts) or size not in (1, 2, 4, self._arch.word) or len(self.owner_words) > 255:
             raise ValueError("no such layout or size, or too many features")
         self.owner_words.append((layout, offset, size))
         return Feature.OWNER_WORD << 8 | len(self.owner_words) - 1
