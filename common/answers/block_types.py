@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.audit.block_batches import Batch
-from findleaks.audit.block_contents import describe_untyped
+from findleaks.audit.block_contents import describe_untyped, find_hint, is_text
 from findleaks.audit.block_rows import BlockFilters, BlockRows
 from findleaks.audit.leak_groups import NAMED
-from findleaks.engine.terms import Totals
+from findleaks.engine.terms import Kind, State, Totals
 from findleaks.results.amounts import Amount
 from findleaks.results.block_types import BlocksOfType, BlockTypes
 from findleaks.session import Session
+from findleaks.session.known_types import known_types
 from findleaks.value_classes import NamedTuple
 
+if TYPE_CHECKING:
+    from findleaks.audit.untyped_reasons import Reason
+
 _LEAKED = ("definite", "indirect")
+EXPLAINED = 16
+"""Most rows of unknown type whose reason is found: each may take a search of root memory."""
 
 
 class _Key(NamedTuple):
@@ -45,18 +51,15 @@ def sum_by_type(session: Session, filters: BlockFilters, limit: int = 0) -> Bloc
         _add(batch, rows, sums, known)
     ordered = sorted(sums.items(), key=lambda item: (-item[1].bytes, item[0]))
     typed = [one for key, one in ordered if key.type]
-    found = [
-        BlocksOfType(
-            key.type or None,
-            None if key.type else key.size,
-            one.blocks,
-            one.bytes,
-            Amount(one.leaked_blocks, one.leaked_bytes),
-            one.example or 0,
-            None if key.type else _contents(session, one.example, at),
-        )
-        for at, (key, one) in enumerate(ordered[: limit or None])
-    ]
+    found: list[BlocksOfType] = []
+    explained = 0
+    for at, (key, one) in enumerate(ordered[: limit or None]):
+        contents = None if key.type else _contents(session, one.example, at)
+        reason = _explain(session, one.example or 0) if not key.type and explained < EXPLAINED else None
+        explained += reason is not None
+        size, leaked = None if key.type else key.size, Amount(one.leaked_blocks, one.leaked_bytes)
+        why = (reason.text, reason.candidates) if reason is not None else (None, ())
+        found.append(BlocksOfType(key.type or None, size, one.blocks, one.bytes, leaked, one.example or 0, contents, *why))
     return BlockTypes("type", _total(sums.values()), _total(typed), len(ordered), found)
 
 
@@ -88,6 +91,19 @@ def _contents(session: Session, example: Optional[int], at: int) -> Optional[str
         return None
     size = session.directory.blocks.size(index)
     return describe_untyped(session, example, size) or None
+
+
+def _explain(session: Session, example: int) -> Optional[Reason]:
+    """Return why a block in use has no type; None without debug information, and for text."""
+    index = session.directory.blocks.find(example) if known_types(session) is not None else -1
+    if index < 0 or session.directory.blocks.state(index) != State.IN_USE:
+        return None
+    if is_text(find_hint(session, example, session.directory.blocks.size(index))):
+        return None
+    from findleaks.audit.untyped_reasons import explain_untyped, find_typed_reference
+
+    is_leaked = session.graph().kind(index) in (Kind.DEFINITE, Kind.INDIRECT)
+    return explain_untyped(session, index, None if is_leaked else find_typed_reference(session, index), is_leaked)
 
 
 def _total(sums: Iterable[_Sum]) -> Amount:

@@ -11,10 +11,10 @@ from findleaks.audit.owner_tree import build_owner_tree
 from findleaks.audit.owners import Owners
 from findleaks.audit.references import find_root_references
 from findleaks.audit.typed_places import field_at
-from findleaks.audit.untyped_reasons import explain_untyped
+from findleaks.audit.untyped_reasons import explain_untyped, find_reference
 from findleaks.engine.dominators import SHARED, Dominators, node_root
 from findleaks.engine.terms import NO_LABEL, State, Totals
-from findleaks.errors import TargetError, UnreadableMemory
+from findleaks.errors import TargetError
 from findleaks.results.amounts import Amount
 from findleaks.results.untyped import Untyped, UntypedSource
 from findleaks.session import Session
@@ -23,8 +23,6 @@ from findleaks.value_classes import NamedTuple
 
 NAMED = 50
 """Most groups of blocks whose origin is named: each may take a search of root memory."""
-WIDEST = 1 << 20
-"""Most bytes of a block that are searched for a reference."""
 CHUNK = 1 << 14
 """Blocks that are visited between two checks for Ctrl-C."""
 _MASK = 0xFFFFFF
@@ -171,7 +169,7 @@ def _referrers(session: Session, group: _Group) -> Iterator[int]:
     elif node_root(group.holder) < 0 and known is not None:
         above = [one for one in session.graph().referrers(group.best) if known.spec(one) is not None][:4]
     for one in above:
-        address = _find_reference(session, one, group.best)
+        address = find_reference(session, one, group.best)
         if address is not None:
             yield address
     start = session.directory.blocks.address(group.best)
@@ -179,22 +177,9 @@ def _referrers(session: Session, group: _Group) -> Iterator[int]:
         yield from (one.address for one in find_root_references(session, start, start + 1) if one.address)
 
 
-def _find_reference(session: Session, owner: int, index: int) -> Optional[int]:
-    """Return the address of the first word in the block `owner` that refers to the block `index`;
-    None if there is no such word."""
-    blocks, arch = session.directory.blocks, session.target.arch
-    start, low = blocks.address(owner), blocks.address(index)
-    try:
-        data = session.target.read(start, min(blocks.size(owner), WIDEST) // arch.word * arch.word)
-    except UnreadableMemory:
-        return None
-    high = low + max(blocks.size(index), 1)
-    place = next((at for at, word in enumerate(arch.unpack(data)) if low <= word < high), None)
-    return start + place * arch.word if place is not None else None
-
-
 def _source(session: Session, origin: Optional[str], is_leaked: bool, one: _Group) -> UntypedSource:
     example = session.directory.blocks.address(one.best)
     sizes = one.least, one.most
     reason = explain_untyped(session, one.best, one.referrer, is_leaked)
-    return UntypedSource(origin or None, is_leaked, reason, one.blocks, sizes, Amount.of(one.reached), example, Amount.of(one.best_reached))
+    reached, best_reached = Amount.of(one.reached), Amount.of(one.best_reached)
+    return UntypedSource(origin or None, is_leaked, reason.text, reason.candidates, one.blocks, sizes, reached, example, best_reached)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from findleaks.commands import Invocation
+from findleaks.commands.untyped_reason import describe_reason
 from findleaks.formatting import blocks as blocks_of
 from findleaks.formatting import number, printable, size, table
 from findleaks.quoting import shell_quoted
@@ -35,4 +36,6 @@ def _leaked(one: BlocksOfType) -> str:
 def _what(one: BlocksOfType) -> str:
     if one.type:
         return printable(one.type, 200)
-    return f"{number(one.size or 0)} B, {f'e.g. {one.contents}' if one.contents else 'type not known'}"
+    contents = f"e.g. {one.contents}" if one.contents else "type not known"
+    why = f": {describe_reason(one.reason, one.candidates)}" if one.reason else ""
+    return f"{number(one.size or 0)} B, {contents}{why}"

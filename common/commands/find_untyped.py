@@ -10,6 +10,7 @@ from findleaks.audit.untyped_blocks import find_untyped
 from findleaks.commands import Invocation
 from findleaks.commands.limits import in_text
 from findleaks.commands.result import Plain, blocks_status
+from findleaks.commands.untyped_reason import describe_reason
 from findleaks.errors import UsageError
 from findleaks.formatting import blocks, number, size, table, wrapped
 from findleaks.results.untyped import Untyped, UntypedSource
@@ -49,7 +50,15 @@ def _row(one: UntypedSource) -> tuple[str, ...]:
     low, high = one.sizes
     origin = "leaked" if one.leaked else one.origin or "–"
     own = number(low) if low == high else f"{number(low)}–{number(high)}"
-    return size(one.reached.bytes), number(one.reached.blocks), number(one.blocks), own, origin, hex(one.example), one.reason
+    return (
+        size(one.reached.bytes),
+        number(one.reached.blocks),
+        number(one.blocks),
+        own,
+        origin,
+        hex(one.example),
+        describe_reason(one.reason, one.candidates),
+    )
 
 
 def _advice(first: UntypedSource) -> str:

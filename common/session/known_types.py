@@ -79,8 +79,9 @@ def find_known_types(session: Session) -> Optional[KnownTypes]:
     from findleaks.types.known import KnownTypes
 
     with session.timed("types"):
-        search = _spread(session, program, pieces)
-        return KnownTypes(program.table, search.layouts.specs, search.spread.claims(), search.heap.headers)
+        modules = _modules(session, program)
+        search = _spread(session, program, pieces, modules)
+        return KnownTypes(program.table, search.layouts.specs, search.spread.claims(), search.heap.headers, *modules)
 
 
 def _memory(session: Session) -> Optional[Sequence[Piece]]:
@@ -95,7 +96,7 @@ def _memory(session: Session) -> Optional[Sequence[Piece]]:
     return list(session.pieces(merge_ranges([*heaps, *session.root_memory]), "finding types", whole=True))
 
 
-def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece]) -> Spreading:
+def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece], modules: tuple[array[int], int]) -> Spreading:
     from findleaks.types.headers import remove_headers
     from findleaks.types.heap import HeapView
     from findleaks.types.roots import find_locals, find_thread_locals
@@ -115,7 +116,7 @@ def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece]) ->
     spread.use(pieces)
     spread.set_memory(mapped, code)
     view = HeapView(target.arch, blocks, pieces, headers)
-    search = Spreading(spread, view, sizes, table, *_modules(session, program), session.budget, session.report_progress)
+    search = Spreading(spread, view, sizes, table, *modules, session.budget, session.report_progress)
     _use_hint_files(session, search)
     hints = _apply_hints(session, search)
     search.add_classes(_classes(session, table))

@@ -37,8 +37,12 @@ class TypedPlace(NamedTuple):
 class KnownTypes:
     """The types of a process's blocks, by index."""
 
-    def __init__(self, table: TypeTable, specs: Sequence[Spec], claims: array[int], headers: Sequence[int] = ()) -> None:
-        """`headers`: the bytes before the typed part of each block; empty if there are none."""
+    def __init__(
+        self, table: TypeTable, specs: Sequence[Spec], claims: array[int], headers: Sequence[int], modules: Sequence[int], usable: int
+    ) -> None:
+        """`headers`: the bytes before the typed part of each block; empty if there are none. Rules
+        explains `modules` and `usable`."""
+        self._modules, self._usable = modules, usable
         self.table, self._specs, self.claims, self._headers = table, specs, claims, headers
         self._names: dict[int, str] = {}
 
@@ -55,6 +59,10 @@ class KnownTypes:
         """Return the content of a block; None if it is not known."""
         layout = self.claims[index] & LAYOUT_MASK
         return self._specs[layout] if layout else None
+
+    def is_of_program(self, number: int) -> bool:
+        """Whether a module other than the C library has a type."""
+        return bool(self._modules[number] & self._usable)
 
     def header(self, index: int) -> int:
         """Return the bytes before the typed part of a block: the header that the program's own

@@ -126,9 +126,23 @@ def test_untyped(made: Hidden) -> None:
     (source,) = found["sources"]
     assert source["origin"] == "registry.sessions"
     assert source["reason"] == "the member is a number"
+    assert source["candidates"] == ["struct registry", "struct session", "struct table"]
     assert source["reached"]["blocks"] == source["example_reached"]["blocks"] == ITEMS
     text = ran("find", "--untyped", *hint, str(made.core), check=True).stdout
+    assert "the member is a number, perhaps struct registry, struct session or struct table" in " ".join(text.split())
     assert f"--type {source['example']}=TYPE may type up to {ITEMS} of these blocks" in text
+
+
+def test_reason_in_sums(made: Hidden) -> None:
+    """`blocks --by type` explains why blocks have no type, except those that contain text."""
+    words = ["blocks", "--by", "type", *made.hint("registry", "struct registry"), str(made.core)]
+    rows = json.loads(ran(*words, "--json", check=True).stdout)["types"]
+    assert {row["reason"] for row in rows if row["type"] is not None} == {None}
+    (numbers,) = (row for row in rows if row["type"] is None and row["size"] == 24)
+    assert numbers["reason"] == "the pointer is void *"
+    assert {"struct point", "struct line"} <= set(numbers["candidates"])
+    text = ran(*words, check=True).stdout
+    assert "the pointer is void *, perhaps struct entry, struct line, struct ops or 2 others" in text
 
 
 def test_only_data_is_untyped(made: Hidden, tmp_path: Path) -> None:
