@@ -224,6 +224,10 @@ class TypeSpread(Protocol):
         """Claim the blocks of a list ("I") that are untyped and in use. Their claims are
         inferred."""
 
+    def relabel(self, indices: array[int], layout: int) -> None:
+        """Give typed blocks ("I") another layout, and queue them. Their claims stay as certain as
+        they are."""
+
     def seed_words(self, words: array[int], layouts: array[int], least: array[int], level: Level = Level.SEED) -> None:
         """Claim all untyped blocks in use by their first words ("Q", ascending). Blocks of least[i]
         bytes or more whose first word is words[i] get the layout layouts[i]. The claims are
@@ -288,6 +292,9 @@ class TypeSpread(Protocol):
     def untyped(self, kinds: Union[bytes, memoryview], wanted: int, most: int) -> array[int]:
         """Return the first `most` untyped blocks in use ("I") whose kind has its bit set in
         `wanted`. `kinds` has a byte for each block."""
+
+    def with_layout(self, layout: int, most: int) -> array[int]:
+        """Return the first `most` blocks with this layout ("I", ascending)."""
 
     def sample(self, most: int) -> array[int]:
         """Return at most `most` typed blocks of each layout ("I", ascending), at equal steps."""

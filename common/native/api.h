@@ -252,6 +252,8 @@ API int fl_spread_layout(struct spread *s, const uint64_t *groups, uint64_t grou
                         uint64_t *checks, uint64_t check_count);
 API int fl_spread_roots(struct spread *s, const uint64_t *addresses, const uint64_t *sizes, const uint32_t *layouts, uint64_t count);
 API int fl_spread_seed(struct spread *s, uint32_t index, uint32_t claim, bool inferred, uint32_t origin);
+API int fl_spread_relabel(struct spread *s, const uint32_t *indices, uint64_t count, uint32_t layout);
+API int fl_spread_with_layout(const struct spread *s, uint32_t layout, uint64_t most, words *found);
 API int fl_spread_seed_all(struct spread *s, const uint32_t *indices, uint64_t count, uint32_t claim);
 API int fl_spread_seed_words(struct spread *s, const uint64_t *sought, const uint32_t *layouts, const uint64_t *least, uint64_t count,
                              uint32_t level);

@@ -204,6 +204,14 @@ API int fl_spread_untyped(const spread *s, const uint8_t *kinds, uint32_t wanted
     return DONE;
 }
 
+/* Append the first `most` blocks with a layout. */
+API int fl_spread_with_layout(const spread *s, uint32_t layout, uint64_t most, words *found) {
+    for (uint32_t index = 0; index < s->b->count && found->count < most; index++)
+        if (layout_of(s, index) == layout && words_push(found, index))
+            return NO_MEMORY;
+    return DONE;
+}
+
 /* Append at most `most` typed blocks of each layout, at equal steps. */
 API int fl_spread_sample(const spread *s, uint32_t most, words *found) {
     uint64_t layouts = s->bounds.count - 1;

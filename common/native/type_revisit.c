@@ -29,6 +29,22 @@ static int queue_blocks(spread *s, const uint8_t *has, uint32_t first) {
     return DONE;
 }
 
+/* Give typed blocks another layout, and queue them. Their claims stay as certain as they are. */
+API int fl_spread_relabel(spread *s, const uint32_t *indices, uint64_t count, uint32_t layout) {
+    if ((uint64_t)layout + 1 >= s->bounds.count)
+        return DISORDER;
+    for (uint64_t at = 0; at < count; at++) {
+        uint32_t index = indices[at];
+        if (index >= s->b->count || !layout_of(s, index))
+            continue;
+        s->claims[index] = (s->claims[index] & ~LAYOUT_MASK) | layout;
+        s->claimed++;
+        if (words_push(&s->queue, block_address(s->b, index)))
+            return NO_MEMORY;
+    }
+    return DONE;
+}
+
 API int fl_spread_revisit(spread *s, const uint32_t *references, uint64_t count) {
     uint64_t layouts = s->bounds.count - 1;
     uint8_t *wanted = calloc((size_t)s->highest + 1, 1), *has = calloc(layouts, 1);

@@ -174,7 +174,7 @@ class Packing:
         alone: list[Packed] = []
         offsets = sorted({one.found.offset for one in places})
         for offset, end in zip(offsets, [*offsets[1:], size]):
-            found = {self._find_part(one, end) for one in places if one.found.offset == offset} - {None}
+            found = {self.find_part(one.pointee, offset, end, one.blocks) for one in places if one.found.offset == offset} - {None}
             part = found.pop() if len(found) == 1 else None
             if part is not None:
                 alone.append(part)
@@ -182,19 +182,18 @@ class Packing:
         specs = [Spec(every[0].type, parts=tuple(every))] if len(every) > 1 else []
         return specs + [_of_part(part, size) for part in alone]
 
-    def _find_part(self, one: _Place, end: int) -> Optional[Packed]:
-        """Return the objects at a place of blocks, up to `end`; None if nothing shows that blocks
-        have such objects."""
-        own = self._layouts.table.size_of(one.pointee)
-        if not own or own > one.found.size - one.found.offset:
+    def find_part(self, pointee: int, offset: int, end: int, blocks: Sequence[int]) -> Optional[Packed]:
+        """Return the objects of a type at an offset of blocks of one size, up to `end`; None if
+        nothing shows that the blocks have such objects."""
+        own = self._layouts.table.size_of(pointee)
+        if not own or own > self._heap.blocks.size(blocks[0]) - offset:
             return None
-        part = Packed(one.found.offset, one.pointee, max((end - one.found.offset) // own, 1), own)
-        part = self._find_longest(part, one.blocks)
+        part = self._find_longest(Packed(offset, pointee, max((end - offset) // own, 1), own), blocks)
         rest = part._replace(offset=part.offset + own, number=part.number - 1)
-        if rest.number and self._has_evidence(Spec(rest.type, parts=(rest,)), one.blocks):
+        if rest.number and self._has_evidence(Spec(rest.type, parts=(rest,)), blocks):
             return part
         part = part._replace(number=1)
-        return part if self._has_evidence(Spec(part.type, parts=(part,)), one.blocks) else None
+        return part if self._has_evidence(Spec(part.type, parts=(part,)), blocks) else None
 
     def _find_longest(self, part: Packed, blocks: Sequence[int]) -> Packed:
         """Return a part with as many of its elements as nearly all blocks have. The memory after

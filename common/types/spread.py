@@ -23,6 +23,7 @@ from findleaks.types.roots import TypedRoot
 from findleaks.types.rules import Rules
 from findleaks.types.sizes import SizeClasses
 from findleaks.types.specs import Spec
+from findleaks.types.tails import Tails
 
 if TYPE_CHECKING:
     from findleaks.types.hint_files import HintFile
@@ -68,6 +69,7 @@ class Spreading:
         self.content = Content(spread, self.layouts, self.rules)
         self.judge = Judge(spread, heap, self.layouts, self.rules, self.content)
         self.packing = Packing(heap, self.layouts, self.rules, self.content, self.judge)
+        self._tails = Tails(spread, heap, self.layouts, self.content, self.packing)
         self._again = LEAST_AGAIN + len(heap.blocks) // PART
         self.fingerprints = Fingerprints(spread, heap, self.layouts, self.content, self.rules)
         # By rule: the deferred pointers, the last answer, and the number of claims and arguments
@@ -178,6 +180,8 @@ class Spreading:
             self._judged[key] = claimed, certain, self.judge.allows_rest
             if self._use_answer(key, self.judge.judge(found, certain)):
                 again.add(found.reference)
+        if not again and not certain and self._add_tails():
+            return True
         if not again and not certain:
             again = self._judge_parts()
         if not again and not certain and not self.judge.allows_rest:
@@ -201,6 +205,15 @@ class Spreading:
         # If pointers of this rule stay without a claim, the engine defers them again.
         self._pending.pop(key, None)
         return True
+
+    def _add_tails(self) -> bool:
+        """Add to the layouts of blocks the objects behind their types. Return whether there are
+        any."""
+        self._progress("finding types", 0.0)
+        found = list(self._tails.find())
+        for blocks, layout in found:
+            self.spread.relabel(blocks, layout)
+        return bool(found)
 
     def _judge_parts(self) -> set[int]:
         """Judge the deferred pointers to parts of blocks. Return the references of pointers that

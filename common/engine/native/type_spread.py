@@ -71,6 +71,10 @@ class NativeTypeSpread:
         if self._library.fl_spread_seed_all(self._handle, c_array(indices), len(indices), layout | level << LEVEL_SHIFT) == DISORDER:
             raise ValueError(f"no layout {layout}, or no such block")
 
+    def relabel(self, indices: array[int], layout: int) -> None:
+        if self._library.fl_spread_relabel(self._handle, c_array(indices), len(indices), layout) == DISORDER:
+            raise ValueError(f"no layout {layout}")
+
     def seed_words(self, words: array[int], layouts: array[int], least: array[int], level: Level = Level.SEED) -> None:
         self._library.fl_spread_seed_words(self._handle, c_array(words), c_array(layouts), c_array(least), len(words), level)
 
@@ -139,6 +143,9 @@ class NativeTypeSpread:
 
     def untyped(self, kinds: Union[bytes, memoryview], wanted: int, most: int) -> array[int]:
         return self._indices(self._library.fl_spread_untyped, bytes(kinds), wanted, most)
+
+    def with_layout(self, layout: int, most: int) -> array[int]:
+        return self._indices(self._library.fl_spread_with_layout, layout, most)
 
     def sample(self, most: int) -> array[int]:
         return self._indices(self._library.fl_spread_sample, most)

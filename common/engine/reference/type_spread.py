@@ -156,6 +156,15 @@ class PureTypeSpread:
         for index in indices:
             self.seed(index, layout, level, True)
 
+    def relabel(self, indices: array[int], layout: int) -> None:
+        if layout >= len(self.layouts):
+            raise ValueError(f"no layout {layout}")
+        for index in indices:
+            if self._claims[index] & LAYOUT_MASK:
+                self._claims[index] = self._claims[index] & ~LAYOUT_MASK | layout
+                self.claimed += 1
+                self._queue.append(index)
+
     def seed_words(self, words: array[int], layouts: array[int], least: array[int], level: Level = Level.SEED) -> None:
         for index in range(len(self.blocks)):
             start, size = self.blocks.address(index), self.blocks.size(index)
@@ -226,6 +235,9 @@ class PureTypeSpread:
         view = memoryview(kinds).cast("B")
         left = (index for index, claim in enumerate(self._claims) if not claim and wanted >> view[index] & 1)
         return array("I", islice((index for index in left if self.blocks.state(index) == State.IN_USE), most))
+
+    def with_layout(self, layout: int, most: int) -> array[int]:
+        return array("I", islice((index for index, claim in enumerate(self._claims) if claim & LAYOUT_MASK == layout), most))
 
     def sample(self, most: int) -> array[int]:
         layouts = [claim & LAYOUT_MASK for claim in self._claims]

@@ -1,0 +1,122 @@
+"""Find objects that follow a typed value in its own block, if the value refers to them:
+
+    struct table *table = malloc(sizeof *table + count * sizeof(struct entry));
+    table->entries = (struct entry *)(table + 1);
+
+The blocks then have the layout of a value with further parts."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from findleaks.debuginfo.type_table import Kind
+from findleaks.engine.type_spread import Role, TypeSpread
+from findleaks.types.content import Content
+from findleaks.types.embedding import STRUCTURES
+from findleaks.types.heap import HeapView
+from findleaks.types.judging import sample_blocks
+from findleaks.types.layouts import Layouts
+from findleaks.types.packing import Packing
+from findleaks.types.specs import Packed, Spec
+from findleaks.value_classes import NamedTuple
+
+PROBED = 32  # Blocks of each layout in which such pointers are looked for.
+MOST_BLOCKS = 1 << 17  # Most blocks whose pointers are read.
+MOST_GROUPS = 256  # Most combinations of a layout, a size and offsets; those with most blocks first.
+# Least part of the blocks that an object must fit if no other type is possible. Its pointers may
+# refer to parts of blocks that are not known yet.
+LEAST_SINGLE = 0.5
+MOST_TAILS = 8  # Most objects in a block behind its type.
+
+
+class _Member(NamedTuple):
+    """A pointer of a value: its offset, and the types that it may refer to."""
+
+    offset: int
+    pointees: tuple[int, ...]
+
+
+_Group = tuple[int, int, tuple[tuple[int, tuple[int, ...]], ...]]
+"""Layout and size of blocks, and their tails: offsets, and the types that may be there."""
+
+
+class Tails:
+    """Finds objects behind the types of blocks."""
+
+    def __init__(self, spread: TypeSpread, heap: HeapView, layouts: Layouts, content: Content, packing: Packing) -> None:
+        self._spread, self._heap, self._layouts, self._content, self._packing = spread, heap, layouts, content, packing
+        self._members: dict[int, Sequence[_Member]] = {}  # By layout.
+        self._refused: set[_Group] = set()
+
+    def find(self) -> Iterator[tuple[array[int], int]]:
+        """Yield blocks ("I"), and the number of their new layout."""
+        wanted = {self._heap.layout(index) for index in self._spread.sample(PROBED) if self._read(index)}
+        groups: dict[_Group, array[int]] = {}
+        left = MOST_BLOCKS
+        for layout in sorted(wanted):
+            blocks = self._spread.with_layout(layout, left)
+            left -= len(blocks)
+            for index in blocks:
+                tails = self._read(index)
+                if tails:
+                    key = layout, self._heap.blocks.size(index), tails
+                    groups.setdefault(key, array("I")).append(index)
+        largest = sorted((key for key in groups if key not in self._refused), key=lambda key: (-len(groups[key]), key))
+        for key in largest[:MOST_GROUPS]:
+            spec = self._extend(self._layouts.specs[key[0]], key[1], key[2], sample_blocks(groups[key]))
+            if spec is not None:
+                yield groups[key], self._layouts.number(spec)
+            else:
+                self._refused.add(key)
+
+    def _read(self, index: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """Return the tails of a block: offsets behind its type that it refers to, ascending, and
+        the types that may be there."""
+        layout, size = self._heap.layout(index), self._heap.blocks.size(index)
+        members = self._members.get(layout)
+        if members is None:
+            members = self._members[layout] = self._find_members(self._layouts.specs[layout])
+        own = self._layouts.size_of(self._layouts.specs[layout])
+        if not members or own >= size:
+            return ()
+        start, word = self._heap.blocks.address(index), self._layouts.table.word
+        data, order = self._heap.bytes(start, own), self._heap.arch.byteorder
+        found: dict[int, tuple[int, ...]] = {}
+        for offset, pointees in members:
+            at = int.from_bytes(data[offset : offset + word], order) - start
+            if own <= at < size and at % word == 0:
+                found.setdefault(at, pointees)
+        return tuple(sorted(found.items())[:MOST_TAILS])
+
+    def _find_members(self, spec: Spec) -> Sequence[_Member]:
+        """Return the pointers in the single values of a layout."""
+        layouts, table = self._layouts, self._layouts.table
+        if spec.many or layouts.flexible(spec.type) is not None:
+            return ()
+        found = []
+        for one in layouts.shape(spec):
+            for leaf in one.leaves if one.number == 1 else ():
+                pointees = layouts.references[leaf.reference].pointees if leaf.role == Role.REFERENCE else ()
+                known = [number for number in pointees if table.kinds[number] in (*STRUCTURES, Kind.POINTER) and table.size_of(number)]
+                if known:
+                    found.append(_Member(one.start + leaf.offset, tuple(known)))
+        return found
+
+    def _extend(self, spec: Spec, size: int, tails: tuple[tuple[int, tuple[int, ...]], ...], blocks: Sequence[int]) -> Optional[Spec]:
+        """Return a content with the tails that the blocks have; None if they have none."""
+        parts = list(spec.parts or (Packed(0, spec.type, 1, self._layouts.size_of(spec)),))
+        ends = [*(offset for offset, _ in tails[1:]), size]
+        for (offset, pointees), end in zip(tails, ends):
+            possible = [self._packing.find_part(one, offset, end, blocks) for one in pointees]
+            found = [part for part in possible if part is not None and part.end <= end]
+            if not found and len(pointees) == 1:
+                found = self._find_single(pointees[0], offset, end, blocks)
+            parts += found if len(found) == 1 else ()
+        return Spec(spec.type, False, spec.node, tuple(parts)) if len(parts) > max(len(spec.parts), 1) else None
+
+    def _find_single(self, pointee: int, offset: int, end: int, blocks: Sequence[int]) -> list[Packed]:
+        part = Packed(offset, pointee, 1, self._layouts.table.size_of(pointee))
+        fits = self._content.count_fits([Spec(pointee, parts=(part,))], blocks)[0] if part.end <= end else 0
+        return [part] if fits >= max(LEAST_SINGLE * len(blocks), 1) else []
