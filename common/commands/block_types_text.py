@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from findleaks.commands import Invocation
-from findleaks.commands.untyped_reason import describe_reason
+from findleaks.commands.untyped_reason import join_candidates
 from findleaks.formatting import blocks as blocks_of
 from findleaks.formatting import number, printable, size, table
 from findleaks.quoting import shell_quoted
@@ -37,5 +37,6 @@ def _what(one: BlocksOfType) -> str:
     if one.type:
         return printable(one.type, 200)
     contents = f"e.g. {one.contents}" if one.contents else "type not known"
-    why = f": {describe_reason(one.reason, one.candidates)}" if one.reason else ""
-    return f"{number(one.size or 0)} B, {contents}{why}"
+    why = f": {one.reason}" if one.reason else ""
+    types = f", perhaps {join_candidates(one.candidates)}" if one.candidates else ""
+    return f"{number(one.size or 0)} B, {contents}{why}{types}"

@@ -10,7 +10,7 @@ from findleaks.audit.untyped_blocks import find_untyped
 from findleaks.commands import Invocation
 from findleaks.commands.limits import in_text
 from findleaks.commands.result import Plain, blocks_status
-from findleaks.commands.untyped_reason import describe_reason
+from findleaks.commands.untyped_reason import join_candidates
 from findleaks.errors import UsageError
 from findleaks.formatting import blocks, number, size, table, wrapped
 from findleaks.results.untyped import Untyped, UntypedSource
@@ -50,19 +50,12 @@ def _row(one: UntypedSource) -> tuple[str, ...]:
     low, high = one.sizes
     origin = "leaked" if one.leaked else one.origin or "–"
     own = number(low) if low == high else f"{number(low)}–{number(high)}"
-    return (
-        size(one.reached.bytes),
-        number(one.reached.blocks),
-        number(one.blocks),
-        own,
-        origin,
-        hex(one.example),
-        describe_reason(one.reason, one.candidates),
-    )
+    return size(one.reached.bytes), number(one.reached.blocks), number(one.blocks), own, origin, hex(one.example), one.reason
 
 
 def _advice(first: UntypedSource) -> str:
     hint = f"--type {first.example:#x}=TYPE"
+    types = f"; TYPE may be {join_candidates(first.candidates)}" if first.candidates else ""
     if first.blocks == 1 or first.leaked or first.origin is None:
-        return f"{hint} may type up to {number(first.example_reached.blocks)} of these blocks"
-    return f"{hint} types the example; the line `{first.origin} -> TYPE` in a file of --hints may type all of the first row"
+        return f"{hint} may type up to {number(first.example_reached.blocks)} of these blocks{types}"
+    return f"{hint} types the example; the line `{first.origin} -> TYPE` in a file of --hints may type all of the first row{types}"

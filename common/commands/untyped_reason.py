@@ -1,4 +1,4 @@
-"""Text of the reason why a block has no type."""
+"""Text of the types that a block without a type may have."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ SHOWN = 3  # Most types that are named.
 LONGEST = 60  # Most characters of a name.
 
 
-def describe_reason(reason: str, candidates: Sequence[str]) -> str:
-    """Return a reason with the types that the block may have: "the pointer is void *, perhaps struct
-    line or struct point"."""
-    names = [printable(one, LONGEST) for one in candidates[:SHOWN]]
-    if len(candidates) > SHOWN:
-        return f"{reason}, perhaps {', '.join(names)} or {number(len(candidates) - SHOWN)} others"
-    *first, last = names or [""]
-    return f"{reason}, perhaps {', '.join(first)}{' or ' if first else ''}{last}" if names else reason
+def join_candidates(names: Sequence[str]) -> str:
+    """Return names of types as text: "struct line, struct point or 14 others"; "" for none."""
+    shown = [printable(one, LONGEST) for one in names[:SHOWN]]
+    left = len(names) - len(shown)
+    *first, last = [*shown, f"{number(left)} {'other' if left == 1 else 'others'}"] if left else shown or [""]
+    return f"{', '.join(first)} or {last}" if first else last

@@ -165,7 +165,8 @@ class Choosing(IntEnum):
     BY_CONTENT = 0
     """Select the option for which the most pointers of the block refer to targets of the expected
     kind. At least one such pointer is needed, unless there is only one option. The only option
-    may even have addresses in place of such pointers if its level is LEARNED. If several options
+    may even have addresses in place of such pointers if its level is LEARNED. At other levels, it
+    needs no pointers; at UNION, the block must then not begin with text. If several options
     are equal, select BY_END if their level is BASE; otherwise select none."""
     BY_SHAPE = 1
     """Select the option for which the most pointers of the block refer to blocks of the expected

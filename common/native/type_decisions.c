@@ -51,6 +51,12 @@ static uint64_t rank_of(matching *m, const option *one, unsigned mode, uint64_t 
     return counts[WRONG] ? 0 : 1 + ((uint64_t)counts[STRONG] << 32 | (mode == BY_SHAPE ? 0 : counts[WEAK]));
 }
 
+/* Return whether a block without pointers may have the only option, whose claim has this level. A
+ * member of a union may also refer to text. */
+static bool suffices(const spread *s, uint32_t level, uint64_t start, uint64_t size) {
+    return level != LEVEL_LEARNED && !(level == LEVEL_UNION && begins_with_text(s, start, size));
+}
+
 /* Return the claim of the option that fits best; 0 if there is none. Arrays are skipped.
  * ../engine/type_spread.py, Choosing, explains the modes. */
 static uint32_t choose(matching *m, const option *options, uint32_t count, unsigned mode, uint64_t start, uint64_t size) {
@@ -76,7 +82,7 @@ static uint32_t choose(matching *m, const option *options, uint32_t count, unsig
     if (mode == BY_SHAPE)
         return number == 1 && best >> 32 >= LEAST_STRONG ? claim : 0;
     if (mode == BY_CONTENT && number == 1)
-        return best > 1 || (alternatives == 1 && (is_likely || level_of(claim) != LEVEL_LEARNED)) ? claim : 0;
+        return best > 1 || (alternatives == 1 && (is_likely || suffices(m->s, level_of(claim), start, size))) ? claim : 0;
     if (mode == BY_CONTENT && !all_base)
         return 0;
     return choose_by_end(m->s, options, count, ranks, best, start);

@@ -138,6 +138,11 @@ static bool is_text(const uint8_t *bytes) {
     return true;
 }
 
+bool begins_with_text(const spread *s, uint64_t start, uint64_t size) {
+    const uint8_t *at = size >= WORD ? word_at(s->pieces, s->piece_count, start) : NULL;
+    return at && is_text(at);
+}
+
 static uint64_t class_of(const spread *s, const uint8_t *bytes) {
     uint64_t value = load(bytes), start = 0;
     if (!value)

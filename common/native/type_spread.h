@@ -13,6 +13,7 @@ typedef struct spread spread;
 #define INFERRED (1u << 28)
 #define DISPUTED (1u << 29) /* the whole claim of a disputed block, which has no layout */
 #define LEVEL_BASE 6u /* claims of this level and of higher ones are inferred */
+#define LEVEL_UNION 7u
 #define LEVEL_LEARNED 8u
 #define NO_CLAIM 0u
 #define DEFERRED UINT32_MAX
@@ -184,6 +185,8 @@ typedef struct {
     int failed;
 } matching;
 
+/* Return whether the first word of a block is text. */
+bool begins_with_text(const spread *s, uint64_t start, uint64_t size);
 void compare_block(matching *m, uint32_t layout, uint64_t start, uint64_t size, unsigned depth, uint32_t *counts);
 
 /* type_used.c. used_size: return the bytes of the block that a pointer refers to that are in use,

@@ -52,6 +52,9 @@ class Judge:
     def __init__(self, spread: TypeSpread, heap: HeapView, layouts: Layouts, rules: Rules, content: Content) -> None:
         self._spread, self._heap, self._layouts, self._rules, self._content = spread, heap, layouts, rules, content
         self._decisions: dict[tuple[object, ...], int] = {}
+        # By reference, offset and size: the options of earlier decisions on the rule. Memory that
+        # was not visited yet may have pointers to blocks of these types, too.
+        self._earlier: dict[tuple[int, int, int], Sequence[Candidate]] = {}
         self.allows_rest = False
         """Whether a type may be followed by other data that is larger than the type."""
 
@@ -75,6 +78,9 @@ class Judge:
         candidates = [one for one in candidates if fits[one] > LEAST_PART * len(sample)][: MOST_OPTIONS - len(arrays)]
         if not candidates:
             return NO_CLAIM if len(untyped) >= LEAST_NONE else None
+        key = found.reference, found.offset, found.size
+        earlier = [one for one in self._earlier.get(key, ()) if one not in candidates]
+        candidates = [*candidates, *earlier][: MOST_OPTIONS - len(arrays)]
         if not self.allows_rest and all(self._has_rest(one, found) for one in candidates):
             return None
         votes = self._votes(candidates, sample)
@@ -85,15 +91,17 @@ class Judge:
         if (
             best is not None
             and not arrays
+            and not earlier
             and fits[best] >= PURE * len(sample)
             and self._fits_alone(best, candidates, left, len(sample), found.size)
         ):
             return self._rules.claim(best)
+        self._earlier[key] = candidates
         return self._decide(arrays, candidates, *self._separate({**typed_rows, **untyped}, known, candidates, every))
 
     def _has_rest(self, one: Candidate, found: Pointers) -> bool:
         """Whether blocks with a type would have room for another value of it, but are no arrays."""
-        is_whole = one.level != Level.BASE or one.spec.many or one.spec.parts or self._layouts.flexible(one.spec.type) is not None
+        is_whole = one.level != Level.BASE or one.spec.many or one.spec.parts or self._rules.is_open(one.spec.type)
         return not is_whole and self._layouts.size_of(one.spec) * 2 <= found.size
 
     def _with_typed(self, candidates: Sequence[Candidate], typed: Counter[Spec], found: Pointers) -> Sequence[Candidate]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
@@ -17,6 +17,7 @@ from findleaks.engine.type_spread import (
     QUESTION,
     Feature,
     Level,
+    Pointers,
     Question,
     Role,
     TypeSpread,
@@ -60,6 +61,7 @@ class Rules:
         self._known: dict[tuple[int, int, int], Sequence[Candidate]] = {}
         # Keys of _known, by pointees.
         self._keys: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
+        self._open: set[int] = set()  # Types that other objects follow in the same block.
         self._truncated: dict[int, int] = {}  # By pointee: the least size of its truncated values.
         self._proposed: set[tuple[int, int, int]] = set()  # Type, offset, and size of blocks.
         # By pointee: the questions for possible layouts that pointers to it have led to.
@@ -156,6 +158,32 @@ class Rules:
         ends = {one.start + leaf.offset for one in shape for leaf in one.leaves if leaf.role == Role.REFERENCE}
         found = sorted({end for end in ends if 0 < end < least} | ({least} if least > 0 else set()), reverse=True)
         return [Spec(pointee, parts=(Packed(0, pointee, 1, end),)) for end in found[:MOST_CUTS]]
+
+    def is_open(self, number: int) -> bool:
+        """Whether blocks with a type may be larger than the type: it ends with an array, or other
+        objects follow it (tails.py)."""
+        return number in self._open or self._layouts.flexible(number) is not None
+
+    def openable(self, found: Pointers) -> Sequence[int]:
+        """Return the types that blocks may begin with, if the blocks are too large for any type
+        that such pointers may refer to."""
+        of, table = self._layouts.references[found.reference], self._table
+        if of.sort != Sort.POINTER or of.counted or of.used or table.kinds[of.pointees[0]] not in STRUCTURES:
+            return ()
+        whole = self._embedding.places(of.pointees[0]).get(found.offset, ())
+        least = max(self._sizes.least(found.size), 1)
+        if any(least <= table.sizes[number] <= found.size for number in whole):
+            return ()
+        small = [one for one in whole if table.sizes[one] < least and not table.flags[one] & Flag.POLYMORPHIC]
+        return [one for one in small if not self.is_open(one)][:MOST_CANDIDATES]
+
+    def open(self, types: Iterable[int]) -> array[int]:
+        """Note that other objects follow values of these types in their blocks. Return the
+        questions whose answers change."""
+        self._open.update(types)
+        self._known.clear()
+        self._keys.clear()
+        return array("Q", [word for words in self._possible.values() for word in words])
 
     def is_truncated(self, pointee: int) -> bool:
         """Whether the process has truncated values of a struct."""
@@ -256,7 +284,7 @@ class Rules:
         """Whether a block of `size` bytes has one value of a type, or one that ends with an
         array. The block may be larger than its size class."""
         is_whole = self._sizes.least_request(size) <= self._layouts.size_of(spec) <= size
-        return not spec.many and (is_whole or self._layouts.flexible(spec.type) is not None)
+        return not spec.many and (is_whole or self.is_open(spec.type))
 
     def without_pointers(self, size: int) -> Sequence[int]:
         """Return the structs without pointers whose size results in a block of `size` bytes, except
@@ -301,9 +329,9 @@ class Rules:
         found = []
         if own * 2 <= size and offset % own == 0 and self._sizes.fits(size // own * own, size):
             found.append(Candidate(Spec(pointee, True, of.node), Level.ARRAY))
-        tails = [number for number in whole if table.sizes[number] <= size and self._layouts.flexible(number) is not None]
+        tails = [number for number in whole if table.sizes[number] <= size and self.is_open(number)]
         if offset == 0 and pointee in tails:
-            return [Candidate(Spec(pointee), Level.EXACT)]
+            return [Candidate(Spec(pointee), Level.BASE if pointee in self._open else Level.EXACT)]
         found += [Candidate(Spec(number), Level.BASE) for number in tails[:MOST_CANDIDATES]]
         if offset == 0 and own < size:
             found.append(Candidate(Spec(pointee, False, of.node), Level.BASE))

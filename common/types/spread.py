@@ -11,7 +11,7 @@ from findleaks.debuginfo.type_names import shorten_template
 from findleaks.debuginfo.type_table import TypeTable
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind
-from findleaks.engine.type_spread import DECISION, LEAST_STRONG, NO_CLAIM, Choosing, Level, Pointers, Question, Role, TypeSpread
+from findleaks.engine.type_spread import DECISION, DEFERRED, LEAST_STRONG, NO_CLAIM, Choosing, Level, Pointers, Question, Role, TypeSpread
 from findleaks.types.content import Content
 from findleaks.types.embedding import Embedding
 from findleaks.types.fingerprints import WITNESSES, Fingerprints
@@ -69,7 +69,7 @@ class Spreading:
         self.content = Content(spread, self.layouts, self.rules)
         self.judge = Judge(spread, heap, self.layouts, self.rules, self.content)
         self.packing = Packing(heap, self.layouts, self.rules, self.content, self.judge)
-        self._tails = Tails(spread, heap, self.layouts, self.content, self.packing)
+        self._tails = Tails(spread, heap, self.layouts, self.content, self.rules, self.packing)
         self._again = LEAST_AGAIN + len(heap.blocks) // PART
         self.fingerprints = Fingerprints(spread, heap, self.layouts, self.content, self.rules)
         # By rule: the deferred pointers, the last answer, and the number of claims and arguments
@@ -172,7 +172,7 @@ class Spreading:
         """Judge the deferred pointers. Queue the pointers of rules that have an answer, to follow
         them again. Return False if nothing is queued."""
         self._pending.update({(one.reference, one.offset, one.size): one for one in self.spread.deferred()})
-        again, claimed = set(), self.spread.claimed
+        again, claimed = self._open_types(), self.spread.claimed
         for key, found in list(self._pending.items()):
             if self._judged.get(key) == (claimed, certain, self.judge.allows_rest):
                 continue
@@ -205,6 +205,18 @@ class Spreading:
         # If pointers of this rule stay without a claim, the engine defers them again.
         self._pending.pop(key, None)
         return True
+
+    def _open_types(self) -> set[int]:
+        """Find types that other objects follow in the same block. Return the references of
+        pointers that have to be followed again."""
+        opened = self._tails.find_open([*self._pending.values(), *self._refused.values()])
+        if not opened:
+            return set()
+        self.content.answer_again(self.rules.open(opened))
+        self._judged.clear()
+        answers = {key: self.rules.answers(_question(key))[0] for key in (*self._pending, *self._refused)}
+        clear = {key: answer for key, answer in answers.items() if answer not in (NO_CLAIM, DEFERRED)}
+        return {key[0] for key, answer in clear.items() if self._use_answer(key, answer)}
 
     def _add_tails(self) -> bool:
         """Add to the layouts of blocks the objects behind their types. Return whether there are

@@ -8,17 +8,18 @@ The blocks then have the layout of a value with further parts."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
 from findleaks.debuginfo.type_table import Kind
-from findleaks.engine.type_spread import Role, TypeSpread
+from findleaks.engine.type_spread import Pointers, Role, TypeSpread
 from findleaks.types.content import Content
 from findleaks.types.embedding import STRUCTURES
 from findleaks.types.heap import HeapView
 from findleaks.types.judging import sample_blocks
 from findleaks.types.layouts import Layouts
 from findleaks.types.packing import Packing
+from findleaks.types.rules import Rules
 from findleaks.types.specs import Packed, Spec
 from findleaks.value_classes import NamedTuple
 
@@ -29,6 +30,9 @@ MOST_GROUPS = 256  # Most combinations of a layout, a size and offsets; those wi
 # refer to parts of blocks that are not known yet.
 LEAST_SINGLE = 0.5
 MOST_TAILS = 8  # Most objects in a block behind its type.
+
+
+LEAST_OPEN = 0.9  # Least part of the blocks that must refer to a place behind their type.
 
 
 class _Member(NamedTuple):
@@ -45,10 +49,48 @@ _Group = tuple[int, int, tuple[tuple[int, tuple[int, ...]], ...]]
 class Tails:
     """Finds objects behind the types of blocks."""
 
-    def __init__(self, spread: TypeSpread, heap: HeapView, layouts: Layouts, content: Content, packing: Packing) -> None:
-        self._spread, self._heap, self._layouts, self._content, self._packing = spread, heap, layouts, content, packing
+    def __init__(self, spread: TypeSpread, heap: HeapView, layouts: Layouts, content: Content, rules: Rules, packing: Packing) -> None:
+        self._spread, self._heap, self._layouts = spread, heap, layouts
+        self._content, self._rules, self._packing = content, rules, packing
         self._members: dict[int, Sequence[_Member]] = {}  # By layout.
         self._refused: set[_Group] = set()
+        self._examined: set[tuple[int, int, int, int]] = set()  # Type, and a rule.
+
+    def find_open(self, pending: Iterable[Pointers]) -> set[int]:
+        """Return the types that other objects follow, according to the blocks that deferred
+        pointers refer to. Nearly all of these blocks refer to places behind the type."""
+        found = set()
+        for one in pending:
+            for number in self._rules.openable(one):
+                key = number, one.reference, one.offset, one.size
+                blocks = {one.untyped[at] for at in range(2, len(one.untyped), 3) if not self._heap.claims[one.untyped[at]]}
+                if key in self._examined or not blocks:
+                    continue
+                self._examined.add(key)
+                sample, offsets = sample_blocks(sorted(blocks)), self._outward(number)
+                if offsets and sum(self._refers_behind(block, number, offsets) for block in sample) >= LEAST_OPEN * len(sample):
+                    found.add(number)
+        return found
+
+    def _outward(self, number: int) -> Sequence[int]:
+        """Return the offsets of the pointers in a type, without those of lists and trees, which
+        also refer to other elements of an array."""
+        leaves = [leaf for one in self._layouts.shape(Spec(number)) if not one.start and one.number == 1 for leaf in one.leaves]
+        is_link = [leaf.role == Role.REFERENCE and bool(self._layouts.references[leaf.reference].owner) for leaf in leaves]
+        return [leaf.offset for leaf, link in zip(leaves, is_link) if leaf.role in (Role.REFERENCE, Role.DATA) and not link]
+
+    def _refers_behind(self, index: int, number: int, offsets: Sequence[int]) -> bool:
+        """Whether one of the pointers at these offsets refers to a place behind the type in the
+        same block."""
+        own, size = self._layouts.table.size_of(number), self._heap.blocks.size(index)
+        return any(own <= at < size for at in self._inside(index, own, offsets))
+
+    def _inside(self, index: int, own: int, offsets: Iterable[int]) -> Iterator[int]:
+        """Yield the words at these offsets of a block, less the address of the block. `own`: the
+        bytes of the block that are read."""
+        start, word = self._heap.blocks.address(index), self._layouts.table.word
+        data, order = self._heap.bytes(start, own), self._heap.arch.byteorder
+        yield from (int.from_bytes(data[offset : offset + word], order) - start for offset in offsets)
 
     def find(self) -> Iterator[tuple[array[int], int]]:
         """Yield blocks ("I"), and the number of their new layout."""
@@ -81,13 +123,10 @@ class Tails:
         own = self._layouts.size_of(self._layouts.specs[layout])
         if not members or own >= size:
             return ()
-        start, word = self._heap.blocks.address(index), self._layouts.table.word
-        data, order = self._heap.bytes(start, own), self._heap.arch.byteorder
         found: dict[int, tuple[int, ...]] = {}
-        for offset, pointees in members:
-            at = int.from_bytes(data[offset : offset + word], order) - start
-            if own <= at < size and at % word == 0:
-                found.setdefault(at, pointees)
+        for at, one in zip(self._inside(index, own, (one.offset for one in members)), members):
+            if own <= at < size and at % self._layouts.table.word == 0:
+                found.setdefault(at, one.pointees)
         return tuple(sorted(found.items())[:MOST_TAILS])
 
     def _find_members(self, spec: Spec) -> Sequence[_Member]:

@@ -129,7 +129,7 @@ def test_untyped(made: Hidden) -> None:
     assert source["candidates"] == ["struct registry", "struct session", "struct table"]
     assert source["reached"]["blocks"] == source["example_reached"]["blocks"] == ITEMS
     text = ran("find", "--untyped", *hint, str(made.core), check=True).stdout
-    assert "the member is a number, perhaps struct registry, struct session or struct table" in " ".join(text.split())
+    assert "of these blocks; TYPE may be struct registry, struct session or struct table" in " ".join(text.split())
     assert f"--type {source['example']}=TYPE may type up to {ITEMS} of these blocks" in text
 
 

@@ -103,6 +103,16 @@ def test_packed(count: int, flags: str, tmp_path: Path) -> None:
     check(measured("typed_packed.c", tmp_path, count, 1, *flags.split()))
 
 
+@pytest.mark.parametrize(
+    ("accounts", "flags"), [(60, "-O2"), *(pytest.param(1000, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
+)
+def test_tails(accounts: int, flags: str, tmp_path: Path) -> None:
+    """Structs have types if their arrays follow them in the same block, and blocks that only such arrays refer to."""
+    figures = measured("typed_tails.c", tmp_path, accounts, 1, *flags.split())
+    check(figures)
+    assert not figures.wrong
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize("flags", ["-O0", "-O2", "-O2 -flto"])
 def test_variants(flags: str, tmp_path: Path) -> None:

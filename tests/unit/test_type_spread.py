@@ -137,7 +137,7 @@ def spread_of(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
     spread.add_choices(layouts[:2])
     spread.add_choices(layouts[2:3])
     for _ in range(OWNER_WORDS):
-        spread.add_owner_word(rng.choice(layouts), rng.randrange(4) * heap.arch.word, rng.choice((1, 4, heap.arch.word)))
+        spread.add_owner_word(rng.choice(layouts), rng.randrange(4) * heap.arch.word, rng.choice((1, 2, 4, heap.arch.word)))
     for _ in range(DECISIONS):
         add_decision(rng, spread, layouts, heap.arch.word)
     spread.set_flags(bytearray(rng.choice(FLAGS) for _ in range(REFERENCES)))
@@ -153,6 +153,8 @@ def spread_of(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
         found[step] = list(spread.claims()), list(spread.origins()), spread.deferred(), spread.disputes()
         found[f"{step} retracted"] = spread.retract(), list(spread.claims()), list(spread.origins())
         spread.revisit(() if step == "first" else (1, 4))
+    spread.relabel(array("I", rng.sample(used, min(5, len(used)))), rng.choice(layouts))
+    found["with layout"] = [list(spread.with_layout(layout, 3)) for layout in layouts]
     settled(spread, seed)
     found["last"] = list(spread.claims()), spread.deferred()
     indices = array("I", used[:40])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from findleaks.engine.reference.type_features import feature_value
-from findleaks.engine.reference.type_match import COUNTS, STRONG, WEAK, WRONG, Matching
+from findleaks.engine.reference.type_match import COUNTS, STRONG, WEAK, WRONG, Matching, is_text
 from findleaks.engine.reference.type_used import used_size
 from findleaks.engine.type_spread import (
     LAYOUT_MASK,
@@ -98,6 +98,13 @@ class Chooser:
         first = self.compare(one.single, used) if one.single else [0] * COUNTS
         return every[STRONG] + every[WEAK] > first[STRONG] + first[WEAK]
 
+    def _suffices(self, level: int) -> bool:
+        """Return whether a block without pointers may have the only option, whose claim has this
+        level. A member of a union may also refer to text."""
+        word = self._spread.blocks.arch.word
+        data = self._spread.memory.bytes(self._start, word) if self._size >= word else None
+        return level != Level.LEARNED and not (level == Level.UNION and data is not None and is_text(data))
+
     def choose(self, options: Sequence[Option], how: Choosing) -> int:
         """Return the claim of the option that fits the block best; 0 if no option is chosen. `how`
         is the rule by which an option is chosen."""
@@ -119,7 +126,7 @@ class Chooser:
             return equal[0].claim if len(equal) == 1 and best[0] >= LEAST_STRONG else 0
         if len(equal) == 1 and how == Choosing.BY_CONTENT:
             claim = equal[0].claim
-            is_only = len(options) == 1 and (is_likely or claim >> LEVEL_SHIFT & LEVEL_MASK != Level.LEARNED)
+            is_only = len(options) == 1 and (is_likely or self._suffices(claim >> LEVEL_SHIFT & LEVEL_MASK))
             return claim if best != (0, 0) or is_only else 0
         if how == Choosing.BY_CONTENT and any(one.claim >> LEVEL_SHIFT & LEVEL_MASK != Level.BASE for one in equal):
             return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from findleaks.engine.type_spread import FARTHEST, LAYOUT_MASK, MOST_WORDS, UNKNOWN, Flag, Question, Role
+from findleaks.engine.type_spread import FARTHEST, LAYOUT_MASK, LEAST_TEXT, MOST_WORDS, UNKNOWN, Flag, Question, Role
 from findleaks.target.ranges import range_at
 
 if TYPE_CHECKING:
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 WRONG, STRONG, WEAK, LOOSE = range(4)
 COUNTS = 4
 NEUTRAL = -1  # The word fits any layout. Such words are not counted.
+
+
+def is_text(word: bytes) -> bool:
+    """Return whether a word is text."""
+    text = word.rstrip(b"\0")
+    return len(text) >= LEAST_TEXT and all(0x20 <= byte < 0x7F for byte in text)
 
 
 class Matching:

@@ -13,7 +13,7 @@ from findleaks.engine.reference.blocks import PureBlocks
 from findleaks.engine.reference.interior_structures import Pieces
 from findleaks.engine.reference.type_decisions import Chooser, Decision, options_of
 from findleaks.engine.reference.type_features import separate, values_of
-from findleaks.engine.reference.type_match import WRONG
+from findleaks.engine.reference.type_match import WRONG, is_text
 from findleaks.engine.reference.type_used import is_empty, used_size
 from findleaks.engine.terms import State
 from findleaks.engine.type_spread import (
@@ -24,7 +24,6 @@ from findleaks.engine.type_spread import (
     GROUP,
     INFERRED,
     LAYOUT_MASK,
-    LEAST_TEXT,
     LENGTHS,
     LEVEL_MASK,
     LEVEL_SHIFT,
@@ -268,8 +267,7 @@ class PureTypeSpread:
         if range_at(self.mapped, value) is not None:
             sort = WordClass.STATIC if range_at(self.code, value) is None else WordClass.CODE
             return sort | value << 4 & (1 << 64) - 1
-        text = data.rstrip(b"\0")
-        return WordClass.TEXT if len(text) >= LEAST_TEXT and all(0x20 <= byte < 0x7F for byte in text) else WordClass.NUMBER
+        return WordClass.TEXT if is_text(data) else WordClass.NUMBER
 
     def used_block(self, address: int) -> int:
         """Return the index of the block in use that contains an address, or -1."""
