@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 MOST_CANDIDATES = 64  # Types that are compared with the content of blocks.
 MOST_COUNTS = 256  # Numbers of elements that an array in a block of some size may have.
 MOST_CUTS = 8  # Sizes to which a type may be truncated.
+_LIBRARIES = ("std::", "__gnu_cxx::", "core::", "alloc::")
 MOST_CHOICES = 16  # Types of which a block may be one, for a pointer to it to be possible.
 
 
@@ -308,6 +309,8 @@ class Rules:
         whole = self._embedding.places(pointee).get(offset, ()) if offset < size else ()
         least, sizes = max(self._sizes.least(size), 1), table.sizes
         fitting = [number for number in whole if least <= sizes[number] <= size]
+        if offset == 0 and pointee in fitting and not self._is_library(pointee):
+            fitting = [number for number in fitting if sizes[number] != own or not self._is_library(number)]
         if offset == 0 and table.flags[pointee] & Flag.POLYMORPHIC:
             # Its vtable is not known: the block is of this class or of a derived one.
             return [Candidate(Spec(number), Level.BASE) for number in fitting[:MOST_CANDIDATES]]
@@ -321,6 +324,11 @@ class Rules:
         found = found or list(self._larger(pointee, of, offset, size, whole))
         cut = self.cuts(pointee, size) if offset == 0 and pointee in self._truncated else ()
         return [*found, *(Candidate(spec, Level.BASE) for spec in cut if spec.parts[0].size >= self._truncated[pointee])]
+
+    def _is_library(self, number: int) -> bool:
+        """Whether a type is one of the standard libraries of C++ or Rust. Those that consist of
+        one value of another type are storage for it."""
+        return self._table.text(self._table.names[number]).startswith(_LIBRARIES)
 
     def _larger(self, pointee: int, of: Reference, offset: int, size: int, whole: Sequence[int]) -> Sequence[Candidate]:
         """Return the possible contents of a block that is larger than any type: an array, a type
