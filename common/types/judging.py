@@ -79,7 +79,8 @@ class Judge:
         if not candidates:
             return NO_CLAIM if len(untyped) >= LEAST_NONE else None
         key = found.reference, found.offset, found.size
-        earlier = [one for one in self._earlier.get(key, ()) if one not in candidates]
+        specs = {one.spec for one in candidates}
+        earlier = [one for one in self._earlier.get(key, ()) if one.spec not in specs]
         candidates = [*candidates, *earlier][: MOST_OPTIONS - len(arrays)]
         if not self.allows_rest and all(self._has_rest(one, found) for one in candidates):
             return None

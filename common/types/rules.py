@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 MOST_CANDIDATES = 64  # Types that are compared with the content of blocks.
 MOST_COUNTS = 256  # Numbers of elements that an array in a block of some size may have.
 MOST_CUTS = 8  # Sizes to which a type may be truncated.
-_LIBRARIES = ("std::", "__gnu_cxx::", "core::", "alloc::")
 MOST_CHOICES = 16  # Types of which a block may be one, for a pointer to it to be possible.
+_LIBRARIES = ("std::", "__gnu_cxx::", "core::", "alloc::")
 
 
 class Candidate(NamedTuple):
@@ -66,7 +66,7 @@ class Rules:
         self._truncated: dict[int, int] = {}  # By pointee: the least size of its truncated values.
         self._proposed: set[tuple[int, int, int]] = set()  # Type, offset, and size of blocks.
         # By pointee: the questions for possible layouts that pointers to it have led to.
-        self._possible: dict[int, list[int]] = {}
+        self._possible: dict[int, dict[tuple[int, int, int], None]] = {}
         self.slots: Optional[Slots] = None
         """The hints of hint files."""
         self._hinted: set[tuple[int, int, int]] = set()
@@ -87,7 +87,7 @@ class Rules:
             return self._agrees(reference, offset, third)
         of, found = self._layouts.references[reference], self.candidates(reference, offset, third)
         if of.sort == Sort.POINTER:
-            self._possible.setdefault(of.pointees[0], []).extend((sort << 32 | reference, offset, third))
+            self._possible.setdefault(of.pointees[0], {})[sort << 32 | reference, offset, third] = None
             found = [*found, *(Candidate(spec, Level.BASE) for spec in self._possible_parts(of.pointees[0], offset, third))]
         if of.sort == Sort.POINTER and of.owner:
             # Links of lists and trees refer to nodes, and seldom to larger blocks that begin with
@@ -184,7 +184,7 @@ class Rules:
         self._open.update(types)
         self._known.clear()
         self._keys.clear()
-        return array("Q", [word for words in self._possible.values() for word in words])
+        return array("Q", [word for asked in self._possible.values() for question in asked for word in question])
 
     def is_truncated(self, pointee: int) -> bool:
         """Whether the process has truncated values of a struct."""
@@ -215,7 +215,7 @@ class Rules:
     def _changed(self, pointee: int) -> array[int]:
         for key in self._keys.pop((pointee,), ()):
             del self._known[key]
-        return array("Q", self._possible.get(pointee, ()))
+        return array("Q", [word for question in self._possible.get(pointee, ()) for word in question])
 
     def _by_tag(self, of: Reference, offset: int, size: int) -> Optional[int]:
         """Return the rule for pointers in an enum, whose discriminant decides on the type; None if

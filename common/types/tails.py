@@ -30,8 +30,6 @@ MOST_GROUPS = 256  # Most combinations of a layout, a size and offsets; those wi
 # refer to parts of blocks that are not known yet.
 LEAST_SINGLE = 0.5
 MOST_TAILS = 8  # Most objects in a block behind its type.
-
-
 LEAST_OPEN = 0.9  # Least part of the blocks that must refer to a place behind their type.
 
 
@@ -55,6 +53,7 @@ class Tails:
         self._members: dict[int, Sequence[_Member]] = {}  # By layout.
         self._refused: set[_Group] = set()
         self._examined: set[tuple[int, int, int, int]] = set()  # Type, and a rule.
+        self._claimed = 0  # Claims that were made before the last search.
 
     def find_open(self, pending: Iterable[Pointers]) -> set[int]:
         """Return the types that other objects follow, according to the blocks that deferred
@@ -63,8 +62,8 @@ class Tails:
         for one in pending:
             for number in self._rules.openable(one):
                 key = number, one.reference, one.offset, one.size
-                blocks = {one.untyped[at] for at in range(2, len(one.untyped), 3) if not self._heap.claims[one.untyped[at]]}
-                if key in self._examined or not blocks:
+                blocks = () if key in self._examined else {block for block in one.untyped[2::3] if not self._heap.claims[block]}
+                if not blocks:
                     continue
                 self._examined.add(key)
                 sample, offsets = sample_blocks(sorted(blocks)), self._outward(number)
@@ -93,7 +92,11 @@ class Tails:
         yield from (int.from_bytes(data[offset : offset + word], order) - start for offset in offsets)
 
     def find(self) -> Iterator[tuple[array[int], int]]:
-        """Yield blocks ("I"), and the number of their new layout."""
+        """Yield blocks ("I"), and the number of their new layout. Without new claims, there is
+        nothing new to find."""
+        if self._spread.claimed == self._claimed:
+            return
+        self._claimed = self._spread.claimed
         wanted = {self._heap.layout(index) for index in self._spread.sample(PROBED) if self._read(index)}
         groups: dict[_Group, array[int]] = {}
         left = MOST_BLOCKS
@@ -156,6 +159,7 @@ class Tails:
         return Spec(spec.type, False, spec.node, tuple(parts)) if len(parts) > max(len(spec.parts), 1) else None
 
     def _find_single(self, pointee: int, offset: int, end: int, blocks: Sequence[int]) -> list[Packed]:
+        """Return the object of the only possible type at an offset of blocks, if it fits many."""
         part = Packed(offset, pointee, 1, self._layouts.table.size_of(pointee))
         fits = self._content.count_fits([Spec(pointee, parts=(part,))], blocks)[0] if part.end <= end else 0
         return [part] if fits >= max(LEAST_SINGLE * len(blocks), 1) else []
