@@ -129,7 +129,7 @@ def _pointees(session: Session, known: KnownTypes, index: int) -> Sequence[str]:
 
 
 def _of_sizes(session: Session, known: KnownTypes, sizes: _Sizes) -> Sequence[str]:
-    """Return the structs that a block of a size may be, without those that only the C library has."""
+    """Return the structs that a block of a size may be, without those of only the C library."""
     numbers = _embedding(session, known).of_sizes(*sizes)
     return _names(known.table, (one for one in numbers if known.is_of_program(one)))
 

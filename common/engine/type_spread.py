@@ -281,8 +281,8 @@ class TypeSpread(Protocol):
         owner, the place and the block of each pointer, as in Pointers."""
 
     def add_owner_word(self, layout: int, offset: int, size: int) -> int:
-        """Add a feature OWNER_WORD: a number of `size` bytes (1, 2, 4, or a word) at an offset of the
-        nearest owner with this layout. Return the feature."""
+        """Add a feature OWNER_WORD: a number of `size` bytes (1, 2, 4, or a word) at an offset of
+        the nearest owner with this layout. Return the feature."""
 
     def separate(self, rows: array[int], labels: array[int]) -> int:
         """Return the feature that separates the labels ("I") of pointers: nearly all pointers with

@@ -48,12 +48,13 @@ class Sort(IntEnum):
 class Reference(NamedTuple):
     """What a pointer refers to.
 
-    For ANY, CHOICE and DATA, `owner` is the struct that contains the member, and `offset` is the member's
-    offset in it. For POINTER, `owner` is the type with this pointer if it is or contains the
-    pointee, as in lists; else 0. `node` is the node type of the container that the pointer belongs
-    to, or 0. `counted` is set if the pointer refers to an array. `is_certain` is set if it does so
-    without doubt. `used` has flags that say which elements are in use (Flag). `cases` has the
-    pointee for each value of the feature `tag` (Feature), which is the discriminant of an enum."""
+    For ANY, CHOICE and DATA, `owner` is the struct that contains the member, and `offset` is the
+    member's offset in it. For POINTER, `owner` is the type with this pointer if it is or contains
+    the pointee, as in lists; else 0. `node` is the node type of the container that the pointer
+    belongs to, or 0. `counted` is set if the pointer refers to an array. `is_certain` is set if it
+    does so without doubt. `used` has flags that say which elements are in use (Flag). `cases` has
+    the pointee for each value of the feature `tag` (Feature), which is the discriminant of an
+    enum."""
 
     sort: Sort
     pointees: tuple[int, ...]

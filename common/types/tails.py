@@ -25,7 +25,7 @@ from findleaks.value_classes import NamedTuple
 
 PROBED = 32  # Blocks of each layout in which such pointers are looked for.
 MOST_BLOCKS = 1 << 17  # Most blocks whose pointers are read.
-MOST_GROUPS = 256  # Most combinations of a layout, a size and offsets; those with most blocks first.
+MOST_GROUPS = 256  # Most combinations of a layout, a size and offsets, the most frequent first.
 # Least part of the blocks that an object must fit if no other type is possible. Its pointers may
 # refer to parts of blocks that are not known yet.
 LEAST_SINGLE = 0.5

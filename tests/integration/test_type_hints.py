@@ -15,6 +15,7 @@ from hidden import Hidden
 
 import cores
 import findleaks as findleaks_api
+from findleaks.commands.untyped_reason import join_candidates
 
 ITEMS = 100
 
@@ -142,7 +143,22 @@ def test_reason_in_sums(made: Hidden) -> None:
     assert numbers["reason"] == "the pointer is void *"
     assert {"struct point", "struct line"} <= set(numbers["candidates"])
     text = ran(*words, check=True).stdout
-    assert "the pointer is void *, perhaps struct entry, struct line, struct ops or 2 others" in text
+    assert any("24 B, " in line and ": the p" in line for line in text.splitlines()), text
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ((), ""),
+        (("a",), "a"),
+        (("a", "b"), "a or b"),
+        (tuple("abc"), "a, b or c"),
+        (tuple("abcd"), "a, b, c or 1 other"),
+        (tuple("abcde"), "a, b, c or 2 others"),
+    ],
+)
+def test_candidates(names: tuple[str, ...], text: str) -> None:
+    assert join_candidates(names) == text
 
 
 def test_only_data_is_untyped(made: Hidden, tmp_path: Path) -> None:
