@@ -16,7 +16,7 @@ is the number of its shape. A shape names one variable, and its parents name the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
@@ -37,6 +37,7 @@ LAST_PLAIN = 3  # the last type of shape whose objects store variables in order
 MAX_SHAPES = 1 << 20
 NIL = 8  # the largest special value divisible by 8, up to 3.1
 NO_PARENT = 0xFFFFFFFF
+_OBJECT = "Object"
 
 
 class Member(NamedTuple):
@@ -58,10 +59,18 @@ def is_object(value: int) -> bool:
 class Members:
     """Reads members; `constants` is None if the constants of `Object` were not found."""
 
-    def __init__(self, memory: Memory, tables: Tables, values: Values, an_object: Optional[int], data: Iterable[Range]) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        tables: Tables,
+        values: Values,
+        an_object: Optional[int],
+        data: Iterable[Range],
+        name_of: Callable[[int], str],
+    ) -> None:
         """Derive the layout. `an_object` is the class Object, `data` is memory of the interpreter's
-        variables."""
-        self._memory, self._tables, self._values = memory, tables, values
+        variables. `name_of` returns the name of an ID with a given serial number."""
+        self._memory, self._tables, self._values, self._name_of = memory, tables, values, name_of
         self._orders: dict[int, Mapping[int, int]] = {}
         self._shapes: Optional[int] = None
         self.constants: Optional[tuple[int, int]] = self._find(an_object) if an_object else None
@@ -83,8 +92,10 @@ class Members:
         return None
 
     def _has(self, table: int, klass: int) -> bool:
-        """Return whether a table of constants contains this class."""
-        return any(self._memory.word(value + 8) == klass for _, value, _ in self._tables.ids(table))
+        """Return whether a table of constants contains this class under the name Object. The class
+        has other tables (of methods) with values whose second word is the class, too."""
+        of_class = (serial for serial, value, _ in self._tables.ids(table) if self._memory.word(value + 8) == klass)
+        return any(self._name_of(serial) == _OBJECT for serial in of_class)
 
     def _extension(self, klass: int, before: int = 0) -> int:
         """Return the word of a class's extension that is `before` bytes before the table of

@@ -52,7 +52,7 @@ class Found(NamedTuple):
     with a given shape. `extension`: the offset in a class of the pointer to its extension; -1: it
     is in the class's slot. `symbols` has names by ID.
     `capacities` returns the number of variables for which an object with a given shape has
-    memory."""
+    memory. `members` reads the variables of single objects."""
 
     variables: Sequence[Variable]
     divided: Sequence[int]
@@ -60,6 +60,7 @@ class Found(NamedTuple):
     extension: int = -1
     symbols: Optional[Symbols] = None
     capacities: Callable[[int], int] = int
+    members: Optional[Members] = None
 
 
 class Finder:
@@ -83,7 +84,7 @@ class Finder:
         self._classes, self._singular, self._data = classes, singular, data
         self._symbols = Symbols(memory, values, data)
         self._tables = Tables(memory)
-        self._members = Members(memory, self._tables, values, symbols.an_object, data)
+        self._members = Members(memory, self._tables, values, symbols.an_object, data, self._symbols.name)
         self._taken: dict[int, Variable] = {}
         self._divided: list[int] = []
 
@@ -99,7 +100,8 @@ class Finder:
                 self._take(name, address, value, 0)
         extension = self._members.constants[0] if self._members.constants is not None else -1
         variables = sorted(self._taken.values(), key=lambda one: one.address)
-        return Found(variables, self._divided, self._members.number_of, extension, self._symbols, self._members.capacity_of)
+        counts, capacities = self._members.number_of, self._members.capacity_of
+        return Found(variables, self._divided, counts, extension, self._symbols, capacities, self._members)
 
     def _take(self, name: str, address: int, value: int, depth: int) -> None:
         if len(self._taken) >= MOST or value in self._taken:
