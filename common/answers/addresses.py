@@ -30,7 +30,7 @@ def identify(session: Session, addresses: Sequence[int], words: Optional[int] = 
 
 
 def _identify(session: Session, describer: Describer, address: int, words: Optional[int]) -> Identified:
-    answer = describer.answer(address)
+    answer = describer.subject(address)
     if answer.object is None:
         answer = replace(answer, phrase=answer.phrase + describer.content(answer))
     block = answer.block

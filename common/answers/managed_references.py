@@ -40,7 +40,7 @@ def list_object_references(session: Session, describer: Describer, answer: Addre
         is_live = source < 0 or found.graph.object(source).is_live is True
         live += is_live
         if limit <= 0 or count <= limit:
-            made.append(_result(describer, word, word.address or (found.graph.blocks.address(source) if source >= 0 else 0), low, is_live))
+            made.append(_result(describer, found, word, source, low, is_live))
     return References(answer.result(), count, live, made)
 
 
@@ -98,8 +98,11 @@ def _references(session: Session, found: FoundObject, low: int, high: int) -> It
             yield ObjectWord(0, start, graph.name_implicit(source, found.object.block)), source
 
 
-def _result(describer: Describer, word: ObjectWord, place: int, low: int, is_live: bool) -> Reference:
+def _result(describer: Describer, found: FoundObject, word: ObjectWord, source: int, low: int, is_live: bool) -> Reference:
+    place = word.address or (found.graph.blocks.address(source) if source >= 0 else 0)
     origin = _origin(describer, word, place) if place else None
+    if origin is not None and origin.object is None and source >= 0:  # native memory of an object
+        origin = replace(origin, phrase=_describe_source(found, source, word))
     return Reference(
         register=word.register or None,
         thread=word.tid or None,
@@ -132,7 +135,12 @@ def _object_step(describer: Describer, found: FoundObject, source: int, target: 
     graph = found.graph
     word = graph.link(source, target)
     low, _ = graph.extent(target)
-    phrase = FoundObject(graph, found.runtime, graph.object(source)).phrase()
-    origin = f"{phrase}; {word.name}" if word.name else phrase
+    origin = _describe_source(found, source, word)
     answer = describer.answer(word.address or graph.blocks.address(source))
     return Step(origin, word.address, word.value, word.value - low, answer)
+
+
+def _describe_source(found: FoundObject, source: int, word: ObjectWord) -> str:
+    """Describe the object that contains a reference, and the reference."""
+    phrase = FoundObject(found.graph, found.runtime, found.graph.object(source)).phrase()
+    return f"{phrase}; {word.name}" if word.name else phrase

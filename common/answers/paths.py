@@ -51,7 +51,7 @@ def find_path(session: Session, address: int, limit: int = STEPS) -> FoundPath:
     Raises UsageError if the address is in neither a block nor a managed object."""
     index = session.directory.blocks.find(address)
     describer = Describer(session)
-    answer = describer.answer(address)
+    answer = describer.subject(address)
     if answer.object is not None:
         from findleaks.answers.managed_references import find_path_of_object
 

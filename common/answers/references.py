@@ -18,7 +18,7 @@ def referrers(session: Session, address: int, exact: bool = False, limit: int = 
 
     `limit`: number of references to describe (0: all). All references are counted."""
     describer = Describer(session)
-    answer = describer.answer(address)
+    answer = describer.subject(address)
     if answer.object is not None and answer.object.graph.graph is not None:
         from findleaks.answers.managed_references import list_object_references
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Optional, cast
+from typing import TYPE_CHECKING, Any, Optional, cast
 
 from findleaks.allocators.mapped import TYPE
 from findleaks.audit.block_contents import find_hint
@@ -29,6 +29,9 @@ from findleaks.session import Session
 from findleaks.target.base import Range, Region, SourcePlace, Thread
 from findleaks.target.ranges import range_at, region_at
 from findleaks.unwind.stacks import own_function
+
+if TYPE_CHECKING:
+    from findleaks.audit.joined_objects import JoinedObjects
 
 STATES = {State.IN_USE: "in-use", State.CACHED: "cached", State.FREE: "free", State.METADATA: "metadata"}
 
@@ -177,6 +180,7 @@ class Describer:
         self._threads = {thread.tid: thread for thread in self.target.threads()}
         self._numbers = {tid: i for i, tid in enumerate(self._threads, 1)}
         self._stacks = thread_stacks(self.target)
+        self._joined: Optional[JoinedObjects] = None
 
     def region(self, address: int) -> Optional[Region]:
         return region_at(self._regions, address)
@@ -215,9 +219,20 @@ class Describer:
         known = self.session.object_types
         return known.phrase if known is not None and find_object_type(self.session, index) is not None else ""
 
+    def subject(self, address: int) -> AddressDescription:
+        """Describe the address that a command is about. If it is in an object that refers to others
+        through native memory (Ruby), all such objects are described from now on."""
+        from findleaks.audit.joined_objects import find_joined_objects  # few processes have them
+
+        self._joined = find_joined_objects(self.session, address)
+        return self.answer(address)
+
     def answer(self, address: int) -> AddressDescription:
         """Describe `address` as completely as possible."""
         region = self.region(address)
+        joined = self._joined.locate(address) if self._joined is not None else None
+        if joined is not None:
+            return self._in_object(address, region, joined, False)
         index = self.session.directory.blocks.find(address)
         if index >= 0:
             return self._in_block(address, index, region)
@@ -258,12 +273,15 @@ class Describer:
         sites = [one.number for one in self.session.sites.list_all(block.address)]
         return AddressDescription(address, "block", phrase, block=block, region=region, sites=sites, member=member)
 
+    def _in_object(self, address: int, region: Optional[Region], found: FoundObject, root: bool) -> AddressDescription:
+        member = found.member_at(address)
+        return AddressDescription(address, "mapping", found.phrase_at(address), region=region, root=root, member=member, object=found)
+
     def _in_region(self, address: int, region: Region) -> AddressDescription:
         root = range_at(self.session.roots, address) is not None
         found = find_object(self.session, address)
         if found is not None:
-            member = found.member_at(address)
-            return AddressDescription(address, "mapping", found.phrase_at(address), region=region, root=root, member=member, object=found)
+            return self._in_object(address, region, found, root)
         thread, stack = self._stack_of(address, region)
         if thread is not None and stack is not None:
             phrase = self._on_stack(address, thread, stack)

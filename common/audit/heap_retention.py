@@ -32,8 +32,9 @@ class JoinedHeap(NamedTuple):
 
     For each object of `table`, `places` ("I") has its index in `blocks`. For each block, `found`
     ("I") has the number of the type of its object, or NO_OBJECT. `ranges` is the memory of all
-    blocks. `roots` is the other memory that is scanned for references to blocks. `graph` is already
-    marked and classified."""
+    blocks. `roots` is the other memory that is scanned for references to blocks. `patterns` has for
+    each block the index of its exclusion in `table.exclusions`. `graph` is already marked and
+    classified."""
 
     table: ObjectTable
     blocks: Blocks
@@ -41,6 +42,7 @@ class JoinedHeap(NamedTuple):
     found: array[int]
     ranges: list[Range]
     roots: list[Range]
+    patterns: bytearray
     graph: Graph
 
 
@@ -80,7 +82,7 @@ def _join_heap(session: Session, runtime: DumpableHeap) -> Optional[JoinedHeap]:
     for step in (graph.mark, graph.classify):
         while not step(session.budget):
             session.report_progress(f"following references of {runtime.name}", 0.5)
-    return JoinedHeap(table, blocks, places, found, ranges, roots, graph)
+    return JoinedHeap(table, blocks, places, found, ranges, roots, patterns, graph)
 
 
 def _join_directories(session: Session, table: ObjectTable) -> tuple[Blocks, array[int]]:

@@ -26,7 +26,8 @@ class FoundObject:
     def phrase(self) -> str:
         """Return "live 224-byte Go object, main.Session"."""
         state = {True: "live ", False: "garbage ", None: ""}[self.object.is_live]
-        return f"{state}{number(self.object.size)}-byte {self.graph.noun}, {shortened(self.object.type, 200)}"
+        noun = self.graph.noun_of(self.object.block)
+        return f"{state}{number(self.object.size)}-byte {noun}, {shortened(self.object.type, 200)}"
 
     def phrase_at(self, address: int) -> str:
         """Return ".Next, 208 bytes into a live 224-byte Go object, main.Session at 0xc000012000"

@@ -36,9 +36,10 @@ def name_roots_of_objects(session: Session, blocks: Blocks, found: Sequence[int]
         values = array("Q", session.target.arch.words(piece.data[: len(piece.data) // word * word]))
         for at, index in enumerate(blocks.find_all(values)[0]):
             if index < len(found) and found[index] != NO_OBJECT:
-                yield _label(owners, piece.address + word * at), index
+                yield label_root(owners, piece.address + word * at), index
 
 
-def _label(owners: Owners, address: int) -> str:
+def label_root(owners: Owners, address: int) -> str:
+    """Return the name of the root that contains an address."""
     at = owners.at(address)
     return owners.all[at].label if at is not None else f"the word at {address:#x}"

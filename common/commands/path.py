@@ -53,6 +53,6 @@ def _text(found: FoundPath, width: int, invocation: Invocation) -> Iterator[str]
     yield f"{hex(target.address)}  {target.text}"
     if not path.steps:
         is_head = target.block is not None and target.block.kind == "definite"
-        more = ": it is not collected yet" if target.object is not None else ""
+        more = ": it is not collected yet" if target.object is not None and target.object.live is False else ""
         yield f"  no root reaches it{': it is a leak head' if is_head else more}"
         yield from invocation.next(width, f"refs {hex(target.address)}")

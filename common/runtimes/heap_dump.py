@@ -90,6 +90,24 @@ class HeapReferences(NamedTuple):
     pieces: Callable[[], Iterable[Piece]]
 
 
+class ObjectNames:
+    """Names objects of a DumpableHeap and the references to them. Each name is "" if unknown."""
+
+    def name_object(self, address: int) -> str:
+        """Return the name of a class or module at an address ("module Registry"); "" for other
+        objects, whose type says enough."""
+        return ""
+
+    def name_word(self, address: int, place: int) -> str:
+        """Return the name of the word at `place` in the memory of the object at `address`
+        (".@peer", "[3]")."""
+        return ""
+
+    def name_root(self, place: int) -> str:
+        """Return a phrase for a word of root memory."""
+        return ""
+
+
 class DumpableHeap(Runtime):
     """A runtime with a separate heap. Its objects refer to one another through native memory, and
     can be written as lines of JSON."""
@@ -97,6 +115,15 @@ class DumpableHeap(Runtime):
     def object_table(self) -> Optional[ObjectTable]:
         """Return the objects; None if they cannot be read."""
         raise NotImplementedError
+
+    def contains(self, address: int) -> bool:
+        """Return whether an object of the table contains the address."""
+        raise NotImplementedError
+
+    @property
+    def object_names(self) -> ObjectNames:
+        """The names for questions about single objects."""
+        return ObjectNames()
 
     def write_object_lines(self, references: HeapReferences, out: BinaryIO, report: Callable[[float], None]) -> list[str]:
         """Write one line for each object; see DumpableBlocks."""

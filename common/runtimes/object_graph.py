@@ -167,6 +167,10 @@ class ObjectGraph:
         """Return the name of an object's type."""
         raise NotImplementedError
 
+    def noun_of(self, index: int) -> str:
+        """Return the word for an object."""
+        return self.noun
+
     def fields_of(self, index: int, most: int) -> Optional[Sequence[ObjectField]]:
         """Return at most `most` fields or elements (0: all); None if the object is read as
         words."""

@@ -15,7 +15,7 @@ a backtrace has) of 2.7.4, 3.1.2 and 3.3.8."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Optional
 
@@ -309,6 +309,22 @@ class FrameReader(ManagedFrames):
                 return frames
         return []
 
+    def name_word(self, threads: Iterable[int], place: int) -> str:
+        """Return a phrase for the frame to which the word at `place` belongs, which is on the stack
+        of values of one of these threads (rb_thread_t); "" if it is on none of these stacks.
+
+        A frame's part of the stack of values ends at the frame's stack pointer."""
+        self._left = _MOST_READ
+        for thread in threads:
+            for context in self._memory.words(thread, _THREAD_WORDS) or ():
+                words = self._memory.words(context, 3) if context and context % 8 == 0 else None
+                if words is None or not words[0] <= place < words[0] + 8 * words[1] or words[1] not in _SIZES:
+                    continue
+                for frame in reversed(self._read_frames(*words)):
+                    if place < (self._memory.word(frame.address + 8) or 0):
+                        return f"local variable or argument of {_describe(self._name(frame))}"
+        return ""
+
     def _read_all(self, addresses: range) -> list[_Frame]:
         """Return all of these control frames; [] if one has no magic number. 2.7 enters a frame
         into the context before the frame has its flags (vm_push_frame); that frame is left out."""
@@ -364,3 +380,10 @@ class FrameReader(ManagedFrames):
                 self._symbols, self._has_current_symbols = Symbols(self._memory, self._values, self._data), True
             self._method_names[serial] = self._symbols.name(serial)
         return self._method_names[serial]
+
+
+def _describe(frame: Optional[NamedFrame]) -> str:
+    if frame is None:
+        return "a frame of the interpreter"
+    name = frame.function or "a method"
+    return f"{name} ({frame.file}:{frame.line})" if frame.file else name

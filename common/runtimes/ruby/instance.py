@@ -16,7 +16,7 @@ from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import EVERY_WORD, Exclusion
 from findleaks.runtimes.allocation_site import Site
 from findleaks.runtimes.base import Count, Exclusions, Holders, Objects, Part, Type, Variable
-from findleaks.runtimes.heap_dump import DumpableHeap, HeapReferences, ObjectTable
+from findleaks.runtimes.heap_dump import DumpableHeap, HeapReferences, ObjectNames, ObjectTable
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.counters import Counters
 from findleaks.runtimes.ruby.layout import Layout, exported
@@ -32,6 +32,7 @@ from findleaks.target.interruptible import interruptible
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
+    from findleaks.runtimes.ruby.transient_heap import TransientHeap
 
 FLAG, DATA = 24, 32
 """Offsets in a slot of typed T_DATA: the flag that shows whether the data is in the slot, and the
@@ -42,8 +43,10 @@ NAMED = 1 << 16  # groups of objects that are distinguished; a sound heap has so
 SEARCHED = 2048  # data types whose free functions are analysed; a program has at most some hundreds
 MAX_DATA = 1 << 24  # bytes of the interpreter's variables that are searched
 OTHER = "(of further classes)"
-VM = "VM"  # name of the data type of the object whose data is the rb_vm_t
+VM, THREAD = "VM", "VM/thread"
+"""Names of the data types of the objects whose data is the rb_vm_t, and a rb_thread_t."""
 
+_NO_TRANSIENT_HEAP = (3, 3)  # the first version without one
 _EMPTY = (c.T_FLOAT, c.T_MOVED)  # types that refer to no native memory
 
 
@@ -130,7 +133,12 @@ class Ruby(DumpableHeap):
         unswept = sum(page.unswept for page in pages)
         if unswept:
             detail += f"; {unswept:,} pages not swept yet"
-        return [Part("heap pages", self.pages.ranges(), sum(size * number for size, number in live), bool(self._inside), detail)]
+        found = [Part("heap pages", self.pages.ranges(), sum(size * number for size, number in live), bool(self._inside), detail)]
+        if self._transient is not None:
+            arena, dead = self._transient
+            used = arena.end - arena.start - sum(part.end - part.start for part in dead)
+            found.append(Part("transient heap", [arena], used, False, "elements of young Arrays, Hashes, Structs and Objects"))
+        return found
 
     def types(self) -> Sequence[Type]:
         """Return live objects by class; see base.Runtime."""
@@ -184,8 +192,27 @@ class Ruby(DumpableHeap):
         return totals
 
     def dead(self) -> Sequence[Range]:
-        """Return free slots; see base.Runtime."""
-        return self._census.free()
+        """Return free slots and remains in the transient heap; see base.Runtime."""
+        return [*self._census.free(), *(self._transient.dead if self._transient is not None else ())]
+
+    @cached_property
+    def _transient(self) -> Optional[TransientHeap]:
+        if self._layout.numbers >= _NO_TRANSIENT_HEAP or not self.pages.all:
+            return None
+        from findleaks.runtimes.ruby.transient_heap import find_transient_heap  # only of old versions
+
+        return find_transient_heap(self._target, self._memory, self._data, self._is_slot)
+
+    def _is_slot(self, address: int) -> bool:
+        found = self.pages.slot(address)
+        return found is not None and found[0] == address
+
+    @property
+    def _data(self) -> list[Range]:
+        """The memory of the interpreter's own variables."""
+        module = self._layout.module
+        parts = ((max(r.start, module.start), min(r.end, module.end)) for r in self._target.regions() if r.readable and r.writable)
+        return [Range(start, min(end, start + MAX_DATA)) for start, end in parts if start < end]
 
     def variables(self) -> Sequence[Variable]:
         """Return variables. Variables of objects to which these variables refer are listed, too."""
@@ -237,14 +264,11 @@ class Ruby(DumpableHeap):
         if not self.pages.all or self._values.place is None:
             return Found([], [], lambda shape: 0)
         classes = self._select(lambda sort: sort.tag == c.T_MODULE or sort.flags & (c.MASK | self._values.singleton) == c.T_CLASS)
-        module = self._layout.module
-        parts = ((max(r.start, module.start), min(r.end, module.end)) for r in self._target.regions() if r.readable and r.writable)
-        data = [Range(start, min(end, start + MAX_DATA)) for start, end in parts if start < end]
         singular = self._select(lambda sort: sort.tag == c.T_OBJECT and self._is_singleton(sort.klass))
-        getters = {name: found.address for name in GETTERS if (found := exported(self._target, [module], name)) is not None}
+        getters = {name: found.address for name in GETTERS if (found := exported(self._target, [self._layout.module], name)) is not None}
         words = Exported(self._exported("rb_cObject") or 0, *(getters.get(name, 0) for name in GETTERS))
         where = interruptible(self._target, classes)
-        return Finder(self._memory, self._values, self.pages.slot, words, where, singular, data).find()
+        return Finder(self._memory, self._values, self.pages.slot, words, where, singular, self._data).find()
 
     def _select(self, is_wanted: Callable[[c.Sort], bool]) -> array[int]:
         """Return the addresses of the slots of the wanted groups, in ascending order (type code
@@ -275,6 +299,20 @@ class Ruby(DumpableHeap):
         objects = slots.objects((), ranges, self._inside, finds_deleted=True)
         names = [*self._names, OTHER if self._census.left else ""]
         return build_object_table(self._census, names, slots, objects, self._opaque(), ranges)
+
+    def contains(self, address: int) -> bool:
+        found = self.pages.slot(address)
+        return found is not None and (self._memory.word(found[0]) or 0) & c.MASK != c.T_NONE
+
+    @cached_property
+    def object_names(self) -> ObjectNames:
+        # Only questions about single objects need these modules.
+        from findleaks.runtimes.ruby.frame_reader import find_frame_reader
+        from findleaks.runtimes.ruby.object_names import RubyNames
+
+        slots = self._select(lambda sort: self._wrapped(sort.data) == THREAD if sort.data else False)
+        threads = [self._memory.word(slot + DATA) or 0 for slot in slots]
+        return RubyNames(self._memory, self._values, self._variables, threads, find_frame_reader(self._target, [self._layout.module]))
 
     def _opaque(self) -> Iterator[int]:
         """Yield an address in each block whose words keep no object alive."""

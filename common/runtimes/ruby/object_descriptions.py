@@ -27,11 +27,11 @@ SHARED_ROOT, OLD_SHARED_ROOT = 1 << 24, 1 << 17
 DIGIT = 4  # bytes of a digit of a Bignum
 NOT_FREED = 1 << 30  # flag of a String whose text is not in malloc's memory
 EMBEDDED_NUMBER = 1 << 14  # flag of a Bignum
-T_SYMBOL, T_NODE = 0x14, 0x1B
+T_NODE = 0x1B
 AR_TABLE, ST_HEAD = 128, 56  # bytes of a struct ar_table and st_table in malloc's memory before 3.3
 ENTRY = 24  # bytes of an entry of a struct st_table
 _WITHOUT_CLASS = (c.T_IMEMO, T_NODE)
-_SLOT_ONLY = (c.T_FLOAT, T_SYMBOL, 0xE, 0xF)  # a Float, a Symbol, a Complex and a Rational
+_SLOT_ONLY = (c.T_FLOAT, c.T_SYMBOL, 0xE, 0xF)  # a Float, a Symbol, a Complex and a Rational
 
 
 class Description(NamedTuple):
@@ -97,7 +97,7 @@ class ObjectDescriptions:
         if tag == T_BIGNUM:
             return "", 0 if words[0] & EMBEDDED_NUMBER else DIGIT * (words[2] & 0xFFFFFFFF)
         if tag in _SLOT_ONLY:
-            return self._describe_symbol(words) if tag == T_SYMBOL else "", 0
+            return self._describe_symbol(words) if tag == c.T_SYMBOL else "", 0
         return self._describe_further(address, tag, words), None
 
     def _describe_further(self, address: int, tag: int, words: tuple[int, ...]) -> str:

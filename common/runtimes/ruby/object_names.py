@@ -1,0 +1,108 @@
+"""Name Ruby's objects and the words of their memory: instance variables, elements of Arrays and
+Structs, the keys of Hashes, and words on the stacks of threads.
+
+Sources: those of tables.py and members.py, and internal/hash.h (struct RHash, ar_table; hash.c in
+2.7) of 2.7.4, 3.1.2, 3.3.8 and 3.4.1."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.runtimes.heap_dump import ObjectNames
+from findleaks.runtimes.ruby import census as c
+from findleaks.runtimes.ruby.frame_reader import FrameReader
+from findleaks.runtimes.ruby.objects import BOUND, BOUND_SHIFT, HASH_LONG, HEAD, HINTS, TABLE
+from findleaks.runtimes.ruby.symbols import serial_number
+from findleaks.runtimes.ruby.tables import LONG, LONGEST, SHORT, ST_TABLE, elements
+from findleaks.runtimes.ruby.values import Values
+from findleaks.runtimes.ruby.variables import Found
+
+_LONGEST_KEY = 60  # bytes of a String that is a key
+_ENTRY, _PAIR = 24, 16  # bytes of an entry of a struct st_table, and of a pair of a small Hash
+_STATIC_SYMBOL, _SYMBOL_SHIFT = 0xC, 8  # the lowest byte of a Symbol that is no object
+_SPECIAL = {0: "false", 0x14: "true"}  # nil is 8 before 3.2, else 4
+
+
+class RubyNames(ObjectNames):
+    """See ObjectNames. Words have names in Ruby's syntax: ".@peer", "[3]", '["key"]'. `threads`:
+    the addresses of the interpreter's threads (rb_thread_t). `frames` reads their frames."""
+
+    def __init__(self, memory: Memory, values: Values, found: Found, threads: Sequence[int], frames: Optional[FrameReader]) -> None:
+        self._memory, self._values, self._found, self._threads, self._frames = memory, values, found, threads, frames
+
+    def name_object(self, address: int) -> str:
+        words = self._memory.words(address, 2) or (0, 0)
+        tag = words[0] & c.MASK
+        if tag not in (c.T_CLASS, c.T_MODULE):
+            return ""
+        is_singleton = tag == c.T_CLASS and words[0] & self._values.singleton
+        kind = "module" if tag == c.T_MODULE else "singleton class of" if is_singleton else "class"
+        return f"{kind} {self._values.class_name(address)}"
+
+    def name_root(self, place: int) -> str:
+        return self._frames.name_word(self._threads, place) if self._frames is not None else ""
+
+    def name_word(self, address: int, place: int) -> str:
+        value, words = address, self._memory.words(address, 5)
+        if words is None:
+            return ""
+        tag = words[0] & c.MASK
+        if place == value + 8:
+            return "its class"
+        if tag == c.T_OBJECT:
+            members = self._found.members
+            of_object = members.of_object(value, self._values.real(words[1]) or 0) if members is not None else ()
+            return next((f".{self._name_id(one.serial)}" for one in of_object if one.address == place), "")
+        if tag == c.T_ARRAY:
+            found = elements(self._memory, value, self._values.long)
+            return _index(place, found.start, found.length) if found is not None else ""
+        if tag == c.T_STRUCT:
+            inside = words[0] >> 13 & (LONG if self._values.long else SHORT)
+            return _index(place, value + HEAD, inside) if inside else _index(place, words[3], min(words[2], LONGEST))
+        return self._name_in_hash(value, words[0], words[2], place) if tag == c.T_HASH else ""
+
+    def _name_id(self, serial: int) -> str:
+        return self._found.symbols.name(serial) if self._found.symbols is not None else ""
+
+    def _name_in_hash(self, value: int, flags: int, table: int, place: int) -> str:
+        """Return the name of a word in the pairs of a Hash."""
+        is_long = self._values.long
+        if flags & ST_TABLE:
+            head = self._memory.words(value + HASH_LONG if is_long else table, TABLE // 8)
+            return self._name_pair(place, head[6], head[5], _ENTRY, 8) if head is not None else ""
+        start = value + HASH_LONG + HINTS if is_long else table
+        return self._name_pair(place, start, flags >> BOUND_SHIFT & BOUND, _PAIR, 0)
+
+    def _name_pair(self, place: int, start: int, number: int, stride: int, key: int) -> str:
+        """Return the name of a word in pairs of `stride` bytes, which have a key at the offset
+        `key`, and a value after it."""
+        at, offset = divmod(place - start, stride)
+        if not 0 <= at < number or offset < key:
+            return ""
+        return "key" if offset == key else f"[{self._describe(self._memory.word(place - 8) or 0)}]"
+
+    def _describe(self, value: int) -> str:
+        """Return a key as Ruby prints it; for an object of another class, the name of the class."""
+        if value & 1:
+            number = value >> 1
+            return str(number - (1 << 63) if number >> 62 else number)
+        if value & 0xFF == _STATIC_SYMBOL:
+            return f":{self._name_id(serial_number(value >> _SYMBOL_SHIFT))}"
+        if value % 8 or value < self._memory.arch.page:
+            return _SPECIAL.get(value, "nil" if value in (4, 8) else "a number")
+        words = self._memory.words(value, 4) or (0, 0, 0, 0)
+        text: Optional[str] = self._values.text(value, _LONGEST_KEY)
+        if text is not None:
+            return json.dumps(text, ensure_ascii=False)
+        if words[0] & c.MASK == c.T_SYMBOL:
+            return f":{self._values.text(words[3], _LONGEST_KEY) or ''}"
+        return self._values.class_name(words[1]) or "an object"
+
+
+def _index(place: int, start: int, number: int) -> str:
+    """Return the name of a word of an array, or ""."""
+    at, offset = divmod(place - start, 8)
+    return f"[{at}]" if 0 <= at < number and not offset else ""

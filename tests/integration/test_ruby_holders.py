@@ -1,0 +1,91 @@
+"""`path`, `refs` and `whatis` for Ruby's objects, of which the program says what keeps each alive."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import debuggers
+import pytest
+import rubies
+import truth
+from variants import mark_matrix_except
+
+import cores
+
+PROGRAM = truth.PROGRAMS / "ruby_holders.rb"
+HOLDERS = {
+    "Constant": ("Registry::CACHE (Ruby variable)", '["the one"]'),
+    "Class_instance": ("Registry.@by_id (Ruby variable)", "[:symbol]"),
+    "Class_variable": ("App.@@pairs (Ruby variable)", "[1]"),
+    "Global": ("$table (Ruby variable)", "[0]"),
+    "Member": ("Registry::CACHE (Ruby variable)", ".@other"),
+    "Element": ("$many (Ruby variable)", "[41]"),
+    "Key": ("$keys (Ruby variable)", "key"),
+    "Wide": ("$wide.@last (Ruby variable)", ""),
+    "Closure": ("App.@@hooks (Ruby variable)", None),
+}
+"""The variable that keeps the object of each class alive, and the name of the word that refers to the object ("": the variable itself;
+None: a variable of a closure, which has no name)."""
+FRAMES = {"Local": "collect_and_wait", "Of_thread": "wait_in_thread"}
+"""The method that has the only object of each class in a local variable."""
+
+
+class Waiting(NamedTuple):
+    """A core of the program, and the address of the object of each class."""
+
+    core: Path
+    objects: dict[str, int]
+
+
+@pytest.fixture(scope="module", params=mark_matrix_except(rubies.READ, rubies.SYSTEM))
+def waiting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Waiting]:
+    ruby, folder = rubies.get(request.param), tmp_path_factory.mktemp("holders")
+    with cores.Running([*ruby.words, str(PROGRAM)], folder, dict(ruby.environment)) as program:
+        lines = [line.split() for line in program.output.splitlines() if " 0x" in line]
+        yield Waiting(program.gcore(), {name: int(address, 16) for name, address in lines})
+
+
+def ask(waiting: Waiting, command: str, address: int) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(debuggers.findleaks(command, "--json", hex(address), str(waiting.core)))
+    return answer
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_a_path_begins_at_the_variable_and_names_the_words(waiting: Waiting, name: str) -> None:
+    root, word = HOLDERS[name]
+    found = ask(waiting, "path", waiting.objects[name])
+    assert found["path"][0]["from"] == root, found
+    assert found["target"]["object"]["type"] == name
+    if word:
+        last = found["path"][-1]["from"]
+        assert last.endswith(f"; {word}"), last
+    elif word == "":
+        assert len(found["path"]) == 1
+    assert found["path"][-1]["value"] == hex(waiting.objects[name])
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_references_are_those_that_the_program_made(waiting: Waiting, name: str) -> None:
+    """The word at which the path arrives is among the references. Words on stacks may be remains."""
+    found = ask(waiting, "refs", waiting.objects[name])
+    last = ask(waiting, "path", waiting.objects[name])["path"][-1]
+    assert last["address"] in [one["address"] for one in found["references"] if one["live"]]
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_a_local_variable_is_attributed_to_its_method(waiting: Waiting, name: str) -> None:
+    found = ask(waiting, "refs", waiting.objects[name])
+    frames = [one["from"]["text"] for one in found["references"] if one.get("from") is not None]
+    pattern = rf"local variable or argument of (\S+#)?{FRAMES[name]} \(.*ruby_holders\.rb:\d+\)$"
+    assert any(re.search(pattern, text) for text in frames), frames
+
+
+def test_whatis_names_classes_and_members(waiting: Waiting) -> None:
+    (found,) = ask(waiting, "whatis", waiting.objects["Constant"])["answers"]
+    assert found["text"].endswith(f"-byte Ruby object, Constant at {waiting.objects['Constant']:#x}")
+    words = {one["member"]: one["text"] for one in found["words"] if one.get("member")}
+    assert words["its class"].endswith("Ruby object, class Constant")

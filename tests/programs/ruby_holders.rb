@@ -1,0 +1,71 @@
+# Objects each of which exactly one thing keeps alive: a constant, a class variable, a closure, a local variable of a method … It prints
+# the class and address of each, then "ready", and waits.
+require "json"
+require "objspace"
+
+module Registry
+  CACHE = {}
+  Pair = Struct.new(:left, :right)
+  class << self
+    attr_accessor :by_id
+  end
+end
+
+class App
+  @@hooks = []
+  @@pairs = []
+  def self.hooks; @@hooks; end
+  def self.pairs; @@pairs; end
+end
+
+class Session
+  attr_accessor :peer, :other
+end
+
+%w[Constant Class_variable Class_instance Global Member Element Key Wide Closure Local Of_thread Nobody].each { |name| Object.const_set(name, Class.new) }
+
+def tell(one)
+  puts "#{one.class} #{JSON.parse(ObjectSpace.dump(one))["address"]}"
+  one
+end
+
+def fill
+  300.times { |number| Registry::CACHE["key #{number}"] = Session.new }
+  Registry::CACHE["the one"] = tell(Constant.new)
+  Registry.by_id = { symbol: tell(Class_instance.new), 17 => nil }
+  App.pairs << Registry::Pair.new(1, tell(Class_variable.new))
+  $table = { 17 => [tell(Global.new)] }
+  Registry::CACHE["key 7"].peer = 1
+  Registry::CACHE["key 7"].other = tell(Member.new)
+  $many = Array.new(100) { |number| number == 41 ? tell(Element.new) : nil }
+  $keys = { tell(Key.new) => 1 }
+  $wide = Session.new
+  12.times { |number| $wide.instance_variable_set("@field#{number}", nil) }
+  $wide.instance_variable_set(:@last, tell(Wide.new))
+end
+
+def close
+  held = tell(Closure.new)
+  App.hooks << proc { held }
+end
+
+def collect_and_wait
+  mine = tell(Local.new)
+  3.times { GC.start }
+  puts "ready"
+  $stdout.flush
+  sleep
+  mine
+end
+
+def wait_in_thread
+  own = tell(Of_thread.new)
+  Thread.stop
+  own
+end
+
+fill
+close
+Thread.new { wait_in_thread }
+Thread.pass until Thread.list.count(&:stop?) == 1
+collect_and_wait
