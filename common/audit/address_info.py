@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Optional, cast
 
@@ -231,8 +231,9 @@ class Describer:
         """Describe `address` as completely as possible."""
         region = self.region(address)
         joined = self._joined.locate(address) if self._joined is not None else None
-        if joined is not None:
-            return self._in_object(address, region, joined, False)
+        if self._joined is not None and joined is not None:
+            answer = self._in_object(address, region, joined, False)
+            return replace(answer, phrase=answer.phrase + self._joined.describe_variable(joined.object.block))
         index = self.session.directory.blocks.find(address)
         if index >= 0:
             return self._in_block(address, index, region)

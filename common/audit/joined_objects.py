@@ -131,6 +131,11 @@ class JoinedObjects(ObjectGraph):
         """The variables by the index of the object to which each refers."""
         return {self.blocks.find(one.value): one for one in self._runtime.variables()}
 
+    def describe_variable(self, index: int) -> str:
+        """Return "; App.cache (Ruby variable)" for an object to which a variable refers, or ""."""
+        found = self._by_value.get(index)
+        return f"; {self._name_variable(found)}" if found is not None else ""
+
     def _name_variable(self, one: Variable) -> str:
         return f"{one.name} ({self._runtime.name} variable)"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -157,8 +158,8 @@ def test_an_address_is_named(tmp_path: Path) -> None:
         name = next(word for word in truths(program.said()[1]) if word.startswith("#<Class:0x"))
         address = name[8:-1]
         text = debuggers.findleaks("whatis", address, hex(int(address, 16) + 8), "--pid", str(program.pid))
-    assert f"Ruby Class {name}" in text
-    assert f"Ruby Class {name}, 8 bytes into it" in text
+    assert re.search(rf"^{address}  live \d+-byte Ruby object, class {re.escape(name)} at {address}$", text, re.M)
+    assert re.search(rf"its class, 8 bytes into a live \d+-byte Ruby object, class {re.escape(name)} at {address}$", text, re.M)
 
 
 LEAK = """

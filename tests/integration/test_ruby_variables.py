@@ -131,4 +131,4 @@ def test_a_way_from_a_variable_to_a_block(program: Rounds) -> None:
     assert steps[0]["from"] == "Shop.@queue (Ruby variable)"
     assert steps[-1]["from"].startswith("Ruby String, ")
     named = json.loads(debuggers.ran("refs", "--json", steps[0]["value"], core, check=True).stdout)["references"]
-    assert any(row.get("from", {}).get("text", "").endswith("Ruby variable: Shop.@queue") for row in named)
+    assert any(row.get("from", {}).get("text", "").endswith("; Shop.@queue (Ruby variable)") for row in named)

@@ -29,6 +29,7 @@ from findleaks.runtimes.ruby.values import Values
 from findleaks.runtimes.ruby.variables import GETTERS, Exported, Finder, Found
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
+from findleaks.target.ranges import merge_ranges
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
@@ -201,11 +202,7 @@ class Ruby(DumpableHeap):
             return None
         from findleaks.runtimes.ruby.transient_heap import find_transient_heap  # only of old versions
 
-        return find_transient_heap(self._target, self._memory, self._data, self._is_slot)
-
-    def _is_slot(self, address: int) -> bool:
-        found = self.pages.slot(address)
-        return found is not None and found[0] == address
+        return find_transient_heap(self._target, self._memory, self._data)
 
     @property
     def _data(self) -> list[Range]:
@@ -298,7 +295,9 @@ class Ruby(DumpableHeap):
         slots, ranges = self._slots(), self.pages.ranges()
         objects = slots.objects((), ranges, self._inside, finds_deleted=True)
         names = [*self._names, OTHER if self._census.left else ""]
-        return build_object_table(self._census, names, slots, objects, self._opaque(), ranges)
+        # The arena is scanned as a whole, because it may have many buffers with small gaps.
+        arena = [self._transient.arena] if self._transient is not None else []
+        return build_object_table(self._census, names, slots, objects, self._opaque(), merge_ranges([*ranges, *arena]))
 
     def contains(self, address: int) -> bool:
         found = self.pages.slot(address)
@@ -334,7 +333,7 @@ class Ruby(DumpableHeap):
         from findleaks.runtimes.ruby.object_lines import ObjectLines
 
         about = ObjectDescriptions(
-            self._memory, self._values, self.pages.slot, self._wrapped, self._variables.capacities, self._layout.numbers, self._shared
+            self._memory, self._engine, self._values, self._wrapped, self._variables.capacities, self._layout.numbers, self._shared
         )
         lines = ObjectLines(self._engine, about, self._traces.by_object, references)
         lines.write(out, report)

@@ -8,10 +8,13 @@ hash.c, bignum.c of 2.7.4, 3.1.2, 3.3.8 and 3.4.1."""
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Optional
 
+from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.object_table import T_BIGNUM
 from findleaks.runtimes.ruby.tables import EMBEDDED, LENGTH_SHIFT, LONG, PAIRS, PAIRS_SHIFT, SHORT, ST_TABLE
@@ -52,24 +55,25 @@ class ObjectDescriptions:
     def __init__(
         self,
         memory: Memory,
+        engine: Engine,
         values: Values,
-        slot_at: Callable[[int], Optional[tuple[int, int]]],
         name_data: Callable[[int], str],
         capacity_of: Callable[[int], int],
         version: tuple[int, int],
         shared: int,
     ) -> None:
-        self._memory, self._values, self._slot_at, self._name_data, self._capacity_of = memory, values, slot_at, name_data, capacity_of
+        self._memory, self._engine, self._values, self._name_data, self._capacity_of = memory, engine, values, name_data, capacity_of
         self._shared = shared
         # Since 3.3, ObjectSpace.dump lists the class of an internal object among the references.
         self._lists_class_of = frozenset(_WITHOUT_CLASS) if version >= (3, 3) else frozenset()
         self._has_table_in_slot = version >= (3, 3)
 
-    def describe(self, addresses: Iterable[int]) -> Iterator[Description]:
-        """Yield a description of each object."""
-        for address in addresses:
-            words = self._memory.words(address, WORDS) or (0,) * WORDS
-            slot = (self._slot_at(address) or (address, 8 * WORDS))[1]
+    def describe(self, addresses: array[int], sizes: Iterable[int]) -> Iterator[Description]:
+        """Yield a description of each object. `addresses` are ascending, `sizes` are those of the
+        slots in bytes."""
+        data, _ = read_records(self._memory.target, self._engine, addresses, 8 * WORDS)
+        records = zip(*[iter(self._memory.arch.words(data))] * WORDS)
+        for address, slot, words in zip(addresses, sizes, records):
             flags, tag = words[0], words[0] & c.MASK
             text = f', "type":"{c.TYPES.get(tag, hex(tag))}", "slot_size":{slot}'
             if words[1] and tag not in _WITHOUT_CLASS:
@@ -115,13 +119,13 @@ class ObjectDescriptions:
         return ""
 
     def _describe_string(self, address: int, words: tuple[int, ...]) -> tuple[str, int]:
-        flags, length, is_elsewhere = words[0], self._values.length(address), bool(words[0] & NOEMBED)
+        flags, length, is_elsewhere = words[0], self._values.length_of(words), bool(words[0] & NOEMBED)
         is_shared = is_elsewhere and bool(flags & self._shared)
         text = "" if is_elsewhere else ', "embedded":true'
         text += ', "shared":true' if is_shared else ""
         text += ', "fstring":true' if flags & IN_TABLE else ""
         text += f', "bytesize":{length}'
-        value = self._values.text(address, LONGEST) if length <= LONGEST else None
+        value = self._values.text_of(address, words, LONGEST) if length <= LONGEST else None
         text += f', "value":{json.dumps(value)}' if value is not None else ""
         return text, words[4] + 1 if is_elsewhere and not is_shared and not flags & NOT_FREED else 0
 

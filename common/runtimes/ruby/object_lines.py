@@ -56,16 +56,18 @@ class ObjectLines:
 
     def _lines(self, places: array[int]) -> Iterator[str]:
         edges, addresses, retained, native = self._edges, self._addresses, self._references.retained, self._native
+        traces = self._traces
         low = bisect_left(edges, places[0] << 32) if places else 0
         count = len(edges)
-        for place, about in zip(places, self._about.describe(addresses[place] for place in places)):
-            address, limit, found = addresses[place], (place + 1) << 32, dict[int, None]()
+        mine = array("Q", map(addresses.__getitem__, places))
+        for place, address, about in zip(places, mine, self._about.describe(mine, map(self._sizes.__getitem__, places))):
+            limit, found = (place + 1) << 32, dict[int, None]()
             while low < count and edges[low] < limit:
                 found[edges[low] & NO_ROOT] = None
                 low += 1
             targets = ", ".join([f'"{one:#x}"' for target in found if (one := addresses[target]) != about.klass])
             text = f', "references":[{targets}]' if targets else ""
-            trace = self._traces.get(address)
+            trace = traces.get(address)
             if trace is not None:
                 method = f', "method":{json.dumps(trace.method)}' if trace.method else ""
                 text += f', "file":{json.dumps(trace.file)}, "line":{trace.line}{method}, "generation":{trace.generation}'

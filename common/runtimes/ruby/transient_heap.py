@@ -10,7 +10,7 @@ Source: transient_heap.c (struct transient_heap, transient_heap_block, transient
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
@@ -19,27 +19,24 @@ from findleaks.target.ranges import merge_ranges, range_at, subtract
 
 _BLOCK, _ARENA = 32 << 10, 32 << 20  # bytes of a block and of the arena
 _LISTS, _ARENA_AT = 3, 7  # words of the variable: lists of blocks, then the pointer to the arena
-_HEADER = 16  # bytes of the header of a block and of that of an allocation
-_MAGIC = 0xFEAB  # in the header of an allocation
-_MOST_WALKED = 1 << 18  # allocations that are examined
-_OBJECT_WORDS = 5  # words of an object in which it refers to its elements
+_HEADER = 16  # bytes of the header of a block
 
 
 class TransientHeap(NamedTuple):
-    """The arena, and the words in it that no object uses."""
+    """The arena, and the words in it that are in no allocation."""
 
     arena: Range
     dead: Sequence[Range]
 
 
-def find_transient_heap(target: Target, memory: Memory, data: Iterable[Range], is_object: Callable[[int], bool]) -> Optional[TransientHeap]:
+def find_transient_heap(target: Target, memory: Memory, data: Iterable[Range]) -> Optional[TransientHeap]:
     """Return the transient heap; None if there is none. `data` is memory of the interpreter's
-    variables. `is_object` returns whether an object is at an address."""
+    variables."""
     writable = merge_ranges(Range(r.start, r.end) for r in target.regions() if r.anonymous and r.readable and r.writable)
     arena = next(filter(None, (_find_arena(memory, part, writable) for part in data)), None)
     if arena is None:
         return None
-    used = merge_ranges(_find_used(memory, arena, is_object))
+    used = merge_ranges(_find_used(memory, arena))
     return TransientHeap(arena, subtract([arena], used))
 
 
@@ -57,19 +54,8 @@ def _find_arena(memory: Memory, part: Range, writable: Sequence[Range]) -> Optio
     return None
 
 
-def _find_used(memory: Memory, arena: Range, is_object: Callable[[int], bool]) -> Iterator[Range]:
-    """Yield the allocations in the arena that an object uses. Memory that cannot be interpreted
-    counts as used."""
-    left = _MOST_WALKED
+def _find_used(memory: Memory, arena: Range) -> Iterator[Range]:
+    """Yield the part of each block up to its index, which has the allocations of the block."""
     for block in range(arena.start, arena.end, _BLOCK):
-        at, end = block + _HEADER, block + _HEADER + min((memory.word(block) or 0) & 0xFFFF, _BLOCK - _HEADER)
-        while at < end:
-            words = memory.words(at, 2) or (0, 0)
-            size = words[0] >> 16 & 0xFFFF
-            left -= 1
-            if words[0] & 0xFFFF != _MAGIC or size < _HEADER or at + size > end or left < 0:
-                yield Range(at, end)
-                break
-            if is_object(words[1]) and at + _HEADER in (memory.words(words[1], _OBJECT_WORDS) or ()):
-                yield Range(at + _HEADER, at + size)
-            at += size
+        index = min((memory.word(block) or 0) & 0xFFFF, _BLOCK - _HEADER)
+        yield Range(block + _HEADER, block + _HEADER + index)

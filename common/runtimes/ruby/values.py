@@ -66,9 +66,12 @@ class Values:
         """Return the first `most` bytes of a String's text; None if there is no String at this
         address."""
         words = self._memory.words(value, 5) if value and value % 8 == 0 else None
-        if words is None or words[0] & MASK != T_STRING:
-            return None
-        length = self._length(words)
+        return self.text_of(value, words, most) if words is not None and words[0] & MASK == T_STRING else None
+
+    def text_of(self, value: int, words: Sequence[int], most: int) -> Optional[str]:
+        """Return the first `most` bytes of the text of the String at `value`, whose first 5 words
+        are `words`; None if it cannot be read."""
+        length = self.length_of(words)
         embedded = value + (24 if self.long else 16)
         start = words[3] if words[0] & NOEMBED else embedded
         return self._read(start, min(length, most)) if length < 1 << 48 else None
@@ -76,9 +79,10 @@ class Values:
     def length(self, value: int) -> int:
         """Return the size in bytes of the String at this address."""
         words = self._memory.words(value, 3)
-        return self._length(words) if words is not None else 0
+        return self.length_of(words) if words is not None else 0
 
-    def _length(self, words: Sequence[int]) -> int:
+    def length_of(self, words: Sequence[int]) -> int:
+        """Return the size in bytes of a String whose first words are `words`."""
         return words[2] if words[0] & NOEMBED or self.long else words[0] >> 14 & 31
 
     def characters(self, start: int) -> str:
