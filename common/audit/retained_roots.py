@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from itertools import islice
 
 from findleaks.audit.owner import Owner
 from findleaks.audit.owners import Owners
@@ -26,6 +27,10 @@ MANY, PART = 100, 0.1
 retain the fraction PART of the shared memory."""
 
 FIRST = 3  # sizes with the most bytes; they form a row even if they retain only a quarter of PART
+
+SAMPLED, _EXAMINED = 16, 1 << 13
+"""Shared blocks whose types are compared to name a row, and blocks among which these are looked
+for."""
 
 EXPANDED = 256
 """Leak heads that are shown with their fields.
@@ -85,13 +90,25 @@ def _add_alike_rows(builder: TreeBuilder, named: Owners, made: RetainedNode, spr
         if totals.bytes < least:
             continue
         count = group.children - len(large)
-        row = RetainedNode(f"{count:,} of {builder.declared_origin(group.example).name}", totals, "block")
-        row.address = blocks_.address(group.example)
+        example, name = _name_alike(builder, group)
+        row = RetainedNode(f"{count:,} of {name}", totals, "block")
+        row.address = blocks_.address(example)
         row.what = f"{totals.blocks - count:,} more blocks below them" if totals.blocks > count else ""
         row.holders = list(dict.fromkeys(label for one in [*alike, row] for label in one.holders or ()))
-        row.holders = row.holders or name_roots_that_reach(builder, named, group.example)
+        row.holders = row.holders or name_roots_that_reach(builder, named, example)
         made.fields = [one for one in made.fields if one in large or one not in alike] + [row]
     made.fields.sort(key=lambda row: -row.totals.bytes)
+
+
+def _name_alike(builder: TreeBuilder, group: Spread) -> tuple[int, str]:
+    """Return one of the shared blocks of this size, and a name for them: their type if SAMPLED of
+    those that retain most have the same type, else their size. Blocks of one size may have many
+    types."""
+    blocks_ = builder.reader.blocks
+    children = (child.block for child in builder.tree.children(SHARED, _EXAMINED))
+    sample = [*islice((index for index in children if blocks_.size(index) == group.size), SAMPLED)] or [group.example]
+    names = {builder.declared_origin(index).name for index in sample}
+    return sample[0], names.pop() if len(names) == 1 else f"block of {size(group.size)}"
 
 
 def match_owners(every: Sequence[Owner], word: str) -> list[int]:
