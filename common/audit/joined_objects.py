@@ -6,7 +6,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Optional
 
 from findleaks.allocators.bulk import find_pointers
@@ -19,6 +19,7 @@ from findleaks.audit.owners import Owners, find_owners
 from findleaks.audit.references import find_register_references
 from findleaks.engine.dominators import Dominators
 from findleaks.engine.terms import LAST_WORD
+from findleaks.errors import Interrupted
 from findleaks.runtimes.base import NO_OBJECT, Variable
 from findleaks.runtimes.heap_dump import DumpableHeap
 from findleaks.runtimes.object_graph import ManagedObject, ObjectGraph, ObjectWord
@@ -35,7 +36,7 @@ def find_joined_objects(session: Session, address: int) -> Optional[JoinedObject
     """Return the objects of the runtime that has one at this address; None if there is none."""
     for runtime in session.runtimes:
         if isinstance(runtime, DumpableHeap) and runtime.contains(address):
-            return session.once((find_joined_objects, id(runtime)), lambda one=runtime: _find_all(session, one))
+            return session.once((find_joined_objects, id(runtime)), partial(_find_all, session, runtime))
     return None
 
 
@@ -55,6 +56,7 @@ class JoinedObjects(ObjectGraph):
         super().__init__(session.target, session.engine, heap.blocks, heap.graph)
         self._session, self._runtime, self._heap, self._names = session, runtime, heap, runtime.object_names
         self.noun = f"{runtime.name} object"
+        self._paths: dict[int, Sequence[int]] = {}
 
     def locate(self, address: int) -> Optional[FoundObject]:
         """Return the object that contains an address; None if there is none."""
@@ -74,14 +76,8 @@ class JoinedObjects(ObjectGraph):
     def type_of(self, index: int) -> str:
         if self._is_object(index):
             return self._names.name_object(self.blocks.address(index)) or self._heap.table.names[self._heap.found[index]]
-        owner = self._owner_of(index)
+        owner = self._buffer_owners.get(index, -1)
         return f"memory of {self.type_of(owner)} at {self.blocks.address(owner):#x}" if owner >= 0 else "native memory"
-
-    def _owner_of(self, index: int) -> int:
-        """Return the object to which a native block belongs: the only one that refers to it. -1 if
-        there is none."""
-        sources = [self._buffer_owners[index]] if index in self._buffer_owners else self.referrers(index)
-        return sources[0] if len(sources) == 1 and self._is_object(sources[0]) else -1
 
     def labels(self) -> tuple[array[int], Sequence[str]]:
         return self._heap.found, self._heap.table.names
@@ -151,10 +147,15 @@ class JoinedObjects(ObjectGraph):
         yield from (ObjectWord(0, one.value, "", one.register, one.tid) for one in registers)
 
     def path(self, index: int) -> Sequence[int]:
+        if index not in self._paths:
+            self._paths[index] = self._find_path(index)
+        return self._paths[index]
+
+    def _find_path(self, index: int) -> Sequence[int]:
         found = find_links_to(self._session, self.blocks.address(index)) if self._is_object(index) else None
         if found is not None and found[0].runtime is self._runtime:
             _, variable, links = found
-            chain = [*(self.blocks.find(address) for address, _ in links), index]
+            chain: Sequence[int] = [*(self.blocks.find(address) for address, _ in links), index]
             return chain if chain[0] == self.blocks.find(variable.value) and -1 not in chain else super().path(index)
         chain = self._path_from_variable(index) or super().path(index)
         last = next((at for at in range(len(chain) - 1, -1, -1) if chain[at] in self._by_value), 0)
@@ -167,6 +168,8 @@ class JoinedObjects(ObjectGraph):
         for _ in range(max(_FEWEST_VISITED, _MOST_EXAMINED // len(self.blocks))):
             if not waiting:
                 break
+            if self.target.interrupted():
+                raise Interrupted
             at = waiting.popleft()
             if at in self._by_value:
                 chain = [at]

@@ -156,7 +156,7 @@ def test_an_address_is_named(tmp_path: Path) -> None:
     with rubies.Pausing(rubies.SYSTEM, OBJECTS, tmp_path) as program:
         program.go(5)
         name = next(word for word in truths(program.said()[1]) if word.startswith("#<Class:0x"))
-        address = name[8:-1]
+        address = hex(int(name[8:-1], 16))
         text = debuggers.findleaks("whatis", address, hex(int(address, 16) + 8), "--pid", str(program.pid))
     assert re.search(rf"^{address}  live \d+-byte Ruby object, class {re.escape(name)} at {address}$", text, re.M)
     assert re.search(rf"its class, 8 bytes into a live \d+-byte Ruby object, class {re.escape(name)} at {address}$", text, re.M)

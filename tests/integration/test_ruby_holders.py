@@ -84,6 +84,14 @@ def test_a_local_variable_is_attributed_to_its_method(waiting: Waiting, name: st
     assert any(re.search(pattern, text) for text in frames), frames
 
 
+def test_the_transient_heap_is_memory_of_ruby(waiting: Waiting, request: pytest.FixtureRequest) -> None:
+    """2.6 to 3.2 have one. It is an arena of 32 MiB."""
+    (found,) = json.loads(debuggers.findleaks("runtime", "--only", "ruby", "--json", "--no-native", str(waiting.core)))["runtimes"]
+    sizes = {part["name"]: part["bytes"] for part in found["parts"]}
+    version = request.node.callspec.params["waiting"]
+    assert sizes.get("transient heap") == (32 << 20 if version in ("2.7", "3.1") else None), sizes
+
+
 def test_whatis_names_classes_and_members(waiting: Waiting) -> None:
     (found,) = ask(waiting, "whatis", waiting.objects["Constant"])["answers"]
     assert found["text"].endswith(f"-byte Ruby object, Constant at {waiting.objects['Constant']:#x}")

@@ -71,6 +71,16 @@ class _Frame(NamedTuple):
     flags: int
 
 
+class ValueStack(NamedTuple):
+    """A stack of values [start, end), and its frames, outermost first. Each of `tops` is the end of
+    a frame's part of the stack. The name of a frame that a backtrace omits is None."""
+
+    start: int
+    end: int
+    tops: Sequence[int]
+    frames: Sequence[Optional[NamedFrame]]
+
+
 def find_frame_reader(target: Target, files: Sequence[Module]) -> Optional[FrameReader]:
     """Return a reader for the interpreter in one of these files, or in the program; None if there
     is none."""
@@ -309,21 +319,18 @@ class FrameReader(ManagedFrames):
                 return frames
         return []
 
-    def name_word(self, threads: Iterable[int], place: int) -> str:
-        """Return a phrase for the frame to which the word at `place` belongs, which is on the stack
-        of values of one of these threads (rb_thread_t); "" if it is on none of these stacks.
-
-        A frame's part of the stack of values ends at the frame's stack pointer."""
+    def value_stacks(self, threads: Iterable[int]) -> list[ValueStack]:
+        """Return the stacks of values of these threads (rb_thread_t)."""
+        found: dict[int, ValueStack] = {}
         self._left = _MOST_READ
         for thread in threads:
             for context in self._memory.words(thread, _THREAD_WORDS) or ():
                 words = self._memory.words(context, 3) if context and context % 8 == 0 else None
-                if words is None or not words[0] <= place < words[0] + 8 * words[1] or words[1] not in _SIZES:
-                    continue
-                for frame in reversed(self._read_frames(*words)):
-                    if place < (self._memory.word(frame.address + 8) or 0):
-                        return f"local variable or argument of {_describe(self._name(frame))}"
-        return ""
+                frames = self._read_frames(*words)[::-1] if words is not None and words[0] not in found else []
+                if words is not None and frames:
+                    tops = [self._memory.word(frame.address + 8) or 0 for frame in frames]
+                    found[words[0]] = ValueStack(words[0], words[0] + 8 * words[1], tops, [*map(self._name, frames)])
+        return [*found.values()]
 
     def _read_all(self, addresses: range) -> list[_Frame]:
         """Return all of these control frames; [] if one has no magic number. 2.7 enters a frame
@@ -380,10 +387,3 @@ class FrameReader(ManagedFrames):
                 self._symbols, self._has_current_symbols = Symbols(self._memory, self._values, self._data), True
             self._method_names[serial] = self._symbols.name(serial)
         return self._method_names[serial]
-
-
-def _describe(frame: Optional[NamedFrame]) -> str:
-    if frame is None:
-        return "a frame of the interpreter"
-    name = frame.function or "a method"
-    return f"{name} ({frame.file}:{frame.line})" if frame.file else name

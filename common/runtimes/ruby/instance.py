@@ -200,7 +200,8 @@ class Ruby(DumpableHeap):
     def _transient(self) -> Optional[TransientHeap]:
         if self._layout.numbers >= _NO_TRANSIENT_HEAP or not self.pages.all:
             return None
-        from findleaks.runtimes.ruby.transient_heap import find_transient_heap  # only of old versions
+        # Newer versions do not need this module.
+        from findleaks.runtimes.ruby.transient_heap import find_transient_heap
 
         return find_transient_heap(self._target, self._memory, self._data)
 

@@ -7,18 +7,21 @@ Sources: those of tables.py and members.py, and internal/hash.h (struct RHash, a
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.heap_dump import ObjectNames
 from findleaks.runtimes.ruby import census as c
-from findleaks.runtimes.ruby.frame_reader import FrameReader
+from findleaks.runtimes.ruby.frame_reader import FrameReader, ValueStack
 from findleaks.runtimes.ruby.objects import BOUND, BOUND_SHIFT, HASH_LONG, HEAD, HINTS, TABLE
 from findleaks.runtimes.ruby.symbols import serial_number
 from findleaks.runtimes.ruby.tables import LONG, LONGEST, SHORT, ST_TABLE, elements
 from findleaks.runtimes.ruby.values import Values
 from findleaks.runtimes.ruby.variables import Found
+from findleaks.unwind.stacks import NamedFrame
 
 _LONGEST_KEY = 60  # bytes of a String that is a key
 _ENTRY, _PAIR = 24, 16  # bytes of an entry of a struct st_table, and of a pair of a small Hash
@@ -43,7 +46,16 @@ class RubyNames(ObjectNames):
         return f"{kind} {self._values.class_name(address)}"
 
     def name_root(self, place: int) -> str:
-        return self._frames.name_word(self._threads, place) if self._frames is not None else ""
+        stack = next((one for one in self._stacks if one.start <= place < one.end), None)
+        at = bisect_right(stack.tops, place) if stack is not None else 0
+        if stack is None or at == len(stack.tops):
+            return ""
+        frame = stack.frames[at]
+        return f"local variable or argument of {_describe(frame) if frame is not None else 'a frame of the interpreter'}"
+
+    @cached_property
+    def _stacks(self) -> list[ValueStack]:
+        return self._frames.value_stacks(self._threads) if self._frames is not None else []
 
     def name_word(self, address: int, place: int) -> str:
         value, words = address, self._memory.words(address, 5)
@@ -100,6 +112,11 @@ class RubyNames(ObjectNames):
         if words[0] & c.MASK == c.T_SYMBOL:
             return f":{self._values.text(words[3], _LONGEST_KEY) or ''}"
         return self._values.class_name(words[1]) or "an object"
+
+
+def _describe(frame: NamedFrame) -> str:
+    name = frame.function or "a method"
+    return f"{name} ({frame.file}:{frame.line})" if frame.file else name
 
 
 def _index(place: int, start: int, number: int) -> str:
