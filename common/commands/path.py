@@ -18,7 +18,7 @@ from findleaks.session import Session
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("address", metavar="ADDR", help="any address inside a block, or inside an object of Go or Java")
+    parser.add_argument("address", metavar="ADDR", help="any address inside a block, or inside an object of Go, Java, Node or Ruby")
     parser.add_argument(
         "--limit", type=parse_count, default=STEPS, help=f"steps to show; the middle of a longer chain is left out ({STEPS}; 0: all)"
     )
@@ -29,8 +29,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def path(session: Session, args: argparse.Namespace) -> Plain:
     """Show the shortest chain of references from a root (a global variable, a stack, a register, a
     mapping) to the block that contains ADDR. For a leaked block, show the chain from its leak head:
-    the leaked block from which it is reachable. For an object of Go or Java, show the chain from a
-    root of the runtime."""
+    the leaked block from which it is reachable. For an object of Go, Java, Node or Ruby, show the
+    chain from a root of the runtime, or from a variable of Ruby."""
     found = find_path(session, parse_address(args.address), args.limit)
     return Plain(session, "path", found.result, partial(_text, found))
 

@@ -20,7 +20,9 @@ NONE = "–"  # The text of the cell for a reference that is in no word.
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("address", metavar="ADDR", help="a block, or an object of Go or Java (any address inside it), or any other address")
+    parser.add_argument(
+        "address", metavar="ADDR", help="a block, or an object of Go, Java, Node or Ruby (any address inside it), or any other address"
+    )
     parser.add_argument("--exact", action="store_true", help="only words equal to ADDR, not other references to its block")
     add_limit(parser, "references", 100, searched=True)
     add_debug_types(parser)
@@ -31,8 +33,9 @@ def refs(session: Session, args: argparse.Namespace) -> Plain:
     """List every aligned word of the process that refers to ADDR, or to the block that contains it.
     Words are in other blocks, in root memory, in registers, or in the kernel (epoll data, timers,
     queued signals). Words in freed blocks, dead stack and dead parts of managed heaps are marked:
-    they do not keep the block reachable. For an object of Go or Java, list the fields of other
-    objects, and the roots of the runtime (global or static variables, stacks), that refer to it."""
+    they do not keep the block reachable. For an object of Go, Java, Node or Ruby, list the fields
+    of other objects, and the roots of the runtime (global or static variables, stacks), that refer
+    to it."""
     address = parse_address(args.address)
     found = referrers(session, address, args.exact, args.limit)
     return Plain(session, "refs", found, partial(_text, found))

@@ -35,8 +35,8 @@ def whatis(session: Session, args: argparse.Namespace) -> Plain:
     heap profiler recorded it.
 
     The words of a block or variable follow: offset, name of the member if it is known, value, and
-    what the value is or points to. For an object of Go or Java, the type, whether it is live or
-    garbage, and its words (Go) or fields (Java) are printed."""
+    what the value is or points to. For an object of Go, Java, Node or Ruby, the type, whether it is
+    live or garbage, and its words or fields are printed."""
     answers = identify(session, [parse_address(word) for word in args.addresses], words=args.words)
     return Plain(session, "whatis", Addresses([one.result for one in answers]), partial(_text, session, answers))
 
