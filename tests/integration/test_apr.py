@@ -66,3 +66,15 @@ def test_first_screen(program: Path, tmp_path: Path) -> None:
         (finding,) = [one for one in found("verdict", "--pid", str(made.pid))["findings"] if one["finding"] == "apr-pool"]
     assert "apr_global_pool > server and 30 pools below it have 29 MiB" in finding["text"]
     assert finding["cause"].startswith("By name: 30 of connection (29 MiB)")
+
+
+def test_unmanaged_pools(program: Path, tmp_path: Path) -> None:
+    """Pools that are not below the global pool are found. A pool without a tag has the name of the variable that refers to its memory."""
+    with cores.Running([str(program), "1000", "unmanaged"], tmp_path) as made:
+        core = str(made.gcore())
+    (one,) = found("runtime", core)["runtimes"]
+    objects = {row["name"]: row["objects"] for row in one["types"]}
+    named = {"apr_global_pool": 1, "apr_initialize": 1, "server": 1, "(no tag), variable table": 1}
+    assert objects == {**named, "connection": CONNECTIONS - ENDED}
+    (finding,) = [one for one in found("verdict", core)["findings"] if one["finding"] == "apr-pool"]
+    assert "the APR pool server and 31 pools below it have 29 MiB" in finding["text"]

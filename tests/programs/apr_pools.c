@@ -1,5 +1,6 @@
 /* Pools of APR: 50 connections below a server, of which 20 end. Prints the bytes that each connection requested, and "ready".
-   Argument: the number of requests of each connection. */
+   Arguments: the number of requests of each connection; "unmanaged" if the server is not below the global pool. Then a further pool,
+   without a tag, has the memory of the variable `table`. */
 #include <apr_general.h>
 #include <apr_pools.h>
 #include <stdio.h>
@@ -8,10 +9,19 @@
 
 enum { CONNECTIONS = 50, ENDED = 20, REQUESTS = 100, BYTES = 1000 };
 
+char *table; /* not static: the compiler must store it */
+
+static apr_pool_t *create_server(int unmanaged) {
+    apr_pool_t *server, *untagged;
+    if ((unmanaged ? apr_pool_create_unmanaged(&server) : apr_pool_create(&server, NULL)) != APR_SUCCESS) return NULL;
+    if (unmanaged && apr_pool_create(&untagged, server) == APR_SUCCESS) table = apr_palloc(untagged, BYTES);
+    return server;
+}
+
 int main(int argc, char **argv) {
     int requests = argc > 1 ? atoi(argv[1]) : REQUESTS;
     apr_pool_t *server, *connections[CONNECTIONS];
-    if (apr_initialize() != APR_SUCCESS || apr_pool_create(&server, NULL) != APR_SUCCESS) return 1;
+    if (apr_initialize() != APR_SUCCESS || !(server = create_server(argc > 2))) return 1;
     apr_pool_tag(server, "server");
     for (int number = 0; number < CONNECTIONS; number++) {
         if (apr_pool_create(&connections[number], server) != APR_SUCCESS) return 1;

@@ -26,4 +26,4 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
         return []
     images = [image for image in find_images(target) if image.name.startswith(ONLY_IN[__name__])]
     found = ((image, find_root(target, image)) for image in images)
-    return [Apr(target, directory, image.name, root) for image, root in found if root]
+    return [Apr(target, engine, directory, image, root) for image, root in found if root]

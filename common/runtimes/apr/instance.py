@@ -3,58 +3,91 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from findleaks.allocators.base import Problem
+from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into
 from findleaks.allocators.directory import Directory
+from findleaks.allocators.images import Image, find_images
 from findleaks.allocators.memory import Memory
-from findleaks.runtimes.apr.pools import Node, Pool, PoolReader
+from findleaks.engine.contract import Engine
+from findleaks.runtimes.apr.pools import Node, Pool, PoolReader, find_unmanaged
 from findleaks.runtimes.base import Part, Runtime, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.pool_tree import PoolNode, Words, add_up, find_large_pool
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merge_ranges
+from findleaks.target.ranges import merge_ranges, merge_to_most
 
 UNTAGGED = "(no tag)"
+WITHOUT_POOLS = ("ld-", "ld.", "libc.", "libc-")  # libraries whose variables may have stale addresses of what is a node now
 WORDS = Words("apr-pool", "APR pool", "pools", "APR's pools")
 REMEDIES = ("clear or destroy the pool when its memory is no longer needed, or allocate from the pool of a request or an operation",)
 
 
 class Apr(Runtime):
-    """APR in a process. See base.Runtime. `where` is the name of libapr, `root` the address of its
-    outermost pool."""
+    """APR in a process. See base.Runtime. `image` is libapr, `root` the address of its outermost
+    pool."""
 
     name = "APR"
     version = ""
 
-    def __init__(self, target: Target, directory: Directory, where: str, root: int) -> None:
+    def __init__(self, target: Target, engine: Engine, directory: Directory, image: Image, root: int) -> None:
         self.problems: list[Problem] = []
-        self.where = where
-        self._target, self._directory, self._root = target, directory, root
-        self._reader = PoolReader(Memory(target))
+        self.where = image.name
+        self._target, self._engine, self._directory, self._image, self._root = target, engine, directory, image, root
+        self._memory = Memory(target)
+        self._reader = PoolReader(self._memory)
 
     @cached_property
     def pools(self) -> Sequence[Pool]:
-        """The outermost pool, and all pools below it."""
-        found = list(self._reader.read(self._root))
+        """The outermost pool and all pools below it, then each unmanaged pool and those below
+        it."""
+        unmanaged = find_unmanaged(self._memory, self._engine, self._directory.blocks)
+        roots = dict.fromkeys((self._root, *unmanaged))
+        found = [pool for root in roots for pool in self._reader.read(root)]
         self.problems += [Problem(address, what, False) for address, what in self._reader.problems]
         return found
 
     def findings(self) -> Sequence[Finding]:
         """Return one finding if a pool and the pools below it have much memory."""
         nodes: dict[int, PoolNode] = {}
+        if sum(not pool.parent for pool in self.pools) > 1:  # a pool without a name is above all outermost pools
+            nodes[0] = PoolNode(0, "", None, 0)
         for pool in self.pools:
             nodes[pool.address] = PoolNode(pool.address, self._name(pool), nodes.get(pool.parent), pool.bytes)
         add_up(list(nodes.values()))
         inside = any(self._is_block(pool.nodes[0]) for pool in self.pools[:1] if pool.nodes)
-        return find_large_pool(nodes[self.pools[0].address], WORDS, REMEDIES, inside) if nodes else []
+        return find_large_pool(next(iter(nodes.values())), WORDS, REMEDIES, inside) if nodes else []
 
     def _name(self, pool: Pool) -> str:
-        """Return the tag of a pool; for a pool without one, "(no tag)" with the function that
-        is called first when it is destroyed."""
+        """Return the tag of a pool. A pool without one is "(no tag)", with the function that is
+        called first when it is destroyed, or with a variable that refers to its memory."""
         symbol = self._target.symbolize(pool.cleanup) if pool.cleanup and not pool.tag else None
-        return pool.tag or (f"{UNTAGGED}, cleanup {symbol.name}" if symbol is not None else UNTAGGED)
+        hint = f"cleanup {symbol.name}" if symbol is not None else self._variables.get(pool.address, "") if not pool.tag else ""
+        return pool.tag or ", ".join(filter(None, (UNTAGGED, hint)))
+
+    @cached_property
+    def _variables(self) -> Mapping[int, str]:
+        """The variable that refers to the memory of each pool without a tag, by address of the
+        pool: "variable cache". A variable with the address of the pool itself is preferred."""
+        nodes = sorted((node.start, node.end, pool.address) for pool in self.pools if not pool.tag for node in pool.nodes)
+        places: dict[tuple[int, bool], int] = {}  # by pool, and whether the value is the pool's address
+        for place, value in self._pointers_to(merge_ranges(Range(start, end) for start, end, _ in nodes)):
+            start, end, pool = nodes[max(bisect_right(nodes, (value + 1,)) - 1, 0)]
+            if start <= value < end:
+                places.setdefault((pool, value == pool), place)
+        symbols = ((pool, self._target.symbolize(places[pool, exact])) for pool, exact in sorted(places))
+        return {pool: f"variable {symbol.name}" for pool, symbol in symbols if symbol is not None}
+
+    def _pointers_to(self, ranges: Sequence[Range]) -> Iterator[tuple[int, int]]:
+        """Yield the addresses and values of words that refer to these ranges, in the data of the
+        program and of libraries that may use pools."""
+        few = merge_to_most(ranges, MOST_RANGES)
+        for image in find_images(self._target) if few else ():
+            if image.module != self._image.module and not image.name.startswith(WITHOUT_POOLS):
+                for piece in image.pieces(self._target):
+                    yield from zip(*find_pointers_into(self._engine, piece, few))
 
     def parts(self) -> Sequence[Part]:
         """Return the nodes of pools, and the free nodes of APR's allocators."""
@@ -81,10 +114,10 @@ class Apr(Runtime):
         return [Type(tag, count, total, {"used": used, "free": total - used}) for tag, (count, total, used) in sums.items()]
 
     def describe(self, address: int) -> str:
-        at = bisect_right(self._places, (address, address, "~")) - 1
-        return f"APR pool {self._places[at][2] or UNTAGGED}" if at >= 0 and address < self._places[at][1] else ""
+        at = bisect_right(self._places, (address + 1,)) - 1
+        return f"APR pool {self._places[at][2]}" if at >= 0 and address < self._places[at][1] else ""
 
     @cached_property
     def _places(self) -> Sequence[tuple[int, int, str]]:
-        """The start, end and tag of each node, ascending."""
-        return sorted((node.start, node.end, pool.tag) for pool in self.pools for node in pool.nodes)
+        """The start and end of each node, and the name of its pool, ascending."""
+        return sorted((node.start, node.end, self._name(pool)) for pool in self.pools for node in pool.nodes)

@@ -5,11 +5,14 @@ Source: memory/unix/apr_pools.c (struct apr_pool_t, apr_allocator_t) and include
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
+from findleaks.allocators.bulk import read_records
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Blocks, Engine
 from findleaks.target.base import Target
 from findleaks.value_classes import NamedTuple
 
@@ -19,6 +22,8 @@ CLEANUP = 2  # words before the function of a cleanup: next, data
 NODE = 40  # bytes of apr_memnode_t: next, ref, index, free_index, first_avail, endp
 PAGE_SHIFT = 12  # a node has (index + 1) << 12 bytes
 FREE_LISTS, FREE_AT = 20, 40  # lists of free nodes in apr_allocator_t, and their offset
+OWNER = 4  # words before the owner in apr_allocator_t: the pool that destroys the allocator
+ALLOCATOR_BYTES = (200, 224)  # least and greatest size of a block of malloc with an apr_allocator_t
 ROOT_TAG = "apr_global_pool"
 MOST_POOLS, MOST_NODES = 1 << 20, 1 << 22
 LARGEST = 1 << 40  # most bytes of a node
@@ -63,6 +68,19 @@ def find_root(target: Target, image: Image) -> int:
                 if word % 8 == 0 and word and _tag(memory, word) == ROOT_TAG:
                     return word
     return 0
+
+
+def find_unmanaged(memory: Memory, engine: Engine, blocks: Blocks) -> Iterator[int]:
+    """Yield the pools that have no parent and own their allocator (apr_pool_create_unmanaged). No
+    other pool refers to them. The allocator is a block of malloc."""
+    indices = blocks.of_sizes(*ALLOCATOR_BYTES, MOST_POOLS)
+    allocators = array("Q", map(blocks.address, indices))
+    records, _ = read_records(memory.target, engine, allocators, FREE_AT)
+    owners = engine.arch.words(records)[OWNER :: FREE_AT // memory.size]
+    for allocator, owner in zip(allocators, owners):
+        words = memory.words(owner, WORDS) if owner and owner % 8 == 0 else None
+        if words is not None and words[SELF] + NODE == owner and words[ACTIVE] and (words[PARENT], words[ALLOCATOR]) == (0, allocator):
+            yield owner
 
 
 def _tag(memory: Memory, pool: int) -> Optional[str]:
