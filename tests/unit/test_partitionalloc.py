@@ -9,7 +9,7 @@ from array import array
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from image_partition import FILE, KINDS, POOL, ROOT, SEPARATE, TID, Image, Kind, full, read
+from image_partition import DATA, FILE, KINDS, POOL, ROOT, SEPARATE, SIZES, TID, Image, Kind, full, read
 
 from findleaks.allocators import directory
 from findleaks.allocators.directory import Directory
@@ -153,6 +153,63 @@ def test_absent() -> None:
     image = Image()
     image.memory = {start: data for start, data in image.memory.items() if start % SUPER_PAGE != PARTITION_PAGE}
     assert find(image.build(), load.load(X86_64), []) == []
+
+
+@pytest.mark.parametrize(
+    ("next_page", "count"), [(SUPER_PAGE, 2), ((1 << 64) - SUPER_PAGE, 1), ((1 << 64) - SUPER_PAGE, 0xFFFF), (POOL + SUPER_PAGE, 0x2000)]
+)
+def test_impossible_addresses(next_page: int, count: int) -> None:
+    """Super pages below address 0, or above the end of user memory, are not read, and neither are direct maps there."""
+    image = full()
+    image.put(image.page + image.distance, ROOT, 0, count)
+    image.put(image.extent - 24, next_page)
+    made, _ = read(image.build())
+    assert made.problems and all(0 <= start < end <= X86_64.top for start, end in made.ranges())
+
+
+def test_shared_super_pages() -> None:
+    """A super page belongs to one extent."""
+    image = full()
+    second = image.page + SUPER_PAGE + image.distance
+    image.memory[second] = bytearray(PAGE)
+    image.put(image.page + image.distance, ROOT, second, 2)
+    image.put(second, ROOT, 0, 1)
+    image.put(image.extent - 24, image.page + 2 * SUPER_PAGE)
+    made, one = read(image.build())
+    assert f"list of super pages is damaged at {second:#x}" in made.problems[0].what and states(made, image.used) == {"IN_USE"}
+    assert one.summary()["super_pages"] == 2
+
+
+@EVERY
+def test_early_extent(kind: Kind) -> None:
+    """A bucket is not taken for the member current_extent_, even if its lists lead to the metadata of the partition."""
+    image = full(kind)
+    image.put(image.bucket(32), image.page + image.distance, image.page + image.distance)
+    made, _ = read(image.build())
+    assert made.problems == [] and states(made, image.used) == {"IN_USE"}
+
+
+def test_many_roots() -> None:
+    """The number of partitions is limited."""
+    image = full()
+    data = DATA + 0x6000
+    image.put(data, *(~(data + 8 * number & -64) & (1 << 64) - 1 for number in range(1, 0x400)))
+    made, one = read(image.build())
+    assert "has more than 64 partitions" in made.problems[0].what
+    assert states(made, image.used) == {"IN_USE"} and len(one.anchors) <= 2 * at.MOST_ROOTS
+
+
+def test_slots_in_two_lists() -> None:
+    """A slot is in one list of thread caches, however many lists lead to it."""
+    image = Image()
+    image.span(64, "cc")
+    cache = image.cache(64, image.cached)
+    place = cache + image.kind.buckets + at.CACHE_BUCKET * SIZES.index(80)
+    image.write(place, struct.pack("<QBBH", image.cached[0], 2, 64, 80))
+    made, one = read(image.build())
+    (problem,) = made.problems
+    assert "2 free slots of 80 bytes, but its list has 0: the others count as in use" in problem.what
+    assert [(row.name, row.blocks) for row in one.thread_caches(made.blocks)] == [("64", 2)]
 
 
 @given(seed=st.integers(0, 1 << 32), kind=st.sampled_from(KINDS))

@@ -73,7 +73,11 @@ def _make_one(target: Target, engine: Engine, memory: Memory, file: str, anchors
     if layout is None:
         return Unread(file, anchors[0].root, OTHER_LAYOUT)
     problems: list[Problem] = []
-    read = (read_root(memory, one.root, number, layout, problems) for number, one in enumerate(anchors, 1))
+    if len(anchors) > at.MOST_ROOTS:
+        what = f"PartitionAlloc in {file} has more than {at.MOST_ROOTS} partitions: the blocks of further ones are not read"
+        problems.append(Problem(anchors[at.MOST_ROOTS].root, what, False))
+    taken: set[int] = set()
+    read = (read_root(memory, one.root, number, layout, taken, problems) for number, one in enumerate(anchors[: at.MOST_ROOTS], 1))
     roots = [root for root in read if root is not None]
     spans = read_spans(memory, roots)
     if spans is None:
@@ -231,7 +235,7 @@ class PartitionAlloc(Allocator):
 
     def reserved(self) -> list[Range]:
         pools = {(one.root.pool, one.root.metadata) for one in self.partitions}
-        separate = [Range(pool.start + distance, pool.end + distance) for pool, distance in pools if distance != PAGE]
+        separate = [Range(max(pool.start + distance, 0), max(pool.end + distance, 0)) for pool, distance in pools if distance != PAGE]
         return merge_ranges([*(pool for pool, _ in pools), *separate])
 
     def locate(self, address: int) -> str:
@@ -328,7 +332,7 @@ class PartitionAlloc(Allocator):
         for word in words:
             found = self._find_span(word)
             if found is not None and find_slot(found[1], word) == word:
-                yield from follow_slots(self.memory, word, at.MOST_CACHED_SLOTS, found[0].links)
+                yield from follow_slots(self.memory, word, at.MOST_CACHED_SLOTS, found[0].links, set())
 
     def is_changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:
         """Return whether a thread inside PartitionAlloc is changing the memory that `problem` is

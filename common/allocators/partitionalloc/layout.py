@@ -31,6 +31,7 @@ POOL_ALIGNMENT = 1 << 30  # kConfigurablePoolMinSize; a pool is aligned to its s
 POOL_SIZE = 16 << 30  # kPoolMaxSize: bytes of a pool whose size is not in memory
 MOST_SUPER_PAGES = 1 << 13  # in a pool (kMaxSuperPagesInPool)
 MOST_DIRECT_MAPS = 1 << 16
+MOST_ROOTS = 64  # partitions of a process; Chromium has fewer than ten
 
 TABLE = 2 * PAGE
 """Offset of InSlotMetadataTable in a super page. The table has the reference counters of slots that
@@ -132,4 +133,4 @@ MOST_CACHED_SLOTS = 255  # of a bucket
 MOST_CACHED_SIZES = 128  # more than kBucketCount
 CACHE_ROOT_WORDS = 4  # root_, thread_id_, next_, prev_
 CACHE_SLOT = (1 << 10, 16 << 10)  # bytes of the slots that a ThreadCache, or four, may be in
-MOST_CACHES = 1 << 16
+MOST_CACHES = 1 << 14

@@ -18,7 +18,7 @@ ROOT_WORDS = 128  # words after inverted_self_ that contain the branches of a pa
 CACHE_WORDS = 40  # words after the links of a thread cache that contain its branch
 COUNTS = 8  # words after inverted_self_ with SchedulerLoopQuarantineRoot {root, bytes, slots}
 ENTRY = 16  # bytes of an entry
-MOST_ENTRIES = 1 << 20
+MOST_ENTRIES = 1 << 20  # that are read of a partition, in all vectors
 
 
 class Quarantine(NamedTuple):
@@ -38,9 +38,12 @@ def read_quarantine(memory: Memory, root: Root, after_root: int, after_caches: I
     counted = words[at + 2] if at is not None else 0
     if not counted:
         return Quarantine([], 0)
-    found = set(_read_branch(memory, root, after_root, ROOT_WORDS))
-    for place in after_caches:
-        found.update(_read_branch(memory, root, place, CACHE_WORDS))
+    found, left = set[int](), MOST_ENTRIES
+    for place, count in ((after_root, ROOT_WORDS), *((place, CACHE_WORDS) for place in after_caches)):
+        for start, number, size in _find_vectors(memory, place, count):
+            if number <= min(counted, left):
+                left -= number
+                found.update(_read_vector(memory, root, start, number, size))
     if len(found) != counted:
         what = (
             f"PartitionAlloc's quarantine of the partition at {root.address:#x} has {counted:,} slots, but only {len(found):,} are found: "
@@ -50,14 +53,18 @@ def read_quarantine(memory: Memory, root: Root, after_root: int, after_caches: I
     return Quarantine(sorted(found), counted)
 
 
-def _read_branch(memory: Memory, root: Root, place: int, count: int) -> Iterator[int]:
-    """Search `count` words for quarantine branches, and yield the slots that they contain."""
+def _find_vectors(memory: Memory, place: int, count: int) -> Iterator[tuple[int, int, int]]:
+    """Search `count` words for vectors of entries. Yield the start of each, its number of entries,
+    and the word that follows the vector."""
     words = memory.words(place, count) or ()
     for start, end, limit, size in zip(words, words[1:], words[2:], words[3:]):
-        number = (end - start) // ENTRY
-        if not start < end <= limit or (end - start) % ENTRY or number > MOST_ENTRIES:
-            continue
-        entries = memory.words(start, 2 * number) or ()
-        buckets = entries[1::2]
-        if buckets and max(buckets) < len(root.sizes) and sum(root.sizes[bucket][0] for bucket in buckets) == size:
-            yield from entries[::2]
+        if start < end <= limit and (end - start) % ENTRY == 0:
+            yield start, (end - start) // ENTRY, size
+
+
+def _read_vector(memory: Memory, root: Root, start: int, number: int, size: int) -> Sequence[int]:
+    """Return the slots in a vector of entries, if they have `size` bytes in all; else nothing."""
+    entries = memory.words(start, 2 * number) or ()
+    buckets = entries[1::2]
+    sound = buckets and max(buckets) < len(root.sizes) and sum(root.sizes[bucket][0] for bucket in buckets) == size
+    return entries[::2] if sound else ()

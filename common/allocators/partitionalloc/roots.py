@@ -94,6 +94,8 @@ def find_anchors(target: Target, engine: Engine) -> list[Anchor]:
                 root = ~(memory.word(place) or 0) & mask
                 if 0 < place - root < at.ROOT_BYTES and root % at.ROOT_ALIGNMENT == 0:
                     found.append(Anchor(root, place - root, image.name))
+                if len(found) > at.MOST_ROOTS:
+                    return found
     return found
 
 
@@ -103,7 +105,7 @@ def find_others(memory: Memory, known: Sequence[Anchor]) -> list[Anchor]:
     inverted = {one.inverted for one in known}
     found: dict[int, Anchor] = {one.root: one for one in known}
     for region in memory.target.regions():
-        if not region.writable or not region.private or region.name.startswith("/"):
+        if not region.writable or not region.private or region.name.startswith("/") or len(found) > at.MOST_ROOTS:
             continue
         root = memory.word(region.start) or 0
         if root and root not in found and root % at.ROOT_ALIGNMENT == 0:
@@ -121,7 +123,7 @@ def find_layout(memory: Memory, anchors: Iterable[Anchor]) -> Optional[RootLayou
         if found is None:
             continue
         buckets, bucket = found
-        extent = _find_extent(memory, one, data, buckets + bucket.stride)
+        extent = _find_extent(memory, one, data, buckets + KNOWN_BUCKETS * bucket.stride)
         if extent is None:
             continue
         for brp in (len(at.BRP_COUNTERS), 0):
@@ -137,14 +139,15 @@ def _find_buckets(data: bytes) -> Optional[tuple[int, Bucket]]:
     """Return the offset and the layout of the buckets. They are recognized by their first slot
     sizes, which ascend by 16 bytes."""
     for bucket in BUCKETS:
-        for offset in range(ROOT_START, min(at.MOST_SETTINGS, len(data) - 9 * bucket.stride), 8):
-            sizes = [struct.unpack_from("<I", data, offset + SLOT_SIZE + number * bucket.stride)[0] for number in range(8)]
-            if sizes == [at.SMALLEST * (number + 1) for number in range(8)]:
+        for offset in range(ROOT_START, min(at.MOST_SETTINGS, len(data) - (KNOWN_BUCKETS + 1) * bucket.stride), 8):
+            sizes = [struct.unpack_from("<I", data, offset + SLOT_SIZE + number * bucket.stride)[0] for number in range(KNOWN_BUCKETS)]
+            if sizes == [at.SMALLEST * (number + 1) for number in range(KNOWN_BUCKETS)]:
                 return offset, bucket
     return None
 
 
 ROOT_START = 0x40  # bytes; the buckets follow the settings, which are aligned to cache lines
+KNOWN_BUCKETS = 8  # first buckets, whose slot sizes are compared
 
 
 def _find_extent(memory: Memory, one: Anchor, data: bytes, start: int) -> Optional[int]:
@@ -157,8 +160,9 @@ def _find_extent(memory: Memory, one: Anchor, data: bytes, start: int) -> Option
     return None
 
 
-def read_root(memory: Memory, address: int, number: int, layout: RootLayout, problems: list[Problem]) -> Optional[Root]:
-    """Read a partition. Return None if the partition has no memory or cannot be read."""
+def read_root(memory: Memory, address: int, number: int, layout: RootLayout, taken: set[int], problems: list[Problem]) -> Optional[Root]:
+    """Read a partition. Return None if the partition has no memory or cannot be read. `taken` has
+    the super pages of partitions that were read before; those of this one are added."""
     data = memory.read(address, layout.extent + 8 * (at.DIRECT_MAPS + 1))
     if not data:
         problems.append(Problem(address, f"PartitionAlloc's partition at {address:#x} cannot be read: its blocks are not read", False))
@@ -170,7 +174,7 @@ def read_root(memory: Memory, address: int, number: int, layout: RootLayout, pro
             what = f"PartitionAlloc's partition at {address:#x} has no readable super page: its blocks are not read"
             problems.append(Problem(address, what, False))
         return None
-    extents = list(_read_extents(memory, address, first, metadata, problems))
+    extents = list(_read_extents(memory, address, first, metadata, taken, problems))
     if not extents:
         return None
     maps = list(_read_direct_maps(memory, direct, metadata, layout.bucket, problems))
@@ -203,21 +207,30 @@ def _find_metadata(memory: Memory, current: int, next_super_page: int) -> Option
     return current - (next_super_page - (count & 0xFFFF) * SUPER_PAGE)
 
 
-def _read_extents(memory: Memory, root: int, first: int, metadata: int, problems: list[Problem]) -> Iterator[Extent]:
-    """Yield the extents (runs of super pages) of a partition."""
-    seen: set[int] = set()
+def _read_extents(memory: Memory, root: int, first: int, metadata: int, taken: set[int], problems: list[Problem]) -> Iterator[Extent]:
+    """Yield the extents (runs of super pages) of a partition, and add their super pages to
+    `taken`. No two extents of a process overlap."""
     place, total = first, 0
     while place:
         words = memory.words(place, 3)
         count = words[2] & 0xFFFF if words else 0
-        start, total = place - metadata, total + count
-        if words is None or words[0] != root or place in seen or start % SUPER_PAGE or not count or total > at.MOST_SUPER_PAGES:
+        total += count
+        pages = range(place - metadata, place - metadata + count * SUPER_PAGE, SUPER_PAGE)
+        is_possible = total <= at.MOST_SUPER_PAGES and _is_reservation(memory, pages.start, pages.stop, place)
+        if words is None or words[0] != root or not is_possible or not taken.isdisjoint(pages):
             what = f"PartitionAlloc's list of super pages is damaged at {place:#x}: the rest of the partition at {root:#x} is not read"
             problems.append(Problem(place, what))
             return
-        seen.add(place)
-        yield Extent(start, start + count * SUPER_PAGE)
+        taken.update(pages)
+        yield Extent(pages.start, pages.stop)
         place = words[1]
+
+
+def _is_reservation(memory: Memory, start: int, end: int, metadata: int) -> bool:
+    """Return whether memory can be reserved from `start`, at a super page, to `end`, and metadata
+    for each super page can be at `metadata`. Damaged links lead to addresses that do not exist."""
+    top = memory.arch.top
+    return start % SUPER_PAGE == 0 and 0 < start < end <= top and METADATA <= metadata <= top - (end - start)
 
 
 def _read_direct_maps(memory: Memory, first: int, metadata: int, bucket: Bucket, problems: list[Problem]) -> Iterator[DirectMap]:
@@ -235,7 +248,8 @@ def _read_direct_maps(memory: Memory, first: int, metadata: int, bucket: Bucket,
         slot = start + entry % METADATA // ENTRY * at.PARTITION_PAGE
         size = found[0] if found else 0
         good = words is not None and found is not None and raw is not None and words[1] == before and words[2] == entry + 2 * ENTRY
-        if words is None or not good or start % SUPER_PAGE or words[3] % PAGE or slot + size > start + words[3] or size % PAGE:
+        good = good and words is not None and _is_reservation(memory, start, start + words[3], place)
+        if words is None or not good or words[3] % PAGE or slot + size > start + words[3] or size % PAGE:
             what = f"PartitionAlloc's list of direct maps is damaged at {place:#x}: further large blocks are not read"
             problems.append(Problem(place, what))
             return

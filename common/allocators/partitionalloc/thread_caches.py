@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.allocators.base import Problem
+from findleaks.allocators.base import Problem, add_first_problems
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.partitionalloc import layout as at
 from findleaks.allocators.partitionalloc.engine import Links
@@ -61,7 +61,11 @@ def read_thread_caches(memory: Memory, engine: Engine, partitions: Sequence[Part
             address = own if root == memory.word(place) and slot <= own < place else slot
             links = _read_links(memory, place, address, known)
             if links is not None:
-                return [_read_slots(memory, each, known[each.root], problems) for each in _follow(memory, links, known, problems)]
+                found: list[Problem] = []
+                seen: set[int] = set()
+                caches = [_read_slots(memory, each, known[each.root], seen, found) for each in _follow(memory, links, known, problems)]
+                add_first_problems(problems, found, "damaged lists of PartitionAlloc's thread caches")
+                return caches
     return []
 
 
@@ -122,12 +126,13 @@ def _follow(memory: Memory, first: _Links, known: Mapping[int, Partition], probl
                 one = links
 
 
-def _read_slots(memory: Memory, links: _Links, partition: Partition, problems: list[Problem]) -> SlotCache:
-    """Read the cached slots of a thread cache."""
+def _read_slots(memory: Memory, links: _Links, partition: Partition, seen: set[int], problems: list[Problem]) -> SlotCache:
+    """Read the cached slots of a thread cache. A slot is in one list of one cache. `seen` has the
+    slots of all caches that were read before; those of this one are added."""
     data = memory.read(links.buckets, links.place - links.buckets)
     buckets = []
     for number, (head, count, _, size, _) in enumerate(struct.iter_unpack("<QBBHI", data)):
-        slots = follow_slots(memory, head, count, partition.links)
+        slots = follow_slots(memory, head, count, partition.links, seen)
         if len(slots) != count:
             what = (
                 f"PartitionAlloc's thread cache at {links.address:#x} has {count} free slots of {size} bytes, "
@@ -140,14 +145,16 @@ def _read_slots(memory: Memory, links: _Links, partition: Partition, problems: l
     return SlotCache(links.address, links.root, links.tid, counted, buckets, links.place + 8 * at.CACHE_ROOT_WORDS)
 
 
-def follow_slots(memory: Memory, head: int, count: int, links: Links) -> list[int]:
-    """Return the slots of a list, at most `count` + 1, up to the first damaged link."""
+def follow_slots(memory: Memory, head: int, count: int, links: Links, seen: set[int]) -> list[int]:
+    """Return the slots of a list, at most `count` + 1, up to the first damaged link, or the first
+    slot in `seen`. Add them to `seen`."""
     slots: list[int] = []
     slot = head
-    while slot and len(slots) <= count:
+    while slot and len(slots) <= count and slot not in seen:
         link = memory.words(slot, 2)
         if link is None or (links.has_shadow and link[0] and link[0] ^ link[1] != memory.arch.mask):
             break
         slots.append(slot)
+        seen.add(slot)
         slot = links.pool + int.from_bytes(link[0].to_bytes(8, "little"), "big") if link[0] else 0
     return slots
