@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Optional
 
 from findleaks.allocators.gslice.engine import LEAST_PAGE, OVERLAPS, SlabRead, chunk_starts, read_slabs
@@ -27,6 +28,9 @@ _PAGES = (4096, 8192, 16384, 32768, 65536)  # values of `max_page`: page sizes o
 _OTHER = 4
 """Number of chunks at the start of a shared magazine whose second words have other meanings.
 Threads share the magazines that are in a ring."""
+MOST_PLACES = 4
+"""The most places in a file's data that are read. GLib has its variables once; each further place
+can only be damage, and costs a walk of all slabs."""
 PTHREAD_WORDS = 320
 """Words from the thread pointer on that are read. They contain the first 32 thread-specific values
 of glibc."""
@@ -46,14 +50,11 @@ class Place(NamedTuple):
 
 
 def find_places(target: Target, engine: Engine, image: Image) -> Iterator[Place]:
-    """Yield the variables of GSlice in this file's data."""
-    memory, word = Memory(target), target.arch.word
-    record = Record(_FIELDS, word)
-    for piece in image.pieces(target):
-        for address in engine.search(piece, LEAST_PAGE, LEAST_PAGE + 1):
-            place = _place_at(memory, record, address)
-            if place is not None:
-                yield place
+    """Yield the variables of GSlice in this file's data, at most MOST_PLACES."""
+    memory, record = Memory(target), Record(_FIELDS, target.arch.word)
+    addresses = (address for piece in image.pieces(target) for address in engine.search(piece, LEAST_PAGE, LEAST_PAGE + 1))
+    places = (_place_at(memory, record, address) for address in addresses)
+    return islice((place for place in places if place is not None), MOST_PLACES)
 
 
 def _place_at(memory: Memory, record: Record, address: int) -> Optional[Place]:
@@ -113,17 +114,18 @@ def _explain(word: int, broken: Sequence[int]) -> str:
 
 def find_magazines(target: Target, memory: Memory, place: Place) -> tuple[list[int], list[int]]:
     """Return the magazines of all threads, and the addresses of the threads' arrays of magazines
-    (ThreadMemory)."""
+    (ThreadMemory). Each array belongs to one thread, so it is read once."""
     word = memory.size
     found: list[int] = []
     own: list[int] = []
-    for thread in target.threads():
-        values = memory.words(thread.thread_pointer, PTHREAD_WORDS) if thread.thread_pointer else None
-        for value in set(values or ()):
-            second = value + 2 * word * (1 + place.classes)
-            if value % word == 0 and value and memory.words(value, 2) == (value + 2 * word, second):
-                own.append(value)
-                found += (memory.words(value + 2 * word, 4 * place.classes) or ())[::2]
+    values = set[int]()
+    for pointer in {thread.thread_pointer for thread in target.threads() if thread.thread_pointer}:
+        values.update(memory.words(pointer, PTHREAD_WORDS) or ())
+    for value in sorted(values):
+        second = value + 2 * word * (1 + place.classes)
+        if value % word == 0 and value and memory.words(value, 2) == (value + 2 * word, second):
+            own.append(value)
+            found += (memory.words(value + 2 * word, 4 * place.classes) or ())[::2]
     return [head for head in found if head], own
 
 
