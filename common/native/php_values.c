@@ -18,7 +18,8 @@
 #define REFERENCE 10u
 #define UNCOLLECTABLE 0x10u /* flag of all resources and references since 7.3 */
 #define NO_VALUE UINT32_MAX
-#define LEAF 1u /* the pattern that excludes every word */
+#define LEAF 1u /* the pattern that excludes every word; LEAF + n: all except the first n */
+#define MOST_USED 62u /* the most words that such a pattern can keep */
 
 /* Numbers of types. An array has the number ARRAYS + rank of its length. */
 enum { STRINGS, REFERENCES, RESOURCES, ELEMENTS, ARRAYS, RANKS = 44, SUMS = 2 };
@@ -29,6 +30,8 @@ enum { STRINGS, REFERENCES, RESOURCES, ELEMENTS, ARRAYS, RANKS = 44, SUMS = 2 };
 #define NUMBERS (16 + WORD)
 #define ARRAY_BYTES (WORD == 8 ? 56u : 48u)
 #define REFERENCE_BYTES 32u
+#define VALUE_BYTES 16u                /* element of a list since 8.2 */
+#define BUCKET_BYTES (16 + 2 * WORD)   /* element of other arrays: value, hash, key */
 #define RESOURCE_BYTES (WORD == 8 ? 32u : 24u)
 
 /* Return a length up to 15 itself, and for longer ones a number for each power of two. */
@@ -48,20 +51,30 @@ static bool is_array(const uint8_t *data) {
            elements % WORD == 0;
 }
 
-/* Set the type of the block that contains an array's hash slots and then its elements. Return the
- * size of that block; 0 if there is none. */
-static uint64_t mark_elements(const blocks *b, const uint8_t *data, uint32_t *found) {
+/* Return the pattern of a block of `size` bytes with hash slots and then elements. Places after the
+ * used elements have what the block contained before. Elements are as large as the block allows for
+ * all places. */
+static uint8_t pattern_of(const uint8_t *data, uint32_t slots, uint64_t size) {
+    uint64_t used = load32(data + NUMBERS), places = load32(data + NUMBERS + 8), hash = 4 * (uint64_t)slots;
+    uint64_t words = (hash + used * (hash + places * BUCKET_BYTES > size ? VALUE_BYTES : BUCKET_BYTES) + WORD - 1) / WORD;
+    return words <= MOST_USED ? (uint8_t)(LEAF + words) : 0;
+}
+
+/* Set the type and the pattern of the block that contains an array's hash slots and then its
+ * elements. Return the size of that block; 0 if there is none. */
+static uint64_t mark_elements(const blocks *b, const uint8_t *data, uint32_t *found, uint8_t *patterns) {
     uint64_t elements = load(data + ELEMENTS_AT);
     uint32_t slots = -load32(data + MASK), target = block_find(b, elements);
     if (target == NONE || b->states[target] != IN_USE || found[target] != NO_VALUE || elements - block_address(b, target) != 4 * (uint64_t)slots)
         return 0;
     found[target] = ELEMENTS;
+    patterns[target] = pattern_of(data, slots, size_of(b, target));
     return size_of(b, target);
 }
 
 /* Recognise the value in each block in use that starts in the piece. Store the number of its type
- * in `found`, and LEAF in `patterns` if it is a string; both have one element for each block. Add
- * the value to `sums`, which has the number of values and their bytes for each type; the bytes of
+ * in `found`, and LEAF in `patterns` if it is a string, or the pattern of an array's elements; both
+ * have one element for each block. Add the value to `sums`, which has the number of values and their bytes for each type; the bytes of
  * an array include its elements. Append the addresses of blocks that continue after the piece to
  * `cut`. */
 API int fl_php_values(const blocks *b, const piece *p, uint32_t *found, uint8_t *patterns, uint64_t *sums, words *cut) {
@@ -94,7 +107,7 @@ API int fl_php_values(const blocks *b, const piece *p, uint32_t *found, uint8_t 
         sums[SUMS * number]++;
         sums[SUMS * number + 1] += size;
         if (number >= ARRAYS)
-            sums[SUMS * number + 1] += mark_elements(b, data, found);
+            sums[SUMS * number + 1] += mark_elements(b, data, found, patterns);
     }
     return DONE;
 }

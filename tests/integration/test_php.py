@@ -105,6 +105,17 @@ def test_debuggers(values: cores.Running, debugger: Any) -> None:
     assert json.loads(text)["totals"] == found("find", "--pid", str(values.pid))["totals"]
 
 
+def test_unused_ends(tmp_path: Path) -> None:
+    """Places of an array that are not used, and bytes after the properties of an object, hold nothing."""
+    with cores.Running(program("stale_php.php"), tmp_path) as made:
+        items = int(made.output.split()[0])
+        answer = found("runtime", "--limit", "0", "--pid", str(made.pid))
+    types = {row["name"]: row for row in answer["runtimes"][0]["types"]}
+    assert types["Item"]["objects"] == items and types["Six"]["objects"] == items // 9
+    assert items - 20 <= types["Item"]["leaked"]["blocks"] <= items  # stale words of the stack may refer to some
+    assert not types["Six"]["leaked"]["blocks"]
+
+
 def test_garbage_is_no_leak(values: cores.Running) -> None:
     """The program drops 200 pairs of objects. Each object has an array, and this has a block of elements and two strings."""
     answer = found("find", "--pid", str(values.pid))

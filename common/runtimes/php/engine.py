@@ -14,6 +14,9 @@ from findleaks.target.base import Piece
 
 NO_VALUE = NO_ROOT  # in `found`: the block has no value that is recognised
 LEAF = 1  # in `patterns`: the block has a value without pointers
+MOST_USED = 62
+"""In `patterns`, LEAF + n, for 1 to MOST_USED: only the first n words of the block are used. The
+other words have what the block contained before."""
 
 STRINGS, REFERENCES, RESOURCES, ELEMENTS, ARRAYS = range(5)
 """Numbers of types. An array has the number ARRAYS + rank_of(its length)."""
@@ -27,7 +30,8 @@ class Values(NamedTuple):
     """The values that were recognised.
 
     `found` has the number of the type of each block's value, or NO_VALUE. `patterns` has LEAF for
-    each block with a string, and 0 for others (see Graph.exclude_words). `sums` has SUMS words for
+    each block with a string, LEAF + n for elements of arrays in n words, and 0 for others (see
+    Graph.exclude_words). `sums` has SUMS words for
     each type with a number below OBJECTS. The bytes of an array include its elements."""
 
     found: array[int]  # "I"

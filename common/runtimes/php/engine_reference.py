@@ -7,7 +7,7 @@ from array import array
 from findleaks.engine.contract import Blocks
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import State
-from findleaks.runtimes.php.engine import ARRAYS, ELEMENTS, LEAF, NO_VALUE, REFERENCES, RESOURCES, STRINGS, SUMS, Values, rank_of
+from findleaks.runtimes.php.engine import ARRAYS, ELEMENTS, LEAF, MOST_USED, NO_VALUE, REFERENCES, RESOURCES, STRINGS, SUMS, Values, rank_of
 from findleaks.target.base import Piece
 
 TYPE_MASK, FLAGS = 15, 0x3F0
@@ -83,8 +83,8 @@ def find_values(engine: PureEngine, blocks: Blocks, piece: Piece, values: Values
 
 
 def _mark_elements(blocks: Blocks, head: _Head, values: Values) -> int:
-    """Set the type of the block that contains the hash slots and elements of an array. Returns the
-    size of that block; 0 if there is none."""
+    """Set the type and the pattern of the block that contains the hash slots and elements of an
+    array. Returns the size of that block; 0 if there is none."""
     elements, slots = head.word(16), -head.half(12) & 0xFFFFFFFF
     target = blocks.find(elements)
     if target < 0 or blocks.state(target) != State.IN_USE or values.found[target] != NO_VALUE:
@@ -92,4 +92,8 @@ def _mark_elements(blocks: Blocks, head: _Head, values: Values) -> int:
     if elements - blocks.address(target) != 4 * slots:
         return 0
     values.found[target] = ELEMENTS
-    return blocks.size(target)
+    size, used, places = blocks.size(target), head.half(16 + head.width), head.half(24 + head.width)
+    bucket = 16 + 2 * head.width
+    words = -(-(4 * slots + used * (16 if 4 * slots + places * bucket > size else bucket)) // head.width)
+    values.patterns[target] = LEAF + words if words <= MOST_USED else 0
+    return size

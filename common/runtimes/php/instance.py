@@ -18,11 +18,11 @@ from findleaks.errors import Interrupted
 from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Part, ReferenceCounts, Runtime, Type, Variable
 from findleaks.runtimes.compared_counts import Style, compare_counts
 from findleaks.runtimes.count_verdict import CountVerdict
-from findleaks.runtimes.php.engine import ARRAYS, ELEMENTS, LEAF, OBJECTS, RANKS, STRINGS, SUMS, Values, find_values, name_rank
+from findleaks.runtimes.php.engine import ARRAYS, ELEMENTS, LEAF, MOST_USED, OBJECTS, RANKS, STRINGS, SUMS, Values, find_values, name_rank
 from findleaks.runtimes.php.engine_globals import EngineGlobals, GlobalsSearch
 from findleaks.runtimes.php.functions import find_results
 from findleaks.runtimes.php.global_names import GlobalNames
-from findleaks.runtimes.php.objects import Objects, read_objects
+from findleaks.runtimes.php.objects import Objects, find_unused_ends, read_objects
 from findleaks.runtimes.php.tables import Tables
 from findleaks.runtimes.php.variables import Names
 from findleaks.target.base import Piece, Range, Target
@@ -139,7 +139,8 @@ class Php(Runtime):
         return Holders(array("Q"), array("I"), array("I"), self._names, merged)
 
     def excluded_words(self) -> Optional[Exclusions]:
-        """Exclude strings, the store of objects, and the collector's list of possible cycles."""
+        """Exclude strings, the store of objects, the collector's list of possible cycles, and unused
+        ends of objects and of arrays."""
         return self._excluded
 
     @cached_property
@@ -150,7 +151,11 @@ class Php(Runtime):
             index = self._directory.blocks.find(address)
             if index >= 0:
                 patterns[index] = LEAF
-        return Exclusions(patterns, (Exclusion(0), Exclusion(EVERY_WORD)))
+        word = self._memory.size
+        for index, used in find_unused_ends(self._memory, self._directory.blocks, self._objects) if word == 8 else ():
+            patterns[index] = LEAF - -used // word if used <= MOST_USED * word else 0
+        ends = (Exclusion(EVERY_WORD << words & EVERY_WORD) for words in range(1, MOST_USED + 1))
+        return Exclusions(patterns, (Exclusion(0), Exclusion(EVERY_WORD), *ends))
 
     def dead(self) -> Sequence[Range]:
         """Return the unused parts of stacks of frames."""

@@ -1,7 +1,7 @@
 """Read the objects in the store of a PHP process, with their blocks and classes.
 
-Sources: Zend/zend_types.h (zend_object), zend_objects_API.c, zend.h (zend_class_entry, whose second
-member is the name) of PHP 8.1 to 8.4."""
+Sources: Zend/zend_types.h (zend_object), zend_objects_API.c and .h (zend_object_properties_size),
+zend.h (zend_class_entry, whose second member is the name) of PHP 8.1 to 8.4."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
+from findleaks.allocators.zend.layout import SIZES
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.runtimes.php.engine_globals import IS_OBJECT, TYPE_MASK, Store
 from findleaks.runtimes.php.tables import read_string
 from findleaks.target.base import Target
 from findleaks.value_classes import NamedTuple
+
+FLAGS_AT = 28  # offset in a 64-bit zend_class_entry: ce_flags 4, default_properties_count 4
+USE_GUARDS = 1 << 11 | 1 << 24 | 1 << 30  # ZEND_ACC_USE_GUARDS of different versions
+OBJECT, VALUE = 40, 16  # bytes of a zend_object before its properties, and of each property
+SMALLER = dict(zip(SIZES, (0, *SIZES)))  # for each size of blocks, the next smaller one
 
 
 class Objects(NamedTuple):
@@ -38,6 +44,24 @@ def class_name(memory: Memory, entry: int) -> str:
     name of an anonymous class, a NUL and the name of a file follow, which are omitted."""
     name = read_string(memory, memory.word(entry + memory.size) or 0)
     return name.split("\0")[0] if name else f"class at {entry:#x}"
+
+
+def find_unused_ends(memory: Memory, blocks: Blocks, objects: Objects) -> Iterator[tuple[int, int]]:
+    """Yield (index of the block, bytes used) for each object whose properties end before its block,
+    in 64-bit programs. PHP rounds the size of a block up, and does not clear the rest. In some
+    objects, other data follows the properties. Their blocks are larger than the properties need."""
+    sizes = [_properties_bytes(memory, entry) for entry in objects.classes]
+    for address, index, number in zip(objects.addresses, objects.blocks, objects.numbers):
+        size, used = blocks.size(index), address - blocks.address(index) + OBJECT + sizes[number]
+        if SMALLER.get(size, size) < used < size:
+            yield index, used
+
+
+def _properties_bytes(memory: Memory, entry: int) -> int:
+    """Return the bytes of the properties of an object of a class. A class with __get and the like
+    has one more."""
+    flags, count = memory.members(entry + FLAGS_AT, "II") or (0, 0)
+    return VALUE * (count + bool(flags & USE_GUARDS))
 
 
 def read_objects(target: Target, engine: Engine, blocks: Blocks, store: Store) -> Objects:
