@@ -206,6 +206,7 @@ static void join_team(void *context, unsigned thread) {
     visit_some(t, &v);
     locked(t);
     t->members--;
+    (void)pthread_cond_broadcast(&t->change); /* threads that wait see that the budget is used up */
     unlocked(t);
     if (thread) /* the queue of the graph is kept for the next call */
         give(t, v.queue, 0);

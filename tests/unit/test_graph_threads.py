@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from array import array
 from pathlib import Path
 
 import chunks
@@ -18,8 +19,9 @@ from variants import mark_matrix_except
 from findleaks.engine import load
 from findleaks.engine.native.engine import NativeEngine
 from findleaks.engine.native.sources import checksum
-from findleaks.engine.terms import Heuristic
+from findleaks.engine.terms import Heuristic, Kind, State
 from findleaks.target.arch import X86_64
+from findleaks.target.base import Piece
 
 ROOT = Path(__file__).parents[2]
 ALL = Heuristic.LENGTH64 | Heuristic.NEWARRAY | Heuristic.MULTIPLE_INHERITANCE | Heuristic.STDSTRING | Heuristic.OBJECTS
@@ -58,6 +60,32 @@ def test_same_answers_as_the_pure_twin() -> None:
     heap = chunks.chunk_heap(7, 3 << 20)
     twin, kernel = chunks.everything(graphs.pure(), heap), chunks.everything(engine(2), heap)
     assert [name for name in twin if kernel[name] != twin[name]] == []
+
+
+def test_large_block_uses_up_the_budget() -> None:
+    """A block with more references than a step may visit ends the step: threads that wait for work do not wait forever."""
+    base, number = 0x100000, 70_000  # LEAST_SHARED in native/visit.c is smaller
+    starts = [base, *range(base + 8 * number, base + 40 * number, 32)]
+    table = array("Q", starts[1:]).tobytes() + bytes(32 * number)
+
+    def mark() -> None:
+        blocks = kernel.blocks(X86_64, 16)
+        blocks.append(starts, [8 * number, *[32] * number], [State.IN_USE] * (number + 1))
+        blocks.seal()
+        graph = kernel.graph(blocks)
+        graph.scan_blocks(Piece(base, memoryview(table)))
+        graph.root_words([base])
+        while not graph.mark_starts(1000):
+            pass
+        reached.append(graph.mark(1 << 30) and graph.totals(Kind.REACHABLE).blocks)
+
+    kernel, reached = engine(3), list[int]()
+    for _ in range(20):
+        step = threading.Thread(target=mark, daemon=True)
+        step.start()
+        step.join(120)
+        assert not step.is_alive()
+    assert reached == [number + 1] * 20
 
 
 def test_threads_block_signals_and_end() -> None:
