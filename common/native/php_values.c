@@ -74,9 +74,9 @@ static uint64_t mark_elements(const blocks *b, const uint8_t *data, uint32_t *fo
 
 /* Recognise the value in each block in use that starts in the piece. Store the number of its type
  * in `found`, and LEAF in `patterns` if it is a string, or the pattern of an array's elements; both
- * have one element for each block. Add the value to `sums`, which has the number of values and their bytes for each type; the bytes of
- * an array include its elements. Append the addresses of blocks that continue after the piece to
- * `cut`. */
+ * have one element for each block. Add the value to `sums`, which has the number of values and
+ * their bytes for each type; the bytes of an array include its elements. Append the addresses of
+ * blocks that continue after the piece to `cut`. */
 API int fl_php_values(const blocks *b, const piece *p, uint32_t *found, uint8_t *patterns, uint64_t *sums, words *cut) {
     uint64_t start = 0;
     for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {

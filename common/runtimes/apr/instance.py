@@ -20,7 +20,8 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges, merge_to_most
 
 UNTAGGED = "(no tag)"
-WITHOUT_POOLS = ("ld-", "ld.", "libc.", "libc-")  # libraries whose variables may have stale addresses of what is a node now
+WITHOUT_POOLS = ("ld-", "ld.", "libc.", "libc-")
+"""Prefixes of libraries that use no pools. Their variables may have stale addresses."""
 WORDS = Words("apr-pool", "APR pool", "pools", "APR's pools")
 REMEDIES = ("clear or destroy the pool when its memory is no longer needed, or allocate from the pool of a request or an operation",)
 
@@ -52,7 +53,7 @@ class Apr(Runtime):
     def findings(self) -> Sequence[Finding]:
         """Return one finding if a pool and the pools below it have much memory."""
         nodes: dict[int, PoolNode] = {}
-        if sum(not pool.parent for pool in self.pools) > 1:  # a pool without a name is above all outermost pools
+        if sum(not pool.parent for pool in self.pools) > 1:  # several outermost pools
             nodes[0] = PoolNode(0, "", None, 0)
         for pool in self.pools:
             nodes[pool.address] = PoolNode(pool.address, self._name(pool), nodes.get(pool.parent), pool.bytes)
@@ -72,7 +73,8 @@ class Apr(Runtime):
         """The variable that refers to the memory of each pool without a tag, by address of the
         pool: "variable cache". A variable with the address of the pool itself is preferred."""
         nodes = sorted((node.start, node.end, pool.address) for pool in self.pools if not pool.tag for node in pool.nodes)
-        places: dict[tuple[int, bool], int] = {}  # by pool, and whether the value is the pool's address
+        # by pool, and whether the value is the pool's own address (it comes last, and is kept)
+        places: dict[tuple[int, bool], int] = {}
         for place, value in self._pointers_to(merge_ranges(Range(start, end) for start, end, _ in nodes)):
             start, end, pool = nodes[max(bisect_right(nodes, (value + 1,)) - 1, 0)]
             if start <= value < end:

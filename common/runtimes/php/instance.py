@@ -139,8 +139,8 @@ class Php(Runtime):
         return Holders(array("Q"), array("I"), array("I"), self._names, merged)
 
     def excluded_words(self) -> Optional[Exclusions]:
-        """Exclude strings, the store of objects, the collector's list of possible cycles, and unused
-        ends of objects and of arrays."""
+        """Exclude strings, the store of objects, the collector's list of possible cycles, and
+        unused ends of objects and of arrays."""
         return self._excluded
 
     @cached_property
