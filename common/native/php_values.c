@@ -56,8 +56,8 @@ static bool is_array(const uint8_t *data) {
  * all places. */
 static uint8_t pattern_of(const uint8_t *data, uint32_t slots, uint64_t size) {
     uint64_t used = load32(data + NUMBERS), places = load32(data + NUMBERS + 8), hash = 4 * (uint64_t)slots;
-    uint64_t words = (hash + used * (hash + places * BUCKET_BYTES > size ? VALUE_BYTES : BUCKET_BYTES) + WORD - 1) / WORD;
-    return words <= MOST_USED ? (uint8_t)(LEAF + words) : 0;
+    uint64_t filled = (hash + used * (hash + places * BUCKET_BYTES > size ? VALUE_BYTES : BUCKET_BYTES) + WORD - 1) / WORD;
+    return filled <= MOST_USED ? (uint8_t)(LEAF + filled) : 0;
 }
 
 /* Set the type and the pattern of the block that contains an array's hash slots and then its
