@@ -11,6 +11,7 @@
 struct blocks;
 struct graph;
 struct go_types;
+struct go_pointers;
 struct java_heap;
 struct grouping;
 struct counting;

@@ -63,6 +63,9 @@ API int fl_php_values(const struct blocks *b, const piece *p, uint32_t *found, u
 API int fl_go_types(const struct blocks *b, const piece *pieces, uint64_t count, const struct go_types *known, uint32_t *types, uint64_t
                     *queue, uint64_t *state, uint64_t budget);
 
+/* go_pointers.c */
+API uint64_t fl_go_pointers(const piece *pieces, uint64_t count, const struct go_pointers *known, uint64_t low, uint64_t high, uint8_t *out);
+
 /* java_objects.c */
 API int fl_java_objects(const piece *p, const struct java_heap *h, uint64_t *state, uint64_t *starts, uint64_t *sizes, uint32_t *numbers,
                         uint64_t room, uint64_t *totals);

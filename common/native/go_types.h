@@ -28,4 +28,20 @@ typedef struct go_types {
     uint64_t has_headers;
 } go_types;
 
+typedef struct go_pointers {
+    /* ascending spans; by span: bytes of a slot, number of the type of its only object (or NONE) */
+    const uint64_t *starts, *ends, *sizes;
+    const uint32_t *large;
+    const uint8_t *classes;
+    uint64_t span_count;
+    /* ascending addresses of types; by type: bytes of a value, words that its mask describes, first
+     * byte of the mask in `bits` */
+    const uint64_t *addresses, *strides, *words, *masks;
+    const uint8_t *bits;
+    uint64_t type_count;
+    /* ascending addresses of arenas, and of their heapArenas; see the forms in go_pointers.c */
+    const uint64_t *arenas, *entries;
+    uint64_t arena_count, form;
+} go_pointers;
+
 #endif

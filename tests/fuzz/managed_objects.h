@@ -24,6 +24,19 @@ static void go_objects(const blocks *b, const piece *p, uint64_t count, uint32_t
     free_all((void *const[]){classes, types, queue}, 3);
 }
 
+/* Pointers in Go's objects: the bytes that the input gives are spans, and the bitmaps of the arena. */
+static void go_pointer_maps(const piece *p, uint64_t count, uint32_t made) {
+    const uint64_t starts[4] = {BASE, BASE + 512, BASE + 1024, BASE + 2048}, ends[4] = {BASE + 512, BASE + 1024, BASE + 2048, BASE + 8192};
+    const uint64_t sizes[4] = {24, 512, 1024, 40000}, addresses[2] = {BASE + 64, BASE + 128}, strides[2] = {24, 680}, words[2] = {2, 84};
+    const uint64_t masks[2] = {0, 1}, arenas[1] = {BASE >> 26 << 26}, entries[1] = {BASE};
+    const uint32_t large[4] = {NONE, NONE, NONE, made % 2 ? 1 : NONE};
+    const uint8_t classes[4] = {6, 40, 46, 0}, bits[12] = {2, 0xff, 0x55, 1, 0, 9, 3, 0x80, 7, 1, 2, 3};
+    uint8_t out[8192] = {0};
+    go_pointers known = {starts, ends, sizes, large, classes, 4, addresses, strides, words, masks, bits, 2, arenas, entries, 1, 0};
+    for (known.form = 0; known.form < 3; known.form++)
+        (void)fl_go_pointers(p, count, &known, BASE + made % 512 * 8, BASE + 8192, out);
+}
+
 /* Records of a heap dump, for a buffer that is often full. Fields may be beyond the end of an object. */
 static void java_records(const blocks *b, const piece *p, uint64_t count, const java_heap *h, const uint32_t *numbers) {
     const uint64_t ids[4] = {1, 2, 0, 3};

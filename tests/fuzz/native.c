@@ -213,6 +213,7 @@ static void chunks(const piece *p, uint64_t count) {
     memset(found, 0xff, (made + 1) * sizeof *found); /* no objects */
     uint8_t *patterns = calloc(made + 1, 1);
     go_objects(b, p, count, made);
+    go_pointer_maps(p, count, made);
     java_objects(p, count, end);
     v8_objects(p, count);
     uint64_t types[2] = {BASE + 64, BASE + 128}, sums[12] = {0};

@@ -1,4 +1,5 @@
-"""Objects that only the stacks of goroutines refer to: what findleaks reports as garbage is what Go's collector frees at the same stop."""
+"""Objects that only the stacks of goroutines refer to, and objects that pointers or only integers in objects refer to: what findleaks
+reports as garbage is what Go's collector frees at the same stop."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def count_garbage(page: dict[str, Any]) -> int:
 @pytest.mark.platform("x86-64", "Go")
 @pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS)])
 def test_garbage_is_what_the_collector_frees(version: str, tmp_path: Path) -> None:
-    """Locals, arguments, structures on stacks, deferred and interrupted functions, system calls, panics, reflect."""
+    """Locals, arguments, structures on stacks, deferred and interrupted functions, system calls, panics, reflect; integers in objects."""
     program = build(tmp_path, version, "-ldflags=-s -w", name="go_stack_maps")
     with Rounds([str(program), str(COUNT), str(LISTED)], tmp_path / "run") as run:
         objects = read_objects(run.output)
@@ -32,13 +33,14 @@ def test_garbage_is_what_the_collector_frees(version: str, tmp_path: Path) -> No
         after = run.round()
     freed = {int(line.split()[1]) for line in after if line.startswith("freed ")}
     (others,) = (int(line.split()[1]) for line in after if line.startswith("after "))
-    assert len(objects) == 40 * COUNT + 1 and len(freed) == 12 * COUNT
+    assert len(objects) == 48 * COUNT + 1 and len(freed) == 16 * COUNT
     assert freed == {number for number, kind in objects.values() if is_garbage(kind)}
     assert {objects[address] for address, is_live in live.items() if is_live == (objects[address][0] in freed)} == set()
     assert are_live(objects, core) == live
     (page,) = json.loads(findleaks("runtime", "--only", "go", "--json", core))["runtimes"]
     # Between the stop and the collection, the program takes and drops a few objects.
     assert abs(count_garbage(page) - len(freed) - others) <= 16
+    assert page["counters"]["objects without a map of pointers"] == 0
     # Two for each call of a function of reflect, two for each interrupted function, and those of the first goroutine's system call.
     assert 4 * COUNT <= page["counters"]["stack frames without a stack map"] <= 4 * COUNT + 8
     assert others >= LISTED

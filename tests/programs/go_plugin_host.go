@@ -24,7 +24,7 @@ func main() {
 	}
 	count, _ := strconv.Atoi(os.Args[2])
 	start.(func(int))(count)
-	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [runn")) > 1; { // "running", "runnable"
+	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [run")) > 1; { // "running", "runnable"
 		time.Sleep(time.Millisecond)
 	}
 	runtime.GC()

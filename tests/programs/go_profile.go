@@ -60,7 +60,7 @@ func main() {
 		go wait()
 	}
 	garbage = nil
-	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [runn")) > 1; { // "running", "runnable"
+	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [run")) > 1; { // "running", "runnable"
 		time.Sleep(time.Millisecond)
 	}
 	runtime.GC()

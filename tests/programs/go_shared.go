@@ -34,7 +34,7 @@ func Start(count int, kind *C.char) {
 		items = append(items, one)
 		go wait(one)
 	}
-	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [runn")) > 1; { // "running", "runnable"
+	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [run")) > 1; { // "running", "runnable"
 		time.Sleep(time.Millisecond)
 	}
 	runtime.GC()

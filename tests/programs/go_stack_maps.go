@@ -1,4 +1,5 @@
-// Objects that only the stacks of goroutines refer to, by variables that are used again or not. Prints "object NUMBER ADDRESS KIND" for
+// Objects that only the stacks of goroutines refer to, by variables that are used again or not; and objects that other objects refer to, by
+// pointers or only by integers. Prints "object NUMBER ADDRESS KIND" for
 // each, and "ready". After a byte of input, the collector runs, and the program prints "freed NUMBER" for each of these that is garbage, "after" and how
 // many others were freed, and "ready". Arguments: the number of goroutines of each kind, and of objects of a list.
 package main
@@ -40,7 +41,22 @@ type large struct {
 	all [400]*Object
 }
 
+type noted struct {
+	text    string
+	address uintptr
+	next    *Object
+}
+
+type wide struct {
+	addresses [80]uintptr
+	all       [4]*Object
+}
+
 var (
+	small   []*noted
+	wides   []*wide
+	table   []noted
+	named   map[string]noted
 	records []record
 	freed   []int32
 	started int64
@@ -269,6 +285,23 @@ func fill(count int) {
 	}
 }
 
+func address(of *Object) uintptr { return uintptr(unsafe.Pointer(of)) }
+
+// Objects of up to 512 bytes have another map of pointers than larger ones, and those of more than 32 KiB.
+//
+//go:noinline
+func note(count int) {
+	table, named = make([]noted, 1000+count), map[string]noted{}
+	for at := 0; at < count; at++ {
+		small = append(small, &noted{"", address(object("integer in a small object")), object("pointer in a small object")})
+		one := &wide{}
+		one.addresses[79], one.all[3] = address(object("integer in an object")), object("pointer in an object")
+		wides = append(wides, one)
+		table[1000+at] = noted{"", address(object("integer in a large object")), object("pointer in a large object")}
+		named[strconv.Itoa(at)] = noted{"", address(object("integer in a map")), object("pointer in a map")}
+	}
+}
+
 // Waits for a byte of input, without leaving the processor to other goroutines. Does not return if there is none.
 //
 //go:noinline
@@ -307,11 +340,12 @@ func main() {
 	freed = make([]int32, 100*count)
 	records = make([]record, 0, 100*count)
 	fill(objects)
+	note(count)
 	start(count, deadLocal, liveLocal, liveAndDead, deadStackObject, liveStackObject, largeStackObject, chained, stackArguments,
 		func() { registerArguments(object("register used again"), object("register not used again")) }, deferred, deferredInLoop,
 		deferredIf, recovering, captured, reflected, inSystemCall, func() { recursive(3) }, inInterface,
 		func() { startAt(object("argument of a goroutine")) })
-	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [runn")) > 1; { // "running", "runnable"
+	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [run")) > 1; { // "running", "runnable"
 		time.Sleep(time.Millisecond)
 	}
 	start(count, running)
@@ -332,4 +366,5 @@ func main() {
 	fmt.Println("ready")
 	time.Sleep(time.Hour)
 	runtime.KeepAlive(list)
+	fmt.Println(small, wides, table, named)
 }

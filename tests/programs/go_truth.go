@@ -122,7 +122,7 @@ func main() {
 	count, _ := strconv.Atoi(os.Args[1])
 	fill(count)
 	kept := start(count)
-	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [runn")) > 1; { // "running", "runnable"
+	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [run")) > 1; { // "running", "runnable"
 		time.Sleep(time.Millisecond)
 	}
 	debug.SetGCPercent(-1) // else Go may collect later, or after two minutes

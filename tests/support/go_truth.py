@@ -220,6 +220,6 @@ def are_live(objects: Mapping[str, object], *where: str) -> dict[str, Optional[b
 
 
 def is_garbage(kind: str) -> bool:
-    """Return whether an object of this kind in programs/go_stack_maps.go is garbage, because its
-    function does not use it again."""
-    return "not used" in kind or kind == "dead local"
+    """Return whether an object of this kind in programs/go_stack_maps.go is garbage: its function
+    does not use it again, or only an integer refers to it."""
+    return "not used" in kind or kind == "dead local" or kind.startswith("integer")

@@ -53,6 +53,7 @@ STRUCTURES: dict[str, Any] = {
     "range": CRange,
     "words": declarations.CWords,
     "struct go_types": declarations.CGoTypes,
+    "struct go_pointers": declarations.CGoPointers,
     "struct java_heap": declarations.CJavaHeap,
     "struct row_rules": declarations.CRules,
     "struct row_columns": declarations.CRowColumns,

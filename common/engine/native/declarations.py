@@ -91,6 +91,22 @@ class CGoTypes(Structure):
     )
 
 
+class CGoPointers(Structure):
+    """The structure `go_pointers` of go_types.h."""
+
+    _fields_ = (
+        *((name, POINTER(c_uint64)) for name in ("starts", "ends", "sizes")),
+        ("large", POINTER(c_uint32)),
+        ("classes", POINTER(c_ubyte)),
+        ("span_count", c_uint64),
+        *((name, POINTER(c_uint64)) for name in ("addresses", "strides", "words", "masks")),
+        ("bits", POINTER(c_ubyte)),
+        ("type_count", c_uint64),
+        *((name, POINTER(c_uint64)) for name in ("arenas", "entries")),
+        *((name, c_uint64) for name in ("arena_count", "form")),
+    )
+
+
 class CJavaMoves(Structure):
     """The structure `java_moves` of java_objects.h."""
 
@@ -320,6 +336,7 @@ SIGNATURES = {
     "fl_object_remains": (c_int, [_HANDLE, _PIECES, _U32S, *[c_char_p] * 3, _U64S, _U32S, c_char_p, *[_U8S] * 2, _WORDS]),
     "fl_objects": (c_int, [_HANDLE, _PIECES, _U64S, *[c_char_p] * 4, c_uint64, c_uint64, _RANGES, _U32S, _U32S, _U8S, _U64S, _WORDS]),
     "fl_php_values": (c_int, [_HANDLE, _PIECES, _U32S, _U8S, _U64S, _WORDS]),
+    "fl_go_pointers": (c_uint64, [_PIECES, c_uint64, POINTER(CGoPointers), c_uint64, c_uint64, _U8S]),
     "fl_go_types": (c_int, [_HANDLE, _PIECES, c_uint64, POINTER(CGoTypes), _U32S, _U64S, _U64S, c_uint64]),
     "fl_java_objects": (c_int, [_PIECES, POINTER(CJavaHeap), _U64S, _U64S, _U64S, _U32S, c_uint64, _U64S]),
     "fl_java_select": (c_uint64, [_U32S, c_uint64, _U8S, _U32S]),

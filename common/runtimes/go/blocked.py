@@ -21,10 +21,10 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.runtimes.go.objects import HeapObjects
+from findleaks.runtimes.go.pointer_words import pointer_offsets
 from findleaks.runtimes.go.types import Types
 from findleaks.runtimes.go.waits import NEVER, WaitReader, is_readable, object_indices, record_indices
 from findleaks.runtimes.object_graph import run_in_slices
-from findleaks.target.ranges import range_at
 
 _LEAST = 10  # goroutines for which the search is worth its time
 _MOST_ROUNDS = 16
@@ -46,7 +46,8 @@ def find_blocked(
     waits = reader.read(threads, structures)
     found = ((number, object_indices(objects, wait)) for number, wait in waits.items())
     blocked = {number: indices for number, indices in found if indices is not None}
-    pointers = [range_at(objects.goroutine_words, at) is None for at in range(0, reader.size, 8)]
+    structure = types.find("runtime.g")
+    pointers = pointer_offsets(types, structure) or () if structure is not None else ()
     merged = array("I", [NO_ROOT]) * len(objects.blocks)
     for index in (*objects.blocks.find_all(array("Q", every))[0], *record_indices(objects, waits)):
         if index < len(merged):
@@ -59,11 +60,11 @@ def find_blocked(
             tree.root_words(words, 0)
         for words in objects.stacks.words(live):
             tree.root_words(words, 0)
-        for piece in objects.pieces(objects.finalized):
+        for piece in objects.pointers.pieces(objects.finalized):
             tree.root_words(memory.arch.words(piece.data), 0)
         for one in live:
             fields = memory.words(structures.get(one.number, 0), reader.size // 8)
-            tree.root_words([word for word, is_pointer in zip(fields or (), pointers) if is_pointer], 0)
+            tree.root_words([fields[at // 8] for at in pointers] if fields else (), 0)
         run_in_slices(tree.compute, memory.target)
         reached = [number for number, indices in blocked.items() if any(tree.idom(index) is not None for index in indices)]
         if not reached:

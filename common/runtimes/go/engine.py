@@ -1,6 +1,6 @@
-"""Find the types of Go's objects, without debug information.
+"""Find the types of Go's objects without debug information, and the pointers in them.
 
-This module states the contract of engine_native.py (common/native/go_types.c) and
+This module states the contract of engine_native.py (common/native/go_types.c, go_pointers.c) and
 engine_reference.py. The type is known for objects with a malloc header (objects of more than 512
 bytes with pointers, since Go 1.22), and for the data of interface values, because a type or an itab
 precedes the data pointer. From these objects, types spread along the pointers, slices, strings,
@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.loops import import_loops
-from findleaks.target.base import Piece
+from findleaks.target.base import Piece, Range
 from findleaks.target.elf import occurrences
 from findleaks.value_classes import NamedTuple
 
@@ -68,6 +68,50 @@ class TypeTable(NamedTuple):
     has_headers: bool
 
 
+HEADERS, BITMAP, PAIRS = range(3)
+"""Forms in which Go stores where the pointers in objects are: since 1.22 headers with a type, and
+a bitmap at the end of each span of small objects; in 1.20 and 1.21 a bit for each word of an arena
+at the start of its heapArena; up to 1.19 two bits."""
+
+
+class PointerTable(NamedTuple):
+    """Where the pointers in objects are, as Go's collector knows it.
+
+    - By span with pointers, ascending: `starts`, `ends`, `sizes` of the slots in bytes, `classes`
+      (spanclass), and `large`, the number of the type of the only object (NONE: unknown).
+    - By type, ascending: `addresses`, `strides` (bytes of a value), `words` that the mask
+      describes, and `masks`, the index of the mask's first byte in `bits`.
+    - `arenas`, ascending, and `entries`: the addresses of their heapArenas. `form`: see above.
+
+    Sources: Go 1.18 to 1.26, src/runtime: mbitmap.go, mbitmap_allocheaders.go (1.22),
+    mgcmark_greenteagc.go (spanInlineMarkBits, 1.25 and 1.26)."""
+
+    starts: array[int]  # "Q"
+    ends: array[int]  # "Q"
+    sizes: array[int]  # "Q"
+    large: array[int]  # "I"
+    classes: bytearray
+    addresses: array[int]  # "Q"
+    strides: array[int]  # "Q"
+    words: array[int]  # "Q"
+    masks: array[int]  # "Q"
+    bits: bytearray
+    arenas: array[int]  # "Q"
+    entries: array[int]  # "Q"
+    form: int
+
+
+def copy_pointers(engine: Engine, pieces: Sequence[Piece], table: PointerTable, where: Range) -> tuple[Piece, int]:
+    """Return the memory of a range with zeros in place of words that are no pointers, and the
+    number of parts in which each word counts as a pointer, because the pointers are unknown.
+
+    `where`: a range of whole words in spans with pointers. `pieces`: ascending; this memory, that
+    of all spans in which it is except for their large objects, and the heapArenas' bitmaps."""
+    data = bytearray(where.end - where.start)
+    unknown = cast(_Loops, import_loops(engine, "findleaks.runtimes.go")).copy_pointers(engine, pieces, table, where.start, data)
+    return Piece(where.start, memoryview(data)), unknown
+
+
 class TypeSearch:
     """A search for types. `types` ("I") has the type value of each block's object, or NONE. Types
     that are set before `run` are followed."""
@@ -113,3 +157,5 @@ class _Loops(Protocol):
     """The interface of engine_native.py and of its reference, engine_reference.py."""
 
     def find_types(self, engine: Any, pieces: Sequence[Piece], search: TypeSearch, budget: int) -> None: ...
+
+    def copy_pointers(self, engine: Any, pieces: Sequence[Piece], table: PointerTable, start: int, data: bytearray) -> int: ...

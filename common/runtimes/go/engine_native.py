@@ -1,4 +1,4 @@
-"""Find the types of Go's objects in the C engine (common/native/go_types.c)."""
+"""Go's objects in the C engine (common/native/go_types.c, go_pointers.c)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from ctypes import byref
 
 from findleaks.engine.native.blocks import NativeBlocks
-from findleaks.engine.native.declarations import CGoTypes
+from findleaks.engine.native.declarations import CGoPointers, CGoTypes
 from findleaks.engine.native.engine import NativeEngine
 from findleaks.engine.native.memory import c_array, c_buffer, c_pieces
-from findleaks.runtimes.go.engine import TypeSearch
+from findleaks.runtimes.go.engine import PointerTable, TypeSearch
 from findleaks.target.base import Piece
 
 
@@ -38,3 +38,26 @@ def find_types(engine: NativeEngine, pieces: Sequence[Piece], search: TypeSearch
     )
     arguments = c_array(search.types), c_buffer(search.queue, "Q", 0), c_array(search.state)
     engine.library.fl_go_types(blocks.handle, *c_pieces(pieces), byref(known), *arguments, budget)
+
+
+def copy_pointers(engine: NativeEngine, pieces: Sequence[Piece], table: PointerTable, start: int, data: bytearray) -> int:
+    """See engine.py."""
+    known = CGoPointers(
+        c_array(table.starts),
+        c_array(table.ends),
+        c_array(table.sizes),
+        c_array(table.large),
+        c_array(table.classes),
+        len(table.starts),
+        c_array(table.addresses),
+        c_array(table.strides),
+        c_array(table.words),
+        c_array(table.masks),
+        c_array(table.bits),
+        len(table.addresses),
+        c_array(table.arenas),
+        c_array(table.entries),
+        len(table.arenas),
+        table.form,
+    )
+    return int(engine.library.fl_go_pointers(*c_pieces(pieces), byref(known), start, start + len(data), c_array(data)))

@@ -1,15 +1,15 @@
-"""Find the types of Go's objects in Python: the reference for common/native/go_types.c."""
+"""Go's objects in Python: the reference for common/native/go_types.c and go_pointers.c."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import Optional
+from typing import Literal, Optional
 
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import State
 from findleaks.runtimes.go import engine as terms
-from findleaks.runtimes.go.engine import ARENA, HEADER, NO_HEADER, NONE, NOSCAN, NOTHING, PAGE, RAW, SEEDED, TypeSearch
+from findleaks.runtimes.go.engine import ARENA, HEADER, NO_HEADER, NONE, NOSCAN, NOTHING, PAGE, RAW, SEEDED, PointerTable, TypeSearch
 from findleaks.target.base import Piece
 from findleaks.value_classes import NamedTuple
 
@@ -181,3 +181,113 @@ class _Search:
             self.follow(number, one.begin + at)
             if not value & 1:
                 return
+
+
+_INLINE_MARKS = 128  # bytes behind the bitmap of a span, if the last one is the span's class
+_MOST_SMALL = 32768  # larger objects have a span of their own
+_GROUP = 512  # bytes of memory that 64 bits of a bitmap describe
+
+
+def copy_pointers(engine: PureEngine, pieces: Sequence[Piece], table: PointerTable, start: int, data: bytearray) -> int:
+    """See engine.py."""
+    copy = _Copy(engine.arch.byteorder, pieces, table, start, data)
+    end = start + len(data)
+    for number in range(bisect_right(table.ends, start), len(table.starts)):
+        if table.starts[number] >= end:
+            break
+        copy.keep_span(number, max(table.starts[number], start), min(table.ends[number], end))
+    return copy.unknown
+
+
+class _Copy:
+    """Copies pointers to `data`. `unknown`: the parts in which each word counts as a pointer."""
+
+    def __init__(self, order: Literal["little", "big"], pieces: Sequence[Piece], table: PointerTable, start: int, data: bytearray) -> None:
+        self.order, self.pieces, self.table, self.start, self.data = order, pieces, table, start, data
+        self.starts, self.unknown = [piece.address for piece in pieces], 0
+
+    def bytes_at(self, address: int, size: int) -> bytes:
+        """Return bytes of memory; b"" unless one piece has them."""
+        at = bisect_right(self.starts, address) - 1
+        offset = address - self.starts[at] if at >= 0 else 0
+        inside = at >= 0 and offset + size <= len(self.pieces[at].data)
+        return bytes(self.pieces[at].data[offset : offset + size]) if inside else b""
+
+    def number_at(self, address: int, size: int) -> Optional[int]:
+        data = self.bytes_at(address, size)
+        return int.from_bytes(data, self.order) if data else None
+
+    def keep_word(self, address: int) -> None:
+        word = self.bytes_at(address, 8)
+        if word:
+            self.data[address - self.start : address - self.start + 8] = word
+
+    def keep_all(self, start: int, end: int) -> None:
+        self.unknown += 1
+        for address in range(start, end, 8):
+            self.keep_word(address)
+
+    def keep_by_bitmap(self, start: int, end: int, bitmap: int, origin: int) -> None:
+        for group in range(start - start % _GROUP, end, _GROUP):
+            bits = self.number_at(bitmap + (group - origin) // 64, 8)
+            self.unknown += bits is None
+            for address in range(max(group, start), min(group + _GROUP, end), 8):
+                if bits is None or bits >> (address - group) // 8 & 1:
+                    self.keep_word(address)
+
+    def entry_of(self, address: int) -> int:
+        after = bisect_right(self.table.arenas, address)
+        return self.table.entries[after - 1] if after and address - self.table.arenas[after - 1] < ARENA else 0
+
+    def keep_by_pairs(self, first: int, size: int, start: int, end: int) -> None:
+        is_large = size > _MOST_SMALL
+        for begin in range(start - (start - first) % size, end, size):
+            for address in range(start if is_large else begin, min(begin + size, end), 8):
+                pair = self.number_at(self.entry_of(address) + address % ARENA // 32, 1)
+                bits = pair >> (address // 8 & 3) if pair is not None else 0x11
+                if not is_large and not bits & 0x10:
+                    break
+                self.unknown += pair is None
+                if bits & 1 and address >= start:
+                    self.keep_word(address)
+
+    def keep_values(self, number: int, begin: int, limit: int, start: int, end: int) -> None:
+        known = self.table
+        stride, words, mask = known.strides[number], known.words[number], known.masks[number]
+        for value in range(start - (start - begin) % stride if start > begin else begin, min(end, limit), stride):
+            for word in range(words):
+                address = value + 8 * word
+                if start <= address < min(end, limit) and known.bits[mask + word // 8] >> word % 8 & 1:
+                    self.keep_word(address)
+
+    def keep_by_headers(self, first: int, size: int, start: int, end: int) -> None:
+        addresses = self.table.addresses
+        for begin in range(start - (start - first) % size, end, size):
+            type_ = self.number_at(begin, HEADER)
+            number = bisect_left(addresses, type_ or 0)
+            if number < len(addresses) and addresses[number] == type_:
+                self.keep_values(number, begin + HEADER, begin + size, start, end)
+            elif type_ != 0:
+                self.keep_all(max(begin, start), min(begin + size, end))
+
+    def keep_span(self, number: int, start: int, end: int) -> None:
+        known = self.table
+        first, last, size, kind = known.starts[number], known.ends[number], known.sizes[number], known.classes[number]
+        if known.form == terms.PAIRS:
+            self.keep_by_pairs(first, size, start, end)
+        elif known.form == terms.BITMAP:
+            for arena in range(start - start % ARENA, end, ARENA):
+                low, high, entry = max(arena, start), min(arena + ARENA, end), self.entry_of(max(arena, start))
+                if entry:
+                    self.keep_by_bitmap(low, high, entry, arena)
+                else:
+                    self.keep_all(low, high)
+        elif size <= NO_HEADER:
+            marks = _INLINE_MARKS if self.number_at(last - 1, 1) == kind else 0
+            self.keep_by_bitmap(start, end, last - marks - (last - first) // 64, first)
+        elif kind:
+            self.keep_by_headers(first, size, start, end)
+        elif known.large[number] != NONE:
+            self.keep_values(known.large[number], first, last, start, end)
+        else:
+            self.keep_all(start, end)

@@ -189,9 +189,9 @@ class Go(Runtime):
         return [whole, table, *([own] if own.ranges else [])]
 
     def counters(self) -> Mapping[str, Count]:
-        """Return the figures of runtime.MemStats, the numbers of spans, and the number of stack
-        frames without a stack map. In such a frame, each word counts as a pointer. The spans of
-        stacks include the collector's buffers."""
+        """Return the figures of runtime.MemStats, the numbers of spans, and the numbers of stack
+        frames and of parts of objects without a map of pointers. In these, each word counts as a
+        pointer. The spans of stacks include the collector's buffers."""
         if not self._spans:
             return {}
         spans = {
@@ -200,6 +200,7 @@ class Go(Runtime):
         }
         if self._objects is not None:
             spans["stack frames without a stack map"] = Count(self._objects.stacks.count_conservative())
+            spans["objects without a map of pointers"] = Count(self._objects.unmapped if self._graph is not None else 0)
         stats = self.mem_stats
         if stats is None:
             return {"HeapInuse": Count(_sum(self._of(OBJECTS)), "bytes"), **spans}

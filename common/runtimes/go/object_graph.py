@@ -21,7 +21,6 @@ from findleaks.runtimes.go.types import Types
 from findleaks.runtimes.go.variable_names import VariableNames
 from findleaks.runtimes.object_graph import ObjectGraph, ObjectWord, RootGroup
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import subtract
 
 _TIMERS = "the list of timers that have not fired (time.AfterFunc, NewTimer, NewTicker)"
 _TIMER_LINKS = 3  # references from a root among which a processor's list of timers is looked for
@@ -29,8 +28,8 @@ _RECORD = "record of a finalizer, a cleanup or a weak pointer"
 
 
 class GoGraph(ObjectGraph):
-    """See ObjectGraph. Each word of an object with pointers counts as a reference, even if it
-    refers to the interior of another object."""
+    """See ObjectGraph. A pointer counts as a reference even if it refers to the interior of another
+    object."""
 
     noun = "Go object"
 
@@ -58,15 +57,13 @@ class GoGraph(ObjectGraph):
 
     def references_of(self, index: int, low: int, high: int) -> Iterator[ObjectWord]:
         start, end = self.extent(index)
-        span = self._objects.span_of(index)
-        if span is not None and span.has_pointers:
-            excluded = self._objects.excluded_words(index)
-            for address, value in self._search(subtract([Range(start, end)], excluded), low, high):
-                yield ObjectWord(address, value, self.name_member(index, address - start))
+        for address, value in self._search([Range(start, end)], low, high):
+            yield ObjectWord(address, value, self.name_member(index, address - start))
 
     def _search(self, ranges: Sequence[Range], low: int, high: int) -> Iterator[tuple[int, int]]:
-        """Yield address and value of the words in some ranges with a value in [low, high)."""
-        for piece in self._objects.pieces(ranges):
+        """Yield address and value of the pointers of objects in some ranges with a value in [low,
+        high)."""
+        for piece in self._objects.pointers.pieces(ranges):
             yield from zip(*find_pointers(self.engine, piece, low, high))
 
     def roots_to(self, low: int, high: int) -> Iterator[ObjectWord]:
@@ -120,5 +117,5 @@ class GoGraph(ObjectGraph):
             tree.root_words(words, root)
         for words in objects.stacks.words(self._threads):
             tree.root_words(words, root)
-        for piece in objects.pieces(objects.finalized):
+        for piece in objects.pointers.pieces(objects.finalized):
             tree.root_words(self.target.arch.words(piece.data), root)

@@ -3,9 +3,8 @@
 Each slot of a span is a block of the engine. Types spread from headers and interface values
 (engine.py). Live objects are marked from Go's roots: its global variables, of which only the words
 in their bitmaps of pointers count; goroutines' stacks, of which the words in stack maps count;
-registers of threads; finalizers and other special records. Each word of an object with pointers
-counts as a reference, even if it refers to the interior of another object, because Go's pointers
-may do so."""
+registers of threads; finalizers and other special records. Of objects, the words in their maps of
+pointers count (pointer_maps.py), even if they refer to the interior of another object."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from typing import Optional
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
-from findleaks.engine.terms import Exclusion, State, Totals
+from findleaks.engine.terms import State, Totals
 from findleaks.errors import Interrupted
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.garbage import mark_objects
@@ -28,7 +27,7 @@ from findleaks.runtimes.go.heap import Heap
 from findleaks.runtimes.go.maps import GoMap, MapReader, heads
 from findleaks.runtimes.go.moduledata import Program
 from findleaks.runtimes.go.pclntab import FunctionTable
-from findleaks.runtimes.go.pointer_words import other_words
+from findleaks.runtimes.go.pointer_maps import PointerMaps
 from findleaks.runtimes.go.spans import (
     ObjectSpan,
     build_blocks,
@@ -43,7 +42,7 @@ from findleaks.runtimes.go.stack_roots import StackRoots
 from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.runtimes.object_graph import GARBAGE, LIVE, count_labels, run_in_slices
 from findleaks.target.base import Piece, Range, Target
-from findleaks.target.ranges import blank_out, merge_ranges, merge_to_most, nonzero_pieces, range_at
+from findleaks.target.ranges import merge_ranges, merge_to_most, nonzero_pieces, range_at
 from findleaks.value_classes import NamedTuple
 
 _SLICE = 1 << 20  # objects that the engine visits between two checks for Ctrl-C
@@ -51,10 +50,6 @@ _PART = 8 << 20  # bytes of memory that are searched at a time
 _MAX_MASKED = 64 << 20  # bytes of variables that are read by their bitmap of pointers
 _MAX_LISTED = 1 << 22  # objects that goroutines retain, of which the types are counted
 UNTYPED = "unknown type"
-# Go 1.18 to 1.26, src/runtime/runtime2.go (p), mgcwork.go, mwbbuf.go, mpagecache.go
-_STRUCTURES = ("runtime.p", "runtime.m", "runtime.mPadded")
-_NO_REFERENCES = ("gcw", "wbBuf", "pcache")  # of runtime.p
-_MOST_MASKED = 63  # words of a block that a pattern can exclude one by one
 
 
 class ObjectType(NamedTuple):
@@ -75,7 +70,8 @@ class Retained(NamedTuple):
 
 
 class HeapObjects:
-    """The objects of a Go heap. `spans` is None if they cannot be read.
+    """The objects of a Go heap. `spans` is None if they cannot be read. `unmapped`: the number of
+    parts of objects in which `mark` took each word for a pointer.
 
     `persistent`: memory that the runtime never frees, in few ranges. `stacks`: those of
     goroutines."""
@@ -92,7 +88,7 @@ class HeapObjects:
         self._memory, self._engine, self._heap, self._program = memory, engine, heap, program
         self._persistent, self.stacks = persistent, stacks
         self.spans: Optional[Sequence[ObjectSpan]] = read_spans(memory, engine, heap, program.types)
-        self.names = TypeNames(program.types)
+        self.names, self.unmapped = TypeNames(program.types), 0
 
     @cached_property
     def blocks(self) -> Blocks:
@@ -112,12 +108,23 @@ class HeapObjects:
     def _variables(self) -> list[Range]:
         return merge_ranges(part for module in self._program.modules for part in (module.data, module.bss))
 
-    @cached_property
+    @property
     def types(self) -> array[int]:
         """The type value of each block's object, or NONE ("I")."""
+        return self._typed[0]
+
+    @cached_property
+    def pointers(self) -> PointerMaps:
+        """Where the pointers in objects are."""
+        return PointerMaps(self._memory, self._engine, self._heap, self._program.types, self.spans or (), self._typed[1])
+
+    @cached_property
+    def _typed(self) -> tuple[array[int], Sequence[int]]:
+        """See `types`; and the addresses of all types that words refer to."""
         spans = self.spans or ()
         pieces = list(self.pieces(merge_ranges([*self._variables(), *joined_ranges(spans)])))
-        known = self.names.register(self._type_addresses(pieces))
+        addresses = self._type_addresses(pieces)
+        known = self.names.register(addresses)
         known_objects = [(one.address, self.names.map_value(one.type)) for one in self.variable_maps if one.type]
         structure = self._program.types.find("runtime.g")
         if structure is not None:
@@ -139,7 +146,7 @@ class HeapObjects:
         while not search.run(self._engine, pieces, _SLICE):
             self._check()
         self._name_functions(search, pieces)
-        return search.types
+        return search.types, list(addresses)
 
     @cached_property
     def has_headers(self) -> bool:
@@ -229,69 +236,18 @@ class HeapObjects:
             return 0
         return span.large or (self._memory.word(address) or 0 if self.header_of(index) else 0)
 
-    def _objects_of(self, name: str) -> Iterator[int]:
-        """Yield the objects of a structure of the runtime. Only spans of objects of about its size
-        are searched."""
-        structure = self._program.types.find(name)
-        one = self._program.types.at(structure) if structure is not None else None
-        value = self.names.value(one.address) if one is not None else NONE
-        for span in self.spans or () if value != NONE else ():
-            if one is not None and one.size <= span.size <= 2 * one.size + HEADER:
-                first = self.blocks.find(span.start)
-                yield from (first + at for at in find_places(self.types[first : first + span.slots], value))
-
-    @cached_property
-    def goroutine_words(self) -> list[Range]:
-        """Return the parts of a runtime.g that contain no pointers, as offsets."""
-        structure = self._program.types.find("runtime.g")
-        return other_words(self._program.types, structure) if structure is not None else []
-
-    @cached_property
-    def collector_words(self) -> list[Range]:
-        """Return the words of runtime.p and runtime.m objects that contain addresses which the
-        collector does not follow: its queues and the queue of runnable goroutines, where stale
-        addresses of objects stay, the cache of free pages, and the addresses of other such
-        objects."""
-        types, made = self._program.types, list[Range]()
-        for name in _STRUCTURES:
-            structure = types.find(name)
-            parts = list(other_words(types, structure)) if structure is not None else []
-            for field in (types.field(structure, field) for field in _NO_REFERENCES) if structure is not None else ():
-                kind = types.at(field.type) if field is not None else None
-                parts += [Range(field.offset, field.offset + kind.size)] if field is not None and kind is not None else []
-            for index in self._objects_of(name) if parts else ():
-                start = self.blocks.address(index) + self.header_of(index)
-                made += [Range(start + low, start + high) for low, high in parts]
-        return merge_ranges(made)
-
-    def excluded_words(self, index: int) -> Sequence[Range]:
-        """Return the parts of an object's memory whose words are not references."""
-        start, size = self.blocks.address(index), self.blocks.size(index)
-        if self.title_at(index) == "runtime.g":
-            return [Range(start + low, start + high) for low, high in self.goroutine_words]
-        return [one for one in self.collector_words if start <= one.start < start + size]
-
-    def _exclude_goroutine_words(self, graph: Graph) -> None:
-        """Exclude the words of runtime.g objects that are no pointers. There may be a million
-        goroutines, so this is done by a pattern."""
-        mask = sum(1 << at for low, high in self.goroutine_words for at in range(low // 8, -(-high // 8)) if at < _MOST_MASKED)
-        patterns = bytearray(len(self.blocks))
-        for index in self._objects_of("runtime.g") if mask else ():
-            patterns[index] = 1
-        graph.exclude_words(patterns, [Exclusion(0), Exclusion(mask)])
-
     def mark(self) -> Graph:
         """Return a graph in which all live objects are marked, and garbage is classified."""
         graph = self._engine.graph(self.blocks)
         graph.set_labels(self.types, array("I", [1]) * (2 * len(self.names.names)))
-        self._exclude_goroutine_words(graph)
-        for piece in self.pieces(ranges_with_pointers(self.spans or ())):
-            graph.scan_blocks(blank_out(piece, self.collector_words))
+        for piece in self.pointers.pieces(ranges_with_pointers(self.spans or ())):
+            graph.scan_blocks(piece)
+        self.unmapped = self.pointers.unknown
         for words in self.root_words():
             graph.root_words(words)
         for words in self.stacks.words(self.stacks.threads()):
             graph.root_words(words)
-        for piece in self.pieces(self.finalized):
+        for piece in self.pointers.pieces(self.finalized):
             graph.scan_roots(piece)
         return mark_objects(graph, self._memory.target)
 

@@ -1,32 +1,26 @@
-"""Compute which words of a type are pointers for Go's collector.
-
-The runtime's own structures store addresses in other words, too: the ends of a goroutine's stack,
-where an unrelated object may begin, and queues with stale entries."""
+"""Compute which words of a type are pointers for Go's collector, from the fields of the type."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Optional
 
 from findleaks.runtimes.go.types import ARRAY, CHAN, FUNC, INTERFACE, MAP, POINTER, SLICE, STRING, STRUCT, UNSAFE, Types
-from findleaks.target.base import Range
-from findleaks.target.ranges import merge_ranges, subtract
 
 _MOST_LEVELS, _MOST_WORDS = 16, 1 << 14
 _WORD = 8
 _POINTERS = (POINTER, UNSAFE, CHAN, MAP, FUNC)
 
 
-def other_words(types: Types, address: int) -> list[Range]:
-    """Return the parts of a type that contain no pointers, as offsets in bytes; [] if the type
-    cannot be read."""
+def pointer_offsets(types: Types, address: int) -> Optional[list[int]]:
+    """Return the offsets in bytes of the pointers in a type; None if the type cannot be read."""
     one = types.at(address)
     if one is None or one.size > _MOST_WORDS * _WORD:
-        return []
+        return None
     try:
-        pointers = list(_pointers(types, address, 0, 0))
+        return list(_pointers(types, address, 0, 0))
     except ValueError:
-        return []
-    return subtract([Range(0, one.size)], merge_ranges(Range(at, at + _WORD) for at in pointers))
+        return None
 
 
 def _pointers(types: Types, address: int, base: int, level: int) -> Iterator[int]:
@@ -37,7 +31,7 @@ def _pointers(types: Types, address: int, base: int, level: int) -> Iterator[int
     if one.kind in _POINTERS or one.kind in (STRING, SLICE):
         yield base
     elif one.kind == INTERFACE:
-        yield from (base, base + _WORD)
+        yield base + _WORD  # types and itabs are not collected
     elif one.kind == STRUCT:
         for field in types.fields(address):
             yield from _pointers(types, field.type, base + field.offset, level + 1)

@@ -60,7 +60,7 @@ def _symbol(names: VariableNames, address: int) -> str:
 
 def _records(objects: HeapObjects) -> Iterator[RootGroup]:
     values = [value for _, _, words in objects.records() for value in words]
-    values += [word for piece in objects.pieces(objects.finalized) for word in objects.target.arch.words(piece.data)]
+    values += [word for piece in objects.pointers.pieces(objects.finalized) for word in objects.target.arch.words(piece.data)]
     if values:
         yield RootGroup(_RECORDS, "records", values, 0, 0, _RECORD)
 

@@ -24,6 +24,9 @@ ARRAY, CHAN, FUNC, INTERFACE, MAP, POINTER, SLICE, STRING, STRUCT, UNSAFE = 17, 
 _KINDS = 27
 _EXTRA_STAR = 2  # TFlagExtraStar: the name has a star that does not belong to it
 _DIRECT = 32  # KindDirectIface, in the kind up to 1.25, in the flags since 1.26 (TFlagDirectIface)
+_PROGRAM = 64  # KindGCProg, in the kind, up to 1.23
+# TFlagGCMaskOnDemand, since 1.24. In 1.22 and 1.23, types that are made at run time have this flag.
+_ON_DEMAND = 16
 _STR = 40  # offset of Type.Str
 _MAX_NAME, _MAX_FIELDS = 1 << 14, 1 << 14
 _MAX_SECTION = 1 << 29  # bytes of type descriptors of a program
@@ -42,6 +45,18 @@ class Type(NamedTuple):
     pointers: int
     elem: int
     direct: bool
+
+
+class PointerMask(NamedTuple):
+    """What a type descriptor says about pointers. `size` and `pointers`: see Type. `mask`: the
+    address of a bitmap of these words. `is_program`: `mask` is that of a program which computes the
+    bitmap. `is_indirect`: `mask` is that of a word with the bitmap's address."""
+
+    size: int
+    pointers: int
+    mask: int
+    is_program: bool
+    is_indirect: bool
 
 
 class Field(NamedTuple):
@@ -88,6 +103,15 @@ class Types:
         elif kind == MAP:
             elem = memory.word(address + HEADER + 8) or 0
         return Type(address, name, kind, size, pointers, elem, bool((data[23] | flags) & _DIRECT))
+
+    def mask(self, address: int) -> Optional[PointerMask]:
+        """Return what the type at this address says about pointers; None if it is unreadable. A
+        type that was made at run time is in no section."""
+        data = self._memory.read(address, HEADER) if address % 8 == 0 else b""
+        if len(data) < HEADER:
+            return None
+        size, pointers, _, _, mask = self._memory.arch.unpack(data[:_STR])
+        return PointerMask(size, pointers, mask, bool(data[23] & _PROGRAM), bool(data[20] & _ON_DEMAND))
 
     def _name(self, address: int) -> str:
         """Return the name at this address: a byte of flags, the length as a varint, the text."""

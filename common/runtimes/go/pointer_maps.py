@@ -1,0 +1,139 @@
+"""Find the pointers in Go's objects as Go's collector does. Other words of objects are numbers,
+which may look like addresses of objects.
+
+A mask of a type has a bit for each word. Types of large arrays have none: up to 1.23 they have a
+program that computes it, since 1.24 the runtime computes it when it is first needed. If it does not
+exist, the mask is computed from the fields of the type.
+
+Sources: engine.PointerTable; Go 1.18 to 1.26, src/internal/abi/type.go (GCData, KindGCProg,
+TFlagGCMaskOnDemand), src/runtime/type.go (getGCMaskOnDemand)."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
+from findleaks.errors import Interrupted
+from findleaks.runtimes.go.engine import ARENA, BITMAP, HEADERS, NONE, PAIRS, PointerTable, copy_pointers
+from findleaks.runtimes.go.heap import SPANS_AT, Heap
+from findleaks.runtimes.go.pointer_words import pointer_offsets
+from findleaks.runtimes.go.spans import ObjectSpan
+from findleaks.runtimes.go.types import Types
+from findleaks.target.base import Piece, Range
+from findleaks.target.ranges import merge_ranges
+
+_STEP = 4 << 20  # bytes that are copied at a time
+_WORD = 8
+_MAX_MASK = 1 << 24  # bytes of one mask
+_MOST_SMALL = 32 << 10  # bytes of objects that share a span
+# Bytes of memory that a byte of a heapArena's bitmap describes, by form.
+_DENSITY = {BITMAP: 64, PAIRS: 32}
+_GROUP = 8  # bytes of a bitmap that are read at a time
+
+
+class _Mask(NamedTuple):
+    """The mask of a type: bytes of a value, words that it describes, and its bits."""
+
+    stride: int
+    words: int
+    bits: bytes
+
+
+class PointerMaps:
+    """The pointers in the objects of a heap. `spans`: all spans, ascending. `headers`: addresses of
+    types that may be in the headers of objects. `unknown`: the number of parts of objects that had
+    no map, and in which each word counted as a pointer."""
+
+    def __init__(
+        self, memory: Memory, engine: Engine, heap: Heap, types: Types, spans: Sequence[ObjectSpan], headers: Iterable[int]
+    ) -> None:
+        self._memory, self._engine, self._types = memory, engine, types
+        self._form = HEADERS if heap.layout == SPANS_AT[0] else BITMAP if heap.layout == SPANS_AT[1] else PAIRS
+        self.unknown = 0
+        self._heap, self._spans = heap, [span for span in spans if span.has_pointers]
+        self._starts = [span.start for span in self._spans]
+        self._table = self._build_table(heap, headers if self._form == HEADERS else ())
+
+    def _build_table(self, heap: Heap, headers: Iterable[int]) -> PointerTable:
+        spans, large = self._spans, [span.large for span in self._spans]
+        found = {address: self._read_mask(address) for address in sorted({*headers, *large} - {0})}
+        masks = {address: mask for address, mask in found.items() if mask is not None}
+        numbers = {address: number for number, address in enumerate(masks)}
+        places, bits = array("Q"), bytearray()
+        for mask in masks.values():
+            places.append(len(bits))
+            bits += mask.bits
+        return PointerTable(
+            array("Q", self._starts),
+            array("Q", [span.end for span in spans]),
+            array("Q", [span.size for span in spans]),
+            array("I", [numbers.get(address, NONE) for address in large]),
+            bytearray(span.kind for span in spans),
+            array("Q", masks),
+            array("Q", [mask.stride for mask in masks.values()]),
+            array("Q", [mask.words for mask in masks.values()]),
+            places,
+            bits,
+            array("Q", heap.arenas),
+            array("Q", heap.entries),
+            self._form,
+        )
+
+    def _read_mask(self, address: int) -> Optional[_Mask]:
+        """Return the mask of the type at this address; None if it is unknown. A type that is made
+        at run time need not be in the program's section of types."""
+        one = self._types.mask(address)
+        if one is None or one.size % _WORD or not one.size or one.pointers > one.size:
+            return None
+        place, words = one.mask, one.pointers // _WORD
+        if one.is_indirect:
+            if self._types.at(address) is None:
+                return None  # the version decides what this means
+            place = self._memory.word(place) or 0
+        length = -(-words // 8)
+        if one.is_program or not place:
+            offsets = pointer_offsets(self._types, address)
+            bits = sum(1 << at // _WORD for at in offsets or ())
+            return _Mask(one.size, words, bits.to_bytes(length, "little")) if offsets and bits >> words == 0 else None
+        data = self._memory.read(place, length) if length <= _MAX_MASK else b""
+        return _Mask(one.size, words, data) if len(data) == length else None
+
+    def pieces(self, ranges: Iterable[Range]) -> Iterator[Piece]:
+        """Yield the memory of objects in some ranges, with zeros in place of words that are no
+        pointers. Memory of objects without pointers is left out. The ranges consist of whole
+        words."""
+        for start, end in merge_ranges(ranges):
+            for low in range(start, end, _STEP):
+                if self._memory.target.interrupted():
+                    raise Interrupted
+                high = min(low + _STEP, end)
+                for part in merge_ranges(Range(max(one.start, low), min(one.end, high)) for one in self._overlapping(low, high)):
+                    piece, unknown = copy_pointers(self._engine, list(self._sources(part)), self._table, part)
+                    self.unknown += unknown
+                    yield piece
+
+    def _overlapping(self, low: int, high: int) -> Iterator[ObjectSpan]:
+        at = max(bisect_right(self._starts, low) - 1, 0)
+        while at < len(self._spans) and self._spans[at].start < high:
+            if self._spans[at].end > low:
+                yield self._spans[at]
+            at += 1
+
+    def _sources(self, where: Range) -> Iterator[Piece]:
+        """Yield the memory that copy_pointers needs for a range."""
+        needed = [where]
+        if self._form == HEADERS:
+            needed += [Range(one.start, one.end) for one in self._overlapping(*where) if one.kind > 1]
+        else:
+            density = _DENSITY[self._form]
+            for arena, entry in zip(self._heap.arenas, self._heap.entries):
+                # An object may begin before the range.
+                low, high = max(arena, where.start - _MOST_SMALL), min(arena + ARENA, where.end)
+                if low < high:
+                    needed.append(Range(entry + (low - arena) // density, entry + (high - arena) // density + _GROUP))
+        for start, end in merge_ranges(needed):
+            yield from self._memory.target.pieces(start, end)

@@ -1,0 +1,104 @@
+"""Pointers in Go's objects: the C engine and the reference engine agree, and keep the words that the maps of pointers name."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from typing import Any
+
+import graphs
+import pytest
+
+from findleaks.engine.contract import Engine
+from findleaks.runtimes.go.engine import ARENA, BITMAP, HEADERS, NONE, PAGE, PAIRS, PointerTable, copy_pointers
+from findleaks.target.arch import X86_64
+from findleaks.target.base import Range
+
+BASE, ENTRY = 0xC000000000, 0x7F0000000000
+TYPE, WIDE = 0x500000, 0x500100
+SPANS = ((1, 24, 6), (1, 8, 2), (1, 512, 40), (4, 1024, 46), (2, 3072, 50), (5, 5 * PAGE, 0), (9, 9 * PAGE, 0))
+"""Pages, bytes of a slot and class of each span."""
+
+
+def table(form: int) -> PointerTable:
+    starts, at = array("Q"), BASE
+    for pages, _, _ in SPANS:
+        starts.append(at)
+        at += pages * PAGE
+    return PointerTable(
+        starts,
+        array("Q", [start + pages * PAGE for start, (pages, _, _) in zip(starts, SPANS)]),
+        array("Q", [size for _, size, _ in SPANS]),
+        array("I", [NONE, NONE, NONE, NONE, NONE, 1, NONE]),
+        bytearray(kind for _, _, kind in SPANS),
+        array("Q", [TYPE, WIDE]),
+        array("Q", [24, 680]),
+        array("Q", [2, 84]),
+        array("Q", [0, 1]),
+        bytearray([2, *range(11)]),
+        array("Q", [BASE]),
+        array("Q", [ENTRY]),
+        form,
+    )
+
+
+def memory(state: random.Random, form: int) -> list[Any]:
+    """Random words and bitmaps. A page is missing, and some headers have the address of a type."""
+    known = table(form)
+    heap = bytearray(state.randbytes(known.ends[-1] - BASE))
+    for start, end, size, kind in zip(known.starts, known.ends, known.sizes, known.classes):
+        if kind and size > 512:
+            for at in range(start - BASE, end - BASE - size + 1, size):
+                heap[at : at + 8] = state.choice([TYPE, WIDE, 7, 0]).to_bytes(8, "little")
+        elif kind and state.random() < 0.5:
+            heap[end - BASE - 1] = kind
+    bitmap = state.randbytes(ARENA // 64 if form == BITMAP else ARENA // 32)[: len(heap) // 32 - (512 if state.random() < 0.3 else 0)]
+    gap = state.randrange(0, len(heap) - PAGE, 8)
+    parts = [(BASE, heap[:gap]), (BASE + gap + PAGE, heap[gap + PAGE :]), (ENTRY, bitmap)]
+    return [graphs.piece(address, bytes(data)) for address, data in parts if data]
+
+
+@pytest.mark.parametrize("form", [HEADERS, BITMAP, PAIRS])
+@pytest.mark.parametrize("seed", range(12))
+def test_engines_agree(seed: int, form: int) -> None:
+    state, known = random.Random(f"{seed} {form}"), table(form)
+    pieces, end = memory(state, form), known.ends[-1]
+    low = BASE + state.randrange(0, end - BASE, 8)
+    for where in (Range(BASE, end), Range(low, min(low + state.randrange(8, 20 * PAGE, 8), end))):
+        answers = [copy_pointers(engine, pieces, known, where) for engine in (graphs.native(), graphs.pure())]
+        assert len({(bytes(piece.data), unknown) for piece, unknown in answers}) == 1
+
+
+def copied(engine: Engine, form: int, words: dict[int, int], where: Range) -> tuple[list[int], int]:
+    """Return the offsets in a range of the words that are kept, and the number of unknown parts. `words`: values by address; others are
+    1 in the heap."""
+    known = table(form)
+    heap = array("Q", [1]) * ((known.ends[-1] - BASE) // 8)
+    bitmap = bytearray(ARENA // 32)
+    for address, value in words.items():
+        if address >= ENTRY:
+            bitmap[address - ENTRY : address - ENTRY + 8] = value.to_bytes(8, "little")
+        else:
+            heap[(address - BASE) // 8] = value
+    piece, unknown = copy_pointers(engine, [graphs.piece(BASE, heap.tobytes()), graphs.piece(ENTRY, bytes(bitmap))], known, where)
+    return [8 * at for at, word in enumerate(X86_64.words(piece.data)) if word], unknown
+
+
+@pytest.mark.parametrize("of", [graphs.native, graphs.pure])
+def test_maps_of_pointers(of: Any) -> None:
+    engine = of()
+    page = Range(BASE, BASE + 64 * 8)
+    bits, class_ = 0b1010_0001, 6 << 56
+    # since 1.22, at the end of the span; with the marks of the collector of 1.26, before these
+    assert copied(engine, HEADERS, {BASE + PAGE - 128: bits, BASE + PAGE - 8: 0}, page) == ([0, 40, 56], 0)
+    assert copied(engine, HEADERS, {BASE + PAGE - 256: bits, BASE + PAGE - 8: class_}, page) == ([0, 40, 56], 0)
+    # in 1.20 and 1.21
+    assert copied(engine, BITMAP, {ENTRY: bits}, page) == ([0, 40, 56], 0)
+    # up to 1.19: three objects of three words. The pointers of the second one and of the third one end after the first word.
+    assert copied(engine, PAIRS, {ENTRY: 0x66FD}, page) == ([0, 16, 24, 48], 0)
+    # by headers: values of 24 bytes, the second word of each is a pointer
+    start = table(HEADERS).starts[3]
+    kept, unknown = copied(engine, HEADERS, {start: TYPE, start + 1024: 7}, Range(start, start + 2048))
+    assert unknown == 1
+    assert [at for at in kept if at < 1024] == list(range(16, 1024, 24))
+    assert [at for at in kept if at >= 1024] == list(range(1024, 2048, 8))
