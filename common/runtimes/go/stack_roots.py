@@ -14,6 +14,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Optional
 
 from findleaks.allocators.bulk import find_pointers, read_records
@@ -34,6 +35,7 @@ _WORD = 8
 # Limits for one goroutine. If its stack has more frames, each word of the rest of the stack counts
 # as a pointer.
 _MOST_FRAMES, _MOST_RECORDS = 1 << 16, 1 << 12
+_MOST_SHAPES = 16  # stacks with the same pc that are compared
 _CHECKED = 1 << 10  # goroutines between two checks for Ctrl-C
 _SIGNAL_STACK = 32 << 10
 _FIELDS = ("sched.sp", "sched.ctxt", "syscallsp", "_defer", "_panic")
@@ -63,6 +65,24 @@ class _Found(NamedTuple):
     objects: dict[int, StackObject]
 
 
+class _Shape(NamedTuple):
+    """Where the pointers are on the stacks of goroutines that wait in the same functions.
+
+    Stacks with the same innermost pc and the same return addresses have the same frames. `words`:
+    the length of the part of the stack that is used. `pick` returns the return addresses of a
+    stack, `returns` are those of this shape. `places`: the indices of pointers, without those in
+    structures on the stack. Such a structure counts only if a pointer refers to it."""
+
+    words: int
+    pick: Callable[[Sequence[int]], object]
+    returns: object
+    places: Sequence[int]
+
+    def fits(self, stack: Sequence[int]) -> bool:
+        """Return whether a stack, from its stack pointer upwards, has this shape."""
+        return self.words <= len(stack) and self.pick(stack) == self.returns
+
+
 class _Words(NamedTuple):
     """The pointers on all stacks. `addresses`, `values`: the words that are known to be pointers.
     `bounds`: by number of the goroutine, the range of indices of the words on its stack. `whole`:
@@ -84,6 +104,7 @@ class StackRoots:
         self._maps = StackMaps(memory, memory.arch.name == AARCH64.name)
         self._conservative = 0
         self._running: set[int] = set()
+        self._shapes: dict[int, list[_Shape]] = {}  # by pc
 
     def count_conservative(self) -> int:
         """Return the number of frames without a stack map. If a stack cannot be unwound to its end,
@@ -182,9 +203,27 @@ class StackRoots:
             inside = start <= address < limit and address % _WORD == 0
             return known[(address - start) // _WORD] if inside else self._memory.word(address)
 
+        is_alike = not _is_running(one, fields) and not fields["_defer"] and start == one.sp
+        shape = next((each for each in self._shapes.get(one.pc, ()) if each.fits(known)), None) if is_alike else None
+        if shape is not None:
+            pointers = [(start + _WORD * at, known[at]) for at in shape.places if known[at]]
+            further = [(0, fields["sched.ctxt"]), (0, fields["_panic"])]
+            if not any(one.stack.start <= value < one.stack.end for _, value in (*pointers, *further)):
+                made.addresses.extend(place for place, _ in pointers)
+                made.values.extend(value for _, value in pointers)
+                return []
+        returns: dict[int, int] = {}
+
+        def read_return(address: int) -> Optional[int]:
+            value = word(address)
+            returns[(address - start) // _WORD] = value or 0
+            return value
+
         found = _Found(set(), [], {})
-        frames = self._goroutines.walk(one.pc, one.sp, one.stack, word, _MOST_FRAMES)
+        frames = self._goroutines.walk(one.pc, one.sp, one.stack, read_return, _MOST_FRAMES)
         reached = self._add_frames(found, frames, _is_running(one, fields), Range(start, end))
+        if is_alike and shape is None and not (reached or found.whole):
+            self._add_shape(one.pc, returns, [(at - start) // _WORD for at in found.places])
         if reached:
             self._conservative += 1
             found.whole.append(Range(reached, end))
@@ -195,6 +234,12 @@ class StackRoots:
                 made.addresses.append(place)
                 made.values.append(value)
         return [*found.whole, *(self._signal_stack(one) if _is_running(one, fields) else ())]
+
+    def _add_shape(self, pc: int, returns: Mapping[int, int], places: Iterable[int]) -> None:
+        """Remember where the pointers are on a stack that was read to its end; see _Shape."""
+        shapes, order = self._shapes.setdefault(pc, []), sorted(places)
+        if len(shapes) < _MOST_SHAPES and returns and min(*returns, *order, 0) >= 0:
+            shapes.append(_Shape(max(*returns, *order, 0) + 1, itemgetter(*returns), itemgetter(*returns)(returns), order))
 
     def _add_frames(self, found: _Found, frames: Iterator[CallFrame], is_running: bool, stack: Range) -> int:
         """Add the pointers of each frame. Returns the address after the last frame, or 0 if the
