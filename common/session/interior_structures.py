@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from heapq import merge
 from itertools import compress
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from findleaks.engine.contract import Graph
 from findleaks.engine.interior_structures import ROW, Structure
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import merge_ranges
+from findleaks.target.ranges import merge_ranges, subtract
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
@@ -70,9 +71,8 @@ def recognise_structures(session: Session, graph: Graph) -> Structures:
     # PHP's objects have tables of handlers, which are in the data of loaded files.
     places = None if php else interiors.places(FEW)
     heaps = session.heap_ranges()
-    ranges = merge_ranges([*heaps, *session.root_memory] if places is None else _named(session, places))
     code = merge_ranges(Range(region.start, region.end) for region in session.target.regions() if region.executable)
-    pieces: list[Piece] = list(session.pieces(ranges, "reading structures", whole=True))
+    pieces = list(_all_memory(session, heaps) if places is None else _read(session, merge_ranges(_named(session, places))))
     credit = CREDIT * sum(end - start for start, end in heaps)
     examination = interiors.examine(pieces, code, credit, php)
     while not examination.step(session.budget):
@@ -86,6 +86,20 @@ def recognise_structures(session: Session, graph: Graph) -> Structures:
     after = graph.totals(Kind.POSSIBLE)
     held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
     return Structures(tuple(sorted(_sums(session, graph, rows), key=lambda one: -one.bytes)), rows, held)
+
+
+def _all_memory(session: Session, heaps: Sequence[Range]) -> Iterator[Piece]:
+    """Yield the memory of the heaps and of the roots, ascending.
+
+    Only in the heaps, zeros replace words that are not references, which copies the memory. Root
+    memory is divided at these words: it may be a large managed heap, and contains no structure."""
+    roots = subtract(session.root_memory, heaps)
+    parts = (_read(session, heaps), session.pieces(roots, "reading structures"))
+    yield from merge(*parts, key=lambda piece: piece.address)
+
+
+def _read(session: Session, ranges: Sequence[Range]) -> Iterator[Piece]:
+    return session.pieces(ranges, "reading structures", whole=True)
 
 
 def _has_php(session: Session) -> bool:
