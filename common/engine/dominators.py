@@ -197,8 +197,10 @@ class Dominators(Protocol):
     def members(self, node: int, first: int, limit: int) -> array[int]:
         """Return indices ("I") of retained blocks, at most `limit` from number `first` on.
 
-        Order: preorder, children in the order of the words that refer to them. A block's own index
-        is the first."""
+        Order: preorder. Leaf trees are the last children; the others are in the order of the words
+        that refer to them. Exactly one reference, from a block, leads to each block of a leaf tree,
+        and the block at its top refers at most to blocks that refer to no block. A block's own
+        index is the first."""
         ...
 
     def chain(self, index: int, equal: bool, limit: int = 1 << 22) -> Chain:

@@ -98,11 +98,12 @@ class WholeTree(RootedTree):
     def __init__(self, roots: int, blocks: Sized, lost: bool) -> None:
         super().__init__(roots, blocks)
         self._lost = lost
-        # By place: the node, its idom's place, the number of nodes retained and their bytes.
+        # By place: the node, the number of nodes retained, and the sum of the sizes of all nodes at
+        # lower places. The last has one element more, and is divided by 1 << _unit.
         self._nodes: Numbers = ()
-        self._idoms: Numbers = ()
         self._counts: Numbers = ()
-        self._bytes: Numbers = ()
+        self._sums: Numbers = ()
+        self._unit = 0
         self._numbers: Numbers = ()  # places of blocks; NO_PLACE or more: not reached
         self._roots_at: Numbers = ()  # places of roots
 
@@ -123,14 +124,14 @@ class WholeTree(RootedTree):
 
     def total(self) -> Totals:
         self._after()
-        return Totals(self._counts[0] - 1 - self.roots, self._bytes[0])
+        return Totals(self._counts[0] - 1 - self.roots, self.bytes_at(0))
 
     def shared(self) -> Totals:
         return self.retained(SHARED)
 
     def by_root(self) -> list[Totals]:
         self._after()
-        return [Totals(self._counts[place] - 1, self._bytes[place]) for place in self._roots_at]
+        return [Totals(self._counts[place] - 1, self.bytes_at(place)) for place in self._roots_at]
 
     def retained(self, node: int) -> Totals:
         place = self.place(node)
@@ -140,7 +141,7 @@ class WholeTree(RootedTree):
             roots = self.by_root()
             blocks, size = self.total()
             return Totals(blocks - sum(r.blocks for r in roots), size - sum(r.bytes for r in roots))
-        return Totals(self._counts[place] - (node < 0), self._bytes[place])
+        return Totals(self._counts[place] - (node < 0), self.bytes_at(place))
 
     def by_label(self, labels: array[int], rows: array[int]) -> list[Totals]:
         self._after()
@@ -153,14 +154,14 @@ class WholeTree(RootedTree):
         place = self.block_place(index)
         if place is None:
             return None
-        node = self._nodes[self._idoms[place]]
+        node = self._nodes[self.parent_at(place)]
         return node if node < ROOT_NODE else SHARED if node == SHARED_NUMBER else root_node(node - ROOT_NODE)
 
     def children(self, node: int, limit: int) -> list[Child]:
         place = self.place(node)
         if place is None or limit <= 0:
             return []
-        children = [Child(self._nodes[at], self._counts[at], self._bytes[at]) for at in self._children(place, limit)]
+        children = [Child(self._nodes[at], self._counts[at], self.bytes_at(at)) for at in self._children(place, limit)]
         return sorted(children, key=lambda child: (-child.bytes, child.block))[:limit]
 
     def spread(self, node: int, limit: int) -> list[Spread]:
@@ -209,6 +210,14 @@ class WholeTree(RootedTree):
     def count_at(self, place: int) -> int:
         """Return the number of places of the node at `place` and of what it retains."""
         return self._counts[place]
+
+    def bytes_at(self, place: int) -> int:
+        """Return the bytes that the node at `place` retains."""
+        return (self._sums[place + self._counts[place]] - self._sums[place]) << self._unit
+
+    def parent_at(self, place: int) -> int:
+        """Return the place of the immediate dominator of the node at `place`."""
+        raise NotImplementedError
 
     def within(self, node: int, fields: int) -> Dominators:
         raise NotImplementedError

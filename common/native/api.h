@@ -231,11 +231,12 @@ API void fl_dominators_by_label(
 );
 API int fl_dominators_sizes(const struct dominators *d, uint32_t place, words *found);
 API void fl_dominators_chain(const struct dominators *d, uint32_t place, bool equal, uint32_t limit, struct chain *found);
-API void fl_dominators_arrays(const struct dominators *d, const void **arrays, uint32_t *count);
+API void fl_dominators_arrays(const struct dominators *d, const void **arrays, uint32_t *figures);
+API const uint32_t *fl_dominators_idoms(struct dominators *d);
 
 /* fields.c */
 API void fl_fields_free(struct fields *f);
-API struct fields *fl_fields_new(const struct dominators *d, uint32_t place, uint32_t span, uint32_t count);
+API struct fields *fl_fields_new(struct dominators *d, uint32_t place, uint32_t span, uint32_t count);
 API int fl_fields_refer(struct fields *f, uint32_t field, const uint32_t *indices, uint64_t count);
 API int fl_fields_words(struct fields *f, uint32_t field, const uint64_t *values, uint64_t count);
 API int fl_fields_compute(struct fields *f, int64_t budget);

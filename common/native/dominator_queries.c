@@ -25,7 +25,8 @@ INLINE bool is_block(const dominators *d, uint32_t place) { return !(d->nodes[pl
 
 /* Order by retained bytes, the most first, then by address. */
 INLINE bool before(const dominators *d, uint32_t one, uint32_t other) {
-    return d->bytes[one] != d->bytes[other] ? d->bytes[one] > d->bytes[other] : d->nodes[one] < d->nodes[other];
+    uint64_t mine = bytes_at(d, one), others = bytes_at(d, other);
+    return mine != others ? mine > others : d->nodes[one] < d->nodes[other];
 }
 
 /* Restore the heap after adding an item or replacing the root. The root is the last in order. */
@@ -64,7 +65,7 @@ int keep_first(const dominators *d, uint32_t place, uint64_t limit, words *found
 
 /* Return the places of the first `limit` children of the node at `place`, unordered. */
 API int fl_dominators_children(const dominators *d, uint32_t place, uint64_t limit, words *found) {
-    for (uint32_t at = place + 1, end = place + d->semis[place]; at < end; at += d->semis[at])
+    for (uint32_t at = place + 1, end = place + d->counts[place]; at < end; at += d->counts[at])
         if (is_block(d, at) && keep_first(d, at, limit, found))
             return NO_MEMORY;
     return DONE;
@@ -103,7 +104,7 @@ static int add(spreads *s, spread more) {
 
 /* Add the block at a place, with the memory that it retains. */
 static int add_block(const dominators *d, spreads *s, uint32_t place) {
-    return add(s, (spread){size_of(d->g->b, d->nodes[place]), 1, d->semis[place], d->bytes[place], d->nodes[place]});
+    return add(s, (spread){size_of(d->g->b, d->nodes[place]), 1, d->counts[place], bytes_at(d, place), d->nodes[place]});
 }
 
 /* Return five words for each size. The caller frees them with fl_free. */
@@ -127,7 +128,7 @@ int spread_of(const dominators *d, const uint32_t *places, uint32_t count, words
 API int fl_dominators_spread(const dominators *d, uint32_t place, words *found) {
     spreads s = {NULL, 0, 0};
     int failed = DONE;
-    for (uint32_t at = place + 1, end = place + d->semis[place]; at < end && !failed; at += d->semis[at])
+    for (uint32_t at = place + 1, end = place + d->counts[place]; at < end && !failed; at += d->counts[at])
         if (is_block(d, at))
             failed = add_block(d, &s, at);
     return finish(&s, failed, found);
@@ -160,7 +161,7 @@ int sizes_below(const dominators *d, const uint32_t *places, uint32_t count, wor
     for (uint32_t at = 0, end; at < count && !failed;) {
         uint32_t first = places[at];
         do
-            end = places[at] + d->semis[places[at]];
+            end = places[at] + d->counts[places[at]];
         while (++at < count && places[at] == end);
         failed = count_sizes(d, &c, first, end);
     }
@@ -171,13 +172,13 @@ int sizes_below(const dominators *d, const uint32_t *places, uint32_t count, wor
 API int fl_dominators_sizes(const dominators *d, uint32_t place, words *found) {
     size_counts c;
     int failed = size_counts_begin(&c);
-    uint32_t end = place + d->semis[place];
+    uint32_t end = place + d->counts[place];
     if (!failed && d->nodes[place] != SHARED_NODE)
         failed = count_sizes(d, &c, is_block(d, place) ? place : place + 1, end);
     else
-        for (uint32_t at = place + 1; at < end && !failed; at += d->semis[at])
+        for (uint32_t at = place + 1; at < end && !failed; at += d->counts[at])
             if (is_block(d, at))
-                failed = count_sizes(d, &c, at, at + d->semis[at]);
+                failed = count_sizes(d, &c, at, at + d->counts[at]);
     return size_counts_end(&c, failed, found);
 }
 
@@ -188,7 +189,7 @@ API void fl_dominators_chain(const dominators *d, uint32_t place, bool equal, ui
     *found = (chain){1, size, size, size, place, false};
     for (;;) {
         uint32_t best = 0, alike = 0;
-        for (uint32_t at = place + 1, end = place + d->semis[place]; at < end; at += d->semis[at]) {
+        for (uint32_t at = place + 1, end = place + d->counts[place]; at < end; at += d->counts[at]) {
             if (equal && size_of(b, d->nodes[at]) != size)
                 continue;
             alike++;
@@ -196,7 +197,7 @@ API void fl_dominators_chain(const dominators *d, uint32_t place, bool equal, ui
         }
         /* the child retains less than nine tenths; written as a difference because sums may be
          * near 2^64 */
-        if (!best || (!(equal && alike == 1) && d->bytes[place] - d->bytes[best] > d->bytes[place] / 10))
+        if (!best || (!(equal && alike == 1) && bytes_at(d, place) - bytes_at(d, best) > bytes_at(d, place) / 10))
             return;
         if (found->length >= limit) {
             found->more = true;
@@ -223,16 +224,21 @@ API void fl_dominators_by_label(
         uint32_t label = is_block(d, at) ? labels[d->nodes[at]] : NONE;
         if (label >= count || at < ends[rows[label]])
             continue;
-        ends[rows[label]] = at + d->semis[at];
-        totals[2 * rows[label]] += d->semis[at];
-        totals[2 * rows[label] + 1] += d->bytes[at];
+        ends[rows[label]] = at + d->counts[at];
+        totals[2 * rows[label]] += d->counts[at];
+        totals[2 * rows[label] + 1] += bytes_at(d, at);
     }
 }
 
-/* Pass the arrays to Python. By place: nodes, idoms, counts, bytes; by block and by root:
- * places; and the number of places. */
-API void fl_dominators_arrays(const dominators *d, const void **arrays, uint32_t *count) {
-    const void *all[] = {d->nodes, d->parents, d->semis, d->bytes, d->numbers, d->places};
+/* Pass the arrays to Python. By place: nodes, counts, sums; by block and by root: places. `figures`:
+ * the number of places, the size of an element of `sums`, and the binary logarithm of the unit. */
+API void fl_dominators_arrays(const dominators *d, const void **arrays, uint32_t *figures) {
+    const void *all[] = {d->nodes, d->counts, d->narrow ? (const void *)d->narrow : d->wide_sums, d->numbers, d->places};
     memcpy(arrays, all, sizeof all);
-    *count = d->count;
+    figures[0] = d->count;
+    figures[1] = d->narrow ? sizeof *d->narrow : sizeof *d->wide_sums;
+    figures[2] = d->unit;
 }
+
+/* Return the places of the idoms by place; NULL if out of memory. */
+API const uint32_t *fl_dominators_idoms(dominators *d) { return dominators_find_idoms(d) ? NULL : d->idoms; }

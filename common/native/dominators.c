@@ -3,11 +3,14 @@
 
 #include <stdlib.h>
 
-#define PHASES 17u
-#define SURVEYING 4u /* index into the phases */
-#define VISITING 7u
-#define SORTING 8u
-#define GROWING 14u
+#define PHASES 21u
+#define REFERRING 4u /* index into the phases */
+#define SURVEYING 7u
+#define VISITING 10u
+#define SORTING 11u
+#define WEIGHING 14u
+#define GROWING 18u
+#define ATTACHING 19u
 #define MANY 0x80000000u /* number of a block with more than PREFETCHED edges */
 #define FAR 12u          /* edges ahead, for such a block */
 #define SOON 6u
@@ -17,8 +20,9 @@
 
 API void fl_dominators_free(dominators *d) {
     reduction_free(d);
-    FREE_ALL(d->numbers, d->seen, d->outward, d->moved, d->lasts, d->starts, d->targets, d->nodes, d->parents, d->semis, d->labels,
-             d->ancestors, d->placed, d->bytes, d->places, d->frames.items, d->others.items, d->spare, d->tallies, d);
+    FREE_ALL(d->numbers, d->seen, d->outward, d->moved, d->lasts, d->starts, d->targets, d->leaves, d->left_out, d->nodes, d->parents, d->semis,
+             d->labels, d->ancestors, d->placed, d->counts, d->narrow, d->wide_sums, d->idoms, d->places, d->frames.items, d->others.items,
+             d->spare, d->tallies, d);
 }
 
 /* Create a tree of all blocks in use, or of leaked blocks. `later`: the first root of each
@@ -175,16 +179,16 @@ INLINE int enter(dominators *d, uint32_t index, uint32_t parent) {
     uint32_t number = give(d, index, parent), count, first = edges_of(g, index, &count);
     set_bit(d->seen, index);
     d->numbers[index] = number;
-    if (!count)
-        return DONE;
-    if (PUSH(d->frames, (frame){first, count > PREFETCHED ? number | MANY : number}))
-        return NO_MEMORY;
+    bool follows = count > PREFETCHED;
     for (uint32_t each = 0; each < count && each < PREFETCHED; each++) {
         uint32_t target = g->edges[first + each] >> INDEX_SHIFT;
+        if (bit(d->left_out, target))
+            continue;
+        follows = true;
         __builtin_prefetch(&g->groups[target / GROUP]);
         __builtin_prefetch(&d->numbers[target]);
     }
-    return DONE;
+    return follows ? PUSH(d->frames, (frame){first, count > PREFETCHED ? number | MANY : number}) : DONE;
 }
 
 /* Handle an edge to a numbered block: from an ancestor (perhaps its semidominator) or a later
@@ -209,6 +213,8 @@ INLINE int again(dominators *d, uint32_t number, uint32_t source) {
 }
 
 INLINE int meet(dominators *d, uint32_t index, uint32_t source) {
+    if (bit(d->left_out, index))
+        return DONE;
     if (is_collapsed(d, index)) {
         if (!bit(d->seen, index)) /* seen: in a tree that an earlier priority reached */
             give(d, index, source);
@@ -295,12 +301,15 @@ static int visit(dominators *d, int64_t *budget) {
 }
 
 API uint32_t fl_dominators_progress(const dominators *d) {
-    static const uint16_t begins[PHASES + 1] = {0,   10,  10,  40,  60,  330, 370, 420, 640,
+    static const uint16_t begins[PHASES + 1] = {0,   10,  10,  40,  60,  100, 140, 180, 200, 210, 220,
                                                 /* measured */
-                                                660, 690, 700, 720, 730, 780, 850, 980, 1000};
-    uint64_t whole = d->phase < SURVEYING ? d->g->count : d->phase == SORTING ? d->others.count : d->count, done = d->at;
+                                                520, 560, 680, 720, 740, 760, 780, 850, 860, 930, 1000};
+    bool by_block = d->phase < SURVEYING || d->phase == WEIGHING || d->phase == ATTACHING;
+    uint64_t whole = by_block ? d->g->count : d->phase == SORTING ? d->others.count : d->count, done = d->at;
     if (d->phase >= PHASES)
         return 1000;
+    if (d->phase == REFERRING)
+        whole = d->g->edge_count;
     if (d->phase == VISITING)
         whole = d->join_blocks ? d->join_count : d->g->count, done = d->count;
     if (d->phase == GROWING)
@@ -311,8 +320,9 @@ API uint32_t fl_dominators_progress(const dominators *d) {
 /* Return 1 if work is left; 0 if the tree is complete. */
 API int fl_dominators_compute(dominators *d, int64_t budget) {
     static int (*const phases[PHASES])(dominators *, int64_t *) = {
-        refer_lost, refer_merged, count_groups, list, dominators_survey, dominators_joins, dominators_collapse, visit, dominators_sort, dominators_semis,
-        dominators_idoms, dominators_count, dominators_place, dominators_move, dominators_grow, dominators_settle, dominators_sum,
+        refer_lost, refer_merged, count_groups, list, dominators_referred, dominators_leaves, dominators_stems, dominators_survey,
+        dominators_joins, dominators_collapse, visit, dominators_sort, dominators_semis, dominators_idoms, dominators_weigh, dominators_count,
+        dominators_place, dominators_move, dominators_grow, dominators_attach, dominators_sum,
     };
     budget = budget / MISSES + 1;
     for (; d->phase < PHASES; d->phase++, d->at = 0) {

@@ -1,7 +1,10 @@
 /* Dominator tree of the blocks that roots reach: semi-NCA (engine/reference/dominators.py) over a
- * depth-first numbering, after single-entry trees were collapsed to their tops (tree_reduction.c).
+ * depth-first numbering. Leaf trees have no numbers (leaf_trees.c), and other single-entry trees
+ * are collapsed to their tops (tree_reduction.c).
  *
- * Memory: 24 bytes a block; while computing, 8 for each edge to a lower number not the parent's. */
+ * Memory: 16 bytes a block, 20 if sizes need 8 bytes, and 4 more once `idoms` is needed. While
+ * computing: 4 bytes a block, 20 for each number, and 8 for each edge to a lower number that is
+ * not the parent's. */
 #ifndef FINDLEAKS_DOMINATORS_H
 #define FINDLEAKS_DOMINATORS_H
 
@@ -57,13 +60,22 @@ typedef struct dominators {
     uint64_t *joins, *join_blocks; /* by rank, by block: join node, visited depth first */
     uint64_t *earlier;         /* a bit for each block: barred, or reached at an earlier priority */
     uint32_t ranks, join_count, edge;  /* their number; the next edge of the block being surveyed */
-    /* By depth-first number; 0 is the node above all roots. */
-    /* finally by place: node, place of its idom, number of blocks it retains */
+    uint32_t weight; /* of the leaf trees below this block, so far */
+    /* leaf_trees.c. A bit for each block: it is a leaf; it is in a leaf tree. */
+    uint64_t *leaves, *left_out;
+    uint64_t all_sizes, all_bytes; /* of all blocks: sizes combined by OR, and their sum */
+    /* By depth-first number; 0 is the node above all roots. `nodes` is finally by place. */
     uint32_t *nodes, *parents, *semis;
     /* path compression; then new places, and the next free place below each node */
     uint32_t *labels, *ancestors;
-    uint64_t *placed; /* by place, while the layout is computed: place of the idom << 32 | node */
-    uint64_t *bytes;  /* by place: bytes that a node retains */
+    /* By place: the node, and the number of nodes that it retains, itself included. */
+    uint32_t *placed, *counts;
+    /* By place, and one element more: the sum of the sizes of all nodes at lower places, divided by
+     * 1 << unit. The elements have 4 bytes (`narrow`) if that is enough for all sums, else 8. */
+    uint32_t *narrow;
+    uint64_t *wide_sums;
+    unsigned unit;
+    uint32_t *idoms;                   /* by place: the place of the idom; NULL until needed */
     uint32_t *places;                  /* of roots */
     LIST(frame) frames;
     words others; /* edges from higher numbers: target << 32 | source, sorted */
@@ -76,8 +88,13 @@ typedef struct dominators {
     uint64_t *moved; /* `outward` by place, while it is built */
 } dominators;
 
-/* Phases of tree_reduction.c, semidominators.c and preorder_layout.c, in order. Each returns 1
+/* Phases of leaf_trees.c, tree_reduction.c, semidominators.c and preorder_layout.c. Each returns 1
  * if work is left. */
+int dominators_referred(dominators *d, int64_t *budget);
+int dominators_leaves(dominators *d, int64_t *budget);
+int dominators_stems(dominators *d, int64_t *budget);
+int dominators_weigh(dominators *d, int64_t *budget);
+int dominators_attach(dominators *d, int64_t *budget);
 int dominators_survey(dominators *d, int64_t *budget);
 int dominators_joins(dominators *d, int64_t *budget);
 int dominators_collapse(dominators *d, int64_t *budget);
@@ -88,7 +105,6 @@ int dominators_count(dominators *d, int64_t *budget);
 int dominators_place(dominators *d, int64_t *budget);
 int dominators_move(dominators *d, int64_t *budget);
 int dominators_grow(dominators *d, int64_t *budget);
-int dominators_settle(dominators *d, int64_t *budget);
 int dominators_sum(dominators *d, int64_t *budget);
 
 /* dominator_queries.c. */
@@ -98,12 +114,25 @@ int sizes_below(const dominators *d, const uint32_t *places, uint32_t count, wor
 
 void reduction_free(dominators *d);
 
+/* leaf_trees.c: number of blocks in the leaf tree of this block, or below this block. */
+uint32_t leaf_tree_size(const dominators *d, uint32_t index);
+uint32_t left_out_below(const dominators *d, uint32_t index);
+
+/* preorder_layout.c: compute `idoms`. */
+int dominators_find_idoms(dominators *d);
+
 /* Allocate an array by number unless it exists; false if out of memory. */
 INLINE bool made(uint32_t **array, uint32_t count) { return *array || (*array = alloc_large(((size_t)count + 1) * sizeof **array)); }
 
 /* Return whether the node is the top block of a collapsed tree: it is numbered, but its edges
  * are not followed. */
 INLINE bool is_collapsed(const dominators *d, uint32_t node) { return d->join_blocks && !(node & ROOT_NODE) && !bit(d->join_blocks, node); }
+
+/* Return the bytes that the node at a place of a complete tree retains. */
+INLINE uint64_t bytes_at(const dominators *d, uint32_t place) {
+    uint32_t end = place + d->counts[place];
+    return (d->narrow ? d->narrow[end] - d->narrow[place] : d->wide_sums[end] - d->wide_sums[place]) << d->unit;
+}
 
 /* Return the item at which a pass over [at, whole) must pause, and take the items up to it from
  * the budget. The budget in memory is not changed for each item: the next item would wait for

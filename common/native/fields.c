@@ -37,8 +37,8 @@ API void fl_fields_free(fields *f) {
 
 /* Create the search for the node at `place` in `d`, which is complete and outlives it. `span`:
  * the number of its places, 0 if it was not reached. */
-API fields *fl_fields_new(const dominators *d, uint32_t place, uint32_t span, uint32_t count) {
-    fields *f = calloc(1, sizeof *f);
+API fields *fl_fields_new(dominators *d, uint32_t place, uint32_t span, uint32_t count) {
+    fields *f = dominators_find_idoms(d) ? NULL : calloc(1, sizeof *f);
     if (!f)
         return NULL;
     f->d = d;
@@ -60,7 +60,7 @@ API fields *fl_fields_new(const dominators *d, uint32_t place, uint32_t span, ui
 INLINE bool is_child(const fields *f, uint32_t place) {
     if (place - f->place >= f->span || place == f->place)
         return false;
-    return f->labels[place - f->place] || f->d->parents[place] == f->place;
+    return f->labels[place - f->place] || f->d->idoms[place] == f->place;
 }
 
 /* Follow an edge to a block from node `from`, which was reached with this label (1 + field, or
@@ -131,7 +131,7 @@ static void take(fields *f) {
         uint32_t child = (uint32_t)(f->both.count ? f->both.items[--f->both.count] : f->queue.items[f->head++]);
         f->next[f->next_count++] = child;
         __builtin_prefetch(&d->nodes[child]);
-        __builtin_prefetch(&d->semis[child]);
+        __builtin_prefetch(&d->counts[child]);
         __builtin_prefetch(&f->labels[child - f->place]);
     }
     if (f->head >= SPENT && f->head >= f->queue.count / 2) {
@@ -153,7 +153,7 @@ static void take(fields *f) {
         for (uint32_t edge = 0; edge < counts[each]; edge++) {
             uint32_t place = d->numbers[g->edges[first[each] + edge] >> INDEX_SHIFT];
             if (place - f->place < f->span) {
-                __builtin_prefetch(&d->parents[place]);
+                __builtin_prefetch(&d->idoms[place]);
                 __builtin_prefetch(&f->labels[place - f->place]);
             }
         }
@@ -180,7 +180,7 @@ static int spread_labels(fields *f, int64_t *budget) {
             }
             f->labels[f->child - f->place] &= ~QUEUED;
         }
-        uint32_t count, end = f->child + d->semis[f->child], label = f->labels[f->child - f->place] & ~QUEUED;
+        uint32_t count, end = f->child + d->counts[f->child], label = f->labels[f->child - f->place] & ~QUEUED;
         bool only = end - f->child == f->span - 1; /* no other child exists */
         for (; !only; f->at++) {
             if (--*budget < 0)
@@ -204,7 +204,7 @@ static int spread_labels(fields *f, int64_t *budget) {
 
 static int count(fields *f, int64_t *budget) {
     uint32_t end = f->place + f->span;
-    for (f->at = f->at ? f->at : f->place + 1; f->at < end; f->at += f->d->semis[f->at]) {
+    for (f->at = f->at ? f->at : f->place + 1; f->at < end; f->at += f->d->counts[f->at]) {
         uint32_t label = f->labels[f->at - f->place];
         if (--*budget < 0)
             return 1;
@@ -223,15 +223,15 @@ static int count(fields *f, int64_t *budget) {
 static int list(fields *f, int64_t *budget) {
     const dominators *d = f->d;
     uint32_t end = f->place + f->span;
-    for (f->at = f->at ? f->at : f->place + 1; f->at < end; f->at += d->semis[f->at]) {
+    for (f->at = f->at ? f->at : f->place + 1; f->at < end; f->at += d->counts[f->at]) {
         uint32_t label = f->labels[f->at - f->place], *start = &f->starts[label];
         if (--*budget < 0)
             return 1;
         if (!label)
             continue;
         uint64_t *sum = &f->sums[2 * (label - 1)];
-        sum[0] += d->semis[f->at];
-        sum[1] += d->bytes[f->at];
+        sum[0] += d->counts[f->at];
+        sum[1] += bytes_at(d, f->at);
         f->heads[*start] = f->at;
         f->ends[(*start)++] = (uint32_t)sum[0];
         f->all[f->all_count++] = f->at;

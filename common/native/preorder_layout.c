@@ -5,13 +5,9 @@
 
 #define AHEAD 40u /* nodes ahead whose blocks are prefetched */
 
-/* Compute the number of nodes that each node retains, itself included. */
+/* Add up the number of nodes that each node retains, itself included. */
 int dominators_count(dominators *d, int64_t *budget) {
     uint32_t *counts = d->semis;
-    if (!d->at) {
-        for (uint32_t number = 0; number < d->count; number++)
-            counts[number] = is_collapsed(d, d->nodes[number]) ? d->weights[d->numbers[d->nodes[number]]] : 1;
-    }
     for (; d->at + 1 < d->count; d->at++) {
         if (--*budget < 0)
             return 1;
@@ -36,34 +32,43 @@ int dominators_place(dominators *d, int64_t *budget) {
         next[d->at] = places[d->at] + 1;
     }
     DROP(d->ancestors);
+    DROP(d->parents);
     return DONE;
 }
 
-/* Move nodes with their idoms and `outward` bits; record the places of blocks and roots. */
+/* Move nodes with their counts and `outward` bits; record the places of blocks and roots. */
 int dominators_move(dominators *d, int64_t *budget) {
     size_t all = d->semis[0];
     if (!d->placed) {
         d->placed = alloc_large(all * sizeof *d->placed);
+        d->counts = alloc_large(all * sizeof *d->counts);
         d->moved = calloc(all / 64 + 1, sizeof *d->moved);
         d->places = malloc(((size_t)d->roots + 1) * sizeof *d->places);
-        if (!d->placed || !d->moved || !d->places)
+        if (!d->placed || !d->counts || !d->moved || !d->places)
             return NO_MEMORY;
     }
     for (; d->at < d->count; d->at++) {
         uint32_t node = d->nodes[d->at], place = d->labels[d->at];
         if (--*budget < 0)
             return 1;
-        d->placed[place] = (uint64_t)d->labels[d->parents[d->at]] << 32 | node;
+        if (d->at + AHEAD < d->count) {
+            uint32_t ahead = d->nodes[d->at + AHEAD];
+            __builtin_prefetch(&d->placed[d->labels[d->at + AHEAD]], 1);
+            __builtin_prefetch(&d->counts[d->labels[d->at + AHEAD]], 1);
+            if (!(ahead & ROOT_NODE))
+                __builtin_prefetch(&d->numbers[ahead], 1);
+        }
+        d->placed[place] = node;
+        d->counts[place] = d->semis[d->at];
         if (bit(d->outward, (uint32_t)d->at))
             set_bit(d->moved, place);
-        if (is_collapsed(d, node))
+        if (!(node & ROOT_NODE))
             d->numbers[node] = place;
-        else if (node & ROOT_NODE && node != SHARED_NODE)
+        else if (node != SHARED_NODE)
             d->places[node & ~ROOT_NODE] = place;
     }
     free(d->outward);
     DROP(d->nodes);
-    DROP(d->parents);
     DROP(d->semis);
     DROP(d->labels);
     d->outward = d->moved;
@@ -72,65 +77,62 @@ int dominators_move(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Reuse an array by rank, or allocate one. */
-static uint32_t *spare(dominators *d, uint32_t **used) {
-    uint32_t *found = *used ? *used : alloc_large((size_t)d->count * sizeof *found);
-    *used = NULL;
-    return found;
+/* Allocate the sums of sizes. Most sizes are multiples of the granule. */
+static int begin_sums(dominators *d) {
+    size_t count = (size_t)d->count + 1;
+    d->unit = d->all_sizes ? (unsigned)__builtin_ctzll(d->all_sizes) : 0;
+    if (d->all_bytes >> d->unit <= UINT32_MAX)
+        d->narrow = alloc_large(count * sizeof *d->narrow);
+    else
+        d->wide_sums = alloc_large(count * sizeof *d->wide_sums);
+    return d->narrow || d->wide_sums ? DONE : NO_MEMORY;
 }
 
-/* Fill the arrays by place. `counts` and `bytes`, which reuses `placed`, first contain only the
- * node itself. */
-int dominators_settle(dominators *d, int64_t *budget) {
+/* Sum up the sizes of the nodes at lower places. */
+int dominators_sum(dominators *d, int64_t *budget) {
     const blocks *b = d->g->b;
-    if (!d->nodes) {
-        d->nodes = spare(d, &d->order);
-        d->parents = spare(d, &d->above);
-        d->semis = spare(d, &d->weights);
-        reduction_free(d);
-        if (!d->nodes || !d->parents || !d->semis)
-            return NO_MEMORY;
-    }
-    uint32_t *nodes = d->nodes, *idoms = d->parents, *counts = d->semis, *numbers = d->numbers;
-    uint64_t *placed = d->placed;
+    if (!d->narrow && !d->wide_sums && begin_sums(d))
+        return NO_MEMORY;
     uint32_t pause = (uint32_t)pause_of(d->at, d->count, budget);
+    uint64_t sum = d->at ? d->narrow ? d->narrow[d->at] : d->wide_sums[d->at] : 0;
     for (uint32_t place = (uint32_t)d->at; place < pause; place++) {
-        uint32_t node = (uint32_t)placed[place], ahead = place + AHEAD < d->count ? (uint32_t)placed[place + AHEAD] : SHARED_NODE;
-        if (!(ahead & ROOT_NODE)) {
-            __builtin_prefetch(&numbers[ahead], 1);
+        uint32_t ahead = place + AHEAD < d->count ? d->placed[place + AHEAD] : SHARED_NODE;
+        if (!(ahead & ROOT_NODE))
             __builtin_prefetch(&b->sizes[ahead]);
-        }
-        nodes[place] = node;
-        idoms[place] = (uint32_t)(placed[place] >> 32);
-        counts[place] = 1;
-        placed[place] = 0;
-        if (!(node & ROOT_NODE)) {
-            numbers[node] = place;
-            placed[place] = size_of(b, node);
-        }
+        if (d->narrow)
+            d->narrow[place] = (uint32_t)sum;
+        else
+            d->wide_sums[place] = sum;
+        sum += d->placed[place] & ROOT_NODE ? 0 : size_of(b, d->placed[place]) >> d->unit;
     }
+    if (d->narrow)
+        d->narrow[pause] = (uint32_t)sum;
+    else
+        d->wide_sums[pause] = sum;
     d->at = pause;
     if (pause < d->count)
         return 1;
-    d->bytes = placed;
+    d->nodes = d->placed;
     d->placed = NULL;
-    return DONE;
-}
-
-/* Sum up what each node retains: the nodes below it follow it. */
-int dominators_sum(dominators *d, int64_t *budget) {
-    const uint32_t *idoms = d->parents;
-    uint32_t *counts = d->semis, place = d->count - (uint32_t)d->at;
-    uint64_t *bytes = d->bytes;
-    d->at = pause_of(d->at, d->count - 1, budget);
-    while (place-- > d->count - (uint32_t)d->at) {
-        counts[idoms[place]] += counts[place];
-        bytes[idoms[place]] += bytes[place];
-    }
-    if (d->at < d->count - 1)
-        return 1;
     DROP(d->targets);
     DROP(d->starts);
     DROP(d->frames.items);
+    return DONE;
+}
+
+/* Compute `idoms` if they are not known: the idom of a node is the last node before it whose range
+ * of places contains the node. */
+int dominators_find_idoms(dominators *d) {
+    if (d->idoms)
+        return DONE;
+    if (!(d->idoms = alloc_large((size_t)d->count * sizeof *d->idoms)))
+        return NO_MEMORY;
+    uint32_t above = d->idoms[0] = 0;
+    for (uint32_t place = 1; place < d->count; place++) {
+        while (above + d->counts[above] <= place)
+            above = d->idoms[above];
+        d->idoms[place] = above;
+        above = place;
+    }
     return DONE;
 }

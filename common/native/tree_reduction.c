@@ -104,6 +104,10 @@ static void follow(dominators *d, int64_t *budget) {
         for (; !last && left >= 0; edge++, left--) {
             uint32_t index = *edge >> INDEX_SHIFT;
             last = *edge & LAST;
+            if (bit(d->left_out, index)) {
+                d->weight += leaf_tree_size(d, index);
+                continue;
+            }
             if (d->containers && edge_ignored(d, index, order[from]))
                 continue;
             if (bit(seen, index)) {
@@ -118,7 +122,8 @@ static void follow(dominators *d, int64_t *budget) {
         d->edge = last ? 0 : (uint32_t)(edge - edges);
         if (!last)
             break;
-        firsts[from] = 1; /* from here on it is the weight */
+        firsts[from] = 1 + d->weight; /* from here on it is the weight */
+        d->weight = 0;
     }
     d->ranks = ranks;
     d->at = from;
@@ -211,7 +216,6 @@ int dominators_grow(dominators *d, int64_t *budget) {
         return DONE;
     const uint32_t *order = d->order;
     uint32_t *rows_above = d->above, *weights = d->weights, pause = (uint32_t)pause_of(d->at, d->ranks, budget);
-    uint64_t *placed = d->placed;
     for (uint32_t rank = (uint32_t)d->at; rank < pause; rank++) {
         uint32_t place, above = rows_above[rank];
         if (bit(d->joins, rank))
@@ -221,11 +225,16 @@ int dominators_grow(dominators *d, int64_t *budget) {
         } else {
             place = weights[above];
             weights[above] += weights[rank];
-            placed[place] = (uint64_t)rows_above[above] << 32 | order[rank];
+            d->placed[place] = order[rank];
+            d->counts[place] = weights[rank];
+            d->numbers[order[rank]] = place;
         }
         rows_above[rank] = place;
         weights[rank] = place + 1;
     }
     d->at = pause;
-    return pause < d->ranks;
+    if (pause < d->ranks)
+        return 1;
+    reduction_free(d);
+    return DONE;
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Optional
@@ -118,14 +119,14 @@ class PureDominators(WholeTree):
         return 1.0 if self._done else min(0.99, self._steps / (4 * len(self._graph.blocks) + 1))
 
     def chain(self, index: int, equal: bool, limit: int = 1 << 22) -> Chain:
-        sizes, nodes, held = self._graph.blocks.sizes, self._nodes, self._bytes
+        sizes, nodes, held = self._graph.blocks.sizes, self._nodes, self.bytes_at
         place = self.block_place(index)
         size = sizes[index]
         length, least, most, total = 1, size, size, size
         while place is not None:
             below = [at for at in self._children(place, 0) if not equal or sizes[nodes[at]] == size]
-            heaviest = min(below, key=lambda at: (-held[at], nodes[at])) if below else None
-            if heaviest is None or (not (equal and len(below) == 1) and held[heaviest] * 10 < held[place] * 9):
+            heaviest = min(below, key=lambda at: (-held(at), nodes[at])) if below else None
+            if heaviest is None or (not (equal and len(below) == 1) and held(heaviest) * 10 < held(place) * 9):
                 break
             if length >= limit:
                 return Chain(length, least, most, total, index, True)
@@ -140,11 +141,10 @@ class PureDominators(WholeTree):
         return PureFields(self._graph, self, node, fields)
 
     def parent_at(self, place: int) -> int:
-        """Return the place of the immediate dominator of the node at `place`."""
         return self._idoms[place]
 
     def total_at(self, place: int) -> Totals:
-        return Totals(self._counts[place], self._bytes[place])
+        return Totals(self._counts[place], self.bytes_at(place))
 
     def _hold(self, index: int, root: int) -> None:
         if self.edge_ignored(index, root_node(root)):
@@ -195,7 +195,7 @@ class PureDominators(WholeTree):
             jump = jumps[idom]
             jumps[number] = jumps[jump] if depths[idom] - depths[jump] == depths[jump] - depths[jumps[jump]] else idom
             yield
-        yield from self._lay_out(nodes, idoms)
+        yield from self._lay_out(nodes, idoms, self._leaf_trees())
 
     def _visit(
         self, numbers: dict[int, int], nodes: list[int], parents: list[int], semis: list[int], others: dict[int, list[int]]
@@ -250,13 +250,29 @@ class PureDominators(WholeTree):
                 calls.pop()
             yield
 
-    def _lay_out(self, nodes: list[int], idoms: list[int]) -> Iterator[None]:
-        """Lay out the nodes in preorder: what a node retains directly follows it."""
+    def _leaf_trees(self) -> set[int]:
+        """Return the blocks in leaf trees; see `Dominators.members`."""
+        graph, states = self._graph, self._graph.blocks.states
+        references = [[edge >> 1 for edge in graph.edges_of(index)] for index in range(len(states))]
+        numbers = Counter(target for mine in references for target in mine)
+        containers = self._containers[0] if self._containers is not None else None
+
+        def is_single(index: int) -> bool:
+            return index not in self._held and not states[index] and (containers is None or containers[index] == NO_ROOT)
+
+        single = {index for index, number in numbers.items() if number == 1 and is_single(index) and self._is_considered(index)}
+        targets = {index: set(filter(self._is_considered, references[index])) for index in single}
+        leaves = {index for index in single if not targets[index]}
+        return {index for index in single if targets[index] <= leaves}
+
+    def _lay_out(self, nodes: list[int], idoms: list[int], leaf_trees: set[int]) -> Iterator[None]:
+        """Lay out the nodes in preorder: what a node retains directly follows it, leaf trees
+        last."""
         counts = [1] * len(nodes)
         for number in range(len(nodes) - 1, 0, -1):
             counts[idoms[number]] += counts[number]
         places, free = [0] * len(nodes), [1] * len(nodes)
-        for number in range(1, len(nodes)):
+        for number in sorted(range(1, len(nodes)), key=lambda number: nodes[number] in leaf_trees):
             places[number] = free[idoms[number]]
             free[idoms[number]] += counts[number]
             free[number] = places[number] + 1
@@ -266,8 +282,7 @@ class PureDominators(WholeTree):
         self._nodes = [node_number(nodes[number]) for number in order]
         self._idoms = [places[idoms[number]] for number in order]
         self._counts = [counts[number] for number in order]
-        sums = list(accumulate((0 if node >= ROOT_NODE else sizes[node] for node in self._nodes), initial=0))
-        self._bytes = [sums[place + count] - sums[place] for place, count in enumerate(self._counts)]
+        self._sums = list(accumulate((0 if node >= ROOT_NODE else sizes[node] for node in self._nodes), initial=0))
         found = {node: place for place, node in enumerate(self._nodes)}
         self._numbers = [found.get(index, NO_PLACE) for index in range(len(sizes))]
         self._roots_at = [found[ROOT_NODE | root] for root in range(self.roots)]
@@ -294,7 +309,7 @@ class PureDominators(WholeTree):
             for place in range(first, first + self._counts[first]) if everything else (first,):
                 index = self._nodes[place]
                 row = found.setdefault(sizes[index], [sizes[index], 0, 0, 0, index])
-                row[1:] = row[1] + 1, row[2] + self._counts[place], row[3] + self._bytes[place], min(row[4], index)
+                row[1:] = row[1] + 1, row[2] + self._counts[place], row[3] + self.bytes_at(place), min(row[4], index)
         return list(found.values())
 
     def _by_label(self, labels: array[int], rows: array[int], count: int) -> Sequence[int]:
@@ -305,7 +320,7 @@ class PureDominators(WholeTree):
                 row = rows[label]
                 ends[row] = place + self._counts[place]
                 totals[2 * row] += self._counts[place]
-                totals[2 * row + 1] += self._bytes[place]
+                totals[2 * row + 1] += self.bytes_at(place)
         return totals
 
     def _labels_below(self, labels: array[int], most: int) -> bool:

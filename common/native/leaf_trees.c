@@ -1,0 +1,177 @@
+/* Dominator tree: leaf trees, which have no depth-first numbers.
+ *
+ * A *leaf* refers to no block. A *stem* refers only to leaves. Exactly one reference, which is not
+ * from a root, leads to each leaf and stem, so its source is the immediate dominator. In a Java
+ * heap, half of the objects are leaves (arrays of characters, boxed numbers), and most strings are
+ * stems. The visit skips them, with a look at a bit that is probably in the cache. Their places are
+ * the last ones of those that their referrer retains.
+ *
+ * References from unreachable blocks count, too: then a block may have a number although it would
+ * not need one. */
+#include "dominators.h"
+
+#include <stdlib.h>
+
+#define AHEAD 16u /* blocks ahead whose counts are prefetched */
+
+/* Collect the blocks that a reference leads to, and in `leaves` those with several references. */
+int dominators_referred(dominators *d, int64_t *budget) {
+    const graph *g = d->g;
+    if (!d->left_out) {
+        size_t bits = (size_t)g->count / 64 + 1;
+        d->left_out = calloc(bits, sizeof *d->left_out);
+        d->leaves = calloc(bits, sizeof *d->leaves);
+        if (!d->left_out || !d->leaves)
+            return NO_MEMORY;
+    }
+    uint64_t *once = d->left_out, *several = d->leaves, at = d->at ? d->at : 1; /* edges[0] is unused */
+    uint64_t pause = at < g->edge_count ? pause_of(at, g->edge_count, budget) : at;
+    for (; at < pause; at++) {
+        uint32_t index = g->edges[at] >> INDEX_SHIFT;
+        uint64_t mask = UINT64_C(1) << (index & 63);
+        several[index >> 6] |= once[index >> 6] & mask;
+        once[index >> 6] |= mask;
+    }
+    d->at = at;
+    return at < g->edge_count;
+}
+
+/* Return whether a block refers to a block of the tree that is not a leaf. Blocks that are not in
+ * the tree are barred. If `leaves` is NULL, leaves count as well. */
+static bool refers(const dominators *d, uint32_t index, const uint64_t *leaves) {
+    const graph *g = d->g;
+    uint32_t count;
+    for (const uint32_t *edge = g->edges + edges_of(g, index, &count), *end = edge + count; edge < end; edge++) {
+        uint32_t target = *edge >> INDEX_SHIFT;
+        if (!(leaves && bit(leaves, target)) && !bit(d->seen, target))
+            return true;
+    }
+    return false;
+}
+
+/* Of 64 blocks to which one reference leads, return those that may be in a leaf tree. */
+static uint64_t candidates(const dominators *d, uint64_t word, uint64_t bits) {
+    for (uint64_t left = bits &= ~d->seen[word]; left; left &= left - 1) {
+        uint64_t index = word * 64 + (unsigned)__builtin_ctzll(left);
+        if (d->numbers[index] != UNSEEN || (d->containers && d->containers[index] != NO_ROOT))
+            bits &= ~(left & -left);
+    }
+    return bits;
+}
+
+/* Return the blocks of these, in one word of bits, that refer only to `leaves`. */
+static uint64_t without_references(const dominators *d, uint64_t word, uint64_t bits, const uint64_t *leaves) {
+    for (uint64_t left = bits; left; left &= left - 1)
+        if (refers(d, (uint32_t)(word * 64) + (uint32_t)__builtin_ctzll(left), leaves))
+            bits &= ~(left & -left);
+    return bits;
+}
+
+/* Combine the sizes of 64 blocks. */
+static void add_sizes(dominators *d, uint64_t word) {
+    uint64_t end = word * 64 + 64 < d->g->count ? word * 64 + 64 : d->g->count;
+    for (uint64_t index = word * 64; index < end; index++) {
+        uint64_t size = size_of(d->g->b, (uint32_t)index);
+        d->all_sizes |= size;
+        d->all_bytes += size;
+    }
+}
+
+/* Find the leaves; `left_out` then has the candidates for stems, and the leaves. */
+int dominators_leaves(dominators *d, int64_t *budget) {
+    for (uint64_t words = d->g->count / 64 + 1; d->at < words; d->at++) {
+        if (*budget <= 0)
+            return 1;
+        *budget -= 64;
+        add_sizes(d, d->at);
+        d->left_out[d->at] = candidates(d, d->at, d->left_out[d->at] & ~d->leaves[d->at]);
+        d->leaves[d->at] = without_references(d, d->at, d->left_out[d->at], NULL);
+    }
+    return DONE;
+}
+
+int dominators_stems(dominators *d, int64_t *budget) {
+    for (uint64_t words = d->g->count / 64 + 1; d->at < words; d->at++) {
+        if (*budget <= 0)
+            return 1;
+        *budget -= 64;
+        uint64_t leaves = d->leaves[d->at];
+        d->left_out[d->at] = leaves | without_references(d, d->at, d->left_out[d->at] & ~leaves, d->leaves);
+        d->count -= (uint32_t)__builtin_popcountll(d->left_out[d->at]);
+    }
+    return DONE;
+}
+
+uint32_t leaf_tree_size(const dominators *d, uint32_t index) {
+    return bit(d->leaves, index) ? 1 : 1 + left_out_below(d, index);
+}
+
+uint32_t left_out_below(const dominators *d, uint32_t index) {
+    const graph *g = d->g;
+    uint32_t count, found = 0;
+    for (const uint32_t *edge = g->edges + edges_of(g, index, &count), *end = edge + count; edge < end; edge++)
+        if (bit(d->left_out, *edge >> INDEX_SHIFT))
+            found += leaf_tree_size(d, *edge >> INDEX_SHIFT);
+    return found;
+}
+
+/* Set the number of nodes that each node represents: of a collapsed tree, all of its blocks, else
+ * the node and the leaf trees below it. */
+int dominators_weigh(dominators *d, int64_t *budget) {
+    uint32_t *counts = d->semis;
+    if (!d->at)
+        for (uint32_t number = 0; number < d->count; number++)
+            counts[number] = is_collapsed(d, d->nodes[number]) ? d->weights[d->numbers[d->nodes[number]]] : 1;
+    uint32_t pause = (uint32_t)pause_of(d->at, d->g->count, budget);
+    for (uint32_t index = (uint32_t)d->at; index < pause; index++) {
+        if (index + AHEAD < pause && d->numbers[index + AHEAD] < d->count)
+            __builtin_prefetch(&counts[d->numbers[index + AHEAD]], 1);
+        if (d->numbers[index] < BARRED && !is_collapsed(d, index))
+            counts[d->numbers[index]] += left_out_below(d, index);
+    }
+    d->at = pause;
+    return pause < d->g->count;
+}
+
+/* Put a block of a leaf tree, and the leaves below it, at a place. */
+static void put(dominators *d, uint32_t index, uint32_t place) {
+    const graph *g = d->g;
+    uint32_t count, first = place;
+    d->placed[place] = index;
+    d->numbers[index] = place++;
+    if (!bit(d->leaves, index))
+        for (const uint32_t *edge = g->edges + edges_of(g, index, &count), *end = edge + count; edge < end; edge++)
+            if (bit(d->leaves, *edge >> INDEX_SHIFT))
+                put(d, *edge >> INDEX_SHIFT, place++);
+    d->counts[first] = place - first;
+}
+
+/* Put the leaf trees below a block at the last places that it retains, in the order of its
+ * words. */
+static void attach(dominators *d, uint32_t index) {
+    const graph *g = d->g;
+    uint32_t count, first = edges_of(g, index, &count), place = d->numbers[index], end = place + d->counts[place];
+    for (const uint32_t *edge = g->edges + first + count; edge-- > g->edges + first;) {
+        uint32_t target = *edge >> INDEX_SHIFT;
+        if (bit(d->left_out, target))
+            put(d, target, end -= leaf_tree_size(d, target));
+    }
+}
+
+int dominators_attach(dominators *d, int64_t *budget) {
+    uint32_t pause = (uint32_t)pause_of(d->at, d->g->count, budget);
+    for (uint32_t index = (uint32_t)d->at; index < pause; index++) {
+        if (index + AHEAD < pause && d->numbers[index + AHEAD] < d->count) {
+            __builtin_prefetch(&d->counts[d->numbers[index + AHEAD]]);
+            __builtin_prefetch(&d->placed[d->numbers[index + AHEAD]], 1);
+        }
+        if (d->numbers[index] < BARRED && !bit(d->left_out, index))
+            attach(d, index);
+    }
+    d->at = pause;
+    if (pause < d->g->count)
+        return 1;
+    DROP(d->leaves);
+    DROP(d->left_out);
+    return DONE;
+}
