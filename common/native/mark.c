@@ -164,37 +164,53 @@ API int fl_referrers(const graph *g, uint32_t index, words *found) {
     return failed;
 }
 
+/* A visited block, and the step at which the search reached it (NONE: a root refers to it). */
+typedef struct {
+    uint32_t index, before;
+} step;
+
+typedef struct {
+    const graph *g;
+    uint32_t wanted, last; /* `last`: the step that reached the wanted block, or NONE */
+    uint64_t *seen;        /* a bit a block */
+    LIST(step) steps;
+} path_search;
+
+/* Visit a block for the first time. Other blocks than the wanted one are of use only if they have
+ * edges. */
+static int visit_once(path_search *s, uint32_t index, uint32_t before) {
+    uint32_t count;
+    if (bit(s->seen, index) || !is_used(s->g, index))
+        return DONE;
+    set_bit(s->seen, index);
+    (void)edges_of(s->g, index, &count);
+    if (index == s->wanted)
+        s->last = (uint32_t)s->steps.count;
+    return count || index == s->wanted ? PUSH(s->steps, (step){index, before}) : DONE;
+}
+
+static int visit_rooted(path_search *s) {
+    const graph *g = s->g;
+    int failed = DONE;
+    for (uint64_t word = 0; word < (uint64_t)g->count / 64 + 1 && !failed; word++)
+        for (uint64_t bits = g->root_starts[word] | g->root_interiors[word]; bits && !failed; bits &= bits - 1)
+            failed = visit_once(s, (uint32_t)(word * 64) + (uint32_t)__builtin_ctzll(bits), NONE);
+    return failed;
+}
+
 /* Return a shortest path from a rooted block to `index`, the last block first. The search is
  * breadth first, in the order of indices. */
 API int fl_path(const graph *g, uint32_t index, words *found) {
-    uint32_t *parents = malloc(((size_t)g->count + 1) * sizeof *parents);
-    queue q = {NULL, 0, 0, 0};
-    if (!parents)
-        return NO_MEMORY;
-    memset(parents, 0xff, (size_t)g->count * sizeof *parents); /* NONE: not reached */
-    int failed = DONE;
-    for (uint32_t at = 0; at < g->count && !failed; at++) {
-        if (fl_rooted(g, at)) {
-            parents[at] = at;
-            failed = push(&q, at, true);
-        }
+    path_search s = {.g = g, .wanted = index, .last = NONE, .seen = calloc((size_t)g->count / 64 + 1, sizeof *s.seen)};
+    int failed = s.seen ? visit_rooted(&s) : NO_MEMORY;
+    for (uint32_t at = 0; at < s.steps.count && s.last == NONE && !failed; at++) {
+        uint32_t count, first = edges_of(g, s.steps.items[at].index, &count);
+        for (uint32_t edge = first; edge < first + count && s.last == NONE && !failed; edge++)
+            failed = visit_once(&s, g->edges[edge] >> INDEX_SHIFT, at);
     }
-    while (!failed && q.head != q.tail && parents[index] == NONE) {
-        uint32_t source = q.items[q.head++ & q.mask], count, first = edges_of(g, source, &count);
-        for (uint32_t at = 0; at < count && !failed; at++) {
-            uint32_t target = g->edges[first + at] >> INDEX_SHIFT;
-            if (parents[target] == NONE && is_used(g, target)) {
-                parents[target] = source;
-                failed = push(&q, target, true);
-            }
-        }
-    }
-    bool more = parents[index] != NONE;
-    for (uint32_t at = index; more && !failed; at = parents[at]) {
-        failed = words_push(found, at);
-        more = parents[at] != at;
-    }
-    FREE_ALL(q.items, parents);
+    for (uint32_t at = s.last; at != NONE && !failed; at = s.steps.items[at].before)
+        failed = words_push(found, s.steps.items[at].index);
+    FREE_ALL(s.seen, s.steps.items);
     return failed;
 }
 
