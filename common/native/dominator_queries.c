@@ -230,8 +230,9 @@ API void fl_dominators_by_label(
     }
 }
 
-/* Pass the arrays to Python. By place: nodes, counts, sums; by block and by root: places. `figures`:
- * the number of places, the size of an element of `sums`, and the binary logarithm of the unit. */
+/* Pass the arrays to Python. By place: nodes, counts, sums; by block and by root: places.
+ * `figures`: the number of places, the size of an element of the sums in bytes, and the binary
+ * logarithm of their unit. */
 API void fl_dominators_arrays(const dominators *d, const void **arrays, uint32_t *figures) {
     const void *all[] = {d->nodes, d->counts, d->narrow ? (const void *)d->narrow : d->wide_sums, d->numbers, d->places};
     memcpy(arrays, all, sizeof all);

@@ -24,7 +24,8 @@ int dominators_referred(dominators *d, int64_t *budget) {
         if (!d->left_out || !d->leaves)
             return NO_MEMORY;
     }
-    uint64_t *once = d->left_out, *several = d->leaves, at = d->at ? d->at : 1; /* edges[0] is unused */
+    /* edges[0] is unused */
+    uint64_t *once = d->left_out, *several = d->leaves, at = d->at ? d->at : 1;
     uint64_t pause = at < g->edge_count ? pause_of(at, g->edge_count, budget) : at;
     for (; at < pause; at++) {
         uint32_t index = g->edges[at] >> INDEX_SHIFT;
@@ -79,7 +80,7 @@ static void add_sizes(dominators *d, uint64_t word) {
 
 /* Find the leaves; `left_out` then has the candidates for stems, and the leaves. */
 int dominators_leaves(dominators *d, int64_t *budget) {
-    for (uint64_t words = d->g->count / 64 + 1; d->at < words; d->at++) {
+    for (uint64_t end = d->g->count / 64 + 1; d->at < end; d->at++) {
         if (*budget <= 0)
             return 1;
         *budget -= 64;
@@ -91,7 +92,7 @@ int dominators_leaves(dominators *d, int64_t *budget) {
 }
 
 int dominators_stems(dominators *d, int64_t *budget) {
-    for (uint64_t words = d->g->count / 64 + 1; d->at < words; d->at++) {
+    for (uint64_t end = d->g->count / 64 + 1; d->at < end; d->at++) {
         if (*budget <= 0)
             return 1;
         *budget -= 64;

@@ -1,0 +1,97 @@
+"""Dominator trees of heaps in which many blocks refer to nothing: the C engine does not number leaf trees. Sums of sizes."""
+
+from __future__ import annotations
+
+import random
+import struct
+from array import array
+from collections.abc import Sequence
+
+import graphs
+import pytest
+from held import BASE, Oracle, agrees, computed, engines, everything, made, tiered
+
+from findleaks.engine.dominators import NO_ROOT, root_node
+from findleaks.engine.terms import State, Totals
+
+ROOTS = 3
+
+
+def with_leaves(rng: random.Random, count: int) -> list[list[int]]:
+    """Blocks that refer to each other at random; to leaves, and to blocks that only refer to leaves. A few of these have a second
+    reference, from the same block or from another one, or refer to a block that is no leaf."""
+    references = [rng.choices(range(count), k=rng.randrange(3)) for _ in range(count)]
+
+    def new(source: int, *targets: int) -> int:
+        references.append(list(targets))
+        references[source].insert(rng.randrange(len(references[source]) + 1), len(references) - 1)
+        return len(references) - 1
+
+    for source in range(count):
+        for _ in range(rng.randrange(4)):
+            top = new(source)
+            for _ in range(rng.choice((0, 0, 1, 1, 2, 12))):
+                new(top)
+            if rng.randrange(6) == 0:
+                new(new(top))
+    for _ in range(rng.randrange(6)):
+        references[rng.choice((source, rng.randrange(len(references))))].append(rng.randrange(len(references)))
+    return [[target for target in mine if target != index] for index, mine in enumerate(references)]
+
+
+def shuffled(rng: random.Random, references: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The same with blocks in another order of addresses."""
+    order = rng.sample(range(len(references)), len(references))
+    found: list[list[int]] = [[] for _ in references]
+    for index, mine in enumerate(references):
+        found[order[index]] = [order[target] for target in mine]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(graphs.share(80)))
+def test_leaf_trees_against_the_oracle(seed: int) -> None:
+    rng = random.Random(seed)
+    references = with_leaves(rng, rng.randrange(1, 8))
+    references = shuffled(rng, references) if seed % 2 else references
+    count = len(references)
+    spare = [rng.choice((0, 8, 24, 100)[: 3 + seed % 2]) for _ in range(count)]
+    targets = [rng.choices(range(count), k=rng.randrange(3)) for _ in range(ROOTS)]
+    priorities = ((), (1,), (1, 2))[seed % 3]
+    owner = rng.randrange(count)
+    parts = array("I", [0 if seed % 4 == 0 and rng.randrange(5) == 0 else NO_ROOT for _ in range(count)])
+    left = [[t for t in mine if parts[t] == NO_ROOT or owner == index or parts[index] == 0] for index, mine in enumerate(references)]
+    left, kept = tiered(left, [[t for t in mine if parts[t] == NO_ROOT] for mine in targets], priorities)
+    answers = []
+    for engine in engines():
+        graph = made(engine, references, spare, interior=seed % 5 == 0)
+        dominators = graph.dominators(ROOTS, priorities=priorities)
+        dominators.set_owners(parts, [owner])
+        for root, mine in enumerate(targets):
+            dominators.refer(root, mine)
+        computed(dominators, (1, 7, 1 << 20)[seed % 3])
+        agrees(dominators, Oracle([graph.blocks.size(index) for index in range(count)], left, kept))
+        answers.append(everything(dominators, count))
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("unit", [1, 16])
+@pytest.mark.parametrize("large", [1 << 20, 1 << 33, 1 << 40])
+def test_sums_of_sizes_of_any_magnitude(large: int, unit: int) -> None:
+    """Sums may fit 32 bits, or only in units of 16 bytes, or not at all."""
+    sizes = [16, large, large + unit, 48, large]
+    starts = [BASE + at * (1 << 41) for at in range(len(sizes))]
+    words = struct.pack("<2Q", starts[1], starts[2])
+    blocks = [graphs.Block(start, size, State.IN_USE) for start, size in zip(starts, sizes)]
+    for engine in engines():
+        heap = graphs.Heap(16, blocks, [(BASE, words)], [], [])
+        heap.pieces = [graphs.piece(BASE, words)]
+        graph = graphs.graph_of(engine, heap)
+        dominators = graph.dominators(2)
+        dominators.refer(0, [0, 3])
+        dominators.refer(1, [4])
+        computed(dominators)
+        assert dominators.retained(0) == Totals(3, 16 + 2 * large + unit)
+        assert dominators.by_root() == [Totals(4, 64 + 2 * large + unit), Totals(1, large)]
+        assert [child.bytes for child in dominators.children(0, 9)] == [large + unit, large]
+        assert dominators.idom(2) == 0 and dominators.idom(4) == root_node(1)
+        assert dominators.total() == Totals(5, sum(sizes))
