@@ -232,7 +232,7 @@ API void fl_dominators_by_label(
 API int fl_dominators_sizes(const struct dominators *d, uint32_t place, words *found);
 API void fl_dominators_chain(const struct dominators *d, uint32_t place, bool equal, uint32_t limit, struct chain *found);
 API void fl_dominators_arrays(const struct dominators *d, const void **arrays, uint32_t *figures);
-API const uint32_t *fl_dominators_idoms(struct dominators *d);
+API int fl_dominators_idoms(struct dominators *d, const void **idoms);
 
 /* fields.c */
 API void fl_fields_free(struct fields *f);

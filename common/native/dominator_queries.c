@@ -241,5 +241,9 @@ API void fl_dominators_arrays(const dominators *d, const void **arrays, uint32_t
     figures[2] = d->unit;
 }
 
-/* Return the places of the idoms by place; NULL if out of memory. */
-API const uint32_t *fl_dominators_idoms(dominators *d) { return dominators_find_idoms(d) ? NULL : d->idoms; }
+/* Pass the places of the idoms, by place, to Python. */
+API int fl_dominators_idoms(dominators *d, const void **idoms) {
+    int failed = dominators_find_idoms(d);
+    *idoms = d->idoms;
+    return failed;
+}

@@ -246,7 +246,7 @@ SIGNATURES = {
     "fl_dominators_compute": (c_int, [_HANDLE, c_int64]),
     "fl_dominators_progress": (c_uint32, [_HANDLE]),
     "fl_dominators_arrays": (None, [_HANDLE, POINTER(c_void_p), _U32S]),
-    "fl_dominators_idoms": (c_void_p, [_HANDLE]),
+    "fl_dominators_idoms": (c_int, [_HANDLE, POINTER(c_void_p)]),
     "fl_dominators_children": (c_int, [_HANDLE, c_uint32, c_uint64, _WORDS]),
     "fl_dominators_spread": (c_int, [_HANDLE, c_uint32, _WORDS]),
     "fl_dominators_sizes": (c_int, [_HANDLE, c_uint32, _WORDS]),

@@ -105,10 +105,9 @@ class NativeDominators(WholeTree):
     @cached_property
     def _idoms(self) -> memoryview:
         """The places of the immediate dominators by place. They take 4 bytes for each block."""
-        found = self._library.fl_dominators_idoms(self._handle)
-        if not found:
-            raise MemoryError("not enough memory for the dominators")
-        return native_array(found, len(self._nodes), 4)
+        found = (c_void_p * 1)()
+        self._library.fl_dominators_idoms(self._handle, found)
+        return native_array(found[0], len(self._nodes), 4)
 
     def parent_at(self, place: int) -> int:
         return int(self._idoms[place])
