@@ -140,6 +140,7 @@ FILES = {
         "test_blocks_rows.py",
         "test_counted_objects.py",
         "test_dominators.py",
+        "test_dominators_leaves.py",
         "test_dominators_reduction.py",
         "test_dominators_shapes.py",
         "test_dwarf_hostile.py",
