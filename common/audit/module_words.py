@@ -26,8 +26,9 @@ def describe_module_word(session: Session, leak: Leak) -> tuple[str, Optional[di
     equal."""
     if leak.type or leak.smallest != leak.largest:
         return "", None
-    blocks, graph, memory = session.directory.blocks, session.graph(), session.types.memory
-    found = [index for index in blocks.of_sizes(leak.smallest, leak.largest, _MOST) if graph.kind(index) == Kind.DEFINITE]
+    blocks, kinds, memory = session.directory.blocks, session.graph().kinds(), session.types.memory
+    definite = int(Kind.DEFINITE)
+    found = [index for index in blocks.of_sizes(leak.smallest, leak.largest, _MOST) if kinds[index] == definite]
     sample = found[:: max(len(found) // _SAMPLED, 1)][:_SAMPLED]
     words: Counter[tuple[int, int]] = Counter()
     for index in sample:
