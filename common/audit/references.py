@@ -4,7 +4,6 @@ store references."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from findleaks.audit.disguises import disguised_references
 from findleaks.engine.terms import State
@@ -12,6 +11,7 @@ from findleaks.errors import Interrupted
 from findleaks.graph.roots import writable_ranges
 from findleaks.session import Session
 from findleaks.target.ranges import range_at
+from findleaks.value_classes import dataclass
 
 # Name of a block that contains such a stack, and of the kernel's pointer to it
 SIGNAL_STACK = "alternate signal stack"
@@ -105,5 +105,14 @@ def is_live(session: Session, address: int, value: int) -> bool:
     blocks = session.directory.blocks
     index = blocks.find(address)
     if index < 0:
-        return range_at(session.roots, address) is not None
+        return _is_root(session, address)
     return blocks.state(index) == State.IN_USE and not session.graphs.is_excluded(index, address, value)
+
+
+def _is_root(session: Session, address: int) -> bool:
+    """Whether the word at `address` is root memory. The code of the threads is read only if the
+    word may be one that they do not read again."""
+    if range_at(session.root_memory, address) is None:
+        return False
+    all_dead = session.doubtful.all_dead
+    return (all_dead is not None and not all_dead.what(address)) or range_at(session.roots, address) is not None
