@@ -5,10 +5,10 @@ All numbers are measured in the target. findleaks does not predict the effect of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Optional, Protocol
+from typing import Optional, Protocol
 
 from findleaks.formatting import size
+from findleaks.value_classes import NamedTuple, dataclass, field
 
 
 class ArenaUse(NamedTuple):

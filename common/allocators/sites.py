@@ -9,15 +9,15 @@ import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple, Optional, TypeVar, Union
+from typing import Optional, TypeVar, Union
 
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State, Totals
 from findleaks.errors import Interrupted
 from findleaks.target.base import Target
+from findleaks.value_classes import NamedTuple, dataclass, field
 
 STEP = 1 << 14  # recorded blocks between two checks for Ctrl-C
 Item = TypeVar("Item")

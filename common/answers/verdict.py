@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Optional, cast
+from typing import Any, Optional, cast
 
 from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Accounting, Store, account_memory
@@ -18,6 +18,7 @@ from findleaks.results.verdict import AllocatorMemory, ArenaMemory, ReservedMemo
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.residency.presence import Presence
+from findleaks.value_classes import NamedTuple
 
 
 class FoundVerdict(NamedTuple):

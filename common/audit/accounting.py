@@ -14,8 +14,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.retention import ArenaUse
@@ -33,6 +32,7 @@ from findleaks.target.modules import DELETED
 from findleaks.target.ranges import intersection, merge_ranges, region_at, subtract
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
+from findleaks.value_classes import NamedTuple, dataclass, field
 
 STEP, PURE_STEP = 1 << 30, 16 << 20  # bytes of heap per engine call: about 50 ms of small blocks
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Optional, cast
 
@@ -29,6 +28,7 @@ from findleaks.session import Session
 from findleaks.target.base import Range, Region, SourcePlace, Thread
 from findleaks.target.ranges import range_at, region_at
 from findleaks.unwind.stacks import own_function
+from findleaks.value_classes import dataclass, replace
 
 if TYPE_CHECKING:
     from findleaks.audit.joined_objects import JoinedObjects

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Optional, Union
 
 from findleaks.allocators.base import Problem
@@ -19,6 +18,7 @@ from findleaks.results.verify import Content, DamagedBytes, Neighbours, WrittenB
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.encoded_numbers import signed
+from findleaks.value_classes import dataclass, replace
 
 # Bytes before and after the damage that are searched for the ends of the overwritten range.
 AROUND = 256

@@ -10,9 +10,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.hashes import recognise_chained_table
@@ -24,6 +23,7 @@ from findleaks.engine.terms import Totals
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges, range_at
+from findleaks.value_classes import NamedTuple, dataclass, field
 
 # Maximum number of fields of one owner; further ones are merged by the size of their blocks
 MOST = 4096

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.audit.references import Reference, find_references
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import blocks, counted, number, size
 from findleaks.session import Session
+from findleaks.value_classes import NamedTuple
 
 MOST_POINTERS = 1000  # pointers into one block that are examined at most
 

@@ -8,7 +8,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine.contract import Graph
 from findleaks.engine.dominators import IGNORED, NO_ROOT
@@ -17,6 +17,7 @@ from findleaks.formatting import blocks, number, shortened, size
 from findleaks.runtimes.base import Holders, Runtime, Type
 from findleaks.runtimes.garbage import GARBAGE_NATIVE_BLOCKS, GARBAGE_NATIVE_BYTES, GARBAGE_OBJECTS
 from findleaks.session import Session
+from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.results.verdict import ManagedMemory

@@ -4,13 +4,13 @@ object is at an address, and what its fields contain."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Optional
 
 from findleaks.formatting import number, shortened
 from findleaks.results import addresses
 from findleaks.runtimes.object_graph import ManagedObject, ObjectField, ObjectGraph
 from findleaks.session import Session
+from findleaks.value_classes import dataclass
 
 _ADDRESS = 8  # bytes of a Java long, which may contain an address
 

@@ -14,7 +14,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import compress
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.engine.contract import Blocks, Graph
 from findleaks.engine.dominators import NO_ROOT, root_node
@@ -23,6 +23,7 @@ from findleaks.runtimes.base import Objects, Runtime, Variable
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges
+from findleaks.value_classes import NamedTuple
 
 GRANULE = 8  # divides the address of every object and block
 SOME = 1 << 18  # blocks read from the tree between two checks for Ctrl-C

@@ -4,13 +4,14 @@ mappings by size."""
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.audit.residency import read_residency
 from findleaks.formatting import size
 from findleaks.session import Session
 from findleaks.target.base import Region
 from findleaks.target.modules import DELETED
+from findleaks.value_classes import NamedTuple
 
 _KERNELS = ("[vdso", "[vvar", "[vsyscall")
 _NUMBERED = ("/dev/shm/", "/run/shm/", "/memfd:")

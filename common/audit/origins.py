@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import BlockPlace
 from findleaks.audit.typed_places import bare_name, name_place
 from findleaks.debuginfo.members import Type
+from findleaks.value_classes import NamedTuple
 
 
 class Origin(NamedTuple):

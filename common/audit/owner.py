@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Optional
 
 from findleaks.engine.terms import Totals
 from findleaks.target.base import Range
+from findleaks.value_classes import dataclass, field
 
 
 class OwnerSort(IntEnum):

@@ -6,7 +6,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from findleaks.audit.container_ownership import find_container_owners
 from findleaks.audit.containers.reader import ContainerReader
@@ -16,6 +15,7 @@ from findleaks.engine.dominators import IGNORED, NO_ROOT, Dominators
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.session import Session
 from findleaks.target.base import Range
+from findleaks.value_classes import NamedTuple
 
 
 class OwnerTree(NamedTuple):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.bulk import find_pointers
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.engine.pointer_runs import Bounds, PointerRun
 from findleaks.session import Session
 from findleaks.target.base import Range
+from findleaks.value_classes import NamedTuple
 
 MANY = 256
 """Fewest pointers, with only zeros between them, that form an array, which is one field."""

@@ -12,8 +12,6 @@ of pages in the range."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import sys
 import time
@@ -75,6 +73,8 @@ def save_residency(session: Session, file: str) -> Presence:
     """Write the side file: for a live process before gcore runs, or for a core from the kernel
     before the core is compressed.
     Raises FindleaksError if residency is unknown or the file cannot be written."""
+    import json  # few commands read or write a side file
+
     target = session.target
     found = read_residency(session)
     if not found:
@@ -150,6 +150,8 @@ def read_residency_file(file: str, target: Target) -> Presence:
 
 
 def _parse_head(file: str, line: bytes) -> dict[str, Any]:
+    import json  # few commands read or write a side file
+
     try:
         head = json.loads(line) if line.startswith(b"{") else None
     except ValueError:
@@ -201,6 +203,8 @@ def identify_process(target: Target) -> str:
     """Return a digest that distinguishes processes with the same pid; "" if unknown.
     The digest covers the addresses of the program, the stack and the vdso, and the random bytes of
     the auxiliary vector."""
+    import hashlib  # few commands need it, and its import takes 2 ms
+
     vector = target.auxv
     if not vector:
         return ""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.audit.containers import Container
 from findleaks.audit.fields import NOTHING
 from findleaks.audit.owner import Owner
 from findleaks.engine.terms import Totals
 from findleaks.formatting import counted, size
+from findleaks.value_classes import NamedTuple, dataclass, field
 
 
 class RetainedBlocks(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Optional
 
@@ -17,6 +16,7 @@ from findleaks.audit.suppressions import Suppressions
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, Totals
 from findleaks.session import Session
+from findleaks.value_classes import dataclass, field
 
 _LEADS = (Kind.POSSIBLE, Kind.DEFINITE)
 _LED = re.compile(b"[" + bytes(_LEADS) + b"]")

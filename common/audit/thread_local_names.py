@@ -4,12 +4,13 @@ than at start are in blocks that the thread's DTV refers to."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.formatting import shortened
 from findleaks.libc.thread_local import Block, thread_local_blocks
 from findleaks.session import Session
 from findleaks.target.base import Symbol
+from findleaks.value_classes import NamedTuple
 
 
 class ThreadLocal(NamedTuple):

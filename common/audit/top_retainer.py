@@ -6,9 +6,8 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import count
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.audit.member_names import is_telling
 from findleaks.audit.owner import Owner, OwnerSort
@@ -20,6 +19,7 @@ from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import Totals
 from findleaks.runtimes.base import NO_OBJECT
 from findleaks.session import Session
+from findleaks.value_classes import NamedTuple, replace
 
 DEPTH = 3  # levels of fields examined below a root
 DEPTH_MANAGED = 24

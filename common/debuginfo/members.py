@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Optional
 
@@ -12,6 +11,7 @@ from findleaks.debuginfo.dwarf import DIE, DebugFile, number, text
 from findleaks.debuginfo.files import DebugFiles
 from findleaks.debuginfo.variables import Variables
 from findleaks.target.base import Module, Target
+from findleaks.value_classes import dataclass
 
 # Maximum number of levels of typedefs and qualifiers around a type, and of nested members
 MAX_LEVELS = 16

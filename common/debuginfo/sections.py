@@ -12,10 +12,11 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.debuginfo import zstd
 from findleaks.target import elf
+from findleaks.value_classes import NamedTuple
 
 # Maximum number of reads for one question, about 1.5 s. A variable in a large C++ program takes a
 # few thousand

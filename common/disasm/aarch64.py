@@ -19,11 +19,12 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 from findleaks.disasm.capstone_loader import require_capstone
 from findleaks.disasm.instruction import NONE, Instruction
 from findleaks.disasm.registers import RIP
+from findleaks.value_classes import NamedTuple
 
 NUMBERS = {0: 7, 1: 6, 2: 2, 3: 1, 4: 8, 5: 9, 29: 5, 31: 4}
 """By AArch64 register: the number of the x86-64 register with the same use (argument, frame

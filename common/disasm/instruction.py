@@ -3,7 +3,9 @@ form."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Optional
+
+from findleaks.value_classes import NamedTuple
 
 NONE = -1  # register number of a missing operand
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from findleaks.disasm.effects import ALL_ZONE, REGISTERS, X86_64, ZONE, ZONE_AT
 from findleaks.disasm.machine import Effect, Machine
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range
+from findleaks.value_classes import NamedTuple
 
 MAX_INSTRUCTIONS = 1500  # most instructions visited for one query, including called functions
 # Most instructions decoded of one process, which takes seconds. After that, everything counts as

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from findleaks.disasm.system_calls import SystemCalls
+from findleaks.value_classes import NamedTuple, dataclass
 
 
 class Memory(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from findleaks.value_classes import NamedTuple
 
 NO_GROUP = 0xFFFFFFFF
 """In place of a group's number, if the block belongs to no group."""

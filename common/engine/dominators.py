@@ -20,10 +20,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from operator import gt
-from typing import NamedTuple, Optional, Protocol
+from typing import Optional, Protocol
 
 from findleaks.engine.terms import Totals
 from findleaks.target.base import Piece
+from findleaks.value_classes import NamedTuple
 
 SHARED = -1  # the node above all roots: idom of nodes that no single root or block dominates
 SHARED_NAME = "retained by several roots"

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from findleaks.target.elf import Buffer
+from findleaks.value_classes import NamedTuple
 
 SECTIONS = ("info", "abbreviations", "strings", "line_strings", "string_offsets", "addresses", "ranges", "range_lists", "other_strings")
 """Sections of a source, in the order of its fields."""

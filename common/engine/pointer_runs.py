@@ -7,9 +7,10 @@ and at a distance of more than `gap` bytes without a counted pointer."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from findleaks.target.base import Piece
+from findleaks.value_classes import NamedTuple
 
 
 class PointerRun(NamedTuple):

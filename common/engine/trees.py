@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from findleaks.value_classes import NamedTuple
 
 # as in common/native/trees.c
 SOUND, UNREADABLE, WRONG_PARENT, TWICE, BOTH_RED, COLOUR, TOO_MANY = range(7)

@@ -21,13 +21,13 @@ least the constant), bits/sigstack.h and musl 1.2, arch/*/bits/signal.h (the con
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.errors import UnreadableMemory
 from findleaks.target import arch as arches
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
+from findleaks.value_classes import NamedTuple
 
 AT_MINSIGSTKSZ = 51
 _CONSTANTS = {arches.AARCH64.name: ((5120, 16384), (6144, 12288))}

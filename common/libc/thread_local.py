@@ -12,7 +12,7 @@ points to (elf/dl-tls.c)."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.errors import UnreadableMemory
 from findleaks.libc.stacks import musl_pthread
@@ -21,6 +21,7 @@ from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.elf import PT_TLS, Segment
 from findleaks.target.modules import module_headers
 from findleaks.target.words import word_at, words_at
+from findleaks.value_classes import NamedTuple
 
 LINK_MAP = 200  # words of a struct link_map that are read; it has 145 in 2.36
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
+from typing import TYPE_CHECKING, Optional, Protocol
 
 from findleaks.allocators.base import Problem
 from findleaks.engine.contract import Engine, Graph
@@ -21,6 +21,7 @@ from findleaks.runtimes.allocation_site import Site as Site
 from findleaks.runtimes.count_verdict import MiscountedType as MiscountedType
 from findleaks.runtimes.count_verdict import ReferenceCounts as ReferenceCounts
 from findleaks.target.base import Piece, Range, Target, Thread
+from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory

@@ -5,9 +5,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple
 
 from findleaks.engine.terms import Totals
+from findleaks.value_classes import NamedTuple
 
 
 class CountVerdict(IntEnum):

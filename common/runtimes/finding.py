@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
+
+from findleaks.value_classes import dataclass, field
 
 if TYPE_CHECKING:
     from findleaks.results import verdict

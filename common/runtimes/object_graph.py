@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, groupby, islice
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
@@ -20,6 +20,7 @@ from findleaks.engine.terms import Kind, State, Totals
 from findleaks.errors import Interrupted
 from findleaks.target.base import Target
 from findleaks.target.elf import occurrences
+from findleaks.value_classes import NamedTuple
 
 LIVE, GARBAGE = (Kind.REACHABLE, Kind.POSSIBLE), (Kind.DEFINITE, Kind.INDIRECT)
 """The kinds of live objects and of garbage, in a graph of all objects."""

@@ -18,7 +18,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from types import ModuleType
-from typing import NamedTuple
 
 from findleaks.disasm.effects import ALL_ZONE, X86_64, ZONE, ZONE_AT
 from findleaks.disasm.liveness import Liveness
@@ -32,6 +31,7 @@ from findleaks.target.encoded_numbers import signed
 from findleaks.target.signal_words import SIGINFO
 from findleaks.unwind.frames import Frame, FrameRegisters, Unwinder
 from findleaks.unwind.slots import MOST_FRAMES, FrameSlots
+from findleaks.value_classes import NamedTuple
 
 _STUB_BYTES = 20  # bytes of the longest stub of a procedure linkage table
 _NEAREST = 3  # frames unwound at first, because most threads sleep a few calls deep in libc

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 from findleaks.disasm.liveness import Liveness
 from findleaks.disasm.machine import Effect
@@ -31,6 +30,7 @@ from findleaks.target import arch
 from findleaks.target.base import Range, Target
 from findleaks.unwind.cfi import Row
 from findleaks.unwind.frames import Frame, Unwinder
+from findleaks.value_classes import NamedTuple
 
 _LARGEST = 1 << 12  # most bytes of an analysed frame
 _MOST_INSTRUCTIONS = 1000  # most instructions of a function

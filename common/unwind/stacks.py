@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, TypeVar
+from typing import TYPE_CHECKING, Optional, Protocol, TypeVar
 
 from findleaks.errors import Interrupted
 from findleaks.target.base import SourcePlace, Symbol, Target
 from findleaks.unwind.frame_locks import FrameLock, PlacedLock
 from findleaks.unwind.frames import Frame, FrameRegisters, Trace, Unwinder
 from findleaks.unwind.managed_frames import NO_FRAMES, ManagedFrames, NativeStack, Placed, place_frames
+from findleaks.value_classes import NamedTuple, dataclass, field
 from findleaks.wildcards import matches
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Optional
 
 from findleaks.target.base import Range
+from findleaks.value_classes import dataclass, field
 
 LEAST = 3  # fewest nodes of a list or table: two blocks may point to each other by chance
 

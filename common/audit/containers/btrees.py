@@ -12,10 +12,11 @@ only the owner's words retain it."""
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import ContainerReader
+from findleaks.value_classes import NamedTuple
 
 HIGHEST = 16  # most levels below the root
 # Most entries of a node: Abseil's nodes have 256 bytes, and an entry at least one

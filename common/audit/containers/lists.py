@@ -8,13 +8,13 @@ or end the list."""
 from __future__ import annotations
 
 from array import array
-from dataclasses import replace
 from typing import Optional
 
 from findleaks.audit.containers import LEAST, Container
 from findleaks.audit.containers.glib import name_list
 from findleaks.audit.containers.reader import SLICE, BlockPlace, ContainerReader
 from findleaks.target.base import Range
+from findleaks.value_classes import replace
 
 # Fewest nodes of a list that is reported as damaged if its end is invalid; a shorter one may not be
 # a list

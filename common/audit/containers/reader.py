@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.images import find_modules
 from findleaks.allocators.memory import Memory
@@ -22,6 +22,7 @@ from findleaks.errors import UnreadableMemory
 from findleaks.session import Session
 from findleaks.target.base import Piece
 from findleaks.target.ranges import merge_ranges
+from findleaks.value_classes import NamedTuple
 
 SLICE = 100_000  # nodes between two checks for Ctrl-C
 # Up to this many nodes of a live process are read one by one; for more, its heaps are copied.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Optional
 
 from findleaks.audit.corruption import Damage, Explainer
@@ -23,6 +22,7 @@ from findleaks.target.base import Target, Thread
 from findleaks.unwind.frames import FrameRegisters, Trace, Unwinder
 from findleaks.unwind.managed_frames import NativeStack
 from findleaks.unwind.stacks import NamedFrame, Namer
+from findleaks.value_classes import dataclass
 
 _NEAR_ABORT = 8  # innermost frames among which that of abort() is
 FRAMES = 64  # maximum number of frames that are read from the stack of the thread that crashed

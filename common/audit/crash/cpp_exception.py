@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.audit.crash.abort_message import read_text
@@ -28,6 +28,7 @@ from findleaks.session import Session
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Target, Thread
 from findleaks.target.encoded_numbers import signed
+from findleaks.value_classes import NamedTuple
 
 STACK = 64 << 10  # bytes of the stack that are searched
 THROWN = 32  # bytes from the unwinder's record to the object

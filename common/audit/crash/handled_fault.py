@@ -7,13 +7,14 @@ arch/x86/include/asm/sigframe.h, struct rt_sigframe; arch/arm64/kernel/signal.c)
 from __future__ import annotations
 
 import signal
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Target, Thread
 from findleaks.target.notes import FAULTS, fault_address
 from findleaks.unwind.frames import Trace
+from findleaks.value_classes import NamedTuple
 
 # Offsets from the stack pointer to which the handler returns
 _SIGINFO = {X86_64.name: 304, AARCH64.name: 0}

@@ -8,7 +8,6 @@ byte belongs to at most one of them. A healthy process has the single finding "n
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Accounting, Store
@@ -35,6 +34,7 @@ from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.runtimes import directory as runtimes
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
+from findleaks.value_classes import replace
 
 
 def find_findings(session: Session, accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> list[Finding]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.audit.accounting import PURE_STEP, STEP, clip_runs
 from findleaks.audit.leak_groups import group_leaked_blocks
@@ -17,6 +17,7 @@ from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import size
 from findleaks.session import Session
 from findleaks.target.runs import Runs
+from findleaks.value_classes import NamedTuple
 
 LEAKED = (Kind.DEFINITE, Kind.INDIRECT)
 MEMBERS = 1 << 20  # blocks that are passed to the engine in one call

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.crash import own_frame
@@ -23,6 +23,7 @@ from findleaks.runtimes.garbage import GARBAGE_OBJECTS
 from findleaks.session import Session
 from findleaks.target.modules import DELETED
 from findleaks.unwind.stacks import NamedFrame, group_threads
+from findleaks.value_classes import NamedTuple
 
 _MANY = 32  # fewest mappings of one kind or file, or threads, that a finding mentions
 _KINDS = {"/memfd:": "memfd mapping", "/SYSV": "System V segment", "/dev/shm/": "POSIX shared memory mapping"}

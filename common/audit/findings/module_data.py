@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from findleaks.audit.accounting import Accounting
 from findleaks.audit.findings.significance import is_large
@@ -16,6 +15,7 @@ from findleaks.target.base import Module, Range
 from findleaks.target.modules import DELETED
 from findleaks.target.ranges import subtract
 from findleaks.target.runs import Runs
+from findleaks.value_classes import NamedTuple
 
 _MOST_STEPS = 1 << 14  # addresses whose variable is looked up
 

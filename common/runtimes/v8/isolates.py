@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from findleaks.errors import UnreadableMemory
 from findleaks.libc.thread_specific import KEYS, KEYS_OF_BLOCK, place_of_key
 from findleaks.runtimes.v8.layout import Layout
 from findleaks.target.base import Target, Thread
 from findleaks.target.interruptible import interruptible
+from findleaks.value_classes import dataclass, field
 
 MAX_BLOCKS = 1 << 24  # maximum number of an isolate's blocks: 128 GiB of handles
 

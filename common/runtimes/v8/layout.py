@@ -11,7 +11,6 @@ The functions (names of V8 3.14 and later; deps/v8/src/handles.cc, src/api.cc of
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -24,6 +23,7 @@ from findleaks.target.base import Region, Symbol, Target
 from findleaks.target.encoded_numbers import signed
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import nonzero_pieces, region_at
+from findleaks.value_classes import dataclass
 
 ARCHITECTURES = (X86_64.name, AARCH64.name)
 
