@@ -80,9 +80,10 @@ class _HeadSearch:
         for words, in_block in self._words():
             if rust or not in_block:
                 yield from rust_btrees.find_stale_entries(self._memory, words)
-            if cpp or not in_block:
+            pointers = len(words.addresses)  # most blocks have only one or two
+            if (cpp or not in_block) and pointers >= vectors.POINTERS:
                 (others if in_block else certain).extend(vectors.find_vectors(self._memory, words, partial(self._ask, self._types)))
-            if cpp:
+            if cpp and pointers >= deques.POINTERS:
                 double += deques.find_deques(self._memory, words)
             if rust:
                 others += self._rust_vectors(words, in_block)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from typing import Optional
 
 from findleaks.stale_slots.heap_memory import HeapMemory, HeapPointers
 from findleaks.target.base import Piece
@@ -55,17 +56,21 @@ class NearBlocks:
                 data = memory.read(start, min(size, MAX_BLOCK) // memory.size * memory.size)
                 if number % POLL == 0:
                     memory.poll()
-                words = self._pointing(Piece(start, memoryview(data))) if data else None
-                if words is not None and len(words.addresses):
+                words = self._pointing(start, data) if data else None
+                if words is not None:
                     found.append(words)
             self.add(found)
             yield from found
 
-    def _pointing(self, piece: Piece) -> HeapPointers:
-        """Return the words of a block that point into the heaps."""
-        memory = self._memory
+    def _pointing(self, start: int, data: bytes) -> Optional[HeapPointers]:
+        """Return the words of a block that point into the heaps; None if there are none."""
+        memory, piece = self._memory, Piece(start, memoryview(data))
         low, high, size = memory.low, memory.high, memory.size
-        if len(piece.data) > FEW_WORDS * size:
-            return memory.find_pointers(piece)
-        found = [(at, value) for at, value in enumerate(memory.arch.unpack(bytes(piece.data))) if low <= value < high]
-        return HeapPointers(piece, array("Q", [piece.address + at * size for at, _ in found]), [value for _, value in found])
+        if len(data) > FEW_WORDS * size:
+            words = memory.find_pointers(piece)
+            return words if words.addresses else None
+        values = memory.arch.unpack(data)
+        found = [at for at, value in enumerate(values) if low <= value < high]
+        if not found:
+            return None
+        return HeapPointers(piece, array("Q", [start + at * size for at in found]), [values[at] for at in found])

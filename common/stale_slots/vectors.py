@@ -18,6 +18,7 @@ from findleaks.target.base import Range
 if TYPE_CHECKING:
     from findleaks.debuginfo.members import Type
 
+POINTERS = 3  # words of a head, all of which point into the heaps
 Around = Callable[[int], Iterable[tuple[int, "Type"]]]
 
 
