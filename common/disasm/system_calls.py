@@ -11,9 +11,6 @@ from findleaks.disasm.registers import GENERAL, general
 from findleaks.value_classes import NamedTuple
 
 SYSCALL = b"\x0f\x05"
-SIGRETURN = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"
-"""mov $15, %rax; syscall: the code to which a signal handler of x86-64 returns (glibc
-sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c; the same in musl)."""
 RESTARTED = (-512, -513, -514, -516)
 """Results in a thread that was stopped within a system call that will be restarted (ERESTARTSYS,
 ERESTARTNOINTR, ERESTARTNOHAND and ERESTART_RESTARTBLOCK, include/linux/errno.h). The program never

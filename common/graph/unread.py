@@ -23,7 +23,7 @@ from findleaks.libc.stacks import thread_stacks
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Target, Thread
 from findleaks.target.layout import VDSO
-from findleaks.target.signal_words import saved_words
+from findleaks.target.signal_words import SIGRETURN, saved_words
 from findleaks.value_classes import NamedTuple
 
 DEEPEST = 1 << 20  # bytes of a stack that are searched for signal frames
@@ -281,8 +281,6 @@ def _red_zone(target: Target, thread: Thread) -> Range:
 def _restorers(target: Target) -> list[int]:
     """Return the addresses to which signal handlers return. They are in libc or a static program,
     and on some machines in the kernel's vDSO."""
-    from findleaks.disasm.system_calls import SIGRETURN
-
     modules = target.modules()
     chosen = [m for m in modules if m.path.rsplit("/", 1)[-1].startswith(_CODE)] or list(modules[:1])
     codes = [code for code, _ in target.arch.signal_returns] or [SIGRETURN]

@@ -17,6 +17,9 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Target
 from findleaks.target.register_words import sve_words, xsave_words
 
+SIGRETURN = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"
+"""mov $15, %rax; syscall: the code to which a signal handler of x86-64 returns (glibc
+sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c; the same in musl)."""
 SIGINFO = 128  # bytes of the siginfo_t in front of struct ucontext, on most machines
 _CONTEXT = 40
 _SAVED = ("r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rdi", "rsi", "rbp", "rbx", "rdx", "rax", "rcx")

@@ -23,12 +23,12 @@ from findleaks.disasm.effects import ALL_ZONE, X86_64, ZONE, ZONE_AT
 from findleaks.disasm.liveness import Liveness
 from findleaks.disasm.machine import Effect, Machine
 from findleaks.disasm.registers import GENERAL
-from findleaks.disasm.system_calls import RESTARTED, SIGRETURN, argument_mask
+from findleaks.disasm.system_calls import RESTARTED, argument_mask
 from findleaks.errors import UnreadableMemory
 from findleaks.target import arch
 from findleaks.target.base import Range, Symbol, Target, Thread
 from findleaks.target.encoded_numbers import signed
-from findleaks.target.signal_words import SIGINFO
+from findleaks.target.signal_words import SIGINFO, SIGRETURN
 from findleaks.unwind.frames import Frame, FrameRegisters, Unwinder
 from findleaks.unwind.slots import MOST_FRAMES, FrameSlots
 from findleaks.value_classes import NamedTuple

@@ -13,7 +13,6 @@ from findleaks.allocators import base
 from findleaks.allocators.base import Cache, Problem, ThreadCache
 from findleaks.allocators.glibc import lists as free_lists
 from findleaks.allocators.glibc.layout import FLAG_BITS, NBINS, SMALL_TCACHE_BINS
-from findleaks.allocators.glibc.view import GlibcView
 from findleaks.allocators.mappings import MMAPPED
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
@@ -21,6 +20,7 @@ from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import GlibcArena
+    from findleaks.allocators.glibc.view import GlibcView
 
 # number of chunks of a bin that are followed in Python; for more, the engine is faster, although it
 # reads the whole heap

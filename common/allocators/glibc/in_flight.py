@@ -7,13 +7,16 @@ chunk, and each chunk links to the next."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from findleaks.allocators.base import Problem, any_within, list_ranges_around
-from findleaks.allocators.glibc.view import GlibcView
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
 from findleaks.target.base import Range
 from findleaks.target.ranges import subtract
+
+if TYPE_CHECKING:
+    from findleaks.allocators.glibc.view import GlibcView
 
 MANGLED_BY = 12  # PROTECT_PTR stores a link XORed with its own address >> 12
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from findleaks.allocators.glibc.arenas import GlibcArena
-from findleaks.allocators.glibc.heap_view import HeapView
 from findleaks.allocators.glibc.layout import NBINS
 from findleaks.allocators.memory import Memory
+
+if TYPE_CHECKING:
+    from findleaks.allocators.glibc.heap_view import HeapView
 
 VOTES, LINKS = 256, 8  # lists, and links of each list, that vote on whether links are mangled
 SHORT = 64  # blocks of a list that are followed in Python; the engine follows the rest

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc import lists
-from findleaks.allocators.glibc.heap_view import HeapView
 from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
@@ -25,6 +24,7 @@ from findleaks.target.base import Range
 
 if TYPE_CHECKING:
     from findleaks.allocators.glibc.arenas import GlibcSpan
+    from findleaks.allocators.glibc.heap_view import HeapView
 
 SHOWN = 20  # problems of one span that are reported one by one
 

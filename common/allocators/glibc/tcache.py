@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
-from findleaks.allocators.glibc.heap_view import HeapView
 from findleaks.allocators.glibc.layout import FLAG_BITS, SMALL_TCACHE_BINS, TCACHES, TcacheLayout
 from findleaks.target.base import Thread
 from findleaks.target.ranges import region_at
 from findleaks.value_classes import NamedTuple, dataclass, field
+
+if TYPE_CHECKING:
+    from findleaks.allocators.glibc.heap_view import HeapView
 
 CLOSE = 4 << 10  # bytes of TLS on either side of the thread pointer that are searched first
 WINDOW = 64 << 10

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import GlibcSpan
 from findleaks.allocators.glibc.blame import Verdict, find_sound, is_sound
 from findleaks.allocators.glibc.engine import ChunkWalk, walk_chunks
-from findleaks.allocators.glibc.heap_view import HeapView
 from findleaks.allocators.glibc.layout import FLAG_BITS, PREV_INUSE, measure_fencepost
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range
+
+if TYPE_CHECKING:
+    from findleaks.allocators.glibc.heap_view import HeapView
 
 ABSENT = "its memory is absent from the target"
 MAX_PROBLEMS = 20  # problems of one span; if there are more, the whole span is damaged
