@@ -7,11 +7,10 @@ byte belongs to at most one of them. A healthy process has the single finding "n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Accounting, Store
-from findleaks.audit.findings.crash import find_crash
 from findleaks.audit.findings.deadlocks import find_deadlocked_threads
 from findleaks.audit.findings.figures import LEAKED, BlockFigures
 from findleaks.audit.findings.free_memory import find_cached_memory, find_memory_freed_by_runtimes, find_unreturned_memory
@@ -73,10 +72,20 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
         *(unowned if accounting.known else []),
     ]
     found.sort(key=lambda finding: -finding.weight)
-    found[:0] = [*find_crash(session), *find_deadlocked_threads(session.target)]
+    found[:0] = [*_find_crash(session), *find_deadlocked_threads(session.target)]
     found += [leaked] if leaked.kind == "next-to-nothing-lost" else []
     found += unowned if not accounting.known else []
     return [*unread, *found] if leaked in found or (mappings and leaked.kind == "nothing-lost") else [*unread, *found, leaked]
+
+
+def _find_crash(session: Session) -> Iterator[Finding]:
+    """Yield one finding if the process crashed."""
+    if not session.target.crashed:
+        return iter(())
+    # Few processes crashed, and this imports 18 modules.
+    from findleaks.audit.findings.crash import find_crash
+
+    return find_crash(session)
 
 
 def _is_of_leaked_block(session: Session, finding: Finding) -> bool:

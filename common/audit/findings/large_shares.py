@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks.audit.accounting import Accounting, Share
-from findleaks.audit.crash import own_frame
 from findleaks.audit.findings.significance import is_large
 from findleaks.audit.unread_memory import SHARED
 from findleaks.formatting import counted, number, shortened, size, some
@@ -61,6 +60,8 @@ def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Fin
 
 def _own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:
     """Return the innermost frame of the program: of a managed function, if there is one."""
+    from findleaks.audit.crash import own_frame  # in few processes stacks take much memory
+
     managed = [one for one in frames if one.kind]
     return next((one for one in managed if not one.function.startswith(_MANAGED_LIBRARIES)), None) or next(iter(managed), own_frame(frames))
 
