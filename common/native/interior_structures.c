@@ -76,7 +76,7 @@ static int structure_of(examination *e, const inner *item, candidate *c) {
     if (!found)
         found = aligned_at(m, c);
     if (!found)
-        found = tagged_at(m, c);
+        found = tagged_at(m, e->g->b, item->source, c);
     if (!found && e->php)
         found = php_object_at(m, c);
     if (found)

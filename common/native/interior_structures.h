@@ -66,6 +66,6 @@ int counted_at(const memory *m, const candidate *c);
 int aligned_at(const memory *m, const candidate *c);
 
 /* interior_tagged.c: TAGGED_START or NOTHING. */
-int tagged_at(const memory *m, const candidate *c);
+int tagged_at(const memory *m, const blocks *b, uint32_t source, const candidate *c);
 
 #endif

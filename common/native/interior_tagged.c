@@ -3,10 +3,30 @@
  * bit of rbn_right_red), the XArray of Linux, LLVM's PointerIntPair. */
 #include "interior_structures.h"
 
-/* A pointer that reads a text or another sequence of bytes also points to an odd address, so the
- * block must begin with a number or a pointer: the upper 16 bits of its first word are 0. Offsets
- * that are a multiple of 4 may be those of a member. */
-int tagged_at(const memory *m, const candidate *c) {
-    uint64_t offset = c->pointer - c->start, first;
-    return WORD == 8 && offset < WORD && offset % 4 && read_word(m, c->start, &first) && !(first >> 48) ? TAGGED_START : NOTHING;
+enum { SEARCHED = 1024 }; /* bytes of a block in which a link is looked for */
+
+/* Whether a block has a link with this tag to a block of its size. */
+static bool has_link(const memory *m, const blocks *b, const candidate *c, uint64_t tag) {
+    uint64_t value, size = c->size < SEARCHED ? c->size : SEARCHED;
+    for (uint64_t at = 0; at + WORD <= size; at += WORD) {
+        if (!read_word(m, c->start + at, &value) || value % WORD != tag)
+            continue;
+        uint32_t target = block_find(b, value);
+        if (target != NONE && block_address(b, target) + tag == value && size_of(b, target) == c->size)
+            return true;
+    }
+    return false;
+}
+
+/* `source`: the block with the pointer; NONE: root memory.
+ *
+ * A pointer that reads a text or another sequence of bytes also points to an odd address. So the
+ * block must begin with a number or a pointer: the upper 16 bits of its first word are 0. And the
+ * pointer must be in a block of the same size, or the block must have such a pointer itself, as
+ * nodes of a tree have. Offsets that are a multiple of 4 may be those of a member. */
+int tagged_at(const memory *m, const blocks *b, uint32_t source, const candidate *c) {
+    uint64_t tag = c->pointer - c->start, first;
+    if (WORD != 8 || tag >= WORD || tag % 4 == 0 || !read_word(m, c->start, &first) || first >> 48)
+        return NOTHING;
+    return (source != NONE && size_of(b, source) == c->size) || has_link(m, b, c, tag) ? TAGGED_START : NOTHING;
 }

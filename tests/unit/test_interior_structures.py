@@ -95,7 +95,9 @@ class Image:
         self.expected.append(Structure.ALIGNED)
 
     def tagged(self, tag: int, first: bytes) -> None:
-        self.root(self.block(first + bytes(40)) + tag)
+        """A block that begins with these bytes, and has a link with this tag to itself."""
+        start = HEAP + len(self.heap)
+        self.root(self.block(first + bytes(24) + self.words(start + tag) + bytes(8)) + tag)
 
     def php_array(self, places: int, slots: int) -> None:
         """`slots`: 2 of a packed array."""

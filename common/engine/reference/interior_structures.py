@@ -23,6 +23,7 @@ EMPTY, DELETED, SWISS_EMPTY, SWISS_DELETED, SENTINEL = 0xFF, 0x80, 0x80, 0xFE, 0
 LEAST_CHUNK, LOW_BITS = 64, 63
 MOST_COUNTED = 1 << 16
 PAGE, HEADER_WORDS = 4096, 8
+SEARCHED = 1024  # bytes of a block in which a link with a tag is looked for
 LEAST_STACK, CONTROL_WORDS, AWAITER_WORDS = 1024, 64, 8
 STEP = 4096  # control bytes read in one step
 SLOT, UNUSED, PACKED_SLOTS, ELEMENT, PACKED_ELEMENT, SLOTS_AT_A_TIME = 4, 0xFFFFFFFF, 2, 32, 16, 256
@@ -65,12 +66,14 @@ class Pieces:
 
 
 class Candidate(NamedTuple):
-    """A pointer into the block [start, end), stored at `word` (0: in a register)."""
+    """A pointer into the block [start, end), stored at `word` (0: in a register). `source` is the
+    size of the block that contains the pointer; 0: root memory."""
 
     start: int
     end: int
     pointer: int
     word: int
+    source: int
 
 
 class Recognised(NamedTuple):
@@ -85,8 +88,8 @@ class Recognised(NamedTuple):
 class Recogniser:
     """Identifies the structure that a pointer refers to."""
 
-    def __init__(self, memory: Pieces, code: Sequence[Range], credit: int, php: bool) -> None:
-        self._memory, self._code, self._credit, self._php = memory, code, credit, php
+    def __init__(self, memory: Pieces, blocks: PureBlocks, code: Sequence[Range], credit: int, php: bool) -> None:
+        self._memory, self._blocks, self._code, self._credit, self._php = memory, blocks, code, credit, php
         self._word = memory.arch.word
         self._counted_bytes: dict[int, Optional[tuple[int, int]]] = {}  # by mask
 
@@ -348,9 +351,19 @@ class Recogniser:
     # -- pointers with tags in the lowest bits
 
     def _tagged(self, c: Candidate) -> Optional[Recognised]:
-        offset, first = c.pointer - c.start, self._memory.word(c.start)
-        has_tag = self._word == 8 and offset < self._word and offset % 4 != 0
-        return Recognised(Structure.TAGGED_START) if has_tag and first is not None and not first >> 48 else None
+        tag, first = c.pointer - c.start, self._memory.word(c.start)
+        if self._word != 8 or tag >= self._word or tag % 4 == 0 or first is None or first >> 48:
+            return None
+        return Recognised(Structure.TAGGED_START) if c.source == c.end - c.start or self._has_link(c, tag) else None
+
+    def _has_link(self, c: Candidate, tag: int) -> bool:
+        """Whether a block has a link with this tag to a block of its size."""
+        for at in range(c.start, min(c.end, c.start + SEARCHED) - self._word + 1, self._word):
+            value = self._memory.word(at) or 0
+            target = self._blocks.find(value) if value % self._word == tag else -1
+            if target >= 0 and self._blocks.starts[target] + tag == value and self._blocks.sizes[target] == c.end - c.start:
+                return True
+        return False
 
 
 class PureExamination:
@@ -364,7 +377,8 @@ class PureExamination:
         some = list(islice(self._noted, budget))
         for noted in some:
             start = self._blocks.starts[noted.target]
-            candidate = Candidate(start, start + self._blocks.sizes[noted.target], start + noted.offset, noted.address)
+            source = self._blocks.sizes[noted.source] if noted.source >= 0 else 0
+            candidate = Candidate(start, start + self._blocks.sizes[noted.target], start + noted.offset, noted.address, source)
             found = self._recogniser.recognise(candidate)
             if found is not None:
                 where = noted.address if found.structure in _BY_HEAD else 0

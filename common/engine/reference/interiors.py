@@ -111,7 +111,7 @@ class PureInteriors:
         return found
 
     def examine(self, pieces: Sequence[Piece], code: Sequence[Range], credit: int, php: bool) -> PureExamination:
-        reader = Recogniser(Pieces(pieces, self._blocks.arch), code, credit, php)
+        reader = Recogniser(Pieces(pieces, self._blocks.arch), self._blocks, code, credit, php)
         return PureExamination(self._blocks, filter(self._matters, self._noted), self._accept, reader)
 
     def promote(self, budget: int) -> bool:
