@@ -2,6 +2,7 @@ import java.io.ByteArrayOutputStream;
 import java.io.InputStream;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
 
 /** Static variables, thread-local variables, a local variable and class loaders retain arrays. Prints "ready". Arguments: the number of
  * arrays in `table` (3000), and of threads with a thread-local variable (3). */
@@ -29,11 +30,12 @@ public class JavaRoots {
         return made;
     }
 
-    static void work(boolean isLocal) {
+    static void work(boolean isLocal, CountDownLatch allocating) {
         byte[][] mine = arrays(isLocal ? 2000 : 0);
         if (!isLocal) {
             BUFFERS.set(arrays(500));
         }
+        allocating.countDown();
         try {
             Thread.sleep(3_600_000);
         } catch (InterruptedException e) {
@@ -61,13 +63,14 @@ public class JavaRoots {
             loader.define(code).getField("cache").get(null);
             LOADERS.add(loader);
         }
+        CountDownLatch allocating = new CountDownLatch(workers + 1);
         for (int number = 0; number < workers + 1; number++) {
             boolean isLocal = number == workers;
-            Thread thread = new Thread(() -> work(isLocal), isLocal ? "holder" : "worker" + number);
+            Thread thread = new Thread(() -> work(isLocal, allocating), isLocal ? "holder" : "worker" + number);
             thread.setDaemon(true);
             thread.start();
         }
-        Thread.sleep(500);
+        allocating.await();
         System.gc();
         System.out.println("ready");
         Thread.sleep(3_600_000);
