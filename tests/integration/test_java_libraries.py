@@ -81,12 +81,14 @@ def test_buffers_of_netty(tmp_path: Path, allocator: str, options: tuple[str, ..
 
 
 def test_web_applications_that_are_redeployed(tmp_path: Path) -> None:
+    """Without the archive of classes, and with one compiler, class metadata is 19 % of the private memory, and not near the limit of 10 %."""
     libraries = path_of(TOMCAT, ANNOTATIONS)
     classes = tmp_path / "application" / "WEB-INF" / "classes"
     classes.mkdir(parents=True)
     jvms.compile_java(truth.PROGRAMS / "RedeployedServlet.java", classes, "-cp", libraries)
     words = (str(tmp_path / "application"), str(tmp_path / "tomcat"), str(DEPLOYMENTS))
-    with run_until_ready(tmp_path, "RedeployedApplication", libraries, *words) as running:
+    options = ("-Xshare:off", "-XX:TieredStopAtLevel=1")
+    with run_until_ready(tmp_path, "RedeployedApplication", libraries, *words, options=options) as running:
         found = verdict("--pid", str(running.pid))
     hooks, loader = (
         "java.lang.Class of java.lang.ApplicationShutdownHooks static .hooks",
