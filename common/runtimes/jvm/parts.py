@@ -1,8 +1,8 @@
 """Find memory of the JVM: Java heap, code cache, metaspace, class data archive, Java thread
 stacks.
 
-Sources: OpenJDK 17 and 21, src/hotspot/share: memory/heap.hpp, memory/virtualspace.hpp,
-memory/metaspace/virtualSpaceNode.hpp."""
+Sources: OpenJDK 17 and 21, src/hotspot/share: memory/heap.hpp, memory/virtualspace.hpp; JDK 8,
+src/share/vm: code/codeCache.hpp."""
 
 from __future__ import annotations
 
@@ -14,16 +14,11 @@ from findleaks.runtimes.jvm.concurrent import ConcurrentHeap, mapped_heap
 from findleaks.runtimes.jvm.spaces import REGION, Space, heap_addresses
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
+from findleaks.runtimes.jvm.virtual_spaces import metaspace_nodes
 from findleaks.target.base import Range
 from findleaks.target.ranges import intersection, merge_ranges
 
 MAX_HEAPS = 64
-MAX_NODES = 1 << 16
-NODE = 3  # words of a metaspace node that are read
-LIST = 4  # words of a list of nodes that are read
-
-CONTEXTS = ("_ZN9metaspace16MetaspaceContext23_nonclass_space_contextE", "_ZN9metaspace16MetaspaceContext20_class_space_contextE")
-PAGE = 4096
 
 
 def parts(tables: Tables, spaces: Sequence[Space], concurrent: Optional[ConcurrentHeap]) -> list[Part]:
@@ -45,8 +40,7 @@ def reserved(tables: Tables, concurrent: Optional[ConcurrentHeap]) -> list[Range
     disjoint, including committed memory."""
     heap = heap_addresses(tables)
     heaps = [concurrent.addresses, *concurrent.again] if concurrent is not None else [heap] if heap is not None else []
-    nodes = [Range(base, base + size) for base, size in _nodes(tables)]
-    return merge_ranges([*heaps, *nodes, *(Range(low, high) for low, high, _ in _code_heaps(tables, "_boundary"))])
+    return merge_ranges([*heaps, *metaspace_nodes(tables), *(Range(low, high) for low, high, _ in _code_heaps(tables, "_boundary"))])
 
 
 def _java_heap(tables: Tables, spaces: Sequence[Space]) -> Optional[Part]:
@@ -88,43 +82,29 @@ def _code_cache(tables: Tables) -> Optional[Part]:
 def _code_heaps(tables: Tables, what: str = "") -> Iterator[tuple[int, int, int]]:
     """Yield (low, high, number of heaps) of each heap of the code cache: the committed range, or,
     with what="_boundary", the reserved range."""
-    heaps = tables.word("CodeCache", "_heaps")
-    length = tables.int32("GrowableArrayBase", "_len", heaps or 0)
-    data = tables.word("GrowableArray<int>", "_data", heaps or 0)
-    if not length or not data or length > MAX_HEAPS:
-        return
-    for heap in tables.memory.words(data, length) or ():
+    heaps = code_heaps(tables)
+    for heap in heaps:
         space = tables.place("CodeHeap", "_memory", heap)
         low, high = tables.word("VirtualSpace", f"_low{what}", space), tables.word("VirtualSpace", f"_high{what}", space)
         if low and high and low < high:
-            yield low, high, length
+            yield low, high, len(heaps)
+
+
+def code_heaps(tables: Tables) -> Sequence[int]:
+    """Return the addresses of the heaps of the code cache. JDK 8 has one, which is not in an
+    array. The number of heaps is the first member of the array."""
+    if single := tables.word("CodeCache", "_heap"):
+        return (single,)
+    heaps = tables.word("CodeCache", "_heaps") or 0
+    count, data = tables.memory.int32(heaps), tables.word("GrowableArray<int>", "_data", heaps)
+    return (tables.memory.words(data, count) or ()) if count and data and count <= MAX_HEAPS else ()
 
 
 def _metaspace(tables: Tables) -> Optional[Part]:
-    nodes = list(_nodes(tables))
-    ranges = _committed(tables, [Range(base, base + size) for base, size in nodes])
-    return Part("metaspace", ranges, None, False, f"{sum(size for _, size in nodes) >> 20:,} MiB reserved") if ranges else None
-
-
-def _nodes(tables: Tables) -> Iterator[tuple[int, int]]:
-    """Yield (base, size) of the nodes in both lists of virtual spaces. A node begins with the
-    address of the next one, its base, and its size in bytes. The first node of a list follows its
-    name and, in 17, a table of functions."""
-    for symbol in CONTEXTS:
-        context = tables.symbol(symbol)
-        context = tables.memory.word(context) or 0 if context else 0
-        spaces = tables.memory.word(context + tables.memory.size) if context else None
-        pointers = tables.memory.words(spaces or 0, LIST) or ()
-        words = next(filter(_is_node, (tables.memory.words(pointer, NODE) for pointer in pointers)), None)
-        for _ in range(MAX_NODES):
-            if words is None or not _is_node(words):
-                break
-            yield words[1], words[2]
-            words = tables.memory.words(words[0], NODE) if words[0] else None
-
-
-def _is_node(words: Optional[tuple[int, ...]]) -> bool:
-    return words is not None and words[1] > 0 and words[2] > 0 and not (words[1] % PAGE or words[2] % PAGE)
+    nodes = metaspace_nodes(tables)
+    ranges = _committed(tables, merge_ranges(nodes))
+    reserve = sum(node.end - node.start for node in nodes) >> 20
+    return Part("metaspace", ranges, None, False, f"{reserve:,} MiB reserved") if ranges else None
 
 
 def _archive(tables: Tables) -> Optional[Part]:

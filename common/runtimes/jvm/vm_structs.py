@@ -44,6 +44,7 @@ class VMStructs:
 
     def __init__(self, target: Target, module: Module) -> None:
         self.target = target
+        self.module = module
         self.memory = Memory(target)
         self._library = os.path.basename(module.path)
         self._texts: dict[int, str] = {}

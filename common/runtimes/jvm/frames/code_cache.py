@@ -10,11 +10,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Optional
 
+from findleaks.runtimes.jvm.parts import code_heaps
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.value_classes import NamedTuple
 
 _CACHED = 1 << 14
-_MOST_HEAPS = 8
 _FREE = 0xFF
 _MOST_SEGMENTS = 1 << 16  # of one block
 _MOST_SHIFT = 16  # log2 of the bytes of a segment
@@ -91,14 +91,8 @@ class CodeCache:
 
     def _read_heaps(self) -> list[_Heap]:
         tables = self._tables
-        single, several = tables.word("CodeCache", "_heap"), tables.word("CodeCache", "_heaps")
-        addresses = [single] if single else []
-        if several:
-            # The number is the first member of the array.
-            count, data = tables.memory.int32(several), tables.word("GrowableArray<int>", "_data", several)
-            addresses = list(tables.memory.words(data, count) or ()) if data and count and count <= _MOST_HEAPS else []
         found = []
-        for heap in addresses:
+        for heap in code_heaps(tables):
             space, segments = tables.place("CodeHeap", "_memory", heap), tables.place("CodeHeap", "_segmap", heap)
             low, high = tables.word("VirtualSpace", "_low", space), tables.word("VirtualSpace", "_high", space)
             start, shift = tables.word("VirtualSpace", "_low", segments), tables.int32("CodeHeap", "_log2_segment_size", heap)
