@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks.audit.accounting import Accounting, Share
-from findleaks.audit.findings.significance import is_large
+from findleaks.audit.findings.significance import LEAST, PART, is_large
 from findleaks.audit.unread_memory import SHARED
 from findleaks.formatting import counted, number, shortened, size, some
 from findleaks.results.share_sort import ShareSort
@@ -30,6 +30,8 @@ METASPACE = "metaspace"  # name of the part of a JVM's memory that contains clas
 DEFINE_CLASS = "JVM_DefineClassWithSource"  # the function of libjvm that defines a class
 # This text precedes the type in the names of counters of class loaders
 _OF_TYPE = "class loaders of type "
+_MANY_OF_TYPE = 100  # class loaders of one type that are reported although their classes have few bytes
+_REFLECTION = ("jdk.internal.", "sun.reflect.")  # packages of the JVM's own class loaders
 _MANAGED_LIBRARIES = ("java.", "javax.", "jdk.", "sun.")  # packages of Java's own library
 _OTHER = "anonymous shared mapping"
 
@@ -107,10 +109,11 @@ def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Find
 
 
 def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding if class metadata of a JVM is at least a tenth of the private memory."""
+    """Yield one finding if class metadata of a JVM is at least a tenth of the private memory. It
+    may be small if many class loaders have the same type."""
     for runtime in session.runtimes:
         share = next((one for one in accounting.shares if one.of == f"{runtime.name} {METASPACE}"), None)
-        if share is None or not is_large(share.bytes, private_bytes(accounting)):
+        if share is None or share.bytes < PART * private_bytes(accounting):
             continue
         counters = runtime.counters()
         loaders, classes = (counters[name].value if name in counters else None for name in ("class loaders", "classes"))
@@ -119,6 +122,8 @@ def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Fi
         title += f": {number(classes)} classes of {counted(loaders, 'class loader')}." if loaders and classes is not None else "."
         cause = "A class is unloaded only when its class loader is garbage." if loaders and loaders >= _MANY else ""
         by_type = {name.partition(_OF_TYPE)[2]: count.value for name, count in counters.items() if _OF_TYPE in name}
+        if share.bytes < LEAST and not _are_many(by_type):
+            continue
         if by_type:
             named = [f"{number(count)} are {shortened(name)}{_garbage(runtime, name)}" for name, count in by_type.items()]
             cause = f"Of the class loaders, {some(named, 3)}. {cause}".strip()
@@ -129,6 +134,12 @@ def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Fi
         paths = [f"path {example.address:#x}"] if example is not None else []
         commands = ("runtime", *paths, *([f"count {DEFINE_CLASS}"] if session.target.live else []))
         yield Finding("class-metadata", share.bytes, title, cause, (), commands, facts, _resident(share, accounting))
+
+
+def _are_many(by_type: Mapping[str, int]) -> bool:
+    """Whether many class loaders have one type. Those that the JVM makes for reflection do not
+    count."""
+    return any(count >= _MANY_OF_TYPE and not name.startswith(_REFLECTION) for name, count in by_type.items())
 
 
 class _Loader(NamedTuple):
