@@ -11,7 +11,7 @@ from findleaks.engine.terms import State
 from findleaks.errors import UnreadableMemory
 from findleaks.session import Session
 
-WORDS = 32  # pointers in a block that are followed to other blocks
+WORDS = 128  # words at the start of a block that are followed to other blocks
 WEAK_TYPES = ("function ", "code in ", "table ", "class ")
 """Prefixes of type names that describe only the first word of a block. These types are not C++
 classes, so blocks of other types may begin with the same word."""

@@ -1,0 +1,16 @@
+import org.rocksdb.ColumnFamilyOptions;
+import org.rocksdb.RocksDB;
+
+/** Options of RocksDB that are dropped and never closed: a number. They have no finalizer, so that their native memory is leaked. */
+public class RocksOptions {
+    public static void main(String[] words) throws Exception {
+        RocksDB.loadLibrary();
+        for (int number = 0; number < Integer.parseInt(words[0]); number++) {
+            new ColumnFamilyOptions();
+        }
+        System.gc();
+        System.out.println("ready");
+        System.out.flush();
+        Thread.sleep(3_600_000);
+    }
+}
