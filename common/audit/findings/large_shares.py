@@ -30,7 +30,7 @@ METASPACE = "metaspace"  # name of the part of a JVM's memory that contains clas
 DEFINE_CLASS = "JVM_DefineClassWithSource"  # the function of libjvm that defines a class
 # This text precedes the type in the names of counters of class loaders
 _OF_TYPE = "class loaders of type "
-_MANY_OF_TYPE = 100  # class loaders of one type that are reported although their classes have few bytes
+_MANY_OF_TYPE = 100  # class loaders of one type that are reported despite few bytes
 _REFLECTION = ("jdk.internal.", "sun.reflect.")  # packages of the JVM's own class loaders
 _MANAGED_LIBRARIES = ("java.", "javax.", "jdk.", "sun.")  # packages of Java's own library
 _OTHER = "anonymous shared mapping"
