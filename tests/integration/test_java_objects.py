@@ -120,11 +120,12 @@ def check_objects(process: findleaks.Process) -> list[int]:
 
 
 def check_inflaters(process: findleaks.Process) -> list[int]:
-    """A path leads from the static variable INFLATERS to the state of an Inflater. Returns the addresses of the states."""
+    """A path leads from the static variable INFLATERS to the state of an Inflater. Returns the addresses of the states. A stale word may
+    refer to an object of the list, and then the variable alone does not retain what that object retains."""
     (heap,) = process.heap_roots()
     statics = {one.name.removeprefix("static variable JavaHeap."): one for one in heap.roots}
     inflaters = statics["INFLATERS"]
-    assert inflaters.objects >= 2 * KEPT and statics["kept"].objects == 2 * COUNT
+    assert inflaters.objects >= 2 * KEPT and 2 <= statics["kept"].objects <= 2 * COUNT
     array = fields(process, inflaters.address)[".elementData"].value
     streams = [fields(process, word.value)[".zsRef"].value for word in fields(process, array).values() if word.value]
     states = [fields(process, stream)[".address"].value for stream in streams]
