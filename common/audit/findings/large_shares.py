@@ -109,8 +109,8 @@ def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Find
 
 
 def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding if class metadata of a JVM is at least a tenth of the private memory. It
-    may be small if many class loaders have the same type."""
+    """Yield one finding if class metadata of a JVM is at least a tenth of the private memory, and
+    either has LEAST bytes or belongs to many class loaders of one type."""
     for runtime in session.runtimes:
         share = next((one for one in accounting.shares if one.of == f"{runtime.name} {METASPACE}"), None)
         if share is None or share.bytes < PART * private_bytes(accounting):
