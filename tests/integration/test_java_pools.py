@@ -13,12 +13,16 @@ import truth
 import cores
 
 
+MORE = [("8", "Serial"), ("8", "G1"), ("8", "ConcMarkSweep"), ("11", "G1"), (jvms.SYSTEM, "G1")]
+
+
 @pytest.mark.parametrize("picture", ["live", "kernel"])
-@pytest.mark.parametrize("version", ["8", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("11", jvms.SYSTEM))])
-def test_pools(version: str, picture: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "collector"), [("8", "Parallel"), *(pytest.param(*one, marks=pytest.mark.matrix) for one in MORE)])
+def test_pools(version: str, collector: str, picture: str, tmp_path: Path) -> None:
     """With -Xint, no compiler allocates code after the program has printed the sizes."""
     jvms.compile_java(truth.PROGRAMS / "JavaPools.java", tmp_path, "--release", "8", "-Xlint:-options")
-    with cores.Running(jvms.command(version, tmp_path, "JavaPools", options=["-Xint", "-Xmx64m"]), tmp_path) as running:
+    options = ["-Xint", "-Xmx64m", f"-XX:+Use{collector}GC"]
+    with cores.Running(jvms.command(version, tmp_path, "JavaPools", options=options), tmp_path) as running:
         printed = [line.split(" ", 1) for line in running.output.splitlines() if line[:1].isdigit()]
         where = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
         (found,) = json.loads(debuggers.findleaks("runtime", "--only", "jvm", "--no-native", "--json", *where))["runtimes"]
