@@ -12,7 +12,6 @@ import truth
 
 import cores
 
-
 MORE = [("8", "Serial"), ("8", "G1"), ("8", "ConcMarkSweep"), ("11", "G1"), (jvms.SYSTEM, "G1")]
 
 

@@ -2,8 +2,8 @@
 
 From JDK 16 on, two static variables refer to the lists of reserved ranges. In JDK 8 to 15, two
 lists of type VirtualSpaceList exist. Debian's JDK 8 has no symbols of the variables that refer to
-them. The lists of JDK 8 are therefore found by structure: a static variable of libjvm refers to a list,
-the list begins with its first node, and a node contains its range twice.
+them. The lists of JDK 8 are therefore found by structure: a static variable of libjvm refers to a
+list, the list begins with its first node, and a node contains its range twice.
 
 Sources: src/hotspot/share/memory/metaspace/virtualSpaceNode.hpp of OpenJDK 11, 17 and 21;
 src/share/vm/memory/metaspace.cpp of JDK 8 (VirtualSpaceNode, VirtualSpaceList)."""
