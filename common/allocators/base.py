@@ -4,6 +4,7 @@ To add an allocator, write a file or folder with a finder and list it in directo
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -344,12 +345,14 @@ class Finder(Protocol):
 def count_by_size(name: str, heaps: Iterable[Heap], blocks: Blocks) -> list[Cache]:
     """Count blocks by arena and usable size, using the index. In the result, `memory` counts only
     usable bytes."""
-    found: dict[tuple[str, int], list[int]] = {}
+    ranges: dict[str, array[int]] = {}
     for heap in heaps:
-        for start, end in heap.parts():
-            for size, state, count in blocks.by_size(start, end):
-                if state != State.METADATA:
-                    found.setdefault((heap.arena, size), [0, 0, 0])[state] += count
+        ranges.setdefault(heap.arena, array("Q")).extend(heap.part_bounds())
+    found: dict[tuple[str, int], list[int]] = {}
+    for arena, bounds in ranges.items():
+        for size, state, count in blocks.by_size(bounds):
+            if state != State.METADATA:
+                found.setdefault((arena, size), [0, 0, 0])[state] += count
     return [
         Cache(arena, str(size), size, used, cached, free, used * size, cached * size, free * size, (used + cached + free) * size)
         for (arena, size), (used, cached, free) in sorted(found.items())

@@ -38,7 +38,12 @@ class Heap:
 
     def parts(self) -> list[Range]:
         """List the parts of [start, end) with this heap's own blocks: everything but `inner`."""
-        return [Range(low, high) for low, high in zip([self.start, *self.inner[1::2]], [*self.inner[::2], self.end]) if low < high]
+        bounds = self.part_bounds()
+        return [Range(low, high) for low, high in zip(bounds[::2], bounds[1::2]) if low < high]
+
+    def part_bounds(self) -> array[int]:
+        """Return the starts and ends ("Q") of `parts()`, and of empty ranges between them."""
+        return array("Q", [self.start, *self.inner, self.end])
 
     def inner_ranges(self) -> list[Range]:
         return list(map(Range, self.inner[::2], self.inner[1::2]))
@@ -77,8 +82,8 @@ class SlabHeap(Heap):
         """Return a heap of these slabs. `slabs` must not be empty."""
         return cls(slabs[0], slabs[-1], arena, lambda blocks: None, slabs=slabs, runs=runs, is_checked=is_checked)
 
-    def parts(self) -> list[Range]:
-        return list(map(Range, self.slabs[::2], self.slabs[1::2]))
+    def part_bounds(self) -> array[int]:
+        return self.slabs
 
     def count(self, blocks: Blocks) -> list[Totals]:
         return blocks.totals_in(self.slabs)

@@ -119,9 +119,9 @@ class Blocks(Protocol):
         """Return the totals, by State, of the blocks that start in one of these disjoint ranges
         (starts and ends, "Q")."""
 
-    def by_size(self, start: int = 0, end: Optional[int] = None) -> list[Size]:
-        """Count the blocks that start in [start, end) by size and state. The result ascends by
-        both."""
+    def by_size(self, ranges: Optional[array[int]] = None) -> list[Size]:
+        """Count the blocks that start in one of these disjoint ranges (starts and ends, "Q"), or
+        all blocks, by size and state. The result ascends by both. Pass many ranges in one call."""
 
     def of_sizes(self, least: int, greatest: int, most: int) -> array[int]:
         """Return the indices ("Q", ascending) of the first `most` blocks in use of `least` to

@@ -77,7 +77,7 @@ API int fl_append_nested(struct blocks *b, const struct blocks *outer, uint32_t 
                          const struct run *runs, uint64_t run_count, words *left_out);
 
 /* size_counts.c */
-API int fl_by_size(const struct blocks *b, uint32_t first, uint32_t last, words *found);
+API int fl_by_size(const struct blocks *b, const range *ranges, uint64_t count, words *found);
 API int fl_of_sizes(const struct blocks *b, uint64_t least, uint64_t greatest, uint64_t most, words *found);
 
 /* range_overlap.c */

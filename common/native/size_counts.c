@@ -53,12 +53,14 @@ int size_counts_end(size_counts *c, int failed, words *found) {
     return failed;
 }
 
-/* Return pairs (size * 4 + state, number) of the blocks with indices [first, last), unordered. */
-API int fl_by_size(const blocks *b, uint32_t first, uint32_t last, words *found) {
+/* Return pairs (size * 4 + state, number) of the blocks that start in one of these ranges,
+ * unordered. */
+API int fl_by_size(const blocks *b, const range *ranges, uint64_t count, words *found) {
     size_counts c;
     int failed = size_counts_begin(&c);
-    for (uint32_t index = first; !failed && index < last; index++)
-        failed = count_size(&c, size_of(b, index), b->states[index]);
+    for (const range *r = ranges; r < ranges + count; r++)
+        for (uint32_t index = block_at_or_after(b, r->start), end = block_at_or_after(b, r->end); !failed && index < end; index++)
+            failed = count_size(&c, size_of(b, index), b->states[index]);
     return size_counts_end(&c, failed, found);
 }
 

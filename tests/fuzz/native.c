@@ -283,7 +283,7 @@ static void tags(const piece *p, const uint8_t *data, size_t size) {
 
 /* Slabs of GSlice in the pieces, and a heap that is divided into them. */
 static void slices(const piece *p, uint64_t count, const uint8_t *data, size_t size) {
-    words made[5] = {{NULL, 0, 0}}, others = {NULL, 0, 0}, left_out = {NULL, 0, 0};
+    words made[5] = {{NULL, 0, 0}}, others = {NULL, 0, 0}, left_out = {NULL, 0, 0}, sizes = {NULL, 0, 0};
     uint64_t heads[8], classes[3] = {word_of(data, size, 3), 16, 48};
     block_total totals[4];
     for (unsigned at = 0; at < 8; at++)
@@ -312,6 +312,7 @@ static void slices(const piece *p, uint64_t count, const uint8_t *data, size_t s
         fl_append_nested(divided, b, 0, fl_count(b), ranges, number, runs, number, &left_out);
         fl_seal(divided);
         fl_totals_in(divided, ranges, number, totals);
+        fl_by_size(divided, ranges, number, &sizes);
     }
     if (b)
         fl_blocks_free(b);
@@ -319,7 +320,7 @@ static void slices(const piece *p, uint64_t count, const uint8_t *data, size_t s
         fl_blocks_free(divided);
     for (unsigned at = 0; at < 5; at++)
         free(made[at].items);
-    free_all((void *const[]){others.items, left_out.items}, 2);
+    free_all((void *const[]){others.items, left_out.items, sizes.items}, 3);
 }
 
 static void groups(const piece *p, uint64_t count) {

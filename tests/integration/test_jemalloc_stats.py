@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,7 @@ def identities(jemalloc: Jemalloc, blocks: Any, rows: Any) -> None:
     """in use + cached + free = total, of each class; and all classes together are all its blocks."""
     found = dict.fromkeys(State, 0)
     for heap in jemalloc.heaps():
-        for _, state, count in blocks.by_size(heap.start, heap.end):
+        for _, state, count in blocks.by_size(array("Q", [heap.start, heap.end])):
             found[state] += count
     for cache in rows:
         if cache.own.get("nregs"):

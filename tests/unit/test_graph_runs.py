@@ -101,9 +101,9 @@ def test_bad_runs_are_refused_whole(engine: type, runs: list[int], bits: bytes) 
 def test_counts_by_size(seed: int, granule: int) -> None:
     rng = random.Random(seed)
     heap = graphs.random_heap(seed, 300, granule, 4)
-    edges = sorted(rng.choice((0, 1 << 64, *(b.start + rng.choice((-1, 0, 1)) for b in heap.blocks[:40]))) for _ in range(2))
-    low, high = max(edges[0], 0), edges[1]
-    inside = [b for b in heap.blocks if low <= b.start < high]
+    near = (0, (1 << 64) - 1, *(max(b.start + rng.choice((-1, 0, 1)), 0) for b in heap.blocks))
+    edges = array("Q", sorted(rng.choice(near) for _ in range(2 * rng.randrange(20))))
+    inside = [b for b in heap.blocks if any(low <= b.start < high for low, high in zip(edges[::2], edges[1::2]))]
     for engine in both():
         blocks = engine.blocks(X86_64, granule)
         blocks.append([b.start for b in heap.blocks], [b.size for b in heap.blocks], [b.state for b in heap.blocks])
@@ -113,7 +113,7 @@ def test_counts_by_size(seed: int, granule: int) -> None:
         fitting = [i for i, b in enumerate(heap.blocks) if b.state == State.IN_USE and 24 <= b.size <= 64]
         assert list(blocks.of_sizes(24, 64, 1 << 32)) == fitting
         assert list(blocks.of_sizes(24, 64, 3)) == fitting[:3]
-        assert blocks.by_size(low, high) == [Size(*key, n) for key, n in sorted(counts.items())]
+        assert blocks.by_size(edges) == [Size(*key, n) for key, n in sorted(counts.items())]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -209,9 +209,10 @@ class NativeBlocks:
             self._ranges, self._totals_in = ranges, list(map(Totals, found[::2], found[1::2]))
         return self._totals_in
 
-    def by_size(self, start: int = 0, end: int | None = None) -> list[Size]:
+    def by_size(self, ranges: Optional[array[int]] = None) -> list[Size]:
         self._ready()
-        found = self.library.words(self.library.fl_by_size, self.handle, *self._between(start, end))
+        wanted = array("Q", [0, self.arch.mask]) if ranges is None else ranges
+        found = self.library.words(self.library.fl_by_size, self.handle, c_array(wanted), len(wanted) // 2)
         return [Size(key >> 2, State(key & 3), blocks) for key, blocks in sorted(zip(found[::2], found[1::2]))]
 
     def of_sizes(self, least: int, greatest: int, most: int) -> array[int]:

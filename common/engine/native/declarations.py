@@ -143,7 +143,7 @@ SIGNATURES = {
     "fl_append_blocks": (c_int, [_HANDLE, _HANDLE, c_uint32, c_uint32]),
     "fl_append_nested": (c_int, [_HANDLE, _HANDLE, c_uint32, c_uint32, _U64S, c_uint64, _U64S, c_uint64, _WORDS]),
     "fl_totals_in": (None, [_HANDLE, _U64S, c_uint64, _U64S]),
-    "fl_by_size": (c_int, [_HANDLE, c_uint32, c_uint32, _WORDS]),
+    "fl_by_size": (c_int, [_HANDLE, _U64S, c_uint64, _WORDS]),
     "fl_of_sizes": (c_int, [_HANDLE, c_uint64, c_uint64, c_uint64, _WORDS]),
     "fl_sample": (c_int, [_HANDLE, c_uint64, c_uint32, c_uint32, c_uint, _U64S, c_uint64, _WORDS]),
     "fl_walk_chunks": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _U64S, POINTER(c_bool)]),

@@ -192,11 +192,12 @@ class PureBlocks:
         parts = list(zip(ranges[::2], ranges[1::2]))
         return [Totals.sum_of(self.totals(state, start, end) for start, end in parts) for state in State]
 
-    def by_size(self, start: int = 0, end: int | None = None) -> list[Size]:
+    def by_size(self, ranges: Optional[array[int]] = None) -> list[Size]:
         self._ready()
-        low = bisect_left(self.starts, start)
-        high = len(self.starts) if end is None else bisect_left(self.starts, end)
-        counts = Counter(zip(self.sizes[low:high], self.states[low:high]))
+        found = [0, len(self)] if ranges is None else [bisect_left(self.starts, one) for one in ranges]
+        counts: Counter[tuple[int, int]] = Counter()
+        for low, high in zip(found[::2], found[1::2]):
+            counts.update(zip(self.sizes[low:high], self.states[low:high]))
         return [Size(size, State(state), blocks) for (size, state), blocks in sorted(counts.items())]
 
     def of_sizes(self, least: int, greatest: int, most: int) -> array[int]:
