@@ -69,6 +69,19 @@ def test_statistics(kind: Kind) -> None:
     assert one.summary() == {"partitions": 1, "super_pages": 1, "direct_maps": 1, "quarantined": 2}
 
 
+def test_negative_counter() -> None:
+    """A partition that counts fewer committed pages than it decommitted has no spare memory."""
+    image = full()
+    target = image.build()
+    image.put(image.counters, (1 << 64) - PAGE)
+    for start, data in image.memory.items():
+        target.write(start, bytes(data))
+    made, one = read(target)
+    (arena,) = one.arenas(made.blocks)
+    assert arena.own["total_size_of_committed_pages"] == -PAGE
+    assert (arena.spare, arena.mapped) == (0, at.METADATA * 2)
+
+
 def test_places() -> None:
     image = full()
     _, one = read(image.build())

@@ -278,7 +278,7 @@ class PartitionAlloc(Allocator):
             name, counters = _name_partition(one.root), one.root.counters
             inside = [row for row in rows if row.arena == name]
             sums = (sum(row.in_use_bytes for row in inside), sum(row.cached_bytes for row in inside), sum(row.free_bytes for row in inside))
-            committed = counters["total_size_of_committed_pages"]
+            committed = max(counters["total_size_of_committed_pages"], 0)
             metadata = METADATA * (sum(1 for _ in one.root.super_pages()) + len(one.root.direct_maps))
             spare = max(committed - sum(row.memory for row in inside), 0)
             arenas.append(Arena(name, *sums, committed + metadata, counters, spare))

@@ -181,7 +181,8 @@ def read_root(memory: Memory, address: int, number: int, layout: RootLayout, tak
     counted = _has_table(memory.target, extents[0].start) and layout.has_brp
     extras = at.find_extras(data[: layout.buckets & -8])
     names = at.COUNTERS + (at.BRP_COUNTERS if layout.has_brp else ())
-    counters = dict(zip(names, struct.unpack_from(f"<{len(names)}Q", data, layout.counters)))
+    # In processes of Chromium, total_size_of_committed_pages was found to be negative.
+    counters = dict(zip(names, struct.unpack_from(f"<{len(names)}q", data, layout.counters)))
     return Root(
         address,
         number,
