@@ -11,11 +11,13 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple, Optional
 
-from findleaks.allocators.base import Allocator
+from findleaks.allocators.base import Allocator, Heap
 from findleaks.allocators.heap_parts import HeapPart
 from findleaks.allocators.retention import ArenaUse, FreeMemory
+from findleaks.engine.contract import Engine
 from findleaks.engine.pages import COLUMNS, PageLists, PageState
 from findleaks.engine.terms import State
 from findleaks.session import Session
@@ -156,38 +158,78 @@ def read_areas(session: Session, residency: Presence, wanted: Callable[[Allocato
     held = residency.resident.words
     if len(residency.swapped):
         held = Runs.of(merge_ranges([*residency.resident, *residency.swapped])).words
-    found: dict[tuple[int, str], Area] = {}
+    found: dict[tuple[int, str], _Reader] = {}
     total = sum(owned.end - owned.start for owned in directory.heaps) or 1
     done = 0
     for owned in directory.heaps:
         if wanted(owned.allocator):
-            area = found.setdefault((id(owned.allocator), owned.heap.arena), Area(owned.allocator, owned.heap.arena, page))
-            _add(session, area, owned, residency, held, (done, total))
+            key = id(owned.allocator), owned.heap.arena
+            if key not in found:
+                found[key] = _Reader(session, Area(owned.allocator, owned.heap.arena, page), residency.known.words, held, total)
+            found[key].add(owned, done)
         done += owned.end - owned.start
-    return list(found.values())
+    for reader in found.values():
+        reader.read()
+        _count_resident(session.engine, reader.area, residency)
+    return [reader.area for reader in found.values()]
 
 
-def _add(session: Session, area: Area, owned: HeapPart, residency: Presence, held: array[int], part: tuple[int, int]) -> None:
-    page, step = area.page, PURE_STEP if session.engine.name == "pure" else STEP
-    first = len(area.states)
-    metadata = Runs.of(merge_ranges(owned.heap.metadata)).words if owned.heap.metadata else NONE
-    foreign = Runs.of(merge_ranges(owned.heap.foreign)).words if owned.heap.foreign else NONE
-    lists = PageLists(residency.known.words, held, metadata, foreign)
-    low = owned.start
-    while low < owned.end:
-        session.report_progress("examining pages", (part[0] + low - owned.start) / part[1])
-        high = min(low // page * page + step, owned.end)
-        read = session.directory.blocks.by_page(Range(low, high), page, lists)
+class _Reader:
+    """Reads the pages of an area. The engine reads many parts of a heap in one call, because a heap
+    may have a million slabs. `total`: bytes of all areas, for progress."""
+
+    def __init__(self, session: Session, area: Area, known: array[int], held: array[int], total: int) -> None:
+        self.area = area
+        self._session, self._total = session, total
+        self._step = PURE_STEP if session.engine.name == "pure" else STEP
+        self._heap: Optional[Heap] = None
+        self._lists = PageLists(known, held, NONE, NONE)
+        self._ranges, self._waiting = array("Q"), 0  # ranges to read, and their bytes
+        self._pages, self._done = 0, 0
+
+    def add(self, part: HeapPart, done: int) -> None:
+        """Add a part of a heap. `done`: bytes of the parts before it."""
+        if part.heap is not self._heap:
+            self.read()
+            self._heap = part.heap
+            self._lists = self._lists._replace(metadata=_list_words(part.heap.metadata), foreign=_list_words(part.heap.foreign))
+        page, low = self.area.page, part.start
+        pages = -(-part.end // page) - low // page
+        self.area.parts.append(AreaPart(low, part.end, self._pages, pages))
+        self._pages += pages
+        while low < part.end:
+            high = min(low // page * page + self._step, part.end)
+            self._ranges.extend((low, high))
+            self._waiting += max(high - low, page)
+            self._done = done + high - part.start
+            if self._waiting >= self._step:
+                self.read()
+            low = high
+
+    def read(self) -> None:
+        """Read the parts that were added and not yet read."""
+        area = self.area
+        self._session.report_progress("examining pages", self._done / self._total)
+        read = self._session.directory.blocks.by_page(self._ranges, area.page, self._lists)
         area.states += read.states
         area.shares += read.shares
         area.used += read.used
         area.sizes += read.sizes
         area.sums = [a + b for a, b in zip(area.sums, read.sums)]
-        low = high
-    area.parts.append(AreaPart(owned.start, owned.end, first, len(area.states) - first))
-    resident = residency.bytes(owned.start, owned.end)
-    area.resident = None if resident is None or area.resident is None else area.resident + resident
-    area.swapped += residency.swapped.bytes(owned.start, owned.end)
+        self._ranges, self._waiting = array("Q"), 0
+
+
+def _list_words(ranges: Sequence[Range]) -> array[int]:
+    return Runs.of(merge_ranges(ranges)).words if ranges else NONE
+
+
+def _count_resident(engine: Engine, area: Area, residency: Presence) -> None:
+    """Set `resident` and `swapped` of an area. `resident` is None if the residency of any part is
+    unknown."""
+    bounds = array("Q", chain.from_iterable((part.start, part.end) for part in area.parts))
+    is_known = engine.common_bytes(bounds, residency.known.words) == area.size
+    area.resident = engine.common_bytes(bounds, residency.resident.words) if is_known else None
+    area.swapped = engine.common_bytes(bounds, residency.swapped.words)
 
 
 def predict_released_bytes(session: Session, allocator: Allocator, residency: Presence) -> Optional[int]:

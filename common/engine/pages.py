@@ -31,6 +31,12 @@ COLUMNS = 5  # of PageRead.sums: states of blocks (FREE includes memory in no bl
 LARGEST = 0xFFFFFFFF  # in PageRead.sizes: a size that does not fit 32 bits
 
 
+def count_pages(ranges: array[int], page: int) -> int:
+    """Return the number of pages of ranges (starts and ends, "Q"). A page counts in each range that
+    has a part of it."""
+    return sum(-(-end // page) - start // page for start, end in zip(ranges[::2], ranges[1::2]) if start < end)
+
+
 class PageLists(NamedTuple):
     """Flat sorted arrays ("Q") of disjoint ranges: the memory whose residency is `known`, the part
     of it that is `held`, the `metadata`, and the `foreign` memory between the blocks of a heap."""

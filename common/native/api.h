@@ -89,8 +89,8 @@ API int fl_sample(const struct blocks *b, uint64_t most, uint32_t first, uint32_
                   count, words *found);
 
 /* pages.c */
-API void fl_pages(const struct blocks *b, const range *where, unsigned shift, const range *const *lists, const uint64_t *counts, uint8_t
-                  *states, uint8_t *shares, uint32_t *used, uint32_t *sizes, uint64_t *sums);
+API void fl_pages(const struct blocks *b, const range *ranges, uint64_t count, unsigned shift, const range *const *lists,
+                  const uint64_t *counts, uint8_t *states, uint8_t *shares, uint32_t *used, uint32_t *sizes, uint64_t *sums);
 API int fl_free_runs(const struct blocks *b, const range *where, uint64_t least, words *out);
 API uint64_t fl_common(const range *left, uint64_t lefts, const range *right, uint64_t rights);
 API void fl_page_words(const struct blocks *b, const piece *p, const range *types, uint32_t type_count, const range *where, unsigned

@@ -116,18 +116,9 @@ INLINE void page_add(walk *w, uint64_t bytes, unsigned state, uint64_t size) {
     }
 }
 
-/* Write, for the pages of `where` from the one that contains its start: state, share of bytes in
- * use (0 none, 1 … 255 all), bytes in use, a block size. Adds to sums[PAGE_STATES][COLUMNS].
- * Padding up to a granule counts with the block before it. */
-API void fl_pages(const blocks *b, const range *where, unsigned shift, const range *const *lists, const uint64_t *counts, uint8_t *states,
-                  uint8_t *shares, uint32_t *used, uint32_t *sizes, uint64_t *sums) {
-    walk w = {.start = where->start, .end = where->end, .page = where->start >> shift, .shift = shift};
-    if (w.start >= w.end)
-        return;
-    list *into[] = {&w.known, &w.held, &w.metadata, &w.foreign};
-    for (unsigned at = 0; at < 4; at++)
-        *into[at] = list_from(lists[at], counts[at], w.start);
-    w.states = states, w.shares = shares, w.used = used, w.sizes = sizes, w.sums = sums;
+/* Walk the pages of [w.start, w.end). */
+static void walk_range(walk w, const blocks *b) {
+    unsigned shift = w.shift;
     uint64_t start = 0, granule = UINT64_C(1) << b->granule_shift;
     uint32_t index = block_reaching(b, w.start, &start);
     while (index < b->count && start < w.end) {
@@ -152,6 +143,25 @@ API void fl_pages(const blocks *b, const range *where, unsigned shift, const ran
     }
     for (uint64_t last = (w.end - 1) >> shift; w.page <= last;)
         page_done(&w);
+}
+
+/* Write, for the pages of each range from the one that contains its start: state, share of bytes in
+ * use (0 none, 1 … 255 all), bytes in use, a block size. Adds to sums[PAGE_STATES][COLUMNS].
+ * Padding up to a granule counts with the block before it. */
+API void fl_pages(const blocks *b, const range *ranges, uint64_t count, unsigned shift, const range *const *lists, const uint64_t *counts,
+                  uint8_t *states, uint8_t *shares, uint32_t *used, uint32_t *sizes, uint64_t *sums) {
+    for (const range *r = ranges; r < ranges + count; r++) {
+        walk w = {.start = r->start, .end = r->end, .page = r->start >> shift, .shift = shift};
+        if (w.start >= w.end)
+            continue;
+        list *into[] = {&w.known, &w.held, &w.metadata, &w.foreign};
+        for (unsigned at = 0; at < 4; at++)
+            *into[at] = list_from(lists[at], counts[at], w.start);
+        w.states = states, w.shares = shares, w.used = used, w.sizes = sizes, w.sums = sums;
+        walk_range(w, b);
+        uint64_t pages = ((w.end - 1) >> shift) - w.page + 1;
+        states += pages, shares += pages, used += pages, sizes += pages;
+    }
 }
 
 static int run_found(words *out, uint64_t low, uint64_t high, uint64_t least, const range *where) {

@@ -93,7 +93,7 @@ def test_page_states(seed: int) -> None:
     known, there, metadata, foreign = (some_ranges(rng, BASE, BASE + (1 << 18), step) for step in (PAGE, PAGE, 16, 16))
     lists = PageLists(known, there, metadata, foreign)
     expected = plain(blocks, where, lists)
-    reads = [made(engine(), blocks).by_page(where, PAGE, lists) for engine in (graphs.native, graphs.pure)]
+    reads = [made(engine(), blocks).by_page(array("Q", where), PAGE, lists) for engine in (graphs.native, graphs.pure)]
     assert reads[0] == reads[1]
     assert (list(reads[0].states), list(reads[0].shares), list(reads[0].used), reads[0].sums) == expected
     assert sum(reads[0].sums) == where.end - where.start
@@ -109,6 +109,27 @@ def test_page_states(seed: int) -> None:
         for length, amount in most.items():
             if 2 * amount > sum(most.values()):
                 assert size == min(length, LARGEST)
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=graphs.share(100), deadline=None)
+def test_pages_of_many_ranges(seed: int) -> None:
+    """The pages of several ranges are those of each range, one after the other."""
+    rng = random.Random(seed)
+    blocks = some_blocks(rng)
+    ranges = array("Q", sorted(BASE + rng.randrange(1 << 17) for _ in range(2 * rng.randrange(8))))
+    ranges.extend([BASE + (1 << 18)] * (2 * rng.randrange(2)))  # an empty range
+    lists = PageLists(*(some_ranges(rng, BASE, BASE + (1 << 18), step) for step in (PAGE, PAGE, 16, 16)))
+    expected: list[list[int]] = [[], [], [], []]
+    sums = [0] * (len(PageState) * COLUMNS)
+    for at in range(0, len(ranges), 2):
+        read = made(graphs.pure(), blocks).by_page(ranges[at : at + 2], PAGE, lists)
+        for whole, some in zip(expected, read):
+            whole.extend(some)
+        sums = [one + other for one, other in zip(sums, read.sums)]
+    for engine in (graphs.native, graphs.pure):
+        read = made(engine(), blocks).by_page(ranges, PAGE, lists)
+        assert [list(column) for column in read[:4]] == expected and read.sums == sums
 
 
 @given(seed=st.integers(0, 2**32 - 1))
@@ -171,8 +192,8 @@ def test_nothing_there() -> None:
     empty = array("Q")
     for engine in (graphs.native, graphs.pure):
         index = made(engine(), [])
-        read = index.by_page(Range(BASE, BASE + 3 * PAGE), PAGE, PageLists(empty, empty, empty, empty))
+        read = index.by_page(array("Q", [BASE, BASE + 3 * PAGE]), PAGE, PageLists(empty, empty, empty, empty))
         assert list(read.states) == [PageState.FREE] * 3 and sum(read.sums) == 3 * PAGE
         assert list(index.free_runs(Range(BASE, BASE + 5), 100)) == [BASE, BASE + 5]
         with pytest.raises(RuntimeError):
-            engine().blocks(X86_64, 16).by_page(Range(0, 1), PAGE, PageLists(empty, empty, empty, empty))
+            engine().blocks(X86_64, 16).by_page(array("Q", [0, 1]), PAGE, PageLists(empty, empty, empty, empty))

@@ -64,6 +64,8 @@ def _find_free_runs(glibc: GlibcView, span: GlibcSpan, blocks: Blocks) -> Iterat
     word, page = glibc.memory.size, glibc.memory.arch.page
     taken = [*span.foreign, *span.metadata, *_list_nested_heaps(glibc, span, blocks)]
     for part in subtract([Range(span.first, span.stop)], taken):
+        if part.end - part.start < page:
+            continue
         flat: array[int] = array("Q")
         for start in range(part.start, part.end, STEP):
             if glibc.target.interrupted():
@@ -85,11 +87,8 @@ def _find_free_runs(glibc: GlibcView, span: GlibcSpan, blocks: Blocks) -> Iterat
 
 def _list_nested_heaps(glibc: GlibcView, span: GlibcSpan, blocks: Blocks) -> list[Range]:
     """Return the chunks that contain heaps of other allocators."""
+    inner = next((heap.inner for heap in glibc.heaps() if heap.start == span.start), array("Q"))
     outer = glibc.walked_blocks(span, blocks)
-    found = []
-    for start, end in next((heap.inner_ranges() for heap in glibc.heaps() if heap.start == span.start), ()):
-        index = outer.find(start)
-        if index >= 0:
-            end = max(end, outer.address(index) + outer.size(index) - glibc.memory.size)
-        found.append(Range(start, end))
-    return found
+    chunks = outer.columns_of(outer.find_all(inner[::2])[0])  # zeros for a heap that is in no chunk
+    ends = (address + size - glibc.memory.size for address, size in zip(chunks.address, chunks.size))
+    return [Range(start, max(end, last)) for start, end, last in zip(inner[::2], inner[1::2], ends)]

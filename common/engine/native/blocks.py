@@ -238,11 +238,11 @@ class NativeBlocks:
         found = self.library.words(self.library.fl_gaps, self.handle, start, end, max(least, 1))
         return [Range(low, high) for low, high in zip(found[::2], found[1::2])]
 
-    def by_page(self, where: Range, page: int, lists: PageLists) -> PageRead:
+    def by_page(self, ranges: array[int], page: int, lists: PageLists) -> PageRead:
         from findleaks.engine.native.pages import by_page
 
         self._ready()
-        return by_page(self.library, self.handle, where, page, lists)
+        return by_page(self.library, self.handle, ranges, page, lists)
 
     def free_runs(self, where: Range, least: int) -> array[int]:
         from findleaks.engine.native.pages import free_runs

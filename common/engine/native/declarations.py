@@ -171,7 +171,7 @@ SIGNATURES = {
     "fl_totals": (None, [_HANDLE, c_uint32, c_uint32, _U64S]),
     "fl_bytes_in": (None, [_HANDLE, _U64S, c_uint64, _U64S]),
     "fl_gaps": (c_int, [_HANDLE, c_uint64, c_uint64, c_uint64, _WORDS]),
-    "fl_pages": (None, [_HANDLE, _RANGES, c_uint, POINTER(_U64S), _U64S, _U8S, _U8S, _U32S, _U32S, _U64S]),
+    "fl_pages": (None, [_HANDLE, _U64S, c_uint64, c_uint, POINTER(_U64S), _U64S, _U8S, _U8S, _U32S, _U32S, _U64S]),
     "fl_free_runs": (c_int, [_HANDLE, _RANGES, c_uint64, _WORDS]),
     "fl_common": (c_uint64, [_U64S, c_uint64, _U64S, c_uint64]),
     "fl_page_words": (None, [_HANDLE, _PIECES, _RANGES, c_uint32, _RANGES, c_uint, _U64S, _U64S]),

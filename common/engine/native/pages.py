@@ -9,13 +9,13 @@ from typing import Any
 
 from findleaks.engine.native.library import CLibrary, Handle
 from findleaks.engine.native.memory import Buffer, CRange, c_array, c_piece, c_ranges, zeros
-from findleaks.engine.pages import COLUMNS, PageLists, PageRead, PageState
+from findleaks.engine.pages import COLUMNS, PageLists, PageRead, PageState, count_pages
 from findleaks.target.base import Piece, Range
 
 
-def by_page(library: CLibrary, blocks: Handle, where: Range, page: int, lists: PageLists) -> PageRead:
+def by_page(library: CLibrary, blocks: Handle, ranges: array[int], page: int, lists: PageLists) -> PageRead:
     """See contract.Blocks.by_page."""
-    count = max(0, -(-where.end // page) - where.start // page) if where.start < where.end else 0
+    count = count_pages(ranges, page)
     read = PageRead(bytearray(count), bytearray(count), zeros("I", count), zeros("I", count), [])
     sums = zeros("Q", len(PageState) * COLUMNS)
     if count:
@@ -23,7 +23,7 @@ def by_page(library: CLibrary, blocks: Handle, where: Range, page: int, lists: P
         counts = (c_uint64 * 4)(*(len(words) // 2 for words in lists))
         out: tuple[Buffer, ...] = (read.states, read.shares, read.used, read.sizes, sums)
         heads = four(*map(c_array, lists))
-        library.fl_pages(blocks, CRange(*where), page.bit_length() - 1, heads, counts, *map(c_array, out))
+        library.fl_pages(blocks, c_array(ranges), len(ranges) // 2, page.bit_length() - 1, heads, counts, *map(c_array, out))
     return read._replace(sums=sums.tolist())
 
 

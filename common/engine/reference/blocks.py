@@ -239,9 +239,9 @@ class PureBlocks:
             found.append(Range(at, end))
         return found
 
-    def by_page(self, where: Range, page: int, lists: PageLists) -> PageRead:
+    def by_page(self, ranges: array[int], page: int, lists: PageLists) -> PageRead:
         self._ready()
-        return pages.by_page(self, where, page, lists)
+        return pages.by_page(self, ranges, page, lists)
 
     def free_runs(self, where: Range, least: int) -> array[int]:
         self._ready()

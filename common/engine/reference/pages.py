@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.engine.pages import COLUMNS, FOREIGN, LARGEST, PageLists, PageRead, PageState
+from findleaks.engine.pages import COLUMNS, FOREIGN, LARGEST, PageLists, PageRead, PageState, count_pages
 from findleaks.engine.reference.words import words_of
 from findleaks.engine.terms import State
 from findleaks.target.base import Piece, Range
@@ -43,11 +43,23 @@ def _blocks(blocks: PureBlocks, start: int, end: int) -> Iterator[tuple[int, int
         at += 1
 
 
-def by_page(blocks: PureBlocks, where: Range, page: int, lists: PageLists) -> PageRead:
+def by_page(blocks: PureBlocks, ranges: array[int], page: int, lists: PageLists) -> PageRead:
     """See contract.Blocks.by_page."""
-    start, end = where
+    count = count_pages(ranges, page)
+    read = PageRead(
+        bytearray(count), bytearray(count), array("I", bytes(4 * count)), array("I", bytes(4 * count)), [0] * (len(PageState) * COLUMNS)
+    )
+    first = 0
+    for start, end in zip(ranges[::2], ranges[1::2]):
+        if start < end:
+            first += _read_range(blocks, start, end, page, lists, read, first)
+    return read
+
+
+def _read_range(blocks: PureBlocks, start: int, end: int, page: int, lists: PageLists, read: PageRead, first: int) -> int:
+    """Write the pages of [start, end) to `read`, from place `first` on. Return their number."""
     origin = start // page
-    count = max(0, -(-end // page) - origin) if start < end else 0
+    count = -(-end // page) - origin
     held = [[0, 0, 0, 0] for _ in range(count)]
     most = [[0, 0, 0] for _ in range(count)]  # size, weight, rank
     for block, size, state, following in _blocks(blocks, start, end):
@@ -61,14 +73,11 @@ def by_page(blocks: PureBlocks, where: Range, page: int, lists: PageLists) -> Pa
             held[place][state] += high - low
             _vote(most[place], high - low, _RANKS[state], size)
             low = high
-    read = PageRead(
-        bytearray(count), bytearray(count), array("I", bytes(4 * count)), array("I", bytes(4 * count)), [0] * (len(PageState) * COLUMNS)
-    )
     for place in range(count):
         low, high = max(start, (origin + place) * page), min(end, (origin + place + 1) * page)
-        _finish(read, place, low, high, held[place], lists)
-        read.sizes[place] = min(most[place][0], LARGEST)
-    return read
+        _finish(read, first + place, low, high, held[place], lists)
+        read.sizes[first + place] = min(most[place][0], LARGEST)
+    return count
 
 
 def _vote(most: list[int], amount: int, rank: int, size: int) -> None:
