@@ -139,10 +139,8 @@ class Blocks(Protocol):
 
     def by_page(self, ranges: array[int], page: int, lists: PageLists) -> PageRead:
         """Return state and residency (see pages.py) of the pages of these disjoint ranges (starts
-        and ends, "Q"). The pages of a range begin with the page that contains its start. Two ranges
-        may have parts of the same page, which then counts in both. Padding up to the next granule
-        (headers) counts with the block before it. Takes 10 ns a block: pass about 256 MiB in one
-        call."""
+        and ends, "Q"). A page of which several ranges have parts counts in each. Padding up to the
+        next granule (headers) counts with the block before it. Pass about 256 MiB in one call."""
 
     def free_runs(self, where: Range, least: int) -> array[int]:
         """Return (start, end) pairs of ranges that contain no usable bytes of blocks in use, cached

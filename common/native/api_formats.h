@@ -57,7 +57,8 @@ API int fl_objects(const struct blocks *b, const piece *p, const uint64_t *types
 API int fl_immortal_objects(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, words *out);
 
 /* php_values.c */
-API int fl_php_values(const struct blocks *b, const piece *p, uint32_t *found, uint8_t *patterns, uint64_t *sums, words *cut);
+API int fl_php_values(const struct blocks *b, const piece *p, uint32_t *found, uint8_t *patterns, uint64_t *sums, words *cut, words
+                      *unused);
 
 /* go_types.c */
 API int fl_go_types(const struct blocks *b, const piece *pieces, uint64_t count, const struct go_types *known, uint32_t *types, uint64_t

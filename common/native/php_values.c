@@ -51,33 +51,40 @@ static bool is_array(const uint8_t *data) {
            elements % WORD == 0;
 }
 
-/* Return the pattern of a block of `size` bytes with hash slots and then elements. Places after the
- * used elements have what the block contained before. Elements are as large as the block allows for
- * all places. */
-static uint8_t pattern_of(const uint8_t *data, uint32_t slots, uint64_t size) {
+/* Return the number of words that are used of a block of `size` bytes with hash slots and then
+ * elements. Places after the used elements have what the block contained before. Elements are as
+ * large as the block allows for all places. */
+static uint64_t used_words(const uint8_t *data, uint32_t slots, uint64_t size) {
     uint64_t used = load32(data + NUMBERS), places = load32(data + NUMBERS + 8), hash = 4 * (uint64_t)slots;
-    uint64_t filled = (hash + used * (hash + places * BUCKET_BYTES > size ? VALUE_BYTES : BUCKET_BYTES) + WORD - 1) / WORD;
-    return filled <= MOST_USED ? (uint8_t)(LEAF + filled) : 0;
+    return (hash + used * (hash + places * BUCKET_BYTES > size ? VALUE_BYTES : BUCKET_BYTES) + WORD - 1) / WORD;
 }
 
-/* Set the type and the pattern of the block that contains an array's hash slots and then its
- * elements. Return the size of that block; 0 if there is none. */
-static uint64_t mark_elements(const blocks *b, const uint8_t *data, uint32_t *found, uint8_t *patterns) {
+/* Set the type of the block that contains an array's hash slots and then its elements. Set its
+ * pattern, or append its unused end to `unused` if there is no such pattern. Add its size to
+ * `bytes`. */
+static int mark_elements(const blocks *b, const uint8_t *data, uint32_t *found, uint8_t *patterns, uint64_t *bytes, words *unused) {
     uint64_t elements = load(data + ELEMENTS_AT);
     uint32_t slots = -load32(data + MASK), target = block_find(b, elements);
-    if (target == NONE || b->states[target] != IN_USE || found[target] != NO_VALUE || elements - block_address(b, target) != 4 * (uint64_t)slots)
-        return 0;
+    uint64_t start = elements - 4 * (uint64_t)slots;
+    if (target == NONE || b->states[target] != IN_USE || found[target] != NO_VALUE || block_address(b, target) != start)
+        return DONE;
+    uint64_t size = size_of(b, target), used = used_words(data, slots, size);
     found[target] = ELEMENTS;
-    patterns[target] = pattern_of(data, slots, size_of(b, target));
-    return size_of(b, target);
+    *bytes += size;
+    if (used <= MOST_USED)
+        patterns[target] = (uint8_t)(LEAF + used);
+    else if (used * WORD < size)
+        return PUSH_ALL(unused, start + used * WORD, start + size);
+    return DONE;
 }
 
 /* Recognise the value in each block in use that starts in the piece. Store the number of its type
  * in `found`, and LEAF in `patterns` if it is a string, or the pattern of an array's elements; both
  * have one element for each block. Add the value to `sums`, which has the number of values and
  * their bytes for each type; the bytes of an array include its elements. Append the addresses of
- * blocks that continue after the piece to `cut`. */
-API int fl_php_values(const blocks *b, const piece *p, uint32_t *found, uint8_t *patterns, uint64_t *sums, words *cut) {
+ * blocks that continue after the piece to `cut`. Append the starts and ends of unused memory of
+ * elements that have no pattern to `unused`. */
+API int fl_php_values(const blocks *b, const piece *p, uint32_t *found, uint8_t *patterns, uint64_t *sums, words *cut, words *unused) {
     uint64_t start = 0;
     for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {
         uint64_t size = size_of(b, index);
@@ -106,8 +113,8 @@ API int fl_php_values(const blocks *b, const piece *p, uint32_t *found, uint8_t 
         patterns[index] = number == STRINGS ? LEAF : patterns[index];
         sums[SUMS * number]++;
         sums[SUMS * number + 1] += size;
-        if (number >= ARRAYS)
-            sums[SUMS * number + 1] += mark_elements(b, data, found, patterns);
+        if (number >= ARRAYS && mark_elements(b, data, found, patterns, &sums[SUMS * number + 1], unused))
+            return NO_MEMORY;
     }
     return DONE;
 }

@@ -21,6 +21,9 @@ class Seven extends Six
     public $g;
 }
 
+eval('class Forty { public $a' . implode(', $a', range(1, 40)) . '; }'); // 680 bytes; its block has 768, as that of Forty1
+eval('class Forty1 extends Forty { public $b; }');
+
 gc_disable();
 $lists = $objects = [];
 for ($number = 0; $number < 300; $number++) {
@@ -37,8 +40,24 @@ for ($number = 0; $number < 300; $number++) {
     $object->g = new Item();
     unset($object);
     $objects[] = new Six();
+
+    $list = [];
+    for ($place = 0; $place < 128; $place++) { // the last places of its elements refer to Items
+        $list[] = $place < 100 ? 1 : new Item();
+    }
+    unset($list);
+    $list = [];
+    for ($place = 0; $place < 70; $place++) {
+        $list[] = $place;
+    }
+    $lists[] = $list;
+    unset($list);
+    $object = new Forty1();
+    $object->b = new Item();
+    unset($object);
+    $objects[] = new Forty();
 }
-echo 9 * 300, "\n";
+echo 38 * 300, "\n";
 echo "ready\n";
 while (true) {
     sleep(3600);

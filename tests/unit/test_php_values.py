@@ -80,18 +80,31 @@ def answer(engine: Engine, heap: Heap, cuts: list[int]) -> Any:
     cut = []
     for start, end in zip(bounds, bounds[1:]):
         cut += find_values(engine, blocks, graphs.piece(HEAP + start, bytes(heap.data[start:end])), values)
-    return values.found.tolist(), bytes(values.patterns), values.sums.tolist(), cut
+    return values.found.tolist(), bytes(values.patterns), values.sums.tolist(), cut, values.unused.tolist()
 
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: f"{arch.word * 8}-{arch.byteorder}")
 def test_each_kind_is_found(arch: Arch) -> None:
     heap, numbers = whole(arch)
     for engine in (graphs.native(arch), graphs.pure(arch)):
-        found, patterns, sums, cut = answer(engine, heap, [])
-        assert found == numbers and not cut
+        found, patterns, sums, cut, unused = answer(engine, heap, [])
+        assert found == numbers and not cut and not unused
         used = (8 + 3 * 16) // arch.word  # the block is too small for elements with keys
         assert patterns == bytes([1, 0, 1 + used, 0, 0, 0, 0])
         assert sums[2 * STRINGS : 2 * STRINGS + 2] == [1, heap.blocks[0][1]]
+
+
+@pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: f"{arch.word * 8}-{arch.byteorder}")
+def test_unused_end_of_long_array(arch: Arch) -> None:
+    """No pattern fits the elements of a long array: their unused memory is listed."""
+    heap, at = Heap(arch, 1200), HEAP + 80 * arch.word
+    heap.array(0, 40, 2, at + 8)
+    heap.block(80, 1000)
+    bucket = 16 + 2 * arch.word
+    for engine in (graphs.native(arch), graphs.pure(arch)):
+        found, patterns, _, _, unused = answer(engine, heap, [])
+        assert found == [ARRAYS + rank_of(40), ELEMENTS] and patterns == bytes(2)
+        assert unused == [at + 8 + 40 * bucket, at + 1000 * arch.word]
 
 
 @settings(max_examples=graphs.share(60))

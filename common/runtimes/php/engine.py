@@ -16,7 +16,7 @@ NO_VALUE = NO_ROOT  # in `found`: the block has no value that is recognised
 LEAF = 1  # in `patterns`: the block has a value without pointers
 MOST_USED = 62
 """In `patterns`, LEAF + n, for 1 to MOST_USED: only the first n words of the block are used. The
-other words have what the block contained before."""
+other words have what the block contained before. An exclusion cannot begin after more words."""
 
 STRINGS, REFERENCES, RESOURCES, ELEMENTS, ARRAYS = range(5)
 """Numbers of types. An array has the number ARRAYS + rank_of(its length)."""
@@ -31,17 +31,19 @@ class Values(NamedTuple):
 
     `found` has the number of the type of each block's value, or NO_VALUE. `patterns` has LEAF for
     each block with a string, LEAF + n for elements of arrays in n words, and 0 for others (see
-    Graph.exclude_words). `sums` has SUMS words for
-    each type with a number below OBJECTS. The bytes of an array include its elements."""
+    Graph.exclude_words). `sums` has SUMS words for each type with a number below OBJECTS. The bytes
+    of an array include its elements. `unused` has the starts and ends of the unused memory of
+    elements in more than MOST_USED words."""
 
     found: array[int]  # "I"
     patterns: bytearray
     sums: array[int]  # "Q"
+    unused: array[int]  # "Q"
 
     @classmethod
     def of(cls, blocks: Blocks) -> Values:
         """Return empty columns, in which no value is recognised yet."""
-        return cls(array("I", [NO_VALUE]) * len(blocks), bytearray(len(blocks)), array("Q", bytes(8 * SUMS * OBJECTS)))
+        return cls(array("I", [NO_VALUE]) * len(blocks), bytearray(len(blocks)), array("Q", bytes(8 * SUMS * OBJECTS)), array("Q"))
 
 
 def rank_of(length: int) -> int:

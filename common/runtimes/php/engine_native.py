@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from array import array
+from ctypes import byref
 
 from findleaks.engine.native.blocks import NativeBlocks
+from findleaks.engine.native.declarations import CWords
 from findleaks.engine.native.engine import NativeEngine
 from findleaks.engine.native.memory import c_array, c_piece
 from findleaks.runtimes.php.engine import Values
@@ -16,4 +18,7 @@ def find_values(engine: NativeEngine, blocks: NativeBlocks, piece: Piece, values
     if len(values.found) != len(blocks):
         raise TypeError("values of other blocks")
     outputs = c_array(values.found), c_array(values.patterns or bytearray(1)), c_array(values.sums)
-    return engine.library.words(engine.library.fl_php_values, blocks.handle, c_piece(piece), *outputs)
+    cut, unused = CWords(), CWords()
+    engine.library.fl_php_values(blocks.handle, c_piece(piece), *outputs, byref(cut), byref(unused))
+    values.unused.extend(engine.library.take(unused))
+    return engine.library.take(cut)

@@ -83,8 +83,8 @@ def find_values(engine: PureEngine, blocks: Blocks, piece: Piece, values: Values
 
 
 def _mark_elements(blocks: Blocks, head: _Head, values: Values) -> int:
-    """Set the type and the pattern of the block that contains the hash slots and elements of an
-    array. Returns the size of that block; 0 if there is none."""
+    """Set the type of the block that contains the hash slots and elements of an array, and its
+    pattern or its unused memory. Return the size of that block; 0 if there is none."""
     elements, slots = head.word(16), -head.half(12) & 0xFFFFFFFF
     target = blocks.find(elements)
     if target < 0 or blocks.state(target) != State.IN_USE or values.found[target] != NO_VALUE:
@@ -95,5 +95,9 @@ def _mark_elements(blocks: Blocks, head: _Head, values: Values) -> int:
     size, used, places = blocks.size(target), head.half(16 + head.width), head.half(24 + head.width)
     bucket = 16 + 2 * head.width
     words = -(-(4 * slots + used * (16 if 4 * slots + places * bucket > size else bucket)) // head.width)
-    values.patterns[target] = LEAF + words if words <= MOST_USED else 0
+    if words <= MOST_USED:
+        values.patterns[target] = LEAF + words
+    elif words * head.width < size:
+        start = blocks.address(target)
+        values.unused.extend((start + words * head.width, start + size))
     return size

@@ -27,6 +27,7 @@ from findleaks.runtimes.php.tables import Tables
 from findleaks.runtimes.php.variables import Names
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.interruptible import interruptible
+from findleaks.target.ranges import merge_ranges
 
 FIXED = ("string", "reference", "resource", "elements of an array")
 """Names of the types before ARRAYS."""
@@ -140,26 +141,32 @@ class Php(Runtime):
 
     def excluded_words(self) -> Optional[Exclusions]:
         """Exclude strings, the store of objects, the collector's list of possible cycles, and
-        unused ends of objects and of arrays."""
-        return self._excluded
+        unused ends of objects and of arrays. `dead` has the ends of longer ones."""
+        ends = (Exclusion(EVERY_WORD << words & EVERY_WORD) for words in range(1, MOST_USED + 1))
+        return Exclusions(self._excluded[0], (Exclusion(0), Exclusion(EVERY_WORD), *ends))
 
     @cached_property
-    def _excluded(self) -> Exclusions:
-        patterns = bytearray(self._values.patterns)
+    def _excluded(self) -> tuple[bytearray, Sequence[Range]]:
+        """The patterns of the blocks, and the unused ends of blocks that no pattern fits."""
+        blocks, patterns = self._directory.blocks, bytearray(self._values.patterns)
+        unused = list(map(Range, self._values.unused[::2], self._values.unused[1::2]))
         store, collector = self._globals.store, self._globals.collector
         for address in (store.table if store is not None else 0, collector.buffer if collector is not None else 0):
-            index = self._directory.blocks.find(address)
+            index = blocks.find(address)
             if index >= 0:
                 patterns[index] = LEAF
         word = self._memory.size
-        for index, used in find_unused_ends(self._memory, self._directory.blocks, self._objects) if word == 8 else ():
+        for index, used in find_unused_ends(self._memory, blocks, self._objects) if word == 8 else ():
             patterns[index] = LEAF - -used // word if used <= MOST_USED * word else 0
-        ends = (Exclusion(EVERY_WORD << words & EVERY_WORD) for words in range(1, MOST_USED + 1))
-        return Exclusions(patterns, (Exclusion(0), Exclusion(EVERY_WORD), *ends))
+            if not patterns[index]:
+                start = blocks.address(index)
+                unused.append(Range(start - -used // word * word, start + blocks.size(index)))
+        return patterns, unused
 
     def dead(self) -> Sequence[Range]:
-        """Return the unused parts of stacks of frames."""
-        return self._globals.stacks
+        """Return the unused parts of stacks of frames, and unused ends of long arrays and
+        objects."""
+        return merge_ranges([*self._globals.stacks, *self._excluded[1]])
 
     def permanent_blocks(self) -> Sequence[int]:
         """Return the blocks that describe results of functions. No word refers to their start."""
