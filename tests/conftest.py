@@ -184,7 +184,11 @@ def _running_children() -> dict[int, str]:
     """Our children but zombies, by pid: their command lines."""
     found: dict[int, str] = {}
     for task in Path("/proc/self/task").iterdir():
-        for word in (task / "children").read_text().split():
+        try:
+            children = (task / "children").read_text().split()
+        except OSError:
+            continue  # the thread ended just now
+        for word in children:
             try:
                 state = Path(f"/proc/{word}/stat").read_text().rpartition(")")[2].split()[0]
                 if state not in "ZX":
