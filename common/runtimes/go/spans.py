@@ -66,6 +66,7 @@ def read_spans(memory: Memory, engine: Engine, heap: Heap, types: Types) -> Opti
         elif name in _FIELDS:
             return None
     spans = sorted((span for span in heap.spans if span.state == OBJECTS), key=lambda span: span.address)
+    largest = ARENA * len(heap.arenas)
     data, missing = read_records(memory.target, engine, array("Q", [span.address for span in spans]), one.size)
     if missing:
         return None
@@ -73,9 +74,11 @@ def read_spans(memory: Memory, engine: Engine, heap: Heap, types: Types) -> Opti
     order = [name for _, _, name in sorted(places)]
     columns = [order.index(name) if name in order else -1 for name in (*_FIELDS, *_OPTIONAL)]
     found = []
-    for record in layout.iter_unpack(data):
+    for span, record in zip(spans, layout.iter_unpack(data)):
         start, pages, free, slots, bits, category, size, large, specials = (record[at] if at >= 0 else 0 for at in columns)
         end = start + pages * PAGE
+        if (start, end) != span[:2] or end - start > largest:
+            return None
         if not (size and 0 < slots <= _MAX_SLOTS and size * slots <= end - start and free <= slots and size % GRANULE == 0):
             return None
         found.append(ObjectSpan(start, end, size, slots, free, category, bits, large, specials))
