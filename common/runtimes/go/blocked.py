@@ -21,7 +21,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.runtimes.go.objects import HeapObjects
-from findleaks.runtimes.go.pointer_words import pointer_offsets
+from findleaks.runtimes.go.pointer_words import MOST_READ, pointer_offsets
 from findleaks.runtimes.go.types import Types
 from findleaks.runtimes.go.waits import NEVER, WaitReader, is_readable, object_indices, record_indices
 from findleaks.runtimes.object_graph import run_in_slices
@@ -47,7 +47,8 @@ def find_blocked(
     found = ((number, object_indices(objects, wait)) for number, wait in waits.items())
     blocked = {number: indices for number, indices in found if indices is not None}
     structure = types.find("runtime.g")
-    pointers = pointer_offsets(types, structure) or () if structure is not None else ()
+    known = pointer_offsets(types, structure, iter(range(MOST_READ))) if structure is not None else None
+    pointers = range(0, reader.size - 7, 8) if known is None else known
     merged = array("I", [NO_ROOT]) * len(objects.blocks)
     for index in (*objects.blocks.find_all(array("Q", every))[0], *record_indices(objects, waits)):
         if index < len(merged):
@@ -66,7 +67,7 @@ def find_blocked(
             fields = memory.words(structures.get(one.number, 0), reader.size // 8)
             tree.root_words([fields[at // 8] for at in pointers] if fields else (), 0)
         run_in_slices(tree.compute, memory.target)
-        reached = [number for number, indices in blocked.items() if any(tree.idom(index) is not None for index in indices)]
+        reached = [number for number, indices in blocked.items() if any(tree.retained(index).blocks for index in indices)]
         if not reached:
             return frozenset(blocked) | never
         for number in reached:

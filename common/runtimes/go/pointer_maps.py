@@ -20,7 +20,7 @@ from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.runtimes.go.engine import ARENA, BITMAP, HEADERS, NONE, PAIRS, PointerTable, copy_pointers
 from findleaks.runtimes.go.heap import SPANS_AT, Heap
-from findleaks.runtimes.go.pointer_words import pointer_offsets
+from findleaks.runtimes.go.pointer_words import MOST_READ, pointer_offsets
 from findleaks.runtimes.go.spans import ObjectSpan
 from findleaks.runtimes.go.types import Types
 from findleaks.target.base import Piece, Range
@@ -28,7 +28,7 @@ from findleaks.target.ranges import merge_ranges
 
 _STEP = 4 << 20  # bytes that are copied at a time
 _WORD = 8
-_MAX_MASK = 1 << 24  # bytes of one mask
+_MAX_MASKS = 1 << 26  # bytes of all masks; types beyond this limit have an unknown mask
 _MOST_SMALL = 32 << 10  # bytes of objects that share a span
 # Bytes of memory that a byte of a heapArena's bitmap describes, by form.
 _DENSITY = {BITMAP: 64, PAIRS: 32}
@@ -53,20 +53,22 @@ class PointerMaps:
     ) -> None:
         self._memory, self._engine, self._types = memory, engine, types
         self._form = HEADERS if heap.layout == SPANS_AT[0] else BITMAP if heap.layout == SPANS_AT[1] else PAIRS
-        self.unknown = 0
+        self.unknown, self._left = 0, iter(range(MOST_READ))
         self._heap, self._spans = heap, [span for span in spans if span.has_pointers]
         self._starts = [span.start for span in self._spans]
         self._table = self._build_table(heap, headers if self._form == HEADERS else ())
 
     def _build_table(self, heap: Heap, headers: Iterable[int]) -> PointerTable:
         spans, large = self._spans, [span.large for span in self._spans]
-        found = {address: self._read_mask(address) for address in sorted({*headers, *large} - {0})}
-        masks = {address: mask for address, mask in found.items() if mask is not None}
-        numbers = {address: number for number, address in enumerate(masks)}
+        masks: dict[int, _Mask] = {}
         places, bits = array("Q"), bytearray()
-        for mask in masks.values():
-            places.append(len(bits))
-            bits += mask.bits
+        for address in sorted({*headers, *large} - {0}):
+            mask = self._read_mask(address, _MAX_MASKS - len(bits))
+            if mask is not None:
+                masks[address] = mask._replace(bits=b"")
+                places.append(len(bits))
+                bits += mask.bits
+        numbers = {address: number for number, address in enumerate(masks)}
         return PointerTable(
             array("Q", self._starts),
             array("Q", [span.end for span in spans]),
@@ -83,9 +85,9 @@ class PointerMaps:
             self._form,
         )
 
-    def _read_mask(self, address: int) -> Optional[_Mask]:
-        """Return the mask of the type at this address; None if it is unknown. A type that is made
-        at run time need not be in the program's section of types."""
+    def _read_mask(self, address: int, most: int) -> Optional[_Mask]:
+        """Return the mask of the type at this address; None if it is unknown, or longer than `most`
+        bytes. A type that is made at run time need not be in the program's section of types."""
         one = self._types.mask(address)
         if one is None or one.size % _WORD or not one.size or one.pointers > one.size:
             return None
@@ -95,11 +97,13 @@ class PointerMaps:
                 return None  # the version decides what this means
             place = self._memory.word(place) or 0
         length = -(-words // 8)
+        if length > most:
+            return None
         if one.is_program or not place:
-            offsets = pointer_offsets(self._types, address)
+            offsets = pointer_offsets(self._types, address, self._left)
             bits = sum(1 << at // _WORD for at in offsets or ())
             return _Mask(one.size, words, bits.to_bytes(length, "little")) if offsets and bits >> words == 0 else None
-        data = self._memory.read(place, length) if length <= _MAX_MASK else b""
+        data = self._memory.read(place, length)
         return _Mask(one.size, words, data) if len(data) == length else None
 
     def pieces(self, ranges: Iterable[Range]) -> Iterator[Piece]:
