@@ -25,6 +25,11 @@ KINDS = {
         r"goroutines (wait|are blocked for good) in main\.query\.func1 .*: chan send\. .* main\.query at",
     ),
     "history": (500_000, "retained-objects", r"variable at 0x\w+ \(used in main\.record.* map\[string\]\[\]main\.Event .*\[\]main\.Event"),
+    "finalizers": (
+        20_000,
+        "go-finalizers",
+        r"finalizers that have not run .* in main\.\(\*Session\)\.close \(\S+\): .*(20,000|19,9\d\d) main\.Session .* end each finalizer",
+    ),
 }
 
 

@@ -1,6 +1,6 @@
 // Leaks of each kind that users report: COUNT of "bodies" (responses of HTTP that nobody closes), "timers" (time.AfterFunc), "tickers" (a
 // goroutine with time.Tick), "senders" (goroutines that send to a channel from which nobody receives), "history" (a map of slices that
-// grow). Prints "ready".
+// grow), "finalizers" (one waits for a lock, so that no other runs). Prints "ready".
 package main
 
 import (
@@ -9,8 +9,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -26,6 +28,7 @@ type Event struct {
 
 var history = map[string][]Event{}
 var total int
+var lock sync.Mutex
 
 //go:noinline
 func fetch(client *http.Client, url string) {
@@ -93,6 +96,19 @@ func record(user string, number int) {
 	history[user] = append(history[user], Event{time.Now(), "event " + strconv.Itoa(number)})
 }
 
+func (s *Session) close() {
+	lock.Lock()
+	total++
+	lock.Unlock()
+}
+
+//go:noinline
+func finalizers(count int) {
+	for i := 0; i < count; i++ {
+		runtime.SetFinalizer(&Session{number: i}, (*Session).close)
+	}
+}
+
 func main() {
 	count, _ := strconv.Atoi(os.Args[2])
 	switch os.Args[1] {
@@ -108,6 +124,11 @@ func main() {
 		for i := 0; i < count; i++ {
 			record("user"+strconv.Itoa(i%5000), i)
 		}
+	case "finalizers":
+		lock.Lock()
+		finalizers(count)
+		runtime.GC()
+		runtime.GC()
 	}
 	time.Sleep(500 * time.Millisecond)
 	fmt.Println("ready")

@@ -32,7 +32,7 @@ from findleaks.runtimes.go.objects import HeapObjects, Retained
 from findleaks.runtimes.go.panics import find_fatal_message
 from findleaks.runtimes.go.root_groups import group_goroutines
 from findleaks.runtimes.go.stack_roots import StackRoots, live_stacks
-from findleaks.runtimes.go.verdict_findings import TIMERS, add_site, find_free_memory, find_sparse_maps, find_timers
+from findleaks.runtimes.go.verdict_findings import TIMERS, add_site, find_free_memory, find_queued_finalizers, find_sparse_maps, find_timers
 from findleaks.runtimes.object_graph import ObjectGraph
 from findleaks.runtimes.retained_findings import find_large_types, find_retainer
 from findleaks.runtimes.user_threads import group_user_threads
@@ -288,7 +288,9 @@ class Go(Runtime):
         known = sum(one.bytes for one in [*many, *maps])
         held = list(find_retainer(self._object_graph, self.name, self._types, known))
         if not held or held[0].facts["type"] in TIMERS:
-            held = list(find_timers(self._object_graph, sum(one.bytes for one in self._types))) or held
+            live = sum(one.bytes for one in self._types)
+            timers, queued = find_timers(self._object_graph, live), find_queued_finalizers(self._object_graph, live, self._user_threads)
+            held = [*timers, *queued] or held
         held = held or list(find_large_types(self._object_graph, self.name, self._types, known))
         return [*found, *(add_site(one, self._sites) for one in held)]
 

@@ -23,6 +23,7 @@ from findleaks.errors import Interrupted
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.garbage import mark_objects
 from findleaks.runtimes.go.engine import HEADER, NO_HEADER, NONE, TypeSearch, TypeTable, find_places
+from findleaks.runtimes.go.finalizer_queue import QueuedFinalizer, read_finalizer_queue
 from findleaks.runtimes.go.heap import Heap
 from findleaks.runtimes.go.maps import GoMap, MapReader, heads
 from findleaks.runtimes.go.moduledata import Program
@@ -129,6 +130,10 @@ class HeapObjects:
         structure = self._program.types.find("runtime.g")
         if structure is not None:
             known_objects += zip(self.stacks.structures, repeat(self.names.value(structure)))
+        for one in self.queued:
+            pointer = self._program.types.at(one.pointer_type)
+            if pointer is not None:
+                known_objects.append((one.object, self.names.value(pointer.elem)))
         large = [(span.start, self.names.number(span.large)) for span in spans if span.large and span.has_pointers]
         columns = self.names.columns()
         headers = any(span.large for span in spans) or self.has_headers
@@ -330,6 +335,13 @@ class HeapObjects:
             yield thread.words
         for _, _, further in self.records():
             yield further
+        yield [value for one in self.queued for _, value in one.pointers()]
+
+    @cached_property
+    def queued(self) -> list[QueuedFinalizer]:
+        """Finalizers that have not run yet, although nothing refers to their objects."""
+        parts = [part for one in self._program.modules for part in (one.noptrdata, one.data, one.bss, one.noptrbss)]
+        return read_finalizer_queue(self._memory, self._engine, self._program.types, parts, self._persistent)
 
     def records(self) -> Iterator[tuple[int, int, Sequence[int]]]:
         """Yield the special records of objects; see special_records."""

@@ -15,8 +15,8 @@ _POINTERS = (POINTER, UNSAFE, CHAN, MAP, FUNC, STRING, SLICE)
 
 def pointer_offsets(types: Types, address: int, left: Iterator[int]) -> Optional[list[int]]:
     """Return the offsets in bytes of the pointers in a type; None if the type cannot be read, or if
-    it contradicts itself. `left` has an element for each descriptor that may still be read: a type
-    of a corrupt core may contain itself."""
+    it contradicts itself. `left` has an element for each descriptor that may still be read: types
+    of a corrupt core may be nested without end."""
     one = types.at(address)
     if one is None or one.size > _MOST_WORDS * _WORD:
         return None

@@ -18,6 +18,7 @@ from findleaks.runtimes.user_threads import own_frame
 # are no pointers for Go's collector.
 _VARIABLE, _TIMER, _INTERNAL, _RECORD, _STACK, _REGISTER, _LIST = range(7)
 _RECORDS = "finalizers, cleanups and weak pointers"
+QUEUE = "the queue of finalizers that have not run yet"
 _REGISTERS = "registers of threads"
 PROCESSORS = "the runtime's processors (runtime.allp), with their timers and caches"
 _LISTED = "the runtime's list of goroutines (runtime.allgs), ended ones included"
@@ -63,6 +64,9 @@ def _records(objects: HeapObjects) -> Iterator[RootGroup]:
     values += [word for piece in objects.pointers.pieces(objects.finalized) for word in objects.target.arch.words(piece.data)]
     if values:
         yield RootGroup(_RECORDS, "records", values, 0, 0, _RECORD)
+    if objects.queued:
+        values = [value for one in objects.queued for _, value in one.pointers()]
+        yield RootGroup(QUEUE, "records", values, 0, 0, _RECORD)
 
 
 def _goroutines(objects: HeapObjects, structures: Mapping[int, int]) -> Iterator[RootGroup]:

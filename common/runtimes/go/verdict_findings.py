@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from findleaks.engine.contract import Graph
 from findleaks.engine.dominators import root_node
+from findleaks.engine.terms import Totals
 from findleaks.formatting import number, shortened, size, some
-from findleaks.runtimes.base import Part, Site
+from findleaks.runtimes.base import Part, Site, UserThread
 from findleaks.runtimes.finding import Finding
+from findleaks.runtimes.go.goroutine_findings import is_library
 from findleaks.runtimes.go.memstats import MemStats
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects
-from findleaks.runtimes.go.root_groups import PROCESSORS
+from findleaks.runtimes.go.root_groups import PROCESSORS, QUEUE
 from findleaks.runtimes.object_graph import LIVE
+from findleaks.runtimes.user_threads import own_frame
 from findleaks.target.base import Target
 
 _MOST_MAPS = 3  # maps that are reported
@@ -24,7 +27,9 @@ _MOST_TYPES, _MOST_CALLERS = 3, 2  # types and callers that a sentence names
 TIMERS = ("[]runtime.timerWhen", "[]*runtime.timer")
 """Types of a processor's list of timers: since 1.23, and before."""
 
-_LEAST_TIMERS = 4 << 20  # bytes of live objects of which timers may retain most
+_LEAST_HELD = 4 << 20  # bytes of live objects of which timers or finalizers may retain most
+# The function of the goroutine that runs finalizers, by version.
+_FINALIZER_LOOPS = ("runtime.runFinalizers", "runtime.runfinq")
 _PART_ALLOCATED = 4  # a site that allocated 1 / this of the live objects is named
 _LEAST_FREE, _PART_FREE = 8 << 20, 10  # bytes, and 1 / this of the heap, that are reported
 
@@ -91,21 +96,57 @@ def add_site(finding: Finding, sites: Sequence[Site]) -> Finding:
 
 def find_timers(graph: GoGraph, live: int) -> Iterator[Finding]:
     """Yield a finding if timers retain half of the live objects, whose bytes are `live`."""
-    found = graph.root_tree if live >= _LEAST_TIMERS else None
-    if found is None:
-        return
-    for at, (group, totals) in enumerate(zip(found.groups, found.totals)):
-        if group.name != PROCESSORS or 2 * totals.bytes < live:
+    for held in _retained_by(graph, PROCESSORS, live):
+        title = f"In use, not leaked: timers that have not fired retain {held.amount}."
+        cause = f"These are timers of time.AfterFunc, NewTimer and NewTicker. Most by type: {held.types}."
+        remedies = ("stop timers and tickers that are no longer needed: Timer.Stop, Ticker.Stop",)
+        yield Finding("go-timers", held.totals.bytes, title, cause, remedies, ("roots",), held.facts)
+
+
+def find_queued_finalizers(graph: GoGraph, live: int, threads: Sequence[UserThread]) -> Iterator[Finding]:
+    """Yield a finding if finalizers that have not run retain half of the live objects, whose bytes
+    are `live`. `threads`: all goroutines."""
+    for held in _retained_by(graph, QUEUE, live):
+        one = next((one for one in threads if any(frame.function in _FINALIZER_LOOPS for frame in one.frames)), None)
+        frame = own_frame(one.frames, is_library) if one is not None else None
+        title = f"In use, not leaked: finalizers that have not run yet retain {held.amount}."
+        cause = f"Most by type: {held.types}."
+        remedies: tuple[str, ...] = ("release what objects need with a method such as Close, not with finalizers",)
+        facts = {**held.facts, "function": None, "reason": None}
+        if one is not None and frame is not None and not is_library(frame.function):
+            state = one.reason or one.state
+            place = f" ({shortened(frame.place())})" if frame.line else ""
+            cause = (
+                f"One goroutine runs all finalizers, one after the other. It is in {shortened(frame.short_name())}{place}: {state}. {cause}"
+            )
+            remedies = ("end each finalizer soon: one that may wait starts a goroutine for this", *remedies)
+            facts.update(function=frame.function, reason=state)
+        yield Finding("go-finalizers", held.totals.bytes, title, cause, remedies, ("stacks", "roots"), facts)
+
+
+class _Held(NamedTuple):
+    """What a root retains, in words and for JSON."""
+
+    totals: Totals
+    amount: str
+    types: str
+    facts: dict[str, object]
+
+
+def _retained_by(graph: GoGraph, name: str, live: int) -> Iterator[_Held]:
+    """Yield what the root with this name retains, if that is half of the live objects, whose bytes
+    are `live`."""
+    found = graph.root_tree if live >= _LEAST_HELD else None
+    for at, (group, totals) in enumerate(zip(found.groups, found.totals) if found is not None else ()):
+        if found is None or group.name != name or 2 * totals.bytes < live:
             continue
-        types = graph.types_below(found.tree, root_node(at))
-        title = f"In use, not leaked: timers that have not fired retain {size(totals.bytes)} in {number(totals.blocks)} objects of Go."
-        cause = "These are timers of time.AfterFunc, NewTimer and NewTicker. "
-        largest = [f"{number(one.blocks)} {shortened(name)} ({size(one.bytes)})" for name, one in types[:_MOST_TYPES]]
+        types = graph.types_below(found.tree, root_node(at))[:_MOST_TYPES]
+        largest = [f"{number(one.blocks)} {shortened(title)} ({size(one.bytes)})" for title, one in types]
         facts: dict[str, object] = {
             "root": group.name,
             "retained_objects": totals.blocks,
             "retained_bytes": totals.bytes,
-            "types": [{"type": name, "objects": one.blocks, "bytes": one.bytes} for name, one in types[:_MOST_TYPES]],
+            "types": [{"type": title, "objects": one.blocks, "bytes": one.bytes} for title, one in types],
         }
-        remedies = ("stop timers and tickers that are no longer needed: Timer.Stop, Ticker.Stop",)
-        yield Finding("go-timers", totals.bytes, title, f"{cause}Most by type: {some(largest, _MOST_TYPES)}.", remedies, ("roots",), facts)
+        amount = f"{size(totals.bytes)} in {number(totals.blocks)} objects of Go"
+        yield _Held(totals, amount, some(largest, _MOST_TYPES), facts)
