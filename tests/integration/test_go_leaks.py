@@ -25,6 +25,12 @@ KINDS = {
         r"goroutines (wait|are blocked for good) in main\.query\.func1 .*: chan send\. .* main\.query at",
     ),
     "history": (500_000, "retained-objects", r"variable at 0x\w+ \(used in main\.record.* map\[string\]\[\]main\.Event .*\[\]main\.Event"),
+    "headers": (
+        200,
+        "go-arrays",
+        r"slices and strings use 3\.1 KiB of (200|199) arrays of .* MiB\. .*: (200|199) from \[\]\[\]uint8\. .*main\.read",
+    ),
+    "documents": (200, "retained-objects", r"variable at 0x\w+ \(used in main\.read.* retains 50 MiB in 20\d objects"),
     "finalizers": (
         20_000,
         "go-finalizers",

@@ -1,6 +1,7 @@
 // Leaks of each kind that users report: COUNT of "bodies" (responses of HTTP that nobody closes), "timers" (time.AfterFunc), "tickers" (a
 // goroutine with time.Tick), "senders" (goroutines that send to a channel from which nobody receives), "history" (a map of slices that
-// grow), "finalizers" (one waits for a lock, so that no other runs). Prints "ready".
+// grow), "finalizers" (one waits for a lock, so that no other runs), "headers" (slices
+// of 16 bytes of large arrays), "documents" (slices of half of large arrays). Prints "ready".
 package main
 
 import (
@@ -29,6 +30,7 @@ type Event struct {
 var history = map[string][]Event{}
 var total int
 var lock sync.Mutex
+var kept [][]byte
 
 //go:noinline
 func fetch(client *http.Client, url string) {
@@ -109,6 +111,13 @@ func finalizers(count int) {
 	}
 }
 
+//go:noinline
+func read(length int) {
+	document := make([]byte, 256<<10)
+	document[length-1] = 1
+	kept = append(kept, document[:length])
+}
+
 func main() {
 	count, _ := strconv.Atoi(os.Args[2])
 	switch os.Args[1] {
@@ -123,6 +132,14 @@ func main() {
 	case "history":
 		for i := 0; i < count; i++ {
 			record("user"+strconv.Itoa(i%5000), i)
+		}
+	case "headers":
+		for i := 0; i < count; i++ {
+			read(16)
+		}
+	case "documents":
+		for i := 0; i < count; i++ {
+			read(128 << 10)
 		}
 	case "finalizers":
 		lock.Lock()

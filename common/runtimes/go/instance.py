@@ -31,6 +31,7 @@ from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects, Retained
 from findleaks.runtimes.go.panics import find_fatal_message
 from findleaks.runtimes.go.root_groups import group_goroutines
+from findleaks.runtimes.go.sliced_arrays import find_sliced_arrays
 from findleaks.runtimes.go.stack_roots import StackRoots, live_stacks
 from findleaks.runtimes.go.verdict_findings import TIMERS, add_site, find_free_memory, find_queued_finalizers, find_sparse_maps, find_timers
 from findleaks.runtimes.object_graph import ObjectGraph
@@ -285,10 +286,13 @@ class Go(Runtime):
             return found
         maps = list(find_sparse_maps(self._target, self._objects, self._graph, self._object_graph.names.name))
         found += maps
-        known = sum(one.bytes for one in [*many, *maps])
+        live = sum(one.bytes for one in self._types)
+        describe = self._object_graph.describe_holder
+        arrays = list(find_sliced_arrays(self._memory, self._objects, self._engine, self._graph, live, describe))
+        found += arrays
+        known = sum(one.bytes for one in [*many, *maps, *arrays])
         held = list(find_retainer(self._object_graph, self.name, self._types, known))
         if not held or held[0].facts["type"] in TIMERS:
-            live = sum(one.bytes for one in self._types)
             timers, queued = find_timers(self._object_graph, live), find_queued_finalizers(self._object_graph, live, self._user_threads)
             held = [*timers, *queued] or held
         held = held or list(find_large_types(self._object_graph, self.name, self._types, known))
