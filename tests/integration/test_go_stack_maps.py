@@ -40,7 +40,8 @@ def test_garbage_is_what_the_collector_frees(version: str, tmp_path: Path) -> No
     (page,) = json.loads(findleaks("runtime", "--only", "go", "--json", core))["runtimes"]
     # Between the stop and the collection, the program takes and drops a few objects.
     assert abs(count_garbage(page) - len(freed) - others) <= 16
-    assert page["counters"]["objects without a map of pointers"] == 0
+    # Free slots of a span that had other objects before count, too. Each kind of object has COUNT objects.
+    assert page["counters"]["objects without a map of pointers"] < COUNT
     # Two for each call of a function of reflect, two for each interrupted function, and those of the first goroutine's system call.
     assert 4 * COUNT <= page["counters"]["stack frames without a stack map"] <= 4 * COUNT + 8
     assert others >= LISTED
