@@ -30,6 +30,10 @@ MOST_GROUPS = 256  # Most combinations of a layout, a size and offsets, the most
 # refer to parts of blocks that are not known yet.
 LEAST_SINGLE = 0.5
 MOST_TAILS = 8  # Most objects in a block behind its type.
+# A search reads the claims of all blocks. It is repeated after any new claim, but in a heap of more
+# than SMALL blocks only after a new claim for each PART blocks above SMALL.
+SMALL = 1 << 20
+PART = 64
 LEAST_OPEN = 0.9  # Least part of the blocks that must refer to a place behind their type.
 
 
@@ -92,9 +96,9 @@ class Tails:
         yield from (int.from_bytes(data[offset : offset + word], order) - start for offset in offsets)
 
     def find(self) -> Iterator[tuple[array[int], int]]:
-        """Yield blocks ("I"), and the number of their new layout. Without new claims, there is
-        nothing new to find."""
-        if self._spread.claimed == self._claimed:
+        """Yield blocks ("I"), and the number of their new layout. Without enough new claims, there
+        is nothing new to find."""
+        if (self._spread.claimed - self._claimed) * PART <= max(len(self._heap.blocks) - SMALL, 0):
             return
         self._claimed = self._spread.claimed
         wanted = {self._heap.layout(index) for index in self._spread.sample(PROBED) if self._read(index)}
