@@ -93,6 +93,19 @@ uint64_t feature_value(const spread *s, uint32_t feature, uint32_t owner, uint64
     return value > LEAST_ADDRESS && is_mapped(s, value) && used_block(s, value, &start) == NONE ? value : NO_VALUE;
 }
 
+/* Whether a feature is a number that is a part of an address. Such a number separates types only by
+ * chance, as where the addresses in some blocks are null. */
+static bool is_part_of_address(const spread *s, uint32_t feature, uint32_t owner, uint64_t place, uint32_t target) {
+    uint32_t sort = feature >> 8;
+    bool is_target = sort == TARGET_BYTES;
+    if (!is_target && sort != FOUR_BYTES && sort != ONE_BYTE)
+        return false;
+    uint64_t base = !is_target ? place : target < s->b->count ? block_address(s->b, target) : 0;
+    uint64_t word = base + (uint64_t)((int64_t)(feature & 255) - 128);
+    const uint8_t *at = bytes_of(s, is_target ? target : owner, word - word % WORD, WORD);
+    return at && load(at) > LEAST_ADDRESS && is_mapped(s, load(at));
+}
+
 /* Write the value of a feature for each pointer. `rows`: its owner, place and block. */
 API void fl_spread_feature(const spread *s, uint32_t feature, const uint64_t *rows, uint64_t count, uint64_t *values) {
     for (uint64_t at = 0; at < count; at++)
@@ -135,10 +148,13 @@ static void try_feature(const spread *s, separating *all, uint32_t sort, int64_t
     uint32_t feature = sort << 8 | (uint32_t)(offset + 128);
     fl_spread_feature(s, feature, all->rows, all->count, values);
     separation found = separate(values, all->labels, all->count);
-    if (found.groups > 1 && found.groups <= most && found.pure * 100 >= PURE * all->count && found.groups < all->best_groups) {
-        all->best = feature;
-        all->best_groups = found.groups;
-    }
+    if (found.groups <= 1 || found.groups > most || found.pure * 100 < PURE * all->count || found.groups >= all->best_groups)
+        return;
+    for (uint32_t at = 0; at < all->count; at++)
+        if (is_part_of_address(s, feature, (uint32_t)all->rows[3 * at], all->rows[3 * at + 1], (uint32_t)all->rows[3 * at + 2]))
+            return;
+    all->best = feature;
+    all->best_groups = found.groups;
 }
 
 /* Return the feature that separates the labels of at most MOST_ROWS pointers; NONE if none does. Of

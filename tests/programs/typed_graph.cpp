@@ -108,7 +108,7 @@ static Cell cell(int deep) {
         made.number = chance(1000) / 7.0;
     if (made.tag == NAMED) {
         made.named = NEW(Named);
-        made.named->name = "inside";
+        made.named->name = chance(2) ? "inside" : "a cell with quite a long name";
     }
     if (made.tag == CELLS) {
         made.count = 2 + chance(3);

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from findleaks.engine.reference.type_features import feature_value
-from findleaks.engine.reference.type_match import COUNTS, STRONG, WEAK, WRONG, Matching, is_text
+from findleaks.engine.reference.type_match import COUNTS, STRONG, WEAK, WRONG, Matching
 from findleaks.engine.reference.type_used import used_size
 from findleaks.engine.type_spread import (
     LAYOUT_MASK,
@@ -101,9 +101,7 @@ class Chooser:
     def _suffices(self, level: int) -> bool:
         """Return whether a block without pointers may have the only option, whose claim has this
         level. A member of a union may also refer to text."""
-        word = self._spread.blocks.arch.word
-        data = self._spread.memory.bytes(self._start, word) if self._size >= word else None
-        return level != Level.LEARNED and not (level == Level.UNION and data is not None and is_text(data))
+        return level != Level.LEARNED and not (level == Level.UNION and self._spread.begins_with_text(self._start, self._size))
 
     def choose(self, options: Sequence[Option], how: Choosing) -> int:
         """Return the claim of the option that fits the block best; 0 if no option is chosen. `how`

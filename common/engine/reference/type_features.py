@@ -44,6 +44,19 @@ def feature_value(spread: PureTypeSpread, feature: int, owner: int, place: int, 
     return value if is_static else NO_VALUE
 
 
+def _is_part_of_address(spread: PureTypeSpread, feature: int, owner: int, place: int, target: int) -> bool:
+    """Whether a feature is a number that is a part of an address. Such a number separates types only
+    by chance, as where the addresses in some blocks are null."""
+    sort, arch = Feature(feature >> 8), spread.blocks.arch
+    if sort not in (Feature.TARGET_BYTES, Feature.FOUR_BYTES, Feature.ONE_BYTE):
+        return False
+    if sort == Feature.TARGET_BYTES:
+        owner, place = target, spread.blocks.address(target)
+    at = place + (feature & 255) - 128
+    value = int.from_bytes(_bytes_of(spread, owner, at - at % arch.word, arch.word), arch.byteorder)
+    return value > LEAST_ADDRESS and range_at(spread.mapped, value) is not None
+
+
 def _bytes_of(spread: PureTypeSpread, owner: int, address: int, size: int) -> bytes:
     """Return memory of an owner; empty if a part of it is missing or outside the block `owner`.
     Root memory (ROOT and above) has no such limits."""
@@ -96,11 +109,13 @@ def separate(spread: PureTypeSpread, rows: Sequence[int], labels: Sequence[int])
     if any(label >= MOST_SEPARATED for label in labels):
         return NO_FEATURE
     for feature, most in _features(spread.blocks.arch.word):
+        pointers = [tuple(rows[3 * at : 3 * at + 3]) for at in range(len(labels))]
         groups: dict[int, Counter[int]] = {}
-        for at, label in enumerate(labels):
-            groups.setdefault(feature_value(spread, feature, *rows[3 * at : 3 * at + 3]), Counter())[label] += 1
+        for one, label in zip(pointers, labels):
+            groups.setdefault(feature_value(spread, feature, *one), Counter())[label] += 1
         pure = sum(max(one.values()) for one in groups.values())
-        if 1 < len(groups) <= most and pure * 100 >= PURE * len(labels) and len(groups) < best_groups:
+        is_better = 1 < len(groups) <= most and pure * 100 >= PURE * len(labels) and len(groups) < best_groups
+        if is_better and not any(_is_part_of_address(spread, feature, *one) for one in pointers):
             best, best_groups = feature, len(groups)
     return best
 

@@ -269,6 +269,11 @@ class PureTypeSpread:
             return sort | value << 4 & (1 << 64) - 1
         return WordClass.TEXT if is_text(data) else WordClass.NUMBER
 
+    def begins_with_text(self, address: int, size: int) -> bool:
+        """Return whether the first word of `size` bytes of memory is text."""
+        data = self.memory.bytes(address, self._arch.word) if size >= self._arch.word else None
+        return data is not None and is_text(data)
+
     def used_block(self, address: int) -> int:
         """Return the index of the block in use that contains an address, or -1."""
         index = self.blocks.find(address)
