@@ -109,7 +109,7 @@ def _leave_the_callers_ways() -> None:
     with contextlib.suppress(ValueError, OSError):  # only root may; programs that shall dump core raise the soft limit up to this one
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.RLIM_INFINITY))
     os.umask(0o022)
-    # Workers of pytest-xdist have COLUMNS=80: the readline library sets it in their parent. Output into a pipe is not cut without it.
+    # Workers of pytest-xdist have COLUMNS=80, which readline sets in their parent. Without COLUMNS, output into a pipe is not cut.
     for name in [name for name in os.environ if name in ("TZ", "LANG", "LANGUAGE", "COLUMNS", "LINES") or name.startswith("LC_")]:
         del os.environ[name]
     os.environ["LANG"] = "C.UTF-8"

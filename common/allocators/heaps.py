@@ -42,7 +42,7 @@ class Heap:
         return [Range(low, high) for low, high in zip(bounds[::2], bounds[1::2]) if low < high]
 
     def part_bounds(self) -> array[int]:
-        """Return the starts and ends ("Q") of `parts()`, and of empty ranges between them."""
+        """Return the starts and ends ("Q") of `parts()`, including those of empty parts."""
         return array("Q", [self.start, *self.inner, self.end])
 
     def inner_ranges(self) -> list[Range]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _LEAKED = ("definite", "indirect")
 EXPLAINED = 16
-"""Most rows of unknown type whose reason is found: each may take a search of root memory."""
+"""Maximum number of rows of unknown type that are explained. Each may search root memory."""
 
 
 class _Key(NamedTuple):
@@ -94,7 +94,7 @@ def _contents(session: Session, example: Optional[int], at: int) -> Optional[str
 
 
 def _explain(session: Session, example: int) -> Optional[Reason]:
-    """Return why a block in use has no type; None without debug information, and for text."""
+    """Return why a block in use has no type. Return None for text, or without debug information."""
     index = session.directory.blocks.find(example) if known_types(session) is not None else -1
     if index < 0 or session.directory.blocks.state(index) != State.IN_USE:
         return None

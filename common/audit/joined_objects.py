@@ -33,7 +33,7 @@ _FEWEST_VISITED, _MOST_EXAMINED = 16, 1 << 27
 
 
 def find_joined_objects(session: Session, address: int) -> Optional[JoinedObjects]:
-    """Return the objects of the runtime that has one at this address; None if there is none."""
+    """Return the objects of the runtime with an object at this address; None if there is none."""
     for runtime in session.runtimes:
         if isinstance(runtime, DumpableHeap) and runtime.contains(address):
             return session.once((find_joined_objects, id(runtime)), partial(_find_all, session, runtime))
@@ -50,7 +50,7 @@ class JoinedObjects(ObjectGraph):
 
     A path begins at a variable of the language if one leads to the object. The dominator tree and
     the roots are those of the whole process. An object that no root reaches is not called garbage,
-    because the runtime may refer to it in a way that is not read."""
+    because the runtime may refer to it in a way that findleaks does not read."""
 
     def __init__(self, session: Session, runtime: DumpableHeap, heap: JoinedHeap) -> None:
         super().__init__(session.target, session.engine, heap.blocks, heap.graph)
@@ -162,8 +162,8 @@ class JoinedObjects(ObjectGraph):
         return chain[last:]
 
     def _path_from_variable(self, index: int) -> list[int]:
-        """Return a shortest chain from the value of a variable to an object; [] if there is none
-        among the objects and blocks that are nearest to the object."""
+        """Return a shortest chain from the value of a variable to an object; [] if none is found.
+        Only the objects and blocks that are nearest to the object are searched."""
         after, waiting = {index: -1}, deque([index])
         for _ in range(max(_FEWEST_VISITED, _MOST_EXAMINED // len(self.blocks))):
             if not waiting:

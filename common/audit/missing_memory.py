@@ -156,8 +156,8 @@ def _select_referred(session: Session, ranges: Sequence[Uncertain], searched: Se
 
 def _register_words(session: Session, ranges: Sequence[Range]) -> list[int]:
     """Return those of `Session.register_words` that are in these sorted, disjoint ranges. The code
-    of the threads shows which registers are live. It is read only if a register has such a word,
-    because this takes 40 ms."""
+    of the threads shows which registers are live. Reading it takes 40 ms, so it is read only if
+    any word, live or dead, is in these ranges."""
 
     def select(words: Iterable[int]) -> list[int]:
         return [word for word in words if range_at(ranges, word) is not None]

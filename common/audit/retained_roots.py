@@ -29,8 +29,8 @@ retain the fraction PART of the shared memory."""
 FIRST = 3  # sizes with the most bytes; they form a row even if they retain only a quarter of PART
 
 SAMPLED, _EXAMINED = 16, 1 << 13
-"""Shared blocks whose types are compared to name a row, and blocks among which these are looked
-for."""
+"""Number of shared blocks whose types are compared to name a row, and number of blocks that are
+searched for them."""
 
 EXPANDED = 256
 """Leak heads that are shown with their fields.
@@ -101,9 +101,9 @@ def _add_alike_rows(builder: TreeBuilder, named: Owners, made: RetainedNode, spr
 
 
 def _name_alike(builder: TreeBuilder, group: Spread) -> tuple[int, str]:
-    """Return one of the shared blocks of this size, and a name for them: their type if SAMPLED of
-    those that retain most have the same type, else their size. Blocks of one size may have many
-    types."""
+    """Return one of the shared blocks of this size, and a name for them: their type if the
+    SAMPLED blocks that retain most have the same type, else their size. Blocks of one size may have
+    many types."""
     blocks_ = builder.reader.blocks
     children = (child.block for child in builder.tree.children(SHARED, _EXAMINED))
     sample = [*islice((index for index in children if blocks_.size(index) == group.size), SAMPLED)] or [group.example]

@@ -66,7 +66,7 @@ class TreeBuilder:
         self.depth, self.limit, self.least = depth, limit, least
         self._bytes = 0
         rows = session.structures.rows
-        # A tag in a pointer to a block says nothing about the contents of the block.
+        # A tag in a pointer does not describe the contents of the block.
         self._structures = {index for structure, index in zip(rows[0::ROW], rows[1::ROW]) if structure != Structure.TAGGED_START}
 
     def of_root(self, owner: Owner, node: int, expand: bool = True) -> RetainedNode:

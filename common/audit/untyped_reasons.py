@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from findleaks.types.known import KnownTypes
 
 MOST_CANDIDATES = 16
-"""Most types that are listed for a block."""
+"""Maximum number of types listed for a block."""
 MOST_REFERRERS = 16
-"""Most typed blocks whose pointers to a block are read."""
+"""Maximum number of typed blocks whose pointers to a block are read."""
 WIDEST = 1 << 20
-"""Most bytes of a block that are searched for a reference."""
+"""Maximum number of bytes of a block that are searched for a reference."""
 
 
 class Reason(NamedTuple):
@@ -122,20 +122,20 @@ def _explain_pointer(session: Session, known: KnownTypes, number: int, sizes: _S
 
 
 def _pointees(session: Session, known: KnownTypes, index: int) -> Sequence[str]:
-    """Return the types that typed pointers to a block have."""
+    """Return the target types of typed pointers to a block."""
     places = (place_at(session, word) for word in _iterate_typed_references(session, index))
     pointees = (known.table.pointee(place.type) for place in places if place is not None)
     return _names(known.table, (one for one in pointees if known.table.size_of(one)))
 
 
 def _of_sizes(session: Session, known: KnownTypes, sizes: _Sizes) -> Sequence[str]:
-    """Return the structs that a block of a size may be, without those of only the C library."""
+    """Return the structs with these sizes, except those that only the C library has."""
     numbers = _embedding(session, known).of_sizes(*sizes)
     return _names(known.table, (one for one in numbers if known.is_of_program(one)))
 
 
 def _beginning_with(session: Session, known: KnownTypes, pointee: int, sizes: _Sizes) -> Sequence[str]:
-    """Return the types of a size that begin with a type."""
+    """Return the types with these sizes that begin with the type `pointee`."""
     whole = _embedding(session, known).places(pointee).get(0, ())
     return _names(known.table, (one for one in whole if sizes.least <= known.table.sizes[one] <= sizes.most))
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from findleaks.formatting import number, printable
 
-SHOWN = 3  # Most types that are named.
-LONGEST = 60  # Most characters of a name.
+SHOWN = 3  # maximum number of types that are named
+LONGEST = 60  # maximum number of characters of a name
 
 
 def join_candidates(names: Sequence[str]) -> str:

@@ -139,7 +139,7 @@ class Blocks(Protocol):
 
     def by_page(self, ranges: array[int], page: int, lists: PageLists) -> PageRead:
         """Return state and residency (see pages.py) of the pages of these disjoint ranges (starts
-        and ends, "Q"). A page of which several ranges have parts counts in each. Padding up to the
+        and ends, "Q"). A page that several ranges overlap counts in each. Padding up to the
         next granule (headers) counts with the block before it. Pass about 256 MiB in one call."""
 
     def free_runs(self, where: Range, least: int) -> array[int]:

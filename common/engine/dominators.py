@@ -196,12 +196,12 @@ class Dominators(Protocol):
         ...
 
     def members(self, node: int, first: int, limit: int) -> array[int]:
-        """Return indices ("I") of retained blocks, at most `limit` from number `first` on.
+        """Return indices ("I") of at most `limit` retained blocks, beginning with number `first`.
 
         Order: preorder. Leaf trees are the last children; the others are in the order of the words
-        that refer to them. Exactly one reference, from a block, leads to each block of a leaf tree,
-        and the block at its top refers at most to blocks that refer to no block. A block's own
-        index is the first."""
+        that refer to them. Each block of a leaf tree has exactly one reference, from a block. The
+        block at the top of the tree refers only to blocks without references, or to none. A block's
+        own index is the first."""
         ...
 
     def chain(self, index: int, equal: bool, limit: int = 1 << 22) -> Chain:

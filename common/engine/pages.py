@@ -33,7 +33,7 @@ LARGEST = 0xFFFFFFFF  # in PageRead.sizes: a size that does not fit 32 bits
 
 def count_pages(ranges: array[int], page: int) -> int:
     """Return the number of pages of ranges (starts and ends, "Q"). A page counts in each range that
-    has a part of it."""
+    overlaps it."""
     return sum(-(-end // page) - start // page for start, end in zip(ranges[::2], ranges[1::2]) if start < end)
 
 

@@ -101,7 +101,7 @@ def dead_ranges(
     pointer that libc does not know (None: use `stack_region`)."""
     stacks = thread_stacks(target)
     dead = list(dead_stacks(target, engine, candidates))
-    if dead:  # pthread_join will read what a thread returned
+    if dead:  # pthread_join still reads the return values of threads
         results = (one.result for one in unjoined_threads(target, engine, candidates) if one.result)
         dead = subtract(dead, sorted(Range(result, result + target.arch.word) for result in results))
     regions = target.regions()

@@ -113,8 +113,8 @@ def unjoined_threads(target: Target, engine: Engine, regions: Sequence[Region]) 
 
     `regions` may contain stacks. In struct pthread, `cancelhandling` follows `tid` after
     robust_prev (64-bit only), the three words of robust_head, cleanup and cleanup_jmp_buf.
-    start_routine is between it and stackblock, two 32-bit numbers and the return value are before
-    start_routine (nptl/descr.h, 2.31 to 2.43)."""
+    start_routine is between `cancelhandling` and stackblock. The return value and two 32-bit
+    numbers directly precede start_routine (nptl/descr.h, 2.31 to 2.43)."""
     threads = [thread for thread in target.threads() if thread.thread_pointer]
     if any(is_musl(target, thread.thread_pointer) for thread in threads[:1]):
         return [Ended(stack, 0) for stack in dead_stacks(target, engine, regions)]

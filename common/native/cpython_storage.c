@@ -52,9 +52,9 @@ static void claim_block(const blocks *b, const uint32_t *found, uint32_t *claims
     claims[index] = !before ? claim : disputed ? DISPUTED : before > claim ? before : claim;
 }
 
-/* `object`: the count and type of a list, at least five words. A list whose last item was removed
- * keeps a block of the smallest size (PyMem_Realloc of 0 bytes). A freed list, whose count is 0,
- * may look like that, but its block may belong to something else. */
+/* `object`: a list from its reference count on, at least five words. A list whose last item was
+ * removed keeps a block of the smallest size (PyMem_Realloc of 0 bytes). A freed list, whose
+ * reference count is 0, may look the same, but its block may belong to something else. */
 static void claim_list(const blocks *b, const uint8_t *object, uint64_t shift, const uint32_t *found, uint32_t *claims) {
     uint64_t items = load(object + 2 * WORD), at = load(object + 3 * WORD), capacity = load(object + 4 * WORD);
     uint64_t head = shift ? WORD : 0; /* in a free-threaded list, a number precedes the items */

@@ -5,7 +5,7 @@
 #define ARENA (UINT64_C(64) << 20)
 #define HEADER 8u         /* bytes of a malloc header */
 #define NO_HEADER 512u    /* objects up to this size have none: their span ends with a bitmap */
-#define INLINE_MARKS 128u /* bytes behind this bitmap, if the last one is the span's class */
+#define INLINE_MARKS 128u /* bytes after this bitmap, if the span's last byte is its class */
 #define MOST_SMALL 32768u /* larger objects have a span of their own */
 #define GROUP_BYTES 512u  /* bytes of memory that 64 bits of a bitmap describe */
 
@@ -19,7 +19,7 @@ typedef struct {
     uint8_t *out;
 } masking;
 
-/* Return `bytes` bytes at `address`; NULL unless one piece has them. */
+/* Return `bytes` bytes at `address`; NULL unless one piece contains all of them. */
 static const uint8_t *bytes_at(masking *m, uint64_t address, uint64_t bytes) {
     const piece *p = m->recent;
     if (!p || address < p->address || address - p->address > p->length || p->length - (address - p->address) < bytes) {
@@ -43,7 +43,7 @@ static void keep_all(masking *m, uint64_t from, uint64_t to) {
         keep_word(m, at);
 }
 
-/* Keep the words of [from, to), a part of one group, whose bit is set. */
+/* Keep the words of [from, to) whose bits are set. The range is within one group. */
 static void keep_group(masking *m, uint64_t from, uint64_t to, uint64_t bits) {
     const uint8_t *data = bytes_at(m, from, to - from);
     uint8_t *out = m->out + (from - m->low);
@@ -75,9 +75,9 @@ static uint64_t entry_of(const masking *m, uint64_t address) {
     return after && address - m->known->arenas[after - 1] < ARENA ? m->known->entries[after - 1] : 0;
 }
 
-/* Up to 1.19, a byte describes four words: its low bits are set for pointers, its high bits unless
- * this word and all that follow in the object are no pointers. What follows is not maintained,
- * except in large objects. */
+/* Up to 1.19, a byte describes four words. A low bit is set if its word is a pointer. A high bit is
+ * 0 if neither its word nor any later word of the object is a pointer. The bits after it are
+ * maintained only in large objects. */
 static void keep_by_pairs(masking *m, uint64_t start, uint64_t size, uint64_t from, uint64_t to) {
     bool is_large = size > MOST_SMALL;
     uint64_t entry = entry_of(m, from);

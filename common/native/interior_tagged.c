@@ -5,7 +5,7 @@
 
 enum { SEARCHED = 1024 }; /* bytes of a block in which a link is looked for */
 
-/* Whether a block has a link with this tag to a block of its size. */
+/* Whether a block has a link with this tag to a block of the same size. */
 static bool has_link(const memory *m, const blocks *b, const candidate *c, uint64_t tag) {
     uint64_t value, size = c->size < SEARCHED ? c->size : SEARCHED;
     for (uint64_t at = 0; at + WORD <= size; at += WORD) {
@@ -20,10 +20,10 @@ static bool has_link(const memory *m, const blocks *b, const candidate *c, uint6
 
 /* `source`: the block with the pointer; NONE: root memory.
  *
- * A pointer that reads a text or another sequence of bytes also points to an odd address. So the
- * block must begin with a number or a pointer: the upper 16 bits of its first word are 0. And the
- * pointer must be in a block of the same size, or the block must have such a pointer itself, as
- * nodes of a tree have. Offsets that are a multiple of 4 may be those of a member. */
+ * A pointer into text or another sequence of bytes may be odd, too. Therefore, the block must begin
+ * with a number or a pointer: the upper 16 bits of its first word are 0. Also, the pointer must be
+ * in a block of the same size, or the block must contain such a pointer itself, as nodes of a tree
+ * do. Offsets that are a multiple of 4 may be those of a member. */
 int tagged_at(const memory *m, const blocks *b, uint32_t source, const candidate *c) {
     uint64_t tag = c->pointer - c->start, first;
     if (WORD != 8 || tag >= WORD || tag % 4 == 0 || !read_word(m, c->start, &first) || first >> 48)

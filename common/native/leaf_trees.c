@@ -1,20 +1,20 @@
 /* Dominator tree: leaf trees, which have no depth-first numbers.
  *
- * A *leaf* refers to no block. A *stem* refers only to leaves. Exactly one reference, which is not
- * from a root, leads to each leaf and stem, so its source is the immediate dominator. In a Java
- * heap, half of the objects are leaves (arrays of characters, boxed numbers), and most strings are
- * stems. The visit skips them, with a look at a bit that is probably in the cache. Their places are
- * the last ones of those that their referrer retains.
+ * A *leaf* refers to no block. A *stem* refers only to leaves. Each leaf and stem has exactly one
+ * reference, which is not from a root, so its referrer is its immediate dominator. In a Java heap,
+ * half of the objects are leaves (arrays of characters, boxed numbers), and most strings are stems.
+ * The visit skips them by testing a bit that is probably in the cache. Their places are the last
+ * ones of those that their referrer retains.
  *
- * References from unreachable blocks count, too: then a block may have a number although it would
- * not need one. */
+ * References from unreachable blocks count, too, so a block may get a number that it does not
+ * need. */
 #include "dominators.h"
 
 #include <stdlib.h>
 
 #define AHEAD 16u /* blocks ahead whose counts are prefetched */
 
-/* Collect the blocks that a reference leads to, and in `leaves` those with several references. */
+/* Collect the referenced blocks in `left_out`, and those with several references in `leaves`. */
 int dominators_referred(dominators *d, int64_t *budget) {
     const graph *g = d->g;
     if (!d->left_out) {
@@ -60,7 +60,7 @@ static uint64_t candidates(const dominators *d, uint64_t word, uint64_t bits) {
     return bits;
 }
 
-/* Return the blocks of these, in one word of bits, that refer only to `leaves`. */
+/* Return those of the 64 blocks in `bits` that refer only to `leaves`. */
 static uint64_t without_references(const dominators *d, uint64_t word, uint64_t bits, const uint64_t *leaves) {
     for (uint64_t left = bits; left; left &= left - 1)
         if (refers(d, (uint32_t)(word * 64) + (uint32_t)__builtin_ctzll(left), leaves))
@@ -116,8 +116,8 @@ uint32_t left_out_below(const dominators *d, uint32_t index) {
     return found;
 }
 
-/* Set the number of nodes that each node represents: of a collapsed tree, all of its blocks, else
- * the node and the leaf trees below it. */
+/* Set the number of nodes that each node represents: all blocks of a collapsed tree, otherwise the
+ * node and the leaf trees below it. */
 int dominators_weigh(dominators *d, int64_t *budget) {
     uint32_t *counts = d->semis;
     if (!d->at)

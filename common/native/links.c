@@ -70,7 +70,7 @@ API void fl_links_free(link_walk *w) {
 }
 
 /* Create a walk from these heads, with at most `most` nodes and `deepest` levels (0: any
- * number). `tags`: bits of a link that are no part of the address. */
+ * number). `tags`: bits of a link that are not part of the address. */
 API link_walk *fl_links_new(const uint64_t *heads, uint64_t count, const uint64_t *offsets, uint64_t links, uint64_t most, uint64_t deepest, uint64_t tags) {
     link_walk *w = calloc(1, sizeof *w);
     if (!w)

@@ -176,7 +176,7 @@ typedef struct {
     LIST(step) steps;
 } path_search;
 
-/* Visit a block for the first time. Other blocks than the wanted one are of use only if they have
+/* Visit a block for the first time. A block other than the wanted one is kept only if it has
  * edges. */
 static int visit_once(path_search *s, uint32_t index, uint32_t before) {
     uint32_t count;

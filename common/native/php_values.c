@@ -51,9 +51,9 @@ static bool is_array(const uint8_t *data) {
            elements % WORD == 0;
 }
 
-/* Return the number of words that are used of a block of `size` bytes with hash slots and then
- * elements. Places after the used elements have what the block contained before. Elements are as
- * large as the block allows for all places. */
+/* Return the number of used words in a block of `size` bytes with hash slots and then elements. The
+ * places after the used elements contain old data. Elements are buckets if the block is large
+ * enough for `places` buckets, otherwise values. */
 static uint64_t used_words(const uint8_t *data, uint32_t slots, uint64_t size) {
     uint64_t used = load32(data + NUMBERS), places = load32(data + NUMBERS + 8), hash = 4 * (uint64_t)slots;
     return (hash + used * (hash + places * BUCKET_BYTES > size ? VALUE_BYTES : BUCKET_BYTES) + WORD - 1) / WORD;

@@ -115,7 +115,7 @@ class Runtime(Record):
     retainers: Sequence[RetainingObject] = field(default=(), metadata=OPTIONAL)
     """The objects that retain the most memory. None of them retains another one of them."""
     note: Optional[str] = field(default=None, metadata=OPTIONAL)
-    """A limit of the figures in `types`; None if there is none."""
+    """A limitation of the figures in `types`; None if there is none."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

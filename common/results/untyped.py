@@ -23,8 +23,8 @@ class UntypedSource(Record):
     reason: str
     """Why the example has no type: "the pointer is void *", "struct item has 48 bytes"."""
     candidates: Sequence[str]
-    """The types that the example may have: those of its size, or those that typed pointers to it
-    have. At most 16; empty if nothing limits them."""
+    """The types that the example may have: those of its size, or the target types of typed pointers
+    to it. At most 16; empty if nothing limits them."""
     blocks: int
     """Number of these blocks."""
     sizes: Sequence[int]

@@ -244,7 +244,7 @@ class Runtime:
         return []
 
     def types_note(self) -> str:
-        """Return a limit of the figures of `types` that the user must know, or ""."""
+        """Return a note for the user about a limitation of the figures of `types`, or ""."""
         return ""
 
     def reference_chain(self, type_name: str) -> str:

@@ -95,7 +95,7 @@ class ObjectNames:
 
     def name_object(self, address: int) -> str:
         """Return the name of a class or module at an address ("module Registry"); "" for other
-        objects, whose type says enough."""
+        objects, which are identified by their type."""
         return ""
 
     def name_word(self, address: int, place: int) -> str:

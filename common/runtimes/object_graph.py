@@ -169,7 +169,7 @@ class ObjectGraph:
         raise NotImplementedError
 
     def noun_of(self, index: int) -> str:
-        """Return the word for an object."""
+        """Return the noun for an object ("Go object")."""
         return self.noun
 
     def fields_of(self, index: int, most: int) -> Optional[Sequence[ObjectField]]:

@@ -65,7 +65,7 @@ def close_and_collect(session: Session) -> None:
     """Close a session, and free at once the copied memory to which its data refers.
 
     Heaps, graphs and readers of memory refer to each other in cycles. Python's collector counts
-    objects instead of bytes, so that it might run after gigabytes of copies have accumulated. The
+    objects instead of bytes, so it might run only after gigabytes of copies have accumulated. The
     last session of a program that ends needs only `Session.close`."""
     session.close()
     gc.collect()

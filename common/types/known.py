@@ -40,8 +40,8 @@ class KnownTypes:
     def __init__(
         self, table: TypeTable, specs: Sequence[Spec], claims: array[int], headers: Sequence[int], modules: Sequence[int], usable: int
     ) -> None:
-        """`headers`: the bytes before the typed part of each block; empty if there are none. Rules
-        explains `modules` and `usable`."""
+        """`headers`: the bytes before the typed part of each block; empty if there are none. For
+        `modules` and `usable`, see Rules."""
         self._modules, self._usable = modules, usable
         self.table, self._specs, self.claims, self._headers = table, specs, claims, headers
         self._names: dict[int, str] = {}

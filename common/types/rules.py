@@ -161,13 +161,13 @@ class Rules:
         return [Spec(pointee, parts=(Packed(0, pointee, 1, end),)) for end in found[:MOST_CUTS]]
 
     def is_open(self, number: int) -> bool:
-        """Whether blocks with a type may be larger than the type: it ends with an array, or other
-        objects follow it (tails.py)."""
+        """Whether blocks with a type may be larger than the type, because it ends with an array or
+        other objects follow it (tails.py)."""
         return number in self._open or self._layouts.flexible(number) is not None
 
     def openable(self, found: Pointers) -> Sequence[int]:
-        """Return the types that blocks may begin with, if the blocks are too large for any type
-        that such pointers may refer to."""
+        """Return the types with which blocks may begin. Return () unless the blocks are too large
+        for all types that such pointers may refer to."""
         of, table = self._layouts.references[found.reference], self._table
         if of.sort != Sort.POINTER or of.counted or of.used or table.kinds[of.pointees[0]] not in STRUCTURES:
             return ()
@@ -326,8 +326,8 @@ class Rules:
         return [*found, *(Candidate(spec, Level.BASE) for spec in cut if spec.parts[0].size >= self._truncated[pointee])]
 
     def _is_library(self, number: int) -> bool:
-        """Whether a type is one of the standard libraries of C++ or Rust. Those that consist of
-        one value of another type are storage for it."""
+        """Whether a type belongs to the standard library of C++ or Rust. If such a type consists
+        of one value of another type, it is storage for this value."""
         return self._table.text(self._table.names[number]).startswith(_LIBRARIES)
 
     def _larger(self, pointee: int, of: Reference, offset: int, size: int, whole: Sequence[int]) -> Sequence[Candidate]:

@@ -219,8 +219,8 @@ class Spreading:
         return {key[0] for key, answer in clear.items() if self._use_answer(key, answer)}
 
     def _add_tails(self) -> bool:
-        """Add to the layouts of blocks the objects behind their types. Return whether there are
-        any."""
+        """Add the objects that follow the typed values of blocks to the layouts of the blocks.
+        Return whether there are any."""
         self._progress("finding types", 0.0)
         found = list(self._tails.find())
         for blocks, layout in found:

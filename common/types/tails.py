@@ -29,12 +29,12 @@ MOST_GROUPS = 256  # Most combinations of a layout, a size and offsets, the most
 # Least part of the blocks that an object must fit if no other type is possible. Its pointers may
 # refer to parts of blocks that are not known yet.
 LEAST_SINGLE = 0.5
-MOST_TAILS = 8  # Most objects in a block behind its type.
+MOST_TAILS = 8  # Most objects in a block after its typed value.
 # A search reads the claims of all blocks. It is repeated after any new claim, but in a heap of more
 # than SMALL blocks only after a new claim for each PART blocks above SMALL.
 SMALL = 1 << 20
 PART = 64
-LEAST_OPEN = 0.9  # Least part of the blocks that must refer to a place behind their type.
+LEAST_OPEN = 0.9  # Least part of the blocks that must refer to a place after their type.
 
 
 class _Member(NamedTuple):
@@ -49,7 +49,7 @@ _Group = tuple[int, int, tuple[tuple[int, tuple[int, ...]], ...]]
 
 
 class Tails:
-    """Finds objects behind the types of blocks."""
+    """Finds objects that follow the typed values of blocks."""
 
     def __init__(self, spread: TypeSpread, heap: HeapView, layouts: Layouts, content: Content, rules: Rules, packing: Packing) -> None:
         self._spread, self._heap, self._layouts = spread, heap, layouts
@@ -60,8 +60,8 @@ class Tails:
         self._claimed = 0  # Claims that were made before the last search.
 
     def find_open(self, pending: Iterable[Pointers]) -> set[int]:
-        """Return the types that other objects follow, according to the blocks that deferred
-        pointers refer to. Nearly all of these blocks refer to places behind the type."""
+        """Return the types that other objects follow. `pending`: deferred pointers. Nearly all of
+        the blocks that these refer to must have pointers to places after the type."""
         found = set()
         for one in pending:
             for number in self._rules.openable(one):
@@ -83,21 +83,21 @@ class Tails:
         return [leaf.offset for leaf, link in zip(leaves, is_link) if leaf.role in (Role.REFERENCE, Role.DATA) and not link]
 
     def _refers_behind(self, index: int, number: int, offsets: Sequence[int]) -> bool:
-        """Whether one of the pointers at these offsets refers to a place behind the type in the
+        """Whether one of the pointers at these offsets refers to a place after the type in the
         same block."""
         own, size = self._layouts.table.size_of(number), self._heap.blocks.size(index)
         return any(own <= at < size for at in self._inside(index, own, offsets))
 
     def _inside(self, index: int, own: int, offsets: Iterable[int]) -> Iterator[int]:
-        """Yield the words at these offsets of a block, less the address of the block. `own`: the
+        """Yield the words at these offsets of a block, minus the address of the block. `own`: the
         bytes of the block that are read."""
         start, word = self._heap.blocks.address(index), self._layouts.table.word
         data, order = self._heap.bytes(start, own), self._heap.arch.byteorder
         yield from (int.from_bytes(data[offset : offset + word], order) - start for offset in offsets)
 
     def find(self) -> Iterator[tuple[array[int], int]]:
-        """Yield blocks ("I"), and the number of their new layout. Without enough new claims, there
-        is nothing new to find."""
+        """Yield blocks ("I"), and the number of their new layout. Yield nothing if
+        there are too few new claims since the last search."""
         if (self._spread.claimed - self._claimed) * PART <= max(len(self._heap.blocks) - SMALL, 0):
             return
         self._claimed = self._spread.claimed
@@ -121,8 +121,8 @@ class Tails:
                 self._refused.add(key)
 
     def _read(self, index: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """Return the tails of a block: offsets behind its type that it refers to, ascending, and
-        the types that may be there."""
+        """Return the tails of a block: the offsets after its type to which it has pointers,
+        ascending, and the types that may be there."""
         layout, size = self._heap.layout(index), self._heap.blocks.size(index)
         members = self._members.get(layout)
         if members is None:
@@ -163,7 +163,7 @@ class Tails:
         return Spec(spec.type, False, spec.node, tuple(parts)) if len(parts) > max(len(spec.parts), 1) else None
 
     def _find_single(self, pointee: int, offset: int, end: int, blocks: Sequence[int]) -> list[Packed]:
-        """Return the object of the only possible type at an offset of blocks, if it fits many."""
+        """Return the object of the only possible type at an offset, if it fits many blocks."""
         part = Packed(offset, pointee, 1, self._layouts.table.size_of(pointee))
         fits = self._content.count_fits([Spec(pointee, parts=(part,))], blocks)[0] if part.end <= end else 0
         return [part] if fits >= max(LEAST_SINGLE * len(blocks), 1) else []

@@ -24,7 +24,7 @@ static void go_objects(const blocks *b, const piece *p, uint64_t count, uint32_t
     free_all((void *const[]){classes, types, queue}, 3);
 }
 
-/* Pointers in Go's objects: the bytes that the input gives are spans, and the bitmaps of the arena. */
+/* Pointers in Go's objects. The input's bytes are both the spans and the bitmaps of the arena. */
 static void go_pointer_maps(const piece *p, uint64_t count, uint32_t made) {
     const uint64_t starts[4] = {BASE, BASE + 512, BASE + 1024, BASE + 2048}, ends[4] = {BASE + 512, BASE + 1024, BASE + 2048, BASE + 8192};
     const uint64_t sizes[4] = {24, 512, 1024, 40000}, addresses[2] = {BASE + 64, BASE + 128}, strides[2] = {24, 680}, words[2] = {2, 84};

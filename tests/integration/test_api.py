@@ -174,7 +174,7 @@ def test_a_live_process_runs_on(running: Running, truth: Printed) -> None:
 
 
 def test_closing_frees_the_data(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data that refers to itself in cycles is freed although Python has no reason yet to look for cycles."""
+    """Data with reference cycles is freed at once, before Python's next automatic garbage collection."""
     made: list[weakref.ref[object]] = []
 
     class Observed(ReferenceGraphs):

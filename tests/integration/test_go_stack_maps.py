@@ -1,5 +1,5 @@
-"""Objects that only the stacks of goroutines refer to, and objects that pointers or only integers in objects refer to: what findleaks
-reports as garbage is what Go's collector frees at the same stop."""
+"""findleaks reports as garbage what Go's collector frees at the same stop. Only stacks of goroutines, or pointers or integers in other
+objects, refer to the objects of the program."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_garbage_is_what_the_collector_frees(version: str, tmp_path: Path) -> No
     (page,) = json.loads(findleaks("runtime", "--only", "go", "--json", core))["runtimes"]
     # Between the stop and the collection, the program takes and drops a few objects.
     assert abs(count_garbage(page) - len(freed) - others) <= 16
-    # Free slots of a span that had other objects before count, too. Each kind of object has COUNT objects.
+    # In a span that had other objects before, free slots count, too. There are COUNT objects of each kind.
     assert page["counters"]["objects without a map of pointers"] < COUNT
     # Two for each call of a function of reflect, two for each interrupted function, and those of the first goroutine's system call.
     assert 4 * COUNT <= page["counters"]["stack frames without a stack map"] <= 4 * COUNT + 8

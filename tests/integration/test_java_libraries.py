@@ -55,7 +55,7 @@ def test_iterators_of_rocksdb(tmp_path: Path) -> None:
 
 
 def test_options_of_rocksdb(tmp_path: Path) -> None:
-    """The options begin with numbers. What they refer to names the library. Stale words may refer to some of them."""
+    """The options begin with numbers, but refer to memory that names the library. Stale words may refer to some options."""
     with run_until_ready(tmp_path, "RocksOptions", path_of(ROCKSDB), str(OPTIONS)) as running:
         found = verdict("--pid", str(running.pid))
     first = found["findings"][0]

@@ -1,4 +1,4 @@
-"""Local JNI references keep objects alive until the native method returns. The JVM does not clear them."""
+"""Local JNI references keep objects alive until the native method returns. The JVM does not clear the handles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import cores
 
 COUNT = 200
 STALE = 64
-"""The most objects that other stale words may keep alive: words on stacks and in registers. The blocks of handles have many more."""
+"""The most objects that stale words on stacks and in registers may keep alive. The stale handles refer to all COUNT objects."""
 
 
 @pytest.mark.platform("x86-64", "JVM", of="8, 11")

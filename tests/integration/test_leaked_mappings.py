@@ -49,7 +49,7 @@ def test_coroutines_on_blocks_of_malloc(program: Path, tmp_path: Path) -> None:
     """A coroutine refers to its handle and to its request, so that all three blocks leak together."""
     body, lost = found(program, tmp_path, "malloced")
     leaked = body["totals"]["definite"]["blocks"] + body["totals"]["indirect"]["blocks"]
-    # A stale word may refer to one of them.
+    # A stale word may refer to one of the coroutines.
     assert lost == COUNT // 2 and 3 * (lost - 1) <= leaked <= 3 * lost
     assert "stack of serve" in json.dumps(body["groups"]), body["groups"]
 

@@ -106,7 +106,7 @@ def test_debuggers(values: cores.Running, debugger: Any) -> None:
 
 
 def test_unused_ends(tmp_path: Path) -> None:
-    """Places of an array that are not used, and bytes after the properties of an object, hold nothing."""
+    """Unused elements of an array, and bytes after the properties of an object, do not count as references."""
     with cores.Running(program("stale_php.php"), tmp_path) as made:
         items = int(made.output.split()[0])
         answer = found("runtime", "--limit", "0", "--pid", str(made.pid))

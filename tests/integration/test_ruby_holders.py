@@ -1,4 +1,4 @@
-"""`path`, `refs` and `whatis` for Ruby's objects, of which the program says what keeps each alive."""
+"""`path`, `refs` and `whatis` for Ruby objects that known variables keep alive."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_path_begins_at_the_variable_and_names_the_words(waiting: Waiting, nam
 
 @pytest.mark.parametrize("name", HOLDERS)
 def test_references_are_those_that_the_program_made(waiting: Waiting, name: str) -> None:
-    """The word at which the path arrives is among the references. Words on stacks may be remains."""
+    """The last word of the path is among the references. Further references on stacks may be stale."""
     found = ask(waiting, "refs", waiting.objects[name])
     last = ask(waiting, "path", waiting.objects[name])["path"][-1]
     assert last["address"] in [one["address"] for one in found["references"] if one["live"]]
@@ -85,7 +85,7 @@ def test_a_local_variable_is_attributed_to_its_method(waiting: Waiting, name: st
 
 
 def test_the_transient_heap_is_memory_of_ruby(waiting: Waiting, request: pytest.FixtureRequest) -> None:
-    """2.6 to 3.2 have one. It is an arena of 32 MiB."""
+    """Ruby 2.6 to 3.2 have a transient heap, an arena of 32 MiB."""
     (found,) = json.loads(debuggers.findleaks("runtime", "--only", "ruby", "--json", "--no-native", str(waiting.core)))["runtimes"]
     sizes = {part["name"]: part["bytes"] for part in found["parts"]}
     version = request.node.callspec.params["waiting"]

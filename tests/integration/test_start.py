@@ -11,7 +11,7 @@ import pytest
 SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
 MODULES = 199
 """Of findleaks, that `find` imports for the sample core, the classes of its result included. They include a small finder for each
-allocator. Whoever needs more imports less elsewhere, or raises this with a reason."""
+allocator. A change that needs more modules must import fewer elsewhere, or raise this number with a reason."""
 UNNEEDED = {
     "json",  # text output
     "gzip", "dataclasses", "inspect",  # slow to import, or slower than what findleaks has instead

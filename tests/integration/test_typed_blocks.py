@@ -107,7 +107,7 @@ def test_packed(count: int, flags: str, tmp_path: Path) -> None:
     ("accounts", "flags"), [(60, "-O2"), *(pytest.param(1000, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
 )
 def test_tails(accounts: int, flags: str, tmp_path: Path) -> None:
-    """Structs have types if their arrays follow them in the same block, and blocks that only such arrays refer to."""
+    """A struct that its arrays follow in the same block has a type. So have blocks that only such arrays refer to."""
     figures = measured("typed_tails.c", tmp_path, accounts, 1, *flags.split())
     check(figures)
     assert not figures.wrong

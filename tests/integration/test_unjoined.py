@@ -21,7 +21,7 @@ from findleaks.target.core import open_core
 
 PROGRAM = Path(__file__).resolve().parent.parent / "programs" / "unjoined.c"
 STACK = 256 << 10
-RESULT = 1000  # bytes of the block that each thread that ends returns
+RESULT = 1000  # bytes of the block that each ending thread returns
 
 
 def check(target: Target, joinable: int, routines: bool = True) -> None:
@@ -36,7 +36,7 @@ def check(target: Target, joinable: int, routines: bool = True) -> None:
 
 
 def check_results(pid: int, joinable: int, others: int) -> None:
-    """pthread_join would return the blocks of threads that were not joined, but no others."""
+    """Blocks of threads that were not joined are reachable, because pthread_join would return them."""
     lines = findleaks("blocks", "--size", f"{RESULT}-{RESULT + 40}", "--json", "--pid", str(pid)).splitlines()
     kinds = Counter(row["kind"] for row in map(json.loads, lines) if row.get("state") == "in-use")
     # Stale words may refer to some of the others.

@@ -9,7 +9,7 @@ import org.netbeans.lib.profiler.heap.Instance;
 import org.netbeans.lib.profiler.heap.JavaClass;
 import org.netbeans.lib.profiler.heap.JavaFrameGCRoot;
 
-/** Reads a heap dump with the library of NetBeans and VisualVM, and prints what it finds: its classes, its roots, and JavaHeap's objects. */
+/** Reads a heap dump with the library of NetBeans and VisualVM, and prints the classes, the roots, and JavaHeap's objects. */
 public class HeapDumpReader {
     public static void main(String[] words) throws Exception {
         Heap heap = HeapFactory.createHeap(new File(words[0]));

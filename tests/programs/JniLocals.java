@@ -1,6 +1,6 @@
 /**
- * Two threads call native methods that make local references to N objects: LIBRARY N. One has returned from its method and forgets its
- * objects. The other one is in its method, and only its local references keep its objects alive. The method prints "ready".
+ * Two threads call native methods that make local references to N objects. Arguments: LIBRARY N. One method returns, and its objects are
+ * garbage. The other one prints "ready" and does not return. Only its local references keep its objects alive.
  */
 public class JniLocals {
     static class Dropped {

@@ -5,7 +5,7 @@ import io.netty.buffer.UnpooledByteBufAllocator;
 import java.util.ArrayDeque;
 import java.util.Deque;
 
-/** Keeps COUNT direct buffers of Netty in a queue, and does not release them: COUNT pooled|unpooled. Prints "ready". */
+/** Keeps COUNT direct buffers of Netty in a queue, and does not release them. Arguments: COUNT pooled|unpooled. Prints "ready". */
 public class NettyBuffers {
     static final int SIZE = 60_000;
     static final Deque<ByteBuf> QUEUE = new ArrayDeque<>();

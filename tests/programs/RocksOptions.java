@@ -1,7 +1,7 @@
 import org.rocksdb.ColumnFamilyOptions;
 import org.rocksdb.RocksDB;
 
-/** Options of RocksDB that are dropped and never closed: a number. They have no finalizer, so that their native memory is leaked. */
+/** Drops COUNT options of RocksDB without closing them. They have no finalizer, so that their native memory is leaked. */
 public class RocksOptions {
     public static void main(String[] words) throws Exception {
         RocksDB.loadLibrary();

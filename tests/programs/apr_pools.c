@@ -1,6 +1,6 @@
 /* Pools of APR: 50 connections below a server, of which 20 end. Prints the bytes that each connection requested, and "ready".
-   Arguments: the number of requests of each connection; "unmanaged" if the server is not below the global pool. Then a further pool,
-   without a tag, has the memory of the variable `table`. */
+   Arguments: the number of requests of each connection; "unmanaged" if the server is not below the global pool. In this case,
+   the variable `table` refers to memory of a further pool, which has no tag. */
 #include <apr_general.h>
 #include <apr_pools.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // Four goroutines count without any call, and are interrupted by Go's scheduler. Once each has counted, the first goroutine reads through a
-// nil pointer. What the runtime prints is the truth: lines of instructions at which no function is called.
+// nil pointer. Tests compare with the lines that the runtime prints, of instructions that call no function.
 package main
 
 import (

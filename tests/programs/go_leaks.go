@@ -1,7 +1,7 @@
-// Leaks of each kind that users report: COUNT of "bodies" (responses of HTTP that nobody closes), "timers" (time.AfterFunc), "tickers" (a
-// goroutine with time.Tick), "senders" (goroutines that send to a channel from which nobody receives), "history" (a map of slices that
-// grow), "finalizers" (one waits for a lock, so that no other runs), "headers" (slices
-// of 16 bytes of large arrays), "documents" (slices of half of large arrays). Prints "ready".
+// Leaks that users report. Arguments: KIND COUNT. Kinds: "bodies" (HTTP responses that are not closed), "timers" (time.AfterFunc),
+// "tickers" (goroutines with time.Tick), "senders" (goroutines that send to a channel from which nobody receives), "history" (a map of
+// slices that grow), "finalizers" (one waits for a lock, so that no other runs), "headers" (slices of 16 bytes of large arrays),
+// "documents" (slices of half of large arrays). Prints "ready".
 package main
 
 import (

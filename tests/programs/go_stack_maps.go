@@ -1,7 +1,7 @@
-// Objects that only the stacks of goroutines refer to, by variables that are used again or not; and objects that other objects refer to, by
-// pointers or only by integers. Prints "object NUMBER ADDRESS KIND" for
-// each, and "ready". After a byte of input, the collector runs, and the program prints "freed NUMBER" for each of these that is garbage, "after" and how
-// many others were freed, and "ready". Arguments: the number of goroutines of each kind, and of objects of a list.
+// Objects that only the stacks of goroutines refer to, by variables that are used again or not. Objects that other objects refer to, by
+// pointers or only by integers. Prints "object NUMBER ADDRESS KIND" for each object, and "ready". After a byte of input, the collector
+// runs. The program then prints "freed NUMBER" for each of these objects that is garbage, "after" and the number of other freed objects,
+// and "ready". Arguments: the number of goroutines of each kind, and of objects of a list.
 package main
 
 import (
@@ -287,7 +287,7 @@ func fill(count int) {
 
 func address(of *Object) uintptr { return uintptr(unsafe.Pointer(of)) }
 
-// Objects of up to 512 bytes have another map of pointers than larger ones, and those of more than 32 KiB.
+// Maps of pointers differ for objects of up to 512 bytes, of up to 32 KiB, and larger ones.
 //
 //go:noinline
 func note(count int) {

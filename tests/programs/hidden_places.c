@@ -95,7 +95,7 @@ static void not_dumped(void) {
     must(madvise(table, SIZE, MADV_DONTDUMP), "madvise");
 }
 
-/* -- events that epoll_wait returned and the program did not handle yet: packed structures */
+/* -- events that epoll_wait returned and the program has not handled yet (packed structures) */
 
 static struct epoll_event *events;
 
@@ -186,7 +186,7 @@ static void *with_mmx(void *unused) {
     return unused;
 }
 
-/* The widest register of the machine, up to `width` bits. The pointer is only in its upper part if it has one. */
+/* Keep a pointer only in the widest register of the machine, up to `width` bits: in its upper part, unless it is an xmm register. */
 static void *with_vector(int width) {
     void *own = held();
     if (width == 512 && __builtin_cpu_supports("avx512f"))

@@ -1,7 +1,7 @@
 /* Fills memory that is no heap: stacks of threads, memfd and System V segments, private mappings of a file.
  * open: descriptors of FILE.
- * variable: one variable of COUNT * 256 KiB at most, 60 MiB; code: COUNT executable mappings, which `table` refers to.
- * leaked, kept, chain: anonymous mappings, each apart, to which nothing points, a table in malloc's heap, or the mapping before it.
+ * variable: COUNT * 256 KiB of one variable, at most 60 MiB; code: COUNT executable mappings, which `table` refers to.
+ * leaked, kept, chain: separate anonymous mappings. Nothing, a table in malloc's heap, or the mapping before it refers to each.
  * Usage: large_shares threads|memfd|shm|sysv|file|open|variable|code|leaked|kept|chain COUNT FILE. Prints "ready" and waits. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -17,8 +17,8 @@
 
 static pthread_barrier_t all;
 static char frames[240 * PART];
-static void **table; /* of the mappings that are kept */
-static void *first;  /* of the chain */
+static void **table; /* addresses of the mappings of "kept" and "code" */
+static void *first;  /* first mapping of the chain */
 
 /* A mapping with pages without access on either side, so that the kernel does not merge it with others. */
 __attribute__((noinline)) static void map_apart(const char *kind, int number, void ***link) {

@@ -1,15 +1,15 @@
 /* Anonymous mappings that are lost or in use, each apart from the others. Usage: mapped KIND COUNT. Prints "lost N" and "ready", and waits.
- * coroutines, switched: suspended coroutines on mapped stacks (by makecontext, or by a switch of its own); every second handle is lost.
+ * coroutines, switched: suspended coroutines on mapped stacks (by makecontext, or by switch_to); every second handle is lost.
  * malloced: suspended coroutines whose stacks are blocks of malloc; every second handle is lost.
- * numbered: chunks of an allocator, which a table knows by the number of their pages.
- * pooled: slots of one reservation, which are known by their index.
- * generated: data beside code that refers to it by the distance.
+ * numbered: chunks of an allocator; a table has their page numbers, not their addresses.
+ * pooled: slots of one reservation, to which programs refer by index.
+ * generated: data beside code, to which such code refers by relative addresses; a table refers to the code.
  * signals: alternate signal stacks, whose addresses only the kernel has; each replaces the one before.
  * ends: stacks of which only the upper end is stored.
  * cloned: a thread without libc, on a mapped stack.
- * cycle: mappings that are lost with a block of malloc's that refers to them, and to which they refer.
+ * cycle: lost mappings; each one and a lost block of malloc refer to each other.
  * arenas: mappings full of their own addresses, to which a block of malloc's refers; every second one is lost.
- * large: thread-local variables of the main thread, to which nothing refers, beside lost mappings. */
+ * large: lost mappings, beside large thread-local variables of the main thread, to which nothing refers. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
@@ -26,7 +26,7 @@
 
 struct handle {
     ucontext_t context;
-    void *sp; /* of a switch of its own */
+    void *sp; /* saved by switch_to */
     char *stack;
 };
 

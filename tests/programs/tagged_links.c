@@ -3,7 +3,7 @@
  *
  *   tagged_links COUNT
  *
- * writes the lines of truth.c: all of these are reachable, COUNT blocks are lost. Then it waits. */
+ * writes the lines of truth.c: all of these are reachable, and COUNT other blocks are lost. Then it waits. */
 #include "truth.h"
 #include "truth_stop.h"
 
@@ -30,10 +30,10 @@ struct xa_node {
     uintptr_t header[3], slots[64];
 };
 
-void *records;               /* of tsearch */
-struct red_black *intervals; /* of rb.h */
-void *names;                 /* of a crit-bit tree */
-uintptr_t cached;            /* of an XArray: the root, too, is tagged */
+void *records;               /* root of tsearch's tree */
+struct red_black *intervals; /* root of rb.h's tree */
+void *names;                 /* root of a crit-bit tree */
+uintptr_t cached;            /* root of an XArray, which also has a tag */
 
 static NOINLINE void *made(size_t size, const char *what) {
     struct block b = {malloc(size), size, 0};
@@ -65,7 +65,7 @@ static void add_interval(uint32_t key) {
 
 static int turns(const struct crit_bit *node, const unsigned char *key) { return (1 + (int)(node->others | key[node->byte])) >> 8; }
 
-/* D. J. Bernstein's crit-bit tree: a child with the lowest bit set is a node, another one is a leaf. */
+/* D. J. Bernstein's crit-bit tree: a child is a node if its lowest bit is set, otherwise a leaf. */
 static void add_name(unsigned char *key) {
     if (!names) {
         names = key;

@@ -1,5 +1,5 @@
-/* A program that prints the true type of each of its blocks, as typed_truth.c does: a mail server whose structs have the arrays that belong
- * to them in the same allocation. Some blocks are reached only from such an array. A fifth of the accounts is leaked.
+/* A program that prints the true type of each of its blocks, as typed_truth.c does: a mail server whose structs are followed by
+ * their arrays in the same block. Some blocks are reached only from such an array. A fifth of the accounts is leaked.
  *
  *   typed_tails ACCOUNTS SEED */
 #include <stddef.h>
@@ -61,11 +61,11 @@ struct thread { /* with an array at its end */
 struct account {
     struct account *next;
     struct link folders;
-    struct grant *grants; /* behind the account */
-    struct thread **threads; /* behind the grants */
+    struct grant *grants; /* after the account, in its block */
+    struct thread **threads; /* after the grants, in the same block */
     struct filter *filters;
     size_t grant_count, thread_count;
-    void *backend; /* struct imap or struct local, as `ops` says */
+    void *backend; /* struct imap or struct local, depending on `ops` */
     const struct ops *ops;
 };
 struct ops {

@@ -1,4 +1,4 @@
-/* Threads that ended in each way there is: `unjoined JOINABLE JOINED DETACHED STAYING [BYTES]`. Of the first no_owner asks any more. */
+/* Threads that ended in each way there is: `unjoined JOINABLE JOINED DETACHED STAYING [BYTES]`. Nobody joins the first kind. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

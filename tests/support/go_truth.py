@@ -101,7 +101,7 @@ def addresses(output: str) -> dict[str, str]:
 
 
 def refs_in_objects(address: str, *where: str) -> list[dict[str, Any]]:
-    """The references in objects to an object. Stale words on stacks and in registers may refer to it, too."""
+    """Return the references to an object that are in objects. Those on stacks and in registers may be stale."""
     return [one for one in ask("refs", address, *where)["references"] if "object" in one["from"]]
 
 
@@ -153,7 +153,7 @@ def check_roots(at: dict[str, str], *where: str) -> None:
     (found,) = json.loads(findleaks("roots", at["holder"], "--json", *where))["heaps"]
     (one,) = found["roots"]
     assert (one["sort"], one["holder"].split(" at ")[0]) == ("object", "[]*main.Holder")
-    assert one["objects"] in (1, 2)  # the Holder, and its data unless a stale word refers to that, too
+    assert one["objects"] in (1, 2)  # the Holder, and its data unless a stale word refers to the data, too
 
 
 def check_plugin(output: str, file: Path, *where: str) -> dict[int, tuple[str, tuple[Place, ...], Place]]:

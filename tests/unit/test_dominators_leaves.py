@@ -1,4 +1,4 @@
-"""Dominator trees of heaps in which many blocks refer to nothing: the C engine does not number leaf trees. Sums of sizes."""
+"""Dominator trees of heaps with many leaf trees, which the C engine does not number. Sums of sizes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOTS = 3
 
 
 def with_leaves(rng: random.Random, count: int) -> list[list[int]]:
-    """Blocks that refer to each other at random; to leaves, and to blocks that only refer to leaves. A few of these have a second
+    """Blocks that refer at random to each other, to leaves, and to blocks that only refer to leaves. A few of these have a second
     reference, from the same block or from another one, or refer to a block that is no leaf."""
     references = [rng.choices(range(count), k=rng.randrange(3)) for _ in range(count)]
 
@@ -40,7 +40,7 @@ def with_leaves(rng: random.Random, count: int) -> list[list[int]]:
 
 
 def shuffled(rng: random.Random, references: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The same with blocks in another order of addresses."""
+    """Return the same references, with the blocks in a random order of addresses."""
     order = rng.sample(range(len(references)), len(references))
     found: list[list[int]] = [[] for _ in references]
     for index, mine in enumerate(references):

@@ -23,7 +23,7 @@ class OneType(NamedTuple):
 
 
 class FewTypes:
-    """A type of a pointer at TYPE, and one of a structure at OTHER."""
+    """Two types: a pointer at TYPE, a structure at OTHER."""
 
     def at(self, address: int) -> Optional[OneType]:
         return {TYPE: OneType(POINTER), OTHER: OneType(STRUCT)}.get(address)
@@ -55,8 +55,8 @@ def test_all_blocks_of_the_list_are_read_once() -> None:
 @pytest.mark.parametrize(
     "blocks",
     [
-        block(0, 0, 0, 2, unused=struct.pack("<5Q", 1, 2, 0, 0, 0)),  # more records than the number says
-        block(0, 0, 0, 2, of=OTHER),  # an object is no pointer
+        block(0, 0, 0, 2, unused=struct.pack("<5Q", 1, 2, 0, 0, 0)),  # more records than the counter
+        block(0, 0, 0, 2, of=OTHER),  # the type of an object is no pointer
         block(0, 8, 0, 2),  # a link to memory that is freed
         struct.pack("<3Q", 0, 0, 102).ljust(SIZE, b"\1"),
         block(0, 0, 0, 2)[:2048],

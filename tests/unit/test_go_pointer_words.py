@@ -1,4 +1,4 @@
-"""Pointers of Go's types, computed from their fields: also of types that contradict themselves."""
+"""Offsets of pointers in Go's types, computed from the fields. Types that contradict themselves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NUMBER, PAIR, LIST = 2, 100, 200
 
 
 class KnownTypes:
-    """Types by address, and the fields of structures: a number is a type of 8 bytes without
+    """Types by address, and the fields of structures. NUMBER is a type of 8 bytes without
     pointers."""
 
     def __init__(self, structures: dict[int, tuple[int, list[tuple[int, int]]]], others: list[Type]) -> None:

@@ -70,8 +70,8 @@ def test_engines_agree(seed: int, form: int) -> None:
 
 
 def copied(engine: Engine, form: int, words: dict[int, int], where: Range) -> tuple[list[int], int]:
-    """Return the offsets in a range of the words that are kept, and the number of unknown parts. `words`: values by address; others are
-    1 in the heap."""
+    """Return the offsets of the kept words in a range, and the number of unknown parts. `words`: values by address; other words of the
+    heap are 1."""
     known = table(form)
     heap = array("Q", [1]) * ((known.ends[-1] - BASE) // 8)
     bitmap = bytearray(ARENA // 32)
@@ -89,12 +89,12 @@ def test_maps_of_pointers(of: Any) -> None:
     engine = of()
     page = Range(BASE, BASE + 64 * 8)
     bits, class_ = 0b1010_0001, 6 << 56
-    # since 1.22, at the end of the span; with the marks of the collector of 1.26, before these
+    # since Go 1.22: at the end of the span, or before the marks of the collector of 1.26
     assert copied(engine, HEADERS, {BASE + PAGE - 128: bits, BASE + PAGE - 8: 0}, page) == ([0, 40, 56], 0)
     assert copied(engine, HEADERS, {BASE + PAGE - 256: bits, BASE + PAGE - 8: class_}, page) == ([0, 40, 56], 0)
-    # in 1.20 and 1.21
+    # in Go 1.20 and 1.21
     assert copied(engine, BITMAP, {ENTRY: bits}, page) == ([0, 40, 56], 0)
-    # up to 1.19: three objects of three words. The pointers of the second one and of the third one end after the first word.
+    # up to Go 1.19: three objects of three words. In the second one and in the third one, only the first word is a pointer.
     assert copied(engine, PAIRS, {ENTRY: 0x66FD}, page) == ([0, 16, 24, 48], 0)
     # by headers: values of 24 bytes, the second word of each is a pointer
     start = table(HEADERS).starts[3]

@@ -63,8 +63,8 @@ def test_same_answers_as_the_pure_twin() -> None:
 
 
 def test_large_block_uses_up_the_budget() -> None:
-    """A block with more references than a step may visit ends the step: threads that wait for work do not wait forever."""
-    base, number = 0x100000, 70_000  # LEAST_SHARED in native/visit.c is smaller
+    """A block with more references than a step may visit ends the step. Threads that wait for work do not wait forever."""
+    base, number = 0x100000, 70_000  # more than LEAST_SHARED in native/visit.c
     starts = [base, *range(base + 8 * number, base + 40 * number, 32)]
     table = array("Q", starts[1:]).tobytes() + bytes(32 * number)
 

@@ -1,4 +1,4 @@
-"""Ruby's transient heap on made-up memory: an arena of 1,024 blocks, of which few are in use."""
+"""Ruby's transient heap in synthetic memory: an arena of 1,024 blocks, of which few are in use."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from findleaks.target.base import Range
 
 DATA, ARENA, BLOCK, SIZE = 0x10000, 0x7F0000000000, 32 << 10, 32 << 20
 VARIABLE = [ARENA + BLOCK, 0, ARENA + 2 * BLOCK, 3, 2, 0, 0, ARENA]
-"""Lists of blocks in use, marked and free; numbers; the arena."""
+"""Words: the lists of used, marked and free blocks; four numbers; the arena."""
 
 
 def find(variable: list[int], indices: dict[int, int], room: int = SIZE) -> Optional[TransientHeap]:
-    """What is found in a process with this variable. `indices`: those of blocks, by number."""
+    """Return the transient heap of a process with this variable. `indices`: by number of a block, its index."""
     arena = bytearray(room)
     for number, index in indices.items():
         struct.pack_into("<HhhH", arena, number * BLOCK, index, -1, 0, 0)

@@ -29,7 +29,7 @@ _OTHER = 4
 """Number of chunks at the start of a shared magazine whose second words have other meanings.
 Threads share the magazines that are in a ring."""
 MOST_PLACES = 4
-"""The most places in a file's data that are read. GLib has its variables once; each further place
+"""Maximum number of places read in a file's data. GLib has its variables once; each further place
 can only be damage, and costs a walk of all slabs."""
 PTHREAD_WORDS = 320
 """Words from the thread pointer on that are read. They contain the first 32 thread-specific values
@@ -50,7 +50,7 @@ class Place(NamedTuple):
 
 
 def find_places(target: Target, engine: Engine, image: Image) -> Iterator[Place]:
-    """Yield the variables of GSlice in this file's data, at most MOST_PLACES."""
+    """Yield each place with GSlice's variables in this file's data, at most MOST_PLACES."""
     memory, record = Memory(target), Record(_FIELDS, target.arch.word)
     addresses = (address for piece in image.pieces(target) for address in engine.search(piece, LEAST_PAGE, LEAST_PAGE + 1))
     places = (_place_at(memory, record, address) for address in addresses)

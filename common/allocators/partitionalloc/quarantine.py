@@ -18,7 +18,7 @@ ROOT_WORDS = 128  # words after inverted_self_ that contain the branches of a pa
 CACHE_WORDS = 40  # words after the links of a thread cache that contain its branch
 COUNTS = 8  # words after inverted_self_ with SchedulerLoopQuarantineRoot {root, bytes, slots}
 ENTRY = 16  # bytes of an entry
-MOST_ENTRIES = 1 << 20  # that are read of a partition, in all vectors
+MOST_ENTRIES = 1 << 20  # maximum number of entries read for a partition, in all vectors
 
 
 class Quarantine(NamedTuple):
@@ -63,7 +63,7 @@ def _find_vectors(memory: Memory, place: int, count: int) -> Iterator[tuple[int,
 
 
 def _read_vector(memory: Memory, root: Root, start: int, number: int, size: int) -> Sequence[int]:
-    """Return the slots in a vector of entries, if they have `size` bytes in all; else nothing."""
+    """Return the slots in a vector of entries; () unless their sizes add up to `size` bytes."""
     entries = memory.words(start, 2 * number) or ()
     buckets = entries[1::2]
     sound = buckets and max(buckets) < len(root.sizes) and sum(root.sizes[bucket][0] for bucket in buckets) == size

@@ -228,8 +228,8 @@ def _read_extents(memory: Memory, root: int, first: int, metadata: int, taken: s
 
 
 def _is_reservation(memory: Memory, start: int, end: int, metadata: int) -> bool:
-    """Return whether memory can be reserved from `start`, at a super page, to `end`, and metadata
-    for each super page can be at `metadata`. Damaged links lead to addresses that do not exist."""
+    """Return whether [start, end) can be reserved memory that begins with a super page, whose
+    metadata is at `metadata`. Damaged links lead to addresses that do not exist."""
     top = memory.arch.top
     return start % SUPER_PAGE == 0 and 0 < start < end <= top and METADATA <= metadata <= top - (end - start)
 

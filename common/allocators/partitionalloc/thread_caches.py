@@ -127,8 +127,8 @@ def _follow(memory: Memory, first: _Links, known: Mapping[int, Partition], probl
 
 
 def _read_slots(memory: Memory, links: _Links, partition: Partition, seen: set[int], problems: list[Problem]) -> SlotCache:
-    """Read the cached slots of a thread cache. A slot is in one list of one cache. `seen` has the
-    slots of all caches that were read before; those of this one are added."""
+    """Read the cached slots of a thread cache. Each slot is in only one list of one cache. `seen`
+    has the slots of all caches that were read before; those of this one are added."""
     data = memory.read(links.buckets, links.place - links.buckets)
     buckets = []
     for number, (head, count, _, size, _) in enumerate(struct.iter_unpack("<QBBHI", data)):

@@ -215,7 +215,7 @@ class ContainerReader(Memory):
     def walk_links(self, heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int = 0, tags: int = 0) -> Optional[array[int]]:
         """Return all nodes that are reachable from `heads` along the links at `offsets`, by level.
         Returns None if a node cannot be read or is reached twice, or if there are more than `most`
-        nodes or `deepest` levels (0: any number). `tags`: bits of a link that are no part of the
+        nodes or `deepest` levels (0: any number). `tags`: bits of a link that are not part of the
         address."""
         if self.target.live:
             few = most if not self._fits else min(most, FEW)

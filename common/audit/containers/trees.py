@@ -26,7 +26,7 @@ A tree of a billion nodes that were inserted in random order has about 130 level
 list with side branches."""
 
 COLOUR = 1
-"""Bit of a child pointer that is no part of the address. glibc's tsearch and jemalloc's rb.h store
+"""Bit of a child pointer that is not part of the address. glibc's tsearch and jemalloc's rb.h store
 the colour of a node there."""
 
 SAMPLE = 32  # nodes examined to find the words that point to children

@@ -11,7 +11,7 @@ from findleaks.engine.reference.trees import Read
 
 class PureLinkWalk:
     """A walk; see links.LinkWalk. `read` returns the words of nodes; `mask` is the highest address;
-    `tags` are bits of a link that are no part of the address."""
+    `tags` are bits of a link that are not part of the address."""
 
     def __init__(self, read: Read, heads: Sequence[int], offsets: Sequence[int], most: int, deepest: int, mask: int, tags: int = 0) -> None:
         self._tags = tags

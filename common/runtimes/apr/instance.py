@@ -70,10 +70,11 @@ class Apr(Runtime):
 
     @cached_property
     def _variables(self) -> Mapping[int, str]:
-        """The variable that refers to the memory of each pool without a tag, by address of the
-        pool: "variable cache". A variable with the address of the pool itself is preferred."""
+        """By address of a pool without a tag: a variable that refers to its memory ("variable
+        cache"). A variable with the address of the pool itself is preferred."""
         nodes = sorted((node.start, node.end, pool.address) for pool in self.pools if not pool.tag for node in pool.nodes)
-        # by pool, and whether the value is the pool's own address (it comes last, and is kept)
+        # By pool, and whether the value is the pool's own address. Such a value is sorted last, so
+        # its variable replaces any other.
         places: dict[tuple[int, bool], int] = {}
         for place, value in self._pointers_to(merge_ranges(Range(start, end) for start, end, _ in nodes)):
             start, end, pool = nodes[max(bisect_right(nodes, (value + 1,)) - 1, 0)]

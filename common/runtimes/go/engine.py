@@ -69,9 +69,9 @@ class TypeTable(NamedTuple):
 
 
 HEADERS, BITMAP, PAIRS = range(3)
-"""Forms in which Go stores where the pointers in objects are: since 1.22 headers with a type, and
-a bitmap at the end of each span of small objects; in 1.20 and 1.21 a bit for each word of an arena
-at the start of its heapArena; up to 1.19 two bits."""
+"""How Go stores the places of pointers in objects. Since 1.22: headers with a type, and a bitmap at
+the end of each span of small objects. In 1.20 and 1.21: a bit for each word of an arena, at the
+start of its heapArena. Up to 1.19: two bits for each word."""
 
 
 class PointerTable(NamedTuple):
@@ -105,8 +105,8 @@ def copy_pointers(engine: Engine, pieces: Sequence[Piece], table: PointerTable, 
     """Return the memory of a range with zeros in place of words that are no pointers, and the
     number of parts in which each word counts as a pointer, because the pointers are unknown.
 
-    `where`: a range of whole words in spans with pointers. `pieces`: ascending; this memory, that
-    of all spans in which it is except for their large objects, and the heapArenas' bitmaps."""
+    `where`: a range of whole words in spans with pointers. `pieces`, ascending: this memory, the
+    spans that contain it (except spans of large objects), and the heapArenas' bitmaps."""
     data = bytearray(where.end - where.start)
     unknown = cast(_Loops, import_loops(engine, "findleaks.runtimes.go")).copy_pointers(engine, pieces, table, where.start, data)
     return Piece(where.start, memoryview(data)), unknown

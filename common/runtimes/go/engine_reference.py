@@ -183,7 +183,7 @@ class _Search:
                 return
 
 
-_INLINE_MARKS = 128  # bytes behind the bitmap of a span, if the last one is the span's class
+_INLINE_MARKS = 128  # bytes after a span's bitmap; they exist if the last one is the span's class
 _MOST_SMALL = 32768  # larger objects have a span of their own
 _GROUP = 512  # bytes of memory that 64 bits of a bitmap describe
 
@@ -200,14 +200,14 @@ def copy_pointers(engine: PureEngine, pieces: Sequence[Piece], table: PointerTab
 
 
 class _Copy:
-    """Copies pointers to `data`. `unknown`: the parts in which each word counts as a pointer."""
+    """Copies pointers to `data`. `unknown`: number of parts in which each word counts as one."""
 
     def __init__(self, order: Literal["little", "big"], pieces: Sequence[Piece], table: PointerTable, start: int, data: bytearray) -> None:
         self.order, self.pieces, self.table, self.start, self.data = order, pieces, table, start, data
         self.starts, self.unknown = [piece.address for piece in pieces], 0
 
     def bytes_at(self, address: int, size: int) -> bytes:
-        """Return bytes of memory; b"" unless one piece has them."""
+        """Return bytes of memory; b"" unless one piece has all of them."""
         at = bisect_right(self.starts, address) - 1
         offset = address - self.starts[at] if at >= 0 else 0
         inside = at >= 0 and offset + size <= len(self.pieces[at].data)

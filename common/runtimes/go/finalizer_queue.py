@@ -1,4 +1,4 @@
-"""Read the queue of finalizers that Go has not run yet. Their objects are no garbage, although
+"""Read the queue of finalizers that Go has not run yet. Their objects are not garbage, although
 nothing else refers to them.
 
 Sources: Go 1.18 to 1.26, src/runtime/mfinal.go (finBlock: alllink, next, cnt, and 101 records of
@@ -45,8 +45,8 @@ class _Block(NamedTuple):
 def read_finalizer_queue(
     memory: Memory, engine: Engine, types: Types, data: Iterable[Range], persistent: Sequence[Range]
 ) -> list[QueuedFinalizer]:
-    """Return the queued finalizers. `data`: the runtime's variables, of which one refers to a block
-    of the queue. `persistent`: memory that the runtime never frees, which has the blocks."""
+    """Return the queued finalizers. `data`: the runtime's variables, one of which refers to a block
+    of the queue. `persistent`: memory that the runtime never frees, which contains the blocks."""
     found: dict[int, _Block] = {}
     waiting = list(_candidates(memory, engine, data, persistent))
     while waiting and len(found) < _MAX_BLOCKS:

@@ -191,8 +191,8 @@ class Go(Runtime):
 
     def counters(self) -> Mapping[str, Count]:
         """Return the figures of runtime.MemStats, the numbers of spans, and the numbers of stack
-        frames and of parts of objects without a map of pointers. In these, each word counts as a
-        pointer. The spans of stacks include the collector's buffers."""
+        frames and of parts of objects without a map of pointers. Each word of these frames and
+        parts counts as a pointer. The spans of stacks include the collector's buffers."""
         if not self._spans:
             return {}
         spans = {

@@ -62,8 +62,8 @@ class GoGraph(ObjectGraph):
             yield ObjectWord(address, value, self.name_member(index, address - start))
 
     def _search(self, ranges: Sequence[Range], low: int, high: int) -> Iterator[tuple[int, int]]:
-        """Yield address and value of the pointers of objects in some ranges with a value in [low,
-        high)."""
+        """Yield the address and the value of each pointer of the objects in some ranges, if the
+        value is in [low, high)."""
         for piece in self._objects.pointers.pieces(ranges):
             yield from zip(*find_pointers(self.engine, piece, low, high))
 

@@ -121,7 +121,7 @@ class HeapObjects:
 
     @cached_property
     def _typed(self) -> tuple[array[int], Sequence[int]]:
-        """See `types`; and the addresses of all types that words refer to."""
+        """The value of `types`, and the addresses of all types that words refer to."""
         spans = self.spans or ()
         pieces = list(self.pieces(merge_ranges([*self._variables(), *joined_ranges(spans)])))
         addresses = self._type_addresses(pieces)

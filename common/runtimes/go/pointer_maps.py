@@ -1,9 +1,9 @@
 """Find the pointers in Go's objects as Go's collector does. Other words of objects are numbers,
 which may look like addresses of objects.
 
-A mask of a type has a bit for each word. Types of large arrays have none: up to 1.23 they have a
-program that computes it, since 1.24 the runtime computes it when it is first needed. If it does not
-exist, the mask is computed from the fields of the type.
+A mask of a type has a bit for each word. Types of large arrays have no mask in the program. Up to
+1.23, they have a program (GCProg) that computes it. Since 1.24, the runtime computes the mask when
+it is first needed. A mask that does not exist is computed from the fields of the type.
 
 Sources: engine.PointerTable; Go 1.18 to 1.26, src/internal/abi/type.go (GCData, KindGCProg,
 TFlagGCMaskOnDemand), src/runtime/type.go (getGCMaskOnDemand)."""
@@ -94,7 +94,7 @@ class PointerMaps:
         place, words = one.mask, one.pointers // _WORD
         if one.is_indirect:
             if self._types.at(address) is None:
-                return None  # the version decides what this means
+                return None  # the flag may have another meaning here; see types.py, _ON_DEMAND
             place = self._memory.word(place) or 0
         length = -(-words // 8)
         if length > most:

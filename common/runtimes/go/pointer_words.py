@@ -15,8 +15,8 @@ _POINTERS = (POINTER, UNSAFE, CHAN, MAP, FUNC, STRING, SLICE)
 
 def pointer_offsets(types: Types, address: int, left: Iterator[int]) -> Optional[list[int]]:
     """Return the offsets in bytes of the pointers in a type; None if the type cannot be read, or if
-    it contradicts itself. `left` has an element for each descriptor that may still be read: types
-    of a corrupt core may be nested without end."""
+    it contradicts itself. `left` has an element for each descriptor that may still be read,
+    because types of a corrupt core may be nested without end."""
     one = types.at(address)
     if one is None or one.size > _MOST_WORDS * _WORD:
         return None
@@ -33,7 +33,7 @@ def _pointers(types: Types, address: int, base: int, level: int, left: Iterator[
     if one is None or level > _MOST_LEVELS or next(left, None) is None:
         raise ValueError(address)
     if not one.pointers:
-        return  # also a pointer to memory that is not in Go's heap
+        return  # no pointers, or a pointer to memory that is not in Go's heap
     if one.kind in _POINTERS:
         yield base
     elif one.kind == INTERFACE:

@@ -20,8 +20,8 @@ from findleaks.runtimes.object_graph import LIVE
 from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges, merge_to_most
 
-_LEAST_ARRAY = 16 << 10  # bytes of an array that is searched
-_LEAST, _SPARSE = 4 << 20, 16  # bytes that are reported; 1 / this of an array is used at most
+_LEAST_ARRAY = 16 << 10  # bytes of the smallest array that is examined
+_LEAST, _SPARSE = 4 << 20, 16  # least bytes reported; at most 1 / _SPARSE of an array is used
 _MOST_WORDS = 1 << 20  # references that are read
 _MOST_TYPES = 3  # types that a sentence names
 
@@ -38,7 +38,7 @@ class _Search:
 
     def run(self) -> bool:
         """Find all references. Returns False if there are too many. An array to which anything
-        else refers is removed: how much of it is used is unknown."""
+        else refers is removed, because its used part is unknown."""
         objects, blocks, seen = self._objects, self._objects.blocks, 0
         ranges = merge_to_most(
             [Range(blocks.address(index), blocks.address(index) + blocks.size(index)) for index in self.uses], MOST_RANGES
@@ -86,8 +86,8 @@ class _Search:
 def find_sliced_arrays(
     memory: Memory, objects: HeapObjects, engine: Engine, graph: Graph, live: int, describe: Callable[[int], str]
 ) -> Iterator[Finding]:
-    """Yield a finding if half of the live objects, whose bytes are `live`, are arrays of which
-    little is used. `describe` returns a phrase for what retains the block with an index."""
+    """Yield a finding if arrays of which little is used have at least half of the bytes of live
+    objects (`live`). `describe` returns a phrase for what retains the block with an index."""
     arrays = list(_large_arrays(objects, graph))
     blocks = objects.blocks
     if 2 * sum(map(blocks.size, arrays)) < max(live, 2 * _LEAST):

@@ -48,9 +48,9 @@ class Type(NamedTuple):
 
 
 class PointerMask(NamedTuple):
-    """What a type descriptor says about pointers. `size` and `pointers`: see Type. `mask`: the
-    address of a bitmap of these words. `is_program`: `mask` is that of a program which computes the
-    bitmap. `is_indirect`: `mask` is that of a word with the bitmap's address."""
+    """The places of pointers in a type, from its descriptor. `size` and `pointers`: see Type.
+    `mask`: the address of a bitmap of these words; if `is_program`, the address of a program that
+    computes the bitmap; if `is_indirect`, the address of a word with the bitmap's address."""
 
     size: int
     pointers: int
@@ -105,7 +105,7 @@ class Types:
         return Type(address, name, kind, size, pointers, elem, bool((data[23] | flags) & _DIRECT))
 
     def mask(self, address: int) -> Optional[PointerMask]:
-        """Return what the type at this address says about pointers; None if it is unreadable. A
+        """Return the places of pointers in the type at this address; None if it is unreadable. A
         type that was made at run time is in no section."""
         data = self._memory.read(address, HEADER) if address % 8 == 0 else b""
         if len(data) < HEADER:

@@ -95,7 +95,7 @@ def add_site(finding: Finding, sites: Sequence[Site]) -> Finding:
 
 
 def find_timers(graph: GoGraph, live: int) -> Iterator[Finding]:
-    """Yield a finding if timers retain half of the live objects, whose bytes are `live`."""
+    """Yield a finding if timers retain at least half of the bytes of live objects (`live`)."""
     for held in _retained_by(graph, PROCESSORS, live):
         title = f"In use, not leaked: timers that have not fired retain {held.amount}."
         cause = f"These are timers of time.AfterFunc, NewTimer and NewTicker. Most by type: {held.types}."
@@ -104,8 +104,8 @@ def find_timers(graph: GoGraph, live: int) -> Iterator[Finding]:
 
 
 def find_queued_finalizers(graph: GoGraph, live: int, threads: Sequence[UserThread]) -> Iterator[Finding]:
-    """Yield a finding if finalizers that have not run retain half of the live objects, whose bytes
-    are `live`. `threads`: all goroutines."""
+    """Yield a finding if finalizers that have not run retain at least half of the bytes of live
+    objects (`live`). `threads`: all goroutines."""
     for held in _retained_by(graph, QUEUE, live):
         one = next((one for one in threads if any(frame.function in _FINALIZER_LOOPS for frame in one.frames)), None)
         frame = own_frame(one.frames, is_library) if one is not None else None
@@ -119,13 +119,13 @@ def find_queued_finalizers(graph: GoGraph, live: int, threads: Sequence[UserThre
             cause = (
                 f"One goroutine runs all finalizers, one after the other. It is in {shortened(frame.short_name())}{place}: {state}. {cause}"
             )
-            remedies = ("end each finalizer soon: one that may wait starts a goroutine for this", *remedies)
+            remedies = ("keep finalizers short: start a goroutine for work that may wait", *remedies)
             facts.update(function=frame.function, reason=state)
         yield Finding("go-finalizers", held.totals.bytes, title, cause, remedies, ("stacks", "roots"), facts)
 
 
 class _Held(NamedTuple):
-    """What a root retains, in words and for JSON."""
+    """What a root retains, as text and as facts for JSON."""
 
     totals: Totals
     amount: str
@@ -134,8 +134,8 @@ class _Held(NamedTuple):
 
 
 def _retained_by(graph: GoGraph, name: str, live: int) -> Iterator[_Held]:
-    """Yield what the root with this name retains, if that is half of the live objects, whose bytes
-    are `live`."""
+    """Yield what the root with this name retains, if that is at least half of the bytes of live
+    objects (`live`)."""
     found = graph.root_tree if live >= _LEAST_HELD else None
     for at, (group, totals) in enumerate(zip(found.groups, found.totals) if found is not None else ()):
         if found is None or group.name != name or 2 * totals.bytes < live:

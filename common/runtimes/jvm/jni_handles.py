@@ -3,7 +3,7 @@
 A JNIHandleBlock has room for 32 handles, the number of handles in use, and the next block. A thread
 has a list of blocks in use, and a list of free blocks. A block of the first list contains handles
 only if all previous blocks are full. Handles that are no longer in use are not cleared, so they are
-stale: C++ code of the JVM, such as the compilers, and native methods leave many of them.
+stale. C++ code of the JVM, such as the compilers, and native methods leave many of them.
 
 Sources: OpenJDK 8, 11, 17, 21 and 25, src/hotspot/share/runtime/jniHandles.hpp and jniHandles.cpp
 (in 8, src/share/vm/runtime): JNIHandleBlock::oops_do, allocate_handle, release_block;
@@ -22,8 +22,8 @@ _HANDLES = 32  # in a block
 
 
 def is_jdk8(tables: Tables) -> bool:
-    """Whether the JVM has lists of blocks also for global JNI handles. Later versions have an
-    OopStorage for them, and a JVMFlag in place of a Flag."""
+    """Whether the JVM is JDK 8, where lists of blocks also have the global JNI handles. Later
+    versions have an OopStorage for these, and the type JVMFlag in place of Flag."""
     return ("Flag", "flags") in tables.fields
 
 
@@ -54,7 +54,7 @@ def handles(tables: Tables, block: Optional[int]) -> Iterator[tuple[int, int]]:
 
 
 def stale_handles(tables: Tables) -> Iterator[int]:
-    """Yield the addresses of the handles of Java threads that are not in use."""
+    """Yield the addresses of the unused handles in the blocks of Java threads."""
     word = tables.memory.size
     # Lists of damaged memory may share blocks, so each block is read once.
     seen: set[int] = set()
@@ -71,7 +71,7 @@ def stale_handles(tables: Tables) -> Iterator[int]:
 
 
 def _unseen(tables: Tables, first: Optional[int], seen: set[int]) -> Iterator[int]:
-    """Yield the blocks of a list up to one that is known, or that is damaged."""
+    """Yield the blocks of a list before the first one that was already read or is damaged."""
     for block in handle_blocks(tables, first):
         if block in seen or len(seen) == _MOST_BLOCKS or not _used(tables, block)[0]:
             return
@@ -80,8 +80,8 @@ def _unseen(tables: Tables, first: Optional[int], seen: set[int]) -> Iterator[in
 
 
 def _used(tables: Tables, block: int) -> tuple[int, int]:
-    """Return the address of the first handle of a block, 0 if the block is damaged, and the number
-    of handles in use."""
+    """Return the address of the first handle of a block, and the number of handles in use; (0, 0)
+    if the block is damaged."""
     place, top = tables.place("JNIHandleBlock", "_handles", block), tables.int32("JNIHandleBlock", "_top", block)
     return (place, top) if place and top is not None and top <= _HANDLES and block % tables.memory.size == 0 else (0, 0)
 

@@ -18,7 +18,7 @@ The following memory is left out:
   of blocks with 32 handles, and a table of protection domains.
 - Structures of the collectors that have an address in each region.
 - The bounds of threads' buffers (TLABs).
-- JNI handles of Java threads that are not in use (jni_handles.py).
+- Unused JNI handles of Java threads (jni_handles.py).
 - References that were replaced, which ZGC with generations records for each thread.
 - The code cache: compiled code lives as long as its classes.
 

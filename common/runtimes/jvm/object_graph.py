@@ -25,7 +25,7 @@ _FORMATS = {"Z": "?", "B": "b", "C": "H", "S": "h", "I": "i", "F": "f", "J": "q"
 _ELEMENTS = {"boolean": "Z", "byte": "B", "char": "C", "short": "S", "int": "I", "float": "F", "long": "J", "double": "D"}
 _STRING = "java.lang.String"
 _ENTRY = "java.lang.ThreadLocal$ThreadLocalMap$Entry"
-_MOST_OWNERS = 64  # objects that refer to a ThreadLocal and are looked at
+_MOST_OWNERS = 64  # referrers of a ThreadLocal that are searched for its variable
 _MOST_TEXT = 200  # bytes of a String that are shown
 _SLICE = 1 << 20  # bytes of an array that are read together
 
@@ -135,13 +135,13 @@ class JavaGraph(ObjectGraph):
         return f"[{offset - one.size >> one.row[2]}]" if one.size <= offset < one.size + (self._length(index) << one.row[2]) else ""
 
     def describe_path(self, index: int) -> str:
-        """See ObjectGraph. If the path leads through a thread-local variable, its name follows."""
+        """See ObjectGraph. If the path contains a thread-local variable, its name is appended."""
         text = super().describe_path(index)
         entry = next((one for one in self.path(index) if self.type_of(one) == _ENTRY), -1)
         return f"{text} ({self._name_variable(self.reference(entry, 'referent'))})" if entry >= 0 else text
 
     def _name_variable(self, key: int) -> str:
-        """Return a phrase for a thread-local variable, given its object of ThreadLocal."""
+        """Return a phrase for a thread-local variable, given the index of its ThreadLocal."""
         if key < 0 or not self._is_live(key):
             return "a thread-local variable whose ThreadLocal is garbage"
         names = (self._variable_with(owner, key) for owner in islice(self.referrers(key), _MOST_OWNERS))
@@ -149,8 +149,8 @@ class JavaGraph(ObjectGraph):
         return f"thread-local variable {name}" if name else "a thread-local variable without a name"
 
     def _variable_with(self, owner: int, value: int) -> str:
-        """Return the name of the variable of a class, or of the field, that refers to an object; ""
-        if there is none."""
+        """Return the name of the static variable or field of `owner` that refers to the object
+        `value`; "" if there is none."""
         if self._class_of(owner).kind == MIRROR:
             return next((name for name, one in self.static_references(owner) if one == value), "")
         name = self.link(owner, value).name if self.type_of(owner) != _ENTRY else ""

@@ -91,8 +91,8 @@ def _code_heaps(tables: Tables, what: str = "") -> Iterator[tuple[int, int, int]
 
 
 def code_heaps(tables: Tables) -> Sequence[int]:
-    """Return the addresses of the heaps of the code cache. JDK 8 has one, which is not in an
-    array. The number of heaps is the first member of the array."""
+    """Return the addresses of the heaps of the code cache. JDK 8 has one heap, and no array.
+    Later versions have an array, whose first member is the number of heaps."""
     if single := tables.word("CodeCache", "_heap"):
         return (single,)
     heaps = tables.word("CodeCache", "_heaps") or 0

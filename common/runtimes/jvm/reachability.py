@@ -212,9 +212,9 @@ class Reachability:
         return " → ".join(names)
 
     def _begin_at_owner(self, path: list[int]) -> list[int]:
-        """Return a path that does not begin with the table of a container, if there is one. Stacks
-        often refer to such a table, and the word may be stale. A variable that refers to the
-        container helps more."""
+        """If the path begins with the table of a container, return a path through the container, if
+        possible. Stacks often refer to such a table, and the word may be stale. A variable that
+        refers to the container is more useful."""
         if not path or self._objects.classes[self._objects.numbers[path[0]]].kind != OBJECTS:
             return path
         kinds = self.graph.kinds()

@@ -1,8 +1,8 @@
-"""Name what frees native memory that Java objects own.
+"""Find out how to free native memory that Java objects own.
 
-Sources: the documentation of java.util.zip.Inflater, java.lang.AutoCloseable and java.nio; the
-option jdk.nio.maxCachedBufferSize is that of JDK-8147468; the documentation of Netty 4.1
-(ReferenceCounted, ResourceLeakDetector)."""
+Sources: the documentation of java.util.zip.Inflater, java.lang.AutoCloseable and java.nio;
+JDK-8147468 (jdk.nio.maxCachedBufferSize); the documentation of Netty 4.1 (ReferenceCounted,
+ResourceLeakDetector)."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ PAGE = 4096
 CONTEXTS = ("_ZN9metaspace16MetaspaceContext23_nonclass_space_contextE", "_ZN9metaspace16MetaspaceContext20_class_space_contextE")
 OLD_LISTS = ("_ZN9Metaspace11_space_listE", "_ZN9Metaspace17_class_space_listE")
 _NODE = 3  # words of a node that are read
-_OLD_NODE = 10  # the same of JDK 8 to 15
-_OLD_SPACE = 8  # the word of such a node at which its VirtualSpace begins, with both boundaries
-_RESERVED = (3, 2)  # the word of a node of JDK 8, and of 11, at which its ReservedSpace begins
+_OLD_NODE = 10  # words of a node of JDK 8 to 15 that are read
+_OLD_SPACE = 8  # the word of such a node at which its VirtualSpace begins: low, high
+_RESERVED = (3, 2)  # the words at which the ReservedSpace of a node begins in JDK 8, and in 11
 
 
 def metaspace_nodes(tables: Tables) -> list[Range]:
@@ -71,8 +71,8 @@ def _old_nodes(tables: Tables) -> Iterator[Range]:
 
 
 def _old_range(words: tuple[int, ...]) -> Optional[Range]:
-    """Return the range of a node. It is the range of a ReservedSpace (start, number of bytes), and
-    of a VirtualSpace (low, high). None if these disagree."""
+    """Return the range of a node; None if its ReservedSpace (start, number of bytes) and its
+    VirtualSpace (low, high) differ."""
     low, high = words[_OLD_SPACE], words[_OLD_SPACE + 1]
     if 0 < low < high and not (low % PAGE or high % PAGE) and (low, high - low) in [words[at : at + 2] for at in _RESERVED]:
         return Range(low, high)
@@ -80,8 +80,8 @@ def _old_range(words: tuple[int, ...]) -> Optional[Range]:
 
 
 def _old_lists(tables: Tables) -> Iterator[int]:
-    """Yield addresses that may be those of lists: the values of two static variables. If these have
-    no symbols, and the JVM is of JDK 8, yield all static variables that refer to writable memory
+    """Yield possible addresses of lists: the values of two static variables. If these have no
+    symbols in JDK 8, yield the values of all static variables that refer to writable memory
     outside of libjvm."""
     named = [tables.symbol(name) for name in OLD_LISTS]
     if any(named):

@@ -15,8 +15,8 @@ from findleaks.target.base import Piece
 NO_VALUE = NO_ROOT  # in `found`: the block has no value that is recognised
 LEAF = 1  # in `patterns`: the block has a value without pointers
 MOST_USED = 62
-"""In `patterns`, LEAF + n, for 1 to MOST_USED: only the first n words of the block are used. The
-other words have what the block contained before. An exclusion cannot begin after more words."""
+"""In `patterns`, LEAF + n (1 <= n <= MOST_USED): only the first n words of the block are used. The
+other words are stale. An exclusion cannot begin after more than MOST_USED words."""
 
 STRINGS, REFERENCES, RESOURCES, ELEMENTS, ARRAYS = range(5)
 """Numbers of types. An array has the number ARRAYS + rank_of(its length)."""

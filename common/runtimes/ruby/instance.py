@@ -45,7 +45,7 @@ SEARCHED = 2048  # data types whose free functions are analysed; a program has a
 MAX_DATA = 1 << 24  # bytes of the interpreter's variables that are searched
 OTHER = "(of further classes)"
 VM, THREAD = "VM", "VM/thread"
-"""Names of the data types of the objects whose data is the rb_vm_t, and a rb_thread_t."""
+"""Names of data types: that of the object whose data is the rb_vm_t, and that of threads."""
 
 _NO_TRANSIENT_HEAP = (3, 3)  # the first version without one
 _EMPTY = (c.T_FLOAT, c.T_MOVED)  # types that refer to no native memory
@@ -193,7 +193,7 @@ class Ruby(DumpableHeap):
         return totals
 
     def dead(self) -> Sequence[Range]:
-        """Return free slots and remains in the transient heap; see base.Runtime."""
+        """Return free slots and stale words in the transient heap; see base.Runtime."""
         return [*self._census.free(), *(self._transient.dead if self._transient is not None else ())]
 
     @cached_property

@@ -92,8 +92,8 @@ class Members:
         return None
 
     def _has(self, table: int, klass: int) -> bool:
-        """Return whether a table of constants contains this class under the name Object. The class
-        has other tables (of methods) with values whose second word is the class, too."""
+        """Return whether a table of constants contains this class under the name Object. The name
+        is compared because values in tables of methods also have the class as second word."""
         of_class = (serial for serial, value, _ in self._tables.ids(table) if self._memory.word(value + 8) == klass)
         return any(self._name_of(serial) == _OBJECT for serial in of_class)
 

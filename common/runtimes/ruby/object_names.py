@@ -89,7 +89,7 @@ class RubyNames(ObjectNames):
         return self._name_pair(place, start, flags >> BOUND_SHIFT & BOUND, _PAIR, 0)
 
     def _name_pair(self, place: int, start: int, number: int, stride: int, key: int) -> str:
-        """Return the name of a word in pairs of `stride` bytes, which have a key at the offset
+        """Return the name of a word in pairs of `stride` bytes. Each pair has a key at the offset
         `key`, and a value after it."""
         at, offset = divmod(place - start, stride)
         if not 0 <= at < number or offset < key:
@@ -97,7 +97,7 @@ class RubyNames(ObjectNames):
         return "key" if offset == key else f"[{self._describe(self._memory.word(place - 8) or 0)}]"
 
     def _describe(self, value: int) -> str:
-        """Return a key as Ruby prints it; for an object of another class, the name of the class."""
+        """Return a number, String or Symbol as Ruby prints it; for others, the class name."""
         if value & 1:
             number = value >> 1
             return str(number - (1 << 63) if number >> 62 else number)

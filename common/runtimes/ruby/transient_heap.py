@@ -1,8 +1,8 @@
 """Read the transient heap of Ruby 2.6 to 3.2: an arena for the elements of young Arrays, Hashes,
 Structs and Objects.
 
-The arena has 1,024 blocks. The collector moves what is alive to malloc's memory, and resets a block
-by setting its index to 0. The words in reset blocks are remains. A variable of the interpreter
+The arena has 1,024 blocks. The collector moves live elements to malloc's memory, and resets a block
+by setting its index to 0. The words in reset blocks are stale. A variable of the interpreter
 (global_transient_heap) refers to the arena and to three lists of blocks.
 
 Source: transient_heap.c (struct transient_heap, transient_heap_block, transient_alloc_header) of
@@ -55,7 +55,7 @@ def _find_arena(memory: Memory, part: Range, writable: Sequence[Range]) -> Optio
 
 
 def _find_used(memory: Memory, arena: Range) -> Iterator[Range]:
-    """Yield the part of each block up to its index, which has the allocations of the block."""
+    """Yield the part of each block before its index. It contains the allocations of the block."""
     for block in range(arena.start, arena.end, _BLOCK):
         index = min((memory.word(block) or 0) & 0xFFFF, _BLOCK - _HEADER)
         yield Range(block + _HEADER, block + _HEADER + index)

@@ -45,14 +45,13 @@ class Exported(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The variables, and `divided`: objects among their values whose own variables are listed
-    instead.
+    """The variables. `divided`: values of variables that are objects whose own variables are
+    listed instead. A divided object retains nothing by itself.
 
-    A divided object retains nothing by itself. `counts` returns the number of variables of objects
-    with a given shape. `extension`: the offset in a class of the pointer to its extension; -1: it
-    is in the class's slot. `symbols` has names by ID.
-    `capacities` returns the number of variables for which an object with a given shape has
-    memory. `members` reads the variables of single objects."""
+    `counts` returns the number of variables of objects with a given shape. `extension`: the offset
+    in a class of the pointer to its extension; -1: the extension is in the class's slot. `symbols`
+    has names by ID. `capacities` returns the number of variables for which an object with a given
+    shape has memory. `members` reads the variables of single objects."""
 
     variables: Sequence[Variable]
     divided: Sequence[int]
