@@ -92,7 +92,7 @@ def test_threads_block_signals_and_end() -> None:
     """Signals that arrive while the kernel runs are handled by Python's thread; afterwards, no thread is left."""
     seen: list[int] = []
     tasks = Path("/proc/self/task")
-    before = len(list(tasks.iterdir()))
+    before = set(tasks.iterdir())
     old = signal.signal(signal.SIGALRM, lambda *_: seen.append(threading.get_ident()))
     signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
     try:
@@ -103,7 +103,7 @@ def test_threads_block_signals_and_end() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, old)
     assert set(seen) == {threading.get_ident()}
-    assert len(list(tasks.iterdir())) == before
+    assert set(tasks.iterdir()) <= before  # threads of earlier tests may end meanwhile
 
 
 @pytest.mark.parametrize(("asked", "given"), [("3", 3), ("1", 1), ("1000", 64), ("0", 0), ("many", 0), ("", 0)])
