@@ -115,18 +115,17 @@ def test_tails(accounts: int, flags: str, tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("flags", ["-O0", "-O2", "-O2 -flto"])
-def test_graph(flags: str, tmp_path: Path) -> None:
-    """Classes of the standard library that only store a value do not make the type of the value ambiguous."""
-    figures = measured("typed_graph.cpp", tmp_path, 300, 1, "-std=c++17", *flags.split())
-    check(figures)
-    assert not figures.wrong
-
-
-@pytest.mark.matrix
-@pytest.mark.parametrize("flags", ["-O0", "-O2", "-O2 -flto"])
-def test_variants(flags: str, tmp_path: Path) -> None:
-    """The number in front of the elements of `new T[n]` tells an array from a class with a member T."""
-    figures = measured("typed_variants.cpp", tmp_path, 1000, 1, "-std=c++17", *flags.split())
+@pytest.mark.parametrize(
+    ("program", "count"),
+    [
+        # Classes of the standard library that only store a value do not make the type of the value ambiguous.
+        ("typed_graph.cpp", 300),
+        # The number in front of the elements of `new T[n]` tells an array from a class with a member T.
+        ("typed_variants.cpp", 1000),
+    ],
+)
+def test_classes(program: str, count: int, flags: str, tmp_path: Path) -> None:
+    figures = measured(program, tmp_path, count, 1, "-std=c++17", *flags.split())
     check(figures)
     assert not figures.wrong
 
