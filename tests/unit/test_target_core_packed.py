@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import io
 import lzma
 import os
 import random
 import resource
 import subprocess
 import tracemalloc
-import zlib
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +23,6 @@ from handmade import HEAP, STACK, check_line, opened, page, refusal, usual
 from findleaks.errors import TargetError
 from findleaks.target.compressed import unpack_core
 from findleaks.target.core import open_core
-from findleaks.target.gzip_members import Members
 from findleaks.target.zstd import Damaged, Frames, TrailingData
 
 
@@ -270,26 +267,3 @@ def test_frames_of_zstd_of_every_kind(tmp_path: Path) -> None:
         path.write_bytes(packed[:size])
         with path.open("rb", buffering=0) as file, pytest.raises((EOFError, Damaged, TrailingData)):
             b"".join(iter(partial(Frames(file, zstandard).read1, 1 << 16), b""))
-
-
-def unpack_members(packed: bytes, size: int = 1 << 16) -> bytes:
-    members = Members(io.BytesIO(packed))
-    return b"".join(iter(lambda: members.read1(size), b""))
-
-
-@pytest.mark.parametrize("padding", [0, 1, 20_000, (1 << 13) - 1, 1 << 13])
-def test_members_of_gzip_and_padding(padding: int) -> None:
-    """Members and padding that end at, before and after the end of what is read at once."""
-    parts = [random.Random(7).randbytes(40_000), b"", b"short"]
-    packed = b"".join(gzip.compress(part) + bytes(padding) for part in parts)
-    assert unpack_members(packed, 1000) == b"".join(parts)
-    for junk in (b"\x1f", b"junk"):
-        with pytest.raises(TrailingData):
-            unpack_members(packed + junk)
-    for cut in (len(packed) - padding - 1, 5000, 9):
-        with pytest.raises(EOFError):
-            unpack_members(packed[:cut])
-    wrong = bytearray(gzip.compress(parts[0]))
-    wrong[-8] ^= 1  # the checksum
-    with pytest.raises(zlib.error):
-        unpack_members(bytes(wrong))
