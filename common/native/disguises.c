@@ -119,8 +119,8 @@ static bool has_excluded(const graph *g, uint32_t index, uint64_t offset, unsign
 }
 
 /* Record that the `width` bytes at `place` are a pointer to `value` if that is in a leaked
- * block. */
-static void examine(const strip *s, unsigned place, unsigned width, uint32_t number, uint64_t value) {
+ * block. `like_tagged`: see `disguised`. */
+static void examine(const strip *s, unsigned place, unsigned width, uint32_t number, uint64_t value, bool like_tagged) {
     disguises *d = s->d;
     const blocks *b = d->g->b;
     uint64_t start = 0, from = 0, address = s->address + place;
@@ -148,7 +148,7 @@ static void examine(const strip *s, unsigned place, unsigned width, uint32_t num
         offset &= ~(uint64_t)(WORD - 1); /* ignore tags in the low bits, too */
     if (d->counts[number]++ >= d->most)
         return;
-    if (PUSH(*s->found, (disguised){address, source, target, number, offset < ANY_OFFSET ? (uint32_t)offset : ANY_OFFSET}))
+    if (PUSH(*s->found, (disguised){address, source, target, number, offset < ANY_OFFSET ? (uint16_t)offset : ANY_OFFSET, like_tagged}))
         d->failed = NO_MEMORY;
 }
 
@@ -188,7 +188,7 @@ static void look_unaligned(const strip *s, unsigned chunk) {
             continue;
         uint64_t value = load(s->data + at);
         if (!(value & ~d->mask) && in_segments(d, value))
-            examine(s, at, WORD, d->unaligned, value);
+            examine(s, at, WORD, d->unaligned, value, false);
     }
 }
 
@@ -208,7 +208,7 @@ INLINE void look_at_words(const strip *s) {
         for (unsigned at = 0; any && at < STRIP / WORD; at++) {
             uint64_t word = load(s->data + at * WORD);
             if (word - i->low <= i->span)
-                examine(s, at * WORD, WORD, i->form, decode(&d->forms[i->form], word));
+                examine(s, at * WORD, WORD, i->form, decode(&d->forms[i->form], word), false);
         }
     }
     if (WORD == 4 || d->tagged == NONE)
@@ -220,18 +220,17 @@ INLINE void look_at_words(const strip *s) {
         for (unsigned at = 0; any && at < STRIP / WORD; at++) {
             uint64_t word = load(s->data + at * WORD), value = word & d->mask;
             if (word != value && value >= d->segments[segment].start && value < d->segments[segment].end)
-                examine(s, at * WORD, WORD, d->tagged, value);
+                examine(s, at * WORD, WORD, d->tagged, value, false);
         }
     }
 }
 
 /* -- numbers of 32 bits */
 
-/* Return whether the number is half of a whole pointer to `value`; other forms cover whole
- * pointers. */
-static bool is_half(const strip *s, unsigned place, uint64_t value) {
+/* Return the 8 bytes whose lower half is the number at `place`. */
+INLINE uint64_t whole_word(const strip *s, unsigned place) {
     unsigned first = BIG ? place - 4 : place;
-    return (!BIG || place >= 4) && (load64(s->data + first) & s->d->mask) == value;
+    return !BIG || place >= 4 ? load64(s->data + first) : 0;
 }
 
 INLINE void look_at_numbers(const strip *s) {
@@ -245,9 +244,12 @@ INLINE void look_at_numbers(const strip *s) {
             uint32_t found = load32(s->data + at * 4);
             if (found - low > span)
                 continue;
-            uint64_t value = decode(&d->forms[i->form], found);
-            if (!is_half(s, at * 4, value))
-                examine(s, at * 4, 4, i->form, value);
+            uint64_t value = decode(&d->forms[i->form], found), whole = whole_word(s, at * 4);
+            bool like_tagged = (whole & d->mask) == value;
+            /* A plain pointer is no disguise. What looks like a tagged one counts neither for a
+             * form nor against it: the next number of a table may look like a tag. */
+            if (!like_tagged || (whole != value && d->most))
+                examine(s, at * 4, 4, i->form, value, like_tagged);
         }
     }
 }

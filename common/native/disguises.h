@@ -28,7 +28,9 @@ typedef struct {
 typedef struct {
     uint64_t place;          /* address of the disguised pointer */
     uint32_t source, target; /* block indices; the source is NONE in root memory */
-    uint32_t form, offset;   /* offset in the target, ANY_OFFSET at most */
+    uint32_t form;
+    uint16_t offset; /* in the target, ANY_OFFSET at most */
+    bool like_tagged; /* a number that may also be the lower half of a tagged pointer */
 } disguised;
 
 typedef LIST(disguised) disguised_list;

@@ -48,9 +48,9 @@ static uint32_t leader_held(const lost *l, uint32_t place) {
 
 /* Return keys (form << 48 | size's number << 16 | offset) of the results: one for each word
  * (`hits`), for each leak head that a form leads to (`heads`), and for each leak head that it
- * leads to from memory that is not leaked (`live`). Forms with more than `most` words, and sizes
- * that are not in the ascending list, have no keys. Call it before references are added to the
- * graph. */
+ * leads to from memory that is not leaked (`live`). Forms with more than `most` words, numbers that
+ * look like tagged pointers, and sizes that are not in the ascending list, have no keys. Call it
+ * before references are added to the graph. */
 API int fl_disguises_keys(disguises *d, const uint64_t *sizes, uint64_t size_count, words *hits, words *heads, words *live) {
     const graph *g = d->g;
     const lost *l = g->lost;
@@ -62,7 +62,7 @@ API int fl_disguises_keys(disguises *d, const uint64_t *sizes, uint64_t size_cou
         uint32_t place = place_of(l, one->target), head = leader_held(l, place);
         uint64_t size = size_of(g->b, l->indices[head == NONE ? place : head]), number = 0;
         BISECT(number, size_count, middle, sizes[middle] < size)
-        if (d->counts[one->form] > d->most || number == size_count || sizes[number] != size)
+        if (one->like_tagged || d->counts[one->form] > d->most || number == size_count || sizes[number] != size)
             continue;
         uint64_t key = (uint64_t)one->form << 48 | number << 16 | one->offset;
         failed = words_push(hits, key);
@@ -83,11 +83,18 @@ API int fl_disguises_keys(disguises *d, const uint64_t *sizes, uint64_t size_cou
     return failed;
 }
 
-static bool is_accepted(const disguised *one, const uint64_t *accepted, uint64_t count) {
+static bool is_in(uint64_t form, uint64_t offset, const uint64_t *accepted, uint64_t count) {
     for (uint64_t at = 0; at < count; at++)
-        if (accepted[at] == ((uint64_t)one->form << 16 | one->offset))
+        if (accepted[at] == (form << 16 | offset))
             return true;
     return false;
+}
+
+/* Return whether a pointer is of an accepted kind. If tagged pointers are, too, what looks like one
+ * is one. */
+static bool is_accepted(const disguises *d, const disguised *one, const uint64_t *accepted, uint64_t count) {
+    uint64_t start = one->offset & ~(uint64_t)(WORD - 1);
+    return is_in(one->form, one->offset, accepted, count) && !(one->like_tagged && is_in(d->tagged, start, accepted, count));
 }
 
 static int compare_sources(const void *left, const void *right) {
@@ -106,7 +113,7 @@ API int fl_disguises_references(disguises *d, const uint64_t *accepted, uint64_t
     disguised_list *all = &d->found[0];
     uint64_t kept = 0;
     for (uint64_t at = 0; at < all->count; at++)
-        if (is_accepted(&all->items[at], accepted, count))
+        if (is_accepted(d, &all->items[at], accepted, count))
             all->items[kept++] = all->items[at];
     all->count = kept;
     d->sorted = false;

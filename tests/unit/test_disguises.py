@@ -209,6 +209,21 @@ def test_a_convention(name: str) -> None:
         assert not graph.has_kind(Kind.DEFINITE, 1)
 
 
+@pytest.mark.parametrize(("tags", "form"), [(10, Disguise.COMPRESSED), (100, Disguise.TAGGED)])
+def test_numbers_that_look_like_tagged_pointers(tags: int, form: Disguise) -> None:
+    """If a few numbers of 32 bits are beside one that looks like a tag and the upper half of their address, they are references like the
+    others. If all are, these are tagged pointers."""
+    numbers = Form(Disguise.COMPRESSED, MIDDLE >> 32 << 32)
+    for engine in engines():
+        heap = table_of(numbers, lambda n: 8 * n)
+        for number in range(100):
+            upper = MIDDLE >> 32 | 0x1230000 if number < tags else 0x1230000
+            heap.put(0, 8 * number + 4, upper.to_bytes(4, "little"))
+        found, graph = judged(engine, heap)
+        assert [(one.form.kind, one.blocks) for one in found.conventions] == [(form, 100)]
+        assert len(found.edges) == 100 and not graph.has_kind(Kind.DEFINITE, 1)
+
+
 def test_few_blocks_or_too_few_of_a_group_are_no_convention() -> None:
     for engine in engines():
         few = table_of(Form(Disguise.TAGGED), lambda n: 8 * n, count=LEAST - 1)

@@ -27,6 +27,7 @@ class Found(NamedTuple):
     offset: int
     place: int
     source: int
+    like_tagged: bool  # a number that may also be the lower half of a tagged pointer
 
 
 class PureDisguises:
@@ -84,8 +85,12 @@ class PureDisguises:
         for number, form in enumerate(self._forms):
             if form.kind == Disguise.COMPRESSED:
                 for at, value in self._candidates(form, numbers):
-                    if not self._is_half(data, at, value):
-                        self._examine(data, address, at, 4, number, value, roots)
+                    whole = self._whole_word(data, at)
+                    like_tagged = whole & self._mask == value
+                    # A plain pointer is no disguise. What looks like a tagged one counts neither
+                    # for a form nor against it: the next number of a table may look like a tag.
+                    if not like_tagged or (whole != value and self._most):
+                        self._examine(data, address, at, 4, number, value, roots, like_tagged)
 
     def _nonzero(self, data: bytes, first: int, width: int) -> list[tuple[int, int]]:
         """Return offset and value of each nonzero word, from the offset `first` on."""
@@ -111,14 +116,16 @@ class PureDisguises:
                 low, beyond = -(-(start - base) >> shift), -(-(end - base) >> shift)
                 yield from ((at, base + (word << shift)) for at, word in words if low <= word < beyond)
 
-    def _is_half(self, data: bytes, at: int, value: int) -> bool:
-        """Return whether the number is half of a whole pointer to `value`; other forms cover whole
-        pointers."""
+    def _whole_word(self, data: bytes, at: int) -> int:
+        """Return the 8 bytes whose lower half is the number at `at`."""
         first = at if self._order == "little" else at - 4
-        return at // STRIP == first // STRIP and int.from_bytes(data[first : first + 8], self._order) & self._mask == value
+        return int.from_bytes(data[first : first + 8], self._order) if at // STRIP == first // STRIP else 0
 
-    def _examine(self, data: bytes, address: int, at: int, width: int, number: int, value: int, roots: bool) -> None:
-        """Record the `width` bytes at `at` as a pointer to `value` if that is in a leaked block."""
+    def _examine(
+        self, data: bytes, address: int, at: int, width: int, number: int, value: int, roots: bool, like_tagged: bool = False
+    ) -> None:
+        """Record the `width` bytes at `at` as a pointer to `value` if that is in a leaked block.
+        `like_tagged`: see Found."""
         blocks = self._blocks
         target = blocks.find(value)
         if target < 0:
@@ -141,7 +148,7 @@ class PureDisguises:
             offset &= -self._word
         self._counts[number] += 1
         if self._counts[number] <= self._most:
-            self._found.append(Found(number, target, min(offset, ANY_OFFSET), place, source))
+            self._found.append(Found(number, target, min(offset, ANY_OFFSET), place, source, like_tagged))
 
     def _has_excluded(self, source: int, place: int, width: int) -> bool:
         """Return whether one of these bytes is in a word that is excluded from the references."""
@@ -161,7 +168,7 @@ class PureDisguises:
             if head != one.target and self._lost.cycle(head) == 1:
                 head = -1
             number = numbers.get(self._blocks.sizes[one.target if head < 0 else head])
-            if self._counts[one.form] > self._most or number is None:
+            if one.like_tagged or self._counts[one.form] > self._most or number is None:
                 continue
             key = one.form << 48 | number << 16 | one.offset
             keys.hits.append(key)
@@ -178,9 +185,14 @@ class PureDisguises:
 
     def references(self, accepted: Sequence[tuple[int, int]]) -> array[int]:
         wanted = frozenset(accepted)
-        chosen = [one for one in self._found if (one.form, one.offset) in wanted]
+        chosen = [one for one in self._found if (one.form, one.offset) in wanted and not self._is_accepted_as_tagged(one, wanted)]
         chosen.sort(key=lambda one: (one.source, one.place, one.form))
         return array("Q", [word for one in chosen for word in (one.place, one.source << 32 | one.target, one.form)])
+
+    def _is_accepted_as_tagged(self, one: Found, wanted: frozenset[tuple[int, int]]) -> bool:
+        return one.like_tagged and any(
+            (number, one.offset & -self._word) in wanted for number, form in enumerate(self._forms) if form.kind == Disguise.TAGGED
+        )
 
 
 def connected(edges_of: Callable[[int], array[int]], counts: array[int], references: array[int]) -> tuple[array[int], list[int]]:
