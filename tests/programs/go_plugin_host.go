@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"plugin"
@@ -24,9 +23,7 @@ func main() {
 	}
 	count, _ := strconv.Atoi(os.Args[2])
 	start.(func(int))(count)
-	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [run")) > 1; { // "running", "runnable"
-		time.Sleep(time.Millisecond)
-	}
+	waitForOthers()
 	runtime.GC()
 	runtime.GC()
 	file, _ := os.Create("goroutines")

@@ -5,7 +5,6 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"runtime"
 	"runtime/pprof"
@@ -60,9 +59,7 @@ func main() {
 		go wait()
 	}
 	garbage = nil
-	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [run")) > 1; { // "running", "runnable"
-		time.Sleep(time.Millisecond)
-	}
+	waitForOthers()
 	runtime.GC()
 	runtime.GC() // returns once the sweep of the one before is complete
 	write(os.Args[2], "heap")

@@ -5,13 +5,11 @@ package main
 import "C"
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"runtime"
 	"runtime/pprof"
 	"strconv"
-	"time"
 )
 
 type Item struct {
@@ -34,9 +32,7 @@ func Start(count int, kind *C.char) {
 		items = append(items, one)
 		go wait(one)
 	}
-	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [run")) > 1; { // "running", "runnable"
-		time.Sleep(time.Millisecond)
-	}
+	waitForOthers()
 	runtime.GC()
 	runtime.GC()
 	file, _ := os.Create(name)

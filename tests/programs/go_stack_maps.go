@@ -5,7 +5,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"reflect"
@@ -345,9 +344,7 @@ func main() {
 		func() { registerArguments(object("register used again"), object("register not used again")) }, deferred, deferredInLoop,
 		deferredIf, recovering, captured, reflected, inSystemCall, func() { recursive(3) }, inInterface,
 		func() { startAt(object("argument of a goroutine")) })
-	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [run")) > 1; { // "running", "runnable"
-		time.Sleep(time.Millisecond)
-	}
+	waitForOthers()
 	start(count, running)
 	one := object("of the goroutine that collects")
 	for _, each := range records {

@@ -6,7 +6,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"runtime"
@@ -122,9 +121,7 @@ func main() {
 	count, _ := strconv.Atoi(os.Args[1])
 	fill(count)
 	kept := start(count)
-	for text := make([]byte, 1<<20); bytes.Count(text[:runtime.Stack(text, true)], []byte(" [run")) > 1; { // "running", "runnable"
-		time.Sleep(time.Millisecond)
-	}
+	waitForOthers()
 	debug.SetGCPercent(-1) // else Go may collect later, or after two minutes
 	runtime.GC()
 	runtime.GC() // returns once the sweep of the one before is complete

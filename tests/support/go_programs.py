@@ -30,6 +30,7 @@ def build(folder: Path, version: str, *flags: str, name: str = "go_truth", cgo: 
     program = folder / name
     compiler = {"CC": "aarch64-linux-gnu-gcc"} if machine == "arm64" else {}
     options = {"GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": str(int(cgo)), "GOARCH": machine}
-    words = [toolchain(version), "build", *flags, "-o", str(program), str(truth.PROGRAMS / f"{name}.go")]
+    sources = [str(truth.PROGRAMS / f"{one}.go") for one in (name, "go_waiting")]
+    words = [toolchain(version), "build", *flags, "-o", str(program), *sources]
     subprocess.run(words, check=True, cwd=folder, env={**os.environ, **options, **compiler}, timeout=600)
     return program
