@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import building
-from debuggers import ran
+from debuggers import found
 
 import cores
 
@@ -23,11 +21,6 @@ def build(folder: Path) -> Path:
 
 program = building.by(build)
 running = building.running()
-
-
-def found(command: str, *where: str) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(ran(command, "--json", *where).stdout)
-    return body
 
 
 def check(running: cores.Running, *where: str) -> None:

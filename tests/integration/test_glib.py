@@ -6,12 +6,11 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import building
 import debian
 import pytest
-from debuggers import gdb, lldb, objects, ran
+from debuggers import found, gdb, lldb, objects, ran
 
 import cores
 
@@ -36,11 +35,6 @@ def core(running: cores.Running) -> str:
 @pytest.fixture(params=["live", "core"])
 def where(request: pytest.FixtureRequest, running: cores.Running, core: str) -> list[str]:
     return ["--pid", str(running.pid)] if request.param == "live" else [core]
-
-
-def found(command: str, *words: str) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(ran(command, "--json", *words).stdout)
-    return body
 
 
 @pytest.mark.matrix

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import truth
-from debuggers import findleaks, gdb, lldb, objects
+from debuggers import findleaks, gdb, lldb, objects, runtime_page
 from verdicts import share, sorts, verdict
 
 from cores import Running
@@ -37,11 +37,6 @@ def running(program: Path, folder: Path, *words: int) -> Running:
     return Running([str(program), *map(str, words)], folder, {**os.environ, "GOTRACEBACK": "crash"})
 
 
-def page(*where: str) -> dict[str, Any]:
-    (found,) = json.loads(findleaks("runtime", "--only", "go", "--json", *where))["runtimes"]
-    return dict(found)
-
-
 def version() -> str:
     environment = {**os.environ, "GOTOOLCHAIN": "local"}
     done = subprocess.run(["go", "env", "GOVERSION"], env=environment, capture_output=True, text=True, check=True)
@@ -58,7 +53,7 @@ def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @pytest.mark.platform("x86-64", "Go")
 def test_heap_is_what_the_runtime_says(stacks: Running) -> None:
     in_use, stack, mapped = (int(word) for word in stacks.output.split()[:3])
-    found = page("--pid", str(stacks.pid))
+    found = runtime_page("go", "--pid", str(stacks.pid))
     assert found["version"] == version()
     heap, *_ = found["parts"]
     parts = {part["name"]: part["bytes"] for part in heap["parts"]}
@@ -113,11 +108,11 @@ def test_what_go_objects_refer_to_is_held(stripped: bool, tmp_path: Path) -> Non
     program = build(tmp_path, "go_holds", stripped, "-buildmode=pie")
     with running(program, tmp_path / "run", KEPT, LOST) as run:
         assert wrong(run.output, kinds("--pid", str(run.pid))) == []
-        live = page("--pid", str(run.pid))
+        live = runtime_page("go", "--pid", str(run.pid))
         if stripped:  # a core of 1.4 GiB, nearly all of it reserved addresses
             of_gcore = run.gcore()
             assert wrong(run.output, kinds(str(of_gcore))) == []
-            assert without_details(page(str(of_gcore))["parts"]) == without_details(live["parts"])
+            assert without_details(runtime_page("go", str(of_gcore))["parts"]) == without_details(live["parts"])
             assert not {"unknown-owner"} & set(sorts(verdict(str(of_gcore))))
             of_gcore.unlink()
         core = str(run.kernel_core())
@@ -141,7 +136,7 @@ def test_native_memory_of_garbage(tmp_path: Path) -> None:
     count = 5000
     with running(build(tmp_path, "go_parsers", False), tmp_path / "run", count) as run:
         (held,) = [one for one in verdict("--pid", str(run.pid))["findings"] if one["finding"] == "held-by-managed-objects"]
-        types = page("--pid", str(run.pid))["types"]
+        types = runtime_page("go", "--pid", str(run.pid))["types"]
         roots = {
             root["name"].removesuffix(" (Go's heap)"): root
             for root in json.loads(findleaks("roots", "--json", "--pid", str(run.pid)))["roots"]

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from debuggers import findleaks
+from debuggers import findleaks, runtime_page
 from go_programs import VERSIONS, build
 
 from cores import Running
@@ -66,7 +66,7 @@ def test_profiles_equal_those_of_the_program(version: str, rate: int, tmp_path: 
         assert "content: estimates: the recorder takes one sample every" in text
     else:
         assert found["main.makeItem", "main.addItem", "main.main", "runtime.main"] == 2 * (COUNT, COUNT * 2048)
-    (page,) = json.loads(findleaks("runtime", "--only", "go", "--json", core))["runtimes"]
+    page = runtime_page("go", core)
     assert page["sites"][0]["frames"][0].startswith("main.addBuffer at ")
     assert page["sites"][0].get("interval") == (rate if rate > 1 else None)
     (finding,) = (one for one in json.loads(findleaks("verdict", "--json", core))["findings"] if one["finding"] == "retained-objects")

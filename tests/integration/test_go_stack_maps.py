@@ -3,12 +3,11 @@ objects, refer to the objects of the program."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from debuggers import findleaks
+from debuggers import runtime_page
 from go_programs import VERSIONS, build
 from go_truth import are_live, is_garbage, read_objects
 from growing import Rounds
@@ -37,7 +36,7 @@ def test_garbage_is_what_the_collector_frees(version: str, tmp_path: Path) -> No
     assert freed == {number for number, kind in objects.values() if is_garbage(kind)}
     assert {objects[address] for address, is_live in live.items() if is_live == (objects[address][0] in freed)} == set()
     assert are_live(objects, core) == live
-    (page,) = json.loads(findleaks("runtime", "--only", "go", "--json", core))["runtimes"]
+    page = runtime_page("go", core)
     # Between the stop and the collection, the program takes and drops a few objects.
     assert abs(count_garbage(page) - len(freed) - others) <= 16
     # In a span that had other objects before, free slots count, too. There are COUNT objects of each kind.

@@ -11,7 +11,7 @@ from typing import Any
 import building
 import pytest
 import truth
-from debuggers import gdb, lldb, objects, ran
+from debuggers import found, gdb, lldb, objects, ran
 
 import cores
 
@@ -63,24 +63,19 @@ def check(running: cores.Running, where: list[str]) -> None:
 
 def test_totals_agree(running: cores.Running) -> None:
     """Chunks in use are those that the program did not free, and the few of GLib itself."""
-    answer = found(running, "find")
+    answer = found("find", "--pid", str(running.pid))
     (one,) = [each for each in answer["allocators"] if each["name"] == "GSlice"]
     assert answer["trusted"] and one["reconciled"]
     wanted = [size for kind, size in listed(running).values() if kind != "freed"]
     assert len(wanted) <= one["blocks"] <= len(wanted) + 50
-    shares = found(running, "verdict")["shares"]
+    shares = found("verdict", "--pid", str(running.pid))["shares"]
     assert {share["share"] for share in shares if (share["of"] or "").startswith("GSlice")} >= {"in-use", "metadata"}
-
-
-def found(running: cores.Running, command: str) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(ran(command, "--json", "--pid", str(running.pid)).stdout)
-    return body
 
 
 @pytest.mark.parametrize("debugger", [gdb, lldb])
 def test_debuggers(running: cores.Running, debugger: Any) -> None:
     (text,) = objects(debugger(["leaks find --json"], "-p", str(running.pid)))
-    assert json.loads(text)["totals"] == found(running, "find")["totals"]
+    assert json.loads(text)["totals"] == found("find", "--pid", str(running.pid))["totals"]
 
 
 def test_damaged_slabs(running: cores.Running, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import debuggers
@@ -24,7 +23,7 @@ def test_pools(version: str, collector: str, picture: str, tmp_path: Path) -> No
     with cores.Running(jvms.command(version, tmp_path, "JavaPools", options=options), tmp_path) as running:
         printed = [line.split(" ", 1) for line in running.output.splitlines() if line[:1].isdigit()]
         where = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
-        (found,) = json.loads(debuggers.findleaks("runtime", "--only", "jvm", "--no-native", "--json", *where))["runtimes"]
+        found = debuggers.runtime_page("jvm", "--no-native", *where)
     sizes = {part["name"]: part["bytes"] for part in found["parts"]}
     pools = {name: int(size) for size, name in printed}
     assert sizes["metaspace"] == pools["Metaspace"]

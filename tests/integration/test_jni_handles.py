@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 
@@ -29,8 +28,8 @@ def test_local_references_of_a_method_that_has_returned(tmp_path: Path, version:
     jvms.compile_java(truth.PROGRAMS / "JniLocals.java", tmp_path, "--release", "8", "-Xlint:-options")
     command = jvms.command(version, tmp_path, "JniLocals", str(library), str(COUNT), options=("-Xmx64m", "-XX:+UseSerialGC"))
     with cores.Running(command, tmp_path) as running:
-        answer = json.loads(debuggers.findleaks("runtime", "--only", "jvm", "--json", "--limit", "0", "--pid", str(running.pid)))
-    types = {one["name"]: (one["objects"], one["own"].get("garbage_objects", 0)) for one in answer["runtimes"][0]["types"]}
+        found = debuggers.runtime_page("jvm", "--limit", "0", "--pid", str(running.pid))
+    types = {one["name"]: (one["objects"], one["own"].get("garbage_objects", 0)) for one in found["types"]}
     assert types["JniLocals$Held"] == (COUNT, 0)
     live, garbage = types["JniLocals$Dropped"]
     assert live + garbage == COUNT and live <= STALE

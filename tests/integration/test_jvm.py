@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import debuggers
 import jvms
@@ -35,11 +34,6 @@ def java(folder: Path, *options: str, version: str = jvms.SYSTEM) -> Iterator[co
 def jcmd(pid: int, *words: str, version: str = jvms.SYSTEM) -> str:
     command = [jvms.get(version) / "bin" / "jcmd", str(pid), *words]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=180).stdout
-
-
-def page(*where: str) -> dict[str, Any]:
-    (found,) = json.loads(debuggers.findleaks("runtime", "--only", "jvm", "--no-native", "--json", *where))["runtimes"]
-    return dict(found)
 
 
 def reported(text: str) -> dict[str, tuple[int, int]]:
@@ -110,7 +104,7 @@ def test_its_memory_is_where_it_says(tmp_path: Path, collector: str, picture: st
     with java(tmp_path, f"-XX:+Use{collector}GC") as running:
         codes, heap = (jcmd(running.pid, word) for word in ("Compiler.codecache", "GC.heap_info"))
         where = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
-        found = page(*where)
+        found = debuggers.runtime_page("jvm", "--no-native", *where)
     parts = {part["name"]: part for part in found["parts"]}
     ranges = {name: [(int(start, 16), int(end, 16)) for start, end in part["ranges"]] for name, part in parts.items()}
     bounds = re.findall(r"bounds \[(0x[0-9a-f]+), (0x[0-9a-f]+), ", codes)
@@ -195,7 +189,10 @@ def test_figures_of_collectors_that_move_objects_meanwhile(tmp_path: Path, versi
     with java(tmp_path, f"-XX:+Use{collector}GC", *options, version=version) as running:
         heap = jcmd(running.pid, "GC.heap_info", version=version)
         maps = Path(f"/proc/{running.pid}/maps").read_text()
-        pages = [page("--pid", str(running.pid)), page(str(running.kernel_core()))]
+        pages = [
+            debuggers.runtime_page("jvm", "--no-native", "--pid", str(running.pid)),
+            debuggers.runtime_page("jvm", "--no-native", str(running.kernel_core())),
+        ]
     mapped = {int(line.split("-")[0], 16) for line in maps.splitlines() if "java_heap" in line}
     for found in pages:
         parts = {part["name"]: part for part in found["parts"]}

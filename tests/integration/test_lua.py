@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import real
 import truth
-from debuggers import gdb, lldb, objects, ran
+from debuggers import found, gdb, lldb, objects, ran
 
 import cores
 from findleaks.runtimes.lua.layout import find_states
@@ -22,11 +22,6 @@ VERSIONS = [pytest.param(version, marks=() if version == "5.4" else pytest.mark.
 
 def running(version: str, folder: Path, *words: str) -> cores.Running:
     return cores.Running([real.executable(f"lua{version}"), str(truth.PROGRAMS / "objects.lua"), *words], folder, stdin=-1)
-
-
-def found(command: str, *where: str) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(ran(command, "--json", *where).stdout)
-    return body
 
 
 def check_garbage(where: str, *more: str) -> None:

@@ -13,7 +13,7 @@ import debian
 import pytest
 import real
 import truth
-from debuggers import gdb, lldb, objects, ran
+from debuggers import found, gdb, lldb, objects, ran
 
 import cores
 from findleaks.target.core import open_core
@@ -62,11 +62,6 @@ def check(output: str, early: int, where: list[str]) -> None:
     kept, garbage = rows(output, "kept"), rows(output, "garbage")
     assert len(kept) > 8000 and len(garbage) == 1000
     assert not leaked & set(kept) and len(set(garbage) - leaked) <= 50  # stale words may refer to a few, and these to others
-
-
-def found(command: str, *where: str) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(ran(command, "--json", *where).stdout)
-    return body
 
 
 def test_blocks_of_a_live_process(blocks: cores.Running, early: int) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
-from debuggers import ran
+from debuggers import found
 from real import GET, Idle, Program, executable
 
 IDLE, POSTED, BODY = 40, 160, 64 << 10
@@ -57,11 +55,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Idle]:
 @pytest.fixture(params=["live", "core"])
 def where(request: pytest.FixtureRequest, server: Idle) -> list[str]:
     return ["--pid", str(server.pid)] if request.param == "live" else [str(server.gcore())]
-
-
-def found(command: str, *where: str) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(ran(command, "--json", *where).stdout)
-    return body
 
 
 def test_pools_by_owner(where: list[str]) -> None:

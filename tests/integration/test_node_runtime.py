@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import debuggers
 import nodes
@@ -18,11 +17,6 @@ VERSIONS = [pytest.param(v, marks=() if v == nodes.NEWEST else pytest.mark.matri
 STORE = "ArrayBuffer (its memory)"
 
 
-def page(*where: str) -> dict[str, Any]:
-    (found,) = json.loads(debuggers.findleaks("runtime", "--only", "node", "--json", *where))["runtimes"]
-    return dict(found)
-
-
 @pytest.mark.platform("x86-64", "Node: stacks, scopes, V8's heap", of="18 to 24")
 @pytest.mark.parametrize("picture", ["live", "kernel"])
 @pytest.mark.parametrize("version", VERSIONS)
@@ -31,7 +25,7 @@ def test_what_node_counts_itself(tmp_path: Path, version: str, picture: str) -> 
     with cores.Running([nodes.get(version), "--no-memory-reducer", str(PROGRAM)], tmp_path) as running:
         said = json.loads(running.output.splitlines()[0])
         where = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
-        found = page(*where)
+        found = debuggers.runtime_page("node", *where)
         (mapped,) = json.loads(debuggers.findleaks("map", "--json", "--limit", "1", *where))["managed"][:1]
         answers = json.loads(debuggers.findleaks("whatis", "--json", *(start for start, _ in mapped["ranges"]), *where))["answers"]
     # Other names are those of JavaScript objects, which may have the name of the C++ class without its namespace.

@@ -14,7 +14,7 @@ import perls
 import pytest
 import real
 import truth
-from debuggers import gdb, lldb, objects, ran
+from debuggers import found, gdb, lldb, objects, ran
 
 import cores
 from findleaks.allocators.perl.instance import PerlArenas
@@ -37,11 +37,6 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cores.Running]:
 @pytest.fixture(scope="module")
 def core(values: cores.Running) -> Path:
     return values.gcore()
-
-
-def found(command: str, *where: str) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(ran(command, "--json", *where).stdout)
-    return body
 
 
 def check(output: str, *where: str) -> None:

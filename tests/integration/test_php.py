@@ -14,7 +14,7 @@ import phps
 import pytest
 import real
 import truth
-from debuggers import gdb, lldb, objects, ran
+from debuggers import found, gdb, lldb, objects, ran
 
 import cores
 from findleaks.allocators.zend.instance import ZendHeap
@@ -40,11 +40,6 @@ def blocks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cores.Running]:
 def values(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cores.Running]:
     with cores.Running(program("values.php", "drop"), tmp_path_factory.mktemp("values")) as made:
         yield made
-
-
-def found(command: str, *where: str) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(ran(command, "--json", *where).stdout)
-    return body
 
 
 def check(output: str, where: list[str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from debuggers import findleaks
+from debuggers import findleaks, runtime_page
 from published import KEPT, PROGRAMS, Kept, install, interpreter
 
 from cores import Running
@@ -33,7 +33,7 @@ def started(leak: Kept, version: str, folder: Path) -> Iterator[tuple[Running, d
 
 def types(*words: str) -> list[dict[str, Any]]:
     """The types of CPython's page, as `runtime` orders them: those that hold most first."""
-    (page,) = json.loads(findleaks("runtime", "--only", "cpython", "--json", *words))["runtimes"]
+    page = runtime_page("cpython", *words)
     return list(page["types"])
 
 

@@ -86,7 +86,7 @@ def test_a_local_variable_is_attributed_to_its_method(waiting: Waiting, name: st
 
 def test_the_transient_heap_is_memory_of_ruby(waiting: Waiting, request: pytest.FixtureRequest) -> None:
     """Ruby 2.6 to 3.2 have a transient heap, an arena of 32 MiB."""
-    (found,) = json.loads(debuggers.findleaks("runtime", "--only", "ruby", "--json", "--no-native", str(waiting.core)))["runtimes"]
+    found = debuggers.runtime_page("ruby", "--no-native", str(waiting.core))
     sizes = {part["name"]: part["bytes"] for part in found["parts"]}
     version = request.node.callspec.params["waiting"]
     assert sizes.get("transient heap") == (32 << 20 if version in ("2.7", "3.1") else None), sizes

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import building
 import pytest
-from debuggers import ran
+from debuggers import found
 
 import cores
 
@@ -17,11 +15,6 @@ HELD, LOST = 500, 100
 
 program = building.fixture("talloc_chunks.c", "-O1", "-ltalloc")
 running = building.running()
-
-
-def found(command: str, *where: str) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(ran(command, "--json", *where).stdout)
-    return body
 
 
 def check(running: cores.Running, *where: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -77,6 +78,17 @@ def ran(*words: str, check: bool = False) -> subprocess.CompletedProcess[str]:
         raise RuntimeError(f"findleaks {' '.join(words)} ended with {done.returncode}: {done.stderr}")
     schemas.check_output(words, done.stdout)
     return done
+
+
+def found(command: str, *words: str) -> dict[str, Any]:
+    """Return the JSON object that a command prints, whatever its exit status is."""
+    return dict(json.loads(ran(command, "--json", *words).stdout))
+
+
+def runtime_page(name: str, *words: str) -> dict[str, Any]:
+    """Return what `runtime` reports for the only runtime with this name. `words`: the target and further options."""
+    (page,) = json.loads(findleaks("runtime", "--only", name, "--json", *words))["runtimes"]
+    return dict(page)
 
 
 def place(reference: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
-from debuggers import findleaks
+from debuggers import findleaks, runtime_page
 
 COUNT = 300
 Place = tuple[str, int]
@@ -166,7 +166,7 @@ def check_plugin(output: str, file: Path, *where: str) -> dict[int, tuple[str, t
     assert mine == wanted and len(wanted) == COUNT
     (group,) = (one for one in found["user_stacks"] if one["count"] == COUNT)
     assert {frame["module"] for frame in group["frames"] if frame["function"].endswith(".wait")} == {"go_plugin"}
-    (page,) = json.loads(findleaks("runtime", "--only", "go", "--json", *where))["runtimes"]
+    page = runtime_page("go", *where)
     assert {one["name"]: one["objects"] for one in page["types"]}["main.Item"] == 2 * COUNT
     whole = sum(one["objects"] + one["own"]["garbage_objects"] for one in page["types"])
     assert abs(whole - int(figures["HeapObjects"])) <= 20
@@ -196,7 +196,7 @@ def compare(output: str, file: Path, *where: str, slack: int = 128 << 10) -> Non
     del wanted[1], mine[1]  # the program's first goroutine wrote the profile, and waits now
     assert mine == wanted
     assert Counter(reason for reason, _, _ in mine.values())["chan receive"] == COUNT
-    (page,) = json.loads(findleaks("runtime", "--only", "go", "--json", *where))["runtimes"]
+    page = runtime_page("go", *where)
     counters = page["counters"]
     assert [counters[name] for name in ("NumGC", "NumForcedGC")] == [figures[name] for name in ("NumGC", "NumForcedGC")]
     # The program's profile of its heap may take further buckets. Go never frees them.
