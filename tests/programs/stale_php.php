@@ -24,38 +24,38 @@ class Seven extends Six
 eval('class Forty { public $a' . implode(', $a', range(1, 40)) . '; }'); // 680 bytes; its block has 768, as that of Forty1
 eval('class Forty1 extends Forty { public $b; }');
 
-gc_disable();
-$lists = $objects = [];
-for ($number = 0; $number < 300; $number++) {
+// Append an array that has a block of the same size as the one of an array that is freed. Of the other array, all places but the first
+// $numbers refer to Items.
+function reuse_array(&$lists, $numbers, $places, $kept)
+{
     $list = [];
-    for ($place = 0; $place < 8; $place++) {
-        $list[] = new Item();
+    for ($place = 0; $place < $places; $place++) {
+        $list[] = $place < $numbers ? 1 : new Item();
     }
     unset($list);
     $list = [];
-    $list[] = $number;
-    $lists[] = $list;
-    unset($list);
-    $object = new Seven();
-    $object->g = new Item();
-    unset($object);
-    $objects[] = new Six();
-
-    $list = [];
-    for ($place = 0; $place < 128; $place++) { // the last places of its elements refer to Items
-        $list[] = $place < 100 ? 1 : new Item();
-    }
-    unset($list);
-    $list = [];
-    for ($place = 0; $place < 70; $place++) {
+    for ($place = 0; $place < $kept; $place++) {
         $list[] = $place;
     }
     $lists[] = $list;
-    unset($list);
-    $object = new Forty1();
-    $object->b = new Item();
+}
+
+// Append an object that has a block of the same size as an object that is freed. The last property of the other object refers to an Item.
+function reuse_object(&$objects, $larger, $last, $kept)
+{
+    $object = new $larger();
+    $object->$last = new Item();
     unset($object);
-    $objects[] = new Forty();
+    $objects[] = new $kept();
+}
+
+gc_disable();
+$lists = $objects = [];
+for ($number = 0; $number < 300; $number++) {
+    reuse_array($lists, 0, 8, 1);
+    reuse_object($objects, 'Seven', 'g', 'Six');
+    reuse_array($lists, 100, 128, 70);
+    reuse_object($objects, 'Forty1', 'b', 'Forty');
 }
 echo 38 * 300, "\n";
 echo "ready\n";
