@@ -21,11 +21,16 @@ PART = 256 << 10  # bytes of each mapping; a thread uses a quarter of it
 program = building.fixture("large_shares.c", "-std=gnu11", "-O1", "-pthread")
 
 
-def findings(program: Path, folder: Path, kind: str) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
-    """Findings by kind, of the live process and of its core."""
+def run(program: Path, folder: Path, kind: str, count: int) -> cores.Running:
+    """Start the program in a folder, with a file of PART bytes there."""
     data = folder / "page.data"
     data.write_bytes(b"page" * (PART // 4))
-    with cores.Running([str(program), kind, str(COUNT), str(data)], folder / "run") as running:
+    return cores.Running([str(program), kind, str(count), str(data)], folder / f"run{count}")
+
+
+def findings(program: Path, folder: Path, kind: str) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """Findings by kind, of the live process and of its core."""
+    with run(program, folder, kind, COUNT) as running:
         live = json.loads(ran("verdict", "--json", "--pid", str(running.pid)).stdout)
         core = json.loads(ran("verdict", "--json", str(running.gcore())).stdout)
     by_kind = [{one["finding"]: one for one in body["findings"]} for body in (live, core)]
@@ -121,10 +126,8 @@ GROWING = {
 @pytest.mark.parametrize("kind", mark_matrix_except(GROWING.keys(), "memfd", "shm", "kept"))
 def test_growth_of_a_share_has_a_cause(kind: str, program: Path, tmp_path: Path) -> None:
     (share, name), snapshots = GROWING[kind], []
-    data = tmp_path / "page.data"
-    data.write_bytes(b"page" * (PART // 4))
     for count in (60, 120):
-        with cores.Running([str(program), kind, str(count), str(data)], tmp_path / f"run{count}") as running:
+        with run(program, tmp_path, kind, count) as running:
             snapshots.append(str(tmp_path / f"snapshot{count}"))
             assert ran("snapshot", "-o", snapshots[-1], "--pid", str(running.pid)).returncode == 0
     row = json.loads(ran("diff", "--json", *snapshots).stdout)["grown"][0]
