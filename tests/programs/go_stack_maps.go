@@ -316,7 +316,7 @@ func read() {
 
 //go:noinline
 func printFreed() {
-	for last, now := -1, 0; last != now; {
+	for last, now := -1, 0; last != now || now == 0; {
 		time.Sleep(200 * time.Millisecond) // finalizers run in a goroutine of their own
 		last, now = now, 0
 		for at := range freed {
