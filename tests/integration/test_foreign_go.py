@@ -12,7 +12,7 @@ import pytest
 from debuggers import findleaks
 from foreign import ARM64
 from foreign_runtimes import VARIABLES
-from go_programs import VERSIONS, build
+from go_programs import STRIPPED, VERSIONS, build
 from go_truth import (
     COUNT,
     addresses,
@@ -27,7 +27,6 @@ from go_truth import (
 )
 
 pytestmark = pytest.mark.matrix
-STRIPPED = "-ldflags=-s -w"
 
 
 def picture(program: Path, *words: str) -> foreign.Picture:

@@ -4,7 +4,6 @@ findleaks itself, inside the machine."""
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import arm64_tests
 import foreign
 import foreign_truth
+import go_programs
 import jvms
 import nodes
 import nodespaces
@@ -154,14 +154,12 @@ def test_jvm(tmp_path: Path) -> None:
 @pytest.mark.platform("AArch64", "Go")
 def test_go(tmp_path: Path) -> None:
     """Its heap is what runtime.MemStats says, less what it takes while it prints why it crashes."""
-    words = ["go", "build", "-ldflags=-s -w", "-o", str(tmp_path / "go_stacks"), str(truth.PROGRAMS / "go_stacks.go")]
-    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": "0", "GOARCH": "arm64"}
-    subprocess.run(words, check=True, cwd=tmp_path, env=environment, timeout=600)
+    built = go_programs.build(tmp_path, "", go_programs.STRIPPED, name="go_stacks", machine="arm64")
     variables = {**VARIABLES, "GOTRACEBACK": "crash"}
-    program = foreign.Program(foreign_truth.tree(ARM64, "bookworm"), ("./go_stacks", "500", "400"), (tmp_path / "go_stacks",), variables)
+    program = foreign.Program(foreign_truth.tree(ARM64, "bookworm"), ("./go_stacks", "500", "400"), (built,), variables)
     made = foreign.picture(ARM64, program)
     in_use, stack, mapped = (int(word) for word in made.output.split()[:3])
-    found = runtime(made, "--only", "go", "--exe", str(tmp_path / "go_stacks"))
+    found = runtime(made, "--only", "go", "--exe", str(built))
     (heap, *_) = found["parts"]
     parts = {part["name"]: part["bytes"] for part in heap["parts"]}
     assert 0 <= found["counters"]["HeapInuse"] - in_use < 1 << 20 < in_use // 20

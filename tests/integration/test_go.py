@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import truth
 from debuggers import findleaks, gdb, lldb, objects, runtime_page
+from go_programs import STRIPPED, build
 from verdicts import share, sorts, verdict
 
 from cores import Running
@@ -20,16 +20,6 @@ from cores import Running
 GOROUTINES, OBJECTS, KEPT, LOST = 4_000, 400, 60, 300
 SLACK = 256 << 10
 """Bytes that the runtime goes on taking once it has said how much it has: 8 KiB here."""
-
-
-def build(folder: Path, name: str, stripped: bool, *flags: str) -> Path:
-    """The program, by the machine's Go; its cache of the standard library is kept."""
-    made = folder / name
-    flags = (*flags, "-ldflags=-s -w") if stripped else flags
-    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": "1"}
-    words = ["go", "build", *flags, "-o", str(made), str(truth.PROGRAMS / f"{name}.go")]
-    subprocess.run(words, check=True, cwd=folder, env=environment, timeout=600)
-    return made
 
 
 def running(program: Path, folder: Path, *words: int) -> Running:
@@ -46,7 +36,7 @@ def version() -> str:
 @pytest.fixture(scope="module")
 def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("stacks")
-    with running(build(folder, "go_stacks", True), folder / "run", GOROUTINES, OBJECTS) as run:
+    with running(build(folder, "", STRIPPED, name="go_stacks", cgo=True), folder / "run", GOROUTINES, OBJECTS) as run:
         yield run
 
 
@@ -105,7 +95,7 @@ def without_details(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_what_go_objects_refer_to_is_held(stripped: bool, tmp_path: Path) -> None:
     """By a list, a map and the stacks of goroutines that do not run; three threads run on stacks in Go's heap. Not in a program with fixed
     addresses, as Go makes them: malloc's blocks follow it within 1 GiB, where short texts look like pointers into them ("sse2")."""
-    program = build(tmp_path, "go_holds", stripped, "-buildmode=pie")
+    program = build(tmp_path, "", "-buildmode=pie", *([STRIPPED] if stripped else ()), name="go_holds", cgo=True)
     with running(program, tmp_path / "run", KEPT, LOST) as run:
         assert wrong(run.output, kinds("--pid", str(run.pid))) == []
         live = runtime_page("go", "--pid", str(run.pid))
@@ -134,7 +124,7 @@ def test_what_go_objects_refer_to_is_held(stripped: bool, tmp_path: Path) -> Non
 def test_native_memory_of_garbage(tmp_path: Path) -> None:
     """Eight of ten parsers in C belong to garbage of Go, which never frees them. Stale words on a stack may keep a few of these."""
     count = 5000
-    with running(build(tmp_path, "go_parsers", False), tmp_path / "run", count) as run:
+    with running(build(tmp_path, "", name="go_parsers", cgo=True), tmp_path / "run", count) as run:
         (held,) = [one for one in verdict("--pid", str(run.pid))["findings"] if one["finding"] == "held-by-managed-objects"]
         types = runtime_page("go", "--pid", str(run.pid))["types"]
         roots = {
@@ -155,7 +145,7 @@ def test_native_memory_of_garbage(tmp_path: Path) -> None:
 
 def test_track_follows_go_functions_above_those_of_c(tmp_path: Path) -> None:
     """C code runs on another stack than the Go code that calls it."""
-    with running(build(tmp_path, "go_native", True), tmp_path / "run") as run:
+    with running(build(tmp_path, "", STRIPPED, name="go_native", cgo=True), tmp_path / "run") as run:
         found = json.loads(findleaks("track", "--for", "1", "--json", "--pid", str(run.pid)))
         counted = findleaks("count", "malloc", "--inject", "--for", "1", "--json", "--pid", str(run.pid))
     assert found["recorded"] >= 10

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from debuggers import findleaks
-from go_programs import build
+from go_programs import STRIPPED, build
 
 from cores import Running
 
-STRIPPED = "-ldflags=-s -w"
 # By kind: how many leak, the finding, and what it says.
 KINDS = {
     "bodies": (500, "goroutines", r"500 goroutines wait in net/http\.\(\*persistConn\)\.readLoop .* close the body of each response"),

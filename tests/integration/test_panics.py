@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ import mallocs_python
 import pytest
 import truth
 from debuggers import gdb, lldb, objects, ran
+from go_programs import STRIPPED, build
 from kernel_cores import crashed
 
 
@@ -74,10 +74,8 @@ def test_rust_front_ends_and_triage(rust: Path, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def go(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("go")
-    environment = {**os.environ, "GOTOOLCHAIN": "local"}
-    for name, flags in (("plain", []), ("stripped", ["-ldflags=-s -w"])):
-        words = ["go", "build", *flags, "-o", str(folder / name), str(truth.PROGRAMS / "panics.go")]
-        subprocess.run(words, check=True, env=environment, cwd=folder)
+    build(folder, "", name="panics").rename(folder / "plain")
+    build(folder, "", STRIPPED, name="panics").rename(folder / "stripped")
     return folder
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import asan
 import building
 import debian
+import go_programs
 import jvms
 import libcs
 import mallocs_google
@@ -259,9 +260,7 @@ def _thinned(core: Path) -> Path:
 
 
 def _go(folder: Path) -> Path:
-    program = folder.parent / "program"
-    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": "1"}
-    subprocess.run(["go", "build", "-o", str(program), str(truth.PROGRAMS / "go_holds.go")], check=True, env=environment)
+    program = go_programs.build(folder.parent, "", name="go_holds", cgo=True)
     return _core(folder, program, 20, 10, GOTRACEBACK="crash")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import truth
 
 VERSIONS = ("1.18.10", "1.20.14", "1.22.12", "1.24.11")
+STRIPPED = "-ldflags=-s -w"
 
 
 def toolchain(version: str) -> str:
