@@ -44,8 +44,10 @@ class _Member(NamedTuple):
     pointees: tuple[int, ...]
 
 
-_Group = tuple[int, int, tuple[tuple[int, tuple[int, ...]], ...]]
-"""Layout and size of blocks, and their tails: offsets, and the types that may be there."""
+_Offsets = tuple[tuple[int, tuple[int, ...]], ...]
+"""The tails of a block: offsets, and the types that may be there."""
+_Group = tuple[int, int, _Offsets]
+"""Layout and size of blocks, and their tails."""
 
 
 class Tails:
@@ -86,14 +88,13 @@ class Tails:
         """Whether one of the pointers at these offsets refers to a place after the type in the
         same block."""
         own, size = self._layouts.table.size_of(number), self._heap.blocks.size(index)
-        return any(own <= at < size for at in self._inside(index, own, offsets))
+        return any(own <= at < size for at in self._inside(self._heap.blocks.address(index), own, offsets))
 
-    def _inside(self, index: int, own: int, offsets: Iterable[int]) -> Iterator[int]:
-        """Yield the words at these offsets of a block, minus the address of the block. `own`: the
+    def _inside(self, start: int, own: int, offsets: Sequence[int]) -> Sequence[int]:
+        """Return the words at these offsets of the block at `start`, minus `start`. `own`: the
         bytes of the block that are read."""
-        start, word = self._heap.blocks.address(index), self._layouts.table.word
-        data, order = self._heap.bytes(start, own), self._heap.arch.byteorder
-        yield from (int.from_bytes(data[offset : offset + word], order) - start for offset in offsets)
+        data, word, order = self._heap.bytes(start, own), self._layouts.table.word, self._heap.arch.byteorder
+        return [int.from_bytes(data[offset : offset + word], order) - start for offset in offsets]
 
     def find(self) -> Iterator[tuple[array[int], int]]:
         """Yield blocks ("I"), and the number of their new layout. Yield nothing if
@@ -101,17 +102,16 @@ class Tails:
         if (self._spread.claimed - self._claimed) * PART <= max(len(self._heap.blocks) - SMALL, 0):
             return
         self._claimed = self._spread.claimed
-        wanted = {self._heap.layout(index) for index in self._spread.sample(PROBED) if self._read(index)}
+        probed: dict[int, array[int]] = {}
+        for index in self._spread.sample(PROBED):
+            probed.setdefault(self._heap.layout(index), array("I")).append(index)
         groups: dict[_Group, array[int]] = {}
         left = MOST_BLOCKS
-        for layout in sorted(wanted):
+        for layout in sorted(layout for layout, blocks in probed.items() if any(self._read(layout, blocks))):
             blocks = self._spread.with_layout(layout, left)
             left -= len(blocks)
-            for index in blocks:
-                tails = self._read(index)
-                if tails:
-                    key = layout, self._heap.blocks.size(index), tails
-                    groups.setdefault(key, array("I")).append(index)
+            for index, size, tails in self._read(layout, blocks):
+                groups.setdefault((layout, size, tails), array("I")).append(index)
         largest = sorted((key for key in groups if key not in self._refused), key=lambda key: (-len(groups[key]), key))
         for key in largest[:MOST_GROUPS]:
             spec = self._extend(self._layouts.specs[key[0]], key[1], key[2], sample_blocks(groups[key]))
@@ -120,21 +120,24 @@ class Tails:
             else:
                 self._refused.add(key)
 
-    def _read(self, index: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """Return the tails of a block: the offsets after its type to which it has pointers,
-        ascending, and the types that may be there."""
-        layout, size = self._heap.layout(index), self._heap.blocks.size(index)
+    def _read(self, layout: int, blocks: array[int]) -> Iterator[tuple[int, int, _Offsets]]:
+        """Yield the index, the size and the tails of those of these blocks ("I", of one layout)
+        that have tails: the offsets after the type to which a block has pointers, ascending, and
+        the types that may be there."""
         members = self._members.get(layout)
         if members is None:
             members = self._members[layout] = self._find_members(self._layouts.specs[layout])
-        own = self._layouts.size_of(self._layouts.specs[layout])
-        if not members or own >= size:
-            return ()
-        found: dict[int, tuple[int, ...]] = {}
-        for at, one in zip(self._inside(index, own, (one.offset for one in members)), members):
-            if own <= at < size and at % self._layouts.table.word == 0:
-                found.setdefault(at, one.pointees)
-        return tuple(sorted(found.items())[:MOST_TAILS])
+        if not members:
+            return
+        own, word = self._layouts.size_of(self._layouts.specs[layout]), self._layouts.table.word
+        offsets, columns = [one.offset for one in members], self._heap.blocks.columns_of(blocks)
+        for index, start, size in zip(blocks, columns.address, columns.size):
+            found: dict[int, tuple[int, ...]] = {}
+            for at, one in zip(self._inside(start, own, offsets) if own < size else (), members):
+                if own <= at < size and at % word == 0:
+                    found.setdefault(at, one.pointees)
+            if found:
+                yield index, size, tuple(sorted(found.items())[:MOST_TAILS])
 
     def _find_members(self, spec: Spec) -> Sequence[_Member]:
         """Return the pointers in the single values of a layout."""
@@ -150,7 +153,7 @@ class Tails:
                     found.append(_Member(one.start + leaf.offset, tuple(known)))
         return found
 
-    def _extend(self, spec: Spec, size: int, tails: tuple[tuple[int, tuple[int, ...]], ...], blocks: Sequence[int]) -> Optional[Spec]:
+    def _extend(self, spec: Spec, size: int, tails: _Offsets, blocks: Sequence[int]) -> Optional[Spec]:
         """Return a content with the tails that the blocks have; None if they have none."""
         parts = list(spec.parts or (Packed(0, spec.type, 1, self._layouts.size_of(spec)),))
         ends = [*(offset for offset, _ in tails[1:]), size]
