@@ -51,11 +51,7 @@ const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address
 }
 
 const uint8_t *memory_at(const piece *pieces, uint64_t count, uint64_t address, uint64_t size) {
-    const piece *p = piece_holding(pieces, count, address);
-    if (!p)
-        return NULL;
-    uint64_t offset = address - p->address;
-    return offset < p->length && p->length - offset >= size ? p->data + offset : NULL;
+    return bytes_in(piece_holding(pieces, count, address), address, size);
 }
 
 const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address) { return memory_at(pieces, count, address, WORD); }

@@ -12,27 +12,14 @@
 enum { HEADERS, BITMAP, PAIRS };
 
 typedef struct {
-    const piece *pieces, *recent;
-    uint64_t count;
+    piece_reader memory;
     const go_pointers *known;
     uint64_t low, high, unknown;
     uint8_t *out;
 } masking;
 
-/* Return `bytes` bytes at `address`; NULL unless one piece contains all of them. */
-static const uint8_t *bytes_at(masking *m, uint64_t address, uint64_t bytes) {
-    const piece *p = m->recent;
-    if (!p || address < p->address || address - p->address > p->length || p->length - (address - p->address) < bytes) {
-        p = piece_holding(m->pieces, m->count, address);
-        if (!p || address - p->address > p->length || p->length - (address - p->address) < bytes)
-            return NULL;
-        m->recent = p;
-    }
-    return p->data + (address - p->address);
-}
-
 static void keep_word(masking *m, uint64_t address) {
-    const uint8_t *data = bytes_at(m, address, 8);
+    const uint8_t *data = memory_near(&m->memory, address, 8);
     if (data)
         memcpy(m->out + (address - m->low), data, 8);
 }
@@ -45,7 +32,7 @@ static void keep_all(masking *m, uint64_t from, uint64_t to) {
 
 /* Keep the words of [from, to) whose bits are set. The range is within one group. */
 static void keep_group(masking *m, uint64_t from, uint64_t to, uint64_t bits) {
-    const uint8_t *data = bytes_at(m, from, to - from);
+    const uint8_t *data = memory_near(&m->memory, from, to - from);
     uint8_t *out = m->out + (from - m->low);
     bits >>= from % GROUP_BYTES / 8;
     for (uint64_t at = 0; at < to - from; at += 8, bits >>= 1) {
@@ -62,7 +49,7 @@ static void keep_by_bitmap(masking *m, uint64_t from, uint64_t to, uint64_t bitm
     for (uint64_t at = from, next; at < to; at = next) {
         uint64_t group = at - at % GROUP_BYTES;
         next = group + GROUP_BYTES < to ? group + GROUP_BYTES : to;
-        const uint8_t *bits = bytes_at(m, bitmap + (group - origin) / 64, 8);
+        const uint8_t *bits = memory_near(&m->memory, bitmap + (group - origin) / 64, 8);
         m->unknown += !bits;
         keep_group(m, at, next, bits ? load64(bits) : UINT64_MAX);
     }
@@ -83,7 +70,8 @@ static void keep_by_pairs(masking *m, uint64_t start, uint64_t size, uint64_t fr
     uint64_t entry = entry_of(m, from);
     for (uint64_t object = from - (from - start) % size; object < to; object += size) {
         for (uint64_t at = is_large ? from : object; at < object + size && at < to; at += 8) {
-            const uint8_t *pair = bytes_at(m, (at - at % ARENA == from - from % ARENA ? entry : entry_of(m, at)) + at % ARENA / 32, 1);
+            uint64_t bitmap = at - at % ARENA == from - from % ARENA ? entry : entry_of(m, at);
+            const uint8_t *pair = memory_near(&m->memory, bitmap + at % ARENA / 32, 1);
             unsigned bits = pair ? *pair >> (at / 8 & 3) : 0x11;
             if (!is_large && !(bits & 0x10))
                 break;
@@ -117,7 +105,7 @@ static uint32_t type_at(const masking *m, uint64_t address) {
 /* The header of a slot that was never used is 0. */
 static void keep_by_headers(masking *m, uint64_t start, uint64_t size, uint64_t from, uint64_t to) {
     for (uint64_t object = from - (from - start) % size; object < to; object += size) {
-        const uint8_t *header = bytes_at(m, object, HEADER);
+        const uint8_t *header = memory_near(&m->memory, object, HEADER);
         uint32_t type = header ? type_at(m, load64(header)) : NONE;
         if (type != NONE)
             keep_values(m, type, object + HEADER, object + size, from, to);
@@ -148,7 +136,7 @@ static void keep_span(masking *m, uint64_t number, uint64_t from, uint64_t to) {
         else
             keep_all(m, from, to);
     } else {
-        const uint8_t *last = bytes_at(m, end - 1, 1);
+        const uint8_t *last = memory_near(&m->memory, end - 1, 1);
         uint64_t marks = last && *last == known->classes[number] ? INLINE_MARKS : 0;
         keep_by_bitmap(m, from, to, end - marks - (end - start) / 64, start);
     }
@@ -157,7 +145,7 @@ static void keep_span(masking *m, uint64_t number, uint64_t from, uint64_t to) {
 /* Copy the pointers in [low, high) to `out`, which is zeroed. Returns the number of parts in which
  * each word counts as a pointer, because the pointers are unknown. */
 API uint64_t fl_go_pointers(const piece *pieces, uint64_t count, const go_pointers *known, uint64_t low, uint64_t high, uint8_t *out) {
-    masking m = {.pieces = pieces, .count = count, .known = known, .low = low, .high = high, .out = out};
+    masking m = {.memory = {pieces, NULL, count}, .known = known, .low = low, .high = high, .out = out};
     uint64_t after = 0;
     BISECT(after, known->span_count, middle, known->ends[middle] <= low)
     for (uint64_t at = after; at < known->span_count && known->starts[at] < high; at++)

@@ -32,8 +32,7 @@ typedef struct {
 
 typedef struct {
     const blocks *b;
-    const piece *pieces, *recent;
-    uint64_t count;
+    piece_reader memory;
     const go_types *known;
     uint64_t *keys; /* hash table of known->addresses; 0: unused entry */
     uint32_t *places;
@@ -81,15 +80,10 @@ static bool find_object(const search *s, uint64_t address, object *found) {
 }
 
 static bool read_word(search *s, uint64_t address, uint64_t *value) {
-    const piece *p = s->recent;
-    if (!p || address < p->address || address - p->address > p->length || p->length - (address - p->address) < 8) {
-        p = piece_holding(s->pieces, s->count, address);
-        if (!p || address - p->address > p->length || p->length - (address - p->address) < 8)
-            return false;
-        s->recent = p;
-    }
-    *value = load64(p->data + (address - p->address));
-    return true;
+    const uint8_t *data = memory_near(&s->memory, address, 8);
+    if (data)
+        *value = load64(data);
+    return data != NULL;
 }
 
 static void record(search *s, const object *o, uint32_t value) {
@@ -256,7 +250,7 @@ static void fetch(search *s, uint64_t number) {
     if (number >= s->state[2])
         return;
     uint64_t begin = s->queue[number];
-    const piece *p = piece_holding(s->pieces, s->count, begin);
+    const piece *p = piece_holding(s->memory.pieces, s->memory.count, begin);
     const slot *place = slot_of(s->b, begin);
     if (p && begin - p->address < p->length)
         __builtin_prefetch(p->data + (begin - p->address));
@@ -297,7 +291,8 @@ static void follow_object(search *s, uint64_t begin) {
  * one. `types` has an element for each block (NONE: unknown), `queue` has room for all. */
 API int fl_go_types(const blocks *b, const piece *pieces, uint64_t count, const go_types *known, uint32_t *types, uint64_t *queue,
                     uint64_t *state, uint64_t budget) {
-    search s = {.b = b, .pieces = pieces, .count = count, .known = known, .mask = 63, .types = types, .queue = queue, .state = state};
+    search s = {.b = b, .known = known, .mask = 63, .types = types, .queue = queue, .state = state};
+    s.memory = (piece_reader){pieces, NULL, count};
     int code = NO_MEMORY;
     while (s.mask < 2 * known->count)
         s.mask = s.mask * 2 + 1;

@@ -12,22 +12,8 @@
  * class. */
 #define ONE_SLAB (UINT64_C(1) << 32)
 
-typedef struct {
-    const piece *pieces, *recent;
-    uint64_t count;
-} reader;
-
-static const uint8_t *bytes_at(reader *r, uint64_t address, uint64_t size) {
-    const uint8_t *found = r->recent ? memory_at(r->recent, 1, address, size) : NULL;
-    if (!found) {
-        r->recent = piece_holding(r->pieces, r->count, address);
-        found = r->recent ? memory_at(r->recent, 1, address, size) : NULL;
-    }
-    return found;
-}
-
-INLINE uint64_t word_of(reader *r, uint64_t address) {
-    const uint8_t *found = bytes_at(r, address, WORD);
+INLINE uint64_t word_of(piece_reader *r, uint64_t address) {
+    const uint8_t *found = memory_near(r, address, WORD);
     return found ? load(found) : 0;
 }
 
@@ -49,17 +35,17 @@ typedef struct {
 } ring;
 
 /* Move to a SlabInfo, and prefetch the SlabInfo after it. */
-static void move_to(reader *r, ring *one, uint64_t info, const uint8_t *fields) {
+static void move_to(piece_reader *r, ring *one, uint64_t info, const uint8_t *fields) {
     one->info = info;
     one->fields = fields;
-    one->ahead = fields ? bytes_at(r, load(fields + 2 * WORD), INFO) : NULL;
+    one->ahead = fields ? memory_near(r, load(fields + 2 * WORD), INFO) : NULL;
     if (one->ahead)
         __builtin_prefetch(one->ahead);
 }
 
 /* Append the next slab and its weight. Returns 1 if the ring is broken there. The links back are
  * checked, so every cycle leads back to the head. */
-static int walk_on(reader *r, ring *one, words *starts, words *weights) {
+static int walk_on(piece_reader *r, ring *one, words *starts, words *weights) {
     uint64_t info = one->info, start = info + AFTER_CHUNKS - one->page;
     if (!one->ahead || start > info || start & (one->page - 1) || load(one->ahead + 3 * WORD) != info)
         return 1;
@@ -71,7 +57,7 @@ static int walk_on(reader *r, ring *one, words *starts, words *weights) {
 }
 
 /* Walk all rings one step at a time in turn, so that their waits for memory overlap. */
-static int walk_rings(reader *r, ring *rings, uint64_t count, uint64_t most, words *starts, words *weights, words *broken) {
+static int walk_rings(piece_reader *r, ring *rings, uint64_t count, uint64_t most, words *starts, words *weights, words *broken) {
     for (uint64_t left = count; left;) {
         left = 0;
         for (ring *one = rings; one < rings + count; one++) {
@@ -86,7 +72,7 @@ static int walk_rings(reader *r, ring *rings, uint64_t count, uint64_t most, wor
 }
 
 /* Append the free chunks of a slab. Write the address of the first free chunk, or 0, to `first`. */
-static int list_free(reader *r, uint64_t info, uint64_t most, words *chunks, uint64_t *first) {
+static int list_free(piece_reader *r, uint64_t info, uint64_t most, words *chunks, uint64_t *first) {
     uint64_t chunk = *first = word_of(r, info);
     for (; chunk && most--; chunk = word_of(r, chunk))
         if (words_push(chunks, chunk))
@@ -102,7 +88,7 @@ static int reserve(words *list, uint64_t count) {
 
 /* Read the slabs at these starts, which ascend. Slabs that overlap are left out, and appended to
  * `broken` with the number NONE. */
-static int read_sorted(reader *r, const uint64_t *starts, const uint64_t *weights, uint64_t count, words *runs, words *ranges,
+static int read_sorted(piece_reader *r, const uint64_t *starts, const uint64_t *weights, uint64_t count, words *runs, words *ranges,
                        words *options, words *chunks, words *broken) {
     uint64_t floor = 0;
     if (reserve(runs, RUN * count) || reserve(ranges, 2 * count) || reserve(options, count))
@@ -137,7 +123,7 @@ static int read_sorted(reader *r, const uint64_t *starts, const uint64_t *weight
  * number of a size class and an address. */
 API int fl_slice_slabs(const piece *pieces, uint64_t count, const uint64_t *heads, uint64_t classes, words *runs, words *ranges,
                        words *options, words *chunks, words *broken) {
-    reader r = {pieces, NULL, count};
+    piece_reader r = {pieces, NULL, count};
     words starts = {NULL, 0, 0}, weights = {NULL, 0, 0};
     LIST(ring) rings = {NULL, 0, 0};
     uint64_t most = 0, *spare = NULL;
@@ -147,7 +133,7 @@ API int fl_slice_slabs(const piece *pieces, uint64_t count, const uint64_t *head
     for (uint64_t number = 0; number < classes && !failed; number++)
         if (heads[number]) {
             ring one = {heads[number], 0, page_of(chunk_of(number)), number, NULL, NULL};
-            move_to(&r, &one, one.head, bytes_at(&r, one.head, INFO));
+            move_to(&r, &one, one.head, memory_near(&r, one.head, INFO));
             failed = PUSH(rings, one);
         }
     if (!failed)
@@ -167,7 +153,7 @@ API int fl_slice_slabs(const piece *pieces, uint64_t count, const uint64_t *head
 /* Append the magazines of the rings with these heads. Each head is a magazine. The third chunk of a
  * magazine has the address of the next magazine. */
 API int fl_slice_magazines(const piece *pieces, uint64_t count, const uint64_t *heads, uint64_t number, uint64_t most, words *magazines) {
-    reader r = {pieces, NULL, count};
+    piece_reader r = {pieces, NULL, count};
     for (uint64_t at = 0; at < number; at++) {
         uint64_t head = heads[at];
         do {

@@ -99,6 +99,13 @@ INLINE uint64_t piece_words(const piece *p, uint64_t *address) {
     return p->length < skip ? 0 : (p->length - skip) / WORD;
 }
 
+/* Return the `size` bytes at `address`; NULL unless the piece, which may be NULL, has all of
+ * them. */
+INLINE const uint8_t *bytes_in(const piece *p, uint64_t address, uint64_t size) {
+    uint64_t offset = p ? address - p->address : 0;
+    return p && offset < p->length && p->length - offset >= size ? p->data + offset : NULL;
+}
+
 /* follow.c, for ascending pieces. piece_holding: the last piece that begins at or below
  * `address`, or NULL. memory_at: `size` bytes at `address`, or NULL unless one piece contains all
  * of them. word_at: the word at `address`, in the same way. copy_out: copy bytes, also from several
@@ -107,6 +114,20 @@ const piece *piece_holding(const piece *pieces, uint64_t count, uint64_t address
 const uint8_t *memory_at(const piece *pieces, uint64_t count, uint64_t address, uint64_t size);
 const uint8_t *word_at(const piece *pieces, uint64_t count, uint64_t address);
 bool copy_out(const piece *pieces, uint64_t count, uint64_t address, uint64_t size, uint8_t *out);
+
+/* Pieces that are read at nearby addresses. `recent`: the piece of the last read, or NULL. */
+typedef struct {
+    const piece *pieces, *recent;
+    uint64_t count;
+} piece_reader;
+
+/* As memory_at. Most reads are in the same piece as the read before, and need no search. */
+INLINE const uint8_t *memory_near(piece_reader *r, uint64_t address, uint64_t size) {
+    const uint8_t *found = bytes_in(r->recent, address, size);
+    if (!found)
+        found = bytes_in(r->recent = piece_holding(r->pieces, r->count, address), address, size);
+    return found;
+}
 
 /* Bisection: raises `low` to the first number in [low, high) at which `before` is false, or to
  * `high`. `before` is an expression of `middle`, a number, and true below the result. */

@@ -23,8 +23,7 @@ enum { STOPPED = 0, RARE = 1 };
 typedef struct {
     const graph *g;
     const row_rules *r;
-    const piece *pieces, *now; /* now: the piece with the last block */
-    uint64_t piece_count;
+    piece_reader memory; /* its recent piece: the piece with the last block */
     uint32_t owner; /* index of the last owner found */
     uint8_t copy[STRING_LOOK];
 } lister;
@@ -32,14 +31,10 @@ typedef struct {
 /* Return `size` bytes of the target, at most STRING_LOOK; NULL unless pieces contain all of
  * them. */
 static const uint8_t *bytes_at(lister *l, uint64_t address, uint64_t size) {
-    const piece *p = l->now;
-    if (p && address - p->address < p->length && p->length - (address - p->address) >= size)
-        return p->data + (address - p->address);
-    l->now = piece_holding(l->pieces, l->piece_count, address);
-    p = l->now;
-    if (p && address - p->address < p->length && p->length - (address - p->address) >= size)
-        return p->data + (address - p->address);
-    return copy_out(l->pieces, l->piece_count, address, size, l->copy) ? l->copy : NULL;
+    const uint8_t *found = memory_near(&l->memory, address, size);
+    if (found)
+        return found;
+    return copy_out(l->memory.pieces, l->memory.count, address, size, l->copy) ? l->copy : NULL;
 }
 
 static uint32_t owner_of(lister *l, uint64_t address) {
@@ -76,7 +71,7 @@ static int is_string(lister *l, const uint64_t *given, uint64_t address, uint64_
         return NO_STRING;
     if (!own && (pointer > UINT64_MAX - capacity || !in_ranges(l->r->mapped, l->r->mapped_count, pointer + capacity)))
         return NO_STRING;
-    const piece *here = l->now;
+    const piece *here = l->memory.recent;
     const uint8_t *end = bytes_at(l, pointer + length, 1);
     int found = !end ? MAYBE : *end ? NO_STRING : own ? STRING : MAYBE;
     if (found == MAYBE && !own && length) {
@@ -84,7 +79,7 @@ static int is_string(lister *l, const uint64_t *given, uint64_t address, uint64_
         const uint8_t *text = bytes_at(l, pointer, look);
         found = text && memchr(text, 0, look) ? NO_STRING : MAYBE;
     }
-    l->now = here;
+    l->memory.recent = here;
     return found;
 }
 
@@ -223,7 +218,7 @@ INLINE int next_row(lister *l, walk *w, row *found) {
  * (updated). RARE: the next block is left to Python. */
 API int fl_rows(const graph *g, const row_rules *r, const piece *pieces, uint64_t piece_count, const uint32_t *order, uint32_t *at, uint32_t end,
                 uint32_t steps, uint64_t *limit, uint8_t *out, uint64_t capacity, uint64_t *written) {
-    lister l = {.g = g, .r = r, .pieces = pieces, .piece_count = piece_count};
+    lister l = {.g = g, .r = r, .memory = {pieces, NULL, piece_count}};
     walk w = walk_from(order, *at, end, steps);
     const uint8_t *first = out;
     int code = STOPPED;
@@ -266,7 +261,7 @@ API int fl_rows(const graph *g, const row_rules *r, const piece *pieces, uint64_
 /* Return the indices of the same blocks, at most `steps`, and the sum of their sizes in *bytes. */
 API int fl_row_indices(const graph *g, const row_rules *r, const piece *pieces, uint64_t piece_count, uint32_t *at, uint32_t end,
                        uint32_t steps, uint32_t *indices, uint64_t *written, uint64_t *bytes) {
-    lister l = {.g = g, .r = r, .pieces = pieces, .piece_count = piece_count};
+    lister l = {.g = g, .r = r, .memory = {pieces, NULL, piece_count}};
     walk w = walk_from(NULL, *at, end, steps);
     int code;
     row one;
@@ -283,7 +278,7 @@ API int fl_row_indices(const graph *g, const row_rules *r, const piece *pieces, 
  * `steps` rows. */
 API int fl_row_columns(const graph *g, const row_rules *r, const piece *pieces, uint64_t piece_count, const uint32_t *order, uint32_t *at,
                        uint32_t end, uint32_t steps, uint64_t *limit, const row_columns *c, uint64_t *written) {
-    lister l = {.g = g, .r = r, .pieces = pieces, .piece_count = piece_count};
+    lister l = {.g = g, .r = r, .memory = {pieces, NULL, piece_count}};
     walk w = walk_from(order, *at, end, steps);
     uint64_t text = 0, rows = 0;
     int code = STOPPED;
