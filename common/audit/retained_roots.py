@@ -4,7 +4,7 @@ leak heads."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 
 from findleaks.audit.owner import Owner
@@ -90,7 +90,7 @@ def _add_alike_rows(builder: TreeBuilder, named: Owners, made: RetainedNode, spr
         if totals.bytes < least:
             continue
         count = group.children - len(large)
-        example, name = _name_alike(builder, group)
+        example, name = _name_alike(builder, group, {row.address for row in large})
         row = RetainedNode(f"{count:,} of {name}", totals, "block")
         row.address = blocks_.address(example)
         row.what = f"{totals.blocks - count:,} more blocks below them" if totals.blocks > count else ""
@@ -100,13 +100,14 @@ def _add_alike_rows(builder: TreeBuilder, named: Owners, made: RetainedNode, spr
     made.fields.sort(key=lambda row: -row.totals.bytes)
 
 
-def _name_alike(builder: TreeBuilder, group: Spread) -> tuple[int, str]:
+def _name_alike(builder: TreeBuilder, group: Spread, named: Collection[int]) -> tuple[int, str]:
     """Return one of the shared blocks of this size, and a name for them: their type if the
     SAMPLED blocks that retain most have the same type, else their size. Blocks of one size may have
-    many types."""
+    many types. `named`: the addresses of the blocks that have rows of their own."""
     blocks_ = builder.reader.blocks
     children = (child.block for child in builder.tree.children(SHARED, _EXAMINED))
-    sample = [*islice((index for index in children if blocks_.size(index) == group.size), SAMPLED)] or [group.example]
+    alike = (index for index in children if blocks_.size(index) == group.size and blocks_.address(index) not in named)
+    sample = [*islice(alike, SAMPLED)] or [group.example]
     names = {builder.declared_origin(index).name for index in sample}
     return sample[0], names.pop() if len(names) == 1 else f"block of {size(group.size)}"
 

@@ -111,6 +111,20 @@ def test_many_blocks_alike_that_two_roots_hold(engine: Callable[[], Engine]) -> 
     assert f"next: leaks path {min(arenas):#x}" in text
 
 
+@pytest.mark.parametrize("engine", [graphs.native, graphs.pure], ids=["kernel", "pure"])
+def test_one_of_many_blocks_alike_that_retains_more_has_a_row_of_its_own(engine: Callable[[], Engine]) -> None:
+    made = Building()
+    records = [made.block(64) for _ in range(150)]
+    large = made.block(64, made.block(4096))
+    for name, at in (("g_one", 0x100), ("g_two", 0x200)):
+        made.put(made.variable(name, at, 8), made.block(8 * 151, *records, large))
+    rows = reported(made.session(engine()))["shared"]["children"]
+    assert [(row["name"], row["address"]) for row in rows] == [
+        ("150 of block of 64 B", hex(records[0])),
+        (f"block of 64 B at {large:#x}", hex(large)),
+    ]
+
+
 def test_one_root_one_block(process: tuple[Building, Session]) -> None:
     made, session = process
     (row,) = reported(session, "g_map")["roots"]
