@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.audit.references import find_root_references
@@ -67,8 +68,8 @@ def find_typed_reference(session: Session, index: int) -> Optional[int]:
 
 def _iterate_typed_references(session: Session, index: int) -> Iterator[int]:
     known, start = known_types(session), session.directory.blocks.address(index)
-    typed = [one for one in session.graph().referrers(index) if known is not None and known.spec(one) is not None]
-    words = [find_reference(session, one, index) for one in typed[:MOST_REFERRERS]]
+    typed = (one for one in session.graph().referrers(index) if known is not None and known.spec(one) is not None)
+    words = (find_reference(session, one, index) for one in islice(typed, MOST_REFERRERS))
     yield from (word for word in words if word is not None and place_at(session, word) is not None)
     roots = (one.address for one in find_root_references(session, start, start + 1))
     yield from (word for word in roots if word and place_at(session, word) is not None)
@@ -92,8 +93,9 @@ def _sizes(session: Session, known: KnownTypes, index: int) -> _Sizes:
     from findleaks.types.sizes import SizeClasses
 
     size = session.directory.blocks.size(index) - known.header(index)
-    least = size if known.header(index) else SizeClasses(session.directory, known.table.word).least(size)
-    return _Sizes(max(least, 1), size)
+    # SizeClasses reads the sizes of all blocks once.
+    classes = session.once(SizeClasses, lambda: SizeClasses(session.directory, known.table.word))
+    return _Sizes(max(size if known.header(index) else classes.least(size), 1), size)
 
 
 def _explain_pointer(session: Session, known: KnownTypes, number: int, sizes: _Sizes, offset: int) -> Reason:
