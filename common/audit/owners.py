@@ -23,7 +23,7 @@ from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import Totals
 from findleaks.formatting import size
 from findleaks.libc.loader import table_blocks
-from findleaks.libc.stacks import cached_thread_pointers, dtv_words
+from findleaks.libc.stacks import dtv_words, ended_thread_pointers
 from findleaks.runtimes.base import Runtime, Variable
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
@@ -146,7 +146,7 @@ def _owners_outside_memory(session: Session, whose: ThreadName, controls: Mappin
                 controls[thread.tid].words += dtv
                 continue
             yield Owner(OwnerSort.LIBRARY, "thread-local storage", f"libc, {whose(thread.tid)}", thread.tid, [], dtv)
-    ended = [("dtv", value) for pointer in cached_thread_pointers(target) for value in dtv_words(target, pointer)]
+    ended = [("dtv", value) for pointer in ended_thread_pointers(target) for value in dtv_words(target, pointer)]
     yield Owner(OwnerSort.LIBRARY, "thread-local storage of threads that ended", "libc", 0, [], ended)
     kept: dict[str, list[tuple[str, int]]] = {}
     for word, one in session.kernel_references:

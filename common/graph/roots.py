@@ -14,7 +14,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.graph.unread import Unread
 from findleaks.libc.loader import table_blocks
-from findleaks.libc.stacks import cached_thread_pointers, dead_stacks, dtv_words, thread_stacks, unjoined_threads
+from findleaks.libc.stacks import dead_stacks, dtv_words, ended_thread_pointers, thread_stacks, unjoined_threads
 from findleaks.target.base import Range, Region, Target, is_shared_memory
 from findleaks.target.elf import PF_W, PT_LOAD
 from findleaks.target.modules import module_headers
@@ -158,7 +158,6 @@ def kernel_words(target: Target, blocks: Blocks, references: Sequence[KernelRefe
 
 def library_words(target: Target) -> list[int]:
     """Return two kinds of addresses: those at which the DTVs of ended threads were allocated, which
-    glibc keeps with the cached stacks, and those of the blocks with ld.so's table of loaded
-    files."""
-    words = [word for ended in cached_thread_pointers(target) for word in dtv_words(target, ended)]
+    glibc keeps with their stacks, and those of the blocks with ld.so's table of loaded files."""
+    words = [word for ended in ended_thread_pointers(target) for word in dtv_words(target, ended)]
     return words + table_blocks(target)

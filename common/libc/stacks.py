@@ -71,7 +71,7 @@ def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> li
     live = {thread.thread_pointer for thread in threads}
     if not live:
         return []
-    cached = _cached_descriptors(target, threads)
+    cached = _rings(target, threads).cached
     if cached is None:
         cached = list(_descriptors(target, engine, regions))
     ended = [tcb for tcb in cached if tcb not in live]
@@ -90,12 +90,12 @@ def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> li
     return sorted(stack for stack in stacks if bisect_left(running, stack.start) == bisect_left(running, stack.end))
 
 
-def cached_thread_pointers(target: Target) -> list[int]:
-    """Return struct pthread of each cached stack. glibc keeps such a thread's DTV for the next
-    thread, and only struct pthread refers to it."""
+def ended_thread_pointers(target: Target) -> list[int]:
+    """Return struct pthread of each ended thread that was not joined or whose stack is cached.
+    glibc keeps the DTV of such a thread, and only struct pthread refers to it."""
     threads = [thread for thread in target.threads() if thread.thread_pointer]
-    live = {thread.thread_pointer for thread in threads}
-    return sorted(set(_cached_descriptors(target, threads) or []) - live)
+    used, cached = _rings(target, threads)
+    return sorted({*used, *(cached or ())} - {thread.thread_pointer for thread in threads})
 
 
 class Ended(NamedTuple):
@@ -122,16 +122,11 @@ def unjoined_threads(target: Target, engine: Engine, regions: Sequence[Region]) 
     if offset == NO_OFFSET:
         return []
     word = target.arch.word
-    live = {thread.thread_pointer for thread in threads}
-    is_descriptor = _descriptor_check(target, threads)
-    seen: set[int] = set()
-    ended = {node - offset for tcb in live for node in _ring(target, tcb + offset, seen) if is_descriptor(node - offset)}
-    ended.update(_cached_descriptors(target, threads) or [])
     tid = offset + 2 * word
     handling = tid + 8 + (6 * word if word == 8 else 5 * word)
     chosen = [
         tcb
-        for tcb in sorted(ended - live)
+        for tcb in ended_thread_pointers(target)
         if _read_u32(target, tcb + tid) == 0 and _read_u32(target, tcb + handling) & (EXITING | TERMINATED) == EXITING
     ]
     bounds = _live_offset(target, threads)
@@ -350,22 +345,29 @@ def _ring(target: Target, first: int, seen: set[int]) -> Iterator[int]:
             return
 
 
-def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[list[int]]:
-    """Return the struct pthread addresses in the ring of cached stacks, or None if the rings are
-    not found."""
+class _Rings(NamedTuple):
+    """Addresses of struct pthread in rings. `cached` is None if its ring is not found."""
+
+    used: list[int]  # live threads, and ended ones that were not joined
+    cached: Optional[list[int]]
+
+
+def _rings(target: Target, threads: Sequence[Thread]) -> _Rings:
     offset = _list_offset(target, threads)
     if offset == NO_OFFSET:
-        return None
+        return _Rings([], None)
     word = target.arch.word
     is_descriptor = _descriptor_check(target, threads)
-    heads: set[int] = set()
-    seen: set[int] = set()
+    heads, seen = set[int](), set[int]()
+    used: list[int] = []
     for thread in threads:
         for node in _ring(target, thread.thread_pointer + offset, seen):
-            if not is_descriptor(node - offset):
+            if is_descriptor(node - offset):
+                used.append(node - offset)
+            else:
                 heads.add(node)
     if not heads:
-        return None
+        return _Rings(used, None)
     cached: list[int] = []
     regions = target.regions()
     low, high = (regions[0].start, regions[-1].end) if regions else (0, target.arch.mask)
@@ -380,7 +382,7 @@ def _cached_descriptors(target: Target, threads: Sequence[Thread]) -> Optional[l
                     if _linked(target, head, after, before):
                         seen.add(head)
                         cached += [node - offset for node in _ring(target, after, seen)]
-    return cached
+    return _Rings(used, cached)
 
 
 def _in_modules(target: Target, addresses: Iterable[int]) -> set[int]:

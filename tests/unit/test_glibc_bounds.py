@@ -15,7 +15,7 @@ from findleaks.allocators.mappings import MappedChunk
 from findleaks.allocators.memory import Memory
 from findleaks.errors import Interrupted
 from findleaks.libc.loader import table_blocks
-from findleaks.libc.stacks import cached_thread_pointers
+from findleaks.libc.stacks import ended_thread_pointers
 from findleaks.target.base import Module, Range
 
 HEAD, LIST, CHAIN = 0x10_0000, 0x2C0, 0x4000_0000
@@ -36,7 +36,7 @@ def test_rings_that_run_into_each_other_are_walked_once() -> None:
     target = FakeTarget(
         {HEAD: bytes(memory), CHAIN: bytes(chain)}, threads=[thread(100 + i, thread_pointer=tcb) for i, tcb in enumerate(descriptors)]
     )
-    assert lines_run(lambda: cached_thread_pointers(target)) < 5_000_000
+    assert lines_run(lambda: ended_thread_pointers(target)) < 5_000_000
 
 
 def chunks(*sizes: int) -> list[MappedChunk]:
