@@ -34,14 +34,15 @@ def find_stack_function(session: Session, start: int, end: int, in_block: bool =
     except UnreadableMemory:
         return ""
     has_frames = any(start <= value < end for value in words)
+    if in_block and not has_frames:
+        return ""
     modules = target.modules()
     for value in reversed(words):
         region = region_at(target.regions(), value)
         module = region_at(modules, value) if region is not None and region.executable else None
         if module is None or module.path.rsplit("/", 1)[-1].startswith(_LIBRARIES):
             continue
-        is_return = _is_return_address(session, value)
-        if not (has_frames and is_return if in_block else has_frames or is_return):
+        if not ((has_frames and not in_block) or _is_return_address(session, value)):
             continue
         symbol = target.symbolize(value - 1)
         if symbol is not None:
