@@ -6,7 +6,6 @@ import gc
 import math
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Optional
 
 from findleaks.errors import TargetError, UsageError
@@ -49,9 +48,8 @@ def read_repeatedly(session: Session, seconds: float, count: int = 0, lasting: f
             host.wait(max(0.0, began + due - time.monotonic()))
         except KeyboardInterrupt:
             return
-        with ExitStack() as stack:
-            again = _reopen(session, host)
-            stack.callback(close_and_collect, again)
+        again = _reopen(session, host)
+        try:
             if _placement(again.target) != program:
                 # The process was already exiting when it was read after the stop.
                 if not again.target.auxv:
@@ -59,6 +57,8 @@ def read_repeatedly(session: Session, seconds: float, count: int = 0, lasting: f
                 name = program_name(again.target)
                 raise Ended(f"pid {again.target.pid} runs another program now" + (f": {name}" if name else ""))
             yield again
+        finally:
+            close_and_collect(again)
 
 
 def close_and_collect(session: Session) -> None:
