@@ -3,12 +3,11 @@ memory as a whole while anything refers to a part of it."""
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
 
-from findleaks.allocators.bulk import MOST_RANGES, search_ranges
+from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine, Graph
 from findleaks.formatting import number, shortened, size, some
@@ -47,11 +46,10 @@ class _Search:
             for index in blocks.find_all(words)[0]:
                 self.uses.pop(index, None)
         for piece in objects.pointers.pieces(ranges_with_pointers(objects.spans or ())):
-            places = search_ranges(self._engine, piece, ranges)
+            places, values = find_pointers_into(self._engine, piece, ranges)
             seen += len(places)
             if seen > _MOST_WORDS:
                 return False
-            values = array("Q", bytes(self._engine.gather((piece,), places, 8)[0]))
             for place, referrer, value, index in zip(places, blocks.find_all(places)[0], values, blocks.find_all(values)[0]):
                 if index in self.uses and referrer < len(blocks) and self._graph.kind(referrer) in LIVE:
                     self._add(index, value, place, referrer)
