@@ -137,8 +137,10 @@ def _retained_by(graph: GoGraph, name: str, live: int) -> Iterator[_Held]:
     """Yield what the root with this name retains, if that is at least half of the bytes of live
     objects (`live`)."""
     found = graph.root_tree if live >= _LEAST_HELD else None
-    for at, (group, totals) in enumerate(zip(found.groups, found.totals) if found is not None else ()):
-        if found is None or group.name != name or 2 * totals.bytes < live:
+    if found is None:
+        return
+    for at, (group, totals) in enumerate(zip(found.groups, found.totals)):
+        if group.name != name or 2 * totals.bytes < live:
             continue
         types = graph.types_below(found.tree, root_node(at))[:_MOST_TYPES]
         largest = [f"{number(one.blocks)} {shortened(title)} ({size(one.bytes)})" for title, one in types]
