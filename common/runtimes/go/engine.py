@@ -24,6 +24,7 @@ NONE = 0xFFFFFFFF
 """No type, in `types`, `pointees` and `elements`."""
 
 HEADER, NO_HEADER = 8, 512  # bytes of a malloc header; objects up to this size have none
+MOST_SMALL = 32 << 10  # bytes; larger objects have a span of their own
 NOSCAN = 1  # a bit of a page's class: its objects have no pointers
 RAW, NOTHING = 0xFE, 0xFF  # classes of pages of stacks, and of pages of no span in use
 ANY = 2  # in `pointers`

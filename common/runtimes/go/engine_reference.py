@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import Literal, Optional
+from typing import Optional
 
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import State
@@ -42,10 +42,29 @@ def find_types(engine: PureEngine, pieces: Sequence[Piece], search: TypeSearch, 
         budget -= 1
 
 
-class _Search:
-    def __init__(self, engine: PureEngine, pieces: Sequence[Piece], search: TypeSearch) -> None:
-        self.order, self.pieces, self.search, self.known = engine.arch.byteorder, pieces, search, search.table
+class _Memory:
+    """Reads from ascending pieces of memory."""
+
+    def __init__(self, engine: PureEngine, pieces: Sequence[Piece]) -> None:
+        self.order, self.pieces = engine.arch.byteorder, pieces
         self.starts = [piece.address for piece in pieces]
+
+    def bytes_at(self, address: int, size: int) -> bytes:
+        """Return bytes of memory; b"" unless one piece has all of them."""
+        at = bisect_right(self.starts, address) - 1
+        offset = address - self.starts[at] if at >= 0 else 0
+        inside = at >= 0 and offset + size <= len(self.pieces[at].data)
+        return bytes(self.pieces[at].data[offset : offset + size]) if inside else b""
+
+    def number_at(self, address: int, size: int) -> Optional[int]:
+        data = self.bytes_at(address, size)
+        return int.from_bytes(data, self.order) if data else None
+
+
+class _Search(_Memory):
+    def __init__(self, engine: PureEngine, pieces: Sequence[Piece], search: TypeSearch) -> None:
+        super().__init__(engine, pieces)
+        self.search, self.known = search, search.table
 
     def class_of(self, address: int) -> int:
         known = self.known
@@ -64,11 +83,7 @@ class _Search:
         return _Object(index, start + header, room - header, header, kind)
 
     def word(self, address: int) -> Optional[int]:
-        at = bisect_right(self.starts, address) - 1
-        offset = address - self.starts[at] if at >= 0 else 0
-        if at < 0 or offset + 8 > len(self.pieces[at].data):
-            return None
-        return int.from_bytes(self.pieces[at].data[offset : offset + 8], self.order)
+        return self.number_at(address, 8)
 
     def record(self, one: _Object, value: int) -> None:
         self.search.types[one.number] = value
@@ -184,13 +199,12 @@ class _Search:
 
 
 _INLINE_MARKS = 128  # bytes after a span's bitmap; they exist if the last one is the span's class
-_MOST_SMALL = 32768  # larger objects have a span of their own
 _GROUP = 512  # bytes of memory that 64 bits of a bitmap describe
 
 
 def copy_pointers(engine: PureEngine, pieces: Sequence[Piece], table: PointerTable, start: int, data: bytearray) -> int:
     """See engine.py."""
-    copy = _Copy(engine.arch.byteorder, pieces, table, start, data)
+    copy = _Copy(engine, pieces, table, start, data)
     end = start + len(data)
     for number in range(bisect_right(table.ends, start), len(table.starts)):
         if table.starts[number] >= end:
@@ -199,23 +213,12 @@ def copy_pointers(engine: PureEngine, pieces: Sequence[Piece], table: PointerTab
     return copy.unknown
 
 
-class _Copy:
+class _Copy(_Memory):
     """Copies pointers to `data`. `unknown`: number of parts in which each word counts as one."""
 
-    def __init__(self, order: Literal["little", "big"], pieces: Sequence[Piece], table: PointerTable, start: int, data: bytearray) -> None:
-        self.order, self.pieces, self.table, self.start, self.data = order, pieces, table, start, data
-        self.starts, self.unknown = [piece.address for piece in pieces], 0
-
-    def bytes_at(self, address: int, size: int) -> bytes:
-        """Return bytes of memory; b"" unless one piece has all of them."""
-        at = bisect_right(self.starts, address) - 1
-        offset = address - self.starts[at] if at >= 0 else 0
-        inside = at >= 0 and offset + size <= len(self.pieces[at].data)
-        return bytes(self.pieces[at].data[offset : offset + size]) if inside else b""
-
-    def number_at(self, address: int, size: int) -> Optional[int]:
-        data = self.bytes_at(address, size)
-        return int.from_bytes(data, self.order) if data else None
+    def __init__(self, engine: PureEngine, pieces: Sequence[Piece], table: PointerTable, start: int, data: bytearray) -> None:
+        super().__init__(engine, pieces)
+        self.table, self.start, self.data, self.unknown = table, start, data, 0
 
     def keep_word(self, address: int) -> None:
         word = self.bytes_at(address, 8)
@@ -240,7 +243,7 @@ class _Copy:
         return self.table.entries[after - 1] if after and address - self.table.arenas[after - 1] < ARENA else 0
 
     def keep_by_pairs(self, first: int, size: int, start: int, end: int) -> None:
-        is_large = size > _MOST_SMALL
+        is_large = size > terms.MOST_SMALL
         for begin in range(start - (start - first) % size, end, size):
             for address in range(start if is_large else begin, min(begin + size, end), 8):
                 pair = self.number_at(self.entry_of(address) + address % ARENA // 32, 1)

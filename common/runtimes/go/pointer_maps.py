@@ -18,7 +18,7 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
-from findleaks.runtimes.go.engine import ARENA, BITMAP, HEADERS, NONE, PAIRS, PointerTable, copy_pointers
+from findleaks.runtimes.go.engine import ARENA, BITMAP, HEADERS, MOST_SMALL, NONE, PAIRS, PointerTable, copy_pointers
 from findleaks.runtimes.go.heap import SPANS_AT, Heap
 from findleaks.runtimes.go.pointer_words import MOST_READ, pointer_offsets
 from findleaks.runtimes.go.spans import ObjectSpan
@@ -29,7 +29,6 @@ from findleaks.target.ranges import merge_ranges
 _STEP = 4 << 20  # bytes that are copied at a time
 _WORD = 8
 _MAX_MASKS = 1 << 26  # bytes of all masks; types beyond this limit have an unknown mask
-_MOST_SMALL = 32 << 10  # bytes of objects that share a span
 # Bytes of memory that a byte of a heapArena's bitmap describes, by form.
 _DENSITY = {BITMAP: 64, PAIRS: 32}
 _GROUP = 8  # bytes of a bitmap that are read at a time
@@ -136,7 +135,7 @@ class PointerMaps:
             density = _DENSITY[self._form]
             for arena, entry in zip(self._heap.arenas, self._heap.entries):
                 # An object may begin before the range.
-                low, high = max(arena, where.start - _MOST_SMALL), min(arena + ARENA, where.end)
+                low, high = max(arena, where.start - MOST_SMALL), min(arena + ARENA, where.end)
                 if low < high:
                     needed.append(Range(entry + (low - arena) // density, entry + (high - arena) // density + _GROUP))
         for start, end in merge_ranges(needed):
