@@ -59,24 +59,25 @@ class PointerMaps:
 
     def _build_table(self, heap: Heap, headers: Iterable[int]) -> PointerTable:
         spans, large = self._spans, [span.large for span in self._spans]
-        masks: dict[int, _Mask] = {}
-        places, bits = array("Q"), bytearray()
+        addresses, strides, words, places, bits = array("Q"), array("Q"), array("Q"), array("Q"), bytearray()
         for address in sorted({*headers, *large} - {0}):
             mask = self._read_mask(address, _MAX_MASKS - len(bits))
             if mask is not None:
-                masks[address] = mask._replace(bits=b"")
+                addresses.append(address)
+                strides.append(mask.stride)
+                words.append(mask.words)
                 places.append(len(bits))
                 bits += mask.bits
-        numbers = {address: number for number, address in enumerate(masks)}
+        numbers = {address: number for number, address in enumerate(addresses)}
         return PointerTable(
             array("Q", self._starts),
             array("Q", [span.end for span in spans]),
             array("Q", [span.size for span in spans]),
             array("I", [numbers.get(address, NONE) for address in large]),
             bytearray(span.kind for span in spans),
-            array("Q", masks),
-            array("Q", [mask.stride for mask in masks.values()]),
-            array("Q", [mask.words for mask in masks.values()]),
+            addresses,
+            strides,
+            words,
             places,
             bits,
             array("Q", heap.arenas),
