@@ -64,9 +64,11 @@ class Apr(Runtime):
     def _name(self, pool: Pool) -> str:
         """Return the tag of a pool. A pool without one is "(no tag)", with the function that is
         called first when it is destroyed, or with a variable that refers to its memory."""
-        symbol = self._target.symbolize(pool.cleanup) if pool.cleanup and not pool.tag else None
-        hint = f"cleanup {symbol.name}" if symbol is not None else self._variables.get(pool.address, "") if not pool.tag else ""
-        return pool.tag or ", ".join(filter(None, (UNTAGGED, hint)))
+        if pool.tag:
+            return pool.tag
+        symbol = self._target.symbolize(pool.cleanup) if pool.cleanup else None
+        hint = f"cleanup {symbol.name}" if symbol is not None else self._variables.get(pool.address, "")
+        return f"{UNTAGGED}, {hint}" if hint else UNTAGGED
 
     @cached_property
     def _variables(self) -> Mapping[int, str]:
