@@ -25,7 +25,7 @@ from findleaks.runtimes.heap_dump import DumpableHeap
 from findleaks.runtimes.object_graph import ManagedObject, ObjectGraph, ObjectWord
 from findleaks.session import Session
 from findleaks.target.base import Piece, Range
-from findleaks.target.ranges import cut_out, subtract
+from findleaks.target.ranges import cut_out
 
 # Limits of the search for a chain from a variable. The referrers of one object are found in time
 # proportional to the number of all objects and blocks.
@@ -102,10 +102,9 @@ class JoinedObjects(ObjectGraph):
     def references_of(self, index: int, low: int, high: int) -> Iterator[ObjectWord]:
         start, end = self.extent(index)
         mask, word = self._heap.table.exclusions[self._heap.patterns[index]].words, self.target.arch.word
-        excluded = [Range(start + word * at, start + word * (at + 1)) for at in range(LAST_WORD) if mask >> at & 1]
-        excluded += [Range(start + word * LAST_WORD, end)] if mask >> LAST_WORD and start + word * LAST_WORD < end else []
-        for address, value in self._search(subtract([Range(start, end)], excluded), low, high):
-            yield ObjectWord(address, value, self.name_member(index, address - start))
+        for address, value in self._search([Range(start, end)], low, high):
+            if not mask >> min((address - start) // word, LAST_WORD) & 1:
+                yield ObjectWord(address, value, self.name_member(index, address - start))
 
     def _search(self, ranges: Sequence[Range], low: int, high: int) -> Iterator[tuple[int, int]]:
         """Yield address and value of the words in some ranges with a value in [low, high)."""
