@@ -17,15 +17,15 @@ from findleaks.runtimes.heap_dump import ObjectNames
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.frame_reader import FrameReader, ValueStack
 from findleaks.runtimes.ruby.objects import BOUND, BOUND_SHIFT, HASH_LONG, HEAD, HINTS, TABLE
-from findleaks.runtimes.ruby.symbols import serial_number
+from findleaks.runtimes.ruby.symbols import static_serial
 from findleaks.runtimes.ruby.tables import LONG, LONGEST, SHORT, ST_TABLE, elements
 from findleaks.runtimes.ruby.values import Values
 from findleaks.runtimes.ruby.variables import Found
+from findleaks.target.encoded_numbers import signed
 from findleaks.unwind.stacks import NamedFrame
 
 _LONGEST_KEY = 60  # bytes of a String that is a key
 _ENTRY, _PAIR = 24, 16  # bytes of an entry of a struct st_table, and of a pair of a small Hash
-_STATIC_SYMBOL, _SYMBOL_SHIFT = 0xC, 8  # the lowest byte of a Symbol that is no object
 _SPECIAL = {0: "false", 0x14: "true"}  # nil is 8 before 3.2, else 4
 
 
@@ -99,10 +99,10 @@ class RubyNames(ObjectNames):
     def _describe(self, value: int) -> str:
         """Return a number, String or Symbol as Ruby prints it; for others, the class name."""
         if value & 1:
-            number = value >> 1
-            return str(number - (1 << 63) if number >> 62 else number)
-        if value & 0xFF == _STATIC_SYMBOL:
-            return f":{self._name_id(serial_number(value >> _SYMBOL_SHIFT))}"
+            return str(signed(value >> 1, 63))
+        serial = static_serial(value)
+        if serial is not None:
+            return f":{self._name_id(serial)}"
         if value % 8 or value < self._memory.arch.page:
             return _SPECIAL.get(value, "nil" if value in (4, 8) else "a number")
         words = self._memory.words(value, 4) or (0, 0, 0, 0)

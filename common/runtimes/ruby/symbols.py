@@ -24,10 +24,17 @@ OPERATORS = 1 << 10  # IDs below are serial numbers
 INSTANCE, GLOBAL, CONSTANT, CLASS = 2, 6, 10, 12
 """enum ruby_id_types: @name, $name, Name, @@name."""
 
+_STATIC, _STATIC_MASK, _STATIC_SHIFT = 0xC, 0xFF, 8  # a Symbol that is not an object has its ID
+
 
 def serial_number(number: int) -> int:
     """Return the serial number of an ID."""
     return number if number < OPERATORS else number >> SHIFT
+
+
+def static_serial(symbol: int) -> Optional[int]:
+    """Return the serial number of a Symbol's ID; None if the Symbol is an object."""
+    return serial_number(symbol >> _STATIC_SHIFT) if symbol & _STATIC_MASK == _STATIC else None
 
 
 class Symbols:

@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
-from findleaks.runtimes.ruby.symbols import Symbols, serial_number
+from findleaks.runtimes.ruby.symbols import Symbols, static_serial
 from findleaks.runtimes.ruby.tables import entries_in, st_span
 from findleaks.runtimes.ruby.values import Values
 from findleaks.target.base import Range, Target
@@ -23,7 +23,6 @@ TABLE = 24  # offset of the table in traceobj_arg
 MOST = 1 << 24  # traced objects
 MOST_DATA = 1 << 16  # bytes of the extension's variables
 INFO = 8  # words of a struct allocation_info
-_SYMBOL, _SYMBOL_MASK, _ID_SHIFT = 0xC, 0xFF, 8  # a Symbol that is not an object has its ID
 
 
 class Trace(NamedTuple):
@@ -93,6 +92,7 @@ class TraceReader:
     def _name(self, symbol: int) -> str:
         """Return the name of a Symbol. A Symbol is an ID, or an object whose fourth word refers to
         a String."""
-        if symbol & _SYMBOL_MASK == _SYMBOL:
-            return self._symbols.name(serial_number(symbol >> _ID_SHIFT))
+        serial = static_serial(symbol)
+        if serial is not None:
+            return self._symbols.name(serial)
         return self._values.text(self._memory.word(symbol + 24) or 0) or "" if symbol and symbol % 8 == 0 else ""
