@@ -16,9 +16,9 @@ from findleaks.allocators.memory import Memory
 from findleaks.runtimes.heap_dump import ObjectNames
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.frame_reader import FrameReader, ValueStack
-from findleaks.runtimes.ruby.objects import BOUND, BOUND_SHIFT, HASH_LONG, HEAD, HINTS, TABLE
+from findleaks.runtimes.ruby.objects import BOUND, BOUND_SHIFT, HASH_LONG, HEAD, HINTS
 from findleaks.runtimes.ruby.symbols import static_serial
-from findleaks.runtimes.ruby.tables import LONG, LONGEST, SHORT, ST_TABLE, elements
+from findleaks.runtimes.ruby.tables import LONGEST, ST_TABLE, elements, st_span, struct_length
 from findleaks.runtimes.ruby.values import Values
 from findleaks.runtimes.ruby.variables import Found
 from findleaks.target.encoded_numbers import signed
@@ -72,7 +72,7 @@ class RubyNames(ObjectNames):
             found = elements(self._memory, value, self._values.long)
             return _index(place, found.start, found.length) if found is not None else ""
         if tag == c.T_STRUCT:
-            inside = words[0] >> 13 & (LONG if self._values.long else SHORT)
+            inside = struct_length(words[0], self._values.long)
             return _index(place, value + HEAD, inside) if inside else _index(place, words[3], min(words[2], LONGEST))
         return self._name_in_hash(value, words[0], words[2], place) if tag == c.T_HASH else ""
 
@@ -83,8 +83,8 @@ class RubyNames(ObjectNames):
         """Return the name of a word in the pairs of a Hash."""
         is_long = self._values.long
         if flags & ST_TABLE:
-            head = self._memory.words(value + HASH_LONG if is_long else table, TABLE // 8)
-            return self._name_pair(place, head[6], head[5], _ENTRY, 8) if head is not None else ""
+            span = st_span(self._memory, value + HASH_LONG if is_long else table, LONGEST)
+            return self._name_pair(place, span.start, span.number, _ENTRY, 8) if span is not None else ""
         start = value + HASH_LONG + HINTS if is_long else table
         return self._name_pair(place, start, flags >> BOUND_SHIFT & BOUND, _PAIR, 0)
 

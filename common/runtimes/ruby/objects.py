@@ -19,7 +19,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.base import Objects
 from findleaks.runtimes.ruby import census as c
-from findleaks.runtimes.ruby.tables import DELETED, EMBEDDED, LENGTH_SHIFT, LONG, LONGEST, SHORT, ST_TABLE
+from findleaks.runtimes.ruby.tables import DELETED, EMBEDDED, LENGTH_SHIFT, LONG, LONGEST, SHORT, ST_TABLE, struct_length
 from findleaks.runtimes.ruby.values import NOEMBED
 from findleaks.runtimes.ruby.variables import NO_VALUES
 from findleaks.target.base import Range
@@ -90,17 +90,12 @@ class Slots:
             return HEAD  # text
         if tag == c.T_ARRAY and flags & EMBEDDED:
             return HEAD + 8 * (flags >> LENGTH_SHIFT & (LONG if self._long else SHORT))
-        if tag == c.T_STRUCT and self._struct_length(flags):
-            return HEAD + 8 * self._struct_length(flags)
+        if tag == c.T_STRUCT and struct_length(flags, self._long):
+            return HEAD + 8 * struct_length(flags, self._long)
         if tag == c.T_HASH:
             pairs = 16 * (flags >> BOUND_SHIFT & BOUND)
             return HASH_SHORT if not self._long else HASH_LONG + (TABLE if flags & ST_TABLE else HINTS + pairs)
         return HEAD + 16 if tag in (T_COMPLEX, T_RATIONAL) else sort.size
-
-    def _struct_length(self, flags: int) -> int:
-        """Return the number of members of a Struct that are in its slot; 0 if they are
-        elsewhere."""
-        return flags >> 13 & (LONG if self._long else SHORT)
 
     # -- storage outside of slots
 
@@ -125,7 +120,7 @@ class Slots:
         if tag in (c.T_OBJECT, c.T_ARRAY):
             return not flags & (EMBEDDED if tag == c.T_OBJECT else EMBEDDED | self._shared)
         if tag == c.T_STRUCT:
-            return not self._struct_length(flags)
+            return not struct_length(flags, self._long)
         return tag == c.T_HASH and bool(flags & ST_TABLE or not self._long)
 
     def _texts(self, numbers: array[int], ranges: Sequence[Range]) -> Iterator[int]:

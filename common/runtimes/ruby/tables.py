@@ -19,6 +19,7 @@ ST_TABLE = 1 << 15
 # 3.4.
 SHARED, NEWEST_SHARED = 1 << 14, 1 << 12
 LENGTH_SHIFT, SHORT, LONG = 15, 0x3, 0x7F  # length of an embedded Array: 2 bits, 7 bits since 3.2
+STRUCT_SHIFT = 13  # length of an embedded Struct, with the same number of bits
 PAIRS_SHIFT, PAIRS = 16, 0xF  # Hash without st_table: number of pairs
 
 MOST_ITEMS = 1 << 20  # maximum capacity of an id table
@@ -153,6 +154,12 @@ def elements(memory: Memory, value: int, long: bool) -> Optional[Elements]:
     if found.length and (found.length > LONGEST or memory.word(found.start + 8 * (found.length - 1)) is None):
         return None
     return found
+
+
+def struct_length(flags: int, long: bool) -> int:
+    """Return the number of members of a Struct that are in its slot; 0 if they are elsewhere.
+    `long`: see `elements`."""
+    return flags >> STRUCT_SHIFT & (LONG if long else SHORT)
 
 
 def hash_length(memory: Memory, value: int, long: bool) -> Optional[int]:
