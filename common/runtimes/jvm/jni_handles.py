@@ -21,12 +21,6 @@ _MOST_BLOCKS = 1 << 16  # blocks of all lists that are read
 _HANDLES = 32  # in a block
 
 
-def is_jdk8(tables: Tables) -> bool:
-    """Whether the JVM is JDK 8, where lists of blocks also have the global JNI handles. Later
-    versions have an OopStorage for these, and the type JVMFlag in place of Flag."""
-    return ("Flag", "flags") in tables.fields
-
-
 def handle_blocks(tables: Tables, first: Optional[int]) -> Iterator[int]:
     """Yield the addresses of the blocks of a list of JNI handles."""
     for _ in range(_MOST_BLOCKS):

@@ -40,7 +40,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.errors import Interrupted
 from findleaks.runtimes.jvm.concurrent import shenandoah_regions
-from findleaks.runtimes.jvm.jni_handles import handle_blocks, handles, is_jdk8, stale_handles
+from findleaks.runtimes.jvm.jni_handles import handle_blocks, handles, stale_handles
 from findleaks.runtimes.jvm.references import BELOW, References
 from findleaks.runtimes.jvm.spaces import buffer_words, region_addresses
 from findleaks.runtimes.jvm.tables import Tables
@@ -162,7 +162,7 @@ class NativeRoots:
     def _old_handles(self) -> dict[int, str]:
         """The names of handles by address in JDK 8, which has no OopStorage."""
         tables = self._tables
-        if not is_jdk8(tables):
+        if not tables.is_jdk8:
             return {}
         found = dict.fromkeys((place for place, _ in handles(tables, tables.word("JNIHandles", "_global_handles"))), _JNI_GLOBAL)
         found.update((tables.place("JavaThread", "_threadObj", thread), "Thread") for thread in java_threads(tables))
@@ -280,7 +280,7 @@ class NativeRoots:
         no domain alive. An entry has a hash, the next entry, an object, and a flag."""
         known = self._weak_tables.get(start)
         if known is None:
-            words = self._tables.memory.words(start, size // 32 * 4) if is_jdk8(self._tables) else None
+            words = self._tables.memory.words(start, size // 32 * 4) if self._tables.is_jdk8 else None
             entries = [words[at : at + 4] for at in range(0, len(words), 4)] if words else []
             used = [one for one in entries if any(one)]
             sound = all(0 < hashed < 1 << 32 and following % 8 == 0 and place and flag < 2 for hashed, following, place, flag in used)

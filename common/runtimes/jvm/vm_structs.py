@@ -51,6 +51,11 @@ class VMStructs:
         self._symbols: dict[str, Optional[Symbol]] = {}
         self.fields = self._fields()
 
+    @property
+    def is_jdk8(self) -> bool:
+        """Whether the JVM is JDK 8. Later versions have another type of options."""
+        return (_FLAGS[1], "flags") in self.fields
+
     def symbol(self, name: str) -> int:
         """Return the address of a symbol of libjvm, or 0."""
         found = self._symbol(name)

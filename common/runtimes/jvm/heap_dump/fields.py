@@ -94,7 +94,7 @@ class FieldReader:
         JVM's symbols are not found."""
         symbols = self._tables.place("Symbol", "_vm_symbols[0]") or self._tables.symbol(_SYMBOLS)
         added = [one for one in self._raw(klass) if one.is_added]
-        if not symbols and ("Flag", "flags") in self._tables.fields:
+        if not symbols and self._tables.is_jdk8:
             return {one.offset: name for one, name in zip(added, _ADDED_BY_8)}
         found: dict[int, bytes] = {}
         for one in added if symbols else ():

@@ -17,7 +17,7 @@ from findleaks.engine.terms import NO_BLOCK
 from findleaks.runtimes.jvm.heap_dump import format as hprof
 from findleaks.runtimes.jvm.heap_dump.classes import DumpClasses
 from findleaks.runtimes.jvm.java_classes import STACK_CHUNK, VIRTUAL_THREAD
-from findleaks.runtimes.jvm.jni_handles import active_handles, handles, is_jdk8
+from findleaks.runtimes.jvm.jni_handles import active_handles, handles
 from findleaks.runtimes.jvm.loaders import read_loaders
 from findleaks.runtimes.jvm.native_roots import NativeRoots, RootKind
 from findleaks.runtimes.jvm.object_fields import ObjectFields
@@ -144,8 +144,8 @@ class DumpRoots:
                 continue
             for _, identifier in handles(tables, active_handles(tables, thread.thread)):
                 yield hprof.JNI_LOCAL, identifier, thread.number, hprof.NO_FRAME
-        # JDK 8 has a list of blocks with global handles.
-        for handle, identifier in handles(tables, tables.word("JNIHandles", "_global_handles") if is_jdk8(tables) else 0):
+        # JDK 8 has a list of blocks with global handles; later versions have an OopStorage.
+        for handle, identifier in handles(tables, tables.word("JNIHandles", "_global_handles") if tables.is_jdk8 else 0):
             yield hprof.JNI_GLOBAL, identifier, handle
         for monitor in self._monitors():
             yield hprof.MONITOR, monitor
