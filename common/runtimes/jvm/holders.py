@@ -100,15 +100,14 @@ def _find_plain_buffers(objects: JavaObjects, engine: Engine, target: Target, in
     references, numbers = objects.layout.references, objects.numbers
     classes = {number: one for number, one in enumerate(objects.classes) if one.name == _BUFFER and one.kind == FIXED}
     places = [at for at, index in enumerate(indices) if numbers[index] in classes]
+    size = max((one.size for one in classes.values()), default=0)
     for first in interruptible(target, range(0, len(places), _SOME)):
         some = places[first : first + _SOME]
         starts = [objects.blocks.address(indices[at]) for at in some]
-        size = max(one.size for one in classes.values())
         data, _ = read_records(target, engine, starts, size)
         for number, at in enumerate(some):
             offsets = classes[numbers[indices[at]]].reference_offsets(references.size)
-            parts = (data[number * size + offset : number * size + offset + references.size] for offset in offsets)
-            if not any(references.decode(int.from_bytes(part, target.arch.byteorder)) for part in parts):
+            if not any(references.decode_at(data, number * size + offset, target.arch.byteorder) for offset in offsets):
                 yield at
 
 

@@ -31,7 +31,6 @@ from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.loaders import CHUNK, Loader, read_loaders
 from findleaks.runtimes.jvm.native_roots import NativeRoots
 from findleaks.runtimes.jvm.objects import JavaObjects
-from findleaks.runtimes.jvm.references import References
 from findleaks.runtimes.jvm.spaces import region_structures
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.object_graph import GARBAGE, LIVE, ObjectWord
@@ -169,9 +168,9 @@ class Reachability:
     def _references_of(self, index: int, one: _Cleaner, data: bytearray, cleaners: dict[int, _Cleaner]) -> Iterator[int]:
         objects, references = self._objects, self._objects.layout.references
         order = self._tables.memory.arch.byteorder
-        referent = objects.index_of(_decode(references, data, one.referent, order))
+        referent = objects.index_of(references.decode_at(data, one.referent, order))
         for offset in one.offsets:
-            target = objects.index_of(_decode(references, data, offset, order))
+            target = objects.index_of(references.decode_at(data, offset, order))
             if target == NO_BLOCK:
                 continue
             number = objects.numbers[target]
@@ -221,7 +220,3 @@ class Reachability:
         owner = next((one for one in self.graph.referrers(path[0]) if kinds[one] == Kind.REACHABLE and one not in path), None)
         before = self.graph.path(owner) if owner is not None else []
         return path if set(before) & set(path) else [*before, *path]
-
-
-def _decode(references: References, data: bytearray, offset: int, order: str) -> int:
-    return references.decode(int.from_bytes(data[offset : offset + references.size], "little" if order == "little" else "big"))

@@ -15,6 +15,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import Literal
 
 from findleaks.target.base import Range
 from findleaks.value_classes import NamedTuple
@@ -89,6 +90,10 @@ class References(NamedTuple):
         if self.colors.place == NONE:
             return self.base + (value << self.shift) & _MASK if value else 0
         return self._decode_above(value) if self.colors.place == ABOVE else self._decode_below(value)
+
+    def decode_at(self, data: bytearray, offset: int, byteorder: Literal["little", "big"]) -> int:
+        """Return the address to which the reference at an offset in `data` points; see `decode`."""
+        return self.decode(int.from_bytes(data[offset : offset + self.size], byteorder))
 
     def _decode_above(self, value: int) -> int:
         offsets, current = self.colors.offsets, self.colors.current
