@@ -35,8 +35,8 @@ class Counting(Memory):
         return super().members(address, kinds)
 
 
-def test_rings_of_apr_that_lead_to_one_chain() -> None:
-    """200 pools, of which each has a ring that leads to the same chain of 3,000 nodes."""
+def siblings_of_apr() -> Counting:
+    """200 pools without a parent in one list, of which each has a ring that leads to the same chain of 3,000 nodes."""
     nodes = bytearray(64 * (LENGTH + 1))
     for number in range(LENGTH):
         at = NODES + 64 * number
@@ -48,11 +48,24 @@ def test_rings_of_apr_that_lead_to_one_chain() -> None:
         words[apr.SIBLING] = at + 256 if number + 1 < COUNT else 0
         words[apr.ACTIVE], words[apr.SELF] = NODES, at - apr.NODE
         struct.pack_into(f"<{apr.WORDS}Q", made, 256 * number, *words)
-    memory = Counting(FakeTarget({POOLS: bytes(made), NODES: bytes(nodes)}))
+    return Counting(FakeTarget({POOLS: bytes(made), NODES: bytes(nodes)}))
+
+
+def test_rings_of_apr_that_lead_to_one_chain() -> None:
+    memory = siblings_of_apr()
     reader = apr.PoolReader(memory)
     found = list(reader.read(POOLS))
     assert [len(pool.nodes) for pool in found] == [LENGTH] + [0] * (COUNT - 1)
     assert len(reader.problems) == COUNT
+    assert memory.reads < 2 * LENGTH + 10 * COUNT
+
+
+def test_outermost_pools_of_apr_that_lead_to_one_another() -> None:
+    """Each pool is read once, although the list that begins at each outermost pool contains all following ones."""
+    memory = siblings_of_apr()
+    reader = apr.PoolReader(memory)
+    found = [pool.address for number in range(COUNT) for pool in reader.read(POOLS + 256 * number)]
+    assert found == [POOLS + 256 * number for number in range(COUNT)]
     assert memory.reads < 2 * LENGTH + 10 * COUNT
 
 

@@ -99,18 +99,21 @@ def _text(memory: Memory, address: int) -> str:
 class PoolReader:
     """Reads pools. `problems` lists damage as (address, message).
 
-    A node belongs to one pool, or to one list of free nodes. A walk that meets a node again ends,
-    so that the time is proportional to the number of nodes, even if links are damaged."""
+    A node belongs to one pool, or to one list of free nodes, and a pool to one tree. A walk that
+    meets a node or a pool again ends, so that the time is proportional to their number, even if
+    links are damaged."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self.problems: list[tuple[int, str]] = []
         self._seen = set[int]()  # nodes that were met
+        self._pools = set[int]()
 
     def read(self, root: int) -> Iterator[Pool]:
-        """Yield the pool at `root` and all below it, each before its children."""
-        memory = self._memory
-        todo, seen = [(root, 0)], set[int]()
+        """Yield the pool at `root` and all below it, each before its children. Pools that were read
+        before are left out."""
+        memory, seen = self._memory, self._pools
+        todo = [(root, 0)]
         while todo and len(seen) < MOST_POOLS:
             address, parent = todo.pop()
             words = memory.words(address, WORDS)
