@@ -11,7 +11,7 @@ TFlagGCMaskOnDemand), src/runtime/type.go (getGCMaskOnDemand)."""
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
@@ -134,9 +134,11 @@ class PointerMaps:
             needed += [Range(one.start, one.end) for one in self._overlapping(*where) if one.kind > 1]
         else:
             density = _DENSITY[self._form]
-            for arena, entry in zip(self._heap.arenas, self._heap.entries):
-                # An object may begin before the range.
-                low, high = max(arena, where.start - MOST_SMALL), min(arena + ARENA, where.end)
+            lowest = where.start - MOST_SMALL  # an object may begin before the range
+            first = max(bisect_right(self._heap.arenas, lowest) - 1, 0)
+            last = bisect_left(self._heap.arenas, where.end)
+            for arena, entry in zip(self._heap.arenas[first:last], self._heap.entries[first:last]):
+                low, high = max(arena, lowest), min(arena + ARENA, where.end)
                 if low < high:
                     needed.append(Range(entry + (low - arena) // density, entry + (high - arena) // density + _GROUP))
         for start, end in merge_ranges(needed):
