@@ -83,9 +83,9 @@ API int fl_disguises_keys(disguises *d, const uint64_t *sizes, uint64_t size_cou
     return failed;
 }
 
-static bool is_in(uint64_t form, uint64_t offset, const uint64_t *accepted, uint64_t count) {
+static bool is_in(uint64_t number, uint64_t offset, const uint64_t *accepted, uint64_t count) {
     for (uint64_t at = 0; at < count; at++)
-        if (accepted[at] == (form << 16 | offset))
+        if (accepted[at] == (number << 16 | offset))
             return true;
     return false;
 }
