@@ -44,7 +44,8 @@ class _Parser(Parser):
 
 
 def _parser(word: str, summary: str, example: str, add_help: bool = True) -> _Parser:
-    """Return a parser without arguments. `example`: the words behind the command in the help."""
+    """Return a parser without arguments. `example`: the words after the command in the example of
+    the help."""
     return _Parser(
         prog=f"findleaks {word}",
         description=summary[0].upper() + summary[1:] + ".",
@@ -56,7 +57,7 @@ def _parser(word: str, summary: str, example: str, add_help: bool = True) -> _Pa
 
 
 def setup_parser(word: str, out: Optional[TextIO] = None) -> Parser:
-    """Return the parser of one of these commands. Help is written to `out`."""
+    """Return the parser of `init`, `doctor` or `completion`. Help is written to `out`."""
     examples = {"init": "--install", "doctor": "--json", "completion": "bash > ~/.local/share/bash-completion/completions/findleaks"}
     made = _parser(word, SETUP[word], examples[word])
     made.out = out

@@ -142,7 +142,7 @@ class Directory:
         return merge_ranges([*(Range(heap.start, heap.end) for heap in self._whole()), *self.heaps.apart])
 
     def _whole(self) -> list[Heap]:
-        """Return the heaps, except heaps of slabs. Slabs are inside other heaps or in `apart`."""
+        """Return the heaps, except heaps of slabs. Slabs are in other heaps or in `heaps.apart`."""
         return [heap for heap, _ in self.heaps.owners if not isinstance(heap, SlabHeap)]
 
     def claimed(self) -> list[Range]:

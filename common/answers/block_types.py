@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 _LEAKED = ("definite", "indirect")
 EXPLAINED = 16
-"""Maximum number of rows of unknown type that are explained. Each may search root memory."""
+"""Maximum number of rows of unknown type that are explained.
+
+Each explanation may search root memory."""
 
 
 class _Key(NamedTuple):

@@ -220,9 +220,9 @@ class Describer:
         return known.phrase if known is not None and find_object_type(self.session, index) is not None else ""
 
     def subject(self, address: int) -> AddressDescription:
-        """Describe the address that a command is about. If it is in an object that refers to others
-        through native memory (Ruby), all such objects are described from now on."""
-        from findleaks.audit.joined_objects import find_joined_objects  # few processes have them
+        """Describe the address that a command is about. If it is in an object of Ruby, later calls
+        of `answer` describe all objects of Ruby."""
+        from findleaks.audit.joined_objects import find_joined_objects  # few processes run Ruby
 
         self._joined = find_joined_objects(self.session, address)
         return self.answer(address)

@@ -87,8 +87,8 @@ def _join_heap(session: Session, runtime: DumpableHeap) -> Optional[JoinedHeap]:
 
 def _join_directories(session: Session, table: ObjectTable) -> tuple[Blocks, array[int]]:
     """Return the joined directory, and the index of each object in it. In corrupt memory, objects
-    and blocks may overlap. In this case, the first one is kept. An object that is left out gets the
-    index of another object or block."""
+    and blocks may overlap. In this case, the one with the lower address is kept. An object that is
+    left out gets the index of another object or block."""
     native = session.directory.blocks
     columns = native.columns()
     is_kept = bytearray(state == State.IN_USE for state in columns.state)

@@ -84,7 +84,7 @@ class JoinedObjects(ObjectGraph):
 
     @cached_property
     def _buffer_owners(self) -> dict[int, int]:
-        """The object to which each buffer belongs, as indices of blocks."""
+        """For each buffer, the object to which it belongs. Both are indices of blocks."""
         table, find = self._heap.table, self.blocks.find_all
         pairs = zip(find(table.buffers[0::2])[0], find(table.buffer_owners)[0])
         return {buffer: owner for buffer, owner in pairs if owner < len(self.blocks) and self._is_object(owner)}
@@ -107,7 +107,7 @@ class JoinedObjects(ObjectGraph):
                 yield ObjectWord(address, value, self.name_member(index, address - start))
 
     def _search(self, ranges: Sequence[Range], low: int, high: int) -> Iterator[tuple[int, int]]:
-        """Yield address and value of the words in some ranges with a value in [low, high)."""
+        """Yield the address and value of each word in `ranges` whose value is in [low, high)."""
         for piece in self._pieces(ranges):
             yield from zip(*find_pointers(self.engine, piece, low, high))
 
@@ -123,7 +123,7 @@ class JoinedObjects(ObjectGraph):
 
     @cached_property
     def _by_value(self) -> dict[int, Variable]:
-        """The variables by the index of the object to which each refers."""
+        """For the index of each object to which a variable refers, this variable."""
         return {self.blocks.find(one.value): one for one in self._runtime.variables()}
 
     def describe_variable(self, index: int) -> str:

@@ -24,7 +24,7 @@ def name_mapping(session: Session, start: int) -> str:
 def find_stack_function(session: Session, start: int, end: int, in_block: bool = False) -> str:
     """Return the outermost function on the stack in this mapping; "" if the upper end of the
     mapping does not look like a stack, or the function is unknown. `in_block`: the memory is a
-    block of malloc. Other data is more likely there, so more evidence is needed.
+    block of malloc. Because such a block usually contains other data, more evidence is needed.
 
     Frames contain return addresses, and often saved frame or stack pointers into the stack
     itself."""

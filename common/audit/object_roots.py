@@ -15,7 +15,7 @@ from findleaks.target.base import Range
 
 
 def compute_tree_of_objects(session: Session, graph: Graph, roots: Sequence[Range]) -> Dominators:
-    """Return the dominator tree of all blocks of a graph below one root. `roots`: root memory."""
+    """Return the dominator tree of a graph. All root memory (`roots`) counts as one root."""
     tree = graph.dominators(1, (0,), (0,))
     for piece in session.pieces(roots, "reading references to managed objects"):
         tree.scan_roots(piece)

@@ -110,8 +110,8 @@ def is_live(session: Session, address: int, value: int) -> bool:
 
 
 def _is_root(session: Session, address: int) -> bool:
-    """Whether the word at `address` is root memory. The code of the threads is read only if the
-    word may be stale."""
+    """Return whether the word at `address` is root memory. The code of the threads is read only if
+    the word may be stale."""
     if range_at(session.root_memory, address) is None:
         return False
     all_dead = session.doubtful.all_dead

@@ -29,8 +29,8 @@ retain the fraction PART of the shared memory."""
 FIRST = 3  # sizes with the most bytes; they form a row even if they retain only a quarter of PART
 
 SAMPLED, _EXAMINED = 16, 1 << 13
-"""Number of shared blocks whose types are compared to name a row, and number of blocks that are
-searched for them."""
+"""SAMPLED: number of shared blocks whose types are compared to name a row. _EXAMINED: number of
+blocks that are searched for these shared blocks."""
 
 EXPANDED = 256
 """Leak heads that are shown with their fields.

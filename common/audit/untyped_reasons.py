@@ -36,7 +36,7 @@ class Reason(NamedTuple):
 
 
 class _Sizes(NamedTuple):
-    """The sizes that the type of a block may have."""
+    """The smallest and the largest size, in bytes, that the type of a block may have."""
 
     least: int
     most: int
@@ -99,8 +99,8 @@ def _sizes(session: Session, known: KnownTypes, index: int) -> _Sizes:
 
 
 def _explain_pointer(session: Session, known: KnownTypes, number: int, sizes: _Sizes, offset: int) -> Reason:
-    """Return why a pointer does not determine the type of a block. `number` is the type of the
-    pointer, which points to `offset` in the block."""
+    """Return why a pointer does not determine the type of a block. `number` is the number of
+    the pointer's type. The pointer points to `offset` in the block."""
     from findleaks.debuginfo.type_table import Kind
     from findleaks.types.embedding import STRUCTURES
 

@@ -76,8 +76,8 @@ class TypeIndex:
         return place_types(modules, columns) if columns is not None else None
 
     def _merge_program(self, modules: Sequence[Module]) -> Optional[ProgramTypes]:
-        """Return the types of all modules whose types can be read; None if these are no modules
-        other than the C library."""
+        """Return the types of all modules whose types can be read; None if the C
+        library is the only such module, or if there is no such module."""
         pairs = [(module, table) for module in modules if (table := self.of(module)) is not None]
         if all(is_c_library(module) for module, _ in pairs):
             return None

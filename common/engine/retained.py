@@ -98,8 +98,9 @@ class WholeTree(RootedTree):
     def __init__(self, roots: int, blocks: Sized, lost: bool) -> None:
         super().__init__(roots, blocks)
         self._lost = lost
-        # By place: the node, the number of nodes retained, and the sum of the sizes of all nodes at
-        # lower places. The last has one element more, and is divided by 1 << _unit.
+        # Arrays with an element for each place. _nodes: the node. _counts: the number of nodes that
+        # it retains, itself included. _sums: the sizes of all nodes at lower places, divided by
+        # 1 << _unit; this array has one more element at its end.
         self._nodes: Numbers = ()
         self._counts: Numbers = ()
         self._sums: Numbers = ()

@@ -164,9 +164,9 @@ class Choosing(IntEnum):
 
     BY_CONTENT = 0
     """Select the option for which the most pointers of the block refer to targets of the expected
-    kind. At least one such pointer is needed, unless there is only one option. The only option
-    may even have addresses in place of such pointers if its level is LEARNED. At other levels, it
-    needs no pointers; at UNION, the block must then not begin with text. If several options
+    kind. If there are several options, at least one such pointer is needed. If the only option is
+    at level LEARNED, an address in place of such a pointer is enough. At other levels, the only
+    option needs neither; at UNION, the block must then not begin with text. If several options
     are equal, select BY_END if their level is BASE; otherwise select none."""
     BY_SHAPE = 1
     """Select the option for which the most pointers of the block refer to blocks of the expected
@@ -226,8 +226,8 @@ class TypeSpread(Protocol):
         inferred."""
 
     def relabel(self, indices: array[int], layout: int) -> None:
-        """Give typed blocks ("I") another layout, and queue them. Their claims stay as certain as
-        they are."""
+        """Give typed blocks ("I") another layout, and queue them. Their claims are as
+        certain as before."""
 
     def seed_words(self, words: array[int], layouts: array[int], least: array[int], level: Level = Level.SEED) -> None:
         """Claim all untyped blocks in use by their first words ("Q", ascending). Blocks of least[i]

@@ -99,8 +99,8 @@ def ended_thread_pointers(target: Target) -> list[int]:
 
 
 class Ended(NamedTuple):
-    """An ended thread: its stack, its start function, and the address of the word with its return
-    value. The last two are 0 if they are unknown."""
+    """An ended thread. `routine` is the address of its start function, and `result` the address of
+    the word with its return value; each is 0 if it is unknown."""
 
     stack: Range
     routine: int
@@ -140,8 +140,8 @@ def unjoined_threads(target: Target, engine: Engine, regions: Sequence[Region]) 
 
 def _routines(target: Target, descriptors: Sequence[int], start: int, end: int) -> tuple[int, dict[int, int]]:
     """Return the offset of start_routine in struct pthread (0: not found), and start_routine of
-    each thread. It is the word of [start, end) that is an address in code in most of the
-    descriptors."""
+    each thread. start_routine is the word in [start, end) that is an address in code in most of
+    the descriptors."""
     code = [Range(region.start, region.end) for region in target.regions() if region.executable]
     read = {tcb: words_at(target, tcb + start, max(end - start, 0)) for tcb in descriptors}
     votes: Counter[int] = Counter()

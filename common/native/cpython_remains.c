@@ -20,7 +20,7 @@
 #define SET_ENTRIES 8u
 #define OB_SIZE 2u  /* word of an object with items */
 #define FRAME_AT 3u /* word of a frame object: the address of the frame */
-#define VALID 3u /* byte of the values of attributes: 0 if a dictionary has them now */
+#define VALID 3u /* index of a byte in the values of attributes: 0 if a dictionary has these now */
 #define WANTED 254u /* in `tails`; this and larger numbers are no patterns */
 
 enum { NUMBER, POINTER, FRAME_NUMBER, FRAME_POINTER }; /* forms: see frame_layout */

@@ -230,9 +230,9 @@ API void fl_dominators_by_label(
     }
 }
 
-/* Pass the arrays to Python. By place: nodes, counts, sums; by block and by root: places.
- * `figures`: the number of places, the size of an element of the sums in bytes, and the binary
- * logarithm of their unit. */
+/* Pass five arrays to Python: the node, count and sum for each place, the place of each block, and
+ * the place of each root. `figures`: the number of places, the size of an element of the sums in
+ * bytes, and the binary logarithm of their unit. */
 API void fl_dominators_arrays(const dominators *d, const void **arrays, uint32_t *figures) {
     const void *all[] = {d->nodes, d->counts, d->narrow ? (const void *)d->narrow : d->wide_sums, d->numbers, d->places};
     memcpy(arrays, all, sizeof all);
@@ -241,7 +241,7 @@ API void fl_dominators_arrays(const dominators *d, const void **arrays, uint32_t
     figures[2] = d->unit;
 }
 
-/* Pass the places of the idoms, by place, to Python. */
+/* Pass an array to Python: for each place, the place of the idom. */
 API int fl_dominators_idoms(dominators *d, const void **idoms) {
     int failed = dominators_find_idoms(d);
     *idoms = d->idoms;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #define PHASES 21u
-#define REFERRING 4u /* index into the phases */
+#define REFERRING 4u /* REFERRING to ATTACHING are indices into the phases */
 #define SURVEYING 7u
 #define VISITING 10u
 #define SORTING 11u

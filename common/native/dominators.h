@@ -2,9 +2,9 @@
  * depth-first numbering. Leaf trees have no numbers (leaf_trees.c), and other single-entry trees
  * are collapsed to their tops (tree_reduction.c).
  *
- * Memory: 16 bytes a block, 20 if sizes need 8 bytes, and 4 more once `idoms` is needed. While
- * computing: 4 bytes a block, 20 for each number, and 8 for each edge to a lower number that is
- * not the parent's. */
+ * Memory: 16 bytes a block (20 if the sums of sizes need 8 bytes), and 4 more once `idoms` is
+ * needed. While computing: 4 bytes a block, 20 for each number, and 8 for each edge to a lower
+ * number that is not the parent's. */
 #ifndef FINDLEAKS_DOMINATORS_H
 #define FINDLEAKS_DOMINATORS_H
 
@@ -60,22 +60,26 @@ typedef struct dominators {
     uint64_t *joins, *join_blocks; /* by rank, by block: join node, visited depth first */
     uint64_t *earlier;         /* a bit for each block: barred, or reached at an earlier priority */
     uint32_t ranks, join_count, edge;  /* their number; the next edge of the block being surveyed */
-    uint32_t weight; /* of the leaf trees below this block, so far */
-    /* leaf_trees.c. A bit for each block: it is a leaf; it is in a leaf tree. */
+    uint32_t weight; /* blocks found so far in the leaf trees below the block being surveyed */
+    /* leaf_trees.c. One bit for each block. `leaves`: it is a leaf. `left_out`: it is in a leaf
+     * tree. */
     uint64_t *leaves, *left_out;
-    uint64_t all_sizes, all_bytes; /* of all blocks: sizes combined by OR, and their sum */
-    /* By depth-first number; 0 is the node above all roots. `nodes` is finally by place. */
+    uint64_t all_sizes, all_bytes; /* sizes of all blocks, combined by OR; sum of these sizes */
+    /* Indexed by depth-first number; number 0 is the node above all roots. At the end, `nodes` is
+     * indexed by place. */
     uint32_t *nodes, *parents, *semis;
     /* path compression; then new places, and the next free place below each node */
     uint32_t *labels, *ancestors;
-    /* By place: the node, and the number of nodes that it retains, itself included. */
+    /* Indexed by place. `placed`: the node. `counts`: the number of nodes that it retains, itself
+     * included. */
     uint32_t *placed, *counts;
-    /* By place, and one element more: the sum of the sizes of all nodes at lower places, divided by
-     * 1 << unit. The elements have 4 bytes (`narrow`) if that is enough for all sums, else 8. */
+    /* Indexed by place, with one more element at the end: the sum of the sizes of all nodes at
+     * lower places, divided by 1 << unit. Elements have 4 bytes (`narrow`) if that is enough for
+     * all sums, otherwise 8. */
     uint32_t *narrow;
     uint64_t *wide_sums;
     unsigned unit;
-    uint32_t *idoms;                   /* by place: the place of the idom; NULL until needed */
+    uint32_t *idoms;                   /* place of the idom of each place; NULL until needed */
     uint32_t *places;                  /* of roots */
     LIST(frame) frames;
     words others; /* edges from higher numbers: target << 32 | source, sorted */
@@ -114,7 +118,8 @@ int sizes_below(const dominators *d, const uint32_t *places, uint32_t count, wor
 
 void reduction_free(dominators *d);
 
-/* leaf_trees.c: number of blocks in the leaf tree of this block, or below this block. */
+/* leaf_trees.c. leaf_tree_size: the number of blocks in the leaf tree with this block at the top.
+ * left_out_below: the number of blocks in all leaf trees below this block. */
 uint32_t leaf_tree_size(const dominators *d, uint32_t index);
 uint32_t left_out_below(const dominators *d, uint32_t index);
 

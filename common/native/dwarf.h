@@ -155,7 +155,7 @@ enum { IN_OTHER, IN_SCOPE, IN_CLASS, IN_FUNCTION, IN_PART, IN_VARIANT, IN_ARRAY 
 #define MOST_FRAMES 512
 
 typedef struct {
-    uint64_t *table; /* hash table with open addressing: hashes and offsets */
+    uint64_t *table; /* hash table with open addressing; see entry_of */
     uint64_t slots, used;
     LIST(uint8_t) text;
     LIST(uint8_t) scratch;
@@ -181,7 +181,7 @@ typedef struct {
     uint32_t *numbers;               /* and their numbers + 1 */
     uint64_t slots, at;
     uint32_t *final;                 /* by node: number of the type */
-    uint32_t *best;                  /* by number of a type: its node in the columns */
+    uint32_t *best;                  /* for each type number, the node that the columns describe */
     uint32_t count;                  /* of types */
     uint8_t step, part;              /* part: the part of the columns to make; see make_columns */
     table_column columns[COLUMNS];

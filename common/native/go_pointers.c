@@ -1,11 +1,11 @@
-/* The pointers in Go's objects, as Go's collector knows them: by the bitmaps of its heap, and by
- * the masks of types. ../runtimes/go/engine.py describes the arguments, and names the sources. */
+/* The pointers in Go's objects, according to the bitmaps of Go's heap and the masks of types, which
+ * Go's collector uses. ../runtimes/go/engine.py describes the arguments, and names the sources. */
 #include "go_types.h"
 
 #define ARENA (UINT64_C(64) << 20)
 #define HEADER 8u         /* bytes of a malloc header */
-#define NO_HEADER 512u    /* objects up to this size have none: their span ends with a bitmap */
-#define INLINE_MARKS 128u /* bytes after this bitmap, if the span's last byte is its class */
+#define NO_HEADER 512u    /* objects up to this size have no header; their span has a bitmap */
+#define INLINE_MARKS 128u /* bytes after this bitmap, if the span's last byte is the span's class */
 #define MOST_SMALL 32768u /* larger objects have a span of their own */
 #define GROUP_BYTES 512u  /* bytes of memory that 64 bits of a bitmap describe */
 
@@ -44,7 +44,8 @@ static void keep_group(masking *m, uint64_t from, uint64_t to, uint64_t bits) {
     }
 }
 
-/* Keep words by a bitmap whose first bit describes the word at `origin`. */
+/* Keep the words of [from, to) whose bits in the bitmap are set. Its first bit describes the word
+ * at `origin`. */
 static void keep_by_bitmap(masking *m, uint64_t from, uint64_t to, uint64_t bitmap, uint64_t origin) {
     for (uint64_t at = from, next; at < to; at = next) {
         uint64_t group = at - at % GROUP_BYTES;
@@ -63,8 +64,8 @@ static uint64_t entry_of(const masking *m, uint64_t address) {
 }
 
 /* Up to 1.19, a byte describes four words. A low bit is set if its word is a pointer. A high bit is
- * 0 if neither its word nor any later word of the object is a pointer. The bits after it are
- * maintained only in large objects. */
+ * 0 if neither its word nor any later word of the object is a pointer. The bits of these later
+ * words are maintained only in large objects. */
 static void keep_by_pairs(masking *m, uint64_t start, uint64_t size, uint64_t from, uint64_t to) {
     bool is_large = size > MOST_SMALL;
     uint64_t entry = entry_of(m, from);
@@ -142,8 +143,8 @@ static void keep_span(masking *m, uint64_t number, uint64_t from, uint64_t to) {
     }
 }
 
-/* Copy the pointers in [low, high) to `out`, which is zeroed. Returns the number of parts in which
- * each word counts as a pointer, because the pointers are unknown. */
+/* Copy the pointers in [low, high) to `out`, which contains zeros. If it is unknown which words of
+ * a part are pointers, copy all of its words. Return the number of such parts. */
 API uint64_t fl_go_pointers(const piece *pieces, uint64_t count, const go_pointers *known, uint64_t low, uint64_t high, uint8_t *out) {
     masking m = {.memory = {pieces, NULL, count}, .known = known, .low = low, .high = high, .out = out};
     uint64_t after = 0;

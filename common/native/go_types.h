@@ -1,4 +1,4 @@
-/* What Python tells of a Go program's types and heap; see ../runtimes/go/engine.py. */
+/* Types and heap of a Go program, as Python passes them; see ../runtimes/go/engine.py. */
 #ifndef FINDLEAKS_GO_TYPES_H
 #define FINDLEAKS_GO_TYPES_H
 
@@ -29,17 +29,19 @@ typedef struct go_types {
 } go_types;
 
 typedef struct go_pointers {
-    /* ascending spans; by span: bytes of a slot, number of the type of its only object (or NONE) */
+    /* Spans, ascending. For each span: `sizes`: bytes of a slot; `large`: number of the type of its
+     * only object, or NONE; `classes`: spanclass. */
     const uint64_t *starts, *ends, *sizes;
     const uint32_t *large;
     const uint8_t *classes;
     uint64_t span_count;
-    /* ascending addresses of types; by type: bytes of a value, words that its mask describes, first
-     * byte of the mask in `bits` */
+    /* Addresses of types, ascending. For each type: `strides`: bytes of a value; `words`: number of
+     * words that its mask describes; `masks`: index of the mask's first byte in `bits`. */
     const uint64_t *addresses, *strides, *words, *masks;
     const uint8_t *bits;
     uint64_t type_count;
-    /* ascending addresses of arenas, and of their heapArenas; see the forms in go_pointers.c */
+    /* Addresses of arenas, ascending. `entries`: addresses of their heapArenas. `form`: one of the
+     * constants in go_pointers.c. */
     const uint64_t *arenas, *entries;
     uint64_t arena_count, form;
 } go_pointers;

@@ -16,8 +16,8 @@ typedef struct class {
     uint64_t word, private, bytes;
 } class;
 
-/* A slab with several possible shifts. `first`: the index of its first count; it has one count for
- * each possible shift. */
+/* A slab with several possible shifts. `first`: the index of the slab's first count. The slab has
+ * one count for each possible shift. */
 typedef struct {
     uint32_t chunk, bytes, options, first;
 } voter;

@@ -1,11 +1,11 @@
-/* Pointers with tags in their lowest bits, by which trees store the colour of a node or the kind of
- * a child: glibc 2.36 misc/tsearch.c (the lowest bit of left_node), jemalloc 5.3 rb.h (the lowest
+/* Pointers with tags in their lowest bits. Trees store the colour of a node or the kind of a child
+ * in a tag: glibc 2.36 misc/tsearch.c (the lowest bit of left_node), jemalloc 5.3 rb.h (the lowest
  * bit of rbn_right_red), the XArray of Linux, LLVM's PointerIntPair. */
 #include "interior_structures.h"
 
 enum { SEARCHED = 1024 }; /* bytes of a block in which a link is looked for */
 
-/* Whether a block has a link with this tag to a block of the same size. */
+/* Return whether a block has a link with this tag to a block of the same size. */
 static bool has_link(const memory *m, const blocks *b, const candidate *c, uint64_t tag) {
     uint64_t value, size = c->size < SEARCHED ? c->size : SEARCHED;
     for (uint64_t at = 0; at + WORD <= size; at += WORD) {
@@ -23,7 +23,7 @@ static bool has_link(const memory *m, const blocks *b, const candidate *c, uint6
  * A pointer into text or another sequence of bytes may be odd, too. Therefore, the block must begin
  * with a number or a pointer: the upper 16 bits of its first word are 0. Also, the pointer must be
  * in a block of the same size, or the block must contain such a pointer itself, as nodes of a tree
- * do. Offsets that are a multiple of 4 may be those of a member. */
+ * do. An offset that is a multiple of 4 is no tag, because it may be the offset of a member. */
 int tagged_at(const memory *m, const blocks *b, uint32_t source, const candidate *c) {
     uint64_t tag = c->pointer - c->start, first;
     if (WORD != 8 || tag >= WORD || tag % 4 == 0 || !read_word(m, c->start, &first) || first >> 48)

@@ -3,11 +3,11 @@
  * A *leaf* refers to no block. A *stem* refers only to leaves. Each leaf and stem has exactly one
  * reference, which is not from a root, so its referrer is its immediate dominator. In a Java heap,
  * half of the objects are leaves (arrays of characters, boxed numbers), and most strings are stems.
- * The visit skips them by testing a bit that is probably in the cache. Their places are the last
- * ones of those that their referrer retains.
+ * The depth-first visit skips leaves and stems: it tests one bit, which is probably in the cache.
+ * They get the last of the places that belong to their referrer.
  *
- * References from unreachable blocks count, too, so a block may get a number that it does not
- * need. */
+ * References from unreachable blocks count, too. Therefore a block with only one reachable referrer
+ * may get a number. */
 #include "dominators.h"
 
 #include <stdlib.h>
@@ -37,8 +37,8 @@ int dominators_referred(dominators *d, int64_t *budget) {
     return at < g->edge_count;
 }
 
-/* Return whether a block refers to a block of the tree that is not a leaf. Blocks that are not in
- * the tree are barred. If `leaves` is NULL, leaves count as well. */
+/* Return whether a block refers to a block of the tree that is not one of `leaves` (NULL: no
+ * leaves). The bits of blocks that are not in the tree are set in `seen`. */
 static bool refers(const dominators *d, uint32_t index, const uint64_t *leaves) {
     const graph *g = d->g;
     uint32_t count;
@@ -50,7 +50,8 @@ static bool refers(const dominators *d, uint32_t index, const uint64_t *leaves) 
     return false;
 }
 
-/* Of 64 blocks to which one reference leads, return those that may be in a leaf tree. */
+/* `bits` are those of 64 blocks that have exactly one reference. Return those that may be in a leaf
+ * tree. */
 static uint64_t candidates(const dominators *d, uint64_t word, uint64_t bits) {
     for (uint64_t left = bits &= ~d->seen[word]; left; left &= left - 1) {
         uint64_t index = word * 64 + (unsigned)__builtin_ctzll(left);
@@ -60,7 +61,7 @@ static uint64_t candidates(const dominators *d, uint64_t word, uint64_t bits) {
     return bits;
 }
 
-/* Return those of the 64 blocks in `bits` that refer only to `leaves`. */
+/* Return the blocks in `bits` that refer to no block of the tree except `leaves`. */
 static uint64_t without_references(const dominators *d, uint64_t word, uint64_t bits, const uint64_t *leaves) {
     for (uint64_t left = bits; left; left &= left - 1)
         if (refers(d, (uint32_t)(word * 64) + (uint32_t)__builtin_ctzll(left), leaves))
@@ -134,7 +135,7 @@ int dominators_weigh(dominators *d, int64_t *budget) {
     return pause < d->g->count;
 }
 
-/* Put a block of a leaf tree, and the leaves below it, at a place. */
+/* Put a block of a leaf tree at a place, and the leaves below it at the following places. */
 static void put(dominators *d, uint32_t index, uint32_t place) {
     const graph *g = d->g;
     uint32_t count, first = place;
@@ -147,8 +148,8 @@ static void put(dominators *d, uint32_t index, uint32_t place) {
     d->counts[first] = place - first;
 }
 
-/* Put the leaf trees below a block at the last places that it retains, in the order of its
- * words. */
+/* Put the leaf trees below a block at the last of the places that belong to the block, in the order
+ * of the words in the block. */
 static void attach(dominators *d, uint32_t index) {
     const graph *g = d->g;
     uint32_t count, first = edges_of(g, index, &count), place = d->numbers[index], end = place + d->counts[place];

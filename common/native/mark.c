@@ -172,7 +172,7 @@ typedef struct {
 typedef struct {
     const graph *g;
     uint32_t wanted, last; /* `last`: the step that reached the wanted block, or NONE */
-    uint64_t *seen;        /* a bit a block */
+    uint64_t *seen;        /* one bit for each block */
     LIST(step) steps;
 } path_search;
 

@@ -45,7 +45,8 @@ enum { UNKNOWN = 0, REACHABLE = 1, POSSIBLE = 2, DEFINITE = 3, INDIRECT = 4 };
 #define MAX_BLOCKS (UINT64_C(1) << 30)
 #define MAX_EDGES ((uint64_t)INT32_MAX)
 
-/* Read eight bytes of this process; or a number of 2, 4 or 8 bytes, or a word, of the target. */
+/* eight_bytes: read 8 bytes in this machine's byte order. load16, load32, load64, load: read a
+ * number of 2, 4 or 8 bytes, or a word, in the target's byte order. */
 INLINE uint64_t eight_bytes(const uint8_t *at) {
     uint64_t bytes;
     memcpy(&bytes, at, sizeof bytes);

@@ -145,8 +145,8 @@ static void walk_range(walk w, const blocks *b) {
         page_done(&w);
 }
 
-/* Write for each page that a range overlaps: state, share of bytes in use (0 none, 1 … 255 all),
- * bytes in use, a block size. Adds to sums[PAGE_STATES][COLUMNS].
+/* For each page that a range overlaps, write its state, the share of its bytes in use (0: none,
+ * 255: all), its bytes in use, and a block size. Add to sums[PAGE_STATES][COLUMNS].
  * Padding up to a granule counts with the block before it. */
 API void fl_pages(const blocks *b, const range *ranges, uint64_t count, unsigned shift, const range *const *lists, const uint64_t *counts,
                   uint8_t *states, uint8_t *shares, uint32_t *used, uint32_t *sizes, uint64_t *sums) {

@@ -36,7 +36,8 @@ int dominators_place(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Move nodes with their counts and `outward` bits; record the places of blocks and roots. */
+/* Move the nodes, their counts and their `outward` bits to their places. Record the places of
+ * blocks and roots. */
 int dominators_move(dominators *d, int64_t *budget) {
     size_t all = d->semis[0];
     if (!d->placed) {

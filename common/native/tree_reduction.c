@@ -122,7 +122,7 @@ static void follow(dominators *d, int64_t *budget) {
         d->edge = last ? 0 : (uint32_t)(edge - edges);
         if (!last)
             break;
-        firsts[from] = 1 + d->weight; /* from here on it is the weight */
+        firsts[from] = 1 + d->weight; /* from here on, firsts[from] is the weight */
         d->weight = 0;
     }
     d->ranks = ranks;

@@ -51,8 +51,8 @@ static uint64_t rank_of(matching *m, const option *one, unsigned mode, uint64_t 
     return counts[WRONG] ? 0 : 1 + ((uint64_t)counts[STRONG] << 32 | (mode == BY_SHAPE ? 0 : counts[WEAK]));
 }
 
-/* Return whether a block without pointers may have the only option, whose claim has this level. A
- * member of a union may also refer to text. */
+/* Return whether the block may get the only option, even without pointers. `level` is the level of
+ * its claim. At UNION, the block may be text that another member refers to. */
 static bool suffices(const spread *s, uint32_t level, uint64_t start, uint64_t size) {
     return level != LEVEL_LEARNED && !(level == LEVEL_UNION && begins_with_text(s, start, size));
 }

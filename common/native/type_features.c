@@ -93,8 +93,8 @@ uint64_t feature_value(const spread *s, uint32_t feature, uint32_t owner, uint64
     return value > LEAST_ADDRESS && is_mapped(s, value) && used_block(s, value, &start) == NONE ? value : NO_VALUE;
 }
 
-/* Whether a feature is a number that is a part of an address. Such a number separates types only by
- * chance, for example if the addresses in some blocks are null. */
+/* Return whether a feature is a number that is a part of an address. Such a number separates types
+ * only by chance, for example if the addresses in some blocks are null. */
 static bool is_part_of_address(const spread *s, uint32_t feature, uint32_t owner, uint64_t place, uint32_t target) {
     uint32_t sort = feature >> 8;
     bool is_target = sort == TARGET_BYTES;

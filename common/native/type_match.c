@@ -55,7 +55,7 @@ static int compare_pointer(matching *m, uint32_t reference, uint64_t value, uint
             return NEUTRAL;
         return agrees == 2 ? STRONG : agrees ? WEAK : flags & NUMBER_POSSIBLE ? NEUTRAL : WRONG;
     }
-    /* Nearly every block fits a union with a number, but text has none of its types. */
+    /* Nearly every block fits a union that has a number. But text has no type of the union. */
     if (flags & OPTIONAL && begins_with_text(s, value, size_of(s->b, index) - offset))
         return LOOSE;
     if (is_possible(m, reference, offset, start, size_of(s->b, index), depth))

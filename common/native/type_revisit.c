@@ -29,7 +29,7 @@ static int queue_blocks(spread *s, const uint8_t *has, uint32_t first) {
     return DONE;
 }
 
-/* Give typed blocks another layout, and queue them. Their claims stay as certain as they are. */
+/* Give typed blocks another layout, and queue them. Their claims are as certain as before. */
 API int fl_spread_relabel(spread *s, const uint32_t *indices, uint64_t count, uint32_t layout) {
     if ((uint64_t)layout + 1 >= s->bounds.count)
         return DISORDER;

@@ -29,8 +29,8 @@ class BlocksOfType(Record):
     contents: Optional[str]
     """What the block at `example` contains, if its type is unknown: "→ inflate, libz.so.1"."""
     reason: Optional[str]
-    """Why the block at `example` has no type: "the pointer is void *". None for other rows, without
-    debug information, for text, and beyond the first 16 rows of unknown type."""
+    """Why the block at `example` has no type: "the pointer is void *". None if the type is known,
+    if there is no debug information, for text, and after the first 16 rows of unknown type."""
     candidates: Sequence[str]
     """The types that the block at `example` may have; see UntypedSource."""
 

@@ -51,11 +51,11 @@ class DumpableBlocks(Runtime):
 class ObjectTable(NamedTuple):
     """The objects of a runtime's own heap, for a graph of these objects and of native blocks.
 
-    Columns, ascending by address: start of an object, its bytes, the number of its type in `names`,
-    and its pattern, an index into `exclusions` (Graph.exclude_words). `buffers`, `ranges`: see
-    base.Objects. `buffer_owners`: the address of the object to which each buffer belongs. `opaque`:
-    an address in each block whose words are not references. `stale`: sorted ranges outside of
-    objects. The words in these ranges are not references."""
+    `addresses`, `sizes`, `types` and `patterns` have one element for each object, ascending by
+    address. `sizes` are in bytes. `types` are indices of `names`. `patterns` are indices of
+    `exclusions` (Graph.exclude_words). `buffers`, `ranges`: see base.Objects. `buffer_owners`: the
+    address of the object to which each buffer belongs. `opaque` has one address in each block that
+    contains no references. `stale`: sorted ranges outside of objects that contain no references."""
 
     addresses: array[int]  # "Q"
     sizes: array[int]  # "I"
@@ -75,9 +75,9 @@ class HeapReferences(NamedTuple):
 
     `blocks` has the objects and the native blocks. `places` ("I") has the index of each object in
     `blocks`. `found` ("I") has for each block the number of the type of its object, or NO_OBJECT.
-    `retained`, `owners` and `graph` are those of BlockReferences. `buffers` maps the block of each
-    buffer to the block of its object. `roots` maps each root to the objects that it refers to, as
-    indices of blocks. `pieces` returns the memory of all blocks, ascending."""
+    `retained`, `owners` and `graph`: see BlockReferences. `buffers` maps the block of each buffer
+    to the block of its object. `roots` maps the name of each root to the indices of the blocks of
+    objects that the root refers to. `pieces` returns the memory of all blocks, ascending."""
 
     blocks: Blocks
     graph: Graph
@@ -104,7 +104,7 @@ class ObjectNames:
         return ""
 
     def name_root(self, place: int) -> str:
-        """Return a phrase for a word of root memory."""
+        """Return a phrase for the word of root memory at `place`."""
         return ""
 
 
@@ -122,7 +122,7 @@ class DumpableHeap(Runtime):
 
     @property
     def object_names(self) -> ObjectNames:
-        """The names for questions about single objects."""
+        """Names for commands that describe single objects."""
         return ObjectNames()
 
     def write_object_lines(self, references: HeapReferences, out: BinaryIO, report: Callable[[float], None]) -> list[str]:

@@ -32,12 +32,16 @@ class ObjectBlocks(NamedTuple):
 
 def find_references(engine: Engine, graph: Graph, piece: Piece, objects: ObjectBlocks, with_object: bool) -> array[int]:
     """Return three words ("Q") for each reference in this piece, in the order of addresses:
-    source << 32 | number of the word in the source, target, offset in the target in bytes.
 
-    Sources and targets are indices of blocks. `with_object`: whether the sources are the blocks
-    with an object, or the blocks without an object. Words that `graph` excludes are not references.
-    A reference to an object points to the object's start. Words that refer to other parts of the
-    object's block, such as the links of CPython's collector, are left out."""
+    - source << 32 | index of the referring word in the source
+    - target
+    - offset in the target in bytes
+
+    Sources and targets are indices of blocks. If `with_object` is true, the sources are the blocks
+    with an object; if it is false, the blocks without an object. Words that `graph`
+    excludes are not references. A reference to an object points to the object's start. Words that
+    refer to other parts of the object's block, such as the links of CPython's collector, are left
+    out."""
     loops = cast(_Loops, import_loops(engine, "findleaks.runtimes", "object_references"))
     return loops.find_references(engine, graph, piece, objects, with_object)
 

@@ -74,7 +74,7 @@ def owners(target: Target, heaps: Sequence[UnreadHeap]) -> list[str]:
 
 
 def list_holders(owner: str, target: Target, blocks: Blocks, heaps: Sequence[Range], check: Callable[[], None]) -> list[Holder]:
-    """Return the variables that refer to memory of a heap IN_BLOCKS, the variable with the most
+    """Return the variables that refer to memory of a heap in IN_BLOCKS, the variable with the most
     bytes first; [] if they are not known. `heaps`: the memory of malloc. `check` is called
     regularly, to check for Ctrl-C."""
     module = next((one.holders for one in IN_BLOCKS if one.owner == owner), "")

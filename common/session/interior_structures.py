@@ -91,8 +91,8 @@ def recognise_structures(session: Session, graph: Graph) -> Structures:
 def _all_memory(session: Session, heaps: Sequence[Range]) -> Iterator[Piece]:
     """Yield the memory of the heaps and of the roots, ascending.
 
-    In the heaps, zeros replace words that are not references, which copies the memory. Root memory
-    is divided at these words instead, as it may be a large managed heap and has no structures."""
+    In the heaps, zeros replace words that are not references, so the memory is copied. Root memory
+    has no structures, and may be a large managed heap. It is divided at these words instead."""
     roots = subtract(session.root_memory, heaps)
     parts = (_read(session, heaps), session.pieces(roots, "reading structures"))
     yield from merge(*parts, key=lambda piece: piece.address)

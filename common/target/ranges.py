@@ -154,8 +154,8 @@ def blank_out(piece: Piece, holes: Sequence[Range]) -> Piece:
 
 
 def without_holes(piece: Piece, holes: Sequence[Range], word: int) -> Iterator[Piece]:
-    """Yield a piece of memory without its holes: sorted, disjoint ranges whose words are not
-    references.
+    """Yield a piece of memory without its holes. Holes are sorted, disjoint ranges whose words are
+    not references.
 
     A large piece with few holes is divided at the holes, so that no data is copied. Otherwise zeros
     replace the holes. `word`: the size of a word in bytes; a piece is not divided inside a word."""

@@ -52,8 +52,9 @@ class Judge:
     def __init__(self, spread: TypeSpread, heap: HeapView, layouts: Layouts, rules: Rules, content: Content) -> None:
         self._spread, self._heap, self._layouts, self._rules, self._content = spread, heap, layouts, rules, content
         self._decisions: dict[tuple[object, ...], int] = {}
-        # By reference, offset and size: the candidates of the earlier decision on such pointers.
-        # Memory that was not visited yet may also have pointers to blocks of these types.
+        # The candidates of the earlier decision on pointers with this reference, offset and size.
+        # Each later decision considers them again, because memory that was not visited yet may
+        # also have pointers to blocks of these types.
         self._earlier: dict[tuple[int, int, int], Sequence[Candidate]] = {}
         self.allows_rest = False
         """Whether a type may be followed by other data that is larger than the type."""

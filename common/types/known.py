@@ -61,7 +61,7 @@ class KnownTypes:
         return self._specs[layout] if layout else None
 
     def is_of_program(self, number: int) -> bool:
-        """Whether a module other than the C library has a type."""
+        """Whether a module other than the C library has the type with this number."""
         return bool(self._modules[number] & self._usable)
 
     def header(self, index: int) -> int:

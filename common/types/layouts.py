@@ -49,12 +49,12 @@ class Reference(NamedTuple):
     """What a pointer refers to.
 
     For ANY, CHOICE and DATA, `owner` is the struct that contains the member, and `offset` is the
-    member's offset in it. For POINTER, `owner` is the type with this pointer if it is or contains
-    the pointee, as in lists; else 0. `node` is the node type of the container that the pointer
-    belongs to, or 0. `counted` is set if the pointer refers to an array. `is_certain` is set if
-    this is certain. `used` has flags that say which elements are in use (Flag). `cases` has
-    the pointee for each value of the feature `tag` (Feature), which is the discriminant of an
-    enum."""
+    member's offset in it. For POINTER, `owner` is the type that contains this pointer, if
+    this type is or contains the pointee, as in lists; else 0. `node` is the node type of the
+    container that the pointer belongs to, or 0. `counted` is set if the pointer refers to an array.
+    `is_certain` is set if it certainly refers to an array. `used` has flags that say which elements
+    are in use (Flag). `cases` has the pointee for each value of the feature `tag` (Feature), which
+    is the discriminant of an enum."""
 
     sort: Sort
     pointees: tuple[int, ...]
@@ -101,7 +101,7 @@ class Layouts:
         self.definitions: dict[int, int] = {}
         """The types that hint files give for types that debug information only declares."""
         self.hinted: set[tuple[int, int]] = set()
-        """Struct and offset of the members that hint files describe."""
+        """The members that hint files describe, as (struct, offset)."""
         self.specs: list[Spec] = [Spec(UNKNOWN)]
         """By the engine's numbers."""
 

@@ -183,8 +183,9 @@ class Packing:
         return specs + [_of_part(part, size) for part in alone]
 
     def find_part(self, pointee: int, offset: int, end: int, blocks: Sequence[int]) -> Optional[Packed]:
-        """Return the objects of a type at an offset of blocks of one size, up to `end`; None if
-        nothing shows that the blocks have such objects."""
+        """Return a part with objects of the type `pointee`. The part is at `offset` in these blocks
+        of one size, and ends at `end` or before. Return None if nothing shows that the blocks have
+        such objects."""
         own = self._layouts.table.size_of(pointee)
         if not own or own > self._heap.blocks.size(blocks[0]) - offset:
             return None

@@ -62,7 +62,7 @@ class Rules:
         self._known: dict[tuple[int, int, int], Sequence[Candidate]] = {}
         # Keys of _known, by pointees.
         self._keys: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
-        self._open: set[int] = set()  # Types that other objects follow in the same block.
+        self._open: set[int] = set()  # Types after which other objects follow in the same block.
         self._truncated: dict[int, int] = {}  # By pointee: the least size of its truncated values.
         self._proposed: set[tuple[int, int, int]] = set()  # Type, offset, and size of blocks.
         # By pointee: the questions for possible layouts that pointers to it have led to.
@@ -166,8 +166,8 @@ class Rules:
         return number in self._open or self._layouts.flexible(number) is not None
 
     def openable(self, found: Pointers) -> Sequence[int]:
-        """Return the types with which blocks may begin. Return () unless the blocks are too large
-        for all types that such pointers may refer to."""
+        """Return the types after which other objects may follow in the blocks that these pointers
+        refer to. Return () if a type that the pointers may refer to fits the size of the blocks."""
         of, table = self._layouts.references[found.reference], self._table
         if of.sort != Sort.POINTER or of.counted or of.used or table.kinds[of.pointees[0]] not in STRUCTURES:
             return ()
@@ -179,7 +179,7 @@ class Rules:
         return [one for one in small if not self.is_open(one)][:MOST_CANDIDATES]
 
     def open(self, types: Iterable[int]) -> array[int]:
-        """Note that other objects follow values of these types in their blocks. Return the
+        """Record that other objects follow after values of these types in their blocks. Return the
         questions whose answers change."""
         self._open.update(types)
         self._known.clear()

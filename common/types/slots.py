@@ -20,7 +20,7 @@ from findleaks.value_classes import NamedTuple
 
 FARTHEST = 127  # Most bytes between a pointer and the member of its condition.
 
-_SORTS = {1: Feature.ONE_BYTE, 2: Feature.TWO_BYTES, 4: Feature.FOUR_BYTES}  # By bytes of a number.
+_SORTS = {1: Feature.ONE_BYTE, 2: Feature.TWO_BYTES, 4: Feature.FOUR_BYTES}  # By size in bytes.
 
 
 class _Member(NamedTuple):

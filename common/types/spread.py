@@ -207,7 +207,7 @@ class Spreading:
         return True
 
     def _open_types(self) -> set[int]:
-        """Find types that other objects follow in the same block. Return the references of
+        """Find types after which other objects follow in the same block. Return the references of
         pointers that have to be followed again."""
         opened = self._tails.find_open([*self._pending.values(), *self._refused.values()])
         if not opened:

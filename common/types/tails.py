@@ -23,15 +23,15 @@ from findleaks.types.rules import Rules
 from findleaks.types.specs import Packed, Spec
 from findleaks.value_classes import NamedTuple
 
-PROBED = 32  # Blocks of each layout in which such pointers are looked for.
+PROBED = 32  # Blocks of each layout in which pointers to tails are looked for.
 MOST_BLOCKS = 1 << 17  # Most blocks whose pointers are read.
 MOST_GROUPS = 256  # Most combinations of a layout, a size and offsets, the most frequent first.
-# Least part of the blocks that an object must fit if no other type is possible. Its pointers may
-# refer to parts of blocks that are not known yet.
+# Least part of the blocks that an object must fit if no other type is possible. It need not fit all
+# blocks, because its pointers may refer to parts of blocks that are not known yet.
 LEAST_SINGLE = 0.5
 MOST_TAILS = 8  # Most objects in a block after its typed value.
-# A search reads the claims of all blocks. It is repeated after any new claim, but in a heap of more
-# than SMALL blocks only after a new claim for each PART blocks above SMALL.
+# A search reads the claims of all blocks. In a heap of at most SMALL blocks, it is repeated after
+# any new claim; in a larger heap, after one new claim for each PART blocks above SMALL.
 SMALL = 1 << 20
 PART = 64
 LEAST_OPEN = 0.9  # Least part of the blocks that must refer to a place after their type.
@@ -58,12 +58,13 @@ class Tails:
         self._content, self._rules, self._packing = content, rules, packing
         self._members: dict[int, Sequence[_Member]] = {}  # By layout.
         self._refused: set[_Group] = set()
-        self._examined: set[tuple[int, int, int, int]] = set()  # Type, and a rule.
+        self._examined: set[tuple[int, int, int, int]] = set()  # Type, reference, offset, size.
         self._claimed = 0  # Claims that were made before the last search.
 
     def find_open(self, pending: Iterable[Pointers]) -> set[int]:
-        """Return the types that other objects follow. `pending`: deferred pointers. Nearly all of
-        the blocks that these refer to must have pointers to places after the type."""
+        """Return the types after which other objects follow in the same block. `pending`: deferred
+        pointers. Nearly all blocks that these pointers refer to must contain a pointer to a place
+        after the type in the same block."""
         found = set()
         for one in pending:
             for number in self._rules.openable(one):
@@ -78,8 +79,8 @@ class Tails:
         return found
 
     def _outward(self, number: int) -> Sequence[int]:
-        """Return the offsets of the pointers in a type, without those of lists and trees, which
-        also refer to other elements of an array."""
+        """Return the offsets of the pointers in a type. Pointers of lists and trees are left out,
+        because they may refer to other elements of an array."""
         leaves = [leaf for one in self._layouts.shape(Spec(number)) if not one.start and one.number == 1 for leaf in one.leaves]
         is_link = [leaf.role == Role.REFERENCE and bool(self._layouts.references[leaf.reference].owner) for leaf in leaves]
         return [leaf.offset for leaf, link in zip(leaves, is_link) if leaf.role in (Role.REFERENCE, Role.DATA) and not link]
@@ -140,7 +141,7 @@ class Tails:
                 yield index, size, tuple(sorted(found.items())[:MOST_TAILS])
 
     def _find_members(self, spec: Spec) -> Sequence[_Member]:
-        """Return the pointers in the single values of a layout."""
+        """Return the pointers in those parts of a layout that are not arrays."""
         layouts, table = self._layouts, self._layouts.table
         if spec.many or layouts.flexible(spec.type) is not None:
             return ()
@@ -154,7 +155,7 @@ class Tails:
         return found
 
     def _extend(self, spec: Spec, size: int, tails: _Offsets, blocks: Sequence[int]) -> Optional[Spec]:
-        """Return a content with the tails that the blocks have; None if they have none."""
+        """Return `spec` with parts for the tails of these blocks; None if no part is added."""
         parts = list(spec.parts or (Packed(0, spec.type, 1, self._layouts.size_of(spec)),))
         ends = [*(offset for offset, _ in tails[1:]), size]
         for (offset, pointees), end in zip(tails, ends):
@@ -166,7 +167,8 @@ class Tails:
         return Spec(spec.type, False, spec.node, tuple(parts)) if len(parts) > max(len(spec.parts), 1) else None
 
     def _find_single(self, pointee: int, offset: int, end: int, blocks: Sequence[int]) -> list[Packed]:
-        """Return the object of the only possible type at an offset, if it fits many blocks."""
+        """Return the object of the only type that is possible at an offset; [] if it fits too few
+        of the blocks."""
         part = Packed(offset, pointee, 1, self._layouts.table.size_of(pointee))
         fits = self._content.count_fits([Spec(pointee, parts=(part,))], blocks)[0] if part.end <= end else 0
         return [part] if fits >= max(LEAST_SINGLE * len(blocks), 1) else []

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from findleaks.unwind.stacks import NamedFrame
 
 DEEPEST = 4096  # managed frames of one thread that are read
-# Bytes of a table of lines that a stub hashes, as in stack_walk.S. Two functions may differ only in
-# the bytes after them.
+# A stub hashes at most so many bytes of a table of lines, as in stack_walk.S. Two functions may
+# differ only in later bytes.
 MOST_HASHED = 4096
 
 

@@ -174,7 +174,7 @@ def test_a_live_process_runs_on(running: Running, truth: Printed) -> None:
 
 
 def test_closing_frees_the_data(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data with reference cycles is freed at once, before Python's next automatic garbage collection."""
+    """`close` frees data with reference cycles at once, not at Python's next automatic garbage collection."""
     made: list[weakref.ref[object]] = []
 
     class Observed(ReferenceGraphs):

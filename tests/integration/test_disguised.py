@@ -55,8 +55,9 @@ def find(*words: str) -> dict[str, Any]:
 
 
 def check(program: Path, folder: Path, kind: str, by_chance: int = 0, first: Sequence[str] = ()) -> tuple[dict[str, Any], str]:
-    """Check the kind of each block of a live process. Return what `find` reports, as JSON and as text. `by_chance`: the most leaked blocks
-    that random words may refer to. `first`: words before the program."""
+    """Check the kind of each block of a live process. Return what `find --json` reports about disguised pointers, and
+    the text of `find`. `by_chance`: the most leaked blocks to which random words may refer. `first`: words of the command line before the
+    program."""
     with cores.Running([*first, str(program), kind, str(COUNT)], folder) as run:
         records = truth.parse(run.output)
         where = ("--pid", str(run.pid))
@@ -82,7 +83,7 @@ def test_tags_in_low_bits(program: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [8, COUNT])
 def test_links_with_flags_in_their_low_bits(count: int, tmp_path: Path) -> None:
-    """A tree of any size is reachable and reported as a tree. Leaked blocks beside it stay leaked."""
+    """Blocks of a tree of any size are reachable, and the tree is reported as a binary tree. Other leaked blocks are still reported."""
     program = building.compiled(tmp_path, "tagged_links.c", *FLAGS)
     with cores.Running([str(program), str(count)], tmp_path / "run") as run:
         where = ("--pid", str(run.pid))
@@ -104,7 +105,8 @@ def test_noise_hides_no_leak(program: Path, tmp_path: Path, kind: str) -> None:
 @pytest.mark.platform("i386", "live, on the command line")
 @pytest.mark.parametrize("kind", mark_matrix_except(IN_FOUR_BYTES, "packed", "xor", "none", "noise-random"))
 def test_words_of_four_bytes(program_32: Path, tmp_path: Path, kind: str) -> None:
-    # One random word in some thousands is a heap address. The XOR of two addresses may be one, too, so setarch fixes the heap's address.
+    # One random word in some thousands is a heap address. The XOR of two heap addresses may be one, too, so setarch -R makes the address of
+    # the heap the same in each run.
     said, _ = check(program_32, tmp_path, kind, 8 if kind == "noise-random" else 0, ("setarch", "-R"))
     assert [one["disguise"] for one in said["conventions"]] == ([FORMS[kind][0]] if kind in FORMS else [])
 

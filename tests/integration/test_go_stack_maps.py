@@ -1,5 +1,5 @@
-"""findleaks reports as garbage what Go's collector frees at the same stop. Only stacks of goroutines, or pointers or integers in other
-objects, refer to the objects of the program."""
+"""findleaks reports the objects as garbage that Go's collector frees after the same stop. Only variables on the stacks of goroutines,
+or pointers or integers in other objects, refer to the objects of the program."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def count_garbage(page: dict[str, Any]) -> int:
 @pytest.mark.platform("x86-64", "Go")
 @pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS)])
 def test_garbage_is_what_the_collector_frees(version: str, tmp_path: Path) -> None:
-    """Locals, arguments, structures on stacks, deferred and interrupted functions, system calls, panics, reflect; integers in objects."""
+    """References are in local variables, arguments, structures on stacks, and integers in objects. Some functions are deferred,
+    interrupted, in a system call, in a panic, or called by reflect."""
     program = build(tmp_path, version, "-ldflags=-s -w", name="go_stack_maps")
     with Rounds([str(program), str(COUNT), str(LISTED)], tmp_path / "run") as run:
         objects = read_objects(run.output)
@@ -39,7 +40,8 @@ def test_garbage_is_what_the_collector_frees(version: str, tmp_path: Path) -> No
     page = runtime_page("go", core)
     # Between the stop and the collection, the program takes and drops a few objects.
     assert abs(count_garbage(page) - len(freed) - others) <= 16
-    # In a span that had other objects before, free slots count, too. There are COUNT objects of each kind.
+    # The counter includes free slots of spans that had other objects before. If one kind of object had no map, the counter would be COUNT
+    # or more.
     assert page["counters"]["objects without a map of pointers"] < COUNT
     # Two for each call of a function of reflect, two for each interrupted function, and those of the first goroutine's system call.
     assert 4 * COUNT <= page["counters"]["stack frames without a stack map"] <= 4 * COUNT + 8

@@ -270,7 +270,7 @@ def test_two_of_one_allocator_are_named_apart(tmp_path: Path) -> None:
 
 
 def resident(smaps: str) -> Counter[str]:
-    """Resident bytes by file, from the text of /proc/PID/smaps."""
+    """Return the resident bytes of each file, from the text of /proc/PID/smaps."""
     found: Counter[str] = Counter()
     head = ""
     for line in smaps.splitlines():
@@ -283,7 +283,7 @@ def resident(smaps: str) -> Counter[str]:
 
 
 def test_mappings_are_those_of_smaps(tmp_path: Path) -> None:
-    """Linux may drop pages of files meanwhile, and reading the process may bring some back."""
+    """Between the two reads of smaps, Linux may drop pages of files, and the snapshot may make some pages resident again."""
     smaps: list[list[Counter[str]]] = []
     with built("growth_map.cpp")(tmp_path) as one:
         for name, count in (("first", 500), ("last", 9000)):

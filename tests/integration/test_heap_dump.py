@@ -265,7 +265,7 @@ def read_with_library(folder: Path) -> str:
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", jvms.VERSIONS)
 def test_the_library_of_visualvm_finds_virtual_threads(tmp_path: Path, version: str) -> None:
-    """It finds each waiting virtual thread as a root, and the object in its frames as a root of this thread."""
+    """The library finds each waiting virtual thread as a root, and the object in the frames of the thread as a root of this thread."""
     with virtual_threads(tmp_path, version, "-XX:+UseG1GC") as running:
         dump(tmp_path / "heap.hprof", "--pid", str(running.pid))
     rows = [line.split(maxsplit=4) for line in read_with_library(tmp_path).splitlines() if line.startswith("root ")]

@@ -55,7 +55,8 @@ def test_iterators_of_rocksdb(tmp_path: Path) -> None:
 
 
 def test_options_of_rocksdb(tmp_path: Path) -> None:
-    """The options begin with numbers, but refer to memory that names the library. Stale words may refer to some options."""
+    """The leaked options begin with numbers, not with a vtable, but they refer to an object of a class of RocksDB, which names the library.
+    Stale words may refer to some options."""
     with run_until_ready(tmp_path, "RocksOptions", path_of(ROCKSDB), str(OPTIONS)) as running:
         found = verdict("--pid", str(running.pid))
     first = found["findings"][0]
@@ -71,13 +72,13 @@ def test_dictionaries_of_zstd(tmp_path: Path) -> None:
 
 
 WITHOUT_CLEANER = ("--add-opens=java.base/java.nio=ALL-UNNAMED", "-Dio.netty.tryReflectionSetAccessible=true")
-"""Options with which Netty frees its buffers itself, as it does with JDK 8."""
+"""JVM options with which Netty frees its buffers without a Cleaner, as it does with JDK 8."""
 
 
 @pytest.mark.parametrize("options", [(), WITHOUT_CLEANER], ids=["cleaner", "no cleaner"])
 @pytest.mark.parametrize("allocator", ["pooled", "unpooled"])
 def test_buffers_of_netty(tmp_path: Path, allocator: str, options: tuple[str, ...]) -> None:
-    """A stale word may refer to the table of the queue. The path still begins at the variable."""
+    """The path begins at the static variable QUEUE, even if a stale word refers to the array of the queue."""
     with run_until_ready(tmp_path, "NettyBuffers", path_of(*NETTY), str(BUFFERS), allocator, options=options) as running:
         found = verdict("--pid", str(running.pid))
     held = finding(found, "held-by-managed-objects")
@@ -91,7 +92,7 @@ def test_buffers_of_netty(tmp_path: Path, allocator: str, options: tuple[str, ..
 
 
 def test_web_applications_that_are_redeployed(tmp_path: Path) -> None:
-    """Without the archive of classes, and with one compiler, class metadata is 19 % of the private memory. A finding needs 10 %."""
+    """With these JVM options (no CDS archive, only the C1 compiler), class metadata is 19 % of private memory. The finding needs 10 %."""
     libraries = path_of(TOMCAT, ANNOTATIONS)
     classes = tmp_path / "application" / "WEB-INF" / "classes"
     classes.mkdir(parents=True)

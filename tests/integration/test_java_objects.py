@@ -120,8 +120,8 @@ def check_objects(process: findleaks.Process) -> list[int]:
 
 
 def check_inflaters(process: findleaks.Process) -> list[int]:
-    """Check that a path leads from the static variable INFLATERS to the state of an Inflater. Return the addresses of the states. A stale
-    word may refer to an object of the list. Then the variable alone does not retain what that object retains."""
+    """Check that a path leads from the static variable INFLATERS to the state of an Inflater. Return the addresses of the states. If a
+    stale word refers to an object of the list `kept`, the static variable `kept` does not retain this object, nor what it retains."""
     (heap,) = process.heap_roots()
     statics = {one.name.removeprefix("static variable JavaHeap."): one for one in heap.roots}
     inflaters = statics["INFLATERS"]
@@ -233,7 +233,7 @@ def test_collectors_that_move_objects_meanwhile(
 @pytest.mark.matrix
 @pytest.mark.parametrize(("version", "collector"), [("11", "Z"), ("11", "Shenandoah"), (jvms.SYSTEM, "Epsilon")])
 def test_collectors_that_are_not_supported(tmp_path: Path, version: str, collector: str) -> None:
-    """`runtime` reports no objects, and the reason. `find` and `verdict` print the reason, too."""
+    """`runtime` lists no objects and gives the reason. `runtime`, `find` and `verdict` print the reason."""
     with java(tmp_path, version, "-XX:+UnlockExperimentalVMOptions", f"-XX:+Use{collector}GC") as running:
         where = ("--pid", str(running.pid))
         found = runtime(*where)

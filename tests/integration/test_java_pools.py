@@ -1,4 +1,4 @@
-"""`runtime` finds the metaspace and the code cache of JVMs before JDK 16, and both have as many bytes as the JVM itself reports."""
+"""`runtime` finds the metaspace and the code cache, also of JVMs before JDK 16. Both have as many bytes as the JVM itself reports."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ GROWING = {
     "file": ("files", "page.data"),
     "kept": ("unknown", "anonymous rw-, up to 256 KiB each"),
 }
-"""By kind of large_shares.c: the share that grows, and the name of its cause."""
+"""For each KIND of large_shares.c: the share that grows, and the name of the cause of its growth."""
 
 
 @pytest.mark.parametrize("kind", mark_matrix_except(GROWING.keys(), "memfd", "shm", "kept"))

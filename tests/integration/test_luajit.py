@@ -61,7 +61,7 @@ def check(output: str, early: int, where: list[str]) -> None:
     leaked = {address for address, block in found.items() if block.get("kind") in truth.LOST}
     kept, garbage = rows(output, "kept"), rows(output, "garbage")
     assert len(kept) > 8000 and len(garbage) == 1000
-    assert not leaked & set(kept) and len(set(garbage) - leaked) <= 50  # stale words may refer to a few, and these to others
+    assert not leaked & set(kept) and len(set(garbage) - leaked) <= 50  # stale words may refer to a few, which refer to others
 
 
 def test_blocks_of_a_live_process(blocks: cores.Running, early: int) -> None:

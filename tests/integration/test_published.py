@@ -113,7 +113,7 @@ def _held_by_old_bytes(leak: Published, core: str) -> set[str]:
     for line in _ask("blocks", "--json", "--kind", "possible", "--size", f"{min(sizes)}-{max(sizes)}", core).splitlines()[:-1]:
         block = json.loads(line)
         steps = json.loads(_ask("path", "--json", "--limit", "0", block["address"], core))["path"]
-        # The word of a step may be in a register, so that it is in no block.
+        # A step of the path may be a word in a register, which is in no block.
         inside = [step["in"]["block"] for step in steps if "block" in step.get("in", {})]
         first.add(next((one["address"] for one in inside if one["kind"] == "possible"), block["address"]))
     return first

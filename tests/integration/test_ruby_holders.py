@@ -28,10 +28,10 @@ HOLDERS = {
     "Wide": ("$wide.@last (Ruby variable)", ""),
     "Closure": ("App.@@hooks (Ruby variable)", None),
 }
-"""The variable that keeps the object of each class alive, and the name of the word that refers to the object ("": the variable itself;
-None: a variable of a closure, which has no name)."""
+"""For each class: the variable that keeps the object of this class alive, and the name of the word that refers to the object. The name is
+"" if this word is the variable itself, and None if it is a variable of a closure, which has no name."""
 FRAMES = {"Local": "collect_and_wait", "Of_thread": "wait_in_thread"}
-"""The method that has the only object of each class in a local variable."""
+"""For each class, the method whose local variable refers to the only object of this class."""
 
 
 class Waiting(NamedTuple):
@@ -70,7 +70,7 @@ def test_a_path_begins_at_the_variable_and_names_the_words(waiting: Waiting, nam
 
 @pytest.mark.parametrize("name", HOLDERS)
 def test_references_are_those_that_the_program_made(waiting: Waiting, name: str) -> None:
-    """The last word of the path is among the references. Further references on stacks may be stale."""
+    """The last word of the path is among the references to the object. Other references on stacks may be stale."""
     found = ask(waiting, "refs", waiting.objects[name])
     last = ask(waiting, "path", waiting.objects[name])["path"][-1]
     assert last["address"] in [one["address"] for one in found["references"] if one["live"]]

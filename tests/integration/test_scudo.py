@@ -224,7 +224,7 @@ def test_another_configuration(process: Process) -> None:
     with LiveTarget(process.pid) as target:
         (scudo,) = (one for one in Session(target).directory.allocators if one.name == "scudo")
     found = scudo.found  # type: ignore[attr-defined]
-    # Damage an unused class: without the start of a region with memory, scudo may not be found at all. The order of regions is random.
+    # Damage an unused class, because findleaks may not find scudo without the start of a region with memory. Regions are in random order.
     unused = max(set(range(45)) - {one.number for one in found.classes})
     answer = process.damaged(found.address + found.layout.allocator + unused * 0xC0, 8)
     assert any("scudo in stats has a layout that is not read" in problem["what"] for problem in answer["problems"]), answer

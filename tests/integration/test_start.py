@@ -10,11 +10,11 @@ import pytest
 
 SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
 MODULES = 198
-"""Of findleaks, that `find` imports for the sample core, the classes of its result included. They include a small finder for each
-allocator. A change that needs more modules must import fewer elsewhere, or raise this number with a reason."""
+"""The most modules of findleaks that `find` may import for the sample core. They include the classes of its result, and a small finder
+for each allocator. A change that needs more modules must import fewer elsewhere, or raise this number with a reason."""
 UNNEEDED = {
     "json",  # text output
-    "dataclasses", "inspect",  # slow to import; findleaks.value_classes has what is needed
+    "dataclasses", "inspect",  # slow to import; findleaks.value_classes replaces them
     "subprocess", "tempfile", "random", "urllib.request", "sqlite3", "csv", "pyarrow",
     "elftools", "capstone",  # the sample has no debug information, and no register that decides
     "findleaks.audit.accounting", "findleaks.audit.suppressions", "findleaks.audit.site_stacks", "findleaks.debugger_session",

@@ -135,7 +135,7 @@ def test_untyped(made: Hidden) -> None:
 
 
 def test_reason_in_sums(made: Hidden) -> None:
-    """`blocks --by type` explains why blocks have no type, except those that contain text."""
+    """`blocks --by type` gives the reason why blocks have no type, except for blocks that contain text."""
     words = ["blocks", "--by", "type", *made.hint("registry", "struct registry"), str(made.core)]
     rows = json.loads(ran(*words, "--json", check=True).stdout)["types"]
     assert {row["reason"] for row in rows if row["type"] is not None} == {None}

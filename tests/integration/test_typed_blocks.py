@@ -107,7 +107,7 @@ def test_packed(count: int, flags: str, tmp_path: Path) -> None:
     ("accounts", "flags"), [(60, "-O2"), *(pytest.param(1000, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
 )
 def test_tails(accounts: int, flags: str, tmp_path: Path) -> None:
-    """A struct that its arrays follow in the same block has a type. So have blocks that only such arrays refer to."""
+    """A block with a struct, followed by the arrays of the struct, has a type. Blocks to which only such arrays refer have types, too."""
     figures = measured("typed_tails.c", tmp_path, accounts, 1, *flags.split())
     check(figures)
     assert not figures.wrong
@@ -120,7 +120,7 @@ def test_tails(accounts: int, flags: str, tmp_path: Path) -> None:
     [
         # Classes of the standard library that only store a value do not make the type of the value ambiguous.
         ("typed_graph.cpp", 300),
-        # The number in front of the elements of `new T[n]` tells an array from a class with a member T.
+        # The number before the elements of `new T[n]` distinguishes an array from a class with a member T.
         ("typed_variants.cpp", 1000),
     ],
 )

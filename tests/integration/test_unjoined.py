@@ -36,10 +36,10 @@ def check(target: Target, joinable: int, routines: bool = True) -> None:
 
 
 def check_results(pid: int, joinable: int, others: int) -> None:
-    """Blocks of threads that were not joined are reachable, because pthread_join would return them."""
+    """The results of ended threads that were not joined are reachable, because pthread_join would return them."""
     lines = findleaks("blocks", "--size", f"{RESULT}-{RESULT + 40}", "--json", "--pid", str(pid)).splitlines()
     kinds = Counter(row["kind"] for row in map(json.loads, lines) if row.get("state") == "in-use")
-    # Stale words may refer to some of the others.
+    # Stale words may refer to some results of joined and detached threads.
     assert kinds["reachable"] >= joinable and sum(kinds.values()) == joinable + others, kinds
 
 

@@ -43,7 +43,7 @@ def test_held_from_java(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [pytest.param(3000, marks=pytest.mark.matrix), 800])
 def test_class_loaders_that_a_list_keeps(count: int, tmp_path: Path) -> None:
     """The finding names the static variable that keeps the class loaders, and suggests the path to one of them. 800 class loaders have only
-    5 MiB of class metadata, but many class loaders of one type are reported, too."""
+    5 MiB of class metadata; the finding is reported because there are many class loaders of one type."""
     jvms.compile_java(ROOT / "tests/programs/ClassLoaders.java", tmp_path, "--release", "17")
     words = [
         str(jvms.jdk() / "bin" / "java"),
@@ -67,8 +67,8 @@ def test_class_loaders_that_a_list_keeps(count: int, tmp_path: Path) -> None:
 
 
 def test_values_of_thread_local_variables(tmp_path: Path) -> None:
-    """The finding names the largest type, the path by which threads keep its objects, and the variable. A stale word on the stack of a
-    thread may refer to the thread's map or to its table; the path then begins there."""
+    """The finding names the largest type, the path from threads to objects of this type, and the thread-local variable. If a stale word on
+    the stack of a thread refers to the thread's map or to the table of this map, the path begins at this map or table."""
     jvms.compile_java(ROOT / "tests/programs/ThreadContexts.java", tmp_path)
     with Running(["java", *FLAGS, "-cp", str(tmp_path), "ThreadContexts", "4000"], tmp_path / "run") as run:
         held = finding(verdict("--pid", str(run.pid)), "held-by-managed-objects")

@@ -28,8 +28,9 @@ MADE = {"JavaMoving$Node": COUNT, "JavaMoving$Small": COUNT, "JavaMoving$Local":
 STALE = 3
 """The most objects of a class that only stale words refer to."""
 COPIES = COUNT // 50
-"""The most copies of a class that are garbage: if two threads move an object at the same time, one of the copies is not used. With
-generations, copies on a page that was released at the moment of the stop may also count. A note gives an upper limit of their number."""
+"""The most garbage copies of objects of one class. If two threads move an object at the same time, one of the two copies is not used. With
+generations, copies on a page that was released at the moment of the stop may also count as garbage. A note gives an upper limit of the
+number of garbage copies."""
 GENERATIONS = ("-XX:+ZGenerational",)
 NARROW = ("-Xmx24m",)
 """So little memory that objects are moved within their page."""
@@ -55,7 +56,7 @@ def jvm_of(process: findleaks.Process) -> HotSpot:
 
 
 def noted_garbage(jvm: HotSpot) -> int:
-    """Return the number of garbage objects in the note, of which some may be copies."""
+    """Return the number of garbage objects that the note gives. Some of them may be copies."""
     return int(jvm.types_note().split()[0].replace(",", "")) if jvm.types_note() else 0
 
 

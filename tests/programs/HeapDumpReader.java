@@ -34,7 +34,7 @@ public class HeapDumpReader {
         print(heap, "java.lang.Thread");
     }
 
-    /** Print the number of roots of each kind, with the class of the object and, for Java frames, of the thread. */
+    /** Print the number of roots by class of the thread ("-" if the root is not in a Java frame), class of the object, and kind of root. */
     static void printRoots(Heap heap) {
         Map<String, Integer> counts = new TreeMap<>();
         for (Object each : heap.getGCRoots()) {

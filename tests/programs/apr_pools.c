@@ -1,6 +1,7 @@
-/* Pools of APR: 50 connections below a server, of which 20 end. Prints the bytes that each connection requested, and "ready".
-   Arguments: the number of requests of each connection; "unmanaged" if the server is not below the global pool. In this case,
-   the variable `table` refers to memory of a further pool, which has no tag. */
+/* Creates pools of APR: a server pool and 50 connection pools below it, 20 of which it destroys. Prints the bytes that were
+   requested from each connection pool, and "ready". Arguments: the number of requests from each connection pool; "unmanaged" if
+   the server pool shall not be below the global pool. In this case, the variable `table` refers to memory of one more pool, which
+   has no tag. */
 #include <apr_general.h>
 #include <apr_pools.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// Four goroutines count without any call, and are interrupted by Go's scheduler. Once each has counted, the first goroutine reads through a
-// nil pointer. Tests compare with the lines that the runtime prints, of instructions that call no function.
+// Four goroutines count without calling functions, and Go's scheduler interrupts them. Once each has counted, the main goroutine reads
+// through a nil pointer, and the runtime prints the stacks. Tests compare the line of each frame. Interrupted instructions are no calls.
 package main
 
 import (

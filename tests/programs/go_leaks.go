@@ -1,7 +1,7 @@
-// Leaks that users report. Arguments: KIND COUNT. Kinds: "bodies" (HTTP responses that are not closed), "timers" (time.AfterFunc),
+// Leaks of kinds that users report. Arguments: KIND COUNT. Kinds: "bodies" (HTTP responses that are not closed), "timers" (time.AfterFunc),
 // "tickers" (goroutines with time.Tick), "senders" (goroutines that send to a channel from which nobody receives), "history" (a map of
-// slices that grow), "finalizers" (one waits for a lock, so that no other runs), "headers" (slices of 16 bytes of large arrays),
-// "documents" (slices of half of large arrays). Prints "ready".
+// slices that grow), "finalizers" (one waits for a lock, so that no other runs), "headers" (slices of 16 bytes, each of
+// a large array), "documents" (slices of half a large array each). Prints "ready".
 package main
 
 import (

@@ -1,7 +1,7 @@
-// Objects that only the stacks of goroutines refer to, by variables that are used again or not. Objects that other objects refer to, by
-// pointers or only by integers. Prints "object NUMBER ADDRESS KIND" for each object, and "ready". After a byte of input, the collector
-// runs. The program then prints "freed NUMBER" for each of these objects that is garbage, "after" and the number of other freed objects,
-// and "ready". Arguments: the number of goroutines of each kind, and of objects of a list.
+// Creates objects. To some, only variables on stacks of goroutines refer; the goroutines use some of these variables again. To others, only
+// pointers or only integers in other objects refer. Prints "object NUMBER ADDRESS KIND" for each object, and "ready". After it has read a
+// byte of input, it runs the collector. It then prints "freed NUMBER" for each of these objects that was garbage, "after" and the number of
+// all freed objects, and "ready". Arguments: the number of goroutines of each kind, and the number of objects of a list.
 package main
 
 import (
@@ -286,7 +286,7 @@ func fill(count int) {
 
 func address(of *Object) uintptr { return uintptr(unsafe.Pointer(of)) }
 
-// Maps of pointers differ for objects of up to 512 bytes, of up to 32 KiB, and larger ones.
+// Go stores the maps of pointers differently for objects of up to 512 bytes, for objects of up to 32 KiB, and for larger objects.
 //
 //go:noinline
 func note(count int) {

@@ -122,7 +122,7 @@ func main() {
 	fill(count)
 	kept := start(count)
 	waitForOthers()
-	debug.SetGCPercent(-1) // else Go may collect later, or after two minutes
+	debug.SetGCPercent(-1) // otherwise, Go may collect again, at the latest after two minutes
 	runtime.GC()
 	runtime.GC() // returns once the sweep of the one before is complete
 	forget(count)

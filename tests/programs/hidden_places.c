@@ -186,7 +186,8 @@ static void *with_mmx(void *unused) {
     return unused;
 }
 
-/* Keep a pointer only in the widest register of the machine, up to `width` bits: in its upper part, unless it is an xmm register. */
+/* Keep a pointer only in a vector register, the widest one that the CPU has, of at most `width` bits. The pointer is in the upper half of
+ * a ymm or zmm register, or in the lower half of an xmm register. */
 static void *with_vector(int width) {
     void *own = held();
     if (width == 512 && __builtin_cpu_supports("avx512f"))

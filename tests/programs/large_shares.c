@@ -1,7 +1,8 @@
-/* Fills memory that is no heap: stacks of threads, memfd and System V segments, private mappings of a file.
- * open: descriptors of FILE.
- * variable: COUNT * 256 KiB of one variable, at most 60 MiB; code: COUNT executable mappings, which `table` refers to.
- * leaked, kept, chain: separate anonymous mappings. Nothing, a table in malloc's heap, or the mapping before it refers to each.
+/* Fills memory outside of heaps.
+ * threads: stacks of threads. memfd, shm, sysv: shared memory. file: private mappings of FILE. open: only opens FILE, COUNT times.
+ * variable: COUNT * 256 KiB of one variable, at most 60 MiB. code: COUNT executable mappings, to which `table` refers.
+ * leaked, kept, chain: separate anonymous mappings. Nothing refers to a leaked mapping. A table in malloc's heap refers to each kept
+ * mapping. In a chain, each mapping refers to the next one.
  * Usage: large_shares threads|memfd|shm|sysv|file|open|variable|code|leaked|kept|chain COUNT FILE. Prints "ready" and waits. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -82,7 +83,7 @@ int main(int count, char **words) {
             if (fd < 0 || ftruncate(fd, PART)) return 3;
             made = mmap(NULL, PART, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
             close(fd);
-        } else if (!strcmp(words[1], "shm")) { /* each has a name of its own, which is removed at once */
+        } else if (!strcmp(words[1], "shm")) { /* each has a different name, which is removed at once */
             char name[64];
             snprintf(name, sizeof name, "/findleaks-%d-frame-%d", (int)getpid(), i);
             int fd = shm_open(name, O_CREAT | O_EXCL | O_RDWR, 0600);

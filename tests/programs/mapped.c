@@ -1,15 +1,15 @@
-/* Anonymous mappings that are lost or in use, each apart from the others. Usage: mapped KIND COUNT. Prints "lost N" and "ready", and waits.
+/* Anonymous mappings that are lost or in use. They are not adjacent. Usage: mapped KIND COUNT. Prints "lost N" and "ready", and waits.
  * coroutines, switched: suspended coroutines on mapped stacks (by makecontext, or by switch_to); every second handle is lost.
  * malloced: suspended coroutines whose stacks are blocks of malloc; every second handle is lost.
  * numbered: chunks of an allocator; a table has their page numbers, not their addresses.
  * pooled: slots of one reservation, to which programs refer by index.
- * generated: data beside code, to which such code refers by relative addresses; a table refers to the code.
- * signals: alternate signal stacks, whose addresses only the kernel has; each replaces the one before.
- * ends: stacks of which only the upper end is stored.
+ * generated: data, to which generated code in the same mapping refers by relative addresses; a table refers to the code.
+ * signals: alternate signal stacks, whose addresses only the kernel has; each one replaces the previous one.
+ * ends: stacks; a table has the address of the upper end of each stack.
  * cloned: a thread without libc, on a mapped stack.
- * cycle: lost mappings; each one and a lost block of malloc refer to each other.
- * arenas: mappings full of their own addresses, to which a block of malloc's refers; every second one is lost.
- * large: lost mappings, beside large thread-local variables of the main thread, to which nothing refers. */
+ * cycle: lost mappings; each mapping and a lost block of malloc refer to each other.
+ * arenas: mappings in which each word has its own address; a block of malloc refers to every second mapping, the others are lost.
+ * large: lost mappings; the main thread also has large thread-local variables, to which nothing refers. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>

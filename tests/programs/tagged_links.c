@@ -3,7 +3,7 @@
  *
  *   tagged_links COUNT
  *
- * writes the lines of truth.c: all of these are reachable, and COUNT other blocks are lost. Then it waits. */
+ * writes the same lines as truth.c, and waits. All blocks of these structures are reachable, and COUNT other blocks are lost. */
 #include "truth.h"
 #include "truth_stop.h"
 
@@ -13,7 +13,7 @@
 #include <string.h>
 
 struct record {
-    uint32_t key; /* big-endian, as the crit-bit tree compares bytes */
+    uint32_t key; /* big-endian, because the crit-bit tree compares bytes */
     char rest[60];
 };
 struct red_black {
@@ -33,7 +33,7 @@ struct xa_node {
 void *records;               /* root of tsearch's tree */
 struct red_black *intervals; /* root of rb.h's tree */
 void *names;                 /* root of a crit-bit tree */
-uintptr_t cached;            /* root of an XArray, which also has a tag */
+uintptr_t cached;            /* root of an XArray; this pointer has a tag, too */
 
 static NOINLINE void *made(size_t size, const char *what) {
     struct block b = {malloc(size), size, 0};

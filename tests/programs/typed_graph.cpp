@@ -1,6 +1,6 @@
-/* A program that prints the true type of each of its blocks, as typed_truth.cpp does: documents with several base classes, which own sheets
- * of cells, trees of rules, and sessions behind std::shared_ptr, std::optional, std::variant and void pointers. A fifth of the documents is
- * leaked. Blocks of the standard library are not printed.
+/* A program that prints the true type of each of its blocks, as typed_truth.cpp does: documents with several base classes own sheets.
+ * Sheets own cells and trees of rules. std::shared_ptr, std::variant and void pointers refer to further objects, such as sessions.
+ * A fifth of the documents is leaked. Blocks of the standard library are not printed.
  *
  *   typed_graph DOCUMENTS SEED */
 #include <cstdio>

@@ -11,7 +11,7 @@
 struct link {
     struct link *next, *prev;
 };
-struct token { /* 40 bytes, as struct filter */
+struct token { /* 40 bytes, like struct filter */
     char *secret;
     long issued, expires, uses;
     struct account *owner;

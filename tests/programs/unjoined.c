@@ -1,4 +1,5 @@
-/* Threads that ended in each way there is: `unjoined JOINABLE JOINED DETACHED STAYING [BYTES]`. Nobody joins the first kind. */
+/* Usage: unjoined JOINABLE JOINED DETACHED STAYING. The arguments are numbers of threads: threads that end and are not joined, that end and
+ * are joined, that end and are detached, and that do not end. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

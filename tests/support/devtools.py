@@ -1,5 +1,5 @@
-"""Run Chromium in headless mode, and read its own memory statistics (memory-infra) of its
-processes."""
+"""Run Chromium in headless mode, and read the statistics that Chromium itself collects about the
+memory of its processes (memory-infra)."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ def _plain(label: str) -> str:
 
 
 def without_classes(frames: Labelled) -> Labelled:
-    """Return the frames with their labels in the form of Ruby before 3.4."""
+    """Return the frames, with labels in the form that Ruby has before 3.4."""
     return [(_plain(label), path, line) for label, path, line in frames]
 
 
@@ -237,7 +237,7 @@ def as_caller(stack: ThreadGroup, merges_ensure: bool = False) -> Printed:
 
 
 def listed_by_caller(frames: Labelled, merges_ensure: bool) -> Labelled:
-    """Return frames that are given by label, file and line in the form of `as_caller`."""
+    """Convert frames of the form (label, file, line) to the form that `as_caller` returns."""
     found: list[tuple[str, str, int]] = []
     for label, file, line in reversed(frames):
         file, line = (file, line) if file else found[-1][1:]

@@ -73,8 +73,8 @@ def objects_as_counted(page: dict[str, Any], figures: dict[str, int]) -> None:
     objects may differ by 0.5 %, because the program continues to run after it has printed them."""
     types = {one["name"]: one for one in page["types"]}
     if tuple(map(int, page["version"].split(".")[:2])) >= (1, 22):  # before, objects had no headers
-        # Only stacks refer to the other objects, and stacks have no types. A few more objects
-        # belong to goroutines that were created in the meantime.
+        # Only stacks refer to the other Sessions, and words on stacks have no types. A few more
+        # Sessions belong to goroutines that were created in the meantime.
         assert 10 * COUNT <= types["main.Session"]["objects"] <= 10 * COUNT + 10
         assert types["func main.fill.func1"]["objects"] == COUNT
         assert types["chan *main.Session"]["objects"] == COUNT
@@ -199,7 +199,7 @@ def compare(output: str, file: Path, *where: str, slack: int = 128 << 10) -> Non
     page = runtime_page("go", *where)
     counters = page["counters"]
     assert [counters[name] for name in ("NumGC", "NumForcedGC")] == [figures[name] for name in ("NumGC", "NumForcedGC")]
-    # The program's profile of its heap may take further buckets. Go never frees them.
+    # The program's heap profile may allocate more buckets, which Go never frees.
     assert figures["BuckHashSys"] <= counters["BuckHashSys"] <= figures["BuckHashSys"] + slack
     objects_as_counted(page, figures)
     for name in ("HeapSys", "HeapInuse", "StackInuse", "MSpanSys", "MCacheSys", "GCSys", "OtherSys"):
@@ -220,6 +220,6 @@ def are_live(objects: Mapping[str, object], *where: str) -> dict[str, Optional[b
 
 
 def is_garbage(kind: str) -> bool:
-    """Return whether an object of this kind in programs/go_stack_maps.go is garbage: its function
-    does not use it again, or only an integer refers to it."""
+    """Return whether an object of this kind in programs/go_stack_maps.go is garbage. It is
+    garbage if its function does not use it again, or if only an integer refers to it."""
     return "not used" in kind or kind == "dead local" or kind.startswith("integer")

@@ -89,8 +89,8 @@ class Image:
         self.memory[start][address - start : address - start + len(data)] = data
 
     def link(self, slot: int, following: int) -> None:
-        """Write the link of the free slot `slot`: to the free slot `following`, or 0 at the end of
-        the list."""
+        """Link the free slot `slot` to the free slot `following`. If `following` is 0, `slot` is
+        the last one of the list."""
         value = following - POOL if following and self.kind.relative else following
         word = int.from_bytes(value.to_bytes(8, "big"), "little")
         self.write(slot, struct.pack("<2Q" if self.kind.has_shadow else "<Q", *(word, word ^ (1 << 64) - 1)[: 1 + self.kind.has_shadow]))
@@ -145,7 +145,7 @@ class Image:
 
     @staticmethod
     def pages(size: int) -> int:
-        """Return the number of pages of a span: enough for one slot, at least four."""
+        """Return the number of pages of a span. It has at least four, and enough for one slot."""
         return max(4, -(-size // PAGE))
 
     def cache(self, size: int, slots: Sequence[int]) -> int:

@@ -71,12 +71,12 @@ Thread.print`: "locked <0x…> (a java.lang.Object)"."""
 
 
 def printed_locks(version: str, pid: int) -> Mapping[int, Locks]:
-    """Return the locks that the JVM prints for each thread, by the kernel's ID of the thread."""
+    """Return the locks of each thread that the JVM prints. Keys are the kernel's thread IDs."""
     command = [jvms.jcmd(version), str(pid), "Thread.print", "-l"]
     text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=cores.PATIENCE).stdout
     found: dict[int, Locks] = {}
-    # The JVM prints deadlocked threads a second time, without a thread ID. A line about a removed
-    # object has no line break at its end.
+    # The JVM prints deadlocked threads a second time, without a thread ID. A line about a scalar
+    # replaced object has no line break at its end.
     for part in re.split('^"', text.replace(")\tat ", ")\n\tat "), flags=re.M)[1:]:
         number, (_, *lines), frame, made = re.search(r" nid=(\w+) ", part), part.split("\n\n")[0].splitlines(), -1, []
         for line in map(str.strip, lines):
@@ -89,7 +89,7 @@ def printed_locks(version: str, pid: int) -> Mapping[int, Locks]:
 
 
 def read_locks(stack: ThreadGroup, tid: int) -> Locks:
-    """Return the locks that findleaks lists for a thread, in the same form."""
+    """Return the locks that findleaks lists for a thread, in the form of `printed_locks`."""
     frames = [at for at, one in enumerate(stack.frames) if one.kind == "Java"]
     return [
         (

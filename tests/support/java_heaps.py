@@ -26,7 +26,7 @@ ZGC = [
     ("21.0.4", "Z", (ROOMY, "-XX:+ZGenerational")),
     ("25.0.2", "Z", (ROOMY, *COMPACT)),
 ]
-"""JDK versions with ZGC and their options, without and with generations."""
+"""JDK version, collector and JVM options of each run with ZGC, without and with generations."""
 
 
 @contextmanager

@@ -168,9 +168,9 @@ def test_items_of_a_list(engine: Any, arch: Arch) -> None:
     full = answers(engine(arch), a_list(arch, 10, 10), 0, [])
     assert full["masks"] == [0, 0]
     emptied = a_list(arch, 4, 0)
-    emptied.put(6, 0)  # no capacity
+    emptied.put(6, 0)  # the capacity is 0
     assert answers(engine(arch), emptied, 0, [])["masks"] == [0, (1 << 64) - 1]
-    emptied.put(2, 0)  # no reference is left: the list was freed
+    emptied.put(2, 0)  # the reference count is 0: the list was freed
     assert answers(engine(arch), emptied, 0, [])["masks"] == [0, 0]
 
 

@@ -1,4 +1,4 @@
-"""Dominator trees of heaps with many leaf trees, which the C engine does not number. Sums of sizes."""
+"""Test dominator trees of heaps with many leaf trees, to which the C engine gives no numbers. Test sums of sizes of any magnitude."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ROOTS = 3
 
 
 def with_leaves(rng: random.Random, count: int) -> list[list[int]]:
-    """Blocks that refer at random to each other, to leaves, and to blocks that only refer to leaves. A few of these have a second
-    reference, from the same block or from another one, or refer to a block that is no leaf."""
+    """Return the targets of each block. The first `count` blocks refer at random to each other, to leaves, and to blocks that refer only to
+    leaves. A few blocks get one more reference to any block."""
     references = [rng.choices(range(count), k=rng.randrange(3)) for _ in range(count)]
 
     def new(source: int, *targets: int) -> int:
@@ -77,7 +77,7 @@ def test_leaf_trees_against_the_oracle(seed: int) -> None:
 @pytest.mark.parametrize("unit", [1, 16])
 @pytest.mark.parametrize("large", [1 << 20, 1 << 33, 1 << 40])
 def test_sums_of_sizes_of_any_magnitude(large: int, unit: int) -> None:
-    """Sums may fit 32 bits, or only in units of 16 bytes, or not at all."""
+    """Sums may fit in 32 bits as bytes, only in units of 16 bytes, or not at all."""
     sizes = [16, large, large + unit, 48, large]
     starts = [BASE + at * (1 << 41) for at in range(len(sizes))]
     words = struct.pack("<2Q", starts[1], starts[2])

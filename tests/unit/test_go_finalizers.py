@@ -1,4 +1,4 @@
-"""The queue of finalizers of Go, and blocks that look like those of the queue."""
+"""Test reading Go's queue of finalizers. Memory that only looks like a block of the queue is not read as one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class OneType(NamedTuple):
 
 
 class FewTypes:
-    """Two types: a pointer at TYPE, a structure at OTHER."""
+    """Two types: a pointer type at the address TYPE, and a structure type at OTHER."""
 
     def at(self, address: int) -> Optional[OneType]:
         return {TYPE: OneType(POINTER), OTHER: OneType(STRUCT)}.get(address)
@@ -41,7 +41,7 @@ def queued(blocks: bytes, head: int = CHUNK) -> list[QueuedFinalizer]:
 
 
 def test_all_blocks_of_the_list_are_read_once() -> None:
-    """The first block is unused. The third refers to the second, which also is the next one to run."""
+    """The first block has no finalizers. Both links of the third block, to the next block of all and of the queue, refer to the second."""
     found = queued(block(0, CHUNK + 2 * SIZE, 0, 0) + block(1, 0, 0, 101) + block(2, CHUNK + SIZE, CHUNK + SIZE, 3))
     assert sorted(one.object for one in found) == [
         *(HEAP + 4096 + 16 * at for at in range(101)),
@@ -55,9 +55,9 @@ def test_all_blocks_of_the_list_are_read_once() -> None:
 @pytest.mark.parametrize(
     "blocks",
     [
-        block(0, 0, 0, 2, unused=struct.pack("<5Q", 1, 2, 0, 0, 0)),  # more records than the counter
+        block(0, 0, 0, 2, unused=struct.pack("<5Q", 1, 2, 0, 0, 0)),  # more records than the counter says
         block(0, 0, 0, 2, of=OTHER),  # the type of an object is no pointer
-        block(0, 8, 0, 2),  # a link to memory that is freed
+        block(0, 8, 0, 2),  # a link to memory that the runtime may free
         struct.pack("<3Q", 0, 0, 102).ljust(SIZE, b"\1"),
         block(0, 0, 0, 2)[:2048],
     ],

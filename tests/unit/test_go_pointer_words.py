@@ -1,4 +1,4 @@
-"""Offsets of pointers in Go's types, computed from the fields. Types that contradict themselves."""
+"""Test the offsets of pointers in Go's types, which are computed from the fields, and types that contradict themselves."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_pointer_to_memory_outside_of_the_heap_does_not_count() -> None:
     "fields",
     [
         [(PAIR, 0)] * 50,  # contains itself, 50 times
-        [(POINTER * 1000, 16)],  # the field begins at the end
+        [(POINTER * 1000, 16)],  # the field begins at the end of the structure
         [(POINTER * 1000, 4)],
         [(LIST, 0)],  # the field's type is unreadable
     ],

@@ -1,4 +1,4 @@
-"""Pointers in Go's objects: the C engine and the reference engine agree, and keep the words that the maps of pointers name."""
+"""Test copying the pointers of Go's objects. The C engine and the reference engine agree, and keep the words that maps of pointers name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from findleaks.target.base import Range
 BASE, ENTRY = 0xC000000000, 0x7F0000000000
 TYPE, WIDE = 0x500000, 0x500100
 SPANS = ((1, 24, 6), (1, 8, 2), (1, 512, 40), (4, 1024, 46), (2, 3072, 50), (5, 5 * PAGE, 0), (9, 9 * PAGE, 0))
-"""Pages, bytes of a slot and class of each span."""
+"""For each span: its number of pages, the size of its slots in bytes, and its class."""
 
 
 def table(form: int) -> PointerTable:
@@ -43,7 +43,7 @@ def table(form: int) -> PointerTable:
 
 
 def memory(state: random.Random, form: int) -> list[Any]:
-    """Random words and bitmaps. A page is missing, and some headers have the address of a type."""
+    """Return memory with random words and bitmaps. One page is missing, and some headers have the address of a type."""
     known = table(form)
     heap = bytearray(state.randbytes(known.ends[-1] - BASE))
     for start, end, size, kind in zip(known.starts, known.ends, known.sizes, known.classes):
@@ -89,14 +89,14 @@ def test_maps_of_pointers(of: Any) -> None:
     engine = of()
     page = Range(BASE, BASE + 64 * 8)
     bits, class_ = 0b1010_0001, 6 << 56
-    # since Go 1.22: at the end of the span, or before the marks of the collector of 1.26
+    # Since Go 1.22, the bits are at the end of the span, or before the mark bits that the collector of Go 1.26 has there.
     assert copied(engine, HEADERS, {BASE + PAGE - 128: bits, BASE + PAGE - 8: 0}, page) == ([0, 40, 56], 0)
     assert copied(engine, HEADERS, {BASE + PAGE - 256: bits, BASE + PAGE - 8: class_}, page) == ([0, 40, 56], 0)
-    # in Go 1.20 and 1.21
+    # In Go 1.20 and 1.21, a bitmap has one bit for each word.
     assert copied(engine, BITMAP, {ENTRY: bits}, page) == ([0, 40, 56], 0)
-    # up to Go 1.19: three objects of three words. In the second one and in the third one, only the first word is a pointer.
+    # Up to Go 1.19, a bitmap has two bits for each word. Of three objects, the second and the third have a pointer only in the first word.
     assert copied(engine, PAIRS, {ENTRY: 0x66FD}, page) == ([0, 16, 24, 48], 0)
-    # by headers: values of 24 bytes, the second word of each is a pointer
+    # Since Go 1.22, larger objects have headers. The first object has values of 24 bytes, with a pointer in the second word of each value.
     start = table(HEADERS).starts[3]
     kept, unknown = copied(engine, HEADERS, {start: TYPE, start + 1024: 7}, Range(start, start + 2048))
     assert unknown == 1

@@ -114,7 +114,7 @@ def test_page_states(seed: int) -> None:
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=graphs.share(100), deadline=None)
 def test_pages_of_many_ranges(seed: int) -> None:
-    """The pages of several ranges are those of each range, one after the other."""
+    """The result for several ranges has the results for each of the ranges, one after the other."""
     rng = random.Random(seed)
     blocks = some_blocks(rng)
     ranges = array("Q", sorted(BASE + rng.randrange(1 << 17) for _ in range(2 * rng.randrange(8))))

@@ -1,4 +1,4 @@
-"""The variables of GSlice, and the magazines of threads: damage in them costs little."""
+"""Reading the variables of GSlice and the magazines of threads takes little time, even if their memory is damaged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def glib(data: bytes, threads: int = 1) -> fake.FakeTarget:
 
 
 def test_many_places() -> None:
-    """The number of places that are read is limited, because each one costs a walk of all slabs."""
+    """At most MOST_PLACES places that look like the variables of GSlice are read, because findleaks walks all slabs for each place."""
     engine = load.load(X86_64)
     assert len(find(glib(variables(HEAP + 0x1000)), engine, ())) == 1
     assert len(find(glib(variables(HEAP + 0x1000) * 1000), engine, ())) == MOST_PLACES

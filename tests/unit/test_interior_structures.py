@@ -95,7 +95,7 @@ class Image:
         self.expected.append(Structure.ALIGNED)
 
     def tagged(self, tag: int, first: bytes) -> None:
-        """Add a block that begins with `first` and has a link with this tag to itself."""
+        """Add a block that begins with `first`. A link in the block and a root refer to the block by pointers with this tag."""
         start = HEAP + len(self.heap)
         self.root(self.block(first + bytes(24) + self.words(start + tag) + bytes(8)) + tag)
 
@@ -208,7 +208,7 @@ def test_intact_structures_are_found(arch: Arch) -> None:
 
 
 def test_what_is_no_tag() -> None:
-    """Offsets into a text, offsets of members, and an offset too large for a tag."""
+    """Offsets into a text, offsets of members, and an offset that is too large for a tag do not count as tags."""
     image = Image(graphs.X86_64, 6)
     for tag, first in ((1, b"GET / HT"), (3, bytes([0x80] * 8)), (4, bytes(8)), (8, bytes(8)), (9, bytes(8))):
         image.tagged(tag, first)

@@ -1,4 +1,4 @@
-"""Lists of JNI handles: which handles are in use, and lists with damage."""
+"""Test which handles in lists of JNI handles are in use, and how damaged lists are read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ OBJECT = OBJECTS + 0xF000
 
 
 def tables(used: Sequence[tuple[int, int]], free: Sequence[tuple[int, int]] = ()) -> Tables:
-    """One thread with these blocks: (number of handles in use, index of the next block or -1)."""
+    """Return the tables of a JVM with one thread, its blocks in use and its free blocks. An item has the number of handles in use, and the
+    index of the next block or -1."""
     image = Image("Serial", [(0, 0, 0)] * 4, [(0, 0, 0)])
     image.fields.update({("JNIHandleBlock", "_handles"): 0, ("JNIHandleBlock", "_top"): TOP, ("JNIHandleBlock", "_next"): NEXT})
     image.fields["JavaThread", "_active_handles"] = ACTIVE
@@ -44,6 +45,6 @@ def test_free_blocks() -> None:
 
 
 def test_lists_with_damage() -> None:
-    """A list may be a circle, and a block may have an impossible number of handles. Such a block is not read."""
+    """A block may refer to a previous block of its list. A block with an impossible number of handles is not read."""
     assert list(stale_handles(tables([(1, 1), (0, 0)]))) == [*words(0, 1), *words(1)]
     assert list(stale_handles(tables([(HANDLES, 1), (HANDLES + 1, 2), (0, -1)]))) == []

@@ -70,7 +70,7 @@ def test_statistics(kind: Kind) -> None:
 
 
 def test_negative_counter() -> None:
-    """A partition that counts fewer committed pages than it decommitted has no spare memory."""
+    """If the counter of committed pages is negative, the partition has no spare memory."""
     image = full()
     target = image.build()
     image.put(image.counters, (1 << 64) - PAGE)
@@ -181,7 +181,7 @@ def test_impossible_addresses(next_page: int, count: int) -> None:
 
 
 def test_shared_super_pages() -> None:
-    """A super page belongs to one extent."""
+    """A super page is read only once, even if two extents contain it."""
     image = full()
     second = image.page + SUPER_PAGE + image.distance
     image.memory[second] = bytearray(PAGE)
@@ -195,7 +195,7 @@ def test_shared_super_pages() -> None:
 
 @EVERY
 def test_early_extent(kind: Kind) -> None:
-    """A bucket is not taken for the member current_extent_, even if its lists lead to the metadata of the partition."""
+    """A bucket is not mistaken for the member current_extent_, even if the lists of the bucket refer to the metadata of the partition."""
     image = full(kind)
     image.put(image.bucket(32), image.page + image.distance, image.page + image.distance)
     made, _ = read(image.build())
@@ -203,7 +203,7 @@ def test_early_extent(kind: Kind) -> None:
 
 
 def test_many_roots() -> None:
-    """The number of partitions is limited."""
+    """The number of partitions that are read is limited."""
     image = full()
     data = DATA + 0x6000
     image.put(data, *(~(data + 8 * number & -64) & (1 << 64) - 1 for number in range(1, 0x400)))
@@ -213,7 +213,7 @@ def test_many_roots() -> None:
 
 
 def test_slots_in_two_lists() -> None:
-    """A slot is in one list of thread caches, however many lists lead to it."""
+    """A slot counts in only one list of thread caches, even if several lists contain it."""
     image = Image()
     image.span(64, "cc")
     cache = image.cache(64, image.cached)

@@ -96,7 +96,7 @@ def test_each_kind_is_found(arch: Arch) -> None:
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: f"{arch.word * 8}-{arch.byteorder}")
 def test_unused_end_of_long_array(arch: Arch) -> None:
-    """The elements of a long array have no pattern. Their unused memory is listed."""
+    """A block with the elements of a long array has no pattern in `patterns`. The unused memory of the block is listed in `unused`."""
     heap, at = Heap(arch, 1200), HEAP + 80 * arch.word
     heap.array(0, 40, 2, at + 8)
     heap.block(80, 1000)

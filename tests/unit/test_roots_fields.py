@@ -126,7 +126,7 @@ def test_fields_that_are_alike(engine: Engine) -> None:
 
 
 def test_a_small_root_of_fields_that_are_alike(engine: Engine) -> None:
-    """The fields of a root that retains much less than another root still get their row, because the root has no other description."""
+    """The fields of a root are listed even if another root retains much more, because the root has no other description."""
     made = Building()
     words = objects(made, 20, 2)
     made.put(made.variable("g_objects", 0x100, 8 * len(words)), *words)

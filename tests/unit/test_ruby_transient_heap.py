@@ -14,11 +14,11 @@ from findleaks.target.base import Range
 
 DATA, ARENA, BLOCK, SIZE = 0x10000, 0x7F0000000000, 32 << 10, 32 << 20
 VARIABLE = [ARENA + BLOCK, 0, ARENA + 2 * BLOCK, 3, 2, 0, 0, ARENA]
-"""Words: the lists of used, marked and free blocks; four numbers; the arena."""
+"""Words of Ruby's variable: the first blocks of the lists of used, marked and free blocks; four numbers; the address of the arena."""
 
 
 def find(variable: list[int], indices: dict[int, int], room: int = SIZE) -> Optional[TransientHeap]:
-    """Return the transient heap of a process with this variable. `indices`: by number of a block, its index."""
+    """Return the transient heap of a process with this variable. `indices`: for some blocks, by number, the member `index` of the block."""
     arena = bytearray(room)
     for number, index in indices.items():
         struct.pack_into("<HhhH", arena, number * BLOCK, index, -1, 0, 0)

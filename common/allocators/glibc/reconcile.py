@@ -45,8 +45,8 @@ class ArenaBalance:
             setattr(self, name, getattr(self, name) + getattr(part, name))
 
     def count(self, heaps: Sequence[Sequence[Totals]]) -> None:
-        """Set the totals of the blocks of an arena. `heaps` has one item for each heap of the
-        arena: its totals, by State."""
+        """Set the totals of the blocks of an arena. For each heap of the arena, `heaps` has the
+        totals of its blocks, by State."""
         for name, state in STATES.items():
             setattr(self, name, Totals.sum_of(totals[state] for totals in heaps))
 

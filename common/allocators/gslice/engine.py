@@ -39,8 +39,8 @@ class SlabRead(NamedTuple):
 
 
 class ChunkStarts(Protocol):
-    """Counts evidence of where the first chunk of a slab begins. Counts only for slabs with several
-    possible places."""
+    """Counts evidence of where the first chunk of a slab begins. Slabs with only one possible place
+    are ignored."""
 
     def count_chunks(self, chunks: array[int]) -> None:
         """Count addresses ("Q") of chunks."""
@@ -54,8 +54,8 @@ class ChunkStarts(Protocol):
 
     def elect(self) -> int:
         """Move the run of each slab with evidence to the place with the most evidence. If several
-        places have equally much, the lowest one is used. Return the number of slabs that still have
-        several possible places."""
+        places have the same amount, the lowest one is used. Return the number of slabs that still
+        have several possible places."""
 
 
 def read_slabs(engine: Engine, pieces: Sequence[Piece], heads: Sequence[int]) -> SlabRead:
@@ -66,8 +66,8 @@ def read_slabs(engine: Engine, pieces: Sequence[Piece], heads: Sequence[int]) ->
 
 
 def list_magazines(engine: Engine, pieces: Sequence[Piece], heads: Sequence[int], most: int) -> array[int]:
-    """Return the magazines ("Q") of rings, at most `most`. `heads` has one magazine of each
-    ring."""
+    """Return the addresses ("Q") of at most `most` magazines in rings. `heads` has the address of
+    one magazine of each ring."""
     magazines: array[int] = _loops(engine).list_magazines(engine, pieces, heads, most)
     return magazines
 

@@ -20,8 +20,8 @@ address of the slot whose link is damaged (or 0). partition_slots.c has both lay
 
 class Links(NamedTuple):
     """How the links of free lists are encoded. If links are offsets, `pool` is the address to which
-    the offset is added; if links are addresses, it is 0. `has_shadow`: each link is followed by the
-    same link, inverted."""
+    the offset is added; if links are addresses, it is 0. `has_shadow`: whether each link is
+    followed by its inverted copy."""
 
     pool: int
     has_shadow: bool
@@ -39,8 +39,8 @@ def read_slots(
 ) -> Slots:
     """Read the slots of `spans` ("Q", SPAN words each). `bits` is the number of bits in the bitmap.
 
-    `counted`: slots have reference counters (BackupRefPtr). `cached` are the addresses of slots in
-    thread caches ("Q", ascending). A list ends at its first damaged link."""
+    `counted`: whether slots have reference counters (BackupRefPtr). `cached` are the addresses of
+    slots in thread caches ("Q", ascending). A free list is read up to its first damaged link."""
     loops: Any = import_loops(engine, "findleaks.allocators.partitionalloc")
     read: Slots = loops.read_slots(engine, pieces, spans, links, counted, cached, bits)
     return read

@@ -20,9 +20,9 @@ page of a super page is the extent {root, next extent, number of super pages 2 â
 ENTRIES = SUPER_PAGE // PARTITION_PAGE
 METADATA = ENTRIES * ENTRY  # bytes of a super page's metadata: one page
 SPAN_FORMAT = "<QQQIHBB"
-"""An entry of a slot span: first free slot, next span in the list, bucket, bits, bits, place,
-unused. If a span has only one slot, the entry of its second partition page begins with the raw size
-of this slot."""
+"""An entry of a slot span: first free slot, next span in the list, bucket, bits (see `Bits`),
+further bits that are not read, place, unused. If a span has only one slot, the entry of its second
+partition page begins with the raw size of this slot."""
 PLACE, VALID = 0x3F, 0x40
 """Bits of `place`. PLACE: the number of partition pages from the start of the span to this page.
 VALID: the page belongs to a span."""

@@ -60,7 +60,7 @@ class Extent(NamedTuple):
 class Root(NamedTuple):
     """A partition. `metadata` is the distance from a super page to its metadata. `sizes` has, for
     each bucket, the slot size and the number of pages of a span. `extras` is the number of bytes in
-    each slot that the program cannot use. `counted`: slots have reference counters."""
+    each slot that the program cannot use. `counted`: whether slots have reference counters."""
 
     address: int
     number: int
@@ -147,7 +147,7 @@ def _find_buckets(data: bytes) -> Optional[tuple[int, Bucket]]:
 
 
 ROOT_START = 0x40  # bytes; the buckets follow the settings, which are aligned to cache lines
-KNOWN_BUCKETS = 8  # first buckets, whose slot sizes are compared
+KNOWN_BUCKETS = 8  # number of first buckets whose slot sizes are compared
 
 
 def _find_extent(memory: Memory, one: Anchor, data: bytes, start: int) -> Optional[int]:
@@ -162,7 +162,8 @@ def _find_extent(memory: Memory, one: Anchor, data: bytes, start: int) -> Option
 
 def read_root(memory: Memory, address: int, number: int, layout: RootLayout, taken: set[int], problems: list[Problem]) -> Optional[Root]:
     """Read a partition. Return None if the partition has no memory or cannot be read. `taken` has
-    the super pages of partitions that were read before; those of this one are added."""
+    the super pages of partitions that were read before. The super pages of this partition are
+    added."""
     data = memory.read(address, layout.extent + 8 * (at.DIRECT_MAPS + 1))
     if not data:
         problems.append(Problem(address, f"PartitionAlloc's partition at {address:#x} cannot be read: its blocks are not read", False))

@@ -52,8 +52,8 @@ class Tally:
             self.full += 1
 
     def row(self, blocks: Blocks, arena: str, extras: int, parts: Sequence[Range]) -> Cache:
-        """Return the row of this size class, whose blocks are in `parts`. The keys of its `own` are
-        the names that Chromium's memory-infra uses."""
+        """Return the row of this size class, whose blocks are in `parts`. The keys of the row's
+        `own` are the names that Chromium's memory-infra uses."""
         own = {
             "slot_size": self.slot_size,
             "allocated_objects_count": self.allocated,

@@ -90,9 +90,9 @@ def _read_links(memory: Memory, place: int, address: int, known: Mapping[int, Pa
 
 
 def _find_buckets(memory: Memory, place: int) -> Optional[int]:
-    """Return the start of the array of buckets that ends at `place`; None if there is none. The
-    first bucket has the smallest slot size, and the last bucket has the largest slot size that is
-    cached."""
+    """Return the start of the array of buckets that ends at `place`; None if no array ends there.
+    The first bucket has the smallest slot size, and the last bucket has the largest slot size that
+    is cached."""
     start = place - CACHE_BUCKET
     if (memory.int32(start + 8) or 0) >> 16 != at.LARGEST_CACHED:
         return None
@@ -128,7 +128,7 @@ def _follow(memory: Memory, first: _Links, known: Mapping[int, Partition], probl
 
 def _read_slots(memory: Memory, links: _Links, partition: Partition, seen: set[int], problems: list[Problem]) -> SlotCache:
     """Read the cached slots of a thread cache. Each slot is in only one list of one cache. `seen`
-    has the slots of all caches that were read before; those of this one are added."""
+    has the slots of all caches that were read before; the slots of this cache are added."""
     data = memory.read(links.buckets, links.place - links.buckets)
     buckets = []
     for number, (head, count, _, size, _) in enumerate(struct.iter_unpack("<QBBHI", data)):

@@ -66,8 +66,8 @@ def is_terminating(functions: list[str]) -> bool:
 
 
 def describe_termination(functions: Sequence[str]) -> str:
-    """Return the message that libstdc++ prints if these functions end the process without an
-    exception. Return "" if they do not end it in this way."""
+    """Return the message that libstdc++ prints if the process ended in one of these functions
+    without an exception. Return "" if it did not end in this way."""
     if _PURE_VIRTUAL in functions:
         return "pure virtual method called"
     if any(one.startswith("std::terminate") for one in functions) and not any(one.startswith(_RAISING) for one in functions):
@@ -125,7 +125,7 @@ def _what_function(memory: Memory, thrown: int) -> int:
 
 
 def _is_inherited(target: Target, what: int) -> bool:
-    """Whether a function is a what() of the C++ library. Also true if this cannot be determined."""
+    """Return whether a function is a what() of the C++ library. Return True if this is unknown."""
     libraries = [one for one in target.modules() if one.path.rpartition("/")[2].startswith(_LIBRARIES)]
     if libraries:
         return any(one.start <= what < one.end for one in libraries)

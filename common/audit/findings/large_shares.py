@@ -30,7 +30,7 @@ METASPACE = "metaspace"  # name of the part of a JVM's memory that contains clas
 DEFINE_CLASS = "JVM_DefineClassWithSource"  # the function of libjvm that defines a class
 # This text precedes the type in the names of counters of class loaders
 _OF_TYPE = "class loaders of type "
-_MANY_OF_TYPE = 100  # class loaders of one type that are reported despite few bytes
+_MANY_OF_TYPE = 100  # class loaders of one type; so many are reported even with few bytes
 _REFLECTION = ("jdk.internal.", "sun.reflect.")  # packages of the JVM's own class loaders
 _MANAGED_LIBRARIES = ("java.", "javax.", "jdk.", "sun.")  # packages of Java's own library
 _OTHER = "anonymous shared mapping"
@@ -110,7 +110,7 @@ def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Find
 
 def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Finding]:
     """Yield one finding if class metadata of a JVM is at least a tenth of the private memory, and
-    either has LEAST bytes or belongs to many class loaders of one type."""
+    either has at least LEAST bytes or belongs to many class loaders of one type."""
     for runtime in session.runtimes:
         share = next((one for one in accounting.shares if one.of == f"{runtime.name} {METASPACE}"), None)
         if share is None or share.bytes < PART * private_bytes(accounting):
@@ -137,8 +137,8 @@ def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Fi
 
 
 def _are_many(by_type: Mapping[str, int]) -> bool:
-    """Whether many class loaders have one type. Those that the JVM makes for reflection do not
-    count."""
+    """Return whether many class loaders have the same type. Class loaders that the JVM creates for
+    reflection do not count."""
     return any(count >= _MANY_OF_TYPE and not name.startswith(_REFLECTION) for name, count in by_type.items())
 
 

@@ -134,9 +134,9 @@ def _find_managed_objects(
 
 
 def _is_of_garbage(one: RuntimeHoldings) -> bool:
-    """Whether garbage retains at least half of the native memory, and the collector does not free
-    this garbage. In this case, the memory is probably leaked, even if it is a small part of the
-    process."""
+    """Return whether garbage retains at least half of the native memory, and the collector does not
+    free this garbage. In this case, the memory is probably leaked, even if it is a small part of
+    the process."""
     return bool(one.runtime.garbage_remedy) and 2 * one.garbage_native >= one.held.bytes > 0
 
 

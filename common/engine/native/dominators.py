@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 class NativeDominators(WholeTree):
     """A tree of all blocks; see dominators.Dominators. Takes 16 bytes for each reached block
-    (20 if the sum of the sizes, divided by their unit, needs more than 4), and 4 more after the
-    first query for an immediate dominator."""
+    (20 if the sum of the sizes, divided by their unit, needs more than 4 bytes), and 4 more after
+    the first query for an immediate dominator."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class NativeDominators(WholeTree):
 
     @cached_property
     def _idoms(self) -> memoryview:
-        """The places of the immediate dominators by place. They take 4 bytes for each block."""
+        """For each place, the place of the immediate dominator: 4 bytes for each block."""
         found = (c_void_p * 1)()
         self._library.fl_dominators_idoms(self._handle, found)
         return native_array(found[0], len(self._nodes), 4)

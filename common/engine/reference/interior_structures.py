@@ -357,7 +357,7 @@ class Recogniser:
         return Recognised(Structure.TAGGED_START) if c.source == c.end - c.start or self._has_link(c, tag) else None
 
     def _has_link(self, c: Candidate, tag: int) -> bool:
-        """Whether a block has a link with this tag to a block of the same size."""
+        """Return whether a block has a link with this tag to a block of the same size."""
         for at in range(c.start, min(c.end, c.start + SEARCHED) - self._word + 1, self._word):
             value = self._memory.word(at) or 0
             target = self._blocks.find(value) if value % self._word == tag else -1

@@ -99,8 +99,8 @@ class Chooser:
         return every[STRONG] + every[WEAK] > first[STRONG] + first[WEAK]
 
     def _suffices(self, level: int) -> bool:
-        """Return whether a block without pointers may have the only option, whose claim has this
-        level. A member of a union may also refer to text."""
+        """Return whether the block may get the only option, even without pointers. `level` is the
+        level of its claim. At UNION, the block may be text that another member refers to."""
         return level != Level.LEARNED and not (level == Level.UNION and self._spread.begins_with_text(self._start, self._size))
 
     def choose(self, options: Sequence[Option], how: Choosing) -> int:

@@ -45,8 +45,8 @@ def feature_value(spread: PureTypeSpread, feature: int, owner: int, place: int, 
 
 
 def _is_part_of_address(spread: PureTypeSpread, feature: int, owner: int, place: int, target: int) -> bool:
-    """Whether a feature is a number that is a part of an address. Such a number separates types
-    only by chance, for example if the addresses in some blocks are null."""
+    """Return whether a feature is a number that is a part of an address. Such a number separates
+    types only by chance, for example if the addresses in some blocks are null."""
     sort, arch = Feature(feature >> 8), spread.blocks.arch
     if sort not in (Feature.TARGET_BYTES, Feature.FOUR_BYTES, Feature.ONE_BYTE):
         return False

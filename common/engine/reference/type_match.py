@@ -81,7 +81,7 @@ class Matching:
                 return NEUTRAL
             return (NEUTRAL if flags & Flag.NUMBER else WRONG) if not agrees else (STRONG if agrees == 2 else WEAK)
         if flags & Flag.OPTIONAL and spread.begins_with_text(value, spread.blocks.size(index) - offset):
-            # Nearly every block fits a union with a number, but text has none of its types.
+            # Nearly every block fits a union that has a number. But text has no type of the union.
             return LOOSE
         if self._is_possible(reference, offset, index, depth):
             return WEAK

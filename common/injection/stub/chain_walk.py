@@ -11,8 +11,8 @@ from findleaks.unwind.managed_frames import ChainedCall, ChainPart, ManagedFrame
 
 
 class ChainedFunctions:
-    """Numbers the functions of chains. Numbers begin at 1, because a key with the number 0 may be
-    UNPAIRED."""
+    """Numbers the functions of chains. Numbers begin at 1, because the key of a function with the
+    number 0 might be equal to UNPAIRED."""
 
     def __init__(self) -> None:
         self._functions: list[Hashable] = [None]
@@ -32,8 +32,8 @@ class ChainedFunctions:
         return known
 
     def find(self, key: int) -> ChainedCall:
-        """Return the call that a node with this key stands for. The function of the call is None if
-        it is not known."""
+        """Return the call of a node with this key. The function of the call is None if it is not
+        known."""
         number = (key & ~(VALUE | NUMBERED)) >> NUMBER_AT
         function = self._functions[number] if number < len(self._functions) else None
         return ChainedCall(function, key & (1 << NUMBER_AT) - 1)

@@ -168,7 +168,7 @@ class Rules:
         return next((frame for frame in found if frame is not None), None)
 
     def name_chained(self, key: int) -> Optional[NamedFrame]:
-        """Return the frame of a function in a chain, whose node has this key; None if the function
+        """Return the frame of a node with this key in a chain; None if the function of the node
         belongs to the interpreter itself."""
         return self._chain.name_bytecode(*self.chained.find(key)) if self._chain is not None else None
 
@@ -344,7 +344,7 @@ class Service(threading.Thread):
 
     def _count_function(self) -> None:
         """Count an answer about a function of a chain. A program may create new functions all the
-        time, but the table needs space for rules of code, too."""
+        time. They get at most half of the table, because rules of code need space, too."""
         self._functions += 1
         if self._functions > self._most // 2:
             self._rules.has_many_functions = True

@@ -45,8 +45,8 @@ class StackNames:
         last = next((key for key in reversed(keys) if not _is_chained(key)), keys[-1])
         known = self._rules.steps.get(last)
         if broken:
-            # Only a whole stack proves that the frames of a paired chain are correct, by their
-            # number.
+            # The frames of a paired chain are correct if their number is that of the native frames.
+            # An incomplete stack does not show this.
             return keys if not self._rules.is_paired else tuple(key for key in keys if not _is_chained(key)), self._broken(last)
         end, code = (known.end, known.code) if known is not None else ("", True)
         return keys if code or len(keys) == 1 or last != keys[-1] else keys[:-1], end
@@ -124,5 +124,5 @@ class StackNames:
 
 
 def _is_chained(key: int) -> bool:
-    """Whether a key stands for a frame in an interpreter's chain."""
+    """Return whether a key is that of a frame in an interpreter's chain."""
     return key & UNPAIRED == UNPAIRED and not key & EXACT

@@ -26,11 +26,11 @@ EXACT, STACK, ISOLATE, VALUE, NUMBERED = 1 << 63, 1 << 62, 1 << 61, 1 << 60, 1 <
 # the instruction that a thread is at; with STACK, the page number of a stack; with ISOLATE, a V8
 # isolate. With VALUE it is a word of an interpreter's frame: its key is followed by two more, of
 # the bytecode's address and of the function. With VALUE and NUMBERED it is a frame of an
-# interpreter's chain. The upper half, below these bits, is the number of its function; the lower
-# half is the place of the instruction. In a request, the key is a hash of the data that identify
-# the function.
+# interpreter's chain: the bits from NUMBER_AT up to NUMBERED are the number of the frame's
+# function, and the lower bits are the place of the instruction. In a request, the key is a hash of
+# the data that identify the function.
 ADDRESS = ISOLATE - 1
-# Position of the function's number in a key; the number that stands for every unknown function
+# Position of the function's number in a key; the number that all unknown functions have
 NUMBER_AT, UNKNOWN_FUNCTION = 32, (1 << 27) - 1
 UNPAIRED = VALUE | NUMBERED  # a frame of the chain and a native frame do not belong together
 

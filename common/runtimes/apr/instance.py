@@ -21,7 +21,8 @@ from findleaks.target.ranges import merge_ranges, merge_to_most
 
 UNTAGGED = "(no tag)"
 WITHOUT_POOLS = ("ld-", "ld.", "libc.", "libc-")
-"""Prefixes of libraries that use no pools. Their variables may have stale addresses."""
+"""Prefixes of the names of libraries that use no pools. Their variables are not searched, because
+they may contain stale addresses of pools."""
 WORDS = Words("apr-pool", "APR pool", "pools", "APR's pools")
 REMEDIES = ("clear or destroy the pool when its memory is no longer needed, or allocate from the pool of a request or an operation",)
 
@@ -62,8 +63,9 @@ class Apr(Runtime):
         return find_large_pool(next(iter(nodes.values())), WORDS, REMEDIES, inside) if nodes else []
 
     def _name(self, pool: Pool) -> str:
-        """Return the tag of a pool. A pool without one is "(no tag)", with the function that is
-        called first when it is destroyed, or with a variable that refers to its memory."""
+        """Return the tag of a pool. For a pool without a tag, return "(no tag)", and the name
+        of the function that is called first when the pool is destroyed. If this function is
+        unknown, use the name of a variable that refers to the pool's memory instead."""
         if pool.tag:
             return pool.tag
         symbol = self._target.symbolize(pool.cleanup) if pool.cleanup else None
@@ -72,11 +74,11 @@ class Apr(Runtime):
 
     @cached_property
     def _variables(self) -> Mapping[int, str]:
-        """By address of a pool without a tag: a variable that refers to its memory ("variable
-        cache"). A variable with the address of the pool itself is preferred."""
+        """A variable that refers to the memory of each pool without a tag ("variable cache"), by
+        the address of the pool. A variable with the address of the pool itself is preferred."""
         nodes = sorted((node.start, node.end, pool.address) for pool in self.pools if not pool.tag for node in pool.nodes)
-        # By pool, and whether the value is the pool's own address. Such a value is sorted last, so
-        # its variable replaces any other.
+        # Each key is the pool, and whether the word has the pool's own address. Keys of such words
+        # are sorted last, so their variables replace other variables.
         places: dict[tuple[int, bool], int] = {}
         for place, value in self._pointers_to(merge_ranges(Range(start, end) for start, end, _ in nodes)):
             start, end, pool = nodes[max(bisect_right(nodes, (value + 1,)) - 1, 0)]

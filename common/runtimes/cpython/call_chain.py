@@ -1,4 +1,4 @@
-"""The chain of Python functions that a thread executes, as stubs in a running process read it.
+"""The chain of Python functions that a thread executes, as findleaks' stubs in a process read it.
 
 A stub finds the state of its thread in the thread-specific data. The interpreter has a key for
 PyGILState_Ensure. The value of this key in each thread is the thread's state, also while the thread
@@ -97,7 +97,8 @@ def frame_spans(memory: Memory, layout: ChainLayout, thread_pointer: int) -> Ite
 
 def code_and_instruction(memory: Memory, layout: ChainLayout, frame: int) -> tuple[int, int]:
     """Return the address of a frame's code object, and 32 bits that identify the instruction. Since
-    3.11, these are its offset from the code object; before 3.11, its index."""
+    3.11, these are the low bits of its offset from the code object. Before 3.11, these are the low
+    bits of its index in the bytecode."""
     code = (memory.word(frame + layout.code) or 0) & ~_TAGS
     place = memory.word(frame + layout.instruction) or 0
     return code, (place if layout.kind == PAIRED else place - code) & 0xFFFFFFFF

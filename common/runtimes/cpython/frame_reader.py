@@ -170,8 +170,8 @@ class FrameReader(ManagedFrames):
             yield ChainPart(span.anchor, calls)
 
     def function(self, address: int) -> Optional[CodeObject]:
-        """Return the code object at an address. The address of its bytecode is relative to the code
-        object."""
+        """Return the code object at an address. In the result, `bytecode` is an offset from the
+        address of the code object."""
         code = self._code.read(address) if self._chain is not None else None
         return code._replace(bytecode=code.bytecode and code.bytecode - address) if code is not None else None
 
@@ -184,7 +184,8 @@ class FrameReader(ManagedFrames):
             at = address - function.bytecode
         else:
             at = (address - (address >> 31 << 32)) * (UNIT if self._release == (3, 10) else 1)
-        # If the stub hashed only a part of the table, the lines may be those of another function.
+        # If the stub hashed only a part of the table of lines, this table may be that of another
+        # function.
         is_known = len(function.table) <= MOST_HASHED or self._release >= (3, 12)
         return NamedFrame(0, function.function, 0, "", function.file, self._code.find_line(function, at) if is_known else 0, kind=KIND)
 

@@ -36,10 +36,10 @@ from findleaks.target.base import Piece, Range
 
 FRAME_OBJECT, ATTRIBUTES, FRAME, SET, ITEMS = 8, 16, 32, 64, 128
 """Bits of a type's kind. FRAME_OBJECT: frames since 3.11. ATTRIBUTES: objects with the values of
-their attributes stored after them (3.13). FRAME: generators, coroutines and asynchronous
-generators, or up to 3.10 frames. SET: set, frozenset and their subtypes. ITEMS: tuples, their
-subtypes, types, and code objects. A free-threaded interpreter has no types with ITEMS, because the
-patterns of its types already exclude the rest of a block."""
+their attributes stored after them (3.13). FRAME: since 3.11, generators, coroutines and
+asynchronous generators; up to 3.10, frames. SET: set, frozenset and their subtypes. ITEMS: tuples,
+their subtypes, types, and code objects. A free-threaded interpreter has no types with ITEMS,
+because the patterns of its types already exclude the rest of a block."""
 
 ENTRIES = 8  # number of the first word of the table in a set, from the count on
 ENTRY_WORDS = 16  # words of that table

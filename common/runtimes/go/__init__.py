@@ -32,10 +32,10 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
 
 
 def find_scheduler(target: Target, engine: Engine, directory: Optional[Directory] = None) -> Sequence[Runtime]:
-    """Find the same files as `find`. Goroutines are threads that Go schedules itself.
+    """Return a runtime for each file that `find` finds. Go schedules the goroutines itself.
 
-    Each file has a separate runtime, also a library of -buildmode=c-shared. Plugins are the
-    exception: they are modules of the program."""
+    A program has a runtime, and each library of -buildmode=c-shared has a separate one. Plugins
+    have none, because they are modules of the program."""
     found: list[Go] = []
     for module in target.modules():
         if _has_note(target, module) and (not found or _is_separate(found, module)):

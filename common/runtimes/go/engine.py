@@ -76,13 +76,15 @@ start of its heapArena. Up to 1.19: two bits for each word."""
 
 
 class PointerTable(NamedTuple):
-    """Where the pointers in objects are, as Go's collector knows it.
+    """Where the pointers in objects are, according to the data of Go's collector.
 
-    - By span with pointers, ascending: `starts`, `ends`, `sizes` of the slots in bytes, `classes`
-      (spanclass), and `large`, the number of the type of the only object (NONE: unknown).
-    - By type, ascending: `addresses`, `strides` (bytes of a value), `words` that the mask
-      describes, and `masks`, the index of the mask's first byte in `bits`.
-    - `arenas`, ascending, and `entries`: the addresses of their heapArenas. `form`: see above.
+    - For each span with pointers, ascending: `starts`, `ends`, `sizes` of the slots in bytes,
+      `classes` (spanclass), and `large`: if the span has only one object, the number of the
+      object's type (NONE: unknown).
+    - For each type, ascending: `addresses`, `strides` (size of a value in bytes), `words` (number
+      of words that the mask describes), and `masks` (index of the mask's first byte in `bits`).
+    - For each arena, ascending: `arenas` (its address) and `entries` (address of its heapArena).
+    - `form`: HEADERS, BITMAP or PAIRS.
 
     Sources: Go 1.18 to 1.26, src/runtime: mbitmap.go, mbitmap_allocheaders.go (1.22),
     mgcmark_greenteagc.go (spanInlineMarkBits, 1.25 and 1.26)."""
@@ -120,8 +122,8 @@ class TypeSearch:
     def __init__(self, blocks: Blocks, table: TypeTable) -> None:
         self.blocks, self.table = blocks, table
         self.types = array("I", [NONE]) * len(blocks)
-        # The pages of the queue become resident when they are first used. `run` returns them to the
-        # kernel when their objects have been visited.
+        # The pages of the queue become resident when they are first used. `run` returns a page to
+        # the kernel when all objects in this page of the queue have been visited.
         self._memory = mmap.mmap(-1, 8 * max(len(blocks), 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.queue = memoryview(self._memory).cast("Q")
         self.state = array("Q", [0, 0, 0])
@@ -146,8 +148,8 @@ class TypeSearch:
 
 
 def find_places(types: array[int], value: int) -> Iterator[int]:
-    """Yield the indices at which `types` has this value. This searches bytes, which is ten times
-    faster than comparing numbers."""
+    """Yield the indices at which `types` has this value. The function searches bytes, because
+    this is ten times faster than comparing numbers."""
     wanted = array("I", [value]).tobytes()
     for first in range(0, len(types), _SLICE):
         found = occurrences(types[first : first + _SLICE].tobytes(), wanted)

@@ -214,7 +214,8 @@ def copy_pointers(engine: PureEngine, pieces: Sequence[Piece], table: PointerTab
 
 
 class _Copy(_Memory):
-    """Copies pointers to `data`. `unknown`: number of parts in which each word counts as one."""
+    """Copies pointers to `data`. `unknown`: number of parts in which each word counts as a
+    pointer."""
 
     def __init__(self, engine: PureEngine, pieces: Sequence[Piece], table: PointerTable, start: int, data: bytearray) -> None:
         super().__init__(engine, pieces)

@@ -125,8 +125,8 @@ class Goroutines:
         if not first or len(set(first)) != len(first) or not all(self._is_goroutine(layout, one) for one in first):
             return ()
         # mspans without neighbours look like goroutines that have ended. Therefore at least one of
-        # the checked goroutines must have a stack. It need not be the first goroutine, which has
-        # ended in a library.
+        # the checked goroutines must have a stack. It need not be the first goroutine, because
+        # the first goroutine of a library has ended.
         if not any(self._memory.word(one) for one in first):
             return ()
         return self._memory.words(place, count) or ()
@@ -333,8 +333,8 @@ class Goroutines:
             sp, pc, called = end, caller, function.name != CALLED_BY_C and not injected
 
     def _find_place(self, pc: int, called: bool) -> Optional[tuple[FunctionTable, Function, int]]:
-        """Return the table of functions at `pc`, the function, and the size of its frame in bytes;
-        None if they are unknown."""
+        """Return the table that contains the function at `pc`, this function, and the size of its
+        frame in bytes; None if one of these is unknown."""
         table = self.table_at(pc)
         function = table.find(pc - called) if table is not None else None
         depth = table.depth(pc) if table is not None else None

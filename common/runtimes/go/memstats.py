@@ -186,7 +186,7 @@ def _pacer(variables: Sequence[tuple[int, array[int]]], counters: dict[str, Coun
 
 
 def _is_goal(words: Sequence[int], at: int) -> bool:
-    """Return whether the words look like GOGC, GOMEMLIMIT and heapMinimum."""
+    """Return whether the three words from index `at` look like GOGC, GOMEMLIMIT, heapMinimum."""
     percent = signed(words[at] & 0xFFFFFFFF, 32)
     minimum = (4 << 20) * percent // 100 if percent >= 0 else 4 << 20
     is_percent = percent == -1 or (words[at] >> 32 == 0 and 0 <= percent < 1 << 20)

@@ -1,10 +1,15 @@
 """List the objects of Go's heap: their types, and which of them are garbage.
 
 Each slot of a span is a block of the engine. Types spread from headers and interface values
-(engine.py). Live objects are marked from Go's roots: its global variables, of which only the words
-in their bitmaps of pointers count; goroutines' stacks, of which the words in stack maps count;
-registers of threads; finalizers and other special records. Of objects, the words in their maps of
-pointers count (pointer_maps.py), even if they refer to the interior of another object."""
+(engine.py). Live objects are marked from Go's roots:
+
+- Global variables: only the words that a bitmap of pointers marks count.
+- Stacks of goroutines: only the words that a stack map marks count.
+- Registers of threads.
+- Finalizers and other special records.
+
+In objects, only the words that a map of pointers marks count (pointer_maps.py). Such a word counts
+even if it refers to the interior of another object."""
 
 from __future__ import annotations
 
@@ -74,8 +79,8 @@ class HeapObjects:
     """The objects of a Go heap. `spans` is None if they cannot be read. `unmapped`: the number of
     parts of objects in which `mark` took each word for a pointer.
 
-    `persistent`: memory that the runtime never frees, in few ranges. `stacks`: those of
-    goroutines."""
+    `persistent`: memory that the runtime never frees, in few ranges. `stacks`: the
+    pointers on goroutines' stacks."""
 
     def __init__(
         self,
@@ -169,8 +174,8 @@ class HeapObjects:
             for piece in pieces:
                 self._check()
                 for address in self._values(piece, section):
-                    # If a program has fixed addresses, many integers look like addresses in this
-                    # section.
+                    # If a program is not position-independent, many integers look like addresses in
+                    # this section.
                     if address % 8 == 0 and address not in found and types.at(address) is not None:
                         found[address] = address
         for itab in self._itabs(pieces):

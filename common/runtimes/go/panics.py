@@ -87,8 +87,8 @@ def _g(memory: Memory, address: int, m: int = 0) -> Optional[tuple[int, ...]]:
 
 
 def _panic(memory: Memory, g: Sequence[int], name_type: Callable[[int], str]) -> str:
-    """Return the argument of a goroutine's innermost panic as text. If its value cannot be read as
-    text, return its type, or ""."""
+    """Return the argument of a goroutine's innermost panic as text. If it is not a readable string
+    or integer, return the name of its type in parentheses, or "" if the type is unknown."""
     words = memory.words(g[_PANIC], 3) if g[_PANIC] else None
     if words is None:
         return ""

@@ -147,7 +147,7 @@ class FunctionTable:
         return self._value(table, function, pc) if table else -1
 
     def funcdata(self, function: Function, number: int) -> int:
-        """Return the address of the funcdata of a function with this number; 0 if the function has
+        """Return the address of the function's funcdata with this number; 0 if the function has
         none."""
         offset = function.funcdata[number] if number < len(function.funcdata) else _NO_DATA
         return self.module.gofunc + offset if offset != _NO_DATA else 0

@@ -1,9 +1,9 @@
 """Find the pointers in Go's objects as Go's collector does. Other words of objects are numbers,
 which may look like addresses of objects.
 
-A mask of a type has a bit for each word. Types of large arrays have no mask in the program. Up to
-1.23, they have a program (GCProg) that computes it. Since 1.24, the runtime computes the mask when
-it is first needed. A mask that does not exist is computed from the fields of the type.
+A mask of a type has a bit for each word. The binary has no masks for types of large arrays. Up
+to 1.23, it has a program (GCProg) that computes the mask. Since 1.24, the runtime computes the mask
+when it is first needed. If there is no mask, findleaks computes it from the fields of the type.
 
 Sources: engine.PointerTable; Go 1.18 to 1.26, src/internal/abi/type.go (GCData, KindGCProg,
 TFlagGCMaskOnDemand), src/runtime/type.go (getGCMaskOnDemand)."""
@@ -29,13 +29,14 @@ from findleaks.target.ranges import merge_ranges
 _STEP = 4 << 20  # bytes that are copied at a time
 _WORD = 8
 _MAX_MASKS = 1 << 26  # bytes of all masks; types beyond this limit have an unknown mask
-# Bytes of memory that a byte of a heapArena's bitmap describes, by form.
+# Bytes of memory that one byte of a heapArena's bitmap describes. The key is PointerTable.form.
 _DENSITY = {BITMAP: 64, PAIRS: 32}
 _GROUP = 8  # bytes of a bitmap that are read at a time
 
 
 class _Mask(NamedTuple):
-    """The mask of a type: bytes of a value, words that it describes, and its bits."""
+    """The mask of a type. `stride`: size of a value in bytes. `words`: number of words that `bits`
+    describes."""
 
     stride: int
     words: int

@@ -8,15 +8,15 @@ from typing import Optional
 from findleaks.runtimes.go.types import ARRAY, CHAN, FUNC, INTERFACE, MAP, POINTER, SLICE, STRING, STRUCT, UNSAFE, Types
 
 _MOST_LEVELS, _MOST_WORDS = 16, 1 << 14
-MOST_READ = 1 << 22  # descriptors that are read; those of elements of arrays are read repeatedly
+MOST_READ = 1 << 22  # reads of descriptors; that of an array's element type is read repeatedly
 _WORD = 8
 _POINTERS = (POINTER, UNSAFE, CHAN, MAP, FUNC, STRING, SLICE)
 
 
 def pointer_offsets(types: Types, address: int, left: Iterator[int]) -> Optional[list[int]]:
     """Return the offsets in bytes of the pointers in a type; None if the type cannot be read, or if
-    it contradicts itself. `left` has an element for each descriptor that may still be read,
-    because types of a corrupt core may be nested without end."""
+    its data are inconsistent. `left` has one element for each descriptor that may still be read.
+    This limit is necessary, because types of a corrupt core may be nested without end."""
     one = types.at(address)
     if one is None or one.size > _MOST_WORDS * _WORD:
         return None
@@ -37,7 +37,7 @@ def _pointers(types: Types, address: int, base: int, level: int, left: Iterator[
     if one.kind in _POINTERS:
         yield base
     elif one.kind == INTERFACE:
-        yield base + _WORD  # types and itabs are not collected
+        yield base + _WORD  # the first word refers to a type or itab, not to an object
     elif one.kind == STRUCT:
         for field in types.fields(address):
             yield from _pointers(types, field.type, base + field.offset, level + 1, left)

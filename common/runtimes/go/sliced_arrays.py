@@ -20,14 +20,15 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges, merge_to_most
 
 _LEAST_ARRAY = 16 << 10  # bytes of the smallest array that is examined
-_LEAST, _SPARSE = 4 << 20, 16  # least bytes reported; at most 1 / _SPARSE of an array is used
+_LEAST, _SPARSE = 4 << 20, 16  # least bytes of a finding; at most 1 / _SPARSE of its arrays is used
 _MOST_WORDS = 1 << 20  # references that are read
 _MOST_TYPES = 3  # types that a sentence names
 
 
 class _Search:
-    """The references to some arrays. `uses`: by index of an array, what slices and strings use of
-    it. `holders`: by index, a type with such a slice or string."""
+    """The references to some arrays. `uses`: for the index of each array, the ranges that slices
+    and strings use. `holders`: for the index of an array, the type of an object that contains such
+    a slice or string."""
 
     def __init__(self, memory: Memory, objects: HeapObjects, engine: Engine, graph: Graph, arrays: Sequence[int]) -> None:
         self._memory, self._objects, self._engine, self._graph = memory, objects, engine, graph
@@ -36,8 +37,8 @@ class _Search:
         self._sizes, _, self._first, self._offsets, self._kinds, self._targets = objects.names.columns()
 
     def run(self) -> bool:
-        """Find all references. Returns False if there are too many. An array to which anything
-        else refers is removed, because its used part is unknown."""
+        """Find all references. Returns False if there are too many. If anything other than
+        a slice or string refers to an array, the array is removed: its used part is unknown."""
         objects, blocks, seen = self._objects, self._objects.blocks, 0
         ranges = merge_to_most(
             [Range(blocks.address(index), blocks.address(index) + blocks.size(index)) for index in self.uses], MOST_RANGES
@@ -64,8 +65,8 @@ class _Search:
             self.holders[index] = self._objects.title_at(referrer)
 
     def _used_by(self, place: int, referrer: int) -> Optional[int]:
-        """Return the bytes that the slice or string at `place`, in this object, uses; None if there
-        is neither."""
+        """Return the number of bytes that the slice or string at `place` uses; None if there is
+        neither. `referrer`: the index of the object that contains `place`."""
         kind = self._objects.types[referrer]
         stride = self._sizes[kind >> 1] if kind != NONE else 0
         if not stride:
@@ -85,7 +86,7 @@ def find_sliced_arrays(
     memory: Memory, objects: HeapObjects, engine: Engine, graph: Graph, live: int, describe: Callable[[int], str]
 ) -> Iterator[Finding]:
     """Yield a finding if arrays of which little is used have at least half of the bytes of live
-    objects (`live`). `describe` returns a phrase for what retains the block with an index."""
+    objects (`live`). `describe` returns a phrase that says what retains a block."""
     arrays = list(_large_arrays(objects, graph))
     blocks = objects.blocks
     if 2 * sum(map(blocks.size, arrays)) < max(live, 2 * _LEAST):

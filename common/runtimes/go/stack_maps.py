@@ -25,7 +25,7 @@ _MOST_SHARED = 8  # times the size of a frame that its objects may have
 
 class StackObject(NamedTuple):
     """A local variable whose address the function takes. The variable is alive if a pointer refers
-    to it. `at`: offset from the end of the frame. `pointers`: offsets in the object."""
+    to it. `at`: offset from the end of the frame. `pointers`: offsets of pointers in it."""
 
     at: int
     size: int
@@ -54,7 +54,7 @@ class StackMaps:
     def find(self, table: FunctionTable, function: Function, pc: int, depth: int) -> Optional[FrameMap]:
         """Return the map of a frame. `pc`: a return address, or the address that a goroutine saved
         when it began to wait or entered a system call. `depth`: bytes of the frame. Returns None if
-        the map is missing, or contradicts itself."""
+        the map is missing or inconsistent."""
         key = pc, depth
         if key not in self._known:
             self._known[key] = self._find(table, function, pc, depth)
@@ -96,15 +96,15 @@ class StackMaps:
         return (bits, _bits(data, bits)) if data else None
 
     def _objects(self, table: FunctionTable, function: Function, top: int, bottom: int) -> Optional[Sequence[StackObject]]:
-        """Return the stack objects of a function; None if they cannot be read. `top`: the offset of
-        the end of local variables. `bottom`: the offset of the stack pointer."""
+        """Return the stack objects of a function; None if they cannot be read. `top`: the end of
+        local variables. `bottom`: the stack pointer. Both are offsets from the frame's end."""
         address = table.funcdata(function, _OBJECTS)
         count = self._memory.word(address) if address else 0
         data = self._memory.read(address + _WORD, count * _RECORD.size) if count and count <= _MOST_OBJECTS else b""
         if count is None or (count and not data):
             return None
-        # Objects that are not alive at the same time may share memory. The limit rejects damaged
-        # data.
+        # Objects that are not alive at the same time may share memory. Therefore their total size
+        # may exceed the size of the frame. If it exceeds the limit, the data are damaged.
         most = _MOST_SHARED * (-bottom + max(function.arguments, 0))
         if count * _WORD > most or sum(size for _, size, _, _ in _RECORD.iter_unpack(data)) > most:
             return None

@@ -2,7 +2,7 @@
 
 A frame at a call has a stack map (stack_maps.py). The following frames have no map: the innermost
 frames of a goroutine that was stopped while it ran, frames that a signal handler interrupted, and
-callers of functions that are not safe points. In these frames, and in frames whose map is
+frames in which the current call is not a safe point. In these frames, and in frames whose map is
 inconsistent, each word counts as a pointer. The number of these frames is reported.
 
 Sources: Go 1.18 to 1.26, src/runtime/mgcmark.go (scanstack, scanframeworker), mgcstack.go;
@@ -32,15 +32,15 @@ from findleaks.target.ranges import merge_ranges
 from findleaks.value_classes import NamedTuple
 
 _WORD = 8
-# Limits for one goroutine. If its stack has more frames, each word of the rest of the stack counts
-# as a pointer.
+# Most frames, and most records of deferred calls, that are read for one goroutine. If a stack has
+# more frames, each word of the rest of the stack counts as a pointer.
 _MOST_FRAMES, _MOST_RECORDS = 1 << 16, 1 << 12
-_MOST_SHAPES = 16  # stacks with the same pc that are compared
+_MOST_SHAPES = 16  # shapes that are stored for one innermost pc
 _CHECKED = 1 << 10  # goroutines between two checks for Ctrl-C
 _SIGNAL_STACK = 32 << 10
 _FIELDS = ("sched.sp", "sched.ctxt", "syscallsp", "_defer", "_panic")
-# The compiler makes no map for the arguments of these functions. The map depends on the function
-# that reflect makes.
+# The compiler makes no map for the arguments of these functions, because the arguments depend on
+# the function that reflect makes at run time.
 _STUBS = ("reflect.makeFuncStub", "reflect.methodValueCall")
 # A signal handler makes the interrupted function call this function, which never returns to the
 # point of the call.
@@ -57,8 +57,8 @@ _NO_SAFE_POINTS = frozenset(
 
 
 class _Found(NamedTuple):
-    """The pointers on one stack: addresses of words, parts in which each word counts as a pointer,
-    and stack objects by address."""
+    """The pointers on one stack. `places`: addresses of the words that are pointers. `whole`: parts
+    in which each word counts as a pointer. `objects`: stack objects by address."""
 
     places: set[int]
     whole: list[Range]
@@ -70,8 +70,8 @@ class _Shape(NamedTuple):
 
     Stacks with the same innermost pc and the same return addresses have the same frames. `words`:
     the length of the part of the stack that is used. `pick` returns the return addresses of a
-    stack, `returns` are those of this shape. `places`: the indices of pointers, without those in
-    structures on the stack. Such a structure counts only if a pointer refers to it."""
+    stack, `returns` are those of this shape. `places`: the indices of words that are pointers,
+    without words in stack objects, which count only if a pointer refers to the stack object."""
 
     words: int
     pick: Callable[[Sequence[int]], object]
@@ -104,7 +104,7 @@ class StackRoots:
         self._maps = StackMaps(memory, memory.arch.name == AARCH64.name)
         self._conservative = 0
         self._running: set[int] = set()
-        self._shapes: dict[int, list[_Shape]] = {}  # by pc
+        self._shapes: dict[int, list[_Shape]] = {}  # by innermost pc
 
     def count_conservative(self) -> int:
         """Return the number of frames without a stack map. If a stack cannot be unwound to its end,
@@ -139,7 +139,7 @@ class StackRoots:
 
     def threads_with_registers(self) -> Sequence[Thread]:
         """Return the threads whose registers may contain pointers. These threads run goroutines. A
-        thread in a system call is left out, because the goroutine has saved its pointers on its
+        thread in a system call is left out, because its goroutine has saved all pointers on the
         stack. If no goroutine is known, all threads are returned."""
         bounds = self._words.bounds
         return [thread for thread in self._memory.target.threads() if thread.tid in self._running or not bounds]
@@ -190,7 +190,7 @@ class StackRoots:
         """Add the pointers of a goroutine's stack. Returns the parts in which each word counts as a
         pointer. `covered`: the end of another stack that overlaps this one, or 0."""
         start, end = one.sp & ~(_WORD - 1), one.stack.end
-        # If a goroutine runs and its thread cannot be unwound, its stack pointer may be stale.
+        # If the thread of a running goroutine cannot be unwound, `one.sp` may be stale.
         is_stale = one.state == RUNNING and (fields is None or fields["sched.sp"] == one.sp)
         if fields is None or is_stale or covered or one.state == COPYING:
             self._conservative += 1
@@ -323,15 +323,16 @@ class StackRoots:
 
 
 def _is_running(one: UserThread, fields: Optional[Mapping[str, int]]) -> bool:
-    """Return whether a goroutine was stopped at an arbitrary instruction. A goroutine in a system
-    call was not, if its stack pointer is the one that the runtime has saved."""
+    """Return whether a goroutine was stopped at an arbitrary instruction. For a goroutine in a
+    system call, this is false if its stack pointer is the one that the runtime saved for the
+    call."""
     return one.state == RUNNING or (one.state == SYSCALL and (fields is None or fields["syscallsp"] != one.sp))
 
 
 def _find_overlaps(threads: Sequence[UserThread]) -> dict[int, int]:
     """Find goroutines whose stack overlaps the stack of another goroutine. Return the end of the
-    other stack by number of the goroutine. Stacks overlap only in a damaged core. Each word must be
-    read only once."""
+    other stack, by number of each such goroutine. With it, the caller reads each word only once.
+    Stacks overlap only in a damaged core."""
     found: dict[int, int] = {}
     end = 0
     for one in sorted((one for one in threads if one.stack.start <= one.sp < one.stack.end), key=lambda one: one.sp):

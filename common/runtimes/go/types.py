@@ -49,8 +49,9 @@ class Type(NamedTuple):
 
 class PointerMask(NamedTuple):
     """The places of pointers in a type, from its descriptor. `size` and `pointers`: see Type.
-    `mask`: the address of a bitmap of these words; if `is_program`, the address of a program that
-    computes the bitmap; if `is_indirect`, the address of a word with the bitmap's address."""
+    `mask`: the address of a bitmap with one bit for each word. With `is_program`, the address of a
+    program that computes the bitmap. With `is_indirect`, the address of a word that contains the
+    address of the bitmap."""
 
     size: int
     pointers: int
@@ -105,8 +106,8 @@ class Types:
         return Type(address, name, kind, size, pointers, elem, bool((data[23] | flags) & _DIRECT))
 
     def mask(self, address: int) -> Optional[PointerMask]:
-        """Return the places of pointers in the type at this address; None if it is unreadable. A
-        type that was made at run time is in no section."""
+        """Return the places of pointers in the type at this address; None if it is unreadable.
+        The address need not be in a section: types that are made at run time are in none."""
         data = self._memory.read(address, HEADER) if address % 8 == 0 else b""
         if len(data) < HEADER:
             return None

@@ -27,7 +27,7 @@ _MOST_TYPES, _MOST_CALLERS = 3, 2  # types and callers that a sentence names
 TIMERS = ("[]runtime.timerWhen", "[]*runtime.timer")
 """Types of a processor's list of timers: since 1.23, and before."""
 
-_LEAST_HELD = 4 << 20  # bytes of live objects of which timers or finalizers may retain most
+_LEAST_HELD = 4 << 20  # least bytes of live objects for a finding about timers or finalizers
 # The function of the goroutine that runs finalizers, by version.
 _FINALIZER_LOOPS = ("runtime.runFinalizers", "runtime.runfinq")
 _PART_ALLOCATED = 4  # a site that allocated 1 / this of the live objects is named

@@ -30,8 +30,8 @@ _MOST_REGIONS, _MOST_PAGES, _MOST_TABLE = 1 << 20, 1 << 22, 1 << 27
 _MEDIUM_PART, _MOST_MEDIUM = 32, 32 << 20
 _SMALL_PART = 3  # log2 of the part of a small page that an object on it may have
 _OBJECTS = 13  # log2 of the number of objects that a medium page can have
-# With generations: the offset of a page's age from its type, and the age of pages to which ZGC
-# moves no objects.
+# With generations: the distance of a page's age from the page's type in bytes, and the age of pages
+# to which ZGC moves no objects.
 _AGE, _EDEN_AGE = 2, b"\0"
 _UNUSED = ("_empty_uncommitted", "_empty_committed", "_trash")
 

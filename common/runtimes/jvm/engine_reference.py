@@ -220,7 +220,7 @@ class _References:
         return map(references.decode, self.numbers(address, count, references.size))
 
     def numbers(self, address: int, count: int, size: int) -> Iterator[int]:
-        """Yield each of the `count` numbers at `address` that is in the piece and is not 0."""
+        """Yield those of the `count` numbers at `address` that are in the piece and are not 0."""
         skipped = max(0, -(-(self.piece.address - address) // size))
         for at in range(address + skipped * size, min(address + count * size, self.top), size):
             value = self.number(at, size)

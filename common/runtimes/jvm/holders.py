@@ -5,9 +5,9 @@ Such a word may be a long that contains an address, as in java.nio.DirectByteBuf
 may contain the address of the same block: a direct buffer, all views of it, and its Deallocator,
 which frees the block. Buffers and views keep the address after the block was freed. Therefore a
 block whose address is in a Deallocator is attributed to java.nio.DirectByteBuffer, whatever other
-objects contain the address. The same holds for a buffer without a Deallocator, whose references are
-all null: Netty and native libraries make such buffers, and their own objects also contain the
-address.
+objects contain the address. This also applies to a block whose address is in a buffer
+without a Deallocator. All references of such a buffer are null. Netty and native libraries make
+such buffers, and their own objects also contain the address.
 
 Sources: OpenJDK 8, 17, 21 and 25, Direct-X-Buffer.java.template in java/nio; Netty 4.1,
 PlatformDependent.java (allocateDirectNoCleaner)."""
@@ -54,8 +54,8 @@ def find_holders(
     objects, which separates garbage from live objects; None if it is unknown. unused: sorted parts
     of the heap in which no object starts. Words in these parts are not references.
 
-    The first type is that of the Deallocators and of buffers without one. A type for each class
-    follows, then a type for the garbage of each class."""
+    The first type is that of Deallocators, and of buffers without a Deallocator. One type for each
+    class follows, then one type for the garbage of each class."""
     classes, count = objects.classes, len(objects.classes)
     numbers, may_refer = objects.numbers, [_may_refer(one, objects) for one in classes]
     indices = array("I", (index for index in _find_pointing(objects, engine, native) if may_refer[numbers[index]]))

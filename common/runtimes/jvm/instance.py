@@ -291,7 +291,7 @@ class HotSpot(DumpableRuntime):
 
     def types_note(self) -> str:
         """See Runtime. If two threads of ZGC move an object at the same time, one copy is not used.
-        Nothing distinguishes it from an object that became garbage after it was moved."""
+        Such a copy looks like an object that became garbage after ZGC had moved it."""
         count = self._moved_garbage if self._is_zgc and self._reach is not None else 0
         where = f"{counted(count, 'garbage object')} on pages to which ZGC moves objects"
         return f"{where}: some of these may be unused copies of live objects" if count else self.note()

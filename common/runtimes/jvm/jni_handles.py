@@ -1,9 +1,10 @@
 """Read blocks of JNI handles.
 
-A JNIHandleBlock has room for 32 handles, the number of handles in use, and the next block. A thread
-has a list of blocks in use, and a list of free blocks. A block of the first list contains handles
-only if all previous blocks are full. Handles that are no longer in use are not cleared, so they are
-stale. C++ code of the JVM, such as the compilers, and native methods leave many of them.
+A JNIHandleBlock contains 32 places for handles, the number of handles in use, and the address of
+the next block. A thread has a list of blocks in use, and a list of free blocks. A block of the
+first list contains handles only if all previous blocks are full. Handles that are no longer in use
+are not cleared, so they are stale. C++ code of the JVM, such as the compilers, and native methods
+leave many stale handles.
 
 Sources: OpenJDK 8, 11, 17, 21 and 25, src/hotspot/share/runtime/jniHandles.hpp and jniHandles.cpp
 (in 8, src/share/vm/runtime): JNIHandleBlock::oops_do, allocate_handle, release_block;
@@ -17,8 +18,8 @@ from typing import Optional
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_threads
 
-_MOST_BLOCKS = 1 << 16  # blocks of all lists that are read
-_HANDLES = 32  # in a block
+_MOST_BLOCKS = 1 << 16  # blocks that are read, of all lists together
+_HANDLES = 32  # places for handles in a block
 
 
 def handle_blocks(tables: Tables, first: Optional[int]) -> Iterator[int]:
@@ -50,7 +51,7 @@ def handles(tables: Tables, block: Optional[int]) -> Iterator[tuple[int, int]]:
 def stale_handles(tables: Tables) -> Iterator[int]:
     """Yield the addresses of the unused handles in the blocks of Java threads."""
     word = tables.memory.size
-    # Lists of damaged memory may share blocks, so each block is read once.
+    # In damaged memory, several lists may contain one block. Each block is read only once.
     seen: set[int] = set()
     for thread in java_threads(tables):
         first = active_handles(tables, thread) if thread else None
@@ -65,7 +66,7 @@ def stale_handles(tables: Tables) -> Iterator[int]:
 
 
 def _unseen(tables: Tables, first: Optional[int], seen: set[int]) -> Iterator[int]:
-    """Yield the blocks of a list before the first one that was already read or is damaged."""
+    """Yield the blocks of a list. Stop before a block that was already read or is damaged."""
     for block in handle_blocks(tables, first):
         if block in seen or len(seen) == _MOST_BLOCKS or not _used(tables, block)[0]:
             return

@@ -13,10 +13,10 @@ but never fewer.
 The following memory is left out:
 
 - Large blocks of malloc: they are work queues of the collectors, and contain stale addresses.
-- Blocks with handles of class loaders (loaders.py): their objects live as long as the loader.
+- Blocks with handles of class loaders (loaders.py): the objects live as long as the loader.
 - Blocks with weak handles: these handles keep no object alive. JDK 8 has no OopStorage, but lists
   of blocks with 32 handles, and a table of protection domains.
-- Structures of the collectors that have an address in each region.
+- Tables of the collectors that contain one address in each region of the heap.
 - The bounds of threads' buffers (TLABs).
 - Unused JNI handles of Java threads (jni_handles.py).
 - References that were replaced, which ZGC with generations records for each thread.
@@ -246,8 +246,8 @@ class NativeRoots:
     def _is_store_buffer(self, start: int) -> bool:
         """Return whether a block of malloc is a ZStoreBarrierBuffer. Such a buffer has the address
         of each field that a thread wrote to, and the previous reference in this field. Two colors
-        follow. The collector needs the previous references for marking. After that, these
-        references keep no object alive."""
+        follow these pairs. The collector needs the previous references for marking. After marking,
+        these references keep no object alive."""
         memory, decode = self._tables.memory, self._references.decode
         for base in (start, start + _NMT_HEADER):
             words = memory.words(base, 2 * _STORES + 2) or ()

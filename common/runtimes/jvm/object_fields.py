@@ -23,8 +23,8 @@ class ObjectFields:
         self._offsets = lru_cache(_CACHED)(self._read_offsets)
 
     def _read_offsets(self, klass: int) -> Mapping[str, int]:
-        """Return the offsets of fields by name. If a superclass also has a field of this name, the
-        last one in the object counts: a VirtualThread and its superclass Thread have `cont`."""
+        """Return the offsets of fields by name. If a class and its superclass have a field of the
+        same name, the last one in the object counts. Example: `cont` of a VirtualThread."""
         return {one.name: one.offset for one in self.reader.instance(klass)}
 
     def klass(self, address: int) -> int:

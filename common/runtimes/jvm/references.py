@@ -25,8 +25,8 @@ NONE, ABOVE, BELOW = range(3)
 
 REMAPPED_SHIFT = 12
 _REMAPPED_MASK = 0xF
-"""With generations, a reference has one of these four bits set. The number of this bit (0 to 3) has
-one bit for each generation."""
+"""With generations, each reference has exactly one of these four bits set. In the number of this
+bit (0 to 3), bit 0 belongs to the young generation, and bit 1 to the old generation."""
 _OLD, _YOUNG = 2, 1
 _ABOVE_BITS, _VIEWS = 4, 7  # bits of a color without generations; three, of which one is set
 _RESERVED, _REMEMBERED = 0xF, 0x30
@@ -54,10 +54,11 @@ NO_MOVES = Moves(array("Q"), array("Q"))
 class Colors(NamedTuple):
     """The colors of references. `offsets` is the mask of the bits of an address in the heap.
 
-    A reference is current if its object was not moved after the reference was written. `current`
-    with ABOVE: a mask; a current reference has at least one of its bits. `current` with BELOW: the
-    number of the one bit of four that current references have. `young` and `old`: the moves of both
-    generations; without generations, all moves are in `young`."""
+    A reference is current if its object was not moved after the reference was written. With
+    ABOVE, `current` is a mask: a current reference has at least one of its bits set. With BELOW,
+    `current` is the number (0 to 3) of the bit of _REMAPPED_MASK that is set in current references.
+    `young` and `old`: the moves of both generations. Without generations, all moves are in
+    `young`."""
 
     place: int
     offsets: int
@@ -146,7 +147,8 @@ class References(NamedTuple):
         return [Range(self.base, self.base + offsets + 1), Range(self.base << first, self.base + offsets + 1 << first + 3)]
 
     def locate(self, address: int) -> int:
-        """Return the address at which the memory of an address in the heap is read. Without
-        generations, the same memory has an address for each color."""
+        """Return the address at which the memory at `address` is mapped now. Without generations,
+        ZGC maps the heap at one address for each color. `base` is the address for the current
+        color."""
         above = self.colors.place == ABOVE and address > self.colors.offsets
         return self.base | address & self.colors.offsets if above else address

@@ -26,8 +26,9 @@ class SingleObjects(ObjectFields):
         self._classes = ClassReader(tables)
 
     def _read_offsets(self, klass: int) -> Mapping[str, int]:
-        """Return the offsets of fields by name. If several classes have a field of this name, it is
-        that of the topmost superclass: a program's own kind of Thread may have a `name`, too."""
+        """Return the offsets of fields by name. If several classes of an object have a field of the
+        same name, the field of the topmost superclass counts. Example: a program's subclass of
+        Thread may also have a field `name`."""
         found: dict[str, int] = {}
         for _ in range(_MOST_SUPERS):
             if not klass:

@@ -250,7 +250,7 @@ def _buffers(tables: Tables, engine: Engine, found: Sequence[Space]) -> Iterator
 
 def buffer_words(tables: Tables) -> frozenset[int]:
     """Return the addresses of the words that contain the bounds of threads' allocation buffers
-    (TLABs). An object may begin at such a bound."""
+    (TLABs). These words are not references, although an object may begin at such a bound."""
     tlab, behind = tables.fields.get(("Thread", "_tlab")), tables.fields.get(("ThreadLocalAllocBuffer", "_desired_size"))
     if tlab is None or behind is None or behind.offset > FIELDS:
         return frozenset()

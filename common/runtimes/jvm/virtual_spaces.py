@@ -18,14 +18,14 @@ from findleaks.target.base import Range
 
 MAX_NODES = 1 << 16
 MAX_STATIC = 1 << 20  # most bytes of static variables of libjvm that are read; JDK 8 has 380 KiB
-LIST = 4  # words of a list of nodes that are read
+LIST = 4  # words that are read of each list of nodes
 PAGE = 4096
 CONTEXTS = ("_ZN9metaspace16MetaspaceContext23_nonclass_space_contextE", "_ZN9metaspace16MetaspaceContext20_class_space_contextE")
 OLD_LISTS = ("_ZN9Metaspace11_space_listE", "_ZN9Metaspace17_class_space_listE")
-_NODE = 3  # words of a node that are read
-_OLD_NODE = 10  # words of a node of JDK 8 to 15 that are read
-_OLD_SPACE = 8  # the word of such a node at which its VirtualSpace begins: low, high
-_RESERVED = (3, 2)  # the words at which the ReservedSpace of a node begins in JDK 8, and in 11
+_NODE = 3  # words that are read of each node
+_OLD_NODE = 10  # words that are read of each node of JDK 8 to 15
+_OLD_SPACE = 8  # index in such a node of the first word of its VirtualSpace (low, high)
+_RESERVED = (3, 2)  # index in a node of the first word of its ReservedSpace: JDK 8, JDK 11
 
 
 def metaspace_nodes(tables: Tables) -> list[Range]:
@@ -35,9 +35,9 @@ def metaspace_nodes(tables: Tables) -> list[Range]:
 
 
 def _new_nodes(tables: Tables) -> Iterator[Range]:
-    """Yield the nodes of both lists. A node begins with the address of the next one, its base, and
-    its size in bytes. The first node of a list follows its name and, in 17, a table of
-    functions."""
+    """Yield the range of each node of both lists. A node begins with the address of the next node,
+    the start of its range, and the size of its range in bytes. In a list, the address of the first
+    node follows the list's name and, in 17, the address of a table of functions."""
     for symbol in CONTEXTS:
         context = tables.symbol(symbol)
         context = tables.memory.word(context) or 0 if context else 0
@@ -56,7 +56,7 @@ def _is_node(words: Optional[tuple[int, ...]]) -> bool:
 
 
 def _old_nodes(tables: Tables) -> Iterator[Range]:
-    """Yield the nodes of the lists of JDK 8 to 15."""
+    """Yield the range of each node of the lists of JDK 8 to 15."""
     seen: set[int] = set()
     for pointer in _old_lists(tables):
         first = tables.memory.word(pointer) or 0
@@ -80,9 +80,9 @@ def _old_range(words: tuple[int, ...]) -> Optional[Range]:
 
 
 def _old_lists(tables: Tables) -> Iterator[int]:
-    """Yield possible addresses of lists: the values of two static variables. If these have no
-    symbols in JDK 8, yield the values of all static variables that refer to writable memory
-    outside of libjvm."""
+    """Yield possible addresses of lists: the values of two static variables. If these
+    variables have no symbols, and the JVM is JDK 8, yield the values of all static variables that
+    refer to writable memory outside of libjvm."""
     named = [tables.symbol(name) for name in OLD_LISTS]
     if any(named):
         yield from filter(None, (tables.memory.word(place) for place in named if place))

@@ -1,9 +1,9 @@
-"""Find the fields of OCaml's modules that refer to most memory.
+"""Find the fields of OCaml's modules that refer to the most memory.
 
 A program that ocamlopt compiled has a block of static data for each module. The fields of the block
 are the values that the module defines, in the order of their definitions. The binary has no names
-for these fields. `caml_globals` lists lists of these blocks; 0 ends each list (OCaml 4.13,
-runtime/roots_nat.c, caml_oldify_local_roots).
+for these fields. `caml_globals` is a list of lists of these blocks. Each list ends with 0
+(OCaml 4.13, runtime/roots_nat.c, caml_oldify_local_roots).
 
 A value is an odd number or the address of a block. The word before a block is its header: its
 number of words << 10 | color << 8 | tag (runtime/caml/mlvalues.h)."""
@@ -34,7 +34,7 @@ _CUSTOM_WORDS = 8  # first words of a custom block, which may refer to memory of
 
 
 def list_holders(target: Target, blocks: Blocks, heaps: Sequence[Range], check: Callable[[], None]) -> list[Holder]:
-    """Return the fields that refer to memory. Fields that refer to most bytes come first. If
+    """Return the fields that refer to memory. Fields that refer to the most bytes come first. If
     several fields refer to the same memory, it counts for only one field: that of the module that
     was linked last, because libraries are linked first. `check` is called now and then, and raises
     an exception after Ctrl-C."""

@@ -15,8 +15,8 @@ from findleaks.target.base import Piece
 NO_VALUE = NO_ROOT  # in `found`: the block has no value that is recognised
 LEAF = 1  # in `patterns`: the block has a value without pointers
 MOST_USED = 62
-"""In `patterns`, LEAF + n (1 <= n <= MOST_USED): only the first n words of the block are used. The
-other words are stale. An exclusion cannot begin after more than MOST_USED words."""
+"""In `patterns`, LEAF + n (1 <= n <= MOST_USED) means that only the first n words of the block are
+used. The other words are stale. An exclusion cannot begin after more than MOST_USED words."""
 
 STRINGS, REFERENCES, RESOURCES, ELEMENTS, ARRAYS = range(5)
 """Numbers of types. An array has the number ARRAYS + rank_of(its length)."""
@@ -30,10 +30,10 @@ class Values(NamedTuple):
     """The values that were recognised.
 
     `found` has the number of the type of each block's value, or NO_VALUE. `patterns` has LEAF for
-    each block with a string, LEAF + n for elements of arrays in n words, and 0 for others (see
-    Graph.exclude_words). `sums` has SUMS words for each type with a number below OBJECTS. The bytes
-    of an array include its elements. `unused` has the starts and ends of the unused memory of
-    elements in more than MOST_USED words."""
+    each block with a string, LEAF + n for each block with elements of an array that use n words,
+    and 0 for other blocks (see Graph.exclude_words). `sums` has SUMS words for each type with a
+    number below OBJECTS. The bytes of an array include its elements. If the elements of an array
+    use more than MOST_USED words, `unused` has start and end of the unused memory after them."""
 
     found: array[int]  # "I"
     patterns: bytearray

@@ -141,7 +141,8 @@ class Php(Runtime):
 
     def excluded_words(self) -> Optional[Exclusions]:
         """Exclude strings, the store of objects, the collector's list of possible cycles, and
-        unused ends of objects and of arrays. `dead` has the ends of longer ones."""
+        unused ends of objects and of arrays. `dead` has those ends that begin after more than
+        MOST_USED words."""
         ends = (Exclusion(EVERY_WORD << words & EVERY_WORD) for words in range(1, MOST_USED + 1))
         return Exclusions(self._excluded[0], (Exclusion(0), Exclusion(EVERY_WORD), *ends))
 

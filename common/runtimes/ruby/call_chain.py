@@ -1,9 +1,10 @@
-"""How stubs in a running process read the control frames of a Ruby thread.
+"""How findleaks' stubs in a running process read the control frames of a Ruby thread.
 
-`rb_errinfo` loads a variable that refers to the execution context. The variable is thread-local. In
-2.7, it is global, and refers to the context of the thread that holds the lock. The innermost tag of
-the context is on the native stack. `rb_iseq_eval` ends with a jump to the function vm_exec. vm_exec
-executes the control frames up to the next frame with the flag FINISH.
+`rb_errinfo` loads a variable that refers to the execution context. In 2.7, this variable is
+global, and refers to the context of the thread that holds the global VM lock. In later versions,
+the variable is thread-local. The innermost tag of the context is on the native stack.
+`rb_iseq_eval` ends with a jump to the function vm_exec. vm_exec executes the control frames up to
+the next frame with the flag FINISH.
 
 Sources: vm_core.h, eval_intern.h, vm.c and iseq.c of 2.7.4, 3.1.2, 3.3.8 and 3.4.11."""
 

@@ -72,8 +72,9 @@ class _Frame(NamedTuple):
 
 
 class ValueStack(NamedTuple):
-    """A stack of values [start, end), and its frames, outermost first. Each of `tops` is the end of
-    a frame's part of the stack. The name of a frame that a backtrace omits is None."""
+    """A stack of values [start, end), and its frames, outermost first. `tops` has, for
+    each frame, the end of its part of the stack. `frames` has None for a frame that a backtrace
+    omits."""
 
     start: int
     end: int
@@ -202,7 +203,8 @@ class FrameReader(ManagedFrames):
             return NamedFrame(0, function or "", 0, "", kind=KIND)
         if not isinstance(function, RubyFunction):
             return None
-        # If the stub hashed only a part of the table, the lines may be those of another function.
+        # If the stub hashed only a part of the table of lines, this table may be that of another
+        # function.
         is_known = max(len(function.lines.entries), len(function.lines.ranks)) <= MOST_HASHED
         line = function.lines.line(address // 8) if is_known and address % 8 == 0 else 0
         return NamedFrame(0, function.label, 0, "", function.path, line, kind=KIND)

@@ -45,9 +45,9 @@ SEARCHED = 2048  # data types whose free functions are analysed; a program has a
 MAX_DATA = 1 << 24  # bytes of the interpreter's variables that are searched
 OTHER = "(of further classes)"
 VM, THREAD = "VM", "VM/thread"
-"""Names of data types: that of the object whose data is the rb_vm_t, and that of threads."""
+"""Names of data types. VM: the type of the object whose data is the rb_vm_t. THREAD: threads."""
 
-_NO_TRANSIENT_HEAP = (3, 3)  # the first version without one
+_NO_TRANSIENT_HEAP = (3, 3)  # the first version without a transient heap
 _EMPTY = (c.T_FLOAT, c.T_MOVED)  # types that refer to no native memory
 
 
@@ -200,7 +200,7 @@ class Ruby(DumpableHeap):
     def _transient(self) -> Optional[TransientHeap]:
         if self._layout.numbers >= _NO_TRANSIENT_HEAP or not self.pages.all:
             return None
-        # Newer versions do not need this module.
+        # Imported here, because newer versions of Ruby do not need this module.
         from findleaks.runtimes.ruby.transient_heap import find_transient_heap
 
         return find_transient_heap(self._target, self._memory, self._data)
@@ -290,13 +290,14 @@ class Ruby(DumpableHeap):
     def object_table(self) -> Optional[ObjectTable]:
         if not self.pages.all or self._values.place is None:
             return None
-        # `find` needs no table of objects, so the module is imported only here.
+        # Imported here, because most commands need no table of objects.
         from findleaks.runtimes.ruby.object_table import build_object_table
 
         slots, ranges = self._slots(), self.pages.ranges()
         objects = slots.objects((), ranges, self._inside, finds_deleted=True)
         names = [*self._names, OTHER if self._census.left else ""]
-        # The arena is scanned as a whole, because it may have many buffers with small gaps.
+        # The arena is scanned as a whole, because it may have many buffers with small gaps between
+        # them.
         arena = [self._transient.arena] if self._transient is not None else []
         return build_object_table(self._census, names, slots, objects, self._opaque(), merge_ranges([*ranges, *arena]))
 
@@ -306,7 +307,7 @@ class Ruby(DumpableHeap):
 
     @cached_property
     def object_names(self) -> ObjectNames:
-        # Only questions about single objects need these modules.
+        # Imported here, because only commands that describe single objects need these modules.
         from findleaks.runtimes.ruby.frame_reader import find_frame_reader
         from findleaks.runtimes.ruby.object_names import RubyNames
 
@@ -315,7 +316,7 @@ class Ruby(DumpableHeap):
         return RubyNames(self._memory, self._values, self._variables, threads, find_frame_reader(self._target, [self._layout.module]))
 
     def _opaque(self) -> Iterator[int]:
-        """Yield an address in each block whose words keep no object alive."""
+        """For each block whose words keep no object alive, yield an address in the block."""
         from findleaks.runtimes.ruby.weak_references import find_frozen_strings, find_subclass_entries
 
         blocks = self._directory.blocks

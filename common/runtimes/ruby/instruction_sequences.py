@@ -39,8 +39,8 @@ class Instructions(NamedTuple):
 
 
 class LineTable(NamedTuple):
-    """The lines of the instructions of a sequence. `entries`: entries of `size` bytes each, which
-    begin with the line. `ranks`: the index that gives the entry of a position."""
+    """The lines of the instructions of a sequence. `entries`: entries of `size` bytes. Each entry
+    begins with a line number. `ranks`: an index that maps positions to entries; see _rank."""
 
     words: int
     size: int

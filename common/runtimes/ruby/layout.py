@@ -32,9 +32,9 @@ SMALL_PAGE, LARGE_PAGE = 1 << 14, 1 << 16  # HEAP_PAGE_SIZE up to 3.1, and since
 RVALUE = 40  # bytes of a slot if pages do not store it (before 3.1)
 MAX_PAGES = 1 << 24  # limit for the pages of a heap, a terabyte; a larger number is corrupt
 LARGEST = 1 << 13  # maximum size of an object space in bytes: that of 3.3 has 1,900
-# Smallest offset of the flags in the object space. Bits 0 and 1 are the mode (none, marking,
-# sweeping, compacting); bit 5 is during_gc. In 3.4, the collector's settings (gc_config) precede
-# the flags.
+# Smallest offset of the flags in the object space. FLAGS: before 3.4. NEWEST_FLAGS: since 3.4,
+# where the collector's settings (gc_config) precede the flags. Bits 0 and 1 are the mode (none,
+# marking, sweeping, compacting). Bit 5 is during_gc.
 FLAGS, NEWEST_FLAGS = 16, 20
 STUB = 3  # instructions of a stub in the procedure linkage table
 DEEPEST = 2  # calls that are followed

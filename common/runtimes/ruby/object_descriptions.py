@@ -25,7 +25,8 @@ LONGEST = 4096  # bytes of a text that is written
 WORDS = 5  # words read of each slot
 FROZEN = 1 << 11
 SHARED_ROOT, OLD_SHARED_ROOT = 1 << 24, 1 << 17
-"""Flag of an Array whose elements are shared by other Arrays: since 3.2, and before 3.2."""
+"""Flag of an Array whose elements other Arrays share. SHARED_ROOT: since 3.2. OLD_SHARED_ROOT:
+before 3.2."""
 
 DIGIT = 4  # bytes of a digit of a Bignum
 NOT_FREED = 1 << 30  # flag of a String whose text is not in malloc's memory
@@ -34,13 +35,13 @@ T_NODE = 0x1B
 AR_TABLE, ST_HEAD = 128, 56  # bytes of a struct ar_table and st_table in malloc's memory before 3.3
 ENTRY = 24  # bytes of an entry of a struct st_table
 _WITHOUT_CLASS = (c.T_IMEMO, T_NODE)
-_SLOT_ONLY = (c.T_FLOAT, c.T_SYMBOL, 0xE, 0xF)  # a Float, a Symbol, a Complex and a Rational
+_SLOT_ONLY = (c.T_FLOAT, c.T_SYMBOL, 0xE, 0xF)  # only a slot; 0xE: Complex, 0xF: Rational
 
 
 class Description(NamedTuple):
     """`text`: members of a JSON object, each with ", " before it. `memory`: the object's size in
-    bytes; None if this is the size of the slot and of the native memory that belongs to the object.
-    `klass`: the address of the class."""
+    bytes. None: the caller adds the sizes of the slot and of the native memory that belongs to the
+    object. `klass`: the address of the class."""
 
     klass: int
     text: str

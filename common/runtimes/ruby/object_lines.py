@@ -78,7 +78,7 @@ class ObjectLines:
 
     def _find_edges(self) -> list[int]:
         """Find the references among objects, and the native memory of objects. Some native memory
-        belongs to no object. Returns the objects to which this memory refers."""
+        belongs to no object. Returns the objects to which such native memory refers."""
         direct, links, inner = self._read_references()
         holders = self._find_holders(direct, links)
         found = self._references.found
@@ -97,10 +97,11 @@ class ObjectLines:
 
     def _read_references(self) -> tuple[array[int], array[int], array[int]]:
         """Read all references. References from objects to objects are added to the edges. Returns
-        three arrays ("Q") of the other references. The first: from objects to native memory, as
-        target << 32 | source. The second: from native memory to the start of native memory, also as
-        target << 32 | source. The third: from native memory to objects, as source << 32 |
-        target."""
+        three arrays ("Q") of the other references:
+
+        - from objects to native memory: target << 32 | source
+        - from native memory to the start of native memory: target << 32 | source
+        - from native memory to objects: source << 32 | target"""
         found, graph, engine = self._references.found, self._references.graph, self._engine
         objects = ObjectBlocks(found, bytes(1 + max((number for number in set(found) if number != NO_OBJECT), default=0)))
         direct, links, inner = array("Q"), array("Q"), array("Q")

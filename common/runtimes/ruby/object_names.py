@@ -24,7 +24,7 @@ from findleaks.runtimes.ruby.variables import Found
 from findleaks.target.encoded_numbers import signed
 from findleaks.unwind.stacks import NamedFrame
 
-_LONGEST_KEY = 60  # bytes of a String that is a key
+_LONGEST_KEY = 60  # bytes that are shown of a String or Symbol that is a key
 _ENTRY, _PAIR = 24, 16  # bytes of an entry of a struct st_table, and of a pair of a small Hash
 _SPECIAL = {0: "false", 0x14: "true"}  # nil is 8 before 3.2, else 4
 
@@ -120,6 +120,6 @@ def _describe(frame: NamedFrame) -> str:
 
 
 def _index(place: int, start: int, number: int) -> str:
-    """Return the name of a word of an array, or ""."""
+    """Return the name of the word at `place` ("[3]"); "" if no element begins there."""
     at, offset = divmod(place - start, 8)
     return f"[{at}]" if 0 <= at < number and not offset else ""

@@ -15,8 +15,8 @@ from findleaks.runtimes.ruby.census import MASK, T_ARRAY, T_HASH
 EMBEDDED = 1 << 13  # flag of an Array or Object: its elements or variables are in the slot
 # Flag of a Hash: it has a struct st_table; without the flag it has at most 8 pairs.
 ST_TABLE = 1 << 15
-# Flag of an Array or String whose data belongs to another Array or String: up to 3.3, and since
-# 3.4.
+# Flag of an Array or String whose data belongs to another Array or String. SHARED: up to 3.3.
+# NEWEST_SHARED: since 3.4.
 SHARED, NEWEST_SHARED = 1 << 14, 1 << 12
 LENGTH_SHIFT, SHORT, LONG = 15, 0x3, 0x7F  # length of an embedded Array: 2 bits, 7 bits since 3.2
 STRUCT_SHIFT = 13  # length of an embedded Struct, with the same number of bits

@@ -18,7 +18,7 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges, range_at, subtract
 
 _BLOCK, _ARENA = 32 << 10, 32 << 20  # bytes of a block and of the arena
-_LISTS, _ARENA_AT = 3, 7  # words of the variable: lists of blocks, then the pointer to the arena
+_LISTS, _ARENA_AT = 3, 7  # number of lists of blocks; index of the word with the arena's address
 _HEADER = 16  # bytes of the header of a block
 
 
@@ -55,7 +55,8 @@ def _find_arena(memory: Memory, part: Range, writable: Sequence[Range]) -> Optio
 
 
 def _find_used(memory: Memory, arena: Range) -> Iterator[Range]:
-    """Yield the part of each block before its index. It contains the allocations of the block."""
+    """Yield the used part of each block. The index in a block's header is the number of bytes after
+    the header that contain allocations."""
     for block in range(arena.start, arena.end, _BLOCK):
         index = min((memory.word(block) or 0) & 0xFFFF, _BLOCK - _HEADER)
         yield Range(block + _HEADER, block + _HEADER + index)

@@ -45,8 +45,8 @@ class Exported(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The variables. `divided`: values of variables that are objects whose own variables are
-    listed instead. A divided object retains nothing by itself.
+    """The variables. `divided`: objects to which variables refer, and whose own variables are
+    listed instead. A divided object itself retains nothing.
 
     `counts` returns the number of variables of objects with a given shape. `extension`: the offset
     in a class of the pointer to its extension; -1: the extension is in the class's slot. `symbols`

@@ -77,6 +77,6 @@ def _is_entry(memory: Memory, klass: int, other: int) -> bool:
 
 def _is_linked(memory: Memory, entry: int) -> bool:
     """Return whether the previous entry refers to this entry. Without this check, an array of class
-    variables would look like an entry if their values are classes."""
+    variables whose values are classes would look like an entry."""
     previous = memory.word(entry + 16)
     return bool(previous) and memory.word((previous or 0) + 8) == entry

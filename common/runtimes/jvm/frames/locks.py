@@ -1,4 +1,4 @@
-"""Determine which locks Java threads hold and wait for, and the threads that hold them.
+"""Determine which locks Java threads hold or wait for, and which threads hold these locks.
 
 Sources: OpenJDK 8 to 25, src/hotspot/share/runtime: vframe.cpp (what `jcmd Thread.print` prints),
 objectMonitor.hpp (the owner is a JavaThread, or the BasicLock on its stack; since JDK 24 it is the
@@ -114,14 +114,14 @@ class JavaLocks:
         return self._objects.int32(self._objects.reference(address, "holder") or address, "threadStatus")
 
     def _monitor(self, thread: int, field: str) -> int:
-        # Until JDK 11, these fields are in Thread. In later versions, they are in JavaThread.
+        # Up to JDK 11, `field` is in Thread. In later versions, it is in JavaThread.
         return next(filter(None, (self._tables.word(kind, field, thread) for kind in ("JavaThread", "Thread"))), 0)
 
     def _object(self, monitor: int) -> int:
         """Return the object of an ObjectMonitor, 0 if it is unknown."""
         address = self._tables.word("ObjectMonitor", "_object", monitor) or 0
-        # Until JDK 11, monitors are in blocks, and refer to the object itself. In later versions,
-        # monitors refer to a handle.
+        # Up to JDK 11, monitors are in blocks, and refer to the object itself. In later versions,
+        # monitors refer to a handle of the object.
         if address and ("ObjectSynchronizer", "gBlockList") not in self._tables.fields:
             address = self._tables.decode_oop(self._tables.memory.word(address) or 0)
         return address if self._objects.class_name(address) else 0
@@ -148,8 +148,8 @@ class JavaLocks:
 
     @cached_property
     def _numbers_of_owners(self) -> Mapping[int, int]:
-        """The kernel's number of each thread, by the number that a monitor has for this thread as
-        its owner."""
+        """The kernel's number of each thread, by the number with which monitors identify the thread
+        as their owner (_monitor_owner_id)."""
         numbers = ((self._tables.word("JavaThread", "_monitor_owner_id", thread), tid) for tid, thread in self._threads.items())
         return {number: tid for number, tid in numbers if number}
 

@@ -1,7 +1,7 @@
 """Read the objects that frames of Java methods have locked, or are about to lock.
 
-A frame of the interpreter has a list of pairs of words: a BasicLock, and the object. The scopes of
-compiled methods describe where the objects are.
+A frame of the interpreter has a list of pairs of words. Each pair contains a BasicLock and the
+address of the object. The scopes of compiled methods describe where the objects are.
 
 Sources: OpenJDK 8 to 25, src/hotspot/share: runtime/basicLock.hpp, code/debugInfo.cpp (a list of
 locks begins with their number; a lock is the location of the BasicLock, the value of the object,
@@ -45,7 +45,7 @@ class Monitor(NamedTuple):
 
 
 class MonitorReader:
-    """Reads the locks of frames. For each frame, the lock that was locked last comes first."""
+    """Reads the locks of frames. For each frame, the lock that was acquired last comes first."""
 
     def __init__(self, tables: Tables, numbers: Numbers, debug: DebugInformation, layout: ObjectLayout) -> None:
         self._tables, self._numbers, self._debug, self._references = tables, numbers, debug, layout.references
