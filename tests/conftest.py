@@ -22,6 +22,7 @@ from hypothesis import settings
 
 ROOT = Path(__file__).parents[1]
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+ADDR_NO_RANDOMIZE = 0x40000  # linux/personality.h
 
 # The checkout's root, which `python -m pytest` and PYTHONPATH=. put there, has our gdb/ and lldb/.
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
@@ -54,6 +55,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     _leave_the_callers_ways()
     _refuse_a_stale_library()
+    if config.getoption("--hypothesis-profile") != "random":
+        _repeat_the_same_draws()
     if path := config.getoption("cpu_times"):
         from cpu_times import CpuTimes
 
@@ -94,6 +97,13 @@ def _refuse_a_stale_library() -> None:
         pytest.exit(f"{error}: run make native", pytest.ExitCode.USAGE_ERROR)
     except OSError:
         pass  # none is built
+
+
+def _repeat_the_same_draws() -> None:
+    """Start programs at the same addresses and with the same hash seeds in each run, as far as the kernel lets us. What a word means by
+    chance, or which of several holders is named, then does not change from one run to the next."""
+    ctypes.CDLL(None).personality(ADDR_NO_RANDOMIZE)
+    os.environ.update(PYTHONHASHSEED="0", PERL_HASH_SEED="0")
 
 
 def _leave_the_callers_ways() -> None:
