@@ -121,6 +121,16 @@ class Dominators(Protocol):
         of another length, or a root that does not exist."""
         ...
 
+    def expect_leaf_trees(self) -> None:
+        """Expect that many of the blocks are in leaf trees, as in managed heaps: strings with their
+        characters, boxed numbers. Time and memory then depend on the number of the other blocks.
+        Not allowed in a tree made by `within`.
+
+        Each block of a leaf tree has exactly one reference, from a block. The block at the top of
+        the tree refers only to blocks without references, or to none. `members` returns leaf trees
+        after the other children of a node."""
+        ...
+
     def set_owners(self, containers: array[int], owners: Sequence[int]) -> None:
         """Set the owners of containers (maps, lists); call first.
 
@@ -198,10 +208,8 @@ class Dominators(Protocol):
     def members(self, node: int, first: int, limit: int) -> array[int]:
         """Return indices ("I") of at most `limit` retained blocks, beginning with number `first`.
 
-        Order: preorder. Leaf trees are the last children; the others are in the order of the words
-        that refer to them. Each block of a leaf tree has exactly one reference, from a block. The
-        block at the top of the tree refers only to blocks without references, or to none. A block's
-        own index is the first."""
+        Order: preorder, children in the order of the words that refer to them. A block's own index
+        is the first. See also `expect_leaf_trees`."""
         ...
 
     def chain(self, index: int, equal: bool, limit: int = 1 << 22) -> Chain:

@@ -53,6 +53,10 @@ class FieldsTree(RootedTree):
         """Raise ValueError: only a whole tree merges blocks."""
         raise ValueError("only a whole tree can merge blocks into roots")
 
+    def expect_leaf_trees(self) -> None:
+        """Raise ValueError: only a whole tree leaves blocks out."""
+        raise ValueError("only a whole tree can leave out leaf trees")
+
     def set_owners(self, containers: array[int], owners: Sequence[int]) -> None:
         """Raise ValueError: only a whole tree has owners of containers."""
         raise ValueError("only a whole tree can have owners of containers")

@@ -123,6 +123,9 @@ class WholeTree(RootedTree):
         self._before()
         check_merged(roots, self.roots, len(self._blocks))
 
+    def expect_leaf_trees(self) -> None:
+        self._before()
+
     def total(self) -> Totals:
         self._after()
         return Totals(self._counts[0] - 1 - self.roots, self.bytes_at(0))

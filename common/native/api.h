@@ -219,6 +219,7 @@ API struct dominators *fl_dominators_new(struct graph *g, uint32_t roots, bool o
 API void fl_dominators_refer(struct dominators *d, uint32_t root, const uint32_t *indices, uint64_t count);
 API void fl_dominators_lost(struct dominators *d, uint32_t definite, uint32_t possible);
 API void fl_dominators_merge(struct dominators *d, const uint32_t *roots);
+API void fl_dominators_expect_leaf_trees(struct dominators *d);
 API void fl_dominators_set_owners(struct dominators *d, const uint32_t *containers, const uint32_t *container_owners);
 API uint32_t fl_dominators_progress(const struct dominators *d);
 API int fl_dominators_compute(struct dominators *d, int64_t budget);

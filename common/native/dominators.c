@@ -67,6 +67,9 @@ API void fl_dominators_lost(dominators *d, uint32_t definite, uint32_t possible)
  * outlive the computation. */
 API void fl_dominators_merge(dominators *d, const uint32_t *roots) { d->merged = roots; }
 
+/* Leave leaf trees out of the numbering, instead of collapsing single-entry trees. */
+API void fl_dominators_expect_leaf_trees(dominators *d) { d->leaf_trees = true; }
+
 /* Containers and their owners: see dominators.h. Both arrays must outlive the computation. */
 API void fl_dominators_set_owners(dominators *d, const uint32_t *containers, const uint32_t *container_owners) {
     d->containers = containers;
@@ -108,23 +111,31 @@ static int refer_lost(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Bar the blocks that are not part of the tree, and count the others by group. */
+/* Bar the blocks that are not part of the tree. Count the others by group, and add up their
+ * sizes. */
 static int count_groups(dominators *d, int64_t *budget) {
     const graph *g = d->g;
     const uint8_t *states = g->b->states, *kinds = d->only_lost ? g->kinds : NULL;
     const uint32_t *merges = d->merged;
     uint32_t *numbers = d->numbers, counted = 0, pause = (uint32_t)pause_of(d->at, g->count, budget);
+    uint64_t sizes = 0, bytes = 0;
     for (uint32_t index = (uint32_t)d->at; index < pause; index++) {
         bool merged = merges && merges[index] != NO_ROOT;
         bool counts = !merged && (kinds ? kinds[index] >= POSSIBLE : states[index] == IN_USE);
         if (!counts) {
             numbers[index] = BARRED;
             set_bit(d->seen, index);
-        } else if (numbers[index] != UNSEEN)
+            continue;
+        }
+        if (numbers[index] != UNSEEN)
             d->starts[(numbers[index] & ~HELD) + 1]++;
-        counted += counts;
+        counted++;
+        sizes |= size_of(g->b, index);
+        bytes += size_of(g->b, index);
     }
     d->count += counted;
+    d->all_sizes |= sizes;
+    d->all_bytes += bytes;
     d->at = pause;
     if (pause < g->count)
         return 1;
@@ -182,7 +193,7 @@ INLINE int enter(dominators *d, uint32_t index, uint32_t parent) {
     bool follows = count > PREFETCHED;
     for (uint32_t each = 0; each < count && each < PREFETCHED; each++) {
         uint32_t target = g->edges[first + each] >> INDEX_SHIFT;
-        if (bit(d->left_out, target))
+        if (is_left_out(d, target))
             continue;
         follows = true;
         __builtin_prefetch(&g->groups[target / GROUP]);
@@ -213,7 +224,7 @@ INLINE int again(dominators *d, uint32_t number, uint32_t source) {
 }
 
 INLINE int meet(dominators *d, uint32_t index, uint32_t source) {
-    if (bit(d->left_out, index))
+    if (is_left_out(d, index))
         return DONE;
     if (is_collapsed(d, index)) {
         if (!bit(d->seen, index)) /* seen: in a tree that an earlier priority reached */

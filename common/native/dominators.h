@@ -1,6 +1,6 @@
 /* Dominator tree of the blocks that roots reach: semi-NCA (engine/reference/dominators.py) over a
- * depth-first numbering. Leaf trees have no numbers (leaf_trees.c), and other single-entry trees
- * are collapsed to their tops (tree_reduction.c).
+ * depth-first numbering. Fewer blocks get a number in one of two ways: single-entry trees are
+ * collapsed to their tops (tree_reduction.c), or leaf trees are left out (leaf_trees.c).
  *
  * Memory: 16 bytes a block (20 if the sums of sizes need 8 bytes), and 4 more once `idoms` is
  * needed. While computing: 4 bytes a block, 20 for each number, and 8 for each edge to a lower
@@ -60,9 +60,9 @@ typedef struct dominators {
     uint64_t *joins, *join_blocks; /* by rank, by block: join node, visited depth first */
     uint64_t *earlier;         /* a bit for each block: barred, or reached at an earlier priority */
     uint32_t ranks, join_count, edge;  /* their number; the next edge of the block being surveyed */
-    uint32_t weight; /* blocks found so far in the leaf trees below the block being surveyed */
-    /* leaf_trees.c. One bit for each block. `leaves`: it is a leaf. `left_out`: it is in a leaf
-     * tree. */
+    /* leaf_trees.c. Whether leaf trees are left out, instead of collapsing single-entry trees. */
+    bool leaf_trees;
+    /* One bit for each block. `leaves`: it is a leaf. `left_out`: it is in a leaf tree. */
     uint64_t *leaves, *left_out;
     uint64_t all_sizes, all_bytes; /* sizes of all blocks, combined by OR; sum of these sizes */
     /* Indexed by depth-first number; number 0 is the node above all roots. At the end, `nodes` is
@@ -118,11 +118,6 @@ int sizes_below(const dominators *d, const uint32_t *places, uint32_t count, wor
 
 void reduction_free(dominators *d);
 
-/* leaf_trees.c. leaf_tree_size: the number of blocks in the leaf tree with this block at the top.
- * left_out_below: the number of blocks in all leaf trees below this block. */
-uint32_t leaf_tree_size(const dominators *d, uint32_t index);
-uint32_t left_out_below(const dominators *d, uint32_t index);
-
 /* preorder_layout.c: compute `idoms`. */
 int dominators_find_idoms(dominators *d);
 
@@ -132,6 +127,8 @@ INLINE bool made(uint32_t **array, uint32_t count) { return *array || (*array = 
 /* Return whether the node is the top block of a collapsed tree: it is numbered, but its edges
  * are not followed. */
 INLINE bool is_collapsed(const dominators *d, uint32_t node) { return d->join_blocks && !(node & ROOT_NODE) && !bit(d->join_blocks, node); }
+
+INLINE bool is_left_out(const dominators *d, uint32_t index) { return d->left_out && bit(d->left_out, index); }
 
 /* Return the bytes that the node at a place of a complete tree retains. */
 INLINE uint64_t bytes_at(const dominators *d, uint32_t place) {

@@ -17,6 +17,8 @@
 /* Collect the referenced blocks in `left_out`, and those with several references in `leaves`. */
 int dominators_referred(dominators *d, int64_t *budget) {
     const graph *g = d->g;
+    if (!d->leaf_trees)
+        return DONE;
     if (!d->left_out) {
         size_t bits = (size_t)g->count / 64 + 1;
         d->left_out = calloc(bits, sizeof *d->left_out);
@@ -69,23 +71,12 @@ static uint64_t without_references(const dominators *d, uint64_t word, uint64_t 
     return bits;
 }
 
-/* Combine the sizes of 64 blocks. */
-static void add_sizes(dominators *d, uint64_t word) {
-    uint64_t end = word * 64 + 64 < d->g->count ? word * 64 + 64 : d->g->count;
-    for (uint64_t index = word * 64; index < end; index++) {
-        uint64_t size = size_of(d->g->b, (uint32_t)index);
-        d->all_sizes |= size;
-        d->all_bytes += size;
-    }
-}
-
 /* Find the leaves; `left_out` then has the candidates for stems, and the leaves. */
 int dominators_leaves(dominators *d, int64_t *budget) {
-    for (uint64_t end = d->g->count / 64 + 1; d->at < end; d->at++) {
+    for (uint64_t end = d->leaf_trees ? d->g->count / 64 + 1 : 0; d->at < end; d->at++) {
         if (*budget <= 0)
             return 1;
         *budget -= 64;
-        add_sizes(d, d->at);
         d->left_out[d->at] = candidates(d, d->at, d->left_out[d->at] & ~d->leaves[d->at]);
         d->leaves[d->at] = without_references(d, d->at, d->left_out[d->at], NULL);
     }
@@ -93,7 +84,7 @@ int dominators_leaves(dominators *d, int64_t *budget) {
 }
 
 int dominators_stems(dominators *d, int64_t *budget) {
-    for (uint64_t end = d->g->count / 64 + 1; d->at < end; d->at++) {
+    for (uint64_t end = d->leaf_trees ? d->g->count / 64 + 1 : 0; d->at < end; d->at++) {
         if (*budget <= 0)
             return 1;
         *budget -= 64;
@@ -104,11 +95,10 @@ int dominators_stems(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-uint32_t leaf_tree_size(const dominators *d, uint32_t index) {
-    return bit(d->leaves, index) ? 1 : 1 + left_out_below(d, index);
-}
+static uint32_t leaf_tree_size(const dominators *d, uint32_t index);
 
-uint32_t left_out_below(const dominators *d, uint32_t index) {
+/* Return the number of blocks in the leaf trees below a block. */
+static uint32_t left_out_below(const dominators *d, uint32_t index) {
     const graph *g = d->g;
     uint32_t count, found = 0;
     for (const uint32_t *edge = g->edges + edges_of(g, index, &count), *end = edge + count; edge < end; edge++)
@@ -117,18 +107,25 @@ uint32_t left_out_below(const dominators *d, uint32_t index) {
     return found;
 }
 
-/* Set the number of nodes that each node represents: all blocks of a collapsed tree, otherwise the
- * node and the leaf trees below it. */
+/* Return the number of blocks in the leaf tree whose top is this block. */
+static uint32_t leaf_tree_size(const dominators *d, uint32_t index) {
+    return bit(d->leaves, index) ? 1 : 1 + left_out_below(d, index);
+}
+
+/* Set the number of nodes that each number stands for: all blocks of a collapsed tree, or a node
+ * and the leaf trees below it. */
 int dominators_weigh(dominators *d, int64_t *budget) {
     uint32_t *counts = d->semis;
     if (!d->at)
         for (uint32_t number = 0; number < d->count; number++)
             counts[number] = is_collapsed(d, d->nodes[number]) ? d->weights[d->numbers[d->nodes[number]]] : 1;
+    if (!d->leaf_trees)
+        return DONE;
     uint32_t pause = (uint32_t)pause_of(d->at, d->g->count, budget);
     for (uint32_t index = (uint32_t)d->at; index < pause; index++) {
         if (index + AHEAD < pause && d->numbers[index + AHEAD] < d->count)
             __builtin_prefetch(&counts[d->numbers[index + AHEAD]], 1);
-        if (d->numbers[index] < BARRED && !is_collapsed(d, index))
+        if (d->numbers[index] < BARRED)
             counts[d->numbers[index]] += left_out_below(d, index);
     }
     d->at = pause;
@@ -161,6 +158,8 @@ static void attach(dominators *d, uint32_t index) {
 }
 
 int dominators_attach(dominators *d, int64_t *budget) {
+    if (!d->leaf_trees)
+        return DONE;
     uint32_t pause = (uint32_t)pause_of(d->at, d->g->count, budget);
     for (uint32_t index = (uint32_t)d->at; index < pause; index++) {
         if (index + AHEAD < pause && d->numbers[index + AHEAD] < d->count) {

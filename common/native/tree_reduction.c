@@ -104,10 +104,6 @@ static void follow(dominators *d, int64_t *budget) {
         for (; !last && left >= 0; edge++, left--) {
             uint32_t index = *edge >> INDEX_SHIFT;
             last = *edge & LAST;
-            if (bit(d->left_out, index)) {
-                d->weight += leaf_tree_size(d, index);
-                continue;
-            }
             if (d->containers && edge_ignored(d, index, order[from]))
                 continue;
             if (bit(seen, index)) {
@@ -122,8 +118,7 @@ static void follow(dominators *d, int64_t *budget) {
         d->edge = last ? 0 : (uint32_t)(edge - edges);
         if (!last)
             break;
-        firsts[from] = 1 + d->weight; /* from here on, firsts[from] is the weight */
-        d->weight = 0;
+        firsts[from] = 1; /* from here on, firsts[from] is the weight */
     }
     d->ranks = ranks;
     d->at = from;
@@ -142,6 +137,8 @@ static bool begun(dominators *d) {
 }
 
 int dominators_survey(dominators *d, int64_t *budget) {
+    if (d->leaf_trees)
+        return DONE;
     if (!d->order && !begun(d))
         return NO_MEMORY;
     for (; *budget >= 0; follow(d, budget)) {

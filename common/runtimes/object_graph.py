@@ -209,6 +209,7 @@ class ObjectGraph:
             return None
         priorities = [sum(one.priority < priority for one in groups) for priority in range(1, groups[-1].priority + 1)]
         tree = self.graph.dominators(len(groups), priorities=priorities)
+        tree.expect_leaf_trees()
         for number, one in enumerate(groups):
             tree.root_words(one.words, number)
         run_in_slices(tree.compute, self.target)
@@ -264,6 +265,7 @@ class ObjectGraph:
         if self.graph is None:
             return None
         tree = self.graph.dominators(1)
+        tree.expect_leaf_trees()
         self.add_roots(tree, 0)
         run_in_slices(tree.compute, self.target)
         return tree

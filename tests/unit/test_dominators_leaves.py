@@ -65,6 +65,7 @@ def test_leaf_trees_against_the_oracle(seed: int) -> None:
     for engine in engines():
         graph = made(engine, references, spare, interior=seed % 5 == 0)
         dominators = graph.dominators(ROOTS, priorities=priorities)
+        dominators.expect_leaf_trees()
         dominators.set_owners(parts, [owner])
         for root, mine in enumerate(targets):
             dominators.refer(root, mine)
@@ -95,3 +96,14 @@ def test_sums_of_sizes_of_any_magnitude(large: int, unit: int) -> None:
         assert [child.bytes for child in dominators.children(0, 9)] == [large + unit, large]
         assert dominators.idom(2) == 0 and dominators.idom(4) == root_node(1)
         assert dominators.total() == Totals(5, sum(sizes))
+
+
+def test_leaf_trees_are_only_for_whole_trees() -> None:
+    for engine in engines():
+        dominators = made(engine, [[1], []]).dominators(1)
+        dominators.refer(0, [0])
+        computed(dominators)
+        with pytest.raises(ValueError, match="only a whole tree can leave out leaf trees"):
+            dominators.within(0, 1).expect_leaf_trees()
+        with pytest.raises(RuntimeError, match="record roots before computing"):
+            dominators.expect_leaf_trees()

@@ -241,6 +241,7 @@ SIGNATURES = {
     "fl_dominators_words": (c_int, [_HANDLE, _U8S, c_uint64, c_uint32]),
     "fl_dominators_refer": (None, [_HANDLE, c_uint32, _U32S, c_uint64]),
     "fl_dominators_merge": (None, [_HANDLE, _U32S]),
+    "fl_dominators_expect_leaf_trees": (None, [_HANDLE]),
     "fl_dominators_set_owners": (None, [_HANDLE, _U32S, _U32S]),
     "fl_dominators_lost": (None, [_HANDLE, c_uint32, c_uint32]),
     "fl_dominators_compute": (c_int, [_HANDLE, c_int64]),

@@ -70,6 +70,10 @@ class NativeDominators(WholeTree):
         kept = self._kept["merged"] = (c_array(roots),)
         self._library.fl_dominators_merge(self._handle, *kept)
 
+    def expect_leaf_trees(self) -> None:
+        super().expect_leaf_trees()
+        self._library.fl_dominators_expect_leaf_trees(self._handle)
+
     def compute(self, budget: int) -> bool:
         self._begun = True
         if not self._done and not self._library.fl_dominators_compute(self._handle, max(1, budget)):

@@ -51,6 +51,7 @@ class PureDominators(WholeTree):
         self._held: dict[int, tuple[int, int]] = {}  # block: its priority, and its root or SHARED
         self._work: Iterator[None] | None = None
         self._steps = 0
+        self._expects_leaf_trees = False
 
     def scan_roots(self, piece: Piece) -> None:
         self._before()
@@ -105,6 +106,10 @@ class PureDominators(WholeTree):
     def merge_into_roots(self, roots: array[int]) -> None:
         super().merge_into_roots(roots)
         self._merged = roots
+
+    def expect_leaf_trees(self) -> None:
+        super().expect_leaf_trees()
+        self._expects_leaf_trees = True
 
     def compute(self, budget: int) -> bool:
         self._begun = True
@@ -195,7 +200,7 @@ class PureDominators(WholeTree):
             jump = jumps[idom]
             jumps[number] = jumps[jump] if depths[idom] - depths[jump] == depths[jump] - depths[jumps[jump]] else idom
             yield
-        yield from self._lay_out(nodes, idoms, self._leaf_trees())
+        yield from self._lay_out(nodes, idoms, self._leaf_trees() if self._expects_leaf_trees else set())
 
     def _visit(
         self, numbers: dict[int, int], nodes: list[int], parents: list[int], semis: list[int], others: dict[int, list[int]]
@@ -251,7 +256,7 @@ class PureDominators(WholeTree):
             yield
 
     def _leaf_trees(self) -> set[int]:
-        """Return the blocks in leaf trees; see `Dominators.members`."""
+        """Return the blocks in leaf trees; see `Dominators.expect_leaf_trees`."""
         graph, states = self._graph, self._graph.blocks.states
         references = [[edge >> 1 for edge in graph.edges_of(index)] for index in range(len(states))]
         numbers = Counter(target for mine in references for target in mine)

@@ -56,6 +56,7 @@ def find_blocked(
     for _ in range(_MOST_ROUNDS):
         live = [one for one in threads if one.number not in blocked and one.number not in never]
         tree = graph.dominators(1)
+        tree.expect_leaf_trees()
         tree.merge_into_roots(merged)
         for words in objects.root_words():
             tree.root_words(words, 0)

@@ -265,6 +265,7 @@ class HeapObjects:
         """Return what each of these groups of goroutines retains: the objects that are reachable
         only from their stacks."""
         tree = graph.dominators(len(groups) + 1)
+        tree.expect_leaf_trees()
         every = {one.number for group in groups for one in group}
         for root, group in enumerate(groups):
             self._add_stacks(tree, group, root)

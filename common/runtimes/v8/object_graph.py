@@ -240,6 +240,7 @@ class V8Graph(NamedObjects):
         if self.graph is None:
             return None
         tree = self.graph.dominators(1 + len(self._groups), priorities=[1] if self._groups else [])
+        tree.expect_leaf_trees()
         self.add_roots(tree, 0)
         for number, group in enumerate(self._groups, 1):
             tree.root_words(group.objects, number)
