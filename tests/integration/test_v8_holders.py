@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 import truth
 
 import cores
+import findleaks
+from findleaks.runtimes.node.instance import Node
 
 PROGRAM = truth.PROGRAMS / "v8_holders.js"
 TOTAL = 30_000
@@ -72,7 +75,39 @@ def test_the_holder_is_on_the_first_screen(tmp_path: Path, version: str, kind: s
     assert steps[-1]["value"] == place
     if kind == "napi":
         assert found["evidence"]["handles"] == TOTAL
-        assert steps[0]["in"]["text"] == f"Node-API reference of {tmp_path / 'leak.node'}"
+        assert (found["evidence"]["variable"], found["evidence"]["handles_in_variable"]) == ("all", TOTAL)
+        assert f"The addon's variable all leads to {TOTAL:,} of them." in titles
+        assert steps[0]["in"]["text"] == f"Node-API reference of {tmp_path / 'leak.node'} in variable all"
     # The core has the same objects.
     (again,) = [one for one in answer("verdict", core)["findings"] if one["finding"] == "retained-objects"]
     assert {**again["evidence"], "address": 0} == {**found["evidence"], "address": 0}
+
+
+@pytest.mark.parametrize("version", [nodes.NEWEST, *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS[:-1])])
+@pytest.mark.parametrize("stripped", [False, pytest.param(True, marks=pytest.mark.matrix)])
+def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool) -> None:
+    """The variable of each reference is the one that the addon keeps it in, or none if the addon has lost it. Its variable `environment`
+    leads to Node's list of all references, and `newest` to the last one."""
+    file, each = addon(tmp_path), 2000
+    symbols = subprocess.run(["nm", "--defined-only", file], check=True, capture_output=True, text=True).stdout
+    places = {name: int(address, 16) for address, _, name in map(str.split, symbols.splitlines())}
+    if stripped:
+        subprocess.run(["strip", file], check=True)
+    command = [nodes.get(version), "--expose-gc", "--no-memory-reducer", str(PROGRAM), "addon", str(each), str(file)]
+    with cores.Running(command, tmp_path) as running, findleaks.attach(running.pid) as process:
+        (node,) = (one for one in process._session.runtimes if isinstance(one, Node))
+        assert node._javascript is not None and node._javascript.graph is not None
+        roots = node._javascript.graph._reach.roots
+        names = Counter(roots._name_handle(place) for place, _ in roots.global_handles())
+    reference, where = f"Node-API reference of {file}", " in variable "
+    known = {name.removeprefix(f"{reference}{where}"): count for name, count in names.items() if name.startswith(f"{reference}{where}")}
+    if stripped:
+        counts = Counter({name: known[f"at {file.name}+{places[name]:#x}"] for name in ("all", "cache")})
+        first = places["table"]
+        counts["table"] = sum(known.get(f"at {file.name}+{at:#x}", 0) for at in range(first, first + 8 * each, 8))
+        assert len(known) == each + 3
+    else:
+        counts = Counter({name: count for name, count in known.items() if name != "newest"})
+    # The last reference is in `newest` only.
+    assert counts == {"all": each, "table": each, "cache": each}
+    assert names[reference] == each - 1

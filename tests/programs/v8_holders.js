@@ -30,7 +30,12 @@ const holders = {
     for (let n = 0; n < total; n++) { const own = new Session(n); last = last.then(() => own) }
     return ['global variable start', 'Session']
   },
-  napi () { const addon = require(file); for (let n = 0; n < total; n++) addon.keep(new Session(n)); return [file, 'Session'] }
+  napi () { const addon = require(file); for (let n = 0; n < total; n++) addon.keep(new Session(n)); return [file, 'Session'] },
+  addon () {
+    const addon = require(file)
+    for (const way of ['keep', 'keepInTable', 'keepInCache', 'forget']) for (let n = 0; n < total; n++) addon[way](new Session(n))
+    return [file, 'Session']
+  }
 }
 
 const [holder, content] = holders[kind]()

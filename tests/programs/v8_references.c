@@ -1,4 +1,5 @@
-/* A Node-API addon that leaks: keep(OBJECT) creates a reference to the object, and nothing deletes it. */
+/* A Node-API addon that leaks: each function creates a reference to its argument, and nothing deletes it. They differ in where the
+ * reference is kept. `environment` leads to Node's own list of all references, and `newest` to one of them. */
 #include <stdlib.h>
 typedef struct napi_env__ *napi_env; typedef struct napi_value__ *napi_value; typedef struct napi_ref__ *napi_ref; typedef struct napi_info__ *napi_info;
 typedef napi_value (*napi_callback)(napi_env, napi_info);
@@ -7,16 +8,46 @@ extern int napi_create_reference(napi_env, napi_value, unsigned, napi_ref *);
 extern int napi_create_function(napi_env, const char *, size_t, napi_callback, void *, napi_value *);
 extern int napi_set_named_property(napi_env, napi_value, const char *, napi_value);
 struct holder { napi_ref ref; struct holder *next; long pad[3]; };
+struct cache { long hits; napi_ref *items; size_t used, room; };
+static napi_env environment;
+static napi_ref newest;
 static struct holder *all;
-static napi_value keep(napi_env env, napi_info info) {
-  size_t count = 1; napi_value args[1];
+static napi_ref table[1 << 15];
+static size_t filled;
+static struct cache *cache;
+static napi_ref refer(napi_env env, napi_info info) {
+  size_t count = 1; napi_value args[1]; napi_ref ref = 0;
   napi_get_cb_info(env, info, &count, args, 0, 0);
-  struct holder *one = malloc(sizeof *one);
-  napi_create_reference(env, args[0], 1, &one->ref);
+  napi_create_reference(env, args[0], 1, &ref);
+  return newest = ref;
+}
+static napi_value keep(napi_env env, napi_info info) {
+  struct holder *one = calloc(1, sizeof *one);
+  one->ref = refer(env, info);
   one->next = all; all = one;
   return 0;
 }
+static napi_value keep_in_table(napi_env env, napi_info info) {
+  if (filled < sizeof table / sizeof *table) table[filled++] = refer(env, info);
+  return 0;
+}
+static napi_value keep_in_cache(napi_env env, napi_info info) {
+  if (!cache) cache = calloc(1, sizeof *cache);
+  if (cache->used == cache->room) cache->items = realloc(cache->items, (cache->room += 1000) * sizeof *cache->items);
+  cache->items[cache->used++] = refer(env, info);
+  return 0;
+}
+static napi_value forget(napi_env env, napi_info info) {
+  refer(env, info);
+  return 0;
+}
+static void export(napi_env env, napi_value exports, const char *name, napi_callback callback) {
+  napi_value f; napi_create_function(env, name, (size_t)-1, callback, 0, &f);
+  napi_set_named_property(env, exports, name, f);
+}
 __attribute__((visibility("default"))) napi_value napi_register_module_v1(napi_env env, napi_value exports) {
-  napi_value f; napi_create_function(env, "keep", 4, keep, 0, &f);
-  napi_set_named_property(env, exports, "keep", f); return exports;
+  environment = env;
+  export(env, exports, "keep", keep); export(env, exports, "keepInTable", keep_in_table);
+  export(env, exports, "keepInCache", keep_in_cache); export(env, exports, "forget", forget);
+  return exports;
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from findleaks.allocators.directory import Directory
@@ -16,15 +16,17 @@ from findleaks.allocators.memory import Memory
 from findleaks.demangle import demangle
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
+from findleaks.runtimes.node.addon_variables import AddonVariables
 from findleaks.target.base import Target
 from findleaks.target.interruptible import interruptible
-from findleaks.target.ranges import nonzero_pieces
+from findleaks.target.ranges import nonzero_pieces, region_at
 from findleaks.value_classes import NamedTuple
 
 MANY = 1000  # strong handles of one owner that are a group
 _TABLE, _REFERENCES = "_ZTV", ("N6v8impl", "Ref")
 _ENVIRONMENTS = ("napi_env__", "node_napi_env__")
 _WORDS, _ENVIRONMENT_WORDS = 16, 64  # words of a reference and of a napi_env that are read
+_NAMED = 0.1  # least part of a group to which a variable leads that is named
 _SAMPLE = 256  # handles whose owners are looked up to name a group
 _URL, _SUFFIX, _LONGEST = "file://", ".node", 4096
 _PREFIX = "vtable for "
@@ -32,10 +34,20 @@ _PREFIX = "vtable for "
 
 class HandleGroup(NamedTuple):
     """Strong global handles of one owner. `name` is a phrase in the plural, `places` are their
-    addresses ("Q")."""
+    addresses ("Q"). `variable`: the variable of the addon that leads to most of them, or "".
+    `in_variable`: their number."""
 
     name: str
     places: array[int]
+    variable: str = ""
+    in_variable: int = 0
+
+
+class _Reference(NamedTuple):
+    """A Node-API reference: the index of its block, and the file of its addon ("" if unknown)."""
+
+    block: int
+    file: str
 
 
 class HandleOwners:
@@ -48,9 +60,11 @@ class HandleOwners:
         self._names: dict[int, str] = {}
 
     def name(self, place: int) -> str:
-        """Return a phrase for the handle at an address: "Node-API reference of /app/a.node"."""
-        if place in self._files_of_handles:
-            return f"Node-API reference{self._of(self._files_of_handles[place])}"
+        """Return a phrase for the handle at an address: "Node-API reference of /app/a.node in
+        variable all"."""
+        if place in self._references:
+            variable = self._variables.get(place, "")
+            return f"Node-API reference{self._of(self._references[place].file)}{f' in variable {variable}' if variable else ''}"
         if place not in self._names:
             owner = next(self._owners([place]), "")
             self._names[place] = f"global handle of {owner}" if owner else "global handle"
@@ -65,37 +79,61 @@ class HandleOwners:
         by_file: dict[str, array[int]] = {}
         if len(self._places) < MANY:
             return []
-        known = self._files_of_handles
+        known = self._references
         others = array("Q", (place for place in self._places if place not in known))
-        for place, file in known.items():
-            by_file.setdefault(file, array("Q")).append(place)
-        found = [HandleGroup(f"Node-API references{self._of(file)}", its) for file, its in by_file.items() if len(its) >= MANY]
+        for place, one in known.items():
+            by_file.setdefault(one.file, array("Q")).append(place)
+        found = [self._group(file, places) for file, places in by_file.items() if len(places) >= MANY]
         if len(others) >= MANY:
             sample = others[:: -(-len(others) // _SAMPLE)]
             ((owner, count),) = Counter(self._owners(sample)).most_common(1) or [("", 0)]
             found.append(HandleGroup(f"global handles of {owner}" if 2 * count > len(sample) else "global handles", others))
         return sorted(found, key=lambda one: -len(one.places))
 
+    def _group(self, file: str, places: array[int]) -> HandleGroup:
+        names = Counter(self._variables[place] for place in places if place in self._variables)
+        variable, count = names.most_common(1)[0] if names else ("", 0)
+        known = (variable, count) if count >= _NAMED * len(places) else ()
+        return HandleGroup(f"Node-API references{self._of(file)}", places, *known)
+
     @cached_property
-    def _files_of_handles(self) -> dict[int, str]:
-        """The file of the addon ("" if unknown) for each strong handle of a Node-API reference."""
+    def _variables(self) -> Mapping[int, str]:
+        """The variable of the addon that leads to a reference, by the address of the handle."""
+        node = region_at(self._target.modules(), self._tables[0]) if self._tables else None
+        if node is None:
+            return {}
+        variables, found = AddonVariables(self._target, self._directory.blocks, node), {}
+        for file in {one.file for one in self._references.values()} - {""}:
+            places = {one.block: place for place, one in self._references.items() if one.file == file}
+            names = variables.name_all(file, places)
+            found.update((places[block], name) for block, name in names.items())
+        return found
+
+    @cached_property
+    def _tables(self) -> Sequence[int]:
+        """The addresses that Node-API references begin with, those of the functions in vtables."""
         symbols = [one for one in self._target.symbols_starting(_TABLE) if all(part in one.name for part in _REFERENCES)]
-        tables = sorted(one.address + 2 * self._memory.size for one in symbols)
+        return sorted(one.address + 2 * self._memory.size for one in symbols)
+
+    @cached_property
+    def _references(self) -> Mapping[int, _Reference]:
+        """The Node-API references, by the address of their strong handle."""
         places, found = set(self._places), {}
-        blocks = list(self._blocks_with(tables)) if tables and places else []
+        blocks = list(self._blocks_with(self._tables)) if self._tables and places else []
         # Other words of a block may be stale: a class has the handle at one offset.
-        votes = Counter((words[0], at) for words in blocks for at, word in enumerate(words) if word in places)
+        votes = Counter((words[0], at) for _, words in blocks for at, word in enumerate(words) if word in places)
         offsets: dict[int, int] = {}
         for (table, at), _ in votes.most_common():
             offsets.setdefault(table, at)
-        for words in blocks:
+        for index, words in blocks:
             place = words[offsets[words[0]]] if offsets.get(words[0], len(words)) < len(words) else 0
             if place in places:
-                found[place] = next(filter(None, map(self._file, words[1:])), "") or self._only_addon
+                found[place] = _Reference(index, next(filter(None, map(self._file, words[1:])), "") or self._only_addon)
         return found
 
-    def _blocks_with(self, tables: Sequence[int]) -> Iterator[Sequence[int]]:
-        """Yield the first words of blocks in use that begin with one of these addresses."""
+    def _blocks_with(self, tables: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:
+        """Yield the indices and the first words of blocks in use that begin with one of these
+        addresses."""
         blocks = self._directory.blocks
         for owned in self._directory.heaps:
             for piece in interruptible(self._target, nonzero_pieces(self._target, owned.start, owned.end)):
@@ -104,7 +142,7 @@ class HandleOwners:
                     if block is not None and block[1] == address and block[3] == State.IN_USE:
                         words = self._memory.words(address, min(_WORDS, block[2] // self._memory.size))
                         if words:
-                            yield words
+                            yield block[0], words
 
     def _file(self, word: int) -> str:
         """Return the file of the addon whose napi_env is at an address; "" if there is none."""

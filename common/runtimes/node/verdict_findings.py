@@ -68,9 +68,12 @@ def _find_holders(graph: V8Graph, types: Sequence[Type]) -> Iterator[Finding]:
         name = shortened(group.name, 200)
         title = f"{number(len(group.places))} {name} retain {size(retained.bytes)} in {number(retained.blocks)} objects of Node."
         content = graph.describe_content(node).replace("It retains", "They retain", 1)
+        if group.variable:
+            content = f"The addon's variable {group.variable} leads to {number(group.in_variable)} of them. {content}".rstrip()
         facts: dict[str, object] = {
             "runtime": "Node",
             "root": group.name,
+            **({"variable": group.variable, "handles_in_variable": group.in_variable} if group.variable else {}),
             "handles": len(group.places),
             "retained_objects": retained.blocks,
             "retained_bytes": retained.bytes,

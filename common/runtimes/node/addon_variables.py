@@ -1,0 +1,98 @@
+"""Find the variables of an addon that lead to its Node-API references.
+
+An addon keeps references in a variable, or in blocks that a variable leads to, such as an array or
+the nodes of a list. Memory is followed from each variable of the addon through such blocks. Objects
+of Node's own classes are not followed, because Node links all references of an addon."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from findleaks.allocators.images import find_images
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import NO_BLOCK, State
+from findleaks.target.base import Module, Target
+from findleaks.value_classes import NamedTuple
+
+_MOST_STEPS = 2  # blocks without references that are followed in succession
+_MOST_WORDS = 1 << 21  # words that are read for all variables of one addon
+_MOST_DATA = 1 << 19  # words of the data of one addon that are examined
+
+
+class Reached(NamedTuple):
+    """A variable, and the references that it leads to, by the index of their blocks."""
+
+    name: str
+    references: frozenset[int]
+
+
+class AddonVariables:
+    """Follows the variables of addons. `node` is the file with Node's classes."""
+
+    def __init__(self, target: Target, blocks: Blocks, node: Module) -> None:
+        self._target, self._blocks, self._node, self._memory = target, blocks, node, Memory(target)
+        self._left = 0
+
+    def name_all(self, file: str, references: Iterable[int]) -> Mapping[int, str]:
+        """Return the name of a variable of the addon in `file` for each reference that one leads
+        to. References are given by the index of their block. If several variables lead to a
+        reference, the one that leads to most references is named."""
+        self._left = _MOST_WORDS
+        wanted = frozenset(references)
+        found = [Reached(name, self._follow(words, wanted)) for name, words in self._variables(file).items()]
+        names: dict[int, str] = {}
+        for one in sorted(found, key=lambda one: -len(one.references)):
+            for index in one.references:
+                names.setdefault(index, one.name)
+        return names
+
+    def _variables(self, file: str) -> Mapping[str, Sequence[int]]:
+        """Return the words of an addon's data that refer to blocks, by the name of the variable.
+        Without a symbol, the name is the place of the word in the file."""
+        found: dict[str, list[int]] = {}
+        for module, address, word in islice(self._data(file), _MOST_DATA):
+            if word and self._blocks.find(word) >= 0:
+                symbol = self._target.symbolize(address)
+                name = symbol.name if symbol is not None else f"at {os.path.basename(file)}+{address - module.start:#x}"
+                found.setdefault(name, []).append(word)
+        return found
+
+    def _data(self, file: str) -> Iterator[tuple[Module, int, int]]:
+        """Yield the address and the value of each word of the writable data of a file."""
+        for image in find_images(self._target):
+            for piece in image.pieces(self._target) if image.module.path == file else ():
+                for at, word in enumerate(self._memory.arch.words(piece.data)):
+                    yield image.module, piece.address + at * self._memory.size, word
+
+    def _follow(self, words: Sequence[int], wanted: frozenset[int]) -> frozenset[int]:
+        """Return the references that these words lead to."""
+        found: set[int] = set()
+        steps: dict[int, int] = {}  # steps left at each block
+        pending = [(self._blocks_of(words), _MOST_STEPS)]
+        while pending:
+            indices, left = pending.pop()
+            found |= indices & wanted
+            for index in indices - wanted:
+                if steps.get(index, -1) < left:
+                    steps[index] = left
+                    inner = self._blocks_of(self._words_of(index))
+                    holds = not wanted.isdisjoint(inner)
+                    if holds or left:
+                        pending.append((inner, left if holds else left - 1))
+        return frozenset(found)
+
+    def _blocks_of(self, words: Sequence[int]) -> set[int]:
+        indices, _ = self._blocks.find_all(words)
+        return {*indices} - {NO_BLOCK}
+
+    def _words_of(self, index: int) -> Sequence[int]:
+        """Return the words of a block in use; () for an object of Node's own classes."""
+        count = min(self._blocks.size(index) // self._memory.size, self._left)
+        words = self._memory.words(self._blocks.address(index), count) if count and self._blocks.state(index) == State.IN_USE else None
+        if not words or self._node.start <= words[0] < self._node.end:
+            return ()
+        self._left -= count
+        return words
