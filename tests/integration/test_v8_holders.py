@@ -86,8 +86,8 @@ def test_the_holder_is_on_the_first_screen(tmp_path: Path, version: str, kind: s
 @pytest.mark.parametrize("version", [nodes.NEWEST, *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS[:-1])])
 @pytest.mark.parametrize("stripped", [False, pytest.param(True, marks=pytest.mark.matrix)])
 def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool) -> None:
-    """The variable of each reference is the one that the addon keeps it in, or none if the addon has lost it. Its variable `environment`
-    leads to Node's list of all references, and `newest` to the last one."""
+    """The variable of each reference is the one that the addon keeps it in, or none if the addon has lost it. Its variables
+    `environment` and `isolate` lead to Node's lists of all references, and `newest` to the last one."""
     file, each = addon(tmp_path), 2000
     symbols = subprocess.run(["nm", "--defined-only", file], check=True, capture_output=True, text=True).stdout
     places = {name: int(address, 16) for address, _, name in map(str.split, symbols.splitlines())}
@@ -111,3 +111,5 @@ def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool) -> 
     # The last reference is in `newest` only.
     assert counts == {"all": each, "table": each, "cache": each}
     assert names[reference] == each - 1
+    variable = f"at {file.name}+{places['global']:#x}" if stripped else "global"
+    assert names[f"global handle of variable {variable} of {file}"] == 1

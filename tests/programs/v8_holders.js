@@ -34,6 +34,7 @@ const holders = {
   addon () {
     const addon = require(file)
     for (const way of ['keep', 'keepInTable', 'keepInCache', 'forget']) for (let n = 0; n < total; n++) addon[way](new Session(n))
+    addon.keepGlobal(new Session(total))
     return [file, 'Session']
   }
 }

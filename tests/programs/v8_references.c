@@ -1,5 +1,7 @@
 /* A Node-API addon that leaks: each function creates a reference to its argument, and nothing deletes it. They differ in where the
- * reference is kept. `environment` leads to Node's own list of all references, and `newest` to one of them. */
+ * reference is kept. `environment` and `isolate` lead to Node's own lists of all references, and `newest` to one of them. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stdlib.h>
 typedef struct napi_env__ *napi_env; typedef struct napi_value__ *napi_value; typedef struct napi_ref__ *napi_ref; typedef struct napi_info__ *napi_info;
 typedef napi_value (*napi_callback)(napi_env, napi_info);
@@ -7,14 +9,18 @@ extern int napi_get_cb_info(napi_env, napi_info, size_t *, napi_value *, napi_va
 extern int napi_create_reference(napi_env, napi_value, unsigned, napi_ref *);
 extern int napi_create_function(napi_env, const char *, size_t, napi_callback, void *, napi_value *);
 extern int napi_set_named_property(napi_env, napi_value, const char *, napi_value);
+extern void *current(void) __asm__("_ZN2v87Isolate10GetCurrentEv");
+enum { MOST = 1 << 15 };
 struct holder { napi_ref ref; struct holder *next; long pad[3]; };
-struct cache { long hits; napi_ref *items; size_t used, room; };
+struct cache { long hits; napi_ref *items; size_t used; };
 static napi_env environment;
+static void *isolate;
 static napi_ref newest;
 static struct holder *all;
-static napi_ref table[1 << 15];
+static napi_ref table[MOST];
 static size_t filled;
 static struct cache *cache;
+static void **global;
 static napi_ref refer(napi_env env, napi_info info) {
   size_t count = 1; napi_value args[1]; napi_ref ref = 0;
   napi_get_cb_info(env, info, &count, args, 0, 0);
@@ -28,13 +34,22 @@ static napi_value keep(napi_env env, napi_info info) {
   return 0;
 }
 static napi_value keep_in_table(napi_env env, napi_info info) {
-  if (filled < sizeof table / sizeof *table) table[filled++] = refer(env, info);
+  if (filled < MOST) table[filled++] = refer(env, info);
   return 0;
 }
 static napi_value keep_in_cache(napi_env env, napi_info info) {
-  if (!cache) cache = calloc(1, sizeof *cache);
-  if (cache->used == cache->room) cache->items = realloc(cache->items, (cache->room += 1000) * sizeof *cache->items);
-  cache->items[cache->used++] = refer(env, info);
+  if (!cache) { cache = calloc(1, sizeof *cache); cache->items = calloc(MOST, sizeof *cache->items); }
+  if (cache->used < MOST) cache->items[cache->used++] = refer(env, info);
+  return 0;
+}
+/* As C++ addons do, without Node-API: v8::Global. The second argument is the object, or its address before V8 11.8. */
+static napi_value keep_global(napi_env env, napi_info info) {
+  size_t count = 1; napi_value args[1];
+  void **(*make)(void *, void *) = dlsym(RTLD_DEFAULT, "_ZN2v812api_internal18GlobalizeReferenceEPNS_8internal7IsolateEm");
+  void **(*make_before)(void *, void *) = dlsym(RTLD_DEFAULT, "_ZN2v82V818GlobalizeReferenceEPNS_8internal7IsolateEPm");
+  napi_get_cb_info(env, info, &count, args, 0, 0);
+  if (!make && !make_before) make_before = dlsym(RTLD_DEFAULT, "_ZN2v812api_internal18GlobalizeReferenceEPNS_8internal7IsolateEPm");
+  global = make ? make(current(), *(void **)args[0]) : make_before(current(), args[0]);
   return 0;
 }
 static napi_value forget(napi_env env, napi_info info) {
@@ -46,8 +61,9 @@ static void export(napi_env env, napi_value exports, const char *name, napi_call
   napi_set_named_property(env, exports, name, f);
 }
 __attribute__((visibility("default"))) napi_value napi_register_module_v1(napi_env env, napi_value exports) {
-  environment = env;
+  environment = env; isolate = current();
   export(env, exports, "keep", keep); export(env, exports, "keepInTable", keep_in_table);
   export(env, exports, "keepInCache", keep_in_cache); export(env, exports, "forget", forget);
+  export(env, exports, "keepGlobal", keep_global);
   return exports;
 }

@@ -30,10 +30,12 @@ class Reached(NamedTuple):
 
 
 class AddonVariables:
-    """Follows the variables of addons. `node` is the file with Node's classes."""
+    """Follows the variables of addons. `node` is the file with Node's classes, `closed` are
+    addresses in blocks of V8 that lead to references, and are not followed."""
 
-    def __init__(self, target: Target, blocks: Blocks, node: Module) -> None:
+    def __init__(self, target: Target, blocks: Blocks, node: Module, closed: Sequence[int]) -> None:
         self._target, self._blocks, self._node, self._memory = target, blocks, node, Memory(target)
+        self._closed = self._blocks_of(closed)
         self._left = 0
 
     def name_all(self, file: str, references: Iterable[int]) -> Mapping[int, str]:
@@ -55,9 +57,7 @@ class AddonVariables:
         found: dict[str, list[int]] = {}
         for module, address, word in islice(self._data(file), _MOST_DATA):
             if word and self._blocks.find(word) >= 0:
-                symbol = self._target.symbolize(address)
-                name = symbol.name if symbol is not None else f"at {os.path.basename(file)}+{address - module.start:#x}"
-                found.setdefault(name, []).append(word)
+                found.setdefault(name_variable(self._target, module, address), []).append(word)
         return found
 
     def _data(self, file: str) -> Iterator[tuple[Module, int, int]]:
@@ -89,10 +89,19 @@ class AddonVariables:
         return {*indices} - {NO_BLOCK}
 
     def _words_of(self, index: int) -> Sequence[int]:
-        """Return the words of a block in use; () for an object of Node's own classes."""
+        """Return the words of a block in use; () for those of V8 and for an object of Node's own
+        classes."""
+        if index in self._closed:
+            return ()
         count = min(self._blocks.size(index) // self._memory.size, self._left)
         words = self._memory.words(self._blocks.address(index), count) if count and self._blocks.state(index) == State.IN_USE else None
         if not words or self._node.start <= words[0] < self._node.end:
             return ()
         self._left -= count
         return words
+
+
+def name_variable(target: Target, module: Module, address: int) -> str:
+    """Return the name of the variable of a file at an address; its place if it has no symbol."""
+    symbol = target.symbolize(address)
+    return symbol.name if symbol is not None else f"at {os.path.basename(module.path)}+{address - module.start:#x}"

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from findleaks.allocators.directory import Directory
+from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.demangle import demangle
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
-from findleaks.runtimes.node.addon_variables import AddonVariables
-from findleaks.target.base import Target
+from findleaks.runtimes.node.addon_variables import AddonVariables, name_variable
+from findleaks.target.base import Module, Target
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import nonzero_pieces, region_at
 from findleaks.value_classes import NamedTuple
@@ -51,11 +52,12 @@ class _Reference(NamedTuple):
 
 
 class HandleOwners:
-    """The owners of global handles. `places` are the addresses of all strong handles."""
+    """The owners of global handles. `places` are the addresses of all strong handles, `isolates`
+    those of the isolates."""
 
-    def __init__(self, target: Target, engine: Engine, directory: Directory, places: Sequence[int]) -> None:
+    def __init__(self, target: Target, engine: Engine, directory: Directory, places: Sequence[int], isolates: Sequence[int]) -> None:
         self._target, self._engine, self._directory, self._memory = target, engine, directory, Memory(target)
-        self._places = places
+        self._places, self._isolates = places, isolates
         self._files: dict[int, str] = {}
         self._names: dict[int, str] = {}
 
@@ -66,7 +68,7 @@ class HandleOwners:
             variable = self._variables.get(place, "")
             return f"Node-API reference{self._of(self._references[place].file)}{f' in variable {variable}' if variable else ''}"
         if place not in self._names:
-            owner = next(self._owners([place]), "")
+            owner = next(filter(None, self._owners([place])), "")
             self._names[place] = f"global handle of {owner}" if owner else "global handle"
         return self._names[place]
 
@@ -102,7 +104,8 @@ class HandleOwners:
         node = region_at(self._target.modules(), self._tables[0]) if self._tables else None
         if node is None:
             return {}
-        variables, found = AddonVariables(self._target, self._directory.blocks, node), {}
+        variables = AddonVariables(self._target, self._directory.blocks, node, (*self._places, *self._isolates))
+        found: dict[int, str] = {}
         for file in {one.file for one in self._references.values()} - {""}:
             places = {one.block: place for place, one in self._references.items() if one.file == file}
             names = variables.name_all(file, places)
@@ -184,11 +187,11 @@ class HandleOwners:
                     block = blocks.lookup(address)
                     if block is not None and block[3] == State.IN_USE:
                         yield self._class_of(block[1])
-        for region in self._target.regions():
-            if region.name.startswith("/") and region.writable and region.readable:
-                for piece in nonzero_pieces(self._target, region.start, region.end):
-                    yield from (self._variable(address) for address in self._engine.search_any(piece, wanted))
+        for image in find_images(self._target):
+            for piece in image.pieces(self._target):
+                yield from (self._variable(image.module, address) for address in self._engine.search_any(piece, wanted))
 
-    def _variable(self, address: int) -> str:
-        symbol = self._target.symbolize(address)
-        return demangle(symbol.name) if symbol is not None else ""
+    def _variable(self, module: Module, address: int) -> str:
+        """Return a variable that has the address of a handle, with the file if it is an addon."""
+        name = name_variable(self._target, module, address)
+        return f"variable {name} of {module.path}" if module.path.endswith(_SUFFIX) else name

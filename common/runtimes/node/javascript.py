@@ -95,7 +95,8 @@ class JavaScript:
             lambda place: owners[0].name(place),
         )
         objects = dict(roots.global_handles())
-        owners.append(HandleOwners(self._target, self._engine, self._directory, array("Q", objects)))
+        addresses = [one.address for one in self._isolates]
+        owners.append(HandleOwners(self._target, self._engine, self._directory, array("Q", objects), addresses))
         groups = [RootGroup(*one, array("Q", map(objects.__getitem__, one.places))) for one in owners[0].groups]
         reach = Reachability(self._target, self._engine, self._maps, self._objects, roots)
         return V8Graph(self._target, self._engine, self._maps, Names(self._memory, self._maps), reach, groups)
