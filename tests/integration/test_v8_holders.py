@@ -15,6 +15,8 @@ import truth
 
 import cores
 import findleaks
+from findleaks.runtimes.node.addon_variables import choose_variables
+from findleaks.runtimes.node.handle_owners import HandleOwners
 from findleaks.runtimes.node.instance import Node
 
 PROGRAM = truth.PROGRAMS / "v8_holders.js"
@@ -75,9 +77,10 @@ def test_the_holder_is_on_the_first_screen(tmp_path: Path, version: str, kind: s
     assert steps[-1]["value"] == place
     if kind == "napi":
         assert found["evidence"]["handles"] == TOTAL
-        assert (found["evidence"]["variable"], found["evidence"]["handles_in_variable"]) == ("all", TOTAL)
-        assert f"The addon's variable all leads to {TOTAL:,} of them." in titles
-        assert steps[0]["in"]["text"] == f"Node-API reference of {tmp_path / 'leak.node'} in variable all"
+        # The reference of the last object is also in the variable `newest`.
+        assert (found["evidence"]["variable"], found["evidence"]["handles_in_variable"]) == ("all", TOTAL - 1)
+        assert f"The addon's variable all leads to {TOTAL - 1:,} of them." in titles
+        assert steps[0]["in"]["text"] == f"Node-API reference of {tmp_path / 'leak.node'}"
     # The core has the same objects.
     (again,) = [one for one in answer("verdict", core)["findings"] if one["finding"] == "retained-objects"]
     assert {**again["evidence"], "address": 0} == {**found["evidence"], "address": 0}
@@ -86,11 +89,12 @@ def test_the_holder_is_on_the_first_screen(tmp_path: Path, version: str, kind: s
 @pytest.mark.parametrize("version", [nodes.NEWEST, *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS[:-1])])
 @pytest.mark.parametrize("stripped", [False, pytest.param(True, marks=pytest.mark.matrix)])
 def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool) -> None:
-    """The variable of each reference is the one that the addon keeps it in, or none if the addon has lost it. Its variables
+    """The variable that leads to a reference is the one that the addon keeps it in, or none if the addon has lost it. Its variables
     `environment` and `isolate` lead to Node's lists of all references, and `newest` to the last one."""
     file, each = addon(tmp_path), 2000
     symbols = subprocess.run(["nm", "--defined-only", file], check=True, capture_output=True, text=True).stdout
     places = {name: int(address, 16) for address, _, name in map(str.split, symbols.splitlines())}
+    names = {name: f"at {file.name}+{place:#x}" if stripped else name for name, place in places.items()}
     if stripped:
         subprocess.run(["strip", file], check=True)
     command = [nodes.get(version), "--expose-gc", "--no-memory-reducer", str(PROGRAM), "addon", str(each), str(file)]
@@ -98,18 +102,16 @@ def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool) -> 
         (node,) = (one for one in process._session.runtimes if isinstance(one, Node))
         assert node._javascript is not None and node._javascript.graph is not None
         roots = node._javascript.graph._reach.roots
-        names = Counter(roots._name_handle(place) for place, _ in roots.global_handles())
-    reference, where = f"Node-API reference of {file}", " in variable "
-    known = {name.removeprefix(f"{reference}{where}"): count for name, count in names.items() if name.startswith(f"{reference}{where}")}
-    if stripped:
-        counts = Counter({name: known[f"at {file.name}+{places[name]:#x}"] for name in ("all", "cache")})
-        first = places["table"]
-        counts["table"] = sum(known.get(f"at {file.name}+{at:#x}", 0) for at in range(first, first + 8 * each, 8))
-        assert len(known) == each + 3
-    else:
-        counts = Counter({name: count for name, count in known.items() if name != "newest"})
-    # The last reference is in `newest` only.
-    assert counts == {"all": each, "table": each, "cache": each}
-    assert names[reference] == each - 1
-    variable = f"at {file.name}+{places['global']:#x}" if stripped else "global"
-    assert names[f"global handle of variable {variable} of {file}"] == 1
+        shown = Counter(roots._name_handle(place) for place, _ in roots.global_handles())
+        handles = [place for place, _ in roots.global_handles()]
+        owners = HandleOwners(node._target, node._engine, node._directory, handles, [one.address for one in node._isolates])
+        chosen = Counter(choose_variables(owners._reached[str(file)]).values())
+        (group, *_) = owners.groups
+    assert len(group.places) == 4 * each and group.in_variable == each
+    assert (chosen.pop(names["all"]), chosen.pop(names["cache"]), chosen.pop(names["newest"])) == (each, each, 1)
+    # Without symbols, each word of the array is a variable.
+    assert sum(chosen.values()) == each and (stripped or chosen.keys() == {names["table"]})
+    reference = f"Node-API reference of {file}"
+    assert shown[reference] == 3 * each - 1 and shown[f"{reference} in variable {names['newest']}"] == 1
+    assert stripped or shown[f"{reference} in variable {names['table']}"] == each
+    assert shown[f"global handle of variable {names['global']} of {file}"] == 1

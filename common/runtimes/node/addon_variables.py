@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 
 from findleaks.allocators.images import find_images
@@ -18,15 +19,17 @@ from findleaks.target.base import Module, Target
 from findleaks.value_classes import NamedTuple
 
 _MOST_STEPS = 2  # blocks without references that are followed in succession
-_MOST_WORDS = 1 << 21  # words that are read for all variables of one addon
+_MOST_WORDS = 1 << 22  # words that are read for all variables of one addon
 _MOST_DATA = 1 << 19  # words of the data of one addon that are examined
 
 
 class Reached(NamedTuple):
-    """A variable, and the references that it leads to, by the index of their blocks."""
+    """A variable, the references that it leads to, by the index of their blocks, and those of them
+    to which its own words refer."""
 
     name: str
     references: frozenset[int]
+    own: frozenset[int]
 
 
 class AddonVariables:
@@ -38,18 +41,13 @@ class AddonVariables:
         self._closed = self._blocks_of(closed)
         self._left = 0
 
-    def name_all(self, file: str, references: Iterable[int]) -> Mapping[int, str]:
-        """Return the name of a variable of the addon in `file` for each reference that one leads
-        to. References are given by the index of their block. If several variables lead to a
-        reference, the one that leads to most references is named."""
+    def find(self, file: str, references: Iterable[int]) -> Sequence[Reached]:
+        """Return the variables of the addon in `file` that lead to these references, which are
+        given by the index of their block."""
         self._left = _MOST_WORDS
         wanted = frozenset(references)
-        found = [Reached(name, self._follow(words, wanted)) for name, words in self._variables(file).items()]
-        names: dict[int, str] = {}
-        for one in sorted(found, key=lambda one: -len(one.references)):
-            for index in one.references:
-                names.setdefault(index, one.name)
-        return names
+        variables = ((name, self._blocks_of(words)) for name, words in self._variables(file).items())
+        return [Reached(name, self._follow(indices, wanted), wanted & indices) for name, indices in variables]
 
     def _variables(self, file: str) -> Mapping[str, Sequence[int]]:
         """Return the words of an addon's data that refer to blocks, by the name of the variable.
@@ -67,11 +65,11 @@ class AddonVariables:
                 for at, word in enumerate(self._memory.arch.words(piece.data)):
                     yield image.module, piece.address + at * self._memory.size, word
 
-    def _follow(self, words: Sequence[int], wanted: frozenset[int]) -> frozenset[int]:
-        """Return the references that these words lead to."""
+    def _follow(self, indices: set[int], wanted: frozenset[int]) -> frozenset[int]:
+        """Return the references that these blocks lead to."""
         found: set[int] = set()
         steps: dict[int, int] = {}  # steps left at each block
-        pending = [(self._blocks_of(words), _MOST_STEPS)]
+        pending = [(indices, _MOST_STEPS)]
         while pending:
             indices, left = pending.pop()
             found |= indices & wanted
@@ -99,6 +97,24 @@ class AddonVariables:
             return ()
         self._left -= count
         return words
+
+
+def choose_variables(found: Sequence[Reached]) -> Mapping[int, str]:
+    """Return the name of a variable for each reference that one leads to.
+
+    If several variables lead to a reference, the one that leads to the fewest references is named,
+    if the others lead to all of these, too. For example, a stale pointer to a node of a tree leads
+    to the whole tree. Otherwise the right variable is unknown."""
+    of_reference: dict[int, list[Reached]] = {}
+    for one in sorted(found, key=lambda one: len(one.references)):
+        for index in one.references:
+            of_reference.setdefault(index, []).append(one)
+    is_part = lru_cache(None)(frozenset.issubset)
+    return {
+        index: first.name
+        for index, (first, *others) in of_reference.items()
+        if all(is_part(first.references, other.references) for other in others)
+    }
 
 
 def name_variable(target: Target, module: Module, address: int) -> str:

@@ -17,7 +17,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.demangle import demangle
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
-from findleaks.runtimes.node.addon_variables import AddonVariables, name_variable
+from findleaks.runtimes.node.addon_variables import AddonVariables, Reached, choose_variables, name_variable
 from findleaks.target.base import Module, Target
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import nonzero_pieces, region_at
@@ -35,7 +35,7 @@ _PREFIX = "vtable for "
 
 class HandleGroup(NamedTuple):
     """Strong global handles of one owner. `name` is a phrase in the plural, `places` are their
-    addresses ("Q"). `variable`: the variable of the addon that leads to most of them, or "".
+    addresses ("Q"). `variable`: the variable of the addon that is named for most of them, or "".
     `in_variable`: their number."""
 
     name: str
@@ -63,10 +63,12 @@ class HandleOwners:
 
     def name(self, place: int) -> str:
         """Return a phrase for the handle at an address: "Node-API reference of /app/a.node in
-        variable all"."""
+        variable last". The variable is named only if its own memory has the reference: pointers in
+        other memory may be stale."""
         if place in self._references:
-            variable = self._variables.get(place, "")
-            return f"Node-API reference{self._of(self._references[place].file)}{f' in variable {variable}' if variable else ''}"
+            one = self._references[place]
+            variable = self._variables.get(one.block, "")
+            return f"Node-API reference{self._of(one.file)}{f' in variable {variable}' if variable else ''}"
         if place not in self._names:
             owner = next(filter(None, self._owners([place])), "")
             self._names[place] = f"global handle of {owner}" if owner else "global handle"
@@ -93,24 +95,25 @@ class HandleOwners:
         return sorted(found, key=lambda one: -len(one.places))
 
     def _group(self, file: str, places: array[int]) -> HandleGroup:
-        names = Counter(self._variables[place] for place in places if place in self._variables)
-        variable, count = names.most_common(1)[0] if names else ("", 0)
+        chosen = choose_variables(self._reached.get(file, ()))
+        variable, count = max(Counter(chosen.values()).items(), key=lambda one: one[1], default=("", 0))
         known = (variable, count) if count >= _NAMED * len(places) else ()
         return HandleGroup(f"Node-API references{self._of(file)}", places, *known)
 
     @cached_property
-    def _variables(self) -> Mapping[int, str]:
-        """The variable of the addon that leads to a reference, by the address of the handle."""
+    def _reached(self) -> Mapping[str, Sequence[Reached]]:
+        """The variables that lead to references, by the file of the addon."""
         node = region_at(self._target.modules(), self._tables[0]) if self._tables else None
         if node is None:
             return {}
         variables = AddonVariables(self._target, self._directory.blocks, node, (*self._places, *self._isolates))
-        found: dict[int, str] = {}
-        for file in {one.file for one in self._references.values()} - {""}:
-            places = {one.block: place for place, one in self._references.items() if one.file == file}
-            names = variables.name_all(file, places)
-            found.update((places[block], name) for block, name in names.items())
-        return found
+        files = {one.file for one in self._references.values()} - {""}
+        return {file: variables.find(file, (one.block for one in self._references.values() if one.file == file)) for file in files}
+
+    @cached_property
+    def _variables(self) -> Mapping[int, str]:
+        """The variable that has a reference in its own memory, by the index of the block."""
+        return {index: one.name for found in self._reached.values() for one in found for index in one.own}
 
     @cached_property
     def _tables(self) -> Sequence[int]:

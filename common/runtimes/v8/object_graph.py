@@ -36,8 +36,8 @@ _STORAGE = frozenset([*ARRAYS, *PROPERTY_CELLS, "property_array", "cell"])
 
 class RootGroup(NamedTuple):
     """Global handles of one owner: a phrase in the plural, their addresses ("Q"), the variable that
-    leads to most of them ("" if there is none), and to how many, and the addresses of their objects
-    ("Q")."""
+    is named for most of them ("" if there is none), for how many it is named, and the addresses of
+    their objects ("Q")."""
 
     name: str
     places: array[int]
