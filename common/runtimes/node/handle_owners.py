@@ -70,7 +70,7 @@ class HandleOwners:
             variable = self._variables.get(one.block, "")
             return f"Node-API reference{self._of(one.file)}{f' in variable {variable}' if variable else ''}"
         if place not in self._names:
-            owner = next(filter(None, self._owners([place])), "")
+            owner = next(self._owners([place]), "")
             self._names[place] = f"global handle of {owner}" if owner else "global handle"
         return self._names[place]
 
@@ -181,20 +181,23 @@ class HandleOwners:
         return files.pop() if len(files) == 1 else ""
 
     def _owners(self, places: Sequence[int]) -> Iterator[str]:
-        """Yield the owner of each word that has the address of one of these handles: a class, or a
-        variable of a module."""
+        """Yield the owner of each word that has the address of one of these handles: a variable of
+        a module, or a class. Variables come first, because they are rarely stale."""
         blocks, wanted = self._directory.blocks, sorted(places)
+        for image in find_images(self._target):
+            for piece in image.pieces(self._target):
+                yield from (self._variable(image.module, address) for address in self._engine.search_any(piece, wanted))
         for owned in self._directory.heaps:
             for piece in interruptible(self._target, nonzero_pieces(self._target, owned.start, owned.end)):
                 for address in self._engine.search_any(piece, wanted):
                     block = blocks.lookup(address)
                     if block is not None and block[3] == State.IN_USE:
                         yield self._class_of(block[1])
-        for image in find_images(self._target):
-            for piece in image.pieces(self._target):
-                yield from (self._variable(image.module, address) for address in self._engine.search_any(piece, wanted))
 
     def _variable(self, module: Module, address: int) -> str:
-        """Return a variable that has the address of a handle, with the file if it is an addon."""
-        name = name_variable(self._target, module, address)
-        return f"variable {name} of {module.path}" if module.path.endswith(_SUFFIX) else name
+        """Return a variable that has the address of a handle, with the file if it is an addon; ""
+        if it is unknown."""
+        if module.path.endswith(_SUFFIX):
+            return f"variable {name_variable(self._target, module, address)} of {module.path}"
+        symbol = self._target.symbolize(address)
+        return demangle(symbol.name) if symbol is not None else ""
