@@ -34,7 +34,10 @@ def test_messages_of_glibc(word: str, program: Path, tmp_path: Path) -> None:
     assert found["evidence"]["function"].startswith("parse_header")
 
 
-@pytest.mark.parametrize(("word", "what"), [("throw", "no route to host 17"), ("number", ""), ("string", "a plain text")])
+@pytest.mark.parametrize(
+    ("word", "what"),
+    [("throw", "no route to host 17"), ("rethrown", "no route to host 23"), ("number", ""), ("string", "a plain text")],
+)
 def test_exceptions(word: str, what: str, program: Path, tmp_path: Path) -> None:
     core, printed = crashed([str(program), word], tmp_path)
     match = re.search("throwing an instance of '(.*)'", printed)

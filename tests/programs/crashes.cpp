@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -70,6 +71,17 @@ __attribute__((noinline)) static void parse_header(const char *word) {
     if (!strcmp(word, "composed")) throw Composed();
     if (!strcmp(word, "virtual")) Circle();
     if (!strcmp(word, "thread")) std::thread([] {}); /* that nothing joins */
+    if (!strcmp(word, "rethrown")) { /* as std::future::get throws what another thread threw */
+        std::exception_ptr thrown;
+        std::thread([&thrown] {
+            try {
+                throw Refused("no route to host 23", 4);
+            } catch (...) {
+                thrown = std::current_exception();
+            }
+        }).join();
+        std::rethrow_exception(thrown);
+    }
     if (!strcmp(word, "number")) throw 42;
     if (!strcmp(word, "string")) throw "a plain text";
     if (!strcmp(word, "assert")) assert(!"positive count");

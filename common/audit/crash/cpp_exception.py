@@ -9,6 +9,11 @@ unwind-cxx.h and libc++abi's cxa_exception.h agree in the part that is used here
     0    _Unwind_Exception: exception_class (8 bytes) …
     32   the thrown object
 
+std::rethrow_exception, which std::future::get calls, throws a dependent exception: its header has
+no object, and the last byte of its class is 1 ("GNUCC++\\1"). It refers to the object that was
+thrown first. libstdc++ stores this address in place of the type, libc++abi (W = 8) in the word
+before the type.
+
 std::logic_error and std::runtime_error, and what derives from them, keep the text of what() behind
 the object's vtable: libstdc++'s __cow_string and libc++'s __libcpp_refstring are pointers to it. A
 class with a what() of its own does not return this text. The text is known if the function only
@@ -36,6 +41,7 @@ TYPE = {8: 80, 4: 48}
 """Distance in bytes from the type to the unwinder's record, by word size."""
 
 _CLASSES = (0x474E5543432B2B00, 0x434C4E47432B2B00)  # "GNUCC++\\0", "CLNGC++\\0"
+_DEPENDENT = tuple(one | 1 for one in _CLASSES)  # of an exception that refers to another one
 _WITH_TEXT = {"St11logic_error", "St13runtime_error", "NSt3__111logic_errorE", "NSt3__113runtime_errorE"}
 _WHAT = 2  # number of what() in the vtable of std::exception, after two destructors
 _LIBRARIES = ("libstdc++.", "libc++.", "libc++abi.")
@@ -48,7 +54,7 @@ _RETURNS = re.compile(
 `lea rax, [rip + literal]`, `lea rax, [rdi + offset]` or `mov rax, [rdi + offset]`; then the
 return."""
 _LONGEST_CODE = 32  # bytes of such a function
-_PURE_VIRTUAL, _RAISING = "__cxa_pure_virtual", ("__cxa_throw", "__cxa_rethrow", "_Unwind_")
+_PURE_VIRTUAL, _RAISING = "__cxa_pure_virtual", ("__cxa_throw", "__cxa_rethrow", "_Unwind_", "std::rethrow_exception")
 _TERMINATE = ("std::terminate", "__cxxabiv1::__terminate", "__cxa_rethrow", "__cxa_throw")
 
 
@@ -78,7 +84,8 @@ def describe_termination(functions: Sequence[str]) -> str:
 def find_exception(session: Session, thread: Thread) -> Optional[CppException]:
     """Return the exception that the innermost frames refer to; None if there is none."""
     memory = Memory(session.target)
-    for record in _records(session, memory, thread):
+    for found in _records(session, memory, thread):
+        record = _first_thrown(memory, found)
         typeinfo = memory.word(record - TYPE[memory.size])
         names = session.types.primary_bases(typeinfo) if typeinfo else []
         type_name = demangle_type(names[0]) if names else ""
@@ -100,8 +107,19 @@ def _records(session: Session, memory: Memory, thread: Thread) -> Iterator[int]:
             continue
         seen.add(word)
         index = blocks.find(word)
-        if index >= 0 and blocks.state(index) == State.IN_USE and _exception_class(memory, word) in _CLASSES:
+        if index >= 0 and blocks.state(index) == State.IN_USE and _exception_class(memory, word) in (*_CLASSES, *_DEPENDENT):
             yield word
+
+
+def _first_thrown(memory: Memory, record: int) -> int:
+    """Return the record of the exception whose object was thrown first. This is `record`, unless it
+    belongs to a dependent exception."""
+    if _exception_class(memory, record) not in _DEPENDENT:
+        return record
+    place = record - TYPE[memory.size]
+    first = (memory.word(at) for at in (place, place - memory.size))
+    objects = (one - THROWN for one in first if one and one > THROWN)
+    return next((one for one in objects if _exception_class(memory, one) in _CLASSES), record)
 
 
 def _exception_class(memory: Memory, address: int) -> int:
