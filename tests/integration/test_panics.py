@@ -79,7 +79,7 @@ def go(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("word", ["text", "error", "wrapped", "index", "nil", "null", "number", "deadlock", "unlock", "maps"])
+@pytest.mark.parametrize("word", ["text", "error", "wrapped", "index", "nil", "null", "number", "deadlock", "deep", "unlock", "maps"])
 def test_go_panics(word: str, go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOTRACEBACK", "crash")
     name = "stripped" if word not in ("text", "unlock") else "plain"

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sync"
 )
 
@@ -13,6 +14,13 @@ type refused struct{ code int }
 func (r refused) Error() string { return fmt.Sprintf("refused with code %d", r.code) }
 
 type plain struct{ a, b int }
+
+//go:noinline
+func deeper(n int) int {
+	var frame [64]int
+	frame[n%64] = n
+	return deeper(n+1) + frame[5]
+}
 
 //go:noinline
 func parse(word string) int {
@@ -39,6 +47,9 @@ func parse(word string) int {
 		var w sync.WaitGroup
 		w.Add(1)
 		w.Wait()
+	case "deep":
+		debug.SetMaxStack(1 << 20)
+		return deeper(1)
 	case "unlock":
 		var m sync.Mutex
 		m.Unlock()

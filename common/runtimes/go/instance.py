@@ -153,7 +153,12 @@ class Go(Runtime):
         if self._target.arch.name not in (X86_64.name, AARCH64.name):
             return ""
         code = merge_ranges(Range(region.start, region.end) for region in self._target.regions() if region.executable)
-        return find_fatal_message(Memory(self._target), code, thread, frames, self._name_type)
+        return find_fatal_message(Memory(self._target), code, thread, frames, self._name_type, self._name_function)
+
+    def _name_function(self, address: int) -> str:
+        table = self.goroutines.table_at(address) if self.goroutines is not None else None
+        found = table.find(address) if table is not None else None
+        return found.name if found is not None and found.entry == address else ""
 
     def _name_type(self, address: int) -> str:
         found = self.program.types.at(address) if self.program is not None else None

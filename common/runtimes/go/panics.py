@@ -32,21 +32,28 @@ _STRING, _INTEGERS = 24, range(2, 7)  # kinds: string; int, int8, int16, int32, 
 _SIZES = {2: 8, 3: 1, 4: 2, 5: 4, 6: 8}
 _CODE = 320  # bytes of a function that are searched for references
 _MARK = b"fatal error: "
+_CLOSURES = ("runtime.throw.func", "runtime.fatal.func")  # that print it
 
 
 def find_fatal_message(
-    memory: Memory, code: Sequence[Range], thread: Thread, frames: Sequence[tuple[int, str, str]], name_type: Callable[[int], str]
+    memory: Memory,
+    code: Sequence[Range],
+    thread: Thread,
+    frames: Sequence[tuple[int, str, str]],
+    name_type: Callable[[int], str],
+    name_function: Callable[[int], str],
 ) -> str:
     """Return "panic: …" or "fatal error: …" of the thread that ended the process; "" if there is no
     such text. `code`: the program's code, sorted. `frames`: stack pointer, function and module of
     the thread's frames, innermost first. `name_type`: returns the name of the type at an address,
-    or "". The text for a value of another type is "panic: (main.Order)"."""
+    or "". `name_function`: returns the name of the function that begins at an address, or "". The
+    text for a value of another type is "panic: (main.Order)"."""
     found = list(_goroutines(memory, thread))
     for g in found:
         text = _panic(memory, g, name_type)
         if text:
             return f"panic: {text}"
-    texts = (_fatal(memory, code, g) for g in found) if memory.arch.name == X86_64.name else _thrown(memory, frames)
+    texts = (_fatal(memory, code, g, name_function) for g in found) if memory.arch.name == X86_64.name else _thrown(memory, frames)
     text = next(filter(None, texts), "")
     return f"fatal error: {text}" if text else ""
 
@@ -111,13 +118,16 @@ def _value(memory: Memory, type_: int, data: int) -> str:
     return ""
 
 
-def _fatal(memory: Memory, code: Sequence[Range], g: Sequence[int]) -> str:
+def _fatal(memory: Memory, code: Sequence[Range], g: Sequence[int], name_function: Callable[[int], str]) -> str:
     """Return the argument of runtime.throw or runtime.fatal. It is a string above the return
-    address of a call to a function that prints "fatal error: "."""
+    address of a call to a function that prints "fatal error: ", or above the address of the closure
+    that prints it."""
     low, high = g[0], g[1]
     for _, words in memory.scan(max(low, high - _SEARCHED), high):
         for at in range(len(words) - 2):
-            if 0 < words[at + 2] <= LONGEST and range_at(code, words[at]) is not None and _calls_throw(memory, code, words[at]):
+            if not 0 < words[at + 2] <= LONGEST or range_at(code, words[at]) is None:
+                continue
+            if name_function(words[at]).startswith(_CLOSURES) or _calls_throw(memory, code, words[at]):
                 text = _text(memory, words[at + 1], words[at + 2])
                 if text:
                     return text
