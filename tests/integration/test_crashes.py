@@ -73,6 +73,8 @@ def test_termination_without_an_exception(word: str, program: Path, tmp_path: Pa
 
 PLACES = {
     "null": (r"it used a null pointer\.", 0),
+    "call": (r"in parse_header \(crashes\): it called a null pointer\.", 0),
+    "data": (r"in parse_header \(crashes\): it called address 0x[0-9a-f]+, which is not executable\.", None),
     "field": (r"address 0x18, an offset from a null pointer\.", 0x18),
     "wild": (r"address 0x123456789000, which is not mapped\.", 0x123456789000),
     "noncanonical": (r"it used a pointer that is no valid address\.", None),

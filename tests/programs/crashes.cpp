@@ -93,6 +93,8 @@ __attribute__((noinline)) static void parse_header(const char *word) {
         sigaction(SIGSEGV, &action, nullptr);
         ((volatile char *)kept[60])[48] = 1;
     }
+    if (!strcmp(word, "call")) kept[61] = (void *)(uintptr_t)((long (*)(long))kept[60])(words_left); /* no function */
+    if (!strcmp(word, "data")) kept[61] = (void *)(uintptr_t)((long (*)(long))kept[50])(words_left);
     if (!strcmp(word, "field")) ((volatile char *)kept[60])[24] = 1;
     if (!strcmp(word, "wild")) *(volatile char *)0x123456789000 = 1;
     if (!strcmp(word, "noncanonical")) *(volatile char *)0x8123456789abcdef = 1;

@@ -59,6 +59,7 @@ class Crash:
     damages: int  # number of damaged places
     is_handled: bool = False  # whether the handler of the signal ended the process with abort()
     is_abort: bool = False  # whether the thread called abort()
+    is_jump: bool = False  # whether the thread called or jumped to `address`, which is not code
 
 
 def read_crash(session: Session) -> Optional[Crash]:
@@ -84,6 +85,9 @@ def read_crash(session: Session) -> Optional[Crash]:
     if handled is not None:
         frames = frames[handled.at :]
     address, sp = (handled.address, trace.frames[handled.at].sp) if handled is not None else (target.fault_address, thread.sp)
+    is_jump = address is not None and address == trace.frames[handled.at if handled is not None else 0].pc
+    if is_jump:
+        frames = frames[1:]
     found = [] if exception or panic or said else _damages(session)
     return Crash(
         signal_name(handled.signal if handled is not None else target.signal),
@@ -101,6 +105,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         len(found),
         handled is not None,
         any(frame.function == "abort" for _, frame in places[:_NEAR_ABORT]),
+        is_jump,
     )
 
 

@@ -67,8 +67,13 @@ def _reason(found: Crash, target: Target) -> str:
     if found.signal not in ("SIGSEGV", "SIGBUS") or found.address is None:
         return ""
     if found.address == 0:
-        return ": it used a null pointer"
-    return f": it accessed address {found.address:#x}, {_describe(found, found.address, target)}"
+        return f": it {_access(found) if found.is_jump else 'used'} a null pointer"
+    return f": it {_access(found)} address {found.address:#x}, {_describe(found, found.address, target)}"
+
+
+def _access(found: Crash) -> str:
+    """Return what the thread did with the address. After a call, its caller is known."""
+    return "accessed" if not found.is_jump else "called" if found.frame is not None else "jumped to"
 
 
 def _describe(found: Crash, address: int, target: Target) -> str:
@@ -81,6 +86,8 @@ def _describe(found: Crash, address: int, target: Target) -> str:
         return "which is not mapped"
     if not region.readable:
         return "which may not be accessed"
+    if found.is_jump:
+        return "which is not executable"
     return "which is mapped" if region.writable else "which is read-only"
 
 
@@ -105,6 +112,7 @@ def _facts(found: Crash) -> dict[str, object]:
         "handler_aborted": found.is_handled,
         "thread": found.thread,
         "address": hex(found.address) if found.address is not None else None,
+        "jumped": found.is_jump,
         "function": frame.function or None if frame is not None else None,
         "module": frame.module or None if frame is not None else None,
         "managed_frame": {"kind": managed.kind, "function": managed.function, "file": managed.file, "line": managed.line or None}
