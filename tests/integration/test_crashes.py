@@ -114,6 +114,13 @@ def test_damage_is_explained(program: Path, tmp_path: Path) -> None:
     assert printed == "" and found["evidence"]["message"] is None
 
 
+def test_a_deleted_object_is_named(program: Path, tmp_path: Path) -> None:
+    core, printed = crashed([str(program), "deleted"], tmp_path)
+    found, session = crash(core), printed.split()[-1]
+    assert found["evidence"]["freed_object"]["address"] == session
+    assert f"used after it was freed. The address is 8 more than the first word of the free block of 72 B at {session}" in found["cause"]
+
+
 def test_abort_alone_is_no_finding(program: Path, tmp_path: Path) -> None:
     core, _ = crashed([str(program), "abort"], tmp_path)
     assert [one["finding"] for one in json.loads(ran("verdict", "--json", str(core)).stdout)["findings"]] == ["nothing-lost"]

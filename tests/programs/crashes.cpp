@@ -10,6 +10,8 @@
 #include <string>
 #include <thread>
 
+static void *volatile kept[64];
+
 struct Refused : std::runtime_error {
     int code;
     Refused(const std::string &text, int number) : std::runtime_error(text), code(number) {}
@@ -45,12 +47,14 @@ struct Shape {
 struct Circle : Shape {
     long area() override { return 3; }
 };
+struct Session {
+    char text[56];
+    virtual ~Session() { kept[59] = text; }
+};
 struct Request {
     long references;
     char name[40];
 };
-
-static void *volatile kept[64];
 
 static void end(int, siginfo_t *, void *) { abort(); }
 
@@ -108,6 +112,12 @@ __attribute__((noinline)) static void parse_header(const char *word) {
         for (int i = 0; i < 8; i++) kept[i] = malloc(1240);
         memset((void *)kept[2], 'A', 1240 + 24);
         free((void *)kept[3]);
+    }
+    if (!strcmp(word, "deleted")) {
+        Session *volatile session = new Session;
+        fprintf(stderr, "%p\n", (void *)session);
+        delete session;
+        delete session; /* calls the destructor by the table of virtual functions */
     }
     if (!strcmp(word, "release")) { /* a reference is given back after the object was freed */
         for (int i = 0; i < 8; i++) kept[i] = malloc(sizeof(Request));

@@ -12,6 +12,7 @@ from typing import Optional
 from findleaks.audit.corruption import Damage, Explainer
 from findleaks.audit.crash.abort_message import read_abort_message
 from findleaks.audit.crash.cpp_exception import CppException, describe_termination, find_exception, is_terminating
+from findleaks.audit.crash.freed_object import FreedObject, find_freed_object
 from findleaks.audit.crash.handled_fault import find_handled_fault
 from findleaks.audit.crash.rust_panic import RustPanic, find_panic, is_panic_frame
 from findleaks.audit.heap_check import check_heap
@@ -59,6 +60,7 @@ class Crash:
     damages: int  # number of damaged places
     is_handled: bool = False  # whether the handler of the signal ended the process with abort()
     is_abort: bool = False  # whether the thread called abort()
+    freed: Optional[FreedObject] = None  # the freed object whose use led to `address`
     is_jump: bool = False  # whether the thread called or jumped to `address`, which is not code
 
 
@@ -105,6 +107,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         len(found),
         handled is not None,
         any(frame.function == "abort" for _, frame in places[:_NEAR_ABORT]),
+        find_freed_object(session, thread.registers, address) if handled is None and address is not None else None,
         is_jump,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from findleaks.audit.crash import Crash, read_crash
-from findleaks.formatting import counted, shortened
+from findleaks.formatting import counted, number, shortened
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.base import Target
@@ -95,7 +95,7 @@ def _cause(found: Crash) -> str:
     damage = found.damage
     handled = f"The handler of {found.signal} ended the process with abort()." if found.is_handled else ""
     if damage is None:
-        return handled
+        return _describe_freed(found) or handled
     more = f" ({counted(found.damages, 'damaged place')})" if found.damages > 1 else ""
     # A problem's first sentence describes the damage; further sentences describe how reading
     # continued.
@@ -103,6 +103,18 @@ def _cause(found: Crash) -> str:
     written = f" It contains {damage.written.phrase}." if damage.written is not None else ""
     cause = f" Probable cause: {damage.cause}." if damage.cause else ""
     return f"The heap is corrupt{more}: {what}.{written}{cause}"
+
+
+def _describe_freed(found: Crash) -> str:
+    one = found.freed
+    if one is None:
+        return ""
+    word = "the first word" if one.word == 0 else "the second word"
+    origin = f"{number(one.distance)} more than {word}" if one.distance else word
+    return (
+        f"Probable cause: an object was used after it was freed. The address is {origin} of the free block of {number(one.size)} B "
+        f"at {one.address:#x}, to which {one.register} points; glibc wrote this word when the block was freed."
+    )
 
 
 def _facts(found: Crash) -> dict[str, object]:
@@ -121,6 +133,9 @@ def _facts(found: Crash) -> dict[str, object]:
         "message": found.message or found.runtime_message or None,
         "exception": {"type": exception.type, "what": exception.what} if exception else None,
         "panic": {"message": panic.message or None, "place": panic.place} if panic else None,
+        "freed_object": {"address": hex(found.freed.address), "size": found.freed.size, "register": found.freed.register}
+        if found.freed
+        else None,
         "damaged_places": found.damages,
         "damage": found.damage.result().to_json() if found.damage is not None else None,
     }
