@@ -114,6 +114,13 @@ def test_damage_is_explained(program: Path, tmp_path: Path) -> None:
     assert printed == "" and found["evidence"]["message"] is None
 
 
+def test_no_thread_has_the_stack_of_another(program: Path, tmp_path: Path) -> None:
+    core, _ = crashed([str(program), "deep-thread"], tmp_path)
+    text = " ".join(ran("verdict", str(core)).stdout.split())
+    assert "ended with SIGSEGV in deeper (crashes): it accessed" in text and "just below its stack pointer: the stack overflowed." in text
+    assert "2 threads run: their stacks take" in text and "of them have the same stack" not in text
+
+
 def test_a_deleted_object_is_named(program: Path, tmp_path: Path) -> None:
     core, printed = crashed([str(program), "deleted"], tmp_path)
     found, session = crash(core), printed.split()[-1]

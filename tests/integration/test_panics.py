@@ -52,6 +52,12 @@ def test_rust_panics(word: str, rust: Path, tmp_path: Path) -> None:
         assert (found["evidence"]["function"] or "").startswith("panics::parse") == (name == "plain")
 
 
+def test_rust_without_memory(rust: Path, tmp_path: Path) -> None:
+    core, printed = crashed(["env", "RUST_BACKTRACE=0", str(rust / "plain"), "memory"], tmp_path)
+    assert re.match(r"memory allocation of \d+ bytes failed", printed)
+    assert re.search(r"ended with SIGABRT in panics::\w+ \(plain\): memory allocation failed\.", crash(core)["text"])
+
+
 def test_rust_panics_twice(rust: Path, tmp_path: Path) -> None:
     core, printed = crashed(["env", "RUST_BACKTRACE=0", str(rust / "unwinding"), "drop"], tmp_path)
     panics = printed_by_rust(printed)

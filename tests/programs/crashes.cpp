@@ -129,6 +129,7 @@ __attribute__((noinline)) static void parse_header(const char *word) {
     }
     if (!strcmp(word, "readonly")) *(volatile char *)(uintptr_t)word_table = 1;
     if (!strcmp(word, "deep")) deeper(words_left);
+    if (!strcmp(word, "deep-thread")) std::thread([] { deeper(words_left); }).join();
     if (!strcmp(word, "abort")) abort();
 }
 

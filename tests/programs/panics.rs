@@ -27,6 +27,7 @@ fn parse(word: &str) -> u32 {
             r.unwrap()
         }
         "long" => panic!("{}", "long ".repeat(200)),
+        "memory" => std::hint::black_box(Vec::<u8>::with_capacity(isize::MAX as usize)).len() as u32,
         "drop" => {
             let _last = Last;
             panic!("the first of two")

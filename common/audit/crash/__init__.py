@@ -14,7 +14,13 @@ from findleaks.audit.crash.abort_message import read_abort_message
 from findleaks.audit.crash.cpp_exception import CppException, describe_termination, find_exception, is_terminating
 from findleaks.audit.crash.freed_object import FreedObject, find_freed_object
 from findleaks.audit.crash.handled_fault import find_handled_fault
-from findleaks.audit.crash.rust_panic import RustPanic, find_panic, is_panic_frame
+from findleaks.audit.crash.rust_panic import (
+    ALLOCATION_FAILURES,
+    RustPanic,
+    describe_allocation_failure,
+    find_panic,
+    is_panic_frame,
+)
 from findleaks.audit.heap_check import check_heap
 from findleaks.libc.thread_state import waits_in_kernel
 from findleaks.runtimes.directory import code_tables_of, find_frames
@@ -29,7 +35,7 @@ _NEAR_ABORT = 8  # innermost frames among which that of abort() is
 FRAMES = 64  # maximum number of frames that are read from the stack of the thread that crashed
 
 BELOW = 1 << 20  # an address this close below the stack pointer may belong to a function's frame
-_RUST_PANIC = ("core::panicking::", "std::panicking::", "rust_begin_unwind")
+_RUST_ENDS = ("core::panicking::", "std::panicking::", "rust_begin_unwind", *ALLOCATION_FAILURES)
 _ENDS = (signal.SIGABRT, signal.SIGILL, signal.SIGTRAP)
 """Signals that end a process after a panic."""
 
@@ -51,7 +57,7 @@ class Crash:
     below_stack: bool  # whether `address` is less than BELOW bytes below the stack pointer
     frame: Optional[NamedFrame]  # the innermost frame that is not in a library of _LIBRARIES
     managed: Optional[NamedFrame]  # the innermost frame of a managed function
-    message: str  # the message that glibc or libstdc++ printed, unescaped; "" if none
+    message: str  # that glibc or libstdc++ printed, or a description of the end, unescaped; "" if none
     exception: Optional[CppException]  # the exception that no handler caught
     panic: Optional[RustPanic]
     # The message with which a managed runtime ended the process, unescaped; "" if none
@@ -83,6 +89,8 @@ def read_crash(session: Session) -> Optional[Crash]:
     said = "" if message or exception else _runtime_message(session, thread, places)
     if target.signal in _ENDS and not (message or exception or said):
         panic = find_panic(session, thread)
+    no_memory = describe_allocation_failure(functions) if aborted and not (message or exception or said or panic) else ""
+    message = message or no_memory
     handled = find_handled_fault(target, thread, trace) if aborted and not (message or exception or said or panic) else None
     if handled is not None:
         frames = frames[handled.at :]
@@ -97,7 +105,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         address,
         handled is None and waits_in_kernel(target, thread.pc),
         address is not None and 0 < sp - address + RED_ZONE < BELOW,
-        own_frame(_outside_rust(frames) if panic is not None else frames),
+        own_frame(_outside_rust(frames) if panic is not None or no_memory else frames),
         _managed_frame(target, thread),
         message,
         exception,
@@ -158,9 +166,9 @@ def _managed_frame(target: Target, thread: Thread) -> Optional[NamedFrame]:
 
 
 def _outside_rust(frames: list[NamedFrame]) -> list[NamedFrame]:
-    """If the process ended with a Rust panic, return the frames from the function that panicked
+    """If Rust's libraries ended the process, return the frames from the function that called them
     outward. Otherwise return all frames."""
-    panics = [at for at, frame in enumerate(frames) if frame.function.startswith(_RUST_PANIC)]
+    panics = [at for at, frame in enumerate(frames) if frame.function.startswith(_RUST_ENDS)]
     if not panics:
         return frames
     return [frame for frame in frames[panics[-1] + 1 :] if not is_panic_frame(frame.function)] or frames

@@ -13,7 +13,7 @@ recognised by its structure, so it is found in stripped programs, too."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import permutations
 from typing import Optional
 
@@ -31,11 +31,21 @@ _RUNTIME = ("std::", "core::", "alloc::", "__rustc::", "rust_", "__rust")
 """Prefixes of the names of functions that implement panics."""
 
 
+ALLOCATION_FAILURES = ("std::alloc::rust_oom", "alloc::alloc::handle_alloc_error")
+"""Functions of Rust's libraries (1.36 to 1.95) that end the process if memory is exhausted."""
+
+
 class RustPanic(NamedTuple):
     """A panic. `message`: "" if the payload is not text. `place`: "src/main.rs:6:21"."""
 
     message: str
     place: str
+
+
+def describe_allocation_failure(functions: Sequence[str]) -> str:
+    """Return what happened if one of these functions ended the process because memory could not be
+    allocated; "" otherwise."""
+    return "memory allocation failed" if any(one.startswith(ALLOCATION_FAILURES) for one in functions) else ""
 
 
 def is_panic_frame(function: str) -> bool:

@@ -51,7 +51,8 @@ def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Fin
     most = next(iter(group_threads(session.target, readers=find_frames(session.target))), None)
     frame = _own_frame(most.frames) if most is not None else None
     place = shortened(frame.short_name(), 200) if frame is not None else ""
-    cause = f"{number(len(most.threads))} of them have the same stack, in {place}." if most is not None and place else ""
+    several = most is not None and len(most.threads) > 1 and place
+    cause = f"{number(len(most.threads))} of them have the same stack, in {place}." if most is not None and several else ""
     facts: dict[str, object] = {
         "threads": share.count,
         "same_stack": len(most.threads) if most is not None else None,
