@@ -32,7 +32,7 @@ from findleaks.audit.retained_rows import (
     join_steps,
 )
 from findleaks.audit.thread_local_names import find_thread_local
-from findleaks.audit.typed_places import block_field
+from findleaks.audit.typed_places import block_field, name_template
 from findleaks.debuginfo.members import Type
 from findleaks.engine.dominators import SHARED, Child, Dominators
 from findleaks.engine.interior_structures import ROW, Structure
@@ -83,6 +83,7 @@ class TreeBuilder:
             start = owner.ranges[0].start if len(owner.ranges) == 1 else 0
             type_ = self.session.members.variable(start) if start and owner.sort == OwnerSort.VARIABLE else None
             self._fill(made, found, Origin(owner.name, start, type_), self.depth)
+            made.what = made.what or name_template(self.session, owner)
         return made
 
     def of_block(self, index: int, expand: bool = True) -> RetainedNode:

@@ -15,6 +15,7 @@ from findleaks.audit.owner_tree import build_owner_tree
 from findleaks.audit.retained_roots import PART, build_shared_row
 from findleaks.audit.retained_rows import RetainedNode
 from findleaks.audit.retained_tree import UNTYPED, TreeBuilder
+from findleaks.audit.typed_places import name_template
 from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import Totals
 from findleaks.runtimes.base import NO_OBJECT
@@ -48,6 +49,7 @@ class TopRetainer(NamedTuple):
     tree: Dominators
     node: int  # number of the root in `tree`
     level: int = 0  # level of `field` below a variable of a managed language
+    type: str = ""  # type of the variable, if no container was recognised; see name_template
 
     @property
     def is_most(self) -> bool:
@@ -109,7 +111,8 @@ def find_top_retainer(session: Session) -> Optional[TopRetainer]:
     builder = TreeBuilder(session, reader, tree, DEPTH_MANAGED, 3, MOST) if managed else TreeBuilder(session, reader, tree, DEPTH, 3)
     row = builder.of_root(found.owner, root_node(most))
     field, level = _deepest_named(row) if managed else (_deepest(row), 0)
-    return found._replace(field=field, level=level)
+    recognised = field is not None and field.contents is not None and field.contents.container.unit != "pointers"
+    return found._replace(field=field, level=level, type="" if recognised else name_template(session, found.owner))
 
 
 def find_shared_part(session: Session, least: float) -> Optional[tuple[Totals, RetainedNode]]:

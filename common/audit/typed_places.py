@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.audit.block_contents import find_hint
 from findleaks.audit.block_type import find_block_type
 from findleaks.audit.leak_groups import kind_word
+from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.engine.terms import State
 from findleaks.errors import UnreadableMemory
 from findleaks.escaping import visible
+from findleaks.formatting import shortened
 from findleaks.results.addresses import Member
 from findleaks.session import Session
 from findleaks.session.known_types import known_types, type_table
@@ -24,10 +26,19 @@ if TYPE_CHECKING:
 
 MOST_MEMBERS = 200  # Maximum number of members that are listed for one block.
 MOST_ELEMENTS = 8  # Maximum number of elements of an array whose members are listed.
+LONGEST_TYPE = 80  # Maximum number of characters of a variable's type.
 TEXT = 64  # Maximum number of bytes that are shown of an array of characters.
 DEEPEST = 4  # Levels of nested structs whose members are listed one by one.
 _FLOAT, _BOOL, _SIGNED, _CHARACTERS = 4, 2, (5, 6, 13), (6, 8, 16)  # DW_ATE_ codes.
 _TAGS = ("struct ", "union ", "enum ")
+
+
+def name_template(session: Session, owner: Owner) -> str:
+    """Return the type of a variable if it is an instance of a template of C++, as containers are;
+    otherwise ""."""
+    start = owner.ranges[0].start if owner.sort == OwnerSort.VARIABLE and len(owner.ranges) == 1 else 0
+    type_ = session.members.variable(start) if start else None
+    return shortened(type_.name, LONGEST_TYPE) if type_ is not None and type_.is_structure and "<" in type_.name else ""
 
 
 class _Leaf(NamedTuple):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -111,6 +112,18 @@ def pydantic(*words: str) -> Build:
     return build
 
 
+def multidict(*words: str) -> Build:
+    """Version 4.7.3."""
+
+    def build(folder: Path) -> Sequence[str]:
+        python, version = published.interpreter()
+        assert python == sys.executable, "pip builds the extension for the tests' own Python"
+        path = str(published.install("multidict", "4.7.3", version, built=True))
+        return ["/usr/bin/env", f"PYTHONPATH={path}", python, "-S", str(truth.PROGRAMS / "published_multidict.py"), *words]
+
+    return build
+
+
 def histograms(*words: str) -> Build:
     """Version 2.1.8 of HdrHistogram."""
     release = ("org.hdrhistogram:HdrHistogram:2.1.8", "2776b755bafe3ddc8b4d7e7b64bff1635d37e480c84e3337f4d05b62a0055299")
@@ -173,6 +186,11 @@ CASES = {
         (),
         r"records \(grown_containers, data\) alone retains .* doubly linked list, 60,000 nodes",
     ),
+    "a container of a template": Case(
+        c("grown_containers.cpp", "ring", "60000", options=["-std=c++17", "-g"]),
+        (),
+        r"ring \(grown_containers, data\) alone retains .* Its type is Ring<Record>\.",
+    ),
     "a small table of GLib": Case(glib("9000"), (), r"sessions \(gobject_program, data\) alone retains .*GHashTable, 9,000 entries"),
     "leaked GObjects": Case(glib("0", "9000"), (), r"a g_object_unref is missing \(9,000 of AppSession"),
     "tagged pointers": Case(c("disguised.c", "tagged", "4000"), (), r"referenced only by tagged pointers"),
@@ -209,6 +227,11 @@ OTHERS = {
         ("roots",),
         r"jobs.* \(grown_containers, data\)",
     ),
+    "a map of Boost": Case(
+        with_library(lambda: ["-g", "-DWITH_BOOST", "-mcx16", *libraries_cpp.boost("1.74"), "-latomic"], "map", "60000"),
+        (),
+        r"cached.* \(grown_containers, data\) alone retains .* Its type is unordered_map<long",
+    ),
     "a static of Rust": Case(rust("rust_statics.rs", "30000"), ("roots",), r"INDEX .*BTreeMap or BTreeSet, 30,000 entries"),
     "a list of Rust": Case(rust("rust_statics.rs", "30000"), ("roots",), r"LIST .*doubly linked list, 30,000 nodes"),
     "an emptied map of Rust": Case(rust("rust_statics.rs", "30000"), ("roots",), r"BURST .*HashSet\), 0 entries in 65,536 places"),
@@ -228,6 +251,13 @@ OTHERS = {
         r"50[0-9] objects of java\.util\.zip\.Inflater\$InflaterZStreamRef retain .*; 500 of these are garbage that was not collected yet",
     ),
     "iterators of pydantic": Case(pydantic("3000"), (), r"(2,9\d\d|3,000) × cycle of 3: pydantic_core\._pydantic_core\.ValidatorIterator"),
+    "views of a MultiDict": Case(multidict("5000"), (), r"a Py_DECREF is missing \((4,9\d\d|5,000) of multidict\._multidict\._KeysView"),
+    "lists with a missing Py_DECREF": Case(
+        python("missing_decref.py", "list", "9000"), (), r"a Py_DECREF is missing \((8,9\d\d|9,000) of list"
+    ),
+    "dicts with a missing Py_DECREF": Case(
+        python("missing_decref.py", "dict", "9000"), (), r"a Py_DECREF is missing \((8,9\d\d|9,000) of dict"
+    ),
     "listeners of Node": Case(node("listeners", "30000", ""), (), r"variable bus .*onData"),
     "goroutines": Case(go("goroutines", "600"), (), r"600 goroutines wait in main\.expire .*1[12],\d\d\d main\.Session"),
     "an emptied map of Go": Case(go("map", "200000"), (), r"variable main\.registry takes .* for 1 entry.* never shrinks"),

