@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import debuggers
@@ -68,6 +69,22 @@ def test_roots_show_the_names(tmp_path: Path) -> None:
     assert "keep_frame_local (CPython frame, thread" in text
     assert "asyncio task wait_for_ever" in text
     assert "__main__.MODULE_LIST (CPython variable)" in text
+
+
+ORDERS = """
+import time
+ORDERS = [bytearray(200) for _ in range(5000)]
+print("ready", flush=True)
+time.sleep(3600)
+"""
+
+
+def test_the_row_of_a_list_counts_its_elements(tmp_path: Path) -> None:
+    python = mallocs_python.get("3.11")
+    with cores.Running(python.command("-c", ORDERS), tmp_path, python.environment()) as run:
+        text = " ".join(debuggers.findleaks("roots", "__main__.ORDERS", "--depth", "4", "--pid", str(run.pid)).split())
+    assert "__main__.ORDERS (CPython variable): list of 5,000" in text
+    assert re.search(r"└ 5,000 pointers from \[0\]: \d+,\d+ blocks", text), text
 
 
 @pytest.mark.parametrize("version", [one for one in VERSIONS if tuple(map(int, one.values[0].split("."))) >= (3, 11)])
