@@ -237,7 +237,7 @@ API int fl_dominators_idoms(struct dominators *d, const void **idoms);
 
 /* fields.c */
 API void fl_fields_free(struct fields *f);
-API struct fields *fl_fields_new(struct dominators *d, uint32_t place, uint32_t span, uint32_t count);
+API struct fields *fl_fields_new(const struct dominators *d, uint32_t place, uint32_t span, uint32_t count);
 API int fl_fields_refer(struct fields *f, uint32_t field, const uint32_t *indices, uint64_t count);
 API int fl_fields_words(struct fields *f, uint32_t field, const uint64_t *values, uint64_t count);
 API int fl_fields_compute(struct fields *f, int64_t budget);

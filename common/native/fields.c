@@ -17,6 +17,7 @@
 typedef struct fields {
     const dominators *d;
     uint32_t place, span, fields; /* the owner's; its places; number of fields */
+    uint64_t *children; /* a bit for each place after the owner's: it is a child */
     uint32_t *labels; /* by place after the owner's: 0, 1 + the only field, 1 + fields (several) */
     /* children to search; `both`: those that several fields reach, searched first */
     words queue, both;
@@ -32,36 +33,33 @@ typedef struct fields {
 } fields;
 
 API void fl_fields_free(fields *f) {
-    FREE_ALL(f->labels, f->queue.items, f->both.items, f->starts, f->heads, f->ends, f->all, f->sums, f);
+    FREE_ALL(f->children, f->labels, f->queue.items, f->both.items, f->starts, f->heads, f->ends, f->all, f->sums, f);
 }
 
 /* Create the search for the node at `place` in `d`, which is complete and outlives it. `span`:
  * the number of its places, 0 if it was not reached. */
-API fields *fl_fields_new(dominators *d, uint32_t place, uint32_t span, uint32_t count) {
-    fields *f = dominators_find_idoms(d) ? NULL : calloc(1, sizeof *f);
+API fields *fl_fields_new(const dominators *d, uint32_t place, uint32_t span, uint32_t count) {
+    fields *f = calloc(1, sizeof *f);
     if (!f)
         return NULL;
     f->d = d;
     f->place = place;
     f->span = span;
     f->fields = count;
+    f->children = calloc((size_t)f->span / 64 + 1, sizeof *f->children);
     f->labels = calloc((size_t)f->span + 1, sizeof *f->labels);
     f->starts = calloc((size_t)count + 3, sizeof *f->starts);
     f->sums = calloc(2 * ((size_t)count + 2), sizeof *f->sums);
-    if (!f->labels || !f->starts || !f->sums) {
+    if (!f->children || !f->labels || !f->starts || !f->sums) {
         fl_fields_free(f);
         return NULL;
     }
+    for (uint32_t at = 1; at < span; at += d->counts[place + at])
+        set_bit(f->children, at);
     return f;
 }
 
-/* Return whether a place is a child. The label is tested first: while much work is left, most
- * places are labelled. */
-INLINE bool is_child(const fields *f, uint32_t place) {
-    if (place - f->place >= f->span || place == f->place)
-        return false;
-    return f->labels[place - f->place] || f->d->idoms[place] == f->place;
-}
+INLINE bool is_child(const fields *f, uint32_t place) { return place - f->place < f->span && bit(f->children, place - f->place); }
 
 /* Follow an edge to a block from node `from`, which was reached with this label (1 + field, or
  * several). */
@@ -152,10 +150,8 @@ static void take(fields *f) {
     for (uint32_t each = 0; each < f->next_count; each++)
         for (uint32_t edge = 0; edge < counts[each]; edge++) {
             uint32_t place = d->numbers[g->edges[first[each] + edge] >> INDEX_SHIFT];
-            if (place - f->place < f->span) {
-                __builtin_prefetch(&d->idoms[place]);
+            if (place - f->place < f->span)
                 __builtin_prefetch(&f->labels[place - f->place]);
-            }
         }
 }
 
