@@ -136,8 +136,7 @@ int dominators_weigh(dominators *d, int64_t *budget) {
 static void put(dominators *d, uint32_t index, uint32_t place) {
     const graph *g = d->g;
     uint32_t count, first = place;
-    d->placed[place] = index;
-    d->numbers[index] = place++;
+    d->placed[place++] = index;
     if (!bit(d->leaves, index))
         for (const uint32_t *edge = g->edges + edges_of(g, index, &count), *end = edge + count; edge < end; edge++)
             if (bit(d->leaves, *edge >> INDEX_SHIFT))

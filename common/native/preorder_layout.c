@@ -37,7 +37,7 @@ int dominators_place(dominators *d, int64_t *budget) {
 }
 
 /* Move the nodes, their counts and their `outward` bits to their places. Record the places of
- * blocks and roots. */
+ * roots, and of the blocks below which dominators_grow and dominators_attach put others. */
 int dominators_move(dominators *d, int64_t *budget) {
     size_t all = d->semis[0];
     if (!d->placed) {
@@ -89,22 +89,28 @@ static int begin_sums(dominators *d) {
     return d->narrow || d->wide_sums ? DONE : NO_MEMORY;
 }
 
-/* Sum up the sizes of the nodes at lower places. */
+/* Record the places of all blocks, and sum up the sizes of the nodes at lower places. */
 int dominators_sum(dominators *d, int64_t *budget) {
     const blocks *b = d->g->b;
+    uint32_t *numbers = d->numbers;
     if (!d->narrow && !d->wide_sums && begin_sums(d))
         return NO_MEMORY;
     uint32_t pause = (uint32_t)pause_of(d->at, d->count, budget);
     uint64_t sum = d->at ? d->narrow ? d->narrow[d->at] : d->wide_sums[d->at] : 0;
     for (uint32_t place = (uint32_t)d->at; place < pause; place++) {
-        uint32_t ahead = place + AHEAD < d->count ? d->placed[place + AHEAD] : SHARED_NODE;
-        if (!(ahead & ROOT_NODE))
+        uint32_t node = d->placed[place], ahead = place + AHEAD < d->count ? d->placed[place + AHEAD] : SHARED_NODE;
+        if (!(ahead & ROOT_NODE)) {
+            __builtin_prefetch(&numbers[ahead], 1);
             __builtin_prefetch(&b->sizes[ahead]);
+        }
         if (d->narrow)
             d->narrow[place] = (uint32_t)sum;
         else
             d->wide_sums[place] = sum;
-        sum += d->placed[place] & ROOT_NODE ? 0 : size_of(b, d->placed[place]) >> d->unit;
+        if (node & ROOT_NODE)
+            continue;
+        numbers[node] = place;
+        sum += size_of(b, node) >> d->unit;
     }
     if (d->narrow)
         d->narrow[pause] = (uint32_t)sum;

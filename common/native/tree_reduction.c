@@ -224,7 +224,6 @@ int dominators_grow(dominators *d, int64_t *budget) {
             weights[above] += weights[rank];
             d->placed[place] = order[rank];
             d->counts[place] = weights[rank];
-            d->numbers[order[rank]] = place;
         }
         rows_above[rank] = place;
         weights[rank] = place + 1;
