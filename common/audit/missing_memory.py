@@ -77,12 +77,12 @@ def _find_missing(session: Session) -> Iterator[MissingRange]:
         heaps = session.heap_ranges()
         if unnamed and sum(end - start for start, end in heaps) > _MOST_HEAP:
             heaps = []
-        searched = merge_ranges([*session.root_memory, *heaps])
+        parts = [heaps, subtract(session.root_memory, heaps)]
         if _has_own_heap(session):
-            searched = intersection(searched, _foreign_words(session).memory)
-        found = _select_referred(session, asked, searched)
+            parts = [intersection(part, _foreign_words(session).memory) for part in parts]
+        found = _select_referred(session, asked, parts)
         for one in sorted(found, key=lambda one: one.end - one.start)[:_MOST_RANGES]:
-            values = _values(session, one, searched)
+            values = _values(session, one, found[one])
             # An unmapped gap may be large. Only its pages from the first to the last that words
             # refer to count.
             if values and one.what == UNNAMED:
@@ -131,13 +131,14 @@ def _is_reserved(unwritten: Uncertain, protected: Sequence[Uncertain]) -> bool:
     return above is not None and below is None and above.end - above.start > least
 
 
-def _select_referred(session: Session, ranges: Sequence[Uncertain], searched: Sequence[Range]) -> list[Uncertain]:
-    """Return the ranges that a word of the searched memory, or a register, refers to.
+def _select_referred(session: Session, ranges: Sequence[Uncertain], parts: Sequence[Sequence[Range]]) -> dict[Uncertain, list[Range]]:
+    """Return the ranges that a word of memory, or a register, refers to, with the `parts` of memory
+    that have such words. Usually only root memory has them, and heaps take more time to search.
 
     The ranges are passed to the engine as blocks, because the engine then needs only one pass over
     memory for any number of ranges."""
     if not ranges:
-        return []
+        return {}
     page = session.target.arch.page
     whole: list[Uncertain] = []
     for one in ranges:  # Ranges in a damaged file may overlap, or may not consist of whole pages.
@@ -146,12 +147,21 @@ def _select_referred(session: Session, ranges: Sequence[Uncertain], searched: Se
     blocks = session.engine.blocks(session.target.arch, page)
     blocks.append([one.start for one in whole], [one.end - one.start for one in whole], [State.IN_USE] * len(whole))
     blocks.seal()
-    graph = session.engine.graph(blocks)
-    for piece in session.pieces(searched, "looking for missing memory"):
-        graph.scan_roots(piece)
-    graph.root_words(_register_words(session, [Range(one.start, one.end) for one in whole]))
-    graph.settle()
-    return [one for index, one in enumerate(whole) if graph.is_rooted(index)]
+    registers = _register_words(session, [Range(one.start, one.end) for one in whole])
+    graphs = []
+    for part in parts:
+        graph = session.engine.graph(blocks)
+        for piece in session.pieces(part, "looking for missing memory"):
+            graph.scan_roots(piece)
+        graph.root_words(registers)
+        graph.settle()
+        graphs.append(graph)
+    found = {}
+    for index, one in enumerate(whole):
+        referring = [part for part, graph in zip(parts, graphs) if graph.is_rooted(index)]
+        if referring:
+            found[one] = merge_ranges(chain.from_iterable(referring))
+    return found
 
 
 def _register_words(session: Session, ranges: Sequence[Range]) -> list[int]:
