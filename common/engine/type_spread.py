@@ -39,6 +39,7 @@ NO_CLAIM, DEFERRED, UNKNOWN = 0, 0xFFFFFFFF, 0xFFFFFFFE
 ROOT = 1 << 31  # The origin of a claim: ROOT + number of root memory, else the index of a block.
 NO_ORIGIN = 0xFFFFFFFF
 FARTHEST = 1 << 16  # Pointers to an offset of this many bytes or more in a block make no claim.
+FARTHEST_TABLE = 1 << 28  # The same for references with Flag.TABLE, which refer to the end of the elements.
 MOST_RULES = 1 << 20  # Maximum number of combinations. Further ones make no claim.
 MOST_POINTERS = 1 << 9  # The number of deferred pointers of one rule that are listed is below this.
 MOST_SEPARATED = 256  # Maximum number of pointers that `separate` compares.

@@ -47,7 +47,7 @@ static int compare_pointer(matching *m, uint32_t reference, uint64_t value, uint
         return is_mapped(s, value) ? LOOSE : flags & OPTIONAL ? NEUTRAL : WRONG;
     uint64_t offset = value - start;
     uint32_t layout = layout_of(s, index);
-    if (offset >= FARTHEST)
+    if (is_too_far(s, reference, offset))
         return NEUTRAL;
     if (layout) {
         uint32_t agrees = answer_of(m, AGREES, reference, offset_in_element(s, layout, offset), layout);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 INLINE uint64_t key_of(uint64_t sort, uint64_t reference, uint64_t offset) {
-    return UINT64_C(1) << 63 | sort << 48 | offset << 32 | reference;
+    return UINT64_C(1) << 63 | sort << 60 | offset << 32 | reference;
 }
 
 static rule *rule_place(const rule *rules, uint64_t mask, uint64_t key, uint64_t third) {
@@ -121,7 +121,7 @@ API int fl_spread_answer(spread *s, const uint64_t *questions, const uint32_t *a
     for (uint64_t at = 0; at < count; at++) {
         const uint64_t *row = questions + QUESTION_WORDS * at;
         uint64_t sort = row[0] >> 32;
-        if (sort >= QUESTIONS || row[1] >= FARTHEST)
+        if (sort >= QUESTIONS || row[1] >= FARTHEST_TABLE)
             return DISORDER;
         if (sort == RULE && answers[at] < UNKNOWN_RULE &&
             (answers[at] & LAYOUT_MASK) + 1 >= (answers[at] & DECISION ? s->decisions.count + 1 : s->bounds.count))
@@ -147,7 +147,7 @@ API int fl_spread_deferred(spread *s, words *found) {
     for (uint64_t at = 0; at < s->lists.count; at++) {
         pointer_list *list = &s->lists.items[at];
         rule_place(s->rules, s->rule_mask, list->key, list->third)->list = NONE;
-        if (PUSH_ALL(found, list->key & UINT32_MAX, list->key >> 32 & (FARTHEST - 1), list->third, list->untyped.count,
+        if (PUSH_ALL(found, list->key & UINT32_MAX, list->key >> 32 & (FARTHEST_TABLE - 1), list->third, list->untyped.count,
                      list->untyped.rows.count / 3, list->typed.rows.count / 3) ||
             take_rows(found, &list->untyped) || take_rows(found, &list->typed))
             return NO_MEMORY;

@@ -181,7 +181,7 @@ static int follow_decision(spread *s, const decision *d, const followed *p) {
 static int follow(spread *s, const followed *p) {
     uint32_t answer;
     uint64_t size = size_of(s->b, p->index), offset = p->value - p->start;
-    if (s->b->states[p->index] != IN_USE || (offset && offset >= size) || offset >= FARTHEST)
+    if (s->b->states[p->index] != IN_USE || (offset && offset >= size) || is_too_far(s, p->reference, offset))
         return DONE;
     int failed = rule_answer(s, RULE, p->reference, offset, size, &answer);
     if (failed || answer == NO_CLAIM)

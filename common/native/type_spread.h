@@ -21,6 +21,7 @@ typedef struct spread spread;
 #define DECISION (1u << 30) /* set in an answer whose low bits are the number of a decision */
 #define ROOT_BIT (1u << 31)
 #define FARTHEST (1u << 16)
+#define FARTHEST_TABLE (1u << 28)
 #define MOST_RULES (1u << 20)
 #define MOST_POINTERS (1u << 9)
 #define MOST_OPTIONS 128u /* of one decision or one call of fl_spread_choose */
@@ -204,6 +205,12 @@ uint64_t feature_value(const spread *s, uint32_t feature, uint32_t owner, uint64
 INLINE bool is_mapped(const spread *s, uint64_t address) { return in_ranges(s->mapped, s->mapped_count, address); }
 
 INLINE uint8_t flags_of(const spread *s, uint32_t reference) { return reference < s->flag_count ? s->flags[reference] : 0; }
+
+/* Return whether a pointer to this offset in a block makes no claim. The table of a HashMap of Rust
+ * has one such offset, its end; another buffer may have a million. */
+INLINE bool is_too_far(const spread *s, uint32_t reference, uint64_t offset) {
+    return offset >= FARTHEST && (offset >= FARTHEST_TABLE || !(flags_of(s, reference) & TABLE));
+}
 
 /* Return the layout of a block; 0 if it is untyped or disputed. */
 INLINE uint32_t layout_of(const spread *s, uint32_t index) { return s->claims[index] & LAYOUT_MASK; }

@@ -16,8 +16,9 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.debuginfo.type_table import Kind
-from findleaks.engine.type_spread import Choosing, Level, Role, TypeSpread, WordClass
+from findleaks.engine.type_spread import SMALL_NUMBER, Choosing, Level, Role, TypeSpread, WordClass
 from findleaks.types.content import Content
+from findleaks.types.discriminants import find_discriminants
 from findleaks.types.heap import HeapView
 from findleaks.types.layouts import Layouts
 from findleaks.types.rules import Candidate, Rules
@@ -49,13 +50,14 @@ _ADDRESSES = frozenset((WordClass.CODE, WordClass.BLOCK_START, WordClass.BLOCK_M
 class _Model:
     """The fingerprint of one type: how often each word has each class."""
 
-    def __init__(self, fold: Sequence[int], pointers: frozenset[int], is_vague: bool) -> None:
+    def __init__(self, fold: Sequence[int], pointers: frozenset[int], tags: frozenset[int], is_vague: bool) -> None:
         """`fold` maps each word of a block to a word of the type, so that all elements of an array
-        are counted together. `pointers` are the words that are pointers, or may be. `is_vague`:
+        are counted together. `pointers` are the words that are pointers, or may be. `tags` are the
+        words of the first element that are discriminants, and so are zero or small. `is_vague`:
         whether the type says little about its words, as char *[] does. All words of a block must
         then be of sorts that witnesses have."""
         self.blocks, self._is_vague = 0, is_vague
-        self.fold, self._pointers = fold, pointers
+        self.fold, self._pointers, self._tags = fold, pointers, tags
         self.classes: list[Counter[int]] = [Counter() for _ in range(WORDS)]
         self.sorts: list[Counter[int]] = [Counter() for _ in range(WORDS)]
         self._parts: dict[tuple[int, int], float] = {}  # Results of `_part`, by word and class.
@@ -71,6 +73,8 @@ class _Model:
     def likelihood(self, classes: Sequence[int]) -> float:
         """Return the logarithm of the likelihood of a block with these classes."""
         parts, total, unseen = self._parts, 0.0, 0
+        if any(at < len(classes) and classes[at] > WordClass.SMALL for at in self._tags):
+            return -math.inf
         for key in zip(self.fold, classes):
             part = parts.get(key)
             if part is None:
@@ -122,7 +126,10 @@ class Fingerprints:
             for of in (size, 0) if self._varies(layout) else (size,):
                 if (layout, of) not in self._models:
                     self._models[layout, of] = _Model(
-                        self._fold(layout, of), self._pointers(layout), self._element(layout) in (Kind.BASE, Kind.POINTER)
+                        self._fold(layout, of),
+                        self._pointers(layout),
+                        self._tags(layout),
+                        self._element(layout) in (Kind.BASE, Kind.POINTER),
                     )
                     self._by_size.setdefault(of, []).append(layout)
                 self._models[layout, of].learn(classes, count)
@@ -150,6 +157,13 @@ class Fingerprints:
         parts = self._layouts.shape(self._layouts.specs[layout])
         word = self._layouts.table.word
         return frozenset((one.start + leaf.offset) // word for one in parts for leaf in one.leaves if leaf.role != Role.PLAIN)
+
+    def _tags(self, layout: int) -> frozenset[int]:
+        """Return the numbers of words that are discriminants of enums of Rust, in the first element
+        of arrays. Other elements of a vector may not be in use."""
+        table, spec = self._layouts.table, self._layouts.specs[layout]
+        found = () if spec.parts else find_discriminants(table, spec.type, table.word, SMALL_NUMBER)
+        return frozenset(at // table.word for at in found if at % table.word == 0)
 
     def _fold(self, layout: int, size: int) -> Sequence[int]:
         """Return, for each word of a block, the word of the type that it is compared with."""
@@ -210,13 +224,21 @@ class Fingerprints:
         for known in (size, 0):
             for layout in self._by_size.get(known, ()):
                 model = self._models[layout, known]
-                if model.blocks < LEAST_WITNESSES or self._layouts.size_of(self._layouts.specs[layout]) > size:
+                if model.blocks < LEAST_WITNESSES or not self._has_room(layout, size):
                     continue
                 likely = model.likelihood(classes)
                 if likely < ALIEN * len(classes):
                     continue
                 best[layout] = max(best.get(layout, (likely, layout)), (likely, layout))
         return sorted(best.values(), key=lambda one: (-one[0], one[1]))
+
+    def _has_room(self, layout: int, size: int) -> bool:
+        """Whether a block of `size` bytes may have a layout. An array must fill the block, or the
+        allocator would have returned a smaller one."""
+        spec = self._layouts.specs[layout]
+        if spec.many and not spec.parts:
+            return self._rules.is_array_of_size(spec, size)
+        return self._layouts.size_of(spec) <= size
 
     def _by_classes(self, blocks: array[int]) -> dict[tuple[int, bytes], list[int]]:
         """Return the blocks by their size in bytes and the classes of their words."""

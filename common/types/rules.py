@@ -287,6 +287,11 @@ class Rules:
         is_whole = self._sizes.least_request(size) <= self._layouts.size_of(spec) <= size
         return not spec.many and (is_whole or self.is_open(spec.type))
 
+    def is_array_of_size(self, spec: Spec, size: int) -> bool:
+        """Whether the allocator returns a block of `size` bytes for an array of a type's values."""
+        own = self._layouts.size_of(spec)
+        return 0 < own <= size and self._sizes.fits(size // own * own, size)
+
     def without_pointers(self, size: int) -> Sequence[int]:
         """Return the structs without pointers whose size results in a block of `size` bytes, except
         those that only the C library has."""

@@ -150,6 +150,15 @@ def test_rust(users: int, flags: str, tmp_path: Path) -> None:
     check(measured("typed_truth.rs", tmp_path, users, 1, "--edition=2021", *flags.split()))
 
 
+@pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
+def test_stale_words(flags: str, tmp_path: Path) -> None:
+    """Stale addresses do not make a struct an array of another size, or an enum without a discriminant. Large hash tables have types."""
+    figures = measured("typed_stale.rs", tmp_path, 500, 1, "--edition=2021", *flags.split())
+    assert not figures.wrong, figures.wrong[:12]
+    assert figures.part(figures.held, "sure right") > 0.9, figures.held
+    assert figures.part(figures.leaked, "inferred right", "sure right") > 0.5, figures.leaked
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize("flags", ["-O0", "-O2", "-O2 -flto"])
 @pytest.mark.parametrize("source", ["typed_truth.c", "typed_truth.cpp"])

@@ -255,6 +255,28 @@ def test_only_elements_in_use_are_followed(engine: Engine, flags: int, words: di
 
 
 @ENGINES
+@pytest.mark.parametrize(("flags", "offset"), [(0, (1 << 16) - 8), (0, 1 << 16), (Flag.TABLE, 1 << 16), (Flag.TABLE, (1 << 28) + 8)])
+def test_only_ends_of_tables_are_far_from_the_start(engine: Engine, flags: int, offset: int) -> None:
+    """Pointers to an offset of 64 KiB or more make no claim, except those to the end of a table's elements."""
+    blocks = engine.blocks(graphs.X86_64, 16)
+    blocks.append([0x10000], [1 << 29], [State.IN_USE])
+    blocks.seal()
+    spread = engine.type_spread(blocks)
+    spread.use([graphs.piece(0x8000, (0x10000 + offset).to_bytes(8, "little"))])
+    table = spread.add_layout((0, 8, 0, 0, 0, 0, 0), ())
+    head = spread.add_layout((0, 8, 1, 0, 1, 0, 0), (0, 5))
+    spread.set_flags(bytearray(5) + bytes([flags]))
+    spread.add_roots(array("Q", [0x8000]), array("Q", [8]), array("I", [head]))
+    is_near = offset < (1 << 28 if flags else 1 << 16)
+    assert spread.run(100) != is_near
+    questions = spread.questions()
+    assert list(questions) == ([5, offset, 1 << 29] if is_near else [])
+    spread.answer(questions, array("I", [table | Level.ARRAY << LEVEL_SHIFT] * is_near))
+    assert spread.run(100)
+    assert spread.claims()[0] & LAYOUT_MASK == table * is_near
+
+
+@ENGINES
 def test_contradictions_are_retracted_with_what_follows_from_them(engine: Engine) -> None:
     """The root makes block 0 a node, block 2 makes it a leaf: the claims of block 0, and of block 1, to which it refers, are dropped."""
     spread = one_heap(engine, {0x8000: 0x10000, 0x8008: 0x10040, 0x10000: 0x10020, 0x10040: 0x10000})

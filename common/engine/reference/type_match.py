@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from findleaks.engine.type_spread import FARTHEST, LAYOUT_MASK, LEAST_TEXT, MOST_WORDS, UNKNOWN, Flag, Question, Role
+from findleaks.engine.reference.type_used import is_too_far
+from findleaks.engine.type_spread import LAYOUT_MASK, LEAST_TEXT, MOST_WORDS, UNKNOWN, Flag, Question, Role
 from findleaks.target.ranges import range_at
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Matching:
         if index < 0:
             return LOOSE if is_mapped else NEUTRAL if flags & Flag.OPTIONAL else WRONG
         offset, layout = value - spread.blocks.address(index), spread.claims()[index] & LAYOUT_MASK
-        if offset >= FARTHEST:
+        if is_too_far(spread, reference, offset):
             return NEUTRAL
         if layout:
             agrees = self._answer(Question.AGREES, reference, spread.in_element(layout, offset), layout)

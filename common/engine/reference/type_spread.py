@@ -14,13 +14,12 @@ from findleaks.engine.reference.interior_structures import Pieces
 from findleaks.engine.reference.type_decisions import Chooser, Decision, options_of
 from findleaks.engine.reference.type_features import separate, values_of
 from findleaks.engine.reference.type_match import WRONG, is_text
-from findleaks.engine.reference.type_used import is_empty, used_size
+from findleaks.engine.reference.type_used import is_empty, is_too_far, used_size
 from findleaks.engine.terms import State
 from findleaks.engine.type_spread import (
     DECISION,
     DEFERRED,
     DISPUTED,
-    FARTHEST,
     GROUP,
     INFERRED,
     LAYOUT_MASK,
@@ -355,7 +354,7 @@ class PureTypeSpread:
         if index < 0 or index == owner:
             return False
         offset = value - self.blocks.address(index) if value is not None else 0
-        if offset >= FARTHEST:
+        if is_too_far(self, reference, offset):
             return False
         claim = self._claims[index]
         rule = self.rule((Question.RULE << 32 | reference, offset, self.blocks.size(index)))

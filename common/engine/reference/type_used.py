@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from findleaks.engine.type_spread import LENGTHS, Flag
+from findleaks.engine.type_spread import FARTHEST, FARTHEST_TABLE, LENGTHS, Flag
 
 if TYPE_CHECKING:
     from findleaks.engine.reference.type_spread import PureTypeSpread
@@ -30,6 +30,12 @@ def used_size(spread: PureTypeSpread, reference: int, place: int, index: int, la
     length = read(place + distance * word) or 0
     first = (read(place + (distance - 1) * word) or 0) if flags & Flag.RING else 0
     return (first + length) * stride if first + length <= room else size
+
+
+def is_too_far(spread: PureTypeSpread, reference: int, offset: int) -> bool:
+    """Return whether a pointer to this offset in a block makes no claim."""
+    is_table = reference < len(spread.flags) and spread.flags[reference] & Flag.TABLE
+    return offset >= (FARTHEST_TABLE if is_table else FARTHEST)
 
 
 def is_empty(spread: PureTypeSpread, address: int, size: int, stride: int, number: int) -> bool:
