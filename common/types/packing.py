@@ -31,6 +31,9 @@ LEAST_SHARE = 0.03  # Part of the blocks that must have a size, for values to be
 MOST_REFUSED = 4  # Types that are examined of those that blocks contradict.
 MOST_RULES = 1024  # Rules that are examined at a time, those with the most pointers first.
 DEEPEST = 2  # Levels of pointers through which truncated structs are found.
+MOST_ARRAYS = 64  # Arrays of pointers that are examined for one member.
+MOST_ELEMENTS = 1 << 14  # Elements of these arrays.
+LEAST_ALIKE = 0.5  # Part of these elements that must refer to one offset in blocks of one size.
 MOST_PARTS = 8  # Most offsets with objects in blocks of one size.
 
 
@@ -119,13 +122,14 @@ class Packing:
         """Return the answers to the rules of pointers to parts of blocks, by reference, offset and
         size."""
         by_size: dict[int, list[_Place]] = {}
-        for one in self._places(_most_used(pending)):
+        used = _most_used(pending)
+        answers = dict(self._find_arrays(used))
+        for one in self._places(used):
             if one.found.offset or self._layouts.table.size_of(one.pointee) <= one.found.size:
                 by_size.setdefault(one.found.size, []).append(one)
         by_size = {size: some for size, some in by_size.items() if len({one.found.offset for one in some}) <= MOST_PARTS}
         for one in (one for some in by_size.values() for one in some):
             self._content.answer_again(self._rules.propose(one.pointee, one.found.offset, one.found.size))
-        answers = {}
         for size, places in by_size.items():
             specs = self._arrange(places, size)
             for one in places:
@@ -135,6 +139,39 @@ class Packing:
                     options = [Candidate(spec, Level.BASE) for spec in fitting]
                     answers[one.found.reference, one.found.offset, size] = self._judge.decide(options)
         return answers
+
+    def _find_arrays(self, pending: Sequence[Pointers]) -> Iterator[tuple[tuple[int, int, int], int]]:
+        """Yield the answers to the rules of pointers to arrays of pointers whose elements refer to
+        parts of blocks. No type has the parts, and only these arrays refer to many of them."""
+        table = self._layouts.table
+        for found in pending:
+            of, blocks = self._layouts.references[found.reference], self._untyped(found)
+            is_array = of.sort == Sort.POINTER and not found.offset and table.kinds[of.pointees[0]] == Kind.POINTER
+            pointee = table.bare(table.targets[of.pointees[0]]) if is_array else 0
+            if is_array and table.kinds[pointee] in STRUCTURES and len(blocks) <= MOST_ARRAYS and self._refer_to_parts(blocks, pointee):
+                claim = self._rules.claim(Candidate(Spec(of.pointees[0], True, of.node), Level.BASE))
+                yield (found.reference, found.offset, found.size), claim
+
+    def _refer_to_parts(self, arrays: Iterable[int], pointee: int) -> bool:
+        """Whether all words of arrays are null or addresses in blocks, and many of these blocks
+        have a value of a type at one offset."""
+        heap, word = self._heap, self._heap.arch.word
+        starts = [(heap.blocks.address(block), heap.blocks.size(block)) for block in arrays]
+        if sum(size for _, size in starts) > MOST_ELEMENTS * word:
+            return False
+        words = [heap.word(at) for start, size in starts for at in range(start, start + size - word + 1, word)]
+        places = [heap.place(value) for value in words if value]
+        by_offset: dict[tuple[int, int], set[int]] = {}
+        for place in places:
+            if place is None:
+                return False
+            by_offset.setdefault((place.offset, place.size), set()).add(place.block)
+        (offset, size), blocks = max(by_offset.items(), key=lambda one: len(one[1]), default=((0, 0), set()))
+        blocks = {block for block in blocks if not heap.claims[block]}
+        if not offset or len(blocks) < max(LEAST_WITNESSES, LEAST_ALIKE * len(places)):
+            return False
+        self._content.answer_again(self._rules.propose(pointee, offset, size))
+        return self.find_part(pointee, offset, size, sample_blocks(sorted(blocks))) is not None
 
     def _places(self, pending: Iterable[Pointers]) -> Iterable[_Place]:
         for found in pending:

@@ -104,6 +104,18 @@ def test_packed(count: int, flags: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in ("-O0", "-O2", "-O2 -flto")]
+)
+def test_buckets(flags: str, tmp_path: Path) -> None:
+    """An array of pointers to parts of blocks has a type, and so have the parts. An array of pointers to numbers gives these no type."""
+    pages = 300
+    figures = measured("typed_buckets.c", tmp_path, pages, 1, *flags.split())
+    assert not figures.wrong, figures.wrong[:12]
+    assert figures.held["none"] <= pages + 1, figures.held
+    assert sum(figures.held.values()) >= 3 * pages
+
+
+@pytest.mark.parametrize(
     ("accounts", "flags"), [(60, "-O2"), *(pytest.param(1000, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
 )
 def test_tails(accounts: int, flags: str, tmp_path: Path) -> None:
