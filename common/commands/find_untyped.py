@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -18,6 +19,8 @@ from findleaks.session import Session
 
 ROWS = 15  # Most rows printed as text without --limit.
 HEAD = ("BYTES", "BLOCKS", "FROM", "SIZE", "REFERRED TO BY", "EXAMPLE", "WHY")
+_MEMBER = re.compile(r"[^\s()\[\]]+\.[^\s()\[\]]+")
+"""The names of members that a hint file may have: no elements, no offsets, no roots."""
 _OTHERS = ("by", "output", "suppressions", "fail_over")
 
 
@@ -42,7 +45,7 @@ def _text(found: Untyped, shown: int, width: int, invocation: Invocation) -> Ite
         yield f"  … {number(found.rows - len(rows))} more rows (--limit 0 shows all)"
     yield ""
     first = rows[0]
-    yield from ("  " + line for line in wrapped(_advice(first), width - 2))
+    yield from ("  " + line for line in wrapped(advise(first), width - 2))
     yield from invocation.next(width, f"whatis {first.example:#x}", f"refs {first.example:#x}")
 
 
@@ -53,9 +56,10 @@ def _row(one: UntypedSource) -> tuple[str, ...]:
     return size(one.reached.bytes), number(one.reached.blocks), number(one.blocks), own, origin, hex(one.example), one.reason
 
 
-def _advice(first: UntypedSource) -> str:
+def advise(first: UntypedSource) -> str:
+    """Say which hint types the most blocks. `first`: the row from which most are reached."""
     hint = f"--type {first.example:#x}=TYPE"
     types = f"; TYPE may be {join_candidates(first.candidates)}" if first.candidates else ""
-    if first.blocks == 1 or first.leaked or first.origin is None:
+    if first.blocks == 1 or first.leaked or not _MEMBER.fullmatch(first.origin or ""):
         return f"{hint} may type up to {number(first.example_reached.blocks)} of these blocks{types}"
     return f"{hint} types the example; the line `{first.origin} -> TYPE` in a file of --hints may type all of the first row{types}"

@@ -15,7 +15,10 @@ from hidden import Hidden
 
 import cores
 import findleaks as findleaks_api
+from findleaks.commands.find_untyped import advise
 from findleaks.commands.untyped_reason import join_candidates
+from findleaks.results.amounts import Amount
+from findleaks.results.untyped import UntypedSource
 
 ITEMS = 100
 
@@ -159,6 +162,18 @@ def test_reason_in_sums(made: Hidden) -> None:
 )
 def test_candidates(names: tuple[str, ...], text: str) -> None:
     assert join_candidates(names) == text
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_member"),
+    [("registry.sessions", True), ("main thread's stack (main)", False), ("db (load, data)", False), ("op[2].p", False)],
+)
+def test_advice(origin: str, is_member: bool) -> None:
+    """Only a member can have a line in a hint file."""
+    ten = Amount(10, 400)
+    source = UntypedSource(origin, False, "the pointer is void *", (), 10, (40, 40), ten, 0x1000, ten)
+    line = f"the line `{origin} -> TYPE` in a file of --hints may type all of the first row"
+    assert advise(source) == "--type 0x1000=TYPE " + (f"types the example; {line}" if is_member else "may type up to 10 of these blocks")
 
 
 def test_only_data_is_untyped(made: Hidden, tmp_path: Path) -> None:
