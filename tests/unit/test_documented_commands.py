@@ -20,7 +20,7 @@ OF_OTHERS = {
     "docker": {"--cap-add"},
     "cp": {"--sparse"},
     "fallocate and tar": {"--hole-detection"},
-    "LLDB": {"--plugin-name", "--style"},
+    "LLDB": {"--force", "--plugin-name", "--style"},
     "bcc's memleak": {"--combined-only"},
     "configure scripts": {"--with-malloc"},
     "jeprof": {"--text"},
