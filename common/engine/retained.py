@@ -98,13 +98,7 @@ class WholeTree(RootedTree):
     def __init__(self, roots: int, blocks: Sized, lost: bool) -> None:
         super().__init__(roots, blocks)
         self._lost = lost
-        # Arrays with an element for each place. _nodes: the node. _counts: the number of nodes that
-        # it retains, itself included. _sums: the sizes of all nodes at lower places, divided by
-        # 1 << _unit; this array has one more element at its end.
-        self._nodes: Numbers = ()
-        self._counts: Numbers = ()
-        self._sums: Numbers = ()
-        self._unit = 0
+        self._nodes: Numbers = ()  # by place
         self._numbers: Numbers = ()  # places of blocks; NO_PLACE or more: not reached
         self._roots_at: Numbers = ()  # places of roots
 
@@ -128,14 +122,14 @@ class WholeTree(RootedTree):
 
     def total(self) -> Totals:
         self._after()
-        return Totals(self._counts[0] - 1 - self.roots, self.bytes_at(0))
+        return Totals(self.count_at(0) - 1 - self.roots, self.bytes_at(0))
 
     def shared(self) -> Totals:
         return self.retained(SHARED)
 
     def by_root(self) -> list[Totals]:
         self._after()
-        return [Totals(self._counts[place] - 1, self.bytes_at(place)) for place in self._roots_at]
+        return [Totals(self.count_at(place) - 1, self.bytes_at(place)) for place in self._roots_at]
 
     def retained(self, node: int) -> Totals:
         place = self.place(node)
@@ -145,7 +139,7 @@ class WholeTree(RootedTree):
             roots = self.by_root()
             blocks, size = self.total()
             return Totals(blocks - sum(r.blocks for r in roots), size - sum(r.bytes for r in roots))
-        return Totals(self._counts[place] - (node < 0), self.bytes_at(place))
+        return Totals(self.count_at(place) - (node < 0), self.bytes_at(place))
 
     def by_label(self, labels: array[int], rows: array[int]) -> list[Totals]:
         self._after()
@@ -165,7 +159,7 @@ class WholeTree(RootedTree):
         place = self.place(node)
         if place is None or limit <= 0:
             return []
-        children = [Child(self._nodes[at], self._counts[at], self.bytes_at(at)) for at in self._children(place, limit)]
+        children = [Child(self._nodes[at], self.count_at(at), self.bytes_at(at)) for at in self._children(place, limit)]
         return sorted(children, key=lambda child: (-child.bytes, child.block))[:limit]
 
     def spread(self, node: int, limit: int) -> list[Spread]:
@@ -180,14 +174,14 @@ class WholeTree(RootedTree):
         place, first, limit = self.place(node), max(0, first), max(0, limit)
         if place is None:
             return array("I")
-        end = place + self._counts[place]
+        end = place + self.count_at(place)
         if node != SHARED:
             at = place + (node < 0) + first
             return _copy(self._nodes[at : min(end, at + limit)])
         found = array("I")
         at = place + 1
         while at < end and len(found) < limit:
-            behind = at + self._counts[at]
+            behind = at + self.count_at(at)
             if self._nodes[at] < ROOT_NODE:
                 found += _copy(self._nodes[at + first : min(behind, at + first + limit - len(found))])
                 first = max(0, first - (behind - at))
@@ -213,11 +207,11 @@ class WholeTree(RootedTree):
 
     def count_at(self, place: int) -> int:
         """Return the number of places of the node at `place` and of what it retains."""
-        return self._counts[place]
+        raise NotImplementedError
 
     def bytes_at(self, place: int) -> int:
         """Return the bytes that the node at `place` retains."""
-        return (self._sums[place + self._counts[place]] - self._sums[place]) << self._unit
+        raise NotImplementedError
 
     def parent_at(self, place: int) -> int:
         """Return the place of the immediate dominator of the node at `place`."""

@@ -65,9 +65,14 @@ int keep_first(const dominators *d, uint32_t place, uint64_t limit, words *found
 
 /* Return the places of the first `limit` children of the node at `place`, unordered. */
 API int fl_dominators_children(const dominators *d, uint32_t place, uint64_t limit, words *found) {
-    for (uint32_t at = place + 1, end = place + d->counts[place]; at < end; at += d->counts[at])
-        if (is_block(d, at) && keep_first(d, at, limit, found))
+    uint64_t least = 0; /* children that retain less are not among the first */
+    for (uint32_t at = place + 1, end = place + count_at(d, place); at < end; at += count_at(d, at)) {
+        if (!is_block(d, at) || (least && bytes_at(d, at) < least))
+            continue;
+        if (keep_first(d, at, limit, found))
             return NO_MEMORY;
+        least = found->count && found->count == limit ? bytes_at(d, (uint32_t)found->items[0]) : 0;
+    }
     return DONE;
 }
 
@@ -104,7 +109,7 @@ static int add(spreads *s, spread more) {
 
 /* Add the block at a place, with the memory that it retains. */
 static int add_block(const dominators *d, spreads *s, uint32_t place) {
-    return add(s, (spread){size_of(d->g->b, d->nodes[place]), 1, d->counts[place], bytes_at(d, place), d->nodes[place]});
+    return add(s, (spread){size_of(d->g->b, d->nodes[place]), 1, count_at(d, place), bytes_at(d, place), d->nodes[place]});
 }
 
 /* Return five words for each size. The caller frees them with fl_free. */
@@ -128,7 +133,7 @@ int spread_of(const dominators *d, const uint32_t *places, uint32_t count, words
 API int fl_dominators_spread(const dominators *d, uint32_t place, words *found) {
     spreads s = {NULL, 0, 0};
     int failed = DONE;
-    for (uint32_t at = place + 1, end = place + d->counts[place]; at < end && !failed; at += d->counts[at])
+    for (uint32_t at = place + 1, end = place + count_at(d, place); at < end && !failed; at += count_at(d, at))
         if (is_block(d, at))
             failed = add_block(d, &s, at);
     return finish(&s, failed, found);
@@ -161,7 +166,7 @@ int sizes_below(const dominators *d, const uint32_t *places, uint32_t count, wor
     for (uint32_t at = 0, end; at < count && !failed;) {
         uint32_t first = places[at];
         do
-            end = places[at] + d->counts[places[at]];
+            end = places[at] + count_at(d, places[at]);
         while (++at < count && places[at] == end);
         failed = count_sizes(d, &c, first, end);
     }
@@ -172,13 +177,13 @@ int sizes_below(const dominators *d, const uint32_t *places, uint32_t count, wor
 API int fl_dominators_sizes(const dominators *d, uint32_t place, words *found) {
     size_counts c;
     int failed = size_counts_begin(&c);
-    uint32_t end = place + d->counts[place];
+    uint32_t end = place + count_at(d, place);
     if (!failed && d->nodes[place] != SHARED_NODE)
         failed = count_sizes(d, &c, is_block(d, place) ? place : place + 1, end);
     else
-        for (uint32_t at = place + 1; at < end && !failed; at += d->counts[at])
+        for (uint32_t at = place + 1; at < end && !failed; at += count_at(d, at))
             if (is_block(d, at))
-                failed = count_sizes(d, &c, at, at + d->counts[at]);
+                failed = count_sizes(d, &c, at, at + count_at(d, at));
     return size_counts_end(&c, failed, found);
 }
 
@@ -189,7 +194,7 @@ API void fl_dominators_chain(const dominators *d, uint32_t place, bool equal, ui
     *found = (chain){1, size, size, size, place, false};
     for (;;) {
         uint32_t best = 0, alike = 0;
-        for (uint32_t at = place + 1, end = place + d->counts[place]; at < end; at += d->counts[at]) {
+        for (uint32_t at = place + 1, end = place + count_at(d, place); at < end; at += count_at(d, at)) {
             if (equal && size_of(b, d->nodes[at]) != size)
                 continue;
             alike++;
@@ -224,22 +229,22 @@ API void fl_dominators_by_label(
         uint32_t label = is_block(d, at) ? labels[d->nodes[at]] : NONE;
         if (label >= count || at < ends[rows[label]])
             continue;
-        ends[rows[label]] = at + d->counts[at];
-        totals[2 * rows[label]] += d->counts[at];
+        ends[rows[label]] = at + count_at(d, at);
+        totals[2 * rows[label]] += count_at(d, at);
         totals[2 * rows[label] + 1] += bytes_at(d, at);
     }
 }
 
-/* Pass five arrays to Python: the node, count and sum for each place, the place of each block, and
- * the place of each root. `figures`: the number of places, the size of an element of the sums in
- * bytes, and the binary logarithm of their unit. */
-API void fl_dominators_arrays(const dominators *d, const void **arrays, uint32_t *figures) {
-    const void *all[] = {d->nodes, d->counts, d->narrow ? (const void *)d->narrow : d->wide_sums, d->numbers, d->places};
+/* Pass the arrays to Python: nodes by place; places by block and by root. `count` is the number of
+ * places. */
+API void fl_dominators_arrays(const dominators *d, const void **arrays, uint32_t *count) {
+    const void *all[] = {d->nodes, d->numbers, d->places};
     memcpy(arrays, all, sizeof all);
-    figures[0] = d->count;
-    figures[1] = d->narrow ? sizeof *d->narrow : sizeof *d->wide_sums;
-    figures[2] = d->unit;
+    *count = d->count;
 }
+
+API uint32_t fl_dominators_count(const dominators *d, uint32_t place) { return count_at(d, place); }
+API uint64_t fl_dominators_bytes(const dominators *d, uint32_t place) { return bytes_at(d, place); }
 
 /* Pass an array to Python: for each place, the place of the idom. */
 API int fl_dominators_idoms(dominators *d, const void **idoms) {

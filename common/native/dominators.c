@@ -3,14 +3,14 @@
 
 #include <stdlib.h>
 
-#define PHASES 21u
+#define PHASES 22u
 #define REFERRING 4u /* REFERRING to ATTACHING are indices into the phases */
 #define SURVEYING 7u
 #define VISITING 10u
 #define SORTING 11u
 #define WEIGHING 14u
-#define GROWING 18u
-#define ATTACHING 19u
+#define GROWING 19u
+#define ATTACHING 20u
 #define MANY 0x80000000u /* number of a block with more than PREFETCHED edges */
 #define FAR 12u          /* edges ahead, for such a block */
 #define SOON 6u
@@ -21,8 +21,8 @@
 API void fl_dominators_free(dominators *d) {
     reduction_free(d);
     FREE_ALL(d->numbers, d->seen, d->outward, d->moved, d->lasts, d->starts, d->targets, d->leaves, d->left_out, d->nodes, d->parents, d->semis,
-             d->labels, d->ancestors, d->placed, d->counts, d->narrow, d->wide_sums, d->idoms, d->places, d->frames.items, d->others.items,
-             d->spare, d->tallies, d);
+             d->labels, d->ancestors, d->placed, d->counts, d->few, d->many.items, d->narrow, d->wide_sums, d->some_sums, d->idoms, d->places,
+             d->frames.items, d->others.items, d->spare, d->tallies, d);
 }
 
 /* Create a tree of all blocks in use, or of leaked blocks. `later`: the first root of each
@@ -314,7 +314,7 @@ static int visit(dominators *d, int64_t *budget) {
 API uint32_t fl_dominators_progress(const dominators *d) {
     static const uint16_t begins[PHASES + 1] = {0,   10,  10,  40,  60,  100, 140, 180, 200, 210, 220,
                                                 /* measured */
-                                                520, 560, 680, 720, 740, 760, 780, 850, 860, 930, 1000};
+                                                520, 560, 680, 720, 740, 760, 780, 820, 850, 860, 930, 1000};
     bool by_block = d->phase < SURVEYING || d->phase == WEIGHING || d->phase == ATTACHING;
     uint64_t whole = by_block ? d->g->count : d->phase == SORTING ? d->others.count : d->count, done = d->at;
     if (d->phase >= PHASES)
@@ -333,7 +333,7 @@ API int fl_dominators_compute(dominators *d, int64_t budget) {
     static int (*const phases[PHASES])(dominators *, int64_t *) = {
         refer_lost, refer_merged, count_groups, list, dominators_referred, dominators_leaves, dominators_stems, dominators_survey,
         dominators_joins, dominators_collapse, visit, dominators_sort, dominators_semis, dominators_idoms, dominators_weigh, dominators_count,
-        dominators_place, dominators_move, dominators_grow, dominators_attach, dominators_sum,
+        dominators_place, dominators_move, dominators_move_counts, dominators_grow, dominators_attach, dominators_sum,
     };
     budget = budget / MISSES + 1;
     for (; d->phase < PHASES; d->phase++, d->at = 0) {

@@ -20,6 +20,9 @@
 #define NO_ROOT 0xFFFFFFFFu /* in place of a root's number: none */
 #define IGNORED 0xFFFFFFFEu
 
+#define MANY_NODES UINT16_MAX
+#define SUMMED 64u
+
 #define UP 0x80000000u /* set in parents[]: the node has an edge back to its parent */
 
 #define ROOT_NODE 0x80000000u /* in `nodes`: ROOT_NODE | root, or a block's index */
@@ -73,12 +76,20 @@ typedef struct dominators {
     /* Indexed by place. `placed`: the node. `counts`: the number of nodes that it retains, itself
      * included. */
     uint32_t *placed, *counts;
+    /* Instead of `counts` if leaf trees are left out, and few numbers are larger: MANY_NODES stands
+     * for a number in `many`, whose first `sorted` items (place << 32 | number) are sorted. */
+    uint16_t *few;
+    words many;
+    uint64_t sorted;
     /* Indexed by place, with one more element at the end: the sum of the sizes of all nodes at
      * lower places, divided by 1 << unit. Elements have 4 bytes (`narrow`) if that is enough for
      * all sums, otherwise 8. */
     uint32_t *narrow;
     uint64_t *wide_sums;
     unsigned unit;
+    /* Instead of these if leaf trees are left out: the sums at every SUMMED places. The last
+     * element is the sum of all sizes. */
+    uint64_t *some_sums;
     uint32_t *idoms;                   /* place of the idom of each place; NULL until needed */
     uint32_t *places;                  /* of roots */
     LIST(frame) frames;
@@ -108,6 +119,7 @@ int dominators_idoms(dominators *d, int64_t *budget);
 int dominators_count(dominators *d, int64_t *budget);
 int dominators_place(dominators *d, int64_t *budget);
 int dominators_move(dominators *d, int64_t *budget);
+int dominators_move_counts(dominators *d, int64_t *budget);
 int dominators_grow(dominators *d, int64_t *budget);
 int dominators_sum(dominators *d, int64_t *budget);
 
@@ -118,8 +130,14 @@ int sizes_below(const dominators *d, const uint32_t *places, uint32_t count, wor
 
 void reduction_free(dominators *d);
 
-/* preorder_layout.c: compute `idoms`. */
+/* preorder_layout.c. dominators_find_idoms: compute `idoms`. set_count: set the number of nodes
+ * that the node at a place retains; sort_many: sort those in `many`; many_at: find one of them.
+ * sizes_at: add up the sizes of the nodes at places [first, end). */
 int dominators_find_idoms(dominators *d);
+int set_count(dominators *d, uint32_t place, uint32_t count);
+void sort_many(dominators *d);
+uint32_t many_at(const dominators *d, uint32_t place);
+uint64_t sizes_at(const dominators *d, uint32_t first, uint32_t end);
 
 /* Allocate an array by number unless it exists; false if out of memory. */
 INLINE bool made(uint32_t **array, uint32_t count) { return *array || (*array = alloc_large(((size_t)count + 1) * sizeof **array)); }
@@ -130,9 +148,21 @@ INLINE bool is_collapsed(const dominators *d, uint32_t node) { return d->join_bl
 
 INLINE bool is_left_out(const dominators *d, uint32_t index) { return d->left_out && bit(d->left_out, index); }
 
+/* Return the number of nodes that the node at a place retains, itself included. */
+INLINE uint32_t count_at(const dominators *d, uint32_t place) {
+    return d->counts ? d->counts[place] : d->few[place] < MANY_NODES ? d->few[place] : many_at(d, place);
+}
+
+/* Return the sum of the sizes of the nodes at lower places; only with `some_sums`. */
+INLINE uint64_t sum_before(const dominators *d, uint32_t place) {
+    return d->some_sums[place / SUMMED] + sizes_at(d, place / SUMMED * SUMMED, place);
+}
+
 /* Return the bytes that the node at a place of a complete tree retains. */
 INLINE uint64_t bytes_at(const dominators *d, uint32_t place) {
-    uint32_t end = place + d->counts[place];
+    uint32_t end = place + count_at(d, place);
+    if (d->some_sums)
+        return end - place <= SUMMED ? sizes_at(d, place, end) : sum_before(d, end) - sum_before(d, place);
     return (d->narrow ? d->narrow[end] - d->narrow[place] : d->wide_sums[end] - d->wide_sums[place]) << d->unit;
 }
 

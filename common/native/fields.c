@@ -54,7 +54,7 @@ API fields *fl_fields_new(const dominators *d, uint32_t place, uint32_t span, ui
         fl_fields_free(f);
         return NULL;
     }
-    for (uint32_t at = 1; at < span; at += d->counts[place + at])
+    for (uint32_t at = 1; at < span; at += count_at(d, place + at))
         set_bit(f->children, at);
     return f;
 }
@@ -129,7 +129,8 @@ static void take(fields *f) {
         uint32_t child = (uint32_t)(f->both.count ? f->both.items[--f->both.count] : f->queue.items[f->head++]);
         f->next[f->next_count++] = child;
         __builtin_prefetch(&d->nodes[child]);
-        __builtin_prefetch(&d->counts[child]);
+        if (d->counts)
+            __builtin_prefetch(&d->counts[child]);
         __builtin_prefetch(&f->labels[child - f->place]);
     }
     if (f->head >= SPENT && f->head >= f->queue.count / 2) {
@@ -176,7 +177,7 @@ static int spread_labels(fields *f, int64_t *budget) {
             }
             f->labels[f->child - f->place] &= ~QUEUED;
         }
-        uint32_t count, end = f->child + d->counts[f->child], label = f->labels[f->child - f->place] & ~QUEUED;
+        uint32_t count, end = f->child + count_at(d, f->child), label = f->labels[f->child - f->place] & ~QUEUED;
         bool only = end - f->child == f->span - 1; /* no other child exists */
         for (; !only; f->at++) {
             if (--*budget < 0)
@@ -200,7 +201,7 @@ static int spread_labels(fields *f, int64_t *budget) {
 
 static int count(fields *f, int64_t *budget) {
     uint32_t end = f->place + f->span;
-    for (f->at = f->at ? f->at : f->place + 1; f->at < end; f->at += f->d->counts[f->at]) {
+    for (f->at = f->at ? f->at : f->place + 1; f->at < end; f->at += count_at(f->d, f->at)) {
         uint32_t label = f->labels[f->at - f->place];
         if (--*budget < 0)
             return 1;
@@ -219,14 +220,14 @@ static int count(fields *f, int64_t *budget) {
 static int list(fields *f, int64_t *budget) {
     const dominators *d = f->d;
     uint32_t end = f->place + f->span;
-    for (f->at = f->at ? f->at : f->place + 1; f->at < end; f->at += d->counts[f->at]) {
+    for (f->at = f->at ? f->at : f->place + 1; f->at < end; f->at += count_at(d, f->at)) {
         uint32_t label = f->labels[f->at - f->place], *start = &f->starts[label];
         if (--*budget < 0)
             return 1;
         if (!label)
             continue;
         uint64_t *sum = &f->sums[2 * (label - 1)];
-        sum[0] += d->counts[f->at];
+        sum[0] += count_at(d, f->at);
         sum[1] += bytes_at(d, f->at);
         f->heads[*start] = f->at;
         f->ends[(*start)++] = (uint32_t)sum[0];

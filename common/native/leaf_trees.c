@@ -133,27 +133,28 @@ int dominators_weigh(dominators *d, int64_t *budget) {
 }
 
 /* Put a block of a leaf tree at a place, and the leaves below it at the following places. */
-static void put(dominators *d, uint32_t index, uint32_t place) {
+static int put(dominators *d, uint32_t index, uint32_t place) {
     const graph *g = d->g;
     uint32_t count, first = place;
     d->placed[place++] = index;
     if (!bit(d->leaves, index))
         for (const uint32_t *edge = g->edges + edges_of(g, index, &count), *end = edge + count; edge < end; edge++)
-            if (bit(d->leaves, *edge >> INDEX_SHIFT))
-                put(d, *edge >> INDEX_SHIFT, place++);
-    d->counts[first] = place - first;
+            if (bit(d->leaves, *edge >> INDEX_SHIFT) && put(d, *edge >> INDEX_SHIFT, place++))
+                return NO_MEMORY;
+    return set_count(d, first, place - first);
 }
 
 /* Put the leaf trees below a block at the last of the places that belong to the block, in the order
  * of the words in the block. */
-static void attach(dominators *d, uint32_t index) {
+static int attach(dominators *d, uint32_t index) {
     const graph *g = d->g;
-    uint32_t count, first = edges_of(g, index, &count), place = d->numbers[index], end = place + d->counts[place];
+    uint32_t count, first = edges_of(g, index, &count), place = d->numbers[index], end = place + count_at(d, place);
     for (const uint32_t *edge = g->edges + first + count; edge-- > g->edges + first;) {
         uint32_t target = *edge >> INDEX_SHIFT;
-        if (bit(d->left_out, target))
-            put(d, target, end -= leaf_tree_size(d, target));
+        if (bit(d->left_out, target) && put(d, target, end -= leaf_tree_size(d, target)))
+            return NO_MEMORY;
     }
+    return DONE;
 }
 
 int dominators_attach(dominators *d, int64_t *budget) {
@@ -162,15 +163,17 @@ int dominators_attach(dominators *d, int64_t *budget) {
     uint32_t pause = (uint32_t)pause_of(d->at, d->g->count, budget);
     for (uint32_t index = (uint32_t)d->at; index < pause; index++) {
         if (index + AHEAD < pause && d->numbers[index + AHEAD] < d->count) {
-            __builtin_prefetch(&d->counts[d->numbers[index + AHEAD]]);
-            __builtin_prefetch(&d->placed[d->numbers[index + AHEAD]], 1);
+            uint32_t ahead = d->numbers[index + AHEAD];
+            __builtin_prefetch(d->few ? (const void *)&d->few[ahead] : &d->counts[ahead]);
+            __builtin_prefetch(&d->placed[ahead], 1);
         }
-        if (d->numbers[index] < BARRED && !bit(d->left_out, index))
-            attach(d, index);
+        if (d->numbers[index] < BARRED && !bit(d->left_out, index) && attach(d, index))
+            return NO_MEMORY;
     }
     d->at = pause;
     if (pause < d->g->count)
         return 1;
+    sort_many(d);
     DROP(d->leaves);
     DROP(d->left_out);
     return DONE;

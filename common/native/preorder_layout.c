@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #define AHEAD 40u /* nodes ahead whose blocks are prefetched */
+#define LARGE_SHARE 32u /* numbers take 2 bytes unless more than 1 / LARGE_SHARE are larger */
 
 /* Add up the number of nodes that each node retains, itself included. */
 int dominators_count(dominators *d, int64_t *budget) {
@@ -36,16 +37,15 @@ int dominators_place(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Move the nodes, their counts and their `outward` bits to their places. Record the places of
- * roots, and of the blocks below which dominators_grow and dominators_attach put others. */
+/* Move the nodes and their `outward` bits to their places. Record the places of roots, and of the
+ * blocks below which dominators_grow and dominators_attach put others. */
 int dominators_move(dominators *d, int64_t *budget) {
     size_t all = d->semis[0];
     if (!d->placed) {
         d->placed = alloc_large(all * sizeof *d->placed);
-        d->counts = alloc_large(all * sizeof *d->counts);
         d->moved = calloc(all / 64 + 1, sizeof *d->moved);
         d->places = malloc(((size_t)d->roots + 1) * sizeof *d->places);
-        if (!d->placed || !d->counts || !d->moved || !d->places)
+        if (!d->placed || !d->moved || !d->places)
             return NO_MEMORY;
     }
     for (; d->at < d->count; d->at++) {
@@ -55,12 +55,10 @@ int dominators_move(dominators *d, int64_t *budget) {
         if (d->at + AHEAD < d->count) {
             uint32_t ahead = d->nodes[d->at + AHEAD];
             __builtin_prefetch(&d->placed[d->labels[d->at + AHEAD]], 1);
-            __builtin_prefetch(&d->counts[d->labels[d->at + AHEAD]], 1);
             if (!(ahead & ROOT_NODE))
                 __builtin_prefetch(&d->numbers[ahead], 1);
         }
         d->placed[place] = node;
-        d->counts[place] = d->semis[d->at];
         if (bit(d->outward, (uint32_t)d->at))
             set_bit(d->moved, place);
         if (!(node & ROOT_NODE))
@@ -70,17 +68,83 @@ int dominators_move(dominators *d, int64_t *budget) {
     }
     free(d->outward);
     DROP(d->nodes);
-    DROP(d->semis);
-    DROP(d->labels);
     d->outward = d->moved;
     d->moved = NULL;
-    d->count = (uint32_t)all;
     return DONE;
+}
+
+/* Allocate the numbers of nodes by place. They take 2 bytes each if few of them are larger. */
+static int begin_counts(dominators *d) {
+    size_t all = d->semis[0];
+    uint32_t large = 0;
+    for (uint32_t number = 0; number < d->count; number++)
+        large += d->semis[number] >= MANY_NODES;
+    if (d->leaf_trees && large <= all / LARGE_SHARE)
+        d->few = alloc_large(all * sizeof *d->few);
+    else
+        d->counts = alloc_large(all * sizeof *d->counts);
+    return d->few || d->counts ? DONE : NO_MEMORY;
+}
+
+int set_count(dominators *d, uint32_t place, uint32_t count) {
+    if (d->counts) {
+        d->counts[place] = count;
+        return DONE;
+    }
+    d->few[place] = count < MANY_NODES ? (uint16_t)count : MANY_NODES;
+    return count < MANY_NODES ? DONE : words_push(&d->many, (uint64_t)place << 32 | count);
+}
+
+static int compare_words(const void *one, const void *other) {
+    uint64_t mine = *(const uint64_t *)one, others = *(const uint64_t *)other;
+    return (mine > others) - (mine < others);
+}
+
+void sort_many(dominators *d) {
+    d->sorted = d->many.count;
+    if (d->sorted)
+        qsort(d->many.items, d->many.count, sizeof *d->many.items, compare_words);
+}
+
+uint32_t many_at(const dominators *d, uint32_t place) {
+    uint64_t at = 0;
+    BISECT(at, d->sorted, middle, d->many.items[middle] >> 32 < place)
+    return (uint32_t)d->many.items[at];
+}
+
+/* Move the numbers of nodes that each node retains. */
+int dominators_move_counts(dominators *d, int64_t *budget) {
+    if (!d->few && !d->counts && begin_counts(d))
+        return NO_MEMORY;
+    for (; d->at < d->count; d->at++) {
+        if (--*budget < 0)
+            return 1;
+        if (d->at + AHEAD < d->count) {
+            uint32_t ahead = d->labels[d->at + AHEAD];
+            __builtin_prefetch(d->few ? (const void *)&d->few[ahead] : &d->counts[ahead], 1);
+        }
+        if (set_count(d, d->labels[d->at], d->semis[d->at]))
+            return NO_MEMORY;
+    }
+    d->count = d->semis[0];
+    sort_many(d);
+    DROP(d->semis);
+    DROP(d->labels);
+    return DONE;
+}
+
+uint64_t sizes_at(const dominators *d, uint32_t first, uint32_t end) {
+    uint64_t sum = 0;
+    for (uint32_t at = first; at < end; at++)
+        sum += d->nodes[at] & ROOT_NODE ? 0 : size_of(d->g->b, d->nodes[at]);
+    return sum;
 }
 
 /* Allocate the sums of sizes. Most sizes are multiples of the granule. */
 static int begin_sums(dominators *d) {
     size_t count = (size_t)d->count + 1;
+    if (d->leaf_trees)
+        return (d->some_sums = calloc(d->count / SUMMED + 2, sizeof *d->some_sums)) ? DONE : NO_MEMORY;
     d->unit = d->all_sizes ? (unsigned)__builtin_ctzll(d->all_sizes) : 0;
     if (d->all_bytes >> d->unit <= UINT32_MAX)
         d->narrow = alloc_large(count * sizeof *d->narrow);
@@ -89,33 +153,45 @@ static int begin_sums(dominators *d) {
     return d->narrow || d->wide_sums ? DONE : NO_MEMORY;
 }
 
+/* Return the sum at the place at which the previous call paused. */
+static uint64_t sum_at(const dominators *d, uint32_t place) {
+    if (d->some_sums)
+        return d->some_sums[d->count / SUMMED + 1];
+    return !place ? 0 : d->narrow ? d->narrow[place] : d->wide_sums[place];
+}
+
+INLINE void set_sum(dominators *d, uint32_t place, uint64_t sum) {
+    if (d->narrow)
+        d->narrow[place] = (uint32_t)sum;
+    else if (d->wide_sums)
+        d->wide_sums[place] = sum;
+    else if (place % SUMMED == 0)
+        d->some_sums[place / SUMMED] = sum;
+}
+
 /* Record the places of all blocks, and sum up the sizes of the nodes at lower places. */
 int dominators_sum(dominators *d, int64_t *budget) {
     const blocks *b = d->g->b;
     uint32_t *numbers = d->numbers;
-    if (!d->narrow && !d->wide_sums && begin_sums(d))
+    if (!d->narrow && !d->wide_sums && !d->some_sums && begin_sums(d))
         return NO_MEMORY;
     uint32_t pause = (uint32_t)pause_of(d->at, d->count, budget);
-    uint64_t sum = d->at ? d->narrow ? d->narrow[d->at] : d->wide_sums[d->at] : 0;
+    uint64_t sum = sum_at(d, (uint32_t)d->at);
     for (uint32_t place = (uint32_t)d->at; place < pause; place++) {
         uint32_t node = d->placed[place], ahead = place + AHEAD < d->count ? d->placed[place + AHEAD] : SHARED_NODE;
         if (!(ahead & ROOT_NODE)) {
             __builtin_prefetch(&numbers[ahead], 1);
             __builtin_prefetch(&b->sizes[ahead]);
         }
-        if (d->narrow)
-            d->narrow[place] = (uint32_t)sum;
-        else
-            d->wide_sums[place] = sum;
+        set_sum(d, place, sum);
         if (node & ROOT_NODE)
             continue;
         numbers[node] = place;
         sum += size_of(b, node) >> d->unit;
     }
-    if (d->narrow)
-        d->narrow[pause] = (uint32_t)sum;
-    else
-        d->wide_sums[pause] = sum;
+    set_sum(d, pause, sum);
+    if (d->some_sums)
+        d->some_sums[d->count / SUMMED + 1] = sum;
     d->at = pause;
     if (pause < d->count)
         return 1;
@@ -136,7 +212,7 @@ int dominators_find_idoms(dominators *d) {
         return NO_MEMORY;
     uint32_t above = d->idoms[0] = 0;
     for (uint32_t place = 1; place < d->count; place++) {
-        while (above + d->counts[above] <= place)
+        while (above + count_at(d, above) <= place)
             above = d->idoms[above];
         d->idoms[place] = above;
         above = place;

@@ -107,3 +107,33 @@ def test_leaf_trees_are_only_for_whole_trees() -> None:
             dominators.within(0, 1).expect_leaf_trees()
         with pytest.raises(RuntimeError, match="record roots before computing"):
             dominators.expect_leaf_trees()
+
+
+@pytest.mark.parametrize("length", [100, 33_000, 40_000])
+def test_numbers_of_blocks_that_need_more_than_two_bytes(length: int) -> None:
+    """Each node of a list refers to a leaf; the first one also refers to an array of leaves. The C engine takes 2 bytes for each number of
+    retained blocks, unless more than 1 in 32 are larger: none, a few and many are."""
+    array_length = 2 * length + 1000
+    references = [[node + 1, length + node] for node in range(length)]
+    references[-1] = [2 * length - 1]
+    references[0] += [2 * length]
+    references += [[] for _ in range(length)]
+    references += [list(range(2 * length + 1, 2 * length + 1 + array_length)), *([] for _ in range(array_length))]
+    graph = made(graphs.native(), references)
+    tree = graph.dominators(1)
+    tree.expect_leaf_trees()
+    tree.refer(0, [0])
+    computed(tree)
+    top = Totals(array_length + 1, 16 * array_length)
+    assert tree.retained(2 * length) == top
+    assert [child.block for child in tree.children(2 * length, 2)] == [2 * length + 1, 2 * length + 2]
+    for node in {*range(1, length, 1009), length - 1}:
+        # The last node has one word.
+        assert tree.retained(node) == Totals(2 * (length - node), 24 * (length - node) - 8)
+        assert tree.idom(node) == node - 1 and tree.retained(length + node) == Totals(1, 8)
+    whole = Totals(2 * length + top.blocks, 24 * length + top.bytes)
+    assert tree.retained(0) == tree.by_root()[0] == tree.total() == whole
+    assert tree.idom(2 * length) == 0 and tree.idom(2 * length + 1) == 2 * length
+    labels = array("I", [*([0] * length), *([1] * length), 2, *([1] * array_length)])
+    assert tree.by_label(labels, array("I", [0, 1, 2])) == [whole, Totals(length + array_length, 8 * (length + array_length)), top]
+    assert len(set(tree.members(0, 0, whole.blocks))) == whole.blocks

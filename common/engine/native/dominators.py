@@ -99,12 +99,10 @@ class NativeDominators(WholeTree):
         return NativeFields(self._library, self._handle, self._graph.blocks, self, node, fields)
 
     def _read(self) -> None:
-        arrays, figures = (c_void_p * 5)(), zeros("I", 3)
-        self._library.fl_dominators_arrays(self._handle, arrays, c_array(figures))
-        count, size, self._unit = figures
-        self._nodes, self._counts = (native_array(arrays[at], count, 4) for at in range(2))
-        self._sums, self._numbers = native_array(arrays[2], count + 1, size), native_array(arrays[3], len(self._graph.blocks), 4)
-        self._roots_at = native_array(arrays[4], self.roots, 4)
+        arrays, count = (c_void_p * 3)(), zeros("I", 1)
+        self._library.fl_dominators_arrays(self._handle, arrays, c_array(count))
+        counts = *count, len(self._graph.blocks), self.roots
+        self._nodes, self._numbers, self._roots_at = (native_array(arrays[at], counts[at], 4) for at in range(3))
 
     @cached_property
     def _idoms(self) -> memoryview:
@@ -112,6 +110,12 @@ class NativeDominators(WholeTree):
         found = (c_void_p * 1)()
         self._library.fl_dominators_idoms(self._handle, found)
         return native_array(found[0], len(self._nodes), 4)
+
+    def count_at(self, place: int) -> int:
+        return int(self._library.fl_dominators_count(self._handle, place))
+
+    def bytes_at(self, place: int) -> int:
+        return int(self._library.fl_dominators_bytes(self._handle, place))
 
     def parent_at(self, place: int) -> int:
         return int(self._idoms[place])

@@ -52,6 +52,10 @@ class PureDominators(WholeTree):
         self._work: Iterator[None] | None = None
         self._steps = 0
         self._expects_leaf_trees = False
+        # By place: the number of nodes retained, and the sum of the sizes of all nodes at lower
+        # places. The last has one element more.
+        self._counts: list[int] = []
+        self._sums: list[int] = []
 
     def scan_roots(self, piece: Piece) -> None:
         self._before()
@@ -144,6 +148,12 @@ class PureDominators(WholeTree):
         if node == SHARED:
             raise ValueError("only a block or a root has fields")
         return PureFields(self._graph, self, node, fields)
+
+    def count_at(self, place: int) -> int:
+        return self._counts[place]
+
+    def bytes_at(self, place: int) -> int:
+        return self._sums[place + self._counts[place]] - self._sums[place]
 
     def parent_at(self, place: int) -> int:
         return self._idoms[place]
