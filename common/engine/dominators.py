@@ -173,10 +173,10 @@ class Dominators(Protocol):
     def by_label(self, labels: array[int], rows: array[int]) -> list[Totals]:
         """Return for each row the memory that its blocks retain, the blocks themselves included.
 
-        `labels` has the label of each block, and `rows` the row of each label (both "I"). Blocks
-        with a higher label are ignored. If a block of a row is retained by another block of the
-        row, the memory that it retains is counted only once. Memory that several blocks of a row
-        share, and that none of them retains alone, is not counted.
+        `labels` has the label of each block ("H" or "I"), and `rows` the row of each label ("I").
+        Blocks with a higher label are ignored. If a block of a row is retained by another block of
+        the row, the memory that it retains is counted only once. Memory that several blocks of a
+        row share, and that none of them retains alone, is not counted.
 
         Raises ValueError if the tree was made by `within`, or if `labels` does not have one element
         for each block."""

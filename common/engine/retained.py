@@ -143,7 +143,7 @@ class WholeTree(RootedTree):
 
     def by_label(self, labels: array[int], rows: array[int]) -> list[Totals]:
         self._after()
-        if len(labels) != len(self._blocks) or {labels.itemsize, rows.itemsize} != {4}:
+        if len(labels) != len(self._blocks) or labels.itemsize not in (2, 4) or rows.itemsize != 4:
             raise ValueError(f"{len(labels)} labels of {labels.itemsize} bytes, {len(self._blocks)} blocks")
         pairs = self._by_label(labels, rows, max(rows, default=-1) + 1)
         return list(map(Totals, pairs[::2], pairs[1::2]))

@@ -104,7 +104,7 @@ API void fl_tree_done(struct tree_walk *t, words *nodes, uint64_t *trouble);
 API void fl_holding(const struct blocks *b, const uint64_t *addresses, uint64_t count, uint32_t *indices, uint64_t *sizes);
 API uint32_t fl_lookup(const struct blocks *b, uint64_t address, uint64_t *found);
 API bool fl_claim(uint32_t *labels, uint64_t length, const uint32_t *indices, uint64_t count, uint32_t label);
-API bool fl_labels_below(const uint32_t *labels, uint64_t count, uint64_t most);
+API bool fl_labels_below(const uint8_t *labels, uint64_t width, uint64_t count, uint64_t most);
 
 /* graph.c */
 API void fl_graph_free(struct graph *g);
@@ -174,7 +174,7 @@ API void fl_kind_totals(const struct graph *g, struct block_total *totals);
 API bool fl_has_kind(const struct graph *g, uint8_t kind, uint32_t number);
 
 /* cycles.c */
-API void fl_graph_set_labels(struct graph *g, const uint32_t *labels, const uint32_t *ranks);
+API void fl_graph_set_labels(struct graph *g, const uint8_t *labels, uint64_t width, const uint32_t *ranks);
 API bool fl_has_cycles(const struct graph *g);
 API int fl_cycle_ranges(const struct graph *g, uint64_t gap, words *found);
 API void fl_cycles_feed(struct graph *g, const piece *p, const range *types, uint32_t type_count);
@@ -228,7 +228,7 @@ API int fl_dominators_compute(struct dominators *d, int64_t budget);
 API int fl_dominators_children(const struct dominators *d, uint32_t place, uint64_t limit, words *found);
 API int fl_dominators_spread(const struct dominators *d, uint32_t place, words *found);
 API void fl_dominators_by_label(
-    const struct dominators *d, const uint32_t *labels, const uint32_t *rows, uint32_t count, uint32_t *ends, uint64_t *totals
+    const struct dominators *d, const uint8_t *labels, uint64_t width, const uint32_t *rows, uint32_t count, uint32_t *ends, uint64_t *totals
 );
 API int fl_dominators_sizes(const struct dominators *d, uint32_t place, words *found);
 API void fl_dominators_chain(const struct dominators *d, uint32_t place, bool equal, uint32_t limit, struct chain *found);

@@ -68,18 +68,18 @@ API int fl_go_types(const struct blocks *b, const piece *pieces, uint64_t count,
 API uint64_t fl_go_pointers(const piece *pieces, uint64_t count, const struct go_pointers *known, uint64_t low, uint64_t high, uint8_t *out);
 
 /* java_objects.c */
-API int fl_java_objects(const piece *p, const struct java_heap *h, uint64_t *state, uint64_t *starts, uint64_t *sizes, uint32_t *numbers,
-                        uint64_t room, uint64_t *totals);
-API uint64_t fl_java_select(const uint32_t *numbers, uint64_t count, const uint8_t *marks, uint32_t *indices);
+API int fl_java_objects(const piece *p, const struct java_heap *h, uint64_t *state, uint64_t *starts, uint64_t *sizes, uint8_t *numbers,
+                        uint64_t width, uint64_t room, uint64_t *totals);
+API uint64_t fl_java_select(const uint8_t *numbers, uint64_t width, uint64_t count, const uint8_t *marks, uint32_t *indices);
 
 /* java_records.c */
-API int fl_java_records(const struct blocks *b, const piece *p, const struct java_heap *h, const uint32_t *numbers, const uint64_t *ids,
+API int fl_java_records(const struct blocks *b, const piece *p, const struct java_heap *h, const uint8_t *numbers, uint64_t width, const uint64_t *ids,
                         const uint8_t *elements, const uint32_t *first, const uint32_t *fields, uint64_t *next, uint8_t *out,
                         uint64_t room, uint64_t *made);
 API void fl_java_values(const struct java_heap *h, const uint8_t *data, uint64_t count, uint32_t type, uint8_t *out);
 
 /* java_references.c */
-API int fl_java_references(struct graph *g, const piece *p, const struct java_heap *h, const uint32_t *numbers, const uint32_t *mirrors, const
+API int fl_java_references(struct graph *g, const piece *p, const struct java_heap *h, const uint8_t *numbers, uint64_t width, const uint32_t *mirrors, const
                            uint64_t *extra, uint64_t extra_count);
 
 /* v8_objects.c */

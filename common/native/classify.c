@@ -152,7 +152,7 @@ static int rank(graph *g, lost *l, int64_t *budget) {
     for (; l->at < l->count; l->at++) {
         if (--*budget < 0)
             return 1;
-        uint32_t label = g->labels[l->indices[l->at]];
+        uint32_t label = label_of(g, l->indices[l->at]);
         candidate *best = &l->candidates[l->order[l->at] & ~COMPONENT];
         if (label != NONE && g->label_ranks[label] > best->rank)
             *best = (candidate){l->at, g->label_ranks[label]};

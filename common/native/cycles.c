@@ -4,10 +4,11 @@
  * blocks do not depend on any of this. */
 #include "lost.h"
 
-/* Set labels by block (NONE: no label) and the rank of each label, at least 1. Both arrays must
- * outlive the graph. */
-API void fl_graph_set_labels(graph *g, const uint32_t *labels, const uint32_t *ranks) {
+/* Set labels by block, of `width` bytes each (NONE: no label), and the rank of each label, at least
+ * 1. Both arrays must outlive the graph. */
+API void fl_graph_set_labels(graph *g, const uint8_t *labels, uint64_t width, const uint32_t *ranks) {
     g->labels = labels;
+    g->label_width = width;
     g->label_ranks = ranks;
 }
 

@@ -223,10 +223,10 @@ API void fl_dominators_chain(const dominators *d, uint32_t place, bool equal, ui
  * a block of the same row retains does not count again: in preorder, the last counted block of a
  * row extends to ends[row]. */
 API void fl_dominators_by_label(
-    const dominators *d, const uint32_t *labels, const uint32_t *rows, uint32_t count, uint32_t *ends, uint64_t *totals
+    const dominators *d, const uint8_t *labels, uint64_t width, const uint32_t *rows, uint32_t count, uint32_t *ends, uint64_t *totals
 ) {
     for (uint32_t at = 1; at < d->count; at++) {
-        uint32_t label = is_block(d, at) ? labels[d->nodes[at]] : NONE;
+        uint32_t label = is_block(d, at) ? type_number(labels, width, d->nodes[at]) : NONE;
         if (label >= count || at < ends[rows[label]])
             continue;
         ends[rows[label]] = at + count_at(d, at);

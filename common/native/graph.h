@@ -74,7 +74,9 @@ typedef struct graph {
     heuristics *heuristics;
     const uint8_t *patterns; /* the caller's, as are the exclusions: see fl_graph_exclude_words */
     const exclusion *exclusions;
-    const uint32_t *labels, *label_ranks; /* the caller's: see fl_graph_set_labels; NULL: none */
+    const uint8_t *labels; /* the caller's, as are the ranks: see fl_graph_set_labels; NULL: none */
+    uint64_t label_width;
+    const uint32_t *label_ranks;
     bool noting; /* interior references */
     inners inners;
     words root_words; /* where those from roots are stored, in the same order */
@@ -105,7 +107,7 @@ INLINE bool bit(const uint64_t *bits, uint32_t index) { return bits[index >> 6] 
 INLINE void set_bit(uint64_t *bits, uint32_t index) { bits[index >> 6] |= UINT64_C(1) << (index & 63); }
 
 /* Return the number of the block's type in a managed runtime; NONE if it has none. */
-INLINE uint32_t label_of(const graph *g, uint32_t index) { return g->labels ? g->labels[index] : NONE; }
+INLINE uint32_t label_of(const graph *g, uint32_t index) { return g->labels ? type_number(g->labels, g->label_width, index) : NONE; }
 
 /* Whether the word `at` bytes into block `source`, which refers to `offset` in block `target`,
  * is excluded as a reference. Bit i of a mask is word i of a block; bit 63 is all words from

@@ -58,18 +58,27 @@ static uint64_t free_chunk_size(const java_heap *h, const uint8_t *at) {
 
 /* Write the indices of the objects whose class is marked to `indices`, and return their number.
  * `numbers` has the class of each object, `marks` a byte for each class. */
-API uint64_t fl_java_select(const uint32_t *numbers, uint64_t count, const uint8_t *marks, uint32_t *indices) {
+API uint64_t fl_java_select(const uint8_t *numbers, uint64_t width, uint64_t count, const uint8_t *marks, uint32_t *indices) {
     uint64_t found = 0;
     for (uint64_t at = 0; at < count; at++)
-        if (marks[numbers[at]])
+        if (marks[type_number(numbers, width, at)])
             indices[found++] = (uint32_t)at;
     return found;
 }
 
+/* Write the number of an object's class in 2 or 4 bytes. */
+INLINE void put_number(uint8_t *numbers, uint64_t width, uint64_t at, uint32_t number) {
+    uint16_t narrow = (uint16_t)number;
+    if (width == sizeof narrow)
+        memcpy(numbers + at * sizeof narrow, &narrow, sizeof narrow);
+    else
+        memcpy(numbers + at * sizeof number, &number, sizeof number);
+}
+
 /* Walk over the objects that start in a piece and between state[POSITION] and state[END]. Add the
  * number of objects of each class, and their bytes, to `totals`. Return why the walk stopped. */
-API int fl_java_objects(const piece *p, const java_heap *h, uint64_t *state, uint64_t *starts, uint64_t *sizes, uint32_t *numbers,
-                        uint64_t room, uint64_t *totals) {
+API int fl_java_objects(const piece *p, const java_heap *h, uint64_t *state, uint64_t *starts, uint64_t *sizes, uint8_t *numbers,
+                        uint64_t width, uint64_t room, uint64_t *totals) {
     uint64_t top = p->length > UINT64_MAX - p->address ? UINT64_MAX : p->address + p->length, recent = 0, fetched = 0;
     uint64_t end = state[END] < top ? state[END] : top, at = state[POSITION], made = 0, chunk = state[CHUNK];
     uint32_t number = NONE;
@@ -113,7 +122,7 @@ API int fl_java_objects(const piece *p, const java_heap *h, uint64_t *state, uin
         }
         starts[made] = at;
         sizes[made] = size;
-        numbers[made++] = number;
+        put_number(numbers, width, made++, number);
         totals[2 * (size_t)number]++;
         totals[2 * (size_t)number + 1] += size;
         uint64_t padding = state[STEP] ? -size & (state[STEP] - 1) : 0;

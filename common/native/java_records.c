@@ -116,7 +116,7 @@ static uint64_t array_length(const java_heap *h, uint64_t first, const uint8_t *
 /* Write records of the objects from number *next on that begin in a piece, until one does not fit
  * into `out`, or is not wholly in the piece. Set *next to the object after the last one that was
  * written, and *made to the number of bytes written. */
-API int fl_java_records(const blocks *b, const piece *p, const java_heap *h, const uint32_t *numbers, const uint64_t *ids,
+API int fl_java_records(const blocks *b, const piece *p, const java_heap *h, const uint8_t *numbers, uint64_t width, const uint64_t *ids,
                         const uint8_t *elements, const uint32_t *first, const uint32_t *fields, uint64_t *next, uint8_t *out,
                         uint64_t room, uint64_t *made) {
     const java_records columns = {ids, elements, first, fields}, *r = &columns;
@@ -129,7 +129,7 @@ API int fl_java_records(const blocks *b, const piece *p, const java_heap *h, con
         return WRITTEN;
     start = block_address(b, index);
     for (bool more = true; more && start < top; more = next_block(b, &index, &start)) {
-        uint32_t number = numbers[index];
+        uint32_t number = type_number(numbers, width, index);
         const uint32_t *class = h->classes + (size_t)number * CLASS_ROW;
         if (number >= h->class_count || !r->ids[number] || class[0] == JAVA_MIRROR)
             continue;

@@ -101,7 +101,7 @@ static int read_object(searching *s, uint32_t index, uint64_t start, uint32_t nu
 /* Add the references of the objects in a piece to the graph. Objects that start in the piece also
  * refer to the mirror of their class, and have the references of `extra`. An element of `extra` is
  * source << 32 | target; the elements ascend. Pieces ascend from call to call. */
-API int fl_java_references(graph *g, const piece *p, const java_heap *h, const uint32_t *numbers, const uint32_t *mirrors,
+API int fl_java_references(graph *g, const piece *p, const java_heap *h, const uint8_t *numbers, uint64_t width, const uint32_t *mirrors,
                            const uint64_t *extra, uint64_t extra_count) {
     if (p->address < g->scanned || p->length > UINT64_MAX - p->address)
         return DISORDER;
@@ -116,7 +116,7 @@ API int fl_java_references(graph *g, const piece *p, const java_heap *h, const u
     uint64_t first = index + (uint64_t)(index < g->count && start < p->address);
     BISECT(next, extra_count, middle, extra[middle] >> 32 < first)
     for (bool more = index < g->count; more && start < top && !failed; more = next_block(g->b, &index, &start)) {
-        uint32_t number = numbers[index];
+        uint32_t number = type_number(numbers, width, index);
         if (number >= h->class_count)
             continue;
         failed = read_object(&s, index, start, number);

@@ -86,6 +86,18 @@ INLINE void prefetch_on(const uint8_t *data, uint64_t offset, uint64_t ahead, ui
     }
 }
 
+/* Return one of an array of numbers that have 2 or 4 bytes (`width`): objects' types. */
+INLINE uint32_t type_number(const uint8_t *numbers, uint64_t width, uint64_t at) {
+    uint16_t narrow;
+    uint32_t wide;
+    if (width == sizeof narrow) {
+        memcpy(&narrow, numbers + at * sizeof narrow, sizeof narrow);
+        return narrow;
+    }
+    memcpy(&wide, numbers + at * sizeof wide, sizeof wide);
+    return wide;
+}
+
 /* Bytes of a target at `address`. */
 typedef struct {
     uint64_t address;

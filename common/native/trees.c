@@ -138,9 +138,9 @@ API bool fl_claim(uint32_t *labels, uint64_t length, const uint32_t *indices, ui
 }
 
 /* Return whether every label is below `most` or NONE. */
-API bool fl_labels_below(const uint32_t *labels, uint64_t count, uint64_t most) {
+API bool fl_labels_below(const uint8_t *labels, uint64_t width, uint64_t count, uint64_t most) {
     bool sound = true;
     for (uint64_t at = 0; at < count; at++)
-        sound &= labels[at] < most || labels[at] == NONE;
+        sound &= type_number(labels, width, at) < most || type_number(labels, width, at) == NONE;
     return sound;
 }

@@ -216,8 +216,8 @@ class ObjectGraph:
         return RootTree(tree, groups, tree.by_root())
 
     def labels(self) -> tuple[array[int], Sequence[str]]:
-        """Return the number of each object's type ("I"), and the names of the types by number.
-        Objects with a higher number have no known type."""
+        """Return the number of each object's type ("H" or "I"), and the names of the types by
+        number. Objects with a higher number have no known type."""
         raise NotImplementedError
 
     def find(self, address: int) -> Optional[ManagedObject]:
@@ -361,7 +361,7 @@ class ObjectGraph:
         example: the first from the middle of the heap on."""
         types, names = self.labels()
         data, width = types.tobytes(), types.itemsize
-        wanted = [array("I", [number]).tobytes() for number, name in enumerate(names) if name == type_name]
+        wanted = [array(types.typecode, [number]).tobytes() for number, name in enumerate(names) if name == type_name]
         if len(self.blocks) > _MOST_SAMPLED:
             middle = len(data) // 2 // width * width
             parts = (data[middle:], middle), (data[:middle], 0)

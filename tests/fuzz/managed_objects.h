@@ -38,14 +38,15 @@ static void go_pointer_maps(const piece *p, uint64_t count, uint32_t made) {
 }
 
 /* Records of a heap dump, for a buffer that is often full. Fields may be beyond the end of an object. */
-static void java_records(const blocks *b, const piece *p, uint64_t count, const java_heap *h, const uint32_t *numbers) {
+static void java_records(const blocks *b, const piece *p, uint64_t count, const java_heap *h, const uint8_t *numbers,
+                         uint64_t width) {
     const uint64_t ids[4] = {1, 2, 0, 3};
     const uint8_t elements[4] = {0, 9, 2, 0};
     const uint32_t first[5] = {0, 3, 3, 3, 3}, fields[6] = {16, 2, 22, 10, UINT32_MAX, 11};
     uint64_t next = 0, length;
     uint8_t out[256];
     for (uint64_t at = 0; at < count; at++)
-        while (fl_java_records(b, &p[at], h, numbers, ids, elements, first, fields, &next, out, sizeof out, &length))
+        while (fl_java_records(b, &p[at], h, numbers, width, ids, elements, first, fields, &next, out, sizeof out, &length))
             next += !length;
     if (p->length >= 24)
         fl_java_values(h, p->data, 3, 11, out);
@@ -54,9 +55,10 @@ static void java_records(const blocks *b, const piece *p, uint64_t count, const 
 /* Java objects: a word's low bits select the class. References among those that are found. */
 static void java_objects(const piece *p, uint64_t count, uint64_t limit) {
     uint64_t keys[16], totals[8] = {0}, state[7] = {BASE, limit, limit, 0, 0, 0, limit % 3 ? 0 : 24}, starts[MOST], sizes[MOST], extra[2] = {0, UINT64_C(1) << 32};
-    uint32_t hashed[16], numbers[MOST], classes[16] = {0, 24, 0, 0, 1, 16, 1, 0, 2, 16, 2, 0, 3, 16, 20, 24};
+    uint32_t hashed[16], classes[16] = {0, 24, 0, 0, 1, 16, 1, 0, 2, 16, 2, 0, 3, 16, 20, 24};
     uint32_t first[5] = {0, 1, 1, 1, 2}, maps[4] = {16, 2, 8, UINT32_MAX}, mirrors[4] = {NONE, 0, NONE, UINT32_MAX - 1}, found[MOST];
-    uint8_t none[MOST] = {0}, marks[4] = {1, 0, 1, 0}, kinds[MOST] = {0};
+    uint8_t none[MOST] = {0}, marks[4] = {1, 0, 1, 0}, kinds[MOST] = {0}, numbers[4 * MOST];
+    uint64_t width = limit % 5 ? 2 : 4;
     for (uint32_t at = 0; at < 16; at++) {
         keys[at] = at < 12 ? at + 1 : 0;
         hashed[at] = at % 5;
@@ -68,15 +70,15 @@ static void java_objects(const piece *p, uint64_t count, uint64_t limit) {
     blocks *b = fl_blocks_new(3, 1);
     uint64_t made = 0;
     for (uint64_t at = 0; at < count; at++)
-        if (p[at].address <= state[0] && !fl_java_objects(&p[at], &h, state, starts + made, sizes + made, numbers + made, MOST - made, totals))
+        if (p[at].address <= state[0] && !fl_java_objects(&p[at], &h, state, starts + made, sizes + made, numbers + made * width, width, MOST - made, totals))
             made += state[3];
     fl_append(b, starts, sizes, none, made);
     fl_seal(b);
     graph *g = fl_graph_new(b, kinds);
     for (uint64_t at = 0; at < count; at++)
-        fl_java_references(g, &p[at], &h, numbers, mirrors, extra, 2);
-    java_records(b, p, count, &h, numbers);
-    fl_java_select(numbers, made, marks, found);
+        fl_java_references(g, &p[at], &h, numbers, width, mirrors, extra, 2);
+    java_records(b, p, count, &h, numbers, width);
+    fl_java_select(numbers, width, made, marks, found);
     while (fl_mark(g, 7) == 1) {
     }
     fl_graph_free(g);

@@ -95,6 +95,7 @@ def test_sums_by_label_against_the_oracle(seed: int) -> None:
                 unions[rows[labels[index]]] |= retained
         answers.append(dominators.by_label(labels, rows))
         assert answers[-1] == [oracle.totals(union) for union in unions]
+        assert dominators.by_label(array("H", (label & 0xFFFF for label in labels)), rows) == answers[-1]
         assert dominators.by_label(labels, array("I")) == []
         with pytest.raises(ValueError, match="labels of 4 bytes"):
             dominators.by_label(array("I", [0]) * (len(sizes) + 1), rows)

@@ -24,7 +24,7 @@ ENGINES = [graphs.native, graphs.pure]
 def classified(engine: Engine, heap: graphs.Heap, labels: array[int], ranks: array[int]) -> Graph:
     """The graph of the heap with these labels; cycles are represented."""
     graph = graphs.scanned(engine, heap)
-    graph.set_labels(labels, ranks)
+    graph.set_labels(labels if NO_LABEL in labels else array("H", labels), ranks)
     graphs.mark(graph, 3)
     ranges = graph.cycle_ranges()
     assert bool(ranges) == graph.has_cycles()

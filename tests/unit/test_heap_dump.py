@@ -36,7 +36,7 @@ class Heap:
 
     def __init__(self, header: HeaderLayout, size: int, arch: Arch, state: random.Random) -> None:
         self.header, self.size, self.arch = header, size, arch
-        self.memory, self.starts, self.sizes, self.numbers = bytearray(), array("Q"), array("Q"), array("I")
+        self.memory, self.starts, self.sizes, self.numbers = bytearray(), array("Q"), array("Q"), array("HI"[header.alignment == 16])
         order = "<" if arch.byteorder == "little" else ">"
         for _ in range(60):
             number = state.randrange(len(KINDS))

@@ -5,12 +5,16 @@ from __future__ import annotations
 import random
 import struct
 from array import array
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import graphs
 import pytest
+from fake import FakeTarget
 
+from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
+from findleaks.runtimes.jvm import objects as java_heap
 from findleaks.runtimes.jvm.engine import (
     ARRAY,
     FIXED,
@@ -24,6 +28,9 @@ from findleaks.runtimes.jvm.engine import (
     ReferenceSearch,
     Step,
 )
+from findleaks.runtimes.jvm.java_classes import JavaClass
+from findleaks.runtimes.jvm.layout import ObjectLayout
+from findleaks.runtimes.jvm.spaces import ObjectRange
 from findleaks.target.arch import X86_64, Arch
 
 BASE = 0xF0000000
@@ -82,9 +89,11 @@ def objects(header: HeaderLayout, words: list[int], state: random.Random, count:
     return bytes(memory), starts
 
 
-def walked(engine: Engine, header: HeaderLayout, known: ClassTable, memory: bytes, cuts: list[int]) -> Found:
-    """Return the objects in this memory. It is divided into pieces at `cuts`."""
+def walked(engine: Engine, header: HeaderLayout, known: ClassTable, memory: bytes, cuts: list[int], wide: bool = False) -> Found:
+    """Return the objects in this memory. It is divided into pieces at `cuts`. `wide`: numbers of classes have 4 bytes."""
     walk, found, ends = ObjectWalk(header, References(4, 0, 0), known), [], []
+    if wide:
+        walk.widen()
     walk.set_range(BASE, BASE + len(memory), BASE + len(memory))
     for low, high in zip([0, *cuts], [*cuts, len(memory)]):
         if BASE + high <= walk.position or low == high:
@@ -114,7 +123,8 @@ def test_engines_agree(header: HeaderLayout, arch: Arch) -> None:
         expected = walked(graphs.pure(arch), header, table(words), memory, cuts)
         assert [start for start, _, _ in expected.objects] == starts
         assert sum(expected.totals[::2]) == 60 and sum(expected.totals[1::2]) == len(memory)
-        assert walked(graphs.native(arch), header, table(words), memory, cuts) == expected
+        for wide in (False, True):
+            assert walked(graphs.native(arch), header, table(words), memory, cuts, wide) == expected
         for _ in range(10):  # damage
             broken = bytearray(memory)
             for _ in range(3):
@@ -170,7 +180,7 @@ def edges(
     blocks = engine.blocks(engine.arch, 8)
     blocks.append([start for start, _, _ in found.objects], [size for _, size, _ in found.objects], bytes(len(found.objects)))
     blocks.seal()
-    numbers, count = array("I", [number for _, _, number in found.objects]), len(found.objects)
+    numbers, count = array("HI"[seed % 2], [number for _, _, number in found.objects]), len(found.objects)
     extra = array("Q", sorted(state.randrange(count) << 32 | state.randrange(count) for _ in range(20)))
     mirrors = array("I", [state.choice([NO_CLASS, state.randrange(count)]) for _ in words])
     search = ReferenceSearch(ObjectWalk(header, references, known), numbers, mirrors, extra)
@@ -267,3 +277,24 @@ def test_many_classes() -> None:
     assert [made.add(word, (FIXED, 16, 0, 0), array("I")) for word in words] == list(range(5000))
     assert [made.find(word) for word in words] == list(range(5000))
     assert made.find(0) == made.find(1 << 40) == 0xFFFFFFFF
+
+
+@pytest.mark.parametrize("engine", [graphs.native, graphs.pure])
+def test_numbers_of_classes_get_wider_when_there_are_more(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers have 2 bytes until another class is found than these can number. Here, 2 bytes are enough for 3 classes."""
+    words = [7, 8, 9, 10, 11, 12]
+    memory, starts = objects(NARROW, words, random.Random(5), 80, X86_64)
+    target = FakeTarget({BASE: memory})
+    reader = SimpleNamespace(read=lambda word: JavaClass(word, str(word), KINDS[word - 7], array("I")))
+    monkeypatch.setattr(java_heap, "ClassReader", lambda tables: reader)
+    layout, end = ObjectLayout(NARROW, References(4, 0, 0), 0, 0), BASE + len(memory)
+    found = {}
+    for most in (3, 6):
+        monkeypatch.setattr(java_heap, "MOST_NARROW", most)
+        tables: Any = SimpleNamespace(target=target, memory=Memory(target), relocation=None)
+        one = java_heap.JavaObjects(tables, engine(), layout, [ObjectRange(BASE, end, end)])
+        assert [one.blocks.address(index) for index in range(len(one.blocks))] == starts
+        found[one.numbers.typecode] = [(one.classes[number].name, one.table.totals[2 * number]) for number in one.numbers]
+        of_class = one.of_classes([4])
+        assert list(of_class) == [index for index, number in enumerate(one.numbers) if number == 4]
+    assert sorted(found) == ["H", "I"] and found["H"] == found["I"] and len(found["H"]) == 80

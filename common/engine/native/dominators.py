@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from findleaks.engine.dominators import SHARED, Chain, check_bounds
 from findleaks.engine.native.fields import NativeFields
 from findleaks.engine.native.library import CLibrary, Handle
-from findleaks.engine.native.memory import CArray, c_array, c_piece, c_words, native_array, zeros
+from findleaks.engine.native.memory import CArray, c_array, c_numbers, c_piece, c_words, native_array, zeros
 from findleaks.engine.retained import Rows, WholeTree, by_size, node_number
 from findleaks.target.base import Piece
 
@@ -130,8 +130,8 @@ class NativeDominators(WholeTree):
 
     def _by_label(self, labels: array[int], rows: array[int], count: int) -> Sequence[int]:
         ends, totals = zeros("I", count), zeros("Q", 2 * count)
-        self._library.fl_dominators_by_label(self._handle, c_array(labels), c_array(rows), len(rows), c_array(ends), c_array(totals))
+        self._library.fl_dominators_by_label(self._handle, *c_numbers(labels), c_array(rows), len(rows), c_array(ends), c_array(totals))
         return totals
 
     def _labels_below(self, labels: array[int], most: int) -> bool:
-        return bool(self._library.fl_labels_below(c_array(labels), len(labels), most))
+        return bool(self._library.fl_labels_below(*c_numbers(labels), len(labels), most))

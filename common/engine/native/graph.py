@@ -12,7 +12,7 @@ from findleaks.engine.native.blocks import STEPS, NativeBlocks
 from findleaks.engine.native.declarations import CWords
 from findleaks.engine.native.interiors import NativeInteriors
 from findleaks.engine.native.library import DISORDER, NONE, CLibrary, Handle
-from findleaks.engine.native.memory import c_array, c_buffer, c_piece, c_ranges, c_words
+from findleaks.engine.native.memory import c_array, c_buffer, c_numbers, c_piece, c_ranges, c_words
 from findleaks.engine.terms import Exclusion, Group, Heuristic, Kind, KindFigures, Totals
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merge_ranges
@@ -64,10 +64,10 @@ class NativeGraph:
     def set_labels(self, labels: array[int], ranks: array[int]) -> None:
         self._before_marking()
         shared.check_labels(len(labels), ranks, len(self.blocks))
-        if not self._library.fl_labels_below(c_array(labels), len(labels), len(ranks)):
+        if not self._library.fl_labels_below(*c_numbers(labels), len(labels), len(ranks)):
             raise ValueError(f"a label is not below {len(ranks)}")
         self._label_count = len(ranks)
-        self._labels = c_array(labels or array("I", [0])), c_array(ranks or array("I", [0]))
+        self._labels = *c_numbers(labels or array("I", [0])), c_array(ranks or array("I", [0]))
         self._library.fl_graph_set_labels(self._handle, *self._labels)
 
     def scan_blocks(self, piece: Piece) -> None:

@@ -46,6 +46,15 @@ def c_array(buffer: Buffer) -> CArray:
     return made
 
 
+def c_numbers(numbers: array[int]) -> tuple[CArray, int]:
+    """Return two arguments for C: an array of numbers of 2 or 4 bytes ("H", "I"; else ValueError),
+    and the number of bytes of each. See `c_array`."""
+    if numbers.itemsize not in (2, 4):
+        raise ValueError(f"numbers of {numbers.itemsize} bytes")
+    made: CArray = _STARTS["B"].from_buffer(numbers)
+    return made, numbers.itemsize
+
+
 def c_buffer(buffer: Union[bytearray, memoryview], typecode: str, first: int) -> CArray:
     """Return a ctypes array over a buffer of such elements ("Q", "I", "B"), from element `first`
     on."""

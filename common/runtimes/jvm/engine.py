@@ -32,6 +32,7 @@ FIXED, ARRAY, OBJECTS, MIRROR = range(4)
 
 ROW = 4
 POSITION, END, LIMIT, FOUND, CLASS_WORD, STEP, CHUNK = range(7)
+MOST_NARROW = 1 << 16  # classes whose numbers have 2 bytes
 _SOME = 1 << 16  # maximum number of objects of one call
 
 
@@ -91,7 +92,7 @@ class ClassTable(NumberedWords):
 
 class ObjectWalk:
     """A walk over objects. `starts`, `sizes` and `numbers` (of the classes) have the objects that
-    the last call found.
+    the last call found. `numbers` is an array ("H") until `widen` is called ("I").
 
     `state` has:
 
@@ -106,7 +107,12 @@ class ObjectWalk:
         self.header, self.references, self.table = header, references, table
         self.state = array("Q", [0] * 7)
         self.starts, self.sizes = array("Q", bytes(8 * _SOME)), array("Q", bytes(8 * _SOME))
-        self.numbers = array("I", bytes(4 * _SOME))
+        self.numbers = array("H", bytes(2 * _SOME))
+
+    def widen(self) -> None:
+        """Let `numbers` have 4 bytes for each object instead of 2, for more than MOST_NARROW
+        classes."""
+        self.numbers = array("I", self.numbers)
 
     def set_range(self, start: int, end: int, limit: int, step: int = 0, chunk: int = 0) -> None:
         """Set the range: objects start in [start, end) and end at `limit` or below. Each starts at
@@ -144,9 +150,10 @@ def select_objects(engine: Engine, numbers: array[int], marks: bytearray, most: 
 class ReferenceSearch(NamedTuple):
     """A search for the references among objects.
 
-    `numbers` ("I") has the class of each object. `mirrors` ("I") has for each class the index of
-    the object to which each of its instances refers, or NO_BLOCK. `extra` ("Q", ascending) has
-    source << 32 | target for each reference that is not in a map; both are indices of objects."""
+    `numbers` ("H" or "I") has the class of each object. `mirrors` ("I") has for each class the
+    index of the object to which each of its instances refers, or NO_BLOCK. `extra` ("Q", ascending)
+    has source << 32 | target for each reference that is not in a map; both are indices of
+    objects."""
 
     walk: ObjectWalk
     numbers: array[int]

@@ -11,7 +11,7 @@ from findleaks.engine.native.declarations import CJavaHeap, CJavaMoves
 from findleaks.engine.native.engine import NativeEngine
 from findleaks.engine.native.graph import NativeGraph
 from findleaks.engine.native.library import DISORDER
-from findleaks.engine.native.memory import c_array, c_piece
+from findleaks.engine.native.memory import c_array, c_numbers, c_piece
 from findleaks.runtimes.jvm.engine import ObjectWalk, ReferenceSearch
 from findleaks.target.base import Piece
 
@@ -29,7 +29,7 @@ def c_heap(walk: ObjectWalk) -> CJavaHeap:
 
 def walk_objects(engine: NativeEngine, piece: Piece, walk: ObjectWalk) -> int:
     """See engine.py."""
-    found = c_array(walk.starts), c_array(walk.sizes), c_array(walk.numbers), len(walk.starts)
+    found = c_array(walk.starts), c_array(walk.sizes), *c_numbers(walk.numbers), len(walk.starts)
     arguments = byref(c_piece(piece)), byref(c_heap(walk)), c_array(walk.state), *found, c_array(walk.table.totals)
     return int(engine.library.fl_java_objects(*arguments))
 
@@ -37,14 +37,14 @@ def walk_objects(engine: NativeEngine, piece: Piece, walk: ObjectWalk) -> int:
 def select_objects(engine: NativeEngine, numbers: array[int], marks: bytearray, most: int) -> array[int]:
     """See engine.py."""
     found = array("I", bytes(4 * (most or 1)))
-    return found[: engine.library.fl_java_select(c_array(numbers), len(numbers), c_array(marks), c_array(found))]
+    return found[: engine.library.fl_java_select(*c_numbers(numbers), len(numbers), c_array(marks), c_array(found))]
 
 
 def scan_references(engine: NativeEngine, graph: Graph, piece: Piece, search: ReferenceSearch) -> None:
     """See engine.py; the graph must be this engine's."""
     if not isinstance(graph, NativeGraph):
         raise TypeError("a graph of another engine")
-    inputs = c_array(search.numbers), c_array(search.mirrors), c_array(search.extra), len(search.extra)
+    inputs = *c_numbers(search.numbers), c_array(search.mirrors), c_array(search.extra), len(search.extra)
     result = engine.library.fl_java_references(graph.handle, byref(c_piece(piece)), byref(c_heap(search.walk)), *inputs)
     if result == DISORDER:
         raise ValueError(f"piece {piece.address:#x} lies below the scanned memory")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.errors import Interrupted
-from findleaks.runtimes.jvm.engine import CLASS_WORD, END, LIMIT, MIRROR, ClassTable, ObjectWalk, Step, select_objects
+from findleaks.runtimes.jvm.engine import CLASS_WORD, END, LIMIT, MIRROR, MOST_NARROW, ClassTable, ObjectWalk, Step, select_objects
 from findleaks.runtimes.jvm.java_classes import ClassReader, JavaClass
 from findleaks.runtimes.jvm.layout import ObjectLayout
 from findleaks.runtimes.jvm.relocation import Relocation
@@ -42,8 +42,9 @@ class JavaObjects:
     ranges that contain them, ascending.
 
     `blocks` has a block for each object, in ascending order. `classes` has the classes of the
-    objects, and `numbers` ("I") the number of each object's class. `unread_ranges` is memory whose
-    objects are unknown: each range reaches from a damaged object to the next range."""
+    objects, and `numbers` ("H" or "I") the number of each object's class.
+    `unread_ranges` is memory whose objects are unknown: each range reaches from a damaged object to
+    the next range."""
 
     def __init__(self, tables: Tables, engine: Engine, layout: ObjectLayout, ranges: Sequence[ObjectRange]) -> None:
         self._tables, self._engine, self.layout, self._ranges = tables, engine, layout, ranges
@@ -52,7 +53,7 @@ class JavaObjects:
         self.reader = ClassReader(tables)
         self.table = ClassTable()
         self.classes: list[JavaClass] = []
-        self.numbers = array("I")
+        self.numbers = array("H")
         self.unread_ranges: list[Range] = []
         self.blocks = engine.blocks(tables.target.arch, min(layout.header.alignment, 16))
         self._walk()
@@ -107,7 +108,7 @@ class JavaObjects:
                 sound = self._walk_piece(walk, Piece(walk.position, memoryview(data)))
                 walk.state[END] = end
                 return sound
-            if step == Step.NEW_CLASS and not self._add_class(walk.state[CLASS_WORD]):
+            if step == Step.NEW_CLASS and not self._add_class(walk):
                 return False
             if step in (Step.DONE, Step.DAMAGED):
                 return step == Step.DONE
@@ -141,7 +142,7 @@ class JavaObjects:
         self, copies: Sequence[int], starts: array[int], sizes: array[int], numbers: array[int]
     ) -> tuple[array[int], array[int], array[int]]:
         """Leave out previous copies of objects that were moved, and do not count them."""
-        previous, kept = set(copies), [array("Q"), array("Q"), array("I")]
+        previous, kept = set(copies), [array("Q"), array("Q"), array(numbers.typecode)]
         for one in zip(starts, sizes, numbers):
             if one[0] in previous:
                 self._uncount(one[1:2], one[2:])
@@ -150,12 +151,16 @@ class JavaObjects:
                 column.append(value)
         return kept[0], kept[1], kept[2]
 
-    def _add_class(self, word: int) -> bool:
+    def _add_class(self, walk: ObjectWalk) -> bool:
+        word = walk.state[CLASS_WORD]
         found = self.reader.read(self.layout.klass(word)) if word and len(self.classes) < _MOST_CLASSES else None
         if found is None:
             return False
         self.table.add(word, found.row, found.maps)
         self.classes.append(found)
+        if len(self.classes) == MOST_NARROW + 1:
+            walk.widen()
+            self.numbers = array("I", self.numbers)
         return True
 
     @property
