@@ -2,9 +2,9 @@
  * depth-first numbering. Fewer blocks get a number in one of two ways: single-entry trees are
  * collapsed to their tops (tree_reduction.c), or leaf trees are left out (leaf_trees.c).
  *
- * Memory: 16 bytes a block (20 if the sums of sizes need 8 bytes), and 4 more once `idoms` is
- * needed. While computing: 4 bytes a block, 20 for each number, and 8 for each edge to a lower
- * number that is not the parent's. */
+ * Memory: 16 bytes a block (20 if the sums of sizes need 8 bytes; 10 to 12 if leaf trees are left
+ * out), and 4 more once `idoms` is needed. While computing: 4 bytes a block, 20 for each number,
+ * and 8 for each edge to a lower number that is not the parent's (16 while these are sorted). */
 #ifndef FINDLEAKS_DOMINATORS_H
 #define FINDLEAKS_DOMINATORS_H
 
