@@ -20,8 +20,8 @@ for (let i = 0; i < 20000; i++) { const one = document.createElement("div"); one
 window.kept = []; for (let i = 0; i < 20000; i++) window.kept.push(new ArrayBuffer(5000));
 window.large = new ArrayBuffer(3000000); document.title = "ready";
 </script>"""
-QUIET = ("partition_alloc/partitions/array_buffer", "partition_alloc/partitions/buffer", "malloc/partitions/original")
-"""Partitions in which a page at rest allocates nothing. The page's own blocks are in the first."""
+QUIET = ("partition_alloc/partitions/array_buffer", "malloc/partitions/original")
+"""Partitions in which a page at rest allocates nothing. The page's own blocks are in the first. Each dump allocates in "buffer"."""
 SAME = (
     "allocated_objects_size",
     "active_slot_spans",
