@@ -9,6 +9,7 @@ from pathlib import Path
 
 import building
 import debian
+import glibs
 import pytest
 from debuggers import found, gdb, lldb, objects, ran
 
@@ -47,6 +48,17 @@ def test_glib_284(program: Path, tmp_path: Path) -> None:
     with cores.Running(command, tmp_path / "run") as made:
         where = ["--pid", str(made.pid)]
         assert found("runtime", *where)["runtimes"][0]["version"].startswith("2.84.")
+        test_types(where)
+        test_leaks(where)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", glibs.VERSIONS)
+def test_older_versions(version: str, program: Path, tmp_path: Path) -> None:
+    """The types are the same. Many objects are slices."""
+    with cores.Running([str(program), *map(str, COUNTS)], tmp_path / "run", glibs.environment(version)) as made:
+        where = ["--pid", str(made.pid)]
+        assert found("runtime", *where)["runtimes"][0]["version"].startswith(f"{version}.")
         test_types(where)
         test_leaks(where)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import building
+import glibs
 import pytest
 import truth
 from debuggers import found, gdb, lldb, objects, ran
@@ -61,10 +62,25 @@ def check(running: cores.Running, where: list[str]) -> None:
     assert set(counted) == {("held", "reachable"), ("lost", "definite"), ("freed", "free")}, counted
 
 
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", glibs.VERSIONS)
+def test_older_versions(version: str, program: Path, tmp_path: Path) -> None:
+    """The structures are the same in all versions: the chunks, and their totals."""
+    with cores.Running([str(program)], tmp_path, glibs.environment(version)) as made:
+        check(made, ["--pid", str(made.pid)])
+        check(made, [str(made.gcore())])
+        check_totals(made, version)
+
+
 def test_totals_agree(running: cores.Running) -> None:
+    check_totals(running, "2.74")
+
+
+def check_totals(running: cores.Running, version: str) -> None:
     """Chunks in use are those that the program did not free, and the few of GLib itself."""
     answer = found("find", "--pid", str(running.pid))
     (one,) = [each for each in answer["allocators"] if each["name"] == "GSlice"]
+    assert one["version"].startswith(f"{version}.")
     assert answer["trusted"] and one["reconciled"]
     wanted = [size for kind, size in listed(running).values() if kind != "freed"]
     assert len(wanted) <= one["blocks"] <= len(wanted) + 50
