@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
+import aprs
 import building
-from debuggers import found
+import pytest
+from debuggers import found, gdb, lldb, objects, ran
 
 import cores
 
@@ -51,6 +54,25 @@ def test_a_core(running: cores.Running) -> None:
     check(running, core)
     shares = {share["of"]: share["bytes"] for share in found("verdict", core)["shares"]}
     assert any("APR" in (name or "") for name in shares)
+
+
+@pytest.mark.matrix
+def test_nodes_in_blocks(program: Path, tmp_path: Path) -> None:
+    """The nodes of a libapr that takes them from malloc are blocks, whose types are the tags of the pools. All are reachable."""
+    with cores.Running([str(program)], tmp_path, {"LD_LIBRARY_PATH": str(aprs.without_mmap())}) as made:
+        check(made, "--pid", str(made.pid))
+        core = str(made.gcore())
+    check(made, core)
+    answer = found("find", core)
+    assert answer["trusted"] and answer["groups"] == [] and answer["totals"]["possible"]["blocks"] == 0
+    (one,) = found("runtime", core)["runtimes"]
+    assert sum(part["bytes"] for part in one["parts"]) < answer["totals"]["in_use"]["bytes"]
+    blocks = [json.loads(line)["size"] for line in ran("blocks", "--type", "connection", "--json", core).stdout.splitlines()]
+    (connections,) = [row for row in one["types"] if row["name"] == "connection"]
+    assert len(blocks) > CONNECTIONS and 0 <= sum(blocks) - connections["bytes"] < 16 * len(blocks)  # a block may have spare bytes
+    for debugger in (gdb, lldb):
+        (text,) = objects(debugger(["leaks find --json"], "-c", core))
+        assert json.loads(text)["totals"] == answer["totals"]
 
 
 def test_first_screen(program: Path, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into
@@ -12,8 +14,8 @@ from findleaks.allocators.directory import Directory
 from findleaks.allocators.images import Image, find_images
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
-from findleaks.runtimes.apr.pools import Node, Pool, PoolReader, find_unmanaged
-from findleaks.runtimes.base import Part, Runtime, Type
+from findleaks.runtimes.apr.pools import NODE, Node, Pool, PoolReader, find_unmanaged
+from findleaks.runtimes.base import NO_OBJECT, ObjectTypes, Part, Runtime, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.pool_tree import PoolNode, Words, add_up, find_large_pool
 from findleaks.target.base import Range, Target
@@ -33,6 +35,7 @@ class Apr(Runtime):
 
     name = "APR"
     version = ""
+    objects_are_native = True
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, image: Image, root: int) -> None:
         self.problems: list[Problem] = []
@@ -119,6 +122,29 @@ class Apr(Runtime):
             for at, value in enumerate((1, pool.bytes, sum(node.free - node.start for node in pool.nodes))):
                 its[at] += value
         return [Type(tag, count, total, {"used": used, "free": total - used}) for tag, (count, total, used) in sums.items()]
+
+    @cached_property
+    def _owners(self) -> Mapping[int, Pool]:
+        """The pool of each block of malloc that is a node, by index of the block."""
+        found = ((self._directory.blocks.find(node.start), pool) for pool in self.pools for node in pool.nodes)
+        return {index: pool for index, pool in found if index >= 0}
+
+    def object_types(self) -> Optional[ObjectTypes]:
+        """Return the name of the pool of each block; None if no node is a block of malloc."""
+        if not self._owners:
+            return None
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(map(self._name, self._owners.values())))}
+        types = array("I", [NO_OBJECT]) * len(self._directory.blocks)
+        for index, pool in self._owners.items():
+            types[index] = numbers[self._name(pool)]
+        return ObjectTypes(types, list(numbers), array("I", [1] * len(numbers)), self.name, "APR pool", True)
+
+    def interior_offsets(self) -> Sequence[tuple[int, int]]:
+        """Return the offset of a pool in its first node. Other pools, and the program, refer to the
+        pool."""
+        blocks = self._directory.blocks
+        heads = ((blocks.address(index), blocks.size(index), pool.address) for index, pool in self._owners.items())
+        return sorted({(size, NODE) for start, size, pool in heads if start + NODE == pool})
 
     def describe(self, address: int) -> str:
         at = bisect_right(self._places, (address + 1,)) - 1
