@@ -1,0 +1,56 @@
+/* A module of nginx that prints the worker's own pools. A request for a location with the directive "print_pools FILE" writes to the file, for
+   each pool of the cycle, of a connection or of a request: "pool OWNER ADDRESS", then "block ADDRESS USED" and "large ADDRESS" for its memory.
+   Then the worker stops itself with SIGSTOP. */
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+#include <signal.h>
+#include <stdio.h>
+
+typedef struct {
+    ngx_str_t file;
+} settings;
+
+static void print_pool(FILE *out, const char *owner, ngx_pool_t *pool) {
+    fprintf(out, "pool %s %p\n", owner, (void *)pool);
+    for (ngx_pool_t *block = pool; block; block = block->d.next) fprintf(out, "block %p %zu\n", (void *)block, (size_t)(block->d.last - (u_char *)block));
+    for (ngx_pool_large_t *large = pool->large; large; large = large->next)
+        if (large->alloc) fprintf(out, "large %p\n", large->alloc);
+}
+
+static void print_connection(FILE *out, ngx_connection_t *connection) {
+    ngx_http_request_t *request = connection->data;
+    print_pool(out, "connection", connection->pool);
+    if (request && request->signature == NGX_HTTP_MODULE && request->connection == connection) print_pool(out, "HTTP request", request->pool);
+}
+
+static ngx_int_t handle(ngx_http_request_t *request);
+
+static void *create(ngx_conf_t *conf) { return ngx_pcalloc(conf->pool, sizeof(settings)); }
+
+static char *set(ngx_conf_t *conf, ngx_command_t *command, void *its) {
+    ngx_http_core_loc_conf_t *location = ngx_http_conf_get_module_loc_conf(conf, ngx_http_core_module);
+    location->handler = handle;
+    return ngx_conf_set_str_slot(conf, command, its);
+}
+
+static ngx_command_t commands[] = {
+    {ngx_string("print_pools"), NGX_HTTP_LOC_CONF | NGX_CONF_TAKE1, set, NGX_HTTP_LOC_CONF_OFFSET, offsetof(settings, file), NULL},
+    ngx_null_command,
+};
+static ngx_http_module_t context = {NULL, NULL, NULL, NULL, NULL, NULL, create, NULL};
+ngx_module_t ngx_http_pools_module = {NGX_MODULE_V1, &context, commands, NGX_HTTP_MODULE, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NGX_MODULE_V1_PADDING};
+
+static ngx_int_t handle(ngx_http_request_t *request) {
+    settings *its = ngx_http_get_module_loc_conf(request, ngx_http_pools_module);
+    FILE *out = fopen((const char *)its->file.data, "w"); /* the strings of the configuration end with a null byte */
+    if (!out) return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    print_pool(out, "cycle", ngx_cycle->pool);
+    for (ngx_uint_t number = 0; number < ngx_cycle->connection_n; number++) {
+        ngx_connection_t *connection = &ngx_cycle->connections[number];
+        if (connection->fd != (ngx_socket_t)-1 && connection->pool) print_connection(out, connection);
+    }
+    fclose(out);
+    raise(SIGSTOP);
+    return NGX_HTTP_NO_CONTENT;
+}

@@ -1,0 +1,62 @@
+"""nginx of Debian 12 and 13, and a module for each that prints the pools of its process (programs/ngx_pools.c). They are unpacked and built
+once; nothing is installed."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import debian
+from building import PROGRAMS
+
+VERSIONS = {"1.22": "bookworm", "1.26": "trixie"}
+"""Which Debian suite has which nginx."""
+SOURCE = PROGRAMS / "ngx_pools.c"
+CONFIG = """
+ngx_addon_name=ngx_http_pools_module
+ngx_module_type=HTTP
+ngx_module_name=$ngx_addon_name
+ngx_module_srcs=$ngx_addon_dir/ngx_pools.c
+. auto/module
+"""
+
+
+def program(version: str) -> Sequence[str]:
+    """Return the words that start nginx of this version with the libraries of its suite."""
+    suite = VERSIONS[version]
+    folder = debian.cache() / "nginx" / suite
+    debian.unpacked(suite, ["nginx"], folder, {}, dependencies=True)
+    root = folder / "root"
+    libraries = root / "usr/lib/x86_64-linux-gnu", root / "lib/x86_64-linux-gnu"
+    loader = next(path for path in (folder / "ld-linux-x86-64.so.2" for folder in libraries) if path.exists())
+    return [str(loader), "--library-path", ":".join(map(str, libraries)), str(root / "usr/sbin/nginx")]
+
+
+def module(version: str) -> Path:
+    """Return the module for nginx of this version. It has the directive "print_pools FILE"."""
+    suite = VERSIONS[version]
+    folder = debian.cache() / "nginx" / f"{suite}-module"
+    debian.unpacked(suite, ["nginx-dev"], folder, {})
+    built = folder / f"built-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]}"
+    with debian.locked(folder):
+        if not built.is_dir():
+            _build(folder / "root/usr/share/nginx/src", folder / "building")
+            (folder / "building").rename(built)
+    return built / "ngx_http_pools_module.so"
+
+
+def _build(sources: Path, folder: Path) -> None:
+    """Build the module in `folder`, with the options on which the layout of nginx's structures depends."""
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "module").mkdir(parents=True)
+    (folder / "module/config").write_text(CONFIG)
+    shutil.copy(SOURCE, folder / "module")
+    options = [f"--builddir={folder}", f"--add-dynamic-module={folder / 'module'}", "--with-compat", "--with-debug"]
+    configure = ["sh", "./configure", *options, "--without-http_gzip_module"]
+    for command in (configure, ["make", "--silent", "-f", str(folder / "Makefile"), "modules"]):
+        done = subprocess.run(command, cwd=sources, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)} failed in {sources}: {(done.stdout + done.stderr)[-2000:]}")
