@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Optional
 
@@ -14,6 +15,8 @@ from findleaks.allocators.directory import Directory
 from findleaks.allocators.images import Image, find_images
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
+from findleaks.formatting import size
+from findleaks.runtimes.apr.holders import PoolObjects, Reference, find_spans, list_pointers
 from findleaks.runtimes.apr.pools import NODE, Node, Pool, PoolReader, find_unmanaged
 from findleaks.runtimes.base import NO_OBJECT, ObjectTypes, Part, Runtime, Type
 from findleaks.runtimes.finding import Finding
@@ -63,7 +66,28 @@ class Apr(Runtime):
             nodes[pool.address] = PoolNode(pool.address, self._name(pool), nodes.get(pool.parent), pool.bytes)
         add_up(list(nodes.values()))
         inside = any(self._is_block(pool.nodes[0]) for pool in self.pools[:1] if pool.nodes)
-        return find_large_pool(next(iter(nodes.values())), WORDS, REMEDIES, inside) if nodes else []
+        found = find_large_pool(next(iter(nodes.values())), WORDS, REMEDIES, inside) if nodes else []
+        return [self._add_holder(one) for one in found]
+
+    def _add_holder(self, finding: Finding) -> Finding:
+        """Add the variable that most of the pool's memory is reachable from, if there is one."""
+        pool = next(one for one in self.pools if f"{one.address:#x}" == finding.facts["address"])
+        spans = find_spans(self._memory, pool)
+        pointers = list_pointers(self._target, self._engine, spans)
+        if pointers is None:
+            return finding
+        memory = merge_ranges(Range(start, end) for start, end in spans)
+        references = [Reference(self._symbol(place), image.name, value) for image, place, value in self._pointers_to(memory)]
+        holder = PoolObjects(spans, *pointers, references).find_holder()
+        if holder is None:
+            return finding
+        part = f"{size(holder.bytes)} of {pool.tag or 'the pool'} is reachable from {holder.name}, and from no other variable."
+        facts = {**finding.facts, "variable": holder.name, "reachable_bytes": holder.bytes}
+        return replace(finding, cause=f"{finding.cause} {part}", facts=facts)
+
+    def _symbol(self, place: int) -> str:
+        symbol = self._target.symbolize(place)
+        return symbol.name if symbol is not None else ""
 
     def _name(self, pool: Pool) -> str:
         """Return the tag of a pool. For a pool without a tag, return "(no tag)", and the name
@@ -71,8 +95,8 @@ class Apr(Runtime):
         unknown, use the name of a variable that refers to the pool's memory instead."""
         if pool.tag:
             return pool.tag
-        symbol = self._target.symbolize(pool.cleanup) if pool.cleanup else None
-        hint = f"cleanup {symbol.name}" if symbol is not None else self._variables.get(pool.address, "")
+        cleanup = self._symbol(pool.cleanup) if pool.cleanup else ""
+        hint = f"cleanup {cleanup}" if cleanup else self._variables.get(pool.address, "")
         return f"{UNTAGGED}, {hint}" if hint else UNTAGGED
 
     @cached_property
@@ -83,21 +107,22 @@ class Apr(Runtime):
         # Each key is the pool, and whether the word has the pool's own address. Keys of such words
         # are sorted last, so their variables replace other variables.
         places: dict[tuple[int, bool], int] = {}
-        for place, value in self._pointers_to(merge_ranges(Range(start, end) for start, end, _ in nodes)):
+        for _, place, value in self._pointers_to(merge_ranges(Range(start, end) for start, end, _ in nodes)):
             start, end, pool = nodes[max(bisect_right(nodes, (value + 1,)) - 1, 0)]
             if start <= value < end:
                 places.setdefault((pool, value == pool), place)
-        symbols = ((pool, self._target.symbolize(places[pool, exact])) for pool, exact in sorted(places))
-        return {pool: f"variable {symbol.name}" for pool, symbol in symbols if symbol is not None}
+        names = ((pool, self._symbol(places[pool, exact])) for pool, exact in sorted(places))
+        return {pool: f"variable {name}" for pool, name in names if name}
 
-    def _pointers_to(self, ranges: Sequence[Range]) -> Iterator[tuple[int, int]]:
+    def _pointers_to(self, ranges: Sequence[Range]) -> Iterator[tuple[Image, int, int]]:
         """Yield the addresses and values of words that refer to these ranges, in the data of the
-        program and of libraries that may use pools."""
+        program and of libraries that may use pools, and the file with the data."""
         few = merge_to_most(ranges, MOST_RANGES)
         for image in find_images(self._target) if few else ():
             if image.module != self._image.module and not image.name.startswith(WITHOUT_POOLS):
                 for piece in image.pieces(self._target):
-                    yield from zip(*find_pointers_into(self._engine, piece, few))
+                    for place, value in zip(*find_pointers_into(self._engine, piece, few)):
+                        yield image, place, value
 
     def parts(self) -> Sequence[Part]:
         """Return the nodes of pools, and the free nodes of APR's allocators."""

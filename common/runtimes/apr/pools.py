@@ -17,7 +17,7 @@ from findleaks.target.base import Target
 from findleaks.value_classes import NamedTuple
 
 WORDS = 14  # words of a pool that are read
-PARENT, CHILD, SIBLING, CLEANUPS, ALLOCATOR, TAG, ACTIVE, SELF = 0, 1, 2, 4, 6, 10, 11, 12
+PARENT, CHILD, SIBLING, CLEANUPS, ALLOCATOR, TAG, ACTIVE, SELF, FIRST = 0, 1, 2, 4, 6, 10, 11, 12, 13
 CLEANUP = 2  # words before the function of a cleanup: next, data
 NODE = 40  # bytes of apr_memnode_t: next, ref, index, free_index, first_avail, endp
 PAGE_SHIFT = 12  # a node has (index + 1) << 12 bytes

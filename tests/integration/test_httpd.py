@@ -1,0 +1,85 @@
+"""A module of Apache httpd that keeps data of each request in a pool: `verdict` names the pool and the module's variable."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import httpds
+import pytest
+from debuggers import gdb, lldb, objects, ran
+from real import GET, Idle, Program
+
+pytestmark = pytest.mark.matrix
+
+REQUESTS, BYTES = 4000, 4000
+
+
+def serve(folder: Path, opened: ExitStack, path: str, *options: str) -> int:
+    """Start httpd, send REQUESTS requests of this path in one connection, which remains open, and return the process that answered them."""
+    workers: list[int] = []
+    opened.callback(lambda: [os.kill(worker, signal.SIGKILL) for worker in workers])  # after httpd itself, which would start others
+    program = Program("httpd", lambda folder, port: httpds.command(folder, port, *options), GET, says_ready=False)
+    idle = opened.enter_context(Idle(program, folder))
+    client = opened.enter_context(closing(http.client.HTTPConnection("127.0.0.1", idle.port)))
+    for _ in range(REQUESTS):
+        client.request("GET", path)
+        answer = client.getresponse().read()
+    assert int(answer) > REQUESTS  # and that of `Idle`
+    workers.append(httpds.worker(idle.pid))
+    return workers[0]
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    with ExitStack() as opened:
+        yield serve(tmp_path_factory.mktemp("httpd"), opened, "/search")
+
+
+@pytest.fixture(scope="module")
+def core(worker: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("core") / "worker.core"
+    assert ran("snapshot", str(made.with_suffix("")), "--weight", "core", "--pid", str(worker)).returncode == 0
+    return made
+
+
+def finding(output: str) -> dict[str, Any]:
+    """What the output of `verdict --json` says of APR's pools."""
+    found: list[dict[str, Any]] = json.loads(objects(output)[0])["findings"]
+    (one,) = [one for one in found if one["finding"] == "apr-pool"]
+    return one
+
+
+@pytest.mark.parametrize("where", ["live", "core"])
+def test_pool_of_the_server(where: str, worker: int, core: Path) -> None:
+    found = finding(ran("verdict", "--json", *(["--pid", str(worker)] if where == "live" else [str(core)])).stdout)
+    assert "the APR pool apr_global_pool > process > pconf and" in found["text"]
+    assert "is reachable from sessions (mod_sessions.so, data), and from no other variable" in found["cause"]
+    assert found["evidence"]["variable"] == "sessions (mod_sessions.so, data)"
+    assert REQUESTS * BYTES < found["evidence"]["reachable_bytes"] < 1.1 * REQUESTS * BYTES
+
+
+def test_front_ends(core: Path) -> None:
+    wanted = finding(ran("verdict", "--json", str(core)).stdout)["evidence"]
+    for debugger in (gdb, lldb):
+        assert finding(debugger(["leaks verdict --json"], "-c", str(core)))["evidence"] == wanted
+
+
+def test_a_stripped_module(tmp_path: Path) -> None:
+    """Without symbols, the module is named."""
+    with ExitStack() as opened:
+        found = finding(ran("verdict", "--json", "--pid", str(serve(tmp_path, opened, "/search", "-s"))).stdout)
+    assert found["evidence"]["variable"] == "variables of mod_sessions.so"
+
+
+def test_pool_of_a_connection(tmp_path: Path) -> None:
+    """httpd's tag of the pools of connections is "transaction"."""
+    with ExitStack() as opened:
+        found = finding(ran("verdict", "--json", "--pid", str(serve(tmp_path, opened, "/connection"))).stdout)
+    assert "transaction" in found["text"], found

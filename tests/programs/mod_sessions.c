@@ -1,0 +1,39 @@
+/* A module of Apache httpd that keeps data of each request: of a path that begins with "/connection" in the pool of the connection, of others in
+   the pool of the server's configuration, in a list of sessions. It answers with the number of requests. */
+#include <httpd.h>
+#include <http_config.h>
+#include <http_protocol.h>
+#include <apr_strings.h>
+
+enum { BYTES = 4000 };
+
+typedef struct session {
+    struct session *next;
+    const char *client, *path;
+    char data[BYTES];
+} session;
+
+static session *sessions;
+static unsigned count;
+
+static int answer(request_rec *request) {
+    int of_connection = !strncmp(request->uri, "/connection", 11);
+    apr_pool_t *pool = of_connection ? request->connection->pool : request->server->process->pconf;
+    session *made = apr_pcalloc(pool, sizeof *made);
+    made->client = apr_pstrdup(pool, request->useragent_ip);
+    made->path = apr_pstrdup(pool, request->uri);
+    if (!of_connection) {
+        made->next = sessions;
+        sessions = made;
+    }
+    ap_set_content_type(request, "text/plain");
+    ap_rprintf(request, "%u\n", ++count);
+    return OK;
+}
+
+static void register_hooks(apr_pool_t *pool) {
+    (void)pool;
+    ap_hook_handler(answer, NULL, NULL, APR_HOOK_MIDDLE);
+}
+
+module AP_MODULE_DECLARE_DATA sessions_module = {STANDARD20_MODULE_STUFF, NULL, NULL, NULL, NULL, NULL, register_hooks, 0};
