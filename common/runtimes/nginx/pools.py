@@ -4,8 +4,8 @@ A pool begins in its first block, and allocates from its blocks in turn. Larger 
 of their own, listed by the pool.
 
 Source: src/core/ngx_palloc.h (ngx_pool_t, ngx_pool_data_t, ngx_pool_large_t), ngx_cycle.h,
-ngx_connection.h, src/event/ngx_event.h, src/http/ngx_http_request.h, ngx_buf.h of nginx 1.22,
-64-bit."""
+ngx_connection.h, src/event/ngx_event.h, src/http/ngx_http_request.h, ngx_buf.h of nginx 1.22 and
+1.26, 64-bit."""
 
 from __future__ import annotations
 
