@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import building
+import debian
 import pytest
-from debuggers import found
+from debuggers import found, gdb, lldb, objects, ran
 
 import cores
 
 HELD, LOST = 500, 100
+
+OLDER: debian.Pins = {("libtalloc2", "2.3.1-2+b1"): "9a870146bfb43e8104a8fe4b2e395c65c8ca2fe30bc617e3a2ec51968b2255da"}
 
 
 program = building.fixture("talloc_chunks.c", "-O1", "-ltalloc")
@@ -39,6 +44,24 @@ def test_a_live_process(running: cores.Running) -> None:
 
 def test_a_core(running: cores.Running, tmp_path: Path) -> None:
     check(running, str(running.gcore()))
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("debugger", [gdb, lldb])
+def test_debuggers(running: cores.Running, debugger: Any) -> None:
+    core = str(running.gcore())
+    outputs = [ran("runtime", "--json", core).stdout, debugger(["leaks runtime --json"], "-c", core)]
+    here, there = (json.loads(objects(output)[0])["runtimes"] for output in outputs)
+    assert here == there and here[0]["name"] == "talloc"
+
+
+@pytest.mark.matrix
+def test_talloc_231(program: Path, tmp_path: Path) -> None:
+    folder = debian.cache() / "talloc-2.3"
+    debian.unpacked("bullseye", ["libtalloc2"], folder, OLDER)
+    with cores.Running([str(program)], tmp_path, {"LD_LIBRARY_PATH": str(folder / "root/usr/lib/x86_64-linux-gnu")}) as made:
+        assert found("runtime", "--pid", str(made.pid))["runtimes"][0]["version"] == "2.3.1"
+        check(made, "--pid", str(made.pid))
 
 
 @pytest.mark.parametrize("lost", [False, True])
