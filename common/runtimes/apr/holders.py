@@ -21,6 +21,7 @@ from findleaks.value_classes import NamedTuple
 
 PART = 0.5  # the least fraction of the pool's used memory that a holder has
 MOST_POINTERS = 1 << 20  # pointers in a pool that are followed; so many take about 4 s
+MOST_SEARCHES = 256  # parts of memory that are searched
 _NONE, _SEVERAL = "", "\0"  # labels of objects that no holder, and that several holders reach
 
 
@@ -54,10 +55,11 @@ def find_spans(memory: Memory, pool: Pool) -> list[tuple[int, int]]:
 
 def list_pointers(target: Target, engine: Engine, spans: Sequence[tuple[int, int]]) -> Optional[tuple[array[int], array[int]]]:
     """Return the addresses (ascending) and values of the words in these parts that may refer to
-    them; None if there are more than MOST_POINTERS."""
-    few = merge_to_most(merge_ranges(Range(start, end) for start, end in spans), MOST_RANGES)
-    places, values = array("Q"), array("Q")
-    for start, end in spans:
+    them; None if there are more than MOST_POINTERS. Words between the parts are included, because
+    few large searches are faster than one for each part."""
+    memory = merge_ranges(Range(start, end) for start, end in spans)
+    few, places, values = merge_to_most(memory, MOST_RANGES), array("Q"), array("Q")
+    for start, end in merge_to_most(memory, MOST_SEARCHES):
         for piece in target.pieces(start, end):
             found = find_pointers_into(engine, piece, few)
             places.extend(found[0])
@@ -69,7 +71,7 @@ def list_pointers(target: Target, engine: Engine, spans: Sequence[tuple[int, int
 
 class PoolObjects:
     """The objects of a pool, in its parts `spans` (start, end). `places` and `values` are the
-    addresses and values of words in these parts; see `list_pointers`."""
+    addresses and values of words in these parts, or between them; see `list_pointers`."""
 
     def __init__(
         self, spans: Sequence[tuple[int, int]], places: Sequence[int], values: Sequence[int], references: Sequence[Reference]
