@@ -60,7 +60,7 @@ def finding(output: str) -> dict[str, Any]:
 def test_pool_of_the_server(where: str, worker: int, core: Path) -> None:
     found = finding(ran("verdict", "--json", *(["--pid", str(worker)] if where == "live" else [str(core)])).stdout)
     assert "the APR pool apr_global_pool > process > pconf and" in found["text"]
-    assert "is reachable from sessions (mod_sessions.so, data), and from no other variable" in found["cause"]
+    assert "is reachable from sessions (mod_sessions.so, data), and not from other variables" in found["cause"]
     assert found["evidence"]["variable"] == "sessions (mod_sessions.so, data)"
     assert REQUESTS * BYTES < found["evidence"]["reachable_bytes"] < 1.1 * REQUESTS * BYTES
 

@@ -81,7 +81,7 @@ class Apr(Runtime):
         holder = PoolObjects(spans, *pointers, references).find_holder()
         if holder is None:
             return finding
-        part = f"{size(holder.bytes)} of {pool.tag or 'the pool'} is reachable from {holder.name}, and from no other variable."
+        part = f"{size(holder.bytes)} of {pool.tag or 'the pool'} is reachable from {holder.name}, and not from other variables."
         facts = {**finding.facts, "variable": holder.name, "reachable_bytes": holder.bytes}
         return replace(finding, cause=f"{finding.cause} {part}", facts=facts)
 
