@@ -30,7 +30,7 @@ from findleaks.allocators.pymalloc.layout import (
 )
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merge_ranges, range_at
+from findleaks.target.ranges import merge_ranges, range_at, subtract
 
 PAGE = 4096
 # Bytes at the start of an interpreter's state that contain the link to the next one (at 5,472 in
@@ -92,12 +92,13 @@ class _Finder:
         order, word = target.arch.word_format[0], target.arch.word_format[1]
         self._unpack = struct.Struct(f"{order}2{word}2I3{word}").unpack  # an arena_object
         self._unpack_indices = struct.Struct(f"{order}4I").unpack
-        self.anonymous = merge_ranges(
+        anonymous = merge_ranges(
             Range(region.start, region.end)
             for region in target.regions()
             if region.readable and region.writable and not region.name.startswith(("/", "[stack"))
         )
-        self.anonymous = [part for part in self.anonymous if not any(part.start < end and start < part.end for start, end in image.data)]
+        # Without randomised addresses, the heap may begin where the program's data ends.
+        self.anonymous = subtract(anonymous, image.data)
         self._pages: dict[int, bytes] = {}
 
     def main(self) -> Optional[State]:
