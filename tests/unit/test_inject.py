@@ -116,6 +116,9 @@ def test_room() -> None:
     high = [region(0x7F0000000000, 0x7F0000100000, "/lib"), region(0x7FFFF0000000, 0x7FFFF0020000, "[stack]")]
     found = find_free_range(high, 0x200000, [0x7F0000000000], "/node")
     assert found == 0x7F0000101000
+    fixed = [region(0x7FFF78000000, 0x7FFFF8000000, "/lib"), region(0x7FFFFFFDE000, 0x7FFFFFFFF000, "[stack]")]
+    assert find_free_range(fixed, 0x4000000, [0x7FFFF7000000], "/node") is None
+    assert find_free_range(fixed, 0x4000000, [0x7FFFF7000000], "/node", 32 << 20) == 0x7FFFF8001000
     near = [region(0x10000, 0x7FFF00000000)]
     assert find_free_range(near, 0x1000, [0x500000], "/node") is None
     between = [region(0x100000000 + n * 0x201000, 0x100000000 + n * 0x201000 + 0x1000) for n in range(4000)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
@@ -12,22 +13,34 @@ LOWEST_ADDRESS = 1 << 16  # no mappings below it, with the usual vm.mmap_min_add
 HIGHEST_ADDRESS = (1 << 47) - PAGE
 # Maximum distance from the code in bytes, with a margin for operands near it
 MAX_DISTANCE = (1 << 31) - (64 << 20)
-# Bytes that stay free for growth: after the program's data for the heap (brk), and below the main
+# Bytes that stay free for growth after the program's data, for the heap (brk), and below the main
 # stack
 GROWTH = 1 << 30
+STACK_LIMITS = 4  # below the stack, this many times its limit is enough, if a program raises it
 
 
-def find_free_range(regions: Sequence[Region], size: int, near: Sequence[int], program: str) -> Optional[int]:
+def stack_growth(pid: int) -> int:
+    """Return the number of bytes that stay free below the main stack of a process. Without
+    randomised addresses, the kernel leaves only 128 MiB between this stack and libraries, so
+    GROWTH would leave no room there."""
+    try:
+        limit, _ = resource.prlimit(pid, resource.RLIMIT_STACK)
+    except OSError:
+        return GROWTH
+    return GROWTH if limit == resource.RLIM_INFINITY else min(STACK_LIMITS * limit, GROWTH)
+
+
+def find_free_range(regions: Sequence[Region], size: int, near: Sequence[int], program: str, below_stack: int = GROWTH) -> Optional[int]:
     """Return the start of `size` free bytes within reach of all addresses in `near`. The range
     nearest to the first address is chosen; None if there is none.
 
     A page on both sides stays free, so that the kernel does not merge mappings. `program`: the path
-    of the executable, because the heap may follow its data."""
+    of the executable, because the heap may follow its data. `below_stack`: see stack_growth."""
     low = max(max(near) - MAX_DISTANCE, LOWEST_ADDRESS)
     high = min(min(near) + MAX_DISTANCE, HIGHEST_ADDRESS)
     found = [
         address
-        for gap in _gaps(regions, program)
+        for gap in _gaps(regions, program, below_stack)
         for start, end in [(max(gap.start + PAGE, low), min(gap.end - PAGE, high))]
         if end - start >= size
         for address in (start + PAGE - 1 & -PAGE, end - size & -PAGE)
@@ -36,12 +49,12 @@ def find_free_range(regions: Sequence[Region], size: int, near: Sequence[int], p
     return min(found, key=lambda address: abs(address - near[0]), default=None)
 
 
-def _gaps(regions: Sequence[Region], program: str) -> Iterator[Range]:
+def _gaps(regions: Sequence[Region], program: str, below_stack: int) -> Iterator[Range]:
     end, before = LOWEST_ADDRESS, ""
     last = max((region.end for region in regions if region.name == program), default=0)
     for region in [*regions, Region(HIGHEST_ADDRESS, HIGHEST_ADDRESS, False, False, False)]:
         start = end + GROWTH if before == "[heap]" or end == last else end
-        stop = region.start - GROWTH if region.name == "[stack]" else region.start
+        stop = region.start - below_stack if region.name == "[stack]" else region.start
         if stop > start:
             yield Range(start, stop)
         end, before = max(end, region.end), region.name

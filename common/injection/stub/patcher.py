@@ -18,7 +18,7 @@ from findleaks.errors import TargetError
 from findleaks.injection import remote_syscall as remote
 from findleaks.injection.own_memory import HEAD, MAGIC, PAGE, Read, own_memory
 from findleaks.injection.remote_syscall import check_result, entry, read_mappings
-from findleaks.injection.stub.free_range import find_free_range
+from findleaks.injection.stub.free_range import find_free_range, stack_growth
 from findleaks.injection.stub.proc_memory import ProcMemory
 from findleaks.injection.stub.relocate import JUMP_BYTES, Patch, Refused, jump
 from findleaks.injection.stub.table import ENABLED, SERVED, SHARED, SWITCHES, CountTable
@@ -110,7 +110,7 @@ def install(
     size = executable + layout.size
     _wait_until_clear(host, memory.read, [(patch.address + 1, patch.address + patch.size) for patch in patches])
     regions = read_mappings(host.pid)
-    base = find_free_range(regions, size, [patch.address for patch in patches], program)
+    base = find_free_range(regions, size, [patch.address for patch in patches], program, stack_growth(host.pid))
     if base is None:
         raise Refused(f"cannot allocate memory near {patches[0].address:#x}: no {size:,} bytes are free within 2 GiB")
     layout = replace(layout, address=base + executable)
