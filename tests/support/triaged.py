@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -40,8 +41,8 @@ def build(folder: Path, *flags: str, compiler: str = "g++") -> Path:
 
 
 def core(program: Path, folder: Path, seed: int, *ways: str) -> Core:
-    """The kernel's core of a run that loses blocks in these ways, or in all."""
-    with Running([str(program), str(seed), *ways], folder) as process:
+    """The kernel's core of a run that loses blocks in these ways, or in all, with random addresses."""
+    with Running(["setarch", os.uname().machine, str(program), str(seed), *ways], folder) as process:
         truth = {}
         for line in process.output.splitlines()[:-1]:
             way, address, blocks, held = line.split()
