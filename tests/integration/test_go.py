@@ -122,8 +122,8 @@ def test_what_go_objects_refer_to_is_held(stripped: bool, tmp_path: Path) -> Non
 
 
 def test_native_memory_of_garbage(tmp_path: Path) -> None:
-    """Eight of ten parsers in C belong to garbage of Go, which never frees them. Stale words on a stack may keep a few of these. In a program
-    with fixed addresses, numbers would be addresses of others."""
+    """Eight of ten parsers in C belong to garbage of Go, which never frees them. Stale words on a stack may keep a few. The program
+    is a PIE: at low addresses, numbers would be addresses of others."""
     count = 5000
     with running(build(tmp_path, "", "-buildmode=pie", name="go_parsers", cgo=True), tmp_path / "run", count) as run:
         (held,) = [one for one in verdict("--pid", str(run.pid))["findings"] if one["finding"] == "held-by-managed-objects"]
