@@ -10,6 +10,7 @@ import gc
 import heapq
 import signal
 import sys
+import types
 
 COUNT = int(sys.argv[1])
 increment = ctypes.pythonapi.Py_IncRef
@@ -59,6 +60,21 @@ def deque_empty():
         while one:
             one.popleft()
     return COUNT // 20 * 20
+
+
+def cached():
+    """Since 3.11, the bytecode of a call of a method has the address of the function, at any even offset."""
+    for number in range(COUNT):
+        holder = keep(type("Holder", (), {"method": lambda self: None}))
+        increment(holder.method)
+        names = {"one": holder()}
+        exec("def call(x=1):\n" + " -x\n" * (number % 4) + " one.method()\n", names)
+        call = keep(names["call"])
+        for _ in range(100):
+            call()
+        del holder.method
+    sys._clear_type_cache()  # it has the functions, too
+    return COUNT
 
 
 def emptied():
@@ -187,6 +203,7 @@ KINDS = {
     DequeStart: deque_start,
     DequeEmpty: deque_empty,
     Emptied: emptied,
+    types.FunctionType: cached,
     SetTable: set_table,
     Popped: popped,
     Attribute: attribute,
@@ -201,7 +218,7 @@ KINDS = {
 
 gc.disable()
 for kind, leak in KINDS.items():
-    print(f"{kind.__module__}.{kind.__name__}", leak())
+    print(kind.__name__ if kind is types.FunctionType else f"{kind.__module__}.{kind.__name__}", leak())
 print("ready", flush=True)
 while True:
     signal.pause()

@@ -2,14 +2,16 @@
 the object that they refer to.
 
 These are the collector's links, the list of an object's weak references, a weak reference's
-referent, the remaining contents of objects that are kept for reuse, and words after the end of an
-object in its block.
+referent, the remaining contents of objects that are kept for reuse, words after the end of an
+object in its block, and bytecode. Since 3.11, bytecode has caches with addresses of functions
+(LOAD_METHOD), which may have been freed since.
 
 Sources, CPython 3.9 to 3.14: Include/internal/pycore_gc.h (PyGC_Head, two words before an object),
 Include/internal/pycore_object.h (_PyType_PreHeaderSize; since 3.12 its first word is the list of
 weak references), Include/cpython/object.h (tp_weaklistoffset), Include/cpython/weakrefobject.h
 (struct _PyWeakReference: wr_object, wr_callback, hash, wr_prev, wr_next after the object's
-head)."""
+head), Include/internal/pycore_code.h (_PyLoadMethodCache: "descr" is borrowed). tp_basicsize of
+code is the offset of its bytecode since 3.11."""
 
 from __future__ import annotations
 
@@ -21,6 +23,7 @@ WEAK = frozenset(("weakref", "weakref.ReferenceType", "weakproxy", "weakref.Prox
 """Names of the types whose objects are weak references. Objects of subclasses are weak references,
 too."""
 
+CODE = "code"
 _WEAK_WORDS = (2, 5, 6)  # wr_object, wr_prev, wr_next, in words from the object
 # Maximum number of patterns, of 255 possible; for further types only the collector's links are
 # excluded
@@ -42,8 +45,10 @@ class Borrowed:
         for number, (start, flags) in enumerate(zip(known.offsets, known.flags)):
             is_weak = number in weak or not weak.isdisjoint(known.bases(number))
             links, header = (0, NO_HEADER) if known.shift else _links(start, flags, word)
-            rest = _rest if not known.shift else _whole_rest
-            words = _borrowed(start, flags, known.weak_lists[number], is_weak, word) | rest(start, known.sizes[number], word)
+            is_code = known.plain_name(number) == CODE
+            size = known.basic_size(number) - known.shift if is_code else known.sizes[number]
+            rest = _whole_rest if known.shift or is_code else _rest
+            words = _borrowed(start, flags, known.weak_lists[number], is_weak, word) | rest(start, size, word)
             plain = self._pattern(Exclusion(0, links, header))
             self.lives.append(self._pattern(Exclusion(words & ~links, links, header), plain))
             self.kept.append(self._pattern(Exclusion(_remains(start, flags, word), links, header), plain))
@@ -109,8 +114,8 @@ def _rest(start: int, size: int, word: int) -> int:
 
 
 def _whole_rest(start: int, size: int, word: int) -> int:
-    """Return the mask of all words after the object. Blocks of mimalloc are up to a fifth larger
-    than the requested size."""
+    """Return the mask of all words after the object: bytecode, or words that do not belong to the
+    object. Blocks of mimalloc are up to a fifth larger than the requested size."""
     first = -(-(start + size) // word)
     return EVERY_WORD & -(1 << first) if size and first < LAST_WORD else 0
 

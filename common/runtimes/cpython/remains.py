@@ -1,5 +1,5 @@
-"""Find unused words in the blocks of generators, frames, sets, tuples and code objects. Unused
-words are not references.
+"""Find unused words in the blocks of generators, frames, sets and tuples. Unused words are not
+references.
 
 The values of an object's attributes follow it since 3.13. When the object gets a dictionary of its
 own, they stay there, and are no longer valid (Include/internal/pycore_dict.h, struct _dictvalues).
@@ -8,8 +8,8 @@ A generator contains a frame. The part of the frame's value stack that is not in
 variables once the generator has ended, still contain earlier values. Up to 3.10 a frame is a
 separate object. Since 3.11 a frame object contains the frame of a function that has ended. A set
 contains a table of eight entries, which keeps its contents when a larger table replaces it. A tuple
-or a code object has tp_basicsize + ob_size * tp_itemsize bytes. Its block may be larger, because
-allocators round sizes up. The rest of the block then contains words of an earlier object.
+has tp_basicsize + ob_size * tp_itemsize bytes. Its block may be larger, because allocators round
+sizes up. The rest of the block then contains words of an earlier object.
 
 Sources, CPython 3.9 to 3.14: Include/cpython/genobject.h (_PyGenObject_HEAD; 3.14:
 Include/internal/pycore_interpframe_structs.h), Include/internal/pycore_frame.h (struct
@@ -38,8 +38,8 @@ FRAME_OBJECT, ATTRIBUTES, FRAME, SET, ITEMS = 8, 16, 32, 64, 128
 """Bits of a type's kind. FRAME_OBJECT: frames since 3.11. ATTRIBUTES: objects with the values of
 their attributes stored after them (3.13). FRAME: since 3.11, generators, coroutines and
 asynchronous generators; up to 3.10, frames. SET: set, frozenset and their subtypes. ITEMS: tuples,
-their subtypes, types, and code objects. A free-threaded interpreter has no types with ITEMS,
-because the patterns of its types already exclude the rest of a block."""
+their subtypes, and types. A free-threaded interpreter has no types with ITEMS, because the patterns
+of its types already exclude the rest of a block."""
 
 ENTRIES = 8  # number of the first word of the table in a set, from the count on
 ENTRY_WORDS = 16  # words of that table
@@ -115,7 +115,7 @@ def find_layouts(known: Types, version: str, word: int) -> Layouts:
         for number in known.derived(names):
             kinds[number] |= kind
     for number, flags in enumerate(known.flags if not known.shift else ()):
-        has_items = flags & (SUBCLASSES["tuple"] | TYPE_SUBCLASS) or known.plain_name(number) == "code"
+        has_items = flags & (SUBCLASSES["tuple"] | TYPE_SUBCLASS)
         if has_items or flags & INLINE_VALUES:
             size, item = known.basic_size(number), known.item_size(number)
             if max(size, item) < _LARGEST and (has_items or not item):
