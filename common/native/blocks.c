@@ -10,6 +10,7 @@
 #define CHUNK (1u << 12) /* blocks added up together: their sizes and marks fit in the L1 cache */
 #define ADDED (1u << 17) /* blocks that one thread adds up at a time */
 #define SUMMED (1u << 13) /* blocks that share one stored total */
+#define SET_AHEAD 16 /* blocks between the one that is prefetched and the one whose state is set */
 #define STATES (METADATA + 1)
 #define MARKS (INDIRECT + 1)
 
@@ -275,6 +276,8 @@ API uint64_t fl_set_state(blocks *b, uint64_t *addresses, uint64_t count, uint8_
     uint64_t unknown = 0;
     for (uint64_t at = 0; at < count; at++) {
         uint64_t start = 0;
+        if (at + SET_AHEAD < count)
+            __builtin_prefetch(slot_of(b, addresses[at + SET_AHEAD]));
         uint32_t index = block_before(b, slot_of(b, addresses[at]), addresses[at], &start);
         if (index != NONE && start == addresses[at])
             change_state(b, index, state);
