@@ -5,6 +5,8 @@
 
 #define UNIT (2 * WORD)
 #define STEP (1u << 20) /* words */
+#define GRAIN 10 /* addresses that differ only in these low bits share a bit of `undecided` */
+#define GRAINS (1u << 17) /* bits; they fit in the L1 cache */
 
 typedef struct run {
     uint64_t start, stride, size, count, bit, states; /* ../engine/terms.py: RUN */
@@ -23,7 +25,9 @@ typedef struct {
 } voter;
 
 /* `slabs`: a directory of the slabs with several possible shifts. `numbers`: their numbers among
- * all slabs. */
+ * all slabs. `undecided`: a bit for each GRAIN of address space, modulo GRAINS, which is set if a
+ * slab there still has several possible shifts. Most pointers need no look-up, because most slabs
+ * are decided early. */
 typedef struct shifts {
     run *runs;
     uint64_t *options;
@@ -32,12 +36,23 @@ typedef struct shifts {
     LIST(uint32_t) numbers;
     uint32_t *counts;
     uint64_t first, end;
+    uint64_t undecided[GRAINS / 64];
 } shifts;
 
 API void fl_shifts_free(shifts *s) {
     if (s->slabs)
         fl_blocks_free(s->slabs);
     FREE_ALL(s->voters.items, s->numbers.items, s->counts, s);
+}
+
+static void mark_undecided(shifts *s, uint64_t start, uint64_t bytes) {
+    for (uint64_t grain = start >> GRAIN; grain <= (start + bytes) >> GRAIN; grain++)
+        s->undecided[grain % GRAINS / 64] |= UINT64_C(1) << grain % 64;
+}
+
+INLINE bool is_undecided(const shifts *s, uint64_t address) {
+    uint64_t grain = address >> GRAIN;
+    return s->undecided[grain % GRAINS / 64] >> grain % 64 & 1;
 }
 
 static int add_slabs(shifts *s, uint64_t number) {
@@ -51,6 +66,7 @@ static int add_slabs(shifts *s, uint64_t number) {
             return NO_MEMORY;
         s->first = counts ? s->first : r->start;
         s->end = r->start + one.bytes;
+        mark_undecided(s, r->start, one.bytes);
         counts += one.options;
     }
     fl_seal(s->slabs);
@@ -93,20 +109,20 @@ INLINE void count_at(shifts *s, uint64_t address, uint64_t least) {
         count(s, index, address - start, least);
 }
 
-API void fl_shifts_chunks(shifts *s, const uint64_t *addresses, uint64_t number) {
-    for (uint64_t at = 0; at < number; at++)
-        count_at(s, addresses[at], 0);
-}
-
-/* Count the words with these numbers. Each step prefetches the memory that the next step reads. */
-INLINE void count_as(shifts *s, const uint8_t *data, batch *c) {
+/* Count the values of a batch. Each step prefetches the memory that the next step reads. */
+INLINE void count_as(shifts *s, batch *c) {
+    uint32_t left = 0;
     for (uint32_t at = 0; at < c->count; at++) {
-        c->values[at] = load(data + (size_t)c->places[at] * WORD);
+        c->values[left] = c->values[at];
+        left += is_undecided(s, c->values[at]);
+    }
+    c->count = left;
+    for (uint32_t at = 0; at < c->count; at++) {
         c->slots[at] = c->values[at] % UNIT ? NULL : slot_of(s->slabs, c->values[at]);
         __builtin_prefetch(c->slots[at]);
     }
     for (uint32_t at = 0; at < c->count; at++) {
-        c->indices[at] = c->slots[at] ? block_before(s->slabs, c->slots[at], c->values[at], &c->starts[at]) : NONE;
+        c->indices[at] = c->values[at] % UNIT ? NONE : block_before(s->slabs, c->slots[at], c->values[at], &c->starts[at]);
         if (c->indices[at] != NONE)
             __builtin_prefetch(&s->voters.items[c->indices[at]]);
     }
@@ -116,15 +132,32 @@ INLINE void count_as(shifts *s, const uint8_t *data, batch *c) {
     c->count = 0;
 }
 
-POPCNT static void count_popcnt(shifts *s, const uint8_t *data, batch *c) { count_as(s, data, c); }
-static void count_plain(shifts *s, const uint8_t *data, batch *c) { count_as(s, data, c); }
+POPCNT static void count_popcnt(shifts *s, batch *c) { count_as(s, c); }
+static void count_plain(shifts *s, batch *c) { count_as(s, c); }
+
+static void count_batch(shifts *s, batch *c) { (has_popcnt() ? count_popcnt : count_plain)(s, c); }
+
+API void fl_shifts_chunks(shifts *s, const uint64_t *addresses, uint64_t number) {
+    batch c;
+    for (uint64_t at = 0; at < number; at += BATCH) {
+        c.count = number - at < BATCH ? (uint32_t)(number - at) : BATCH;
+        memcpy(c.values, addresses + at, c.count * sizeof *addresses);
+        count_batch(s, &c);
+    }
+}
+
+/* Count the words with the numbers of a batch. */
+static void count_words(shifts *s, const uint8_t *data, batch *c) {
+    for (uint32_t at = 0; at < c->count; at++)
+        c->values[at] = load(data + (size_t)c->places[at] * WORD);
+    count_batch(s, c);
+}
 
 /* Count the words of a piece that are addresses in slabs. */
 API void fl_shifts_pointers(shifts *s, const piece *p) {
     const search how = {.low = s->first, .span = s->end - s->first, .avx2 = has_avx2()};
     uint64_t address, number = piece_words(p, &address);
     const uint8_t *data = p->data + (address - p->address);
-    void (*count_batch)(shifts *, const uint8_t *, batch *) = has_popcnt() ? count_popcnt : count_plain;
     batch c;
     c.count = 0;
     for (uint64_t at = 0; at < number; at += STEP, data += (size_t)STEP * WORD) {
@@ -132,10 +165,10 @@ API void fl_shifts_pointers(shifts *s, const piece *p) {
         for (uint32_t first = 0; first < some; first += SOME) {
             prefetch_ahead(data + (size_t)first * WORD, 2048, SOME * WORD);
             if (c.count + SOME > BATCH)
-                count_batch(s, data, &c);
+                count_words(s, data, &c);
             filter_words(&how, data, first, some - first < SOME ? some - first : SOME, &c);
         }
-        count_batch(s, data, &c);
+        count_words(s, data, &c);
     }
 }
 
@@ -159,6 +192,7 @@ API void fl_shifts_instances(shifts *s, const piece *p, const class *all, uint64
  * lowest. Returns the number of slabs without evidence. */
 API uint64_t fl_shifts_elect(shifts *s) {
     uint64_t left = 0;
+    memset(s->undecided, 0, sizeof s->undecided);
     for (uint64_t at = 0; at < s->voters.count; at++) {
         voter *v = &s->voters.items[at];
         const uint32_t *counts = s->counts + v->first;
@@ -170,6 +204,8 @@ API uint64_t fl_shifts_elect(shifts *s) {
             s->options[number] = 1;
             v->options = 0; /* decided: no more evidence is counted for this slab */
         }
+        if (v->options)
+            mark_undecided(s, s->runs[number].start, v->bytes);
         left += v->options != 0;
     }
     return left;
