@@ -23,8 +23,8 @@ API int fl_walk_tags(const piece *p, uint64_t *chunk, uint64_t *before, uint64_t
 /* gslice_slabs.c */
 API int fl_slice_slabs(const piece *pieces, uint64_t count, const uint64_t *heads, uint64_t classes, words *runs, words *ranges, words
                        *options, words *chunks, words *broken);
-API int fl_slice_magazines(const piece *pieces, uint64_t count, const uint64_t *heads, uint64_t number, uint64_t most, words
-                           *magazines);
+API int fl_slice_magazines(const piece *pieces, uint64_t count, const uint64_t *own, uint64_t owns, const uint64_t *rings, uint64_t
+                           classes, uint64_t most, words *chunks, words *damaged);
 
 /* gslice_shifts.c */
 API void fl_shifts_free(struct shifts *s);

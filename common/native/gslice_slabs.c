@@ -1,4 +1,5 @@
-/* Reads the slabs of GSlice and its free chunks: see ../allocators/gslice/engine.py. */
+/* Reads the slabs of GSlice, its magazines and its free chunks:
+ * see ../allocators/gslice/engine.py. */
 #include "native.h"
 
 #include <stdlib.h>
@@ -8,6 +9,8 @@
 #define AFTER_CHUNKS (INFO + 2 * WORD) /* two words are left to malloc */
 #define LEAST_PAGE UINT64_C(128)
 #define RUN 6 /* words: start, stride, size, count, bit, states; ../engine/terms.py */
+#define OTHER 4 /* chunks at the start of a magazine in a ring whose second words are no lists */
+#define FURTHER_AHEAD 32 /* chunks between the one that is prefetched and the one that is read */
 /* The weight of a slab's start is ONE_SLAB for each slab found there, plus the number of the size
  * class. */
 #define ONE_SLAB (UINT64_C(1) << 32)
@@ -150,19 +153,100 @@ API int fl_slice_slabs(const piece *pieces, uint64_t count, const uint64_t *head
     return failed;
 }
 
-/* Append the magazines of the rings with these heads. Each head is a magazine. The third chunk of a
- * magazine has the address of the next magazine. */
-API int fl_slice_magazines(const piece *pieces, uint64_t count, const uint64_t *heads, uint64_t number, uint64_t most, words *magazines) {
-    piece_reader r = {pieces, NULL, count};
-    for (uint64_t at = 0; at < number; at++) {
-        uint64_t head = heads[at];
-        do {
-            if (!head || magazines->count >= most)
-                break;
-            if (words_push(magazines, head))
-                return NO_MEMORY;
-            head = word_of(&r, word_of(&r, word_of(&r, head)) + WORD);
-        } while (head != heads[at]);
+/* The walk over a ring of magazines. `link`: the word that is read next, or NULL. */
+typedef struct {
+    uint64_t first, magazine;
+    const uint8_t *link;
+} magazine_ring;
+
+static void look_at(piece_reader *r, magazine_ring *one, uint64_t address) {
+    one->link = memory_near(r, address, WORD);
+    if (one->link)
+        __builtin_prefetch(one->link);
+}
+
+INLINE uint64_t link_of(const magazine_ring *one) { return one->link ? load(one->link) : 0; }
+
+/* Move each ring to its next magazine, whose address is the second word of the third chunk. Return
+ * the number of rings that are not complete, which are moved to the front. */
+static uint64_t move_rings(piece_reader *r, magazine_ring *rings, uint64_t count) {
+    uint64_t left = 0;
+    for (unsigned offset = 0; offset <= WORD; offset += WORD)
+        for (magazine_ring *one = rings; one < rings + count; one++)
+            look_at(r, one, link_of(one) + offset);
+    for (magazine_ring *one = rings; one < rings + count; one++) {
+        one->magazine = link_of(one);
+        look_at(r, one, one->magazine);
+        if (one->magazine && one->magazine != one->first)
+            rings[left++] = *one;
+    }
+    return left;
+}
+
+/* Append at most `most` magazines. All rings are walked one step at a time in turn. */
+static int list_magazines(piece_reader *r, const uint64_t *heads, uint64_t number, uint64_t most, words *magazines) {
+    LIST(magazine_ring) rings = {NULL, 0, 0};
+    int failed = DONE;
+    for (uint64_t at = 0; at < number && !failed; at++)
+        if (heads[at]) {
+            failed = PUSH(rings, (magazine_ring){heads[at], heads[at], NULL});
+            if (!failed)
+                look_at(r, &rings.items[rings.count - 1], heads[at]);
+        }
+    while (rings.count && !failed) {
+        for (uint64_t at = 0; at < rings.count && most && !failed; at++, most--)
+            failed = words_push(magazines, rings.items[at].magazine);
+        rings.count = most ? move_rings(r, rings.items, rings.count) : 0;
+    }
+    free(rings.items);
+    return failed;
+}
+
+/* Append the second words of the chunks [first, end) that are not 0: the heads of further lists.
+ * Those of the first `others` chunks have other meanings. */
+static int list_further(piece_reader *r, const words *chunks, uint64_t first, uint64_t end, uint64_t others, words *further) {
+    for (uint64_t at = first; at < end; at++) {
+        if (at + FURTHER_AHEAD < chunks->count)
+            __builtin_prefetch(memory_near(r, chunks->items[at + FURTHER_AHEAD] + WORD, WORD));
+        uint64_t head = at - first < others ? 0 : word_of(r, chunks->items[at] + WORD);
+        if (head && words_push(further, head))
+            return NO_MEMORY;
     }
     return DONE;
+}
+
+/* Follow lists of chunks. Outputs: their chunks, the end of each list, and in `damaged` four words
+ * for each damaged list: its head, the reason, the node, and the number of chunks before it. */
+static int follow_chunks(const piece *pieces, uint64_t count, const words *heads, uint64_t most, words *chunks, uint64_t **ends,
+                         words *damaged) {
+    words problems = {NULL, 0, 0};
+    *ends = malloc((heads->count + 1) * sizeof **ends);
+    int failed = *ends ? fl_follow_all(pieces, count, heads->items, heads->count, 0, most, NULL, chunks, *ends, &problems) : NO_MEMORY;
+    for (uint64_t at = 0; at < problems.count && !failed; at += 3) {
+        uint64_t list = problems.items[at], found = (*ends)[list] - (list ? (*ends)[list - 1] : 0);
+        failed = PUSH_ALL(damaged, heads->items[list], problems.items[at + 1], problems.items[at + 2], found);
+    }
+    free(problems.items);
+    return failed;
+}
+
+/* Read the chunks of threads' magazines, which begin at `own`, and of the magazines in rings, and
+ * those of the further lists that begin in the second words of these chunks. `damaged`: see
+ * follow_chunks. */
+API int fl_slice_magazines(const piece *pieces, uint64_t count, const uint64_t *own, uint64_t owns, const uint64_t *rings, uint64_t classes,
+                           uint64_t most, words *chunks, words *damaged) {
+    piece_reader r = {pieces, NULL, count};
+    words heads = {NULL, 0, 0}, further = {NULL, 0, 0}, more = {NULL, 0, 0};
+    uint64_t *ends = NULL, *further_ends = NULL;
+    int failed = words_append(&heads, own, owns) || list_magazines(&r, rings, classes, most, &heads) ? NO_MEMORY : DONE;
+    if (!failed)
+        failed = follow_chunks(pieces, count, &heads, most, chunks, &ends, damaged);
+    for (uint64_t list = 0; list < heads.count && !failed; list++)
+        failed = list_further(&r, chunks, list ? ends[list - 1] : 0, ends[list], list < owns ? 0 : OTHER, &further);
+    if (!failed)
+        failed = follow_chunks(pieces, count, &further, most, &more, &further_ends, damaged);
+    if (!failed)
+        failed = words_append(chunks, more.items, more.count);
+    FREE_ALL(heads.items, further.items, more.items, ends, further_ends);
+    return failed;
 }

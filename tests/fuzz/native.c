@@ -289,7 +289,8 @@ static void slices(const piece *p, uint64_t count, const uint8_t *data, size_t s
     for (unsigned at = 0; at < 8; at++)
         heads[at] = word_of(data, size, at);
     fl_slice_slabs(p, count, heads, 8, &made[0], &made[1], &made[2], &made[3], &made[4]);
-    fl_slice_magazines(p, count, heads, 8, MOST, &others);
+    fl_slice_magazines(p, count, heads, 4, heads + 4, 4, MOST, &others, &left_out);
+    left_out.count = 0;
     uint64_t number = made[2].count;
     struct run *runs = (struct run *)(void *)made[0].items;
     struct shifts *s = number ? fl_shifts_new(runs, made[2].items, number) : NULL;

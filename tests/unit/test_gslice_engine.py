@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from findleaks.allocators.gslice.engine import OVERLAPS, chunk_starts, list_magazines, read_slabs
-from findleaks.allocators.gslice.slabs import read_magazines
+from findleaks.allocators.gslice.engine import OVERLAPS, chunk_starts, read_magazines, read_slabs
 from findleaks.allocators.type_nodes import InstanceType
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import RUN
@@ -152,7 +151,7 @@ def test_damaged_slabs(arch: Arch, seed: int, damage: int) -> None:
         read = read_slabs(engine, image.pieces(), image.heads)
         bounds = list(read.ranges)
         assert bounds == sorted(bounds)
-        results.append((read, list_magazines(engine, image.pieces(), heads, 50)))
+        results.append((read, read_magazines(engine, image.pieces(), heads[:2], heads[2:], 50)))
         starts = chunk_starts(engine, read)
         for piece in image.pieces():
             starts.count_pointers(piece)
@@ -186,11 +185,67 @@ def test_magazines(arch: Arch) -> None:
         for at, value in enumerate((other[0], 99, other[0], len(one))):
             image.put(one[at] + word, value)
     for engine in engines(arch):
-        rings = list_magazines(engine, image.pieces(), [first[0], 0], 100)
-        assert list(rings) == [first[0], second[0]]
-        found, troubles = read_magazines(engine, image.pieces(), [own[0]], rings, 100)
+        found, troubles = read_magazines(engine, image.pieces(), [own[0]], [first[0], 0], 100)
         assert sorted(found) == sorted(own + first + second + further) and not troubles
-        assert len(list_magazines(engine, image.pieces(), [own[0]], 5)) <= 5
+        found, _ = read_magazines(engine, image.pieces(), [], [first[0]], 1)
+        assert list(found) == first[:1]
     image.put(own[6], own[1])
     for engine in engines(arch):
         assert read_magazines(engine, image.pieces(), [own[0]], [], 100)[1]
+
+
+def cache_chunks(image: Image) -> tuple[list[int], list[int], list[int]]:
+    """Put a magazine of random chunks into each slab: of a thread, in one of two rings, or as a further list of one of these. Return the
+    heads of the threads' magazines, the heads of the rings, and all chunks."""
+    rng, word = image.rng, image.arch.word
+    magazines = [rng.sample(image.chunks(slab), rng.randrange(5, 9)) for slab in image.slabs]
+    for chunks in magazines:
+        image.chain(chunks)
+        for chunk in chunks:
+            image.put(chunk + word, 0)
+    own, first, second, further, more = (magazines[part::5] for part in range(5))
+    for chunks, others in zip(own, further):
+        image.put(rng.choice(chunks) + word, others[0])
+    for chunks, others in zip(first, more):
+        image.put(rng.choice(chunks[4:]) + word, others[0])
+    for ring in (first, second):
+        for before, chunks, after in zip(ring[-1:] + ring[:-1], ring, ring[1:] + ring[:1]):
+            for chunk, value in zip(chunks, (before[0], 99, after[0], len(chunks))):
+                image.put(chunk + word, value)
+    return [chunks[0] for chunks in own], [first[0][0], 0, second[0][0]], [chunk for chunks in magazines for chunk in chunks]
+
+
+@pytest.mark.parametrize("arch", ARCHES, ids=lambda arch: arch.name)
+@given(seed=st.integers(0, 2**32 - 1), damage=st.integers(1, 30))
+@settings(max_examples=25)
+def test_damaged_magazines(arch: Arch, seed: int, damage: int) -> None:
+    """Both engines read each chunk of intact magazines once, and the same chunks and problems of damaged ones."""
+    image = Image(arch, seed)
+    rng, word = image.rng, arch.word
+    own, rings, chunks = cache_chunks(image)
+    for engine in engines(arch):
+        found, troubles = read_magazines(engine, image.pieces(), own, rings, len(chunks))
+        assert sorted(found) == sorted(chunks) and not troubles
+    for _ in range(damage):
+        values = (0, 1, word, arch.mask, BASE + SIZE - word, BASE + SIZE, rng.choice(chunks), rng.choice(chunks) + word)
+        image.put(rng.choice(chunks) + rng.choice((0, word)), rng.choice(values))
+    own.append(rng.choice((8, arch.mask, BASE + SIZE - word, rng.choice(chunks))))
+    rings.append(rng.choice((8, arch.mask, BASE + SIZE - word, rng.choice(chunks))))
+    for most in (len(chunks), rng.randrange(20)):
+        results = [read_magazines(engine, image.pieces(), own, rings, most) for engine in engines(arch)]
+        assert results[0] == results[1]
+        assert len(results[0][0]) <= 2 * SIZE // word  # each list once, in both rounds
+
+
+@pytest.mark.parametrize("arch", ARCHES, ids=lambda arch: arch.name)
+def test_ring_that_never_returns(arch: Arch) -> None:
+    """A ring that does not lead back to its head ends at the limit, and all magazines of the other ring are read."""
+    image, word = Image(arch, 3), arch.word
+    slabs = [image.chunks(slab)[:5] for slab in image.slabs[:5]]
+    for chunks, after in zip(slabs, (slabs[1], slabs[1], slabs[3], slabs[4], slabs[2])):  # 0, 1, 1, ...; 2, 3, 4
+        image.chain(chunks)
+        image.put(chunks[2] + word, after[0])
+    for engine in engines(arch):
+        found, troubles = read_magazines(engine, image.pieces(), [], [slabs[0][0], slabs[2][0]], 25)
+        assert set(found) == {chunk for chunks in slabs for chunk in chunks} and not troubles
+        assert len(found) == 25 * 5

@@ -1,4 +1,4 @@
-"""The engine's functions for GSlice. They read slabs and their free chunks, list magazines, and
+"""The engine's functions for GSlice. They read slabs, their free chunks and magazines, and
 find where the chunks of a slab begin. slabs.py describes the structures.
 
 Both engines give the same results. One call processes all slabs."""
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from findleaks.allocators.type_nodes import InstanceType
 
 LEAST_PAGE = 128  # bytes of the smallest slab; the value of `min_page` if GLib uses posix_memalign
+OTHER = 4
+"""Number of chunks at the start of a magazine in a ring whose second words have other meanings."""
 OVERLAPS = 0xFFFFFFFF  # in place of a class: a slab overlaps another one
 
 
@@ -65,11 +67,20 @@ def read_slabs(engine: Engine, pieces: Sequence[Piece], heads: Sequence[int]) ->
     return read
 
 
-def list_magazines(engine: Engine, pieces: Sequence[Piece], heads: Sequence[int], most: int) -> array[int]:
-    """Return the addresses ("Q") of at most `most` magazines in rings. `heads` has the address of
-    one magazine of each ring."""
-    magazines: array[int] = _loops(engine).list_magazines(engine, pieces, heads, most)
-    return magazines
+def read_magazines(
+    engine: Engine, pieces: Sequence[Piece], own: Sequence[int], rings: Sequence[int], most: int
+) -> tuple[array[int], list[tuple[int, str]]]:
+    """Return the chunks ("Q") of magazines, and the heads of damaged lists with the reasons.
+
+    `own` has the first chunks of magazines of threads, and `rings` has the first chunk of one
+    magazine of each ring. At most `most` magazines of rings are read, and at most `most` chunks of
+    each list.
+
+    A magazine is a list linked by the first words of its chunks. The second word of a chunk is the
+    head of a further list. In the first OTHER chunks of a magazine in a ring, the second word has
+    other meanings."""
+    read: tuple[array[int], list[tuple[int, str]]] = _loops(engine).read_magazines(engine, pieces, own, rings, most)
+    return read
 
 
 def chunk_starts(engine: Engine, slabs: SlabRead) -> ChunkStarts:

@@ -13,6 +13,7 @@ from findleaks.engine.native.declarations import CWords
 from findleaks.engine.native.engine import NativeEngine
 from findleaks.engine.native.library import Handle
 from findleaks.engine.native.memory import c_array, c_piece
+from findleaks.engine.shared import list_problem
 from findleaks.engine.terms import RUN
 from findleaks.target.base import Piece
 
@@ -26,9 +27,14 @@ def read_slabs(engine: NativeEngine, pieces: Sequence[Piece], heads: Sequence[in
     return SlabRead(*map(engine.library.take, made))
 
 
-def list_magazines(engine: NativeEngine, pieces: Sequence[Piece], heads: Sequence[int], most: int) -> array[int]:
-    wanted = array("Q", heads)
-    return engine.library.words(engine.library.fl_slice_magazines, *engine.pass_pieces(pieces), c_array(wanted), len(wanted), most)
+def read_magazines(
+    engine: NativeEngine, pieces: Sequence[Piece], own: Sequence[int], rings: Sequence[int], most: int
+) -> tuple[array[int], list[tuple[int, str]]]:
+    firsts, others, made, wrong = array("Q", own), array("Q", rings), CWords(), CWords()
+    heads = c_array(firsts), len(firsts), c_array(others), len(others)
+    engine.library.fl_slice_magazines(*engine.pass_pieces(pieces), *heads, most, byref(made), byref(wrong))
+    chunks, bad = engine.library.take(made), engine.library.take(wrong)
+    return chunks, [(head, list_problem(why, node, count)) for head, why, node, count in zip(*(bad[part::4] for part in range(4)))]
 
 
 class Starts:

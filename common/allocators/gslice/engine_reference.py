@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.allocators.gslice.engine import LEAST_PAGE, OVERLAPS, SlabRead
+from findleaks.allocators.gslice.engine import LEAST_PAGE, OTHER, OVERLAPS, SlabRead
 from findleaks.engine.contract import Engine
 from findleaks.engine.reference.words import words_of
 from findleaks.engine.terms import RUN, State, run_states
@@ -114,16 +114,30 @@ def _follow(reader: _Reader, chunk: int, most: int) -> Iterator[int]:
         chunk, most = reader.word(chunk), most - 1
 
 
-def list_magazines(engine: Engine, pieces: Sequence[Piece], heads: Sequence[int], most: int) -> array[int]:
-    reader, magazines = _Reader(engine, pieces), array("Q")
-    for first in heads:
-        head = first
-        while head and len(magazines) < most:
-            magazines.append(head)
-            head = reader.word(reader.word(reader.word(head)) + reader.size)
-            if head == first:
-                break
-    return magazines
+def read_magazines(
+    engine: Engine, pieces: Sequence[Piece], own: Sequence[int], rings: Sequence[int], most: int
+) -> tuple[array[int], list[tuple[int, str]]]:
+    reader = _Reader(engine, pieces)
+    heads = [*own, *_list_magazines(reader, rings, most)]
+    lists = engine.follow_all(pieces, heads, 0, most)
+    further: list[int] = []
+    for number, end in enumerate(lists.ends):
+        first = (lists.ends[number - 1] if number else 0) + (0 if number < len(own) else OTHER)
+        further += filter(None, (reader.word(chunk + reader.size) for chunk in lists.nodes[first:end]))
+    more = engine.follow_all(pieces, further, 0, most)
+    damaged = [(heads[number], why) for number, why in lists.problems] + [(further[number], why) for number, why in more.problems]
+    return lists.nodes + more.nodes, damaged
+
+
+def _list_magazines(reader: _Reader, rings: Sequence[int], most: int) -> list[int]:
+    """Return at most `most` magazines. All rings are walked one step at a time in turn."""
+    magazines: list[int] = []
+    walks = [(first, first) for first in rings if first]
+    while walks and len(magazines) < most:
+        magazines += [magazine for _, magazine in walks]
+        following = [(first, reader.word(reader.word(reader.word(magazine)) + reader.size)) for first, magazine in walks]
+        walks = [(first, magazine) for first, magazine in following if magazine not in (0, first)]
+    return magazines[:most]
 
 
 class Starts:

@@ -7,8 +7,8 @@ from array import array
 from collections.abc import Sequence
 
 from findleaks.allocators.base import Allocator, Heap, Problem, Spare, add_first_problems
-from findleaks.allocators.gslice.engine import list_magazines
-from findleaks.allocators.gslice.slabs import Place, find_magazines, find_starts, read_all_slabs, read_magazines
+from findleaks.allocators.gslice.engine import read_magazines
+from findleaks.allocators.gslice.slabs import Place, find_magazines, find_starts, read_all_slabs
 from findleaks.allocators.heaps import SlabHeap
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
@@ -50,8 +50,7 @@ class GSlice(Allocator):
         if not most:
             return array("Q"), own
         rings = [head for head in self.memory.words(place.magazines, place.classes) or () if head]
-        shared = list_magazines(self.engine, pieces, rings, most)
-        found, troubles = read_magazines(self.engine, pieces, heads, shared, most)
+        found, troubles = read_magazines(self.engine, pieces, heads, rings, most)
         what = "a magazine of GSlice is damaged at {:#x}, {}: further free chunks of it count as in use"
         add_first_problems(self.problems, (Problem(head, what.format(head, why)) for head, why in troubles), "damaged magazines of GSlice")
         return found, own

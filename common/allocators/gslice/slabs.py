@@ -25,9 +25,6 @@ _FIELDS = (
     "W magazines, W contention, I mutex_counter, I stamp, I last_stamp, Q slab_mutex, W slab_stack, I color"
 )
 _PAGES = (4096, 8192, 16384, 32768, 65536)  # values of `max_page`: page sizes of systems
-_OTHER = 4
-"""Number of chunks at the start of a shared magazine whose second words have other meanings.
-Threads share the magazines that are in a ring."""
 MOST_PLACES = 4
 """Maximum number of places read in a file's data. GLib has its variables once; each further place
 can only be damage, and costs a walk of all slabs."""
@@ -127,26 +124,6 @@ def find_magazines(target: Target, memory: Memory, place: Place) -> tuple[list[i
             own.append(value)
             found += (memory.words(value + 2 * word, 4 * place.classes) or ())[::2]
     return [head for head in found if head], own
-
-
-def read_magazines(
-    engine: Engine, pieces: Sequence[Piece], own: Sequence[int], shared: Sequence[int], most: int
-) -> tuple[array[int], list[tuple[int, str]]]:
-    """Return the chunks of magazines, and the heads of damaged lists with the reasons.
-
-    A magazine is a list linked by the first words of its chunks. The second word of a chunk is the
-    head of a further list. In the first chunks of `shared` magazines, the second word has other
-    meanings."""
-    heads = [*own, *shared]
-    lists = engine.follow_all(pieces, heads, 0, most)
-    records, _ = engine.gather(pieces, lists.nodes, 2 * engine.arch.word)
-    words, zeros = array("Q", engine.arch.words(records)[1::2]), array("Q", [0] * _OTHER)
-    for begin, end in zip([0, *lists.ends][len(own) :], lists.ends[len(own) :]):
-        words[begin : begin + _OTHER] = zeros[: end - begin]
-    further = list(filter(None, words))
-    more = engine.follow_all(pieces, further, 0, most)
-    troubles = [(heads[number], why) for number, why in lists.problems] + [(further[number], why) for number, why in more.problems]
-    return lists.nodes + more.nodes, troubles
 
 
 def find_starts(target: Target, engine: Engine, slabs: SlabRead, cached: array[int]) -> None:

@@ -322,7 +322,7 @@ SIGNATURES = {
     "fl_scudo_blocks": (None, [_PIECES, c_uint64, c_uint32, c_uint32, c_int, _U64S, _U64S, _U8S]),
     "fl_walk_tags": (c_int, [_PIECES, _U64S, _U64S, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S]),
     "fl_slice_slabs": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, *[_WORDS] * 5]),
-    "fl_slice_magazines": (c_int, [_PIECES, c_uint64, _U64S, c_uint64, c_uint64, _WORDS]),
+    "fl_slice_magazines": (c_int, [_PIECES, c_uint64, *[_U64S, c_uint64] * 2, c_uint64, _WORDS, _WORDS]),
     "fl_shifts_free": (None, [_HANDLE]),
     "fl_shifts_new": (c_void_p, [_U64S, _U64S, c_uint64]),
     "fl_shifts_chunks": (None, [_HANDLE, _U64S, c_uint64]),
