@@ -84,6 +84,13 @@ def test_a_local_variable_is_attributed_to_its_method(waiting: Waiting, name: st
     assert any(re.search(pattern, text) for text in frames), frames
 
 
+def test_the_buffer_of_a_file_retains_nothing(waiting: Waiting) -> None:
+    """The buffer of LOG contains the address of a text of 300,000 bytes to which only a local variable refers."""
+    found: dict[str, Any] = json.loads(debuggers.findleaks("roots", "--json", "LOG", str(waiting.core)))
+    (log,) = found["roots"]
+    assert 8_000 < log["retained_bytes"] < 200_000, log
+
+
 def test_the_transient_heap_is_memory_of_ruby(waiting: Waiting, request: pytest.FixtureRequest) -> None:
     """Ruby 2.6 to 3.2 have a transient heap, an arena of 32 MiB."""
     found = debuggers.runtime_page("ruby", "--no-native", str(waiting.core))

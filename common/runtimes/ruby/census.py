@@ -20,7 +20,7 @@ from findleaks.target.base import Range
 from findleaks.target.interruptible import interruptible
 
 T_NONE, T_OBJECT, T_CLASS, T_MODULE, T_FLOAT, T_STRING, T_ARRAY, T_HASH, T_STRUCT = 0, 1, 2, 3, 4, 5, 7, 8, 9
-T_DATA, T_SYMBOL, T_IMEMO, T_ICLASS, T_ZOMBIE, T_MOVED = 0xC, 0x14, 0x1A, 0x1C, 0x1D, 0x1E
+T_FILE, T_DATA, T_SYMBOL, T_IMEMO, T_ICLASS, T_ZOMBIE, T_MOVED = 0xB, 0xC, 0x14, 0x1A, 0x1C, 0x1D, 0x1E
 MASK = 0x1F
 # Possible values of FL_SINGLETON, the flag of a class that has only one object: FL_USER0 before
 # 3.4, FL_USER1 since 3.4.

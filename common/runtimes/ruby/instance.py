@@ -223,13 +223,13 @@ class Ruby(DumpableHeap):
     def words_for_ownership(self) -> Optional[Exclusions]:
         """Exclude words in the storage of objects that are not references.
 
-        The elements of Arrays and tables refer to objects, and texts refer to nothing. After the
-        last element, such blocks contain remains of former blocks."""
+        The elements of Arrays and tables refer to objects, and texts and buffers of IO refer to
+        nothing. Such blocks also contain remains of former blocks, which may refer to anything."""
         if self._objects is None:
             return None
         blocks = self._directory.blocks
         patterns = bytearray(len(blocks))
-        indices, _ = blocks.find_all(self._objects[1])
+        indices, _ = blocks.find_all(self._objects[1] + self._io_buffers)
         for index in interruptible(self._target, indices, LOOK):
             if index < len(patterns):
                 patterns[index] = 1
@@ -243,6 +243,14 @@ class Ruby(DumpableHeap):
             return None
         slots = self._slots()
         return slots.objects(self._variables.divided, self.pages.ranges(), self._inside), slots.plain
+
+    @cached_property
+    def _io_buffers(self) -> array[int]:
+        """The addresses of the buffers of IO objects (type code "Q")."""
+        from findleaks.runtimes.ruby.io_buffers import find_io_buffers
+
+        files = self._select(lambda sort: sort.tag == c.T_FILE)
+        return array("Q", find_io_buffers(self._memory, self._directory.blocks, interruptible(self._target, files)))
 
     def _slots(self) -> Slots:
         values, counts = self._values, self._variables.counts
@@ -322,6 +330,7 @@ class Ruby(DumpableHeap):
         blocks = self._directory.blocks
         yield self._layout.objspace
         yield self._traces.entries
+        yield from self._io_buffers
         for slot in self._select(lambda sort: self._wrapped(sort.data) == VM if sort.data else False):
             found = blocks.lookup(self._memory.word(slot + DATA) or 0)
             if found is not None:
