@@ -29,7 +29,7 @@ from findleaks.runtimes.ruby.values import Values
 from findleaks.runtimes.ruby.variables import GETTERS, Exported, Finder, Found
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
-from findleaks.target.ranges import merge_ranges
+from findleaks.target.ranges import merge_ranges, subtract
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
@@ -92,8 +92,7 @@ class Ruby(DumpableHeap):
     @cached_property
     def _inside(self) -> Sequence[Range]:
         """The pages that are in malloc's blocks. Before 3.1, all pages are."""
-        bodies = (page.body for page in self.pages.all if self._directory.blocks.find(page.body) >= 0)
-        return [Range(body, body + self._layout.page) for body in bodies]
+        return self.pages.inside(self._directory.blocks)
 
     @cached_property
     def _census(self) -> c.Census:
@@ -301,7 +300,7 @@ class Ruby(DumpableHeap):
         # Imported here, because most commands need no table of objects.
         from findleaks.runtimes.ruby.object_table import build_object_table
 
-        slots, ranges = self._slots(), self.pages.ranges()
+        slots, ranges = self._slots(), subtract(self.pages.ranges(), self.pages.behind(self._inside))
         objects = slots.objects((), ranges, self._inside, finds_deleted=True)
         names = [*self._names, OTHER if self._census.left else ""]
         # The arena is scanned as a whole, because it may have many buffers with small gaps between

@@ -10,6 +10,7 @@ from typing import NamedTuple, Optional, Union
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Blocks
 from findleaks.errors import UnreadableMemory
 from findleaks.runtimes.ruby.layout import BEFORE_SWEEP, IN_TOMB, NEWEST_PAGE, Layout, slots
 from findleaks.target.base import Piece, Range, Target
@@ -47,6 +48,17 @@ class Pages:
     def ranges(self) -> list[Range]:
         """The pages' ranges, adjacent ones merged."""
         return merge_ranges(Range(page.body, page.body + self.layout.page) for page in self.all)
+
+    def inside(self, blocks: Blocks) -> list[Range]:
+        """Return the parts of pages that are in an allocator's blocks. Before 3.1, a page's block
+        is some words smaller than the page, and the next block begins in the same page."""
+        found = ((page.body, blocks.lookup(page.body)) for page in self.all)
+        return [Range(body, min(body + self.layout.page, one[1] + one[2])) for body, one in found if one is not None]
+
+    def behind(self, inside: Sequence[Range]) -> list[Range]:
+        """Return the ends of pages that do not belong to the page's block. `inside`: the result of
+        `inside`."""
+        return [Range(end, start + self.layout.page) for start, end in inside if end < start + self.layout.page]
 
     def at(self, address: int) -> Optional[Page]:
         """Return the page that contains this address."""
