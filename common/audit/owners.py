@@ -29,6 +29,7 @@ from findleaks.session import Session
 from findleaks.target.base import Range, Region
 from findleaks.target.ranges import intersection, merge_ranges, subtract, subtract_few
 from findleaks.target.runs import Runs
+from findleaks.target.thread_labels import number_threads
 
 _PRIORITIES = (OwnerSort.VARIABLE, OwnerSort.MAPPING, OwnerSort.CALLBACKS, OwnerSort.TABLE, OwnerSort.STACK, OwnerSort.REGISTERS)
 
@@ -64,11 +65,7 @@ def find_owners(session: Session, reader: ContainerReader) -> Owners:
     """Return the owners of all roots of the session."""
     target = session.target
     roots = session.roots
-    numbers = {thread.tid: number for number, thread in enumerate(target.threads(), 1)}
-
-    def whose(tid: int) -> str:
-        return "main thread" if tid == target.pid or (numbers.get(tid) == 1 and target.pid is None) else f"thread {numbers.get(tid, tid)}"
-
+    whose = number_threads(target)
     objects = list_owned_objects(session)
     found = [_managed_variable(one.runtime, variable, totals) for one in objects for variable, totals in zip(one.variables, one.totals)]
     others = (runtime for runtime in session.runtimes if runtime.object_nodes() is None)

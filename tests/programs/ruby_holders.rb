@@ -24,7 +24,7 @@ class Session
   attr_accessor :peer, :other
 end
 
-%w[Constant Class_variable Class_instance Global Member Element Key Wide Closure Local Of_thread Nobody].each { |name| Object.const_set(name, Class.new) }
+%w[Constant Class_variable Class_instance Global Member Element Key Wide Closure Fiber_local Thread_variable Other_local Other_variable Local Of_thread Nobody].each { |name| Object.const_set(name, Class.new) }
 
 def tell(one)
   puts "#{one.class} #{JSON.parse(ObjectSpace.dump(one))["address"]}"
@@ -68,7 +68,16 @@ def collect_and_wait
   [mine, text]
 end
 
+def set_variables_of_thread
+  Thread.current[:kept] = [tell(Fiber_local.new)]
+  Thread.current.thread_variable_set(:pending, tell(Thread_variable.new))
+  Thread.current.thread_variable_set("second one", nil)
+end
+
 def wait_in_thread
+  Thread.current[:batch] = tell(Other_local.new)
+  12.times { |number| Thread.current.thread_variable_set("variable #{number}", [number]) }
+  Thread.current.thread_variable_set("last one", [tell(Other_variable.new)])
   own = tell(Of_thread.new)
   Thread.stop
   own
@@ -76,6 +85,7 @@ end
 
 fill
 close
+set_variables_of_thread
 Thread.new { wait_in_thread }
 Thread.pass until Thread.list.count(&:stop?) == 1
 collect_and_wait

@@ -273,7 +273,12 @@ class Ruby(DumpableHeap):
         getters = {name: found.address for name in GETTERS if (found := exported(self._target, [self._layout.module], name)) is not None}
         words = Exported(self._exported("rb_cObject") or 0, *(getters.get(name, 0) for name in GETTERS))
         where = interruptible(self._target, classes)
-        return Finder(self._memory, self._values, self.pages.slot, words, where, singular, self._data).find()
+        threads = self._select_data(THREAD)
+        return Finder(self._memory, self._values, self.pages.slot, words, where, singular, threads, self._data).find()
+
+    def _select_data(self, name: str) -> array[int]:
+        """Return the addresses of the typed T_DATA whose data type has this name."""
+        return self._select(lambda sort: self._wrapped(sort.data) == name if sort.data else False)
 
     def _select(self, is_wanted: Callable[[c.Sort], bool]) -> array[int]:
         """Return the addresses of the slots of the wanted groups, in ascending order (type code
@@ -318,8 +323,7 @@ class Ruby(DumpableHeap):
         from findleaks.runtimes.ruby.frame_reader import find_frame_reader
         from findleaks.runtimes.ruby.object_names import RubyNames
 
-        slots = self._select(lambda sort: self._wrapped(sort.data) == THREAD if sort.data else False)
-        threads = [self._memory.word(slot + DATA) or 0 for slot in slots]
+        threads = [self._memory.word(slot + DATA) or 0 for slot in self._select_data(THREAD)]
         return RubyNames(self._memory, self._values, self._variables, threads, find_frame_reader(self._target, [self._layout.module]))
 
     def _opaque(self) -> Iterator[int]:
@@ -327,11 +331,8 @@ class Ruby(DumpableHeap):
         from findleaks.runtimes.ruby.weak_references import find_frozen_strings, find_subclass_entries
 
         blocks = self._directory.blocks
-        yield self._layout.objspace
-        yield self._traces.entries
-        yield from self._io_buffers
-        for slot in self._select(lambda sort: self._wrapped(sort.data) == VM if sort.data else False):
-            found = blocks.lookup(self._memory.word(slot + DATA) or 0)
+        yield from (self._layout.objspace, self._traces.entries, *self._io_buffers)
+        for found in (blocks.lookup(self._memory.word(slot + DATA) or 0) for slot in self._select_data(VM)):
             if found is not None:
                 yield from find_frozen_strings(self._memory, found[1], found[2])
         classes = self._select(lambda sort: sort.tag in (c.T_CLASS, c.T_MODULE, c.T_ICLASS))

@@ -134,7 +134,17 @@ class Members:
         if self._values.long:
             yield from self._shaped(value, value + 16 if embedded else words[2])
             return
-        start, count = (value + 16, 3) if embedded else (words[3], words[2] & 0xFFFFFFFF)
+        yield from self._ordered(klass, *((value + 16, 3) if embedded else (words[3], words[2] & 0xFFFFFFFF)))
+
+    def of_other(self, value: int, klass: int, start: int, count: int) -> Iterator[Member]:
+        """Yield instance variables of an object that is no T_OBJECT, whose class is `klass`; see
+        `of_object`. `count` variables are at `start`."""
+        real = self._values.real(klass) or 0
+        return self._shaped(value, start) if self._values.long else self._ordered(real, start, count)
+
+    def _ordered(self, klass: int, start: int, count: int) -> Iterator[Member]:
+        """Yield instance variables of an object of this class that has `count` variables at
+        `start`, up to 3.1."""
         for key, number in self._order(klass).items():
             if number < count:
                 found = self._memory.word(start + 8 * number)

@@ -16,9 +16,9 @@ from findleaks.allocators.memory import Memory
 from findleaks.runtimes.heap_dump import ObjectNames
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.frame_reader import FrameReader, ValueStack
-from findleaks.runtimes.ruby.objects import BOUND, BOUND_SHIFT, HASH_LONG, HEAD, HINTS
+from findleaks.runtimes.ruby.objects import HEAD
 from findleaks.runtimes.ruby.symbols import static_serial
-from findleaks.runtimes.ruby.tables import LONGEST, ST_TABLE, elements, st_span, struct_length
+from findleaks.runtimes.ruby.tables import BOUND, BOUND_SHIFT, HASH_LONG, HINTS, LONGEST, ST_TABLE, elements, st_span, struct_length
 from findleaks.runtimes.ruby.values import Values
 from findleaks.runtimes.ruby.variables import Found
 from findleaks.target.encoded_numbers import signed

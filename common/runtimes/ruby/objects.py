@@ -19,7 +19,20 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.base import Objects
 from findleaks.runtimes.ruby import census as c
-from findleaks.runtimes.ruby.tables import DELETED, EMBEDDED, LENGTH_SHIFT, LONG, LONGEST, SHORT, ST_TABLE, struct_length
+from findleaks.runtimes.ruby.tables import (
+    BOUND,
+    BOUND_SHIFT,
+    DELETED,
+    EMBEDDED,
+    HASH_LONG,
+    HINTS,
+    LENGTH_SHIFT,
+    LONG,
+    LONGEST,
+    SHORT,
+    ST_TABLE,
+    struct_length,
+)
 from findleaks.runtimes.ruby.values import NOEMBED
 from findleaks.runtimes.ruby.variables import NO_VALUES
 from findleaks.target.base import Range
@@ -31,10 +44,8 @@ FOLLOWED = (c.T_OBJECT, c.T_STRING, c.T_ARRAY, c.T_HASH, c.T_STRUCT, T_MATCH, T_
 belongs to an extension, and may point anywhere."""
 
 HEAD = 16  # bytes of flags and class
-BOUND_SHIFT, BOUND = 20, 0xF  # Hash without st_table: number of pairs ever used
 TABLE = 56  # bytes of a struct st_table
-# Bytes of struct RHash before its table, or before its hints.
-HASH_SHORT, HASH_LONG, HINTS = 32, 24, 8
+HASH_SHORT = 32  # bytes of a Hash in use up to 3.1
 LOOK = 1 << 16  # objects between two checks for the user's interrupt
 WORDS = 5  # words read of each slot
 MOST_ENTRIES = 1 << 26  # entries of a Hash that are examined

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.runtimes.ruby.census import MASK, T_HASH
+from findleaks.runtimes.ruby.census import MASK, T_HASH, T_SYMBOL
 from findleaks.runtimes.ruby.tables import Elements, elements
 from findleaks.runtimes.ruby.values import Values
 from findleaks.target.base import Range
@@ -24,6 +24,7 @@ OPERATORS = 1 << 10  # IDs below are serial numbers
 INSTANCE, GLOBAL, CONSTANT, CLASS = 2, 6, 10, 12
 """enum ruby_id_types: @name, $name, Name, @@name."""
 
+TEXT = 24  # offset in a Symbol that is an object of the pointer to its text
 _STATIC, _STATIC_MASK, _STATIC_SHIFT = 0xC, 0xFF, 8  # a Symbol that is not an object has its ID
 
 
@@ -71,3 +72,11 @@ class Symbols:
         if inner is None or 2 * number >= inner.length:
             return ""
         return self._values.text(self._memory.word(inner.start + 16 * number) or 0) or ""
+
+    def name_symbol(self, symbol: int) -> str:
+        """Return the text of a Symbol, or ""."""
+        serial = static_serial(symbol)
+        if serial is not None:
+            return self.name(serial)
+        is_object = symbol % 8 == 0 and symbol and (self._memory.word(symbol) or 0) & MASK == T_SYMBOL
+        return self._values.text(self._memory.word(symbol + TEXT) or 0) or "" if is_object else ""

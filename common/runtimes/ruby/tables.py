@@ -6,7 +6,7 @@ internal/hash.h (struct RHash; internal.h before 2.8) of 2.7.4, 3.1.2 and 3.3.8.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
@@ -21,6 +21,10 @@ SHARED, NEWEST_SHARED = 1 << 14, 1 << 12
 LENGTH_SHIFT, SHORT, LONG = 15, 0x3, 0x7F  # length of an embedded Array: 2 bits, 7 bits since 3.2
 STRUCT_SHIFT = 13  # length of an embedded Struct, with the same number of bits
 PAIRS_SHIFT, PAIRS = 16, 0xF  # Hash without st_table: number of pairs
+
+BOUND_SHIFT, BOUND = 20, 0xF  # Hash without st_table: number of pairs ever used
+HASH_LONG, HINTS = 24, 8  # since 3.2: bytes of a Hash before its table or hints, and of the hints
+MOST_PAIRS = 1 << 16  # maximum number of pairs read of a Hash with variables of a thread
 
 MOST_ITEMS = 1 << 20  # maximum capacity of an id table
 ALL_ITEMS = 1 << 23  # maximum number of entries read from all tables of a process
@@ -127,6 +131,20 @@ class Tables:
         """Return the entries of an st table; see `st_entries`."""
         span = st_span(self._memory, address, most)
         return entries_in(self._memory, span) if span is not None and self._take(span.number) else ()
+
+    def pairs(self, value: int, long: bool) -> Iterator[Item]:
+        """Yield the pairs of the Hash at this address: key, value, and the address of the value.
+        Nothing if there are more than MOST_PAIRS. `long`: see `hash_length`."""
+        words = self._memory.words(value, 3) if value and value % 8 == 0 else None
+        if words is None or words[0] & MASK != T_HASH:
+            return
+        if words[0] & ST_TABLE:
+            yield from self.entries(value + HASH_LONG if long else words[2], MOST_PAIRS)
+            return
+        start = value + HASH_LONG + HINTS if long else words[2]
+        found = self._memory.words(start, 2 * (words[0] >> BOUND_SHIFT & BOUND)) or ()
+        for at in range(0, len(found), 2):
+            yield Item(found[at], found[at + 1], start + 8 * at + 8)
 
     def _take(self, number: int) -> bool:
         if number > self._left:

@@ -1,5 +1,5 @@
-"""List Ruby's variables: globals, constants, and variables of classes, of modules, and of the
-objects to which these refer.
+"""List Ruby's variables: globals, constants, variables of classes, of modules, of threads, and of
+the objects to which these refer.
 
 Sources: variable.c (rb_global_tbl, struct rb_global_entry, struct rb_global_variable; the entry is
 in internal.h in 2.7) of 2.7.4, 3.1.2 and 3.3.8. `rb_global_tbl` is an id table of {variable, ID,
@@ -18,6 +18,7 @@ from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.members import Member, Members
 from findleaks.runtimes.ruby.symbols import CLASS, GLOBAL, INSTANCE, KIND, SHIFT, Symbols
 from findleaks.runtimes.ruby.tables import Item, Tables, elements, hash_length
+from findleaks.runtimes.ruby.thread_variables import ThreadVariables
 from findleaks.runtimes.ruby.values import Values
 from findleaks.target.base import Range
 
@@ -66,8 +67,8 @@ class Finder:
     """Finds the variables.
 
     `slot_at` returns start and size of the slot at an address. `classes` are classes and modules,
-    `singular` are objects with singleton methods, `data` is memory of the interpreter's own
-    variables."""
+    `singular` are objects with singleton methods, `threads` are Thread objects, `data` is memory of
+    the interpreter's own variables."""
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class Finder:
         symbols: Exported,
         classes: Iterable[int],
         singular: Iterable[int],
+        threads: Sequence[int],
         data: Sequence[Range],
     ) -> None:
         self._memory, self._values, self._slot_at, self._exported = memory, values, slot_at, symbols
@@ -84,6 +86,7 @@ class Finder:
         self._symbols = Symbols(memory, values, data)
         self._tables = Tables(memory)
         self._members = Members(memory, self._tables, values, symbols.an_object, data, self._symbols.name)
+        self._threads = ThreadVariables(memory, self._tables, self._symbols, self._members, values.long, threads, data)
         self._taken: dict[int, Variable] = {}
         self._divided: list[int] = []
 
@@ -91,10 +94,11 @@ class Finder:
         """Return all variables, by the address of the reference.
 
         If several variables refer to an object, the first of this order is listed: global
-        variables, constants, variables of classes, variables of the program's `main`."""
+        variables, constants, variables of classes, variables of the program's `main`, fiber-local
+        variables and thread variables."""
         if self._symbols.ids is None:
             return Found([], [], self._members.number_of)
-        for found in (self._globals, self._of_classes, self._of_main):
+        for found in (self._globals, self._of_classes, self._of_main, self._threads.find):
             for name, address, value in found():
                 self._take(name, address, value, 0)
         extension = self._members.constants[0] if self._members.constants is not None else -1

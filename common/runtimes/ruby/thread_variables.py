@@ -1,0 +1,119 @@
+"""List the fiber-local variables and the thread variables of Ruby's threads.
+
+A thread refers to the execution context of the fiber that it executes. The context has the fiber's
+local variables (Thread#[]) in a table, to which the word after the pointer to the thread points.
+Thread variables (Thread#thread_variable_get) are in a Hash, which is a variable `locals` of the
+Thread object. Variables of objects that are neither T_OBJECT nor classes are in a global table.
+
+Sources: vm_core.h (rb_execution_context_t, rb_thread_t), thread_pthread.h (struct
+rb_native_thread), thread.c (threadptr_local_aset, rb_thread_variable_set), variable.c (struct
+gen_ivtbl) of 2.7.4, 3.1.2, 3.3.8 and 3.4.1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from findleaks.allocators.memory import Memory
+from findleaks.runtimes.ruby.members import Members
+from findleaks.runtimes.ruby.symbols import Symbols, serial_number
+from findleaks.runtimes.ruby.tables import Tables, st_span
+from findleaks.runtimes.ruby.values import ENTRIES
+from findleaks.target.base import Range
+from findleaks.target.thread_labels import number_threads
+
+DATA = 32  # offset in a Thread object of the pointer to its rb_thread_t
+_HAS_VARIABLES = 1 << 10  # FL_EXIVAR: flag of an object whose variables are in the global table
+_LOCALS = "locals"
+_THREAD_WORDS, _CONTEXT_WORDS = 10, 10
+"""Words at the beginning of a thread that have its context, and of a context that have its
+thread."""
+
+_HEAD, _NATIVE_WORDS = 40, 4
+"""Words at the beginning of a thread that have its pthread_t or its rb_native_thread, and of the
+latter."""
+
+_VARIABLES = 8  # offset of the variables in a struct gen_ivtbl, which begins with their number
+_MOST = 1 << 20  # objects in the global table, and words of a stack of values
+
+
+class ThreadVariables:
+    """Lists variables of `threads`, the addresses of Thread objects. `data`: memory of the
+    interpreter's own variables."""
+
+    def __init__(
+        self, memory: Memory, tables: Tables, symbols: Symbols, members: Members, long: bool, threads: Sequence[int], data: Sequence[Range]
+    ) -> None:
+        self._memory, self._tables, self._symbols, self._members, self._long = memory, tables, symbols, members, long
+        self._threads, self._data = threads, data
+
+    def find(self) -> Iterator[tuple[str, int, int]]:
+        """Yield the name of each variable, the address of the reference, and the value."""
+        for slot in self._threads:
+            thread = self._memory.word(slot + DATA)
+            if thread:
+                owner = self._label(slot, thread)
+                yield from self._named(f"{owner}'s fiber-local variable", self._fiber_locals(thread))
+                yield from self._named(f"{owner}'s thread variable", self._thread_variables(slot))
+
+    def _named(self, kind: str, found: Iterator[tuple[str, int, int]]) -> Iterator[tuple[str, int, int]]:
+        return ((f"{kind} :{name}", address, value) for name, address, value in found if name)
+
+    def _fiber_locals(self, thread: int) -> Iterator[tuple[str, int, int]]:
+        for context in self._memory.words(thread, _THREAD_WORDS) or ():
+            words = self._memory.words(context, _CONTEXT_WORDS) if context and context % 8 == 0 else None
+            # A context begins with its stack of values, the number of words of the stack, and the
+            # address of a control frame in it.
+            if words is None or thread not in words[4:-1] or not words[0] < words[2] < words[0] + 8 * min(words[1], _MOST):
+                continue
+            table = words[words.index(thread, 4) + 1]
+            for serial, value, address in self._tables.ids(table):
+                yield self._symbols.name(serial), address, value
+            # 2.7 has an st_table.
+            for number, value, address in self._tables.entries(table, ENTRIES):
+                yield self._symbols.name(serial_number(number)), address, value
+            return
+
+    def _thread_variables(self, slot: int) -> Iterator[tuple[str, int, int]]:
+        words = self._memory.words(slot, 2) or (0, 0)
+        start = self._variables_of.get(slot) if words[0] & _HAS_VARIABLES else None
+        number = self._memory.int32(start) if start else None
+        if start and number:
+            for one in self._members.of_other(slot, words[1], start + _VARIABLES, number):
+                if self._symbols.name(one.serial) == _LOCALS:
+                    for key, value, address in self._tables.pairs(one.value, self._long):
+                        yield self._symbols.name_symbol(key), address, value
+
+    @cached_property
+    def _variables_of(self) -> dict[int, int]:
+        """The structures with the variables of objects, by the object's address."""
+        for start, end in self._data:
+            for _, words in self._memory.scan(start, end):
+                for word in words:
+                    span = st_span(self._memory, word, _MOST) if word and word % 8 == 0 else None
+                    first = self._memory.words(span.start, 3) if span is not None else None
+                    if first is not None and first[1] and first[1] % 8 == 0 and (self._memory.word(first[1]) or 0) & _HAS_VARIABLES:
+                        found = {one.key: one.value for one in self._tables.entries(word, _MOST)}
+                        if not found.keys().isdisjoint(self._threads):
+                            return found
+        return {}
+
+    # -- names of threads
+
+    @cached_property
+    def _labels(self) -> dict[int, str]:
+        """The name of each thread, by its thread pointer."""
+        target = self._memory.target
+        label = number_threads(target)
+        return {one.thread_pointer: label(one.tid) for one in target.threads() if one.thread_pointer}
+
+    def _label(self, slot: int, thread: int) -> str:
+        """Return the name of a thread. The C library's pthread_t is the thread pointer. Up to 3.1,
+        a thread has its pthread_t; later it refers to {number, VM, pthread_t, …}."""
+        words = self._memory.words(thread, _HEAD) or ()
+        found = {word for word in words if word in self._labels}
+        for word in words if not found else ():
+            native = self._memory.words(word, _NATIVE_WORDS) if word and word % 8 == 0 else None
+            if native is not None and native[1] and native[1] in words and native[2] in self._labels:
+                found.add(native[2])
+        return self._labels[found.pop()] if len(found) == 1 else f"Thread {slot:#x}"
