@@ -30,6 +30,8 @@ HOLDERS = {
     "Thread_variable": ("main thread's thread variable :pending (Ruby variable)", ""),
     "Other_local": ("thread N's fiber-local variable :batch (Ruby variable)", ""),
     "Other_variable": ("thread N's thread variable :last one (Ruby variable)", "[0]"),
+    "Captured": ("$handler's captured variable inside (Ruby variable)", "[0]"),
+    "Captured_outside": ("$handler's captured variable outside (Ruby variable)", ""),
     "Closure": ("App.@@hooks (Ruby variable)", None),
 }
 """For each class: the variable that keeps the object of this class alive, and the name of the word that refers to the object. The name is

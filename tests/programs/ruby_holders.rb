@@ -24,7 +24,7 @@ class Session
   attr_accessor :peer, :other
 end
 
-%w[Constant Class_variable Class_instance Global Member Element Key Wide Closure Fiber_local Thread_variable Other_local Other_variable Local Of_thread Nobody].each { |name| Object.const_set(name, Class.new) }
+%w[Constant Class_variable Class_instance Global Member Element Key Wide Closure Fiber_local Thread_variable Other_local Other_variable Captured Captured_outside Local Of_thread Nobody].each { |name| Object.const_set(name, Class.new) }
 
 def tell(one)
   puts "#{one.class} #{JSON.parse(ObjectSpace.dump(one))["address"]}"
@@ -57,6 +57,15 @@ def log_address_of(text)
   LOG.write(File.open("/proc/self/mem", "rb") { |memory| memory.pread(8, slot + 24) })
 end
 
+def capture
+  outside = tell(Captured_outside.new)
+  [7].each do |number|
+    first = second = nil
+    inside = [tell(Captured.new)]
+    $handler = ->(argument) { [argument, number, first, second, inside, outside] }
+  end
+end
+
 def collect_and_wait
   mine = tell(Local.new)
   text = "x" * 300_000
@@ -85,6 +94,7 @@ end
 
 fill
 close
+capture
 set_variables_of_thread
 Thread.new { wait_in_thread }
 Thread.pass until Thread.list.count(&:stop?) == 1

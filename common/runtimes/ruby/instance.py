@@ -274,7 +274,7 @@ class Ruby(DumpableHeap):
         words = Exported(self._exported("rb_cObject") or 0, *(getters.get(name, 0) for name in GETTERS))
         where = interruptible(self._target, classes)
         threads = self._select_data(THREAD)
-        return Finder(self._memory, self._values, self.pages.slot, words, where, singular, threads, self._data).find()
+        return Finder(self._memory, self._values, self.pages.slot, words, where, singular, threads, self._data, self._layout.numbers).find()
 
     def _select_data(self, name: str) -> array[int]:
         """Return the addresses of the typed T_DATA whose data type has this name."""

@@ -19,6 +19,7 @@ LONGEST_PATH = 1 << 12  # bytes
 _BODY = 16  # offset in a struct rb_iseq
 _BODY_WORDS = 48  # words of the body in which the location is searched
 _MOST_ENTRIES = 1 << 16
+_LINES_BYTES = 32  # size of a struct iseq_insn_info
 # The index of a table of lines: positions with a number of their own, so many in a word; positions
 # of a block, and of a word in it.
 _IMMEDIATE, _GROUP, _GROUP_BITS = 54, 9, 7
@@ -119,6 +120,13 @@ class SequenceReader:
         count = memory.halves(sizes)[0]
         known = not positions and 0 < count < _MOST_ENTRIES
         return Instructions(label, path, head[1], memory.halves(head[0])[1], entries, count if known else 0, index)
+
+    def local_table(self, address: int) -> int:
+        """Return the address of the IDs of the local variables of a sequence; 0 if unknown. It
+        follows the description of the table of lines."""
+        body = self._memory.word(address + _BODY) if address % 8 == 0 else None
+        at = self._find_location(body) if body else 0
+        return self._memory.word(body + at + self._lines + _LINES_BYTES) or 0 if body and at else 0
 
     def _find_location(self, body: int) -> int:
         """Return the offset of the location in the body of a sequence; 0 if not found."""

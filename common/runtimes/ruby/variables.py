@@ -1,5 +1,5 @@
 """List Ruby's variables: globals, constants, variables of classes, of modules, of threads, and of
-the objects to which these refer.
+the objects to which these refer, and variables that Procs captured.
 
 Sources: variable.c (rb_global_tbl, struct rb_global_entry, struct rb_global_variable; the entry is
 in internal.h in 2.7) of 2.7.4, 3.1.2 and 3.3.8. `rb_global_tbl` is an id table of {variable, ID,
@@ -15,6 +15,8 @@ from typing import NamedTuple, Optional
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.base import Variable
 from findleaks.runtimes.ruby import census as c
+from findleaks.runtimes.ruby.closures import Closures
+from findleaks.runtimes.ruby.instruction_sequences import SequenceReader
 from findleaks.runtimes.ruby.members import Member, Members
 from findleaks.runtimes.ruby.symbols import CLASS, GLOBAL, INSTANCE, KIND, SHIFT, Symbols
 from findleaks.runtimes.ruby.tables import Item, Tables, elements, hash_length
@@ -80,6 +82,7 @@ class Finder:
         singular: Iterable[int],
         threads: Sequence[int],
         data: Sequence[Range],
+        version: tuple[int, int],
     ) -> None:
         self._memory, self._values, self._slot_at, self._exported = memory, values, slot_at, symbols
         self._classes, self._singular, self._data = classes, singular, data
@@ -87,6 +90,7 @@ class Finder:
         self._tables = Tables(memory)
         self._members = Members(memory, self._tables, values, symbols.an_object, data, self._symbols.name)
         self._threads = ThreadVariables(memory, self._tables, self._symbols, self._members, values.long, threads, data)
+        self._closures = Closures(memory, values, self._symbols, SequenceReader(memory, values, version))
         self._taken: dict[int, Variable] = {}
         self._divided: list[int] = []
 
@@ -120,6 +124,9 @@ class Finder:
                 self._divided.append(value)
             for one in members:
                 self._take(f"{name}.{self._symbols.name(one.serial)}", one.address, one.value, depth + 1)
+        if tag == c.T_DATA and depth < DEEPEST:
+            for captured, place, found in self._closures.variables(value):
+                self._take(f"{name}'s captured variable {captured}", place, found, depth + 1)
 
     def _kind(self, value: int) -> tuple[Optional[int], int]:
         """Return the type and class of the object at this address; (None, 0) if it is not a value

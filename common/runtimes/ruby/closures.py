@@ -1,0 +1,70 @@
+"""List the local variables that a Proc captured.
+
+A Proc has the address of its environment, which is behind the environment's local variables. The
+variables are in the order of the table of local variables of the instruction sequence. A block's
+environment refers to that of the method or block in which the block is.
+
+Sources: vm_core.h (rb_proc_t, struct rb_captured_block, rb_env_t, VM_ENV_DATA_…, struct
+rb_iseq_constant_body) and vm.c (vm_make_env_each) of 2.7.4, 3.1.2, 3.3.8 and 3.4.1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from findleaks.allocators.memory import Memory
+from findleaks.runtimes.ruby.census import IMEMO_MASK, IMEMO_SHIFT, IMEMOS, MASK, T_DATA, T_IMEMO
+from findleaks.runtimes.ruby.instruction_sequences import SequenceReader
+from findleaks.runtimes.ruby.symbols import Symbols, serial_number
+from findleaks.runtimes.ruby.values import Values
+
+_TYPE_NAME = "proc"
+_TYPED, _EMBEDDED = 1, 3  # flags of a T_DATA: it has a data type; its data is also in the slot
+_DEEPEST = 16  # environments that are followed
+_MOST = 256  # local variables of an environment; a method has at most some dozens
+_TAG = 3  # bits of the reference to the next environment that are not part of the address
+_LOCAL = 2  # flag of the environment of a method, which refers to no other environment
+_AFTER = 2  # words between the local variables and the word to which the address points
+
+
+class Closures:
+    """Reads Procs. `sequences` reads their instruction sequences."""
+
+    def __init__(self, memory: Memory, values: Values, symbols: Symbols, sequences: SequenceReader) -> None:
+        self._memory, self._values, self._symbols, self._sequences = memory, values, symbols, sequences
+
+    def variables(self, value: int) -> Iterator[tuple[str, int, int]]:
+        """Yield the variables that the Proc at this address captured: the name, the address of the
+        reference, and the value. Nothing if there is no Proc. Variables without a name are left
+        out."""
+        words = self._memory.words(value, 5)
+        if words is None or words[0] & MASK != T_DATA or words[3] not in (_TYPED, _EMBEDDED):
+            return
+        if self._values.characters(self._memory.word(words[2]) or 0) != _TYPE_NAME:
+            return
+        captured = self._memory.words(value + 32 if words[3] == _EMBEDDED else words[4], 2)
+        environment = captured[1] if captured is not None else 0
+        for _ in range(_DEEPEST):
+            found = self._memory.words(environment - 8, 3) if environment and environment % 8 == 0 else None
+            if found is None:
+                return
+            yield from self._locals(environment, found[2])
+            if found[1] & _LOCAL:
+                return
+            environment = found[0] & ~_TAG
+
+    def _locals(self, environment: int, header: int) -> Iterator[tuple[str, int, int]]:
+        """Yield the local variables of an environment. `header`: the address of its imemo_env
+        {flags, instruction sequence, environment, first variable, …}."""
+        words = self._memory.words(header, 4) if header and header % 8 == 0 else None
+        if words is None or words[0] & MASK != T_IMEMO or IMEMOS[(words[0] >> IMEMO_SHIFT & IMEMO_MASK) % len(IMEMOS)] != "env":
+            return
+        number, rest = divmod(environment - words[3], 8)
+        if words[2] != environment or rest or not _AFTER < number <= _AFTER + _MOST:
+            return
+        table = self._sequences.local_table(words[1])
+        ids = self._memory.words(table, number - _AFTER) if table else None
+        values = self._memory.words(words[3], number - _AFTER)
+        for at, (number, value) in enumerate(zip(ids or (), values or ())):
+            name = self._symbols.name(serial_number(number))
+            if name:
+                yield name, words[3] + 8 * at, value
