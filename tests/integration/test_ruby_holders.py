@@ -32,6 +32,8 @@ HOLDERS = {
     "Other_variable": ("thread N's thread variable :last one (Ruby variable)", "[0]"),
     "Captured": ("$handler's captured variable inside (Ruby variable)", "[0]"),
     "Captured_outside": ("$handler's captured variable outside (Ruby variable)", ""),
+    "Of_block": ("Session#remember's captured variable remembered (Ruby variable)", "[0]"),
+    "Of_singleton": ("singleton method keep's captured variable of_one (Ruby variable)", ""),
     "Closure": ("App.@@hooks (Ruby variable)", None),
 }
 """For each class: the variable that keeps the object of this class alive, and the name of the word that refers to the object. The name is

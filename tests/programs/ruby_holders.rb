@@ -24,7 +24,7 @@ class Session
   attr_accessor :peer, :other
 end
 
-%w[Constant Class_variable Class_instance Global Member Element Key Wide Closure Fiber_local Thread_variable Other_local Other_variable Captured Captured_outside Local Of_thread Nobody].each { |name| Object.const_set(name, Class.new) }
+%w[Constant Class_variable Class_instance Global Member Element Key Wide Closure Fiber_local Thread_variable Other_local Other_variable Captured Captured_outside Of_block Of_singleton Local Of_thread Nobody].each { |name| Object.const_set(name, Class.new) }
 
 def tell(one)
   puts "#{one.class} #{JSON.parse(ObjectSpace.dump(one))["address"]}"
@@ -66,6 +66,17 @@ def capture
   end
 end
 
+def define
+  remembered = [tell(Of_block.new)]
+  Session.send(:define_method, :remember) { |one| remembered << one }
+end
+
+def define_for_one
+  of_one = tell(Of_singleton.new)
+  $one = Session.new
+  $one.define_singleton_method(:keep) { of_one }
+end
+
 def collect_and_wait
   mine = tell(Local.new)
   text = "x" * 300_000
@@ -95,6 +106,8 @@ end
 fill
 close
 capture
+define
+define_for_one
 set_variables_of_thread
 Thread.new { wait_in_thread }
 Thread.pass until Thread.list.count(&:stop?) == 1

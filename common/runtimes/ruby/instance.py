@@ -26,7 +26,7 @@ from findleaks.runtimes.ruby.reported import reported_at
 from findleaks.runtimes.ruby.tables import NEWEST_SHARED, SHARED
 from findleaks.runtimes.ruby.traces import TraceReader, Traces
 from findleaks.runtimes.ruby.values import Values
-from findleaks.runtimes.ruby.variables import GETTERS, Exported, Finder, Found
+from findleaks.runtimes.ruby.variables import GETTERS, Exported, Finder, Found, Starts
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import merge_ranges, subtract
@@ -272,9 +272,9 @@ class Ruby(DumpableHeap):
         singular = self._select(lambda sort: sort.tag == c.T_OBJECT and self._is_singleton(sort.klass))
         getters = {name: found.address for name in GETTERS if (found := exported(self._target, [self._layout.module], name)) is not None}
         words = Exported(self._exported("rb_cObject") or 0, *(getters.get(name, 0) for name in GETTERS))
-        where = interruptible(self._target, classes)
-        threads = self._select_data(THREAD)
-        return Finder(self._memory, self._values, self.pages.slot, words, where, singular, threads, self._data, self._layout.numbers).find()
+        methods = self._select(lambda sort: sort.flags == c.METHOD_ENTRY)
+        starts = Starts(interruptible(self._target, classes), singular, self._select_data(THREAD), methods)
+        return Finder(self._memory, self._engine, self._values, self.pages.slot, words, starts, self._data, self._layout.numbers).find()
 
     def _select_data(self, name: str) -> array[int]:
         """Return the addresses of the typed T_DATA whose data type has this name."""

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
 from findleaks.runtimes.base import Variable
 from findleaks.runtimes.ruby import census as c
+from findleaks.runtimes.ruby.block_methods import find_block_methods
 from findleaks.runtimes.ruby.closures import Closures
 from findleaks.runtimes.ruby.instruction_sequences import SequenceReader
 from findleaks.runtimes.ruby.members import Member, Members
@@ -65,31 +67,39 @@ class Found(NamedTuple):
     members: Optional[Members] = None
 
 
+class Starts(NamedTuple):
+    """Addresses of objects at which the search begins: classes and modules, objects with singleton
+    methods, Thread objects, method entries."""
+
+    classes: Iterable[int]
+    singular: Iterable[int]
+    threads: Sequence[int]
+    methods: Sequence[int]
+
+
 class Finder:
     """Finds the variables.
 
-    `slot_at` returns start and size of the slot at an address. `classes` are classes and modules,
-    `singular` are objects with singleton methods, `threads` are Thread objects, `data` is memory of
-    the interpreter's own variables."""
+    `slot_at` returns start and size of the slot at an address. `data` is memory of the
+    interpreter's own variables."""
 
     def __init__(
         self,
         memory: Memory,
+        engine: Engine,
         values: Values,
         slot_at: Callable[[int], Optional[tuple[int, int]]],
         symbols: Exported,
-        classes: Iterable[int],
-        singular: Iterable[int],
-        threads: Sequence[int],
+        starts: Starts,
         data: Sequence[Range],
         version: tuple[int, int],
     ) -> None:
-        self._memory, self._values, self._slot_at, self._exported = memory, values, slot_at, symbols
-        self._classes, self._singular, self._data = classes, singular, data
+        self._memory, self._engine, self._values, self._slot_at, self._exported = memory, engine, values, slot_at, symbols
+        self._starts, self._data = starts, data
         self._symbols = Symbols(memory, values, data)
         self._tables = Tables(memory)
         self._members = Members(memory, self._tables, values, symbols.an_object, data, self._symbols.name)
-        self._threads = ThreadVariables(memory, self._tables, self._symbols, self._members, values.long, threads, data)
+        self._threads = ThreadVariables(memory, self._tables, self._symbols, self._members, values.long, starts.threads, data)
         self._closures = Closures(memory, values, self._symbols, SequenceReader(memory, values, version))
         self._taken: dict[int, Variable] = {}
         self._divided: list[int] = []
@@ -99,10 +109,10 @@ class Finder:
 
         If several variables refer to an object, the first of this order is listed: global
         variables, constants, variables of classes, variables of the program's `main`, fiber-local
-        variables and thread variables."""
+        variables and thread variables, variables that the blocks of methods captured."""
         if self._symbols.ids is None:
             return Found([], [], self._members.number_of)
-        for found in (self._globals, self._of_classes, self._of_main, self._threads.find):
+        for found in (self._globals, self._of_classes, self._of_main, self._threads.find, self._of_methods):
             for name, address, value in found():
                 self._take(name, address, value, 0)
         extension = self._members.constants[0] if self._members.constants is not None else -1
@@ -185,13 +195,13 @@ class Finder:
         `main` is an object of class Object with singleton methods, to which no variable refers.
         Yields nothing if several such objects have variables."""
         real = self._exported.an_object
-        free = [value for value in self._singular if value not in self._taken and self._values.real(self._kind(value)[1]) == real]
+        free = [value for value in self._starts.singular if value not in self._taken and self._values.real(self._kind(value)[1]) == real]
         found = [members for members in (list(self._members.of_object(value, real)) for value in free) if members]
         for one in found[0] if len(found) == 1 else ():
             yield self._symbols.name(one.serial), one.address, one.value
 
     def _of_classes(self) -> Iterator[tuple[str, int, int]]:
-        classes = list(self._classes)
+        classes = list(self._starts.classes)
         for klass in classes:
             prefix = "" if klass == self._exported.an_object else f"{self._values.class_name(klass)}::"
             for one in self._members.of_class(klass):
@@ -201,6 +211,14 @@ class Finder:
             for one in self._members.own(klass):
                 if one.kind in (INSTANCE, CLASS):
                     yield from self._named(prefix, one)
+
+    def _of_methods(self) -> Iterator[tuple[str, int, int]]:
+        for one in find_block_methods(self._memory, self._engine, self._tables, self._starts.methods):
+            method = self._symbols.name(one.serial)
+            is_singleton = (self._memory.word(one.owner) or 0) & self._values.singleton
+            owner = f"singleton method {method}" if is_singleton else f"{self._values.class_name(one.owner)}#{method}"
+            for name, address, value in self._closures.variables(one.proc) if method else ():
+                yield f"{owner}'s captured variable {name}", address, value
 
     def _named(self, prefix: str, one: Member) -> Iterator[tuple[str, int, int]]:
         name = self._symbols.name(one.serial)
