@@ -34,6 +34,8 @@ HOLDERS = {
     "Captured_outside": ("$handler's captured variable outside (Ruby variable)", ""),
     "Of_block": ("Session#remember's captured variable remembered (Ruby variable)", "[0]"),
     "Of_singleton": ("singleton method keep's captured variable of_one (Ruby variable)", ""),
+    "Queued": ("JOBS's elements (Ruby variable)", "[7]"),
+    "Limited": ("$limited's elements (Ruby variable)", "[0]"),
     "Closure": ("App.@@hooks (Ruby variable)", None),
 }
 """For each class: the variable that keeps the object of this class alive, and the name of the word that refers to the object. The name is

@@ -3,6 +3,7 @@
 require "json"
 require "objspace"
 
+JOBS = Queue.new
 LOG = File.open(File::NULL, "wb")
 
 module Registry
@@ -24,7 +25,7 @@ class Session
   attr_accessor :peer, :other
 end
 
-%w[Constant Class_variable Class_instance Global Member Element Key Wide Closure Fiber_local Thread_variable Other_local Other_variable Captured Captured_outside Of_block Of_singleton Local Of_thread Nobody].each { |name| Object.const_set(name, Class.new) }
+%w[Constant Class_variable Class_instance Global Member Element Key Wide Closure Fiber_local Thread_variable Other_local Other_variable Captured Captured_outside Of_block Of_singleton Queued Limited Local Of_thread Nobody].each { |name| Object.const_set(name, Class.new) }
 
 def tell(one)
   puts "#{one.class} #{JSON.parse(ObjectSpace.dump(one))["address"]}"
@@ -77,6 +78,12 @@ def define_for_one
   $one.define_singleton_method(:keep) { of_one }
 end
 
+def queue
+  12.times { |number| JOBS << (number == 7 ? tell(Queued.new) : number) }
+  $limited = SizedQueue.new(3)
+  $limited << tell(Limited.new)
+end
+
 def collect_and_wait
   mine = tell(Local.new)
   text = "x" * 300_000
@@ -108,6 +115,7 @@ close
 capture
 define
 define_for_one
+queue
 set_variables_of_thread
 Thread.new { wait_in_thread }
 Thread.pass until Thread.list.count(&:stop?) == 1

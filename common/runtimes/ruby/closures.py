@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from findleaks.allocators.memory import Memory
-from findleaks.runtimes.ruby.census import IMEMO_MASK, IMEMO_SHIFT, IMEMOS, MASK, T_DATA, T_IMEMO
+from findleaks.runtimes.ruby.census import IMEMO_MASK, IMEMO_SHIFT, IMEMOS, MASK, T_IMEMO
 from findleaks.runtimes.ruby.instruction_sequences import SequenceReader
 from findleaks.runtimes.ruby.symbols import Symbols, serial_number
 from findleaks.runtimes.ruby.values import Values
 
 _TYPE_NAME = "proc"
-_TYPED, _EMBEDDED = 1, 3  # flags of a T_DATA: it has a data type; its data is also in the slot
 _DEEPEST = 16  # environments that are followed
 _MOST = 256  # local variables of an environment; a method has at most some dozens
 _TAG = 3  # bits of the reference to the next environment that are not part of the address
@@ -36,12 +35,8 @@ class Closures:
         """Yield the variables that the Proc at this address captured: the name, the address of the
         reference, and the value. Nothing if there is no Proc. Variables without a name are left
         out."""
-        words = self._memory.words(value, 5)
-        if words is None or words[0] & MASK != T_DATA or words[3] not in (_TYPED, _EMBEDDED):
-            return
-        if self._values.characters(self._memory.word(words[2]) or 0) != _TYPE_NAME:
-            return
-        captured = self._memory.words(value + 32 if words[3] == _EMBEDDED else words[4], 2)
+        kind, data = self._values.typed_data(value)
+        captured = self._memory.words(data, 2) if kind == _TYPE_NAME else None
         environment = captured[1] if captured is not None else 0
         for _ in range(_DEEPEST):
             found = self._memory.words(environment - 8, 3) if environment and environment % 8 == 0 else None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.runtimes.ruby.census import MASK, SINGLETON_FLAGS, T_CLASS, T_ICLASS, T_MODULE, T_STRING
+from findleaks.runtimes.ruby.census import MASK, SINGLETON_FLAGS, T_CLASS, T_DATA, T_ICLASS, T_MODULE, T_STRING
 from findleaks.runtimes.ruby.tables import Item, entries_in, st_span
 
 LONGEST = 200  # bytes read of a name
@@ -21,6 +21,8 @@ NOEMBED = 1 << 13  # flag of a string: its bytes are elsewhere
 KNOWN = {"rb_cObject": "Object", "rb_cString": "String", "rb_cArray": "Array", "rb_cHash": "Hash", "rb_mKernel": "Kernel"}
 """Exported variables, and the names of the classes that they refer to."""
 
+_TYPED, _EMBEDDED = 1, 3  # flags of a T_DATA: it has a data type; its data is also in the slot
+_DATA = 32  # offset of data in the slot
 TEMPORARY = ("#<Class:0x", "#<Module:0x")  # prefixes of paths in anonymous modules
 _SLOT = range(16, 200, 8)
 _EXTENSION = range(0, 256, 8)
@@ -92,6 +94,14 @@ class Values:
             if found is not None:
                 return found.split("\0")[0]
         return ""
+
+    def typed_data(self, value: int) -> tuple[str, int]:
+        """Return the name of the data type of the T_DATA at this address, and the address of its
+        data; ("", 0) if there is no T_DATA with a data type."""
+        words = self._memory.words(value, 5)
+        if words is None or words[0] & MASK != T_DATA or words[3] not in (_TYPED, _EMBEDDED):
+            return "", 0
+        return self.characters(self._memory.word(words[2]) or 0), value + _DATA if words[3] == _EMBEDDED else words[4]
 
     def class_name(self, klass: int) -> str:
         """Return the name of an object's class as Ruby prints it, "" if unknown.

@@ -5,7 +5,8 @@ Sources: variable.c (rb_global_tbl, struct rb_global_entry, struct rb_global_var
 in internal.h in 2.7) of 2.7.4, 3.1.2 and 3.3.8. `rb_global_tbl` is an id table of {variable, ID,
 …}. It has no exported symbol, and is recognised by entries whose ID equals the key under which they
 are found. A variable is {counters, data, getter, …}. The data is the value of a variable that was
-defined in Ruby, or the address of a C variable that contains the value. The getter shows which."""
+defined in Ruby, or the address of a C variable that contains the value. The getter shows which.
+Queues: thread_sync.c (struct rb_queue, queue_data_type) of these versions and of 3.4.1."""
 
 from __future__ import annotations
 
@@ -30,6 +31,8 @@ MOST = 1 << 17  # maximum number of variables listed
 DEEPEST = 3  # maximum depth of objects in objects whose variables are listed
 FEWEST = 8  # minimum number of entries of the table of global variables
 SET = "Set"
+QUEUES, QUEUED = ("queue", "sized_queue"), 24
+"""Data types of queues, and the offset of the Array with the elements in a struct rb_queue."""
 
 NO_VALUES = (c.T_NONE, c.T_CLASS, c.T_MODULE, c.T_ICLASS, c.T_IMEMO, c.T_ZOMBIE, c.T_MOVED, 0x1B)
 """Types of slots that are never listed as values of variables. Classes and modules are among them:
@@ -135,8 +138,17 @@ class Finder:
             for one in members:
                 self._take(f"{name}.{self._symbols.name(one.serial)}", one.address, one.value, depth + 1)
         if tag == c.T_DATA and depth < DEEPEST:
-            for captured, place, found in self._closures.variables(value):
-                self._take(f"{name}'s captured variable {captured}", place, found, depth + 1)
+            for part, place, found in self._of_data(value):
+                self._take(f"{name}'s {part}", place, found, depth + 1)
+
+    def _of_data(self, value: int) -> Iterator[tuple[str, int, int]]:
+        """Yield the elements of the queue at this address, or the variables that the Proc
+        captured."""
+        kind, data = self._values.typed_data(value)
+        if kind in QUEUES:
+            yield "elements", data + QUEUED, self._memory.word(data + QUEUED) or 0
+        for name, place, found in self._closures.variables(value):
+            yield f"captured variable {name}", place, found
 
     def _kind(self, value: int) -> tuple[Optional[int], int]:
         """Return the type and class of the object at this address; (None, 0) if it is not a value
