@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.ruby.members import Members
@@ -51,28 +52,34 @@ class ThreadVariables:
         """Yield the name of each variable, the address of the reference, and the value."""
         for slot in self._threads:
             thread = self._memory.word(slot + DATA)
-            if thread:
+            table = self._find_fiber_locals(thread) if thread else None
+            if thread and table is not None:
                 owner = self._label(slot, thread)
-                yield from self._named(f"{owner}'s fiber-local variable", self._fiber_locals(thread))
+                yield from self._named(f"{owner}'s fiber-local variable", self._fiber_locals(table))
                 yield from self._named(f"{owner}'s thread variable", self._thread_variables(slot))
 
     def _named(self, kind: str, found: Iterator[tuple[str, int, int]]) -> Iterator[tuple[str, int, int]]:
         return ((f"{kind} :{name}", address, value) for name, address, value in found if name)
 
-    def _fiber_locals(self, thread: int) -> Iterator[tuple[str, int, int]]:
+    def _find_fiber_locals(self, thread: int) -> Optional[int]:
+        """Return the word of a thread's context that points to the table of fiber-local variables.
+        None if the thread has no context: it has ended, and its pthread_t may be that of another
+        thread."""
         for context in self._memory.words(thread, _THREAD_WORDS) or ():
             words = self._memory.words(context, _CONTEXT_WORDS) if context and context % 8 == 0 else None
             # A context begins with its stack of values, the number of words of the stack, and the
             # address of a control frame in it.
             if words is None or thread not in words[4:-1] or not words[0] < words[2] < words[0] + 8 * min(words[1], _MOST):
                 continue
-            table = words[words.index(thread, 4) + 1]
-            for serial, value, address in self._tables.ids(table):
-                yield self._symbols.name(serial), address, value
-            # 2.7 has an st_table.
-            for number, value, address in self._tables.entries(table, ENTRIES):
-                yield self._symbols.name(serial_number(number)), address, value
-            return
+            return words[words.index(thread, 4) + 1]
+        return None
+
+    def _fiber_locals(self, table: int) -> Iterator[tuple[str, int, int]]:
+        for serial, value, address in self._tables.ids(table):
+            yield self._symbols.name(serial), address, value
+        # 2.7 has an st_table.
+        for number, value, address in self._tables.entries(table, ENTRIES):
+            yield self._symbols.name(serial_number(number)), address, value
 
     def _thread_variables(self, slot: int) -> Iterator[tuple[str, int, int]]:
         words = self._memory.words(slot, 2) or (0, 0)
