@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -105,6 +105,28 @@ def source(suite: str, package: str, folder: Path, digest: str) -> Path:
     if found != digest:
         raise PackagesMissing(f"{there[0]} has SHA-256 {found}, not {digest}: delete it and try again")
     return there[0]
+
+
+def built(suite: str, package: str, folder: Path, digest: str, commands: Iterable[Sequence[str]]) -> Path:
+    """The folder of a source package in which these commands were run, once. `digest`: see `source`. Raises PackagesMissing, and
+    RuntimeError if a command fails."""
+    archive = source(suite, package, folder, digest)
+    made, building = folder / "built", folder / "building"
+    with locked(folder):
+        if not made.is_dir():
+            shutil.rmtree(building, ignore_errors=True)
+            building.mkdir()
+            for command in (("tar", "-xf", str(archive), "--strip-components=1"), *commands):
+                run_in(building, *command)
+            building.rename(made)
+    return made
+
+
+def run_in(folder: Path, *command: str) -> None:
+    """Run a command in a folder. Raises RuntimeError with the end of its output if it fails."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed in {folder}: {(done.stdout + done.stderr)[-2000:]}")
 
 
 def _download(suite: str, packages: Sequence[str], folder: Path, dependencies: bool, architecture: str) -> list[Path]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,7 +55,5 @@ def _build(sources: Path, folder: Path) -> None:
     shutil.copy(SOURCE, folder / "module")
     options = [f"--builddir={folder}", f"--add-dynamic-module={folder / 'module'}", "--with-compat", "--with-debug"]
     configure = ["sh", "./configure", *options, "--without-http_gzip_module"]
-    for command in (configure, ["make", "--silent", "-f", str(folder / "Makefile"), "modules"]):
-        done = subprocess.run(command, cwd=sources, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(command)} failed in {sources}: {(done.stdout + done.stderr)[-2000:]}")
+    debian.run_in(sources, *configure)
+    debian.run_in(sources, "make", "--silent", "-f", str(folder / "Makefile"), "modules")
