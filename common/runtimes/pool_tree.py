@@ -76,9 +76,17 @@ def add_up(pools: Sequence[PoolNode]) -> None:
             one.parent.bytes_below += one.bytes_below
 
 
-def find_large_pool(top: PoolNode, words: Words, remedies: Iterable[str] = (), of_blocks: bool = True) -> list[Finding]:
-    """Return one finding if a pool and the pools below it have much memory. `top` is the outermost
-    pool; its name is "" if it stands for several outermost pools."""
+def find_large_pool(top: PoolNode, words: Words) -> list[Finding]:
+    """Return one finding if a pool and the pools below it have much memory; see
+    `find_large_node`."""
+    one = find_large_node(top)
+    return [describe_large_pool(one, top, words)] if one is not None else []
+
+
+def find_large_node(top: PoolNode) -> Optional[PoolNode]:
+    """Return the innermost pool that has, with the pools below it, most of much memory; None if
+    there is none. `top` is the outermost pool; its name is "" if it stands for several outermost
+    pools."""
     one = top
     while True:
         largest = max(one.children, key=lambda child: child.bytes_below, default=None)
@@ -86,7 +94,12 @@ def find_large_pool(top: PoolNode, words: Words, remedies: Iterable[str] = (), o
             break
         one = largest
     if not one.name or one.bytes_below < HELD or (one is top and one.bytes_below - one.bytes < PART * one.bytes_below):
-        return []
+        return None
+    return one
+
+
+def describe_large_pool(one: PoolNode, top: PoolNode, words: Words, remedies: Iterable[str] = (), of_blocks: bool = True) -> Finding:
+    """Return a finding about a pool and the pools below it. `top`: see `find_large_node`."""
     part = 100 * one.bytes_below // max(top.bytes_below, 1)
     title = f"In use, not leaked: the {words.pool} {' > '.join(one.path)}"
     title += f" and {number(one.below)} {words.pools} below it have" if one.below else " has"
@@ -98,7 +111,7 @@ def find_large_pool(top: PoolNode, words: Words, remedies: Iterable[str] = (), o
     rows = sorted(sums.items(), key=lambda row: (-row[1][1], row[0]))
     cause = f"By name: {some([f'{number(count)} of {name} ({size(total)})' for name, (count, total) in rows], SHOWN)}."
     facts = {words.pool.rpartition(" ")[2]: one.path, words.pools: one.below + 1, "address": f"{one.address:#x}"}
-    return [Finding(words.kind, one.bytes_below, title, cause, tuple(remedies), ("runtime",), dict(facts), of_blocks=of_blocks)]
+    return Finding(words.kind, one.bytes_below, title, cause, tuple(remedies), ("runtime",), dict(facts), of_blocks=of_blocks)
 
 
 def _below(one: PoolNode) -> Iterator[PoolNode]:

@@ -20,7 +20,7 @@ from findleaks.runtimes.apr.holders import PoolObjects, Reference, find_spans, l
 from findleaks.runtimes.apr.pools import NODE, Node, Pool, PoolReader, find_unmanaged
 from findleaks.runtimes.base import NO_OBJECT, ObjectTypes, Part, Runtime, Type
 from findleaks.runtimes.finding import Finding
-from findleaks.runtimes.pool_tree import PoolNode, Words, add_up, find_large_pool
+from findleaks.runtimes.pool_tree import PoolNode, Words, add_up, describe_large_pool, find_large_node
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges, merge_to_most
 
@@ -65,13 +65,16 @@ class Apr(Runtime):
         for pool in self.pools:
             nodes[pool.address] = PoolNode(pool.address, self._name(pool), nodes.get(pool.parent), pool.bytes)
         add_up(list(nodes.values()))
+        top = next(iter(nodes.values()), None)
+        large = find_large_node(top) if top is not None else None
+        if top is None or large is None:
+            return []
         inside = any(self._is_block(pool.nodes[0]) for pool in self.pools[:1] if pool.nodes)
-        found = find_large_pool(next(iter(nodes.values())), WORDS, REMEDIES, inside) if nodes else []
-        return [self._add_holder(one) for one in found]
+        pool = next(one for one in self.pools if one.address == large.address)
+        return [self._add_holder(describe_large_pool(large, top, WORDS, REMEDIES, inside), pool)]
 
-    def _add_holder(self, finding: Finding) -> Finding:
+    def _add_holder(self, finding: Finding, pool: Pool) -> Finding:
         """Add the variable that most of the pool's memory is reachable from, if there is one."""
-        pool = next(one for one in self.pools if f"{one.address:#x}" == finding.facts["address"])
         spans = find_spans(self._memory, pool)
         pointers = list_pointers(self._target, self._engine, spans)
         if pointers is None:
