@@ -90,15 +90,13 @@ def read_crash(session: Session) -> Optional[Crash]:
     said = "" if message or exception else _runtime_message(session, thread, places)
     if target.signal in _ENDS and not (message or exception or said):
         panic = find_panic(session, thread)
-    no_memory = describe_allocation_failure(functions) if aborted and not (message or exception or said or panic) else ""
-    message = message or no_memory
-    handled = find_handled_fault(target, thread, trace) if aborted and not (message or exception or said or panic) else None
-    if handled is not None:
-        frames = frames[handled.at :]
-    address, sp = (handled.address, trace.frames[handled.at].sp) if handled is not None else (target.fault_address, thread.sp)
-    is_jump = address is not None and address == trace.frames[handled.at if handled is not None else 0].pc
-    if is_jump:
-        frames = frames[1:]
+    unexplained = aborted and not (message or exception or said or panic)
+    no_memory = describe_allocation_failure(functions) if unexplained else ""
+    handled = find_handled_fault(target, thread, trace) if unexplained and not no_memory else None
+    first = handled.at if handled is not None else 0
+    address, sp = (handled.address, trace.frames[first].sp) if handled is not None else (target.fault_address, thread.sp)
+    is_jump = address is not None and address == trace.frames[first].pc
+    frames = frames[first + is_jump :]
     found = [] if exception or panic or said else _damages(session)
     return Crash(
         signal_name(handled.signal if handled is not None else target.signal),
@@ -108,7 +106,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         address is not None and 0 < sp - address + RED_ZONE < BELOW,
         own_frame(_outside_rust(frames) if panic is not None or no_memory else frames),
         _managed_frame(target, thread),
-        message,
+        message or no_memory,
         exception,
         panic,
         said,
