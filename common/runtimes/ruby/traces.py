@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional
 
 from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
-from findleaks.runtimes.ruby.symbols import Symbols, static_serial
+from findleaks.runtimes.ruby.symbols import Symbols
 from findleaks.runtimes.ruby.tables import entries_in, st_span
 from findleaks.runtimes.ruby.values import Values
 from findleaks.target.base import Range, Target
@@ -86,13 +86,5 @@ class TraceReader:
 
     def _method(self, symbol: int) -> str:
         if symbol not in self._methods:
-            self._methods[symbol] = self._name(symbol)
+            self._methods[symbol] = self._symbols.name_symbol(symbol)
         return self._methods[symbol]
-
-    def _name(self, symbol: int) -> str:
-        """Return the name of a Symbol. A Symbol is an ID, or an object whose fourth word refers to
-        a String."""
-        serial = static_serial(symbol)
-        if serial is not None:
-            return self._symbols.name(serial)
-        return self._values.text(self._memory.word(symbol + 24) or 0) or "" if symbol and symbol % 8 == 0 else ""
