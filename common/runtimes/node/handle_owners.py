@@ -80,14 +80,10 @@ class HandleOwners:
     @cached_property
     def groups(self) -> Sequence[HandleGroup]:
         """The groups of MANY handles or more, largest first."""
-        by_file: dict[str, array[int]] = {}
         if len(self._places) < MANY:
             return []
-        known = self._references
-        others = array("Q", (place for place in self._places if place not in known))
-        for place, one in known.items():
-            by_file.setdefault(one.file, array("Q")).append(place)
-        found = [self._group(file, places) for file, places in by_file.items() if len(places) >= MANY]
+        others = array("Q", (place for place in self._places if place not in self._references))
+        found = [self._group(file, array("Q", its)) for file, its in self._by_file.items() if len(its) >= MANY]
         if len(others) >= MANY:
             sample = others[:: -(-len(others) // _SAMPLE)]
             ((owner, count),) = Counter(self._owners(sample)).most_common(1) or [("", 0)]
@@ -101,14 +97,21 @@ class HandleOwners:
         return HandleGroup(f"Node-API references{self._of(file)}", places, *known)
 
     @cached_property
+    def _by_file(self) -> Mapping[str, Mapping[int, int]]:
+        """The blocks of Node-API references by the address of their handle, by the addon's file."""
+        found: dict[str, dict[int, int]] = {}
+        for place, one in self._references.items():
+            found.setdefault(one.file, {})[place] = one.block
+        return found
+
+    @cached_property
     def _reached(self) -> Mapping[str, Sequence[Reached]]:
         """The variables that lead to references, by the file of the addon."""
         node = region_at(self._target.modules(), self._tables[0]) if self._tables else None
         if node is None:
             return {}
         variables = AddonVariables(self._target, self._directory.blocks, node, (*self._places, *self._isolates))
-        files = {one.file for one in self._references.values()} - {""}
-        return {file: variables.find(file, (one.block for one in self._references.values() if one.file == file)) for file in files}
+        return {file: variables.find(file, its.values()) for file, its in self._by_file.items() if file}
 
     @cached_property
     def _variables(self) -> Mapping[int, str]:
