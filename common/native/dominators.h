@@ -153,6 +153,10 @@ INLINE uint32_t count_at(const dominators *d, uint32_t place) {
     return d->counts ? d->counts[place] : d->few[place] < MANY_NODES ? d->few[place] : many_at(d, place);
 }
 
+INLINE void prefetch_count(const dominators *d, uint32_t place) {
+    __builtin_prefetch(d->counts ? (const void *)&d->counts[place] : &d->few[place]);
+}
+
 /* Return the sum of the sizes of the nodes at lower places; only with `some_sums`. */
 INLINE uint64_t sum_before(const dominators *d, uint32_t place) {
     return d->some_sums[place / SUMMED] + sizes_at(d, place / SUMMED * SUMMED, place);

@@ -129,8 +129,7 @@ static void take(fields *f) {
         uint32_t child = (uint32_t)(f->both.count ? f->both.items[--f->both.count] : f->queue.items[f->head++]);
         f->next[f->next_count++] = child;
         __builtin_prefetch(&d->nodes[child]);
-        if (d->counts)
-            __builtin_prefetch(&d->counts[child]);
+        prefetch_count(d, child);
         __builtin_prefetch(&f->labels[child - f->place]);
     }
     if (f->head >= SPENT && f->head >= f->queue.count / 2) {

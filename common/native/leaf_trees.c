@@ -164,7 +164,7 @@ int dominators_attach(dominators *d, int64_t *budget) {
     for (uint32_t index = (uint32_t)d->at; index < pause; index++) {
         if (index + AHEAD < pause && d->numbers[index + AHEAD] < d->count) {
             uint32_t ahead = d->numbers[index + AHEAD];
-            __builtin_prefetch(d->few ? (const void *)&d->few[ahead] : &d->counts[ahead]);
+            prefetch_count(d, ahead);
             __builtin_prefetch(&d->placed[ahead], 1);
         }
         if (d->numbers[index] < BARRED && !bit(d->left_out, index) && attach(d, index))

@@ -119,10 +119,8 @@ int dominators_move_counts(dominators *d, int64_t *budget) {
     for (; d->at < d->count; d->at++) {
         if (--*budget < 0)
             return 1;
-        if (d->at + AHEAD < d->count) {
-            uint32_t ahead = d->labels[d->at + AHEAD];
-            __builtin_prefetch(d->few ? (const void *)&d->few[ahead] : &d->counts[ahead], 1);
-        }
+        if (d->at + AHEAD < d->count)
+            prefetch_count(d, d->labels[d->at + AHEAD]);
         if (set_count(d, d->labels[d->at], d->semis[d->at]))
             return NO_MEMORY;
     }
