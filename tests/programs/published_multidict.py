@@ -1,4 +1,4 @@
-"""Iterate over MultiDicts: release 4.7.3 never releases the view of keys that it makes (aio-libs/multidict issue 452)."""
+"""Iterate over MultiDicts: release 4.7.3 never releases the view of keys that it makes."""
 
 import gc
 import sys
