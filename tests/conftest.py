@@ -100,8 +100,8 @@ def _refuse_a_stale_library() -> None:
 
 
 def _repeat_the_same_draws() -> None:
-    """Start programs at the same addresses and with the same hash seeds in each run, as far as the kernel lets us. What a word means by
-    chance, or which of several holders is named, then does not change from one run to the next."""
+    """Start programs at the same addresses and with the same hash seeds in each run, if the kernel allows this. Then the same words look
+    like pointers by chance in each run, and findleaks names the same one of several holders."""
     ctypes.CDLL(None).personality(ADDR_NO_RANDOMIZE)
     os.environ.update(PYTHONHASHSEED="0", PERL_HASH_SEED="0")
 

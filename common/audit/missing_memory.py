@@ -132,8 +132,9 @@ def _is_reserved(unwritten: Uncertain, protected: Sequence[Uncertain]) -> bool:
 
 
 def _select_referred(session: Session, ranges: Sequence[Uncertain], parts: Sequence[Sequence[Range]]) -> dict[Uncertain, list[Range]]:
-    """Return the ranges that a word of memory, or a register, refers to, with the `parts` of memory
-    that have such words. Usually only root memory has them, and heaps take more time to search.
+    """Return the ranges to which a register or a word in `parts` of memory refers. The value of
+    each range is the parts that refer to it. Usually this is only root memory; the caller then
+    need not search heaps, which takes more time.
 
     The ranges are passed to the engine as blocks, because the engine then needs only one pass over
     memory for any number of ranges."""

@@ -334,7 +334,7 @@ class TreeBuilder:
                 made.what = describe_contents(made.contents)
                 return made
         if container is None and one.found is not None and any(end - start > self.reader.size for start, end in one.spans[:1]):
-            # Such as the elements of a managed list
+            # For example, the elements of a managed list
             made.name = f"{one.found.length:,} {one.found.unit} from {place}"
         children = tree.children(one.node, 2)
         if len(children) == 1:

@@ -34,7 +34,7 @@ _TAGS = ("struct ", "union ", "enum ")
 
 
 def name_template(session: Session, owner: Owner) -> str:
-    """Return the type of a variable if it is an instance of a template of C++, as containers are;
+    """Return the type of a variable if it is an instance of a C++ template, such as a container;
     otherwise ""."""
     start = owner.ranges[0].start if owner.sort == OwnerSort.VARIABLE and len(owner.ranges) == 1 else 0
     type_ = session.members.variable(start) if start else None

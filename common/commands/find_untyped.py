@@ -20,7 +20,7 @@ from findleaks.session import Session
 ROWS = 15  # Most rows printed as text without --limit.
 HEAD = ("BYTES", "BLOCKS", "FROM", "SIZE", "REFERRED TO BY", "EXAMPLE", "WHY")
 _MEMBER = re.compile(r"[^\s()\[\]]+\.[^\s()\[\]]+")
-"""The names of members that a hint file may have: no elements, no offsets, no roots."""
+"""Matches an origin that a hint file may contain: a member, but no element, offset or root."""
 _OTHERS = ("by", "output", "suppressions", "fail_over")
 
 
@@ -57,7 +57,8 @@ def _row(one: UntypedSource) -> tuple[str, ...]:
 
 
 def advise(first: UntypedSource) -> str:
-    """Say which hint types the most blocks. `first`: the row from which most are reached."""
+    """Return advice on the hint that gives a type to the most blocks. `first`: the row from which
+    the most blocks are reached."""
     hint = f"--type {first.example:#x}=TYPE"
     types = f"; TYPE may be {join_candidates(first.candidates)}" if first.candidates else ""
     if first.blocks == 1 or first.leaked or not _MEMBER.fullmatch(first.origin or ""):

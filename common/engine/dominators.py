@@ -122,13 +122,13 @@ class Dominators(Protocol):
         ...
 
     def expect_leaf_trees(self) -> None:
-        """Expect that many of the blocks are in leaf trees, as in managed heaps: strings with their
+        """Prepare for many blocks in leaf trees. Managed heaps have such trees: strings with their
         characters, boxed numbers. Time and memory then depend on the number of the other blocks.
         Not allowed in a tree made by `within`.
 
-        Each block of a leaf tree has exactly one reference, from a block. The block at the top of
-        the tree refers only to blocks without references, or to none. `members` returns leaf trees
-        after the other children of a node."""
+        Exactly one reference leads to each block of a leaf tree; it comes from a block. The block
+        at the top of the tree refers to no block, or only to blocks that refer to no block.
+        `members` returns leaf trees after the other children of a node."""
         ...
 
     def set_owners(self, containers: array[int], owners: Sequence[int]) -> None:
@@ -171,11 +171,11 @@ class Dominators(Protocol):
         ...
 
     def by_label(self, labels: array[int], rows: array[int]) -> list[Totals]:
-        """Return for each row the memory that its blocks retain, the blocks themselves included.
+        """Return for each row the memory that the blocks of the row retain, these blocks included.
 
         `labels` has the label of each block ("H" or "I"), and `rows` the row of each label ("I").
-        Blocks with a higher label are ignored. If a block of a row is retained by another block of
-        the row, the memory that it retains is counted only once. Memory that several blocks of a
+        Blocks whose label has no row are ignored. If a block of a row is retained by another block
+        of the row, the memory that it retains is counted only once. Memory that several blocks of a
         row share, and that none of them retains alone, is not counted.
 
         Raises ValueError if the tree was made by `within`, or if `labels` does not have one element
@@ -206,10 +206,11 @@ class Dominators(Protocol):
         ...
 
     def members(self, node: int, first: int, limit: int) -> array[int]:
-        """Return indices ("I") of at most `limit` retained blocks, beginning with number `first`.
+        """Return the indices ("I") of at most `limit` blocks that `node` retains, from position
+        `first` on.
 
-        Order: preorder, children in the order of the words that refer to them. A block's own index
-        is the first. See also `expect_leaf_trees`."""
+        They are in preorder, children in the order of the words that refer to them. If `node` is a
+        block, its index is at position 0. See also `expect_leaf_trees`."""
         ...
 
     def chain(self, index: int, equal: bool, limit: int = 1 << 22) -> Chain:

@@ -54,7 +54,7 @@ class FieldsTree(RootedTree):
         raise ValueError("only a whole tree can merge blocks into roots")
 
     def expect_leaf_trees(self) -> None:
-        """Raise ValueError: only a whole tree leaves blocks out."""
+        """Raise ValueError: only a tree of all blocks can leave out leaf trees."""
         raise ValueError("only a whole tree can leave out leaf trees")
 
     def set_owners(self, containers: array[int], owners: Sequence[int]) -> None:

@@ -98,7 +98,7 @@ class WholeTree(RootedTree):
     def __init__(self, roots: int, blocks: Sized, lost: bool) -> None:
         super().__init__(roots, blocks)
         self._lost = lost
-        self._nodes: Numbers = ()  # by place
+        self._nodes: Numbers = ()  # the node at each place
         self._numbers: Numbers = ()  # places of blocks; NO_PLACE or more: not reached
         self._roots_at: Numbers = ()  # places of roots
 

@@ -4,8 +4,8 @@
  * blocks do not depend on any of this. */
 #include "lost.h"
 
-/* Set labels by block, of `width` bytes each (NONE: no label), and the rank of each label, at least
- * 1. Both arrays must outlive the graph. */
+/* Set the label of each block, with `width` bytes (NONE: no label), and the rank of each label,
+ * which is at least 1. Both arrays must outlive the graph. */
 API void fl_graph_set_labels(graph *g, const uint8_t *labels, uint64_t width, const uint32_t *ranks) {
     g->labels = labels;
     g->label_width = width;

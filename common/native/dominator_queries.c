@@ -65,7 +65,7 @@ int keep_first(const dominators *d, uint32_t place, uint64_t limit, words *found
 
 /* Return the places of the first `limit` children of the node at `place`, unordered. */
 API int fl_dominators_children(const dominators *d, uint32_t place, uint64_t limit, words *found) {
-    uint64_t least = 0; /* children that retain less are not among the first */
+    uint64_t least = 0; /* children that retain fewer bytes are not among the first `limit` */
     for (uint32_t at = place + 1, end = place + count_at(d, place); at < end; at += count_at(d, at)) {
         if (!is_block(d, at) || (least && bytes_at(d, at) < least))
             continue;
@@ -235,8 +235,8 @@ API void fl_dominators_by_label(
     }
 }
 
-/* Pass the arrays to Python: nodes by place; places by block and by root. `count` is the number of
- * places. */
+/* Pass three arrays to Python: the node at each place, the place of each block, and the place of
+ * each root. `count` is the number of places. */
 API void fl_dominators_arrays(const dominators *d, const void **arrays, uint32_t *count) {
     const void *all[] = {d->nodes, d->numbers, d->places};
     memcpy(arrays, all, sizeof all);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #define PHASES 22u
-#define REFERRING 4u /* REFERRING to ATTACHING are indices into the phases */
+#define REFERRING 4u /* numbers of phases: REFERRING to ATTACHING */
 #define SURVEYING 7u
 #define VISITING 10u
 #define SORTING 11u

@@ -1,10 +1,11 @@
 /* Dominator tree of the blocks that roots reach: semi-NCA (engine/reference/dominators.py) over a
- * depth-first numbering. Fewer blocks get a number in one of two ways: single-entry trees are
- * collapsed to their tops (tree_reduction.c), or leaf trees are left out (leaf_trees.c).
+ * depth-first numbering. To give a number to fewer blocks, either single-entry trees are collapsed
+ * to their tops (tree_reduction.c), or leaf trees are left out (leaf_trees.c).
  *
  * Memory: 16 bytes a block (20 if the sums of sizes need 8 bytes; 10 to 12 if leaf trees are left
  * out), and 4 more once `idoms` is needed. While computing: 4 bytes a block, 20 for each number,
- * and 8 for each edge to a lower number that is not the parent's (16 while these are sorted). */
+ * and 8 for each edge to a node with a lower number that is not the parent (16 while the edges are
+ * sorted). */
 #ifndef FINDLEAKS_DOMINATORS_H
 #define FINDLEAKS_DOMINATORS_H
 
@@ -76,8 +77,9 @@ typedef struct dominators {
     /* Indexed by place. `placed`: the node. `counts`: the number of nodes that it retains, itself
      * included. */
     uint32_t *placed, *counts;
-    /* Instead of `counts` if leaf trees are left out, and few numbers are larger: MANY_NODES stands
-     * for a number in `many`, whose first `sorted` items (place << 32 | number) are sorted. */
+    /* Replaces `counts` if leaf trees are left out and few counts are MANY_NODES or more: `few` has
+     * MANY_NODES for these, and `many` has them (place << 32 | count). The first `sorted` items of
+     * `many` are sorted. */
     uint16_t *few;
     words many;
     uint64_t sorted;
@@ -87,8 +89,8 @@ typedef struct dominators {
     uint32_t *narrow;
     uint64_t *wide_sums;
     unsigned unit;
-    /* Instead of these if leaf trees are left out: the sums at every SUMMED places. The last
-     * element is the sum of all sizes. */
+    /* Replaces `narrow` and `wide_sums` if leaf trees are left out: the sum for one in SUMMED
+     * places. The last element is the sum of all sizes. */
     uint64_t *some_sums;
     uint32_t *idoms;                   /* place of the idom of each place; NULL until needed */
     uint32_t *places;                  /* of roots */
@@ -131,8 +133,8 @@ int sizes_below(const dominators *d, const uint32_t *places, uint32_t count, wor
 void reduction_free(dominators *d);
 
 /* preorder_layout.c. dominators_find_idoms: compute `idoms`. set_count: set the number of nodes
- * that the node at a place retains; sort_many: sort those in `many`; many_at: find one of them.
- * sizes_at: add up the sizes of the nodes at places [first, end). */
+ * that the node at a place retains. sort_many: sort `many`. many_at: find the count of a place in
+ * `many`. sizes_at: add up the sizes of the nodes at places [first, end). */
 int dominators_find_idoms(dominators *d);
 int set_count(dominators *d, uint32_t place, uint32_t count);
 void sort_many(dominators *d);
@@ -157,7 +159,7 @@ INLINE void prefetch_count(const dominators *d, uint32_t place) {
     __builtin_prefetch(d->counts ? (const void *)&d->counts[place] : &d->few[place]);
 }
 
-/* Return the sum of the sizes of the nodes at lower places; only with `some_sums`. */
+/* Return the sum of the sizes of the nodes at places lower than `place`. Requires `some_sums`. */
 INLINE uint64_t sum_before(const dominators *d, uint32_t place) {
     return d->some_sums[place / SUMMED] + sizes_at(d, place / SUMMED * SUMMED, place);
 }

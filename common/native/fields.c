@@ -17,7 +17,7 @@
 typedef struct fields {
     const dominators *d;
     uint32_t place, span, fields; /* the owner's; its places; number of fields */
-    uint64_t *children; /* a bit for each place after the owner's: it is a child */
+    uint64_t *children; /* one bit for each place after the owner's: set if the node is a child */
     uint32_t *labels; /* by place after the owner's: 0, 1 + the only field, 1 + fields (several) */
     /* children to search; `both`: those that several fields reach, searched first */
     words queue, both;

@@ -74,7 +74,7 @@ typedef struct graph {
     heuristics *heuristics;
     const uint8_t *patterns; /* the caller's, as are the exclusions: see fl_graph_exclude_words */
     const exclusion *exclusions;
-    const uint8_t *labels; /* the caller's, as are the ranks: see fl_graph_set_labels; NULL: none */
+    const uint8_t *labels; /* the caller's, as are the ranks; NULL: none; see fl_graph_set_labels */
     uint64_t label_width;
     const uint32_t *label_ranks;
     bool noting; /* interior references */

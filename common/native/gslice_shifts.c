@@ -5,8 +5,8 @@
 
 #define UNIT (2 * WORD)
 #define STEP (1u << 20) /* words */
-#define GRAIN 10 /* addresses that differ only in these low bits share a bit of `undecided` */
-#define GRAINS (1u << 17) /* bits; they fit in the L1 cache */
+#define GRAIN 10 /* addresses that differ only in these low bits share one bit of `undecided` */
+#define GRAINS (1u << 17) /* number of bits of `undecided`, which fits in the L1 cache */
 
 typedef struct run {
     uint64_t start, stride, size, count, bit, states; /* ../engine/terms.py: RUN */
@@ -24,10 +24,10 @@ typedef struct {
     uint32_t chunk, bytes, options, first;
 } voter;
 
-/* `slabs`: a directory of the slabs with several possible shifts. `numbers`: their numbers among
- * all slabs. `undecided`: a bit for each GRAIN of address space, modulo GRAINS, which is set if a
- * slab there still has several possible shifts. Most pointers need no look-up, because most slabs
- * are decided early. */
+/* `slabs`: a directory of the slabs with several possible shifts. `numbers`: the index of
+ * each of these among all slabs. `undecided`: a bit for every 1 << GRAIN bytes of address space,
+ * modulo GRAINS, which is set if a slab there still has several possible shifts. Most slabs soon
+ * have only one, so that most pointers need no look-up in `slabs`. */
 typedef struct shifts {
     run *runs;
     uint64_t *options;
@@ -146,7 +146,7 @@ API void fl_shifts_chunks(shifts *s, const uint64_t *addresses, uint64_t number)
     }
 }
 
-/* Count the words with the numbers of a batch. */
+/* Count the words of `data` at the places in a batch. */
 static void count_words(shifts *s, const uint8_t *data, batch *c) {
     for (uint32_t at = 0; at < c->count; at++)
         c->values[at] = load(data + (size_t)c->places[at] * WORD);

@@ -9,7 +9,7 @@
 #define AFTER_CHUNKS (INFO + 2 * WORD) /* two words are left to malloc */
 #define LEAST_PAGE UINT64_C(128)
 #define RUN 6 /* words: start, stride, size, count, bit, states; ../engine/terms.py */
-#define OTHER 4 /* chunks at the start of a magazine in a ring whose second words are no lists */
+#define OTHER 4 /* chunks at the start of a magazine of a ring; their second words are not lists */
 #define FURTHER_AHEAD 32 /* chunks between the one that is prefetched and the one that is read */
 /* The weight of a slab's start is ONE_SLAB for each slab found there, plus the number of the size
  * class. */
@@ -153,7 +153,7 @@ API int fl_slice_slabs(const piece *pieces, uint64_t count, const uint64_t *head
     return failed;
 }
 
-/* The walk over a ring of magazines. `link`: the word that is read next, or NULL. */
+/* State of a walk over a ring of magazines. `link`: place of the next word to read, or NULL. */
 typedef struct {
     uint64_t first, magazine;
     const uint8_t *link;
@@ -167,8 +167,8 @@ static void look_at(piece_reader *r, magazine_ring *one, uint64_t address) {
 
 INLINE uint64_t link_of(const magazine_ring *one) { return one->link ? load(one->link) : 0; }
 
-/* Move each ring to its next magazine, whose address is the second word of the third chunk. Return
- * the number of rings that are not complete, which are moved to the front. */
+/* Advance the walk of each ring to the next magazine. Its address is the second word of the third
+ * chunk. Move the walks that are not complete to the front, and return their number. */
 static uint64_t move_rings(piece_reader *r, magazine_ring *rings, uint64_t count) {
     uint64_t left = 0;
     for (unsigned offset = 0; offset <= WORD; offset += WORD)
@@ -183,7 +183,7 @@ static uint64_t move_rings(piece_reader *r, magazine_ring *rings, uint64_t count
     return left;
 }
 
-/* Append at most `most` magazines. All rings are walked one step at a time in turn. */
+/* Append at most `most` magazines. Each round takes the next magazine of every ring. */
 static int list_magazines(piece_reader *r, const uint64_t *heads, uint64_t number, uint64_t most, words *magazines) {
     LIST(magazine_ring) rings = {NULL, 0, 0};
     int failed = DONE;
@@ -202,8 +202,8 @@ static int list_magazines(piece_reader *r, const uint64_t *heads, uint64_t numbe
     return failed;
 }
 
-/* Append the second words of the chunks [first, end) that are not 0: the heads of further lists.
- * Those of the first `others` chunks have other meanings. */
+/* Append the heads of further lists: the second words of the chunks [first, end) that are not 0.
+ * The first `others` of these chunks are skipped, because their second words are not lists. */
 static int list_further(piece_reader *r, const words *chunks, uint64_t first, uint64_t end, uint64_t others, words *further) {
     for (uint64_t at = first; at < end; at++) {
         if (at + FURTHER_AHEAD < chunks->count)
@@ -215,8 +215,9 @@ static int list_further(piece_reader *r, const words *chunks, uint64_t first, ui
     return DONE;
 }
 
-/* Follow lists of chunks. Outputs: their chunks, the end of each list, and in `damaged` four words
- * for each damaged list: its head, the reason, the node, and the number of chunks before it. */
+/* Follow lists of chunks. Outputs: their chunks; in `ends`, the end of each list in `chunks`; in
+ * `damaged`, four words for each damaged list: its head, the reason, the node where it ended, and
+ * the number of chunks before this node. */
 static int follow_chunks(const piece *pieces, uint64_t count, const words *heads, uint64_t most, words *chunks, uint64_t **ends,
                          words *damaged) {
     words problems = {NULL, 0, 0};
@@ -230,9 +231,9 @@ static int follow_chunks(const piece *pieces, uint64_t count, const words *heads
     return failed;
 }
 
-/* Read the chunks of threads' magazines, which begin at `own`, and of the magazines in rings, and
- * those of the further lists that begin in the second words of these chunks. `damaged`: see
- * follow_chunks. */
+/* Read the chunks of three kinds of lists: threads' magazines, whose first chunks are in `own`;
+ * magazines of rings; and further lists, whose heads are second words of the chunks of the others.
+ * `damaged`: see follow_chunks. */
 API int fl_slice_magazines(const piece *pieces, uint64_t count, const uint64_t *own, uint64_t owns, const uint64_t *rings, uint64_t classes,
                            uint64_t most, words *chunks, words *damaged) {
     piece_reader r = {pieces, NULL, count};

@@ -112,8 +112,8 @@ static uint32_t leaf_tree_size(const dominators *d, uint32_t index) {
     return bit(d->leaves, index) ? 1 : 1 + left_out_below(d, index);
 }
 
-/* Set the number of nodes that each number stands for: all blocks of a collapsed tree, or a node
- * and the leaf trees below it. */
+/* Set the number of nodes that each numbered node represents: all blocks of a collapsed tree, or
+ * the node itself and the blocks of the leaf trees below it. */
 int dominators_weigh(dominators *d, int64_t *budget) {
     uint32_t *counts = d->semis;
     if (!d->at)

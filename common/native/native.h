@@ -86,7 +86,7 @@ INLINE void prefetch_on(const uint8_t *data, uint64_t offset, uint64_t ahead, ui
     }
 }
 
-/* Return one of an array of numbers that have 2 or 4 bytes (`width`): objects' types. */
+/* Return element `at` of an array of type numbers, which have 2 or 4 bytes each (`width`). */
 INLINE uint32_t type_number(const uint8_t *numbers, uint64_t width, uint64_t at) {
     uint16_t narrow;
     uint32_t wide;

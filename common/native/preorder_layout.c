@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #define AHEAD 40u /* nodes ahead whose blocks are prefetched */
-#define LARGE_SHARE 32u /* numbers take 2 bytes unless more than 1 / LARGE_SHARE are larger */
+#define LARGE_SHARE 32u /* counts take 2 bytes unless more than 1 in LARGE_SHARE needs more */
 
 /* Add up the number of nodes that each node retains, itself included. */
 int dominators_count(dominators *d, int64_t *budget) {
@@ -37,8 +37,8 @@ int dominators_place(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Move the nodes and their `outward` bits to their places. Record the places of roots, and of the
- * blocks below which dominators_grow and dominators_attach put others. */
+/* Move the nodes and their `outward` bits to their places. Record the places of roots and of
+ * numbered blocks. dominators_grow and dominators_attach put the other blocks below these. */
 int dominators_move(dominators *d, int64_t *budget) {
     size_t all = d->semis[0];
     if (!d->placed) {
@@ -73,7 +73,7 @@ int dominators_move(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Allocate the numbers of nodes by place. They take 2 bytes each if few of them are larger. */
+/* Allocate the array of counts, indexed by place. A count takes 2 bytes if few need more. */
 static int begin_counts(dominators *d) {
     size_t all = d->semis[0];
     uint32_t large = 0;
@@ -112,7 +112,7 @@ uint32_t many_at(const dominators *d, uint32_t place) {
     return (uint32_t)d->many.items[at];
 }
 
-/* Move the numbers of nodes that each node retains. */
+/* Move the number of nodes that each node retains to the place of the node. */
 int dominators_move_counts(dominators *d, int64_t *budget) {
     if (!d->few && !d->counts && begin_counts(d))
         return NO_MEMORY;
@@ -167,7 +167,7 @@ INLINE void set_sum(dominators *d, uint32_t place, uint64_t sum) {
         d->some_sums[place / SUMMED] = sum;
 }
 
-/* Record the places of all blocks, and sum up the sizes of the nodes at lower places. */
+/* Record the place of each block, and for each place the sum of the sizes at lower places. */
 int dominators_sum(dominators *d, int64_t *budget) {
     const blocks *b = d->g->b;
     uint32_t *numbers = d->numbers;

@@ -206,8 +206,9 @@ INLINE bool is_mapped(const spread *s, uint64_t address) { return in_ranges(s->m
 
 INLINE uint8_t flags_of(const spread *s, uint32_t reference) { return reference < s->flag_count ? s->flags[reference] : 0; }
 
-/* Return whether a pointer to this offset in a block makes no claim. The table of a HashMap of Rust
- * has one such offset, its end; another buffer may have a million. */
+/* Return whether this offset in a block is too large for a pointer to it to make a claim on the
+ * block's type. Pointers refer to one such offset of the table of a Rust HashMap, its end. Pointers
+ * to other buffers may refer to a million such offsets. */
 INLINE bool is_too_far(const spread *s, uint32_t reference, uint64_t offset) {
     return offset >= FARTHEST && (offset >= FARTHEST_TABLE || !(flags_of(s, reference) & TABLE));
 }

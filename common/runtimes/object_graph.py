@@ -217,7 +217,7 @@ class ObjectGraph:
 
     def labels(self) -> tuple[array[int], Sequence[str]]:
         """Return the number of each object's type ("H" or "I"), and the names of the types by
-        number. Objects with a higher number have no known type."""
+        number. If there is no name with an object's number, the type of the object is unknown."""
         raise NotImplementedError
 
     def find(self, address: int) -> Optional[ManagedObject]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from findleaks.debuginfo.type_table import FieldKind, Kind, TypeTable
 
-MOST_STRUCTS = 256  # Structs in a type that are searched.
+MOST_STRUCTS = 256  # Maximum number of structs in a type that are searched.
 
 
 def find_discriminants(table: TypeTable, number: int, size: int, limit: int) -> list[int]:
     """Return the offsets of discriminants of `size` bytes whose values are all below `limit`. Enums
-    in variants of other enums are left out. A discriminant that is in the place of another value,
-    as in Option<Box<T>>, has other values."""
+    in variants of other enums are left out. A discriminant that shares its bytes with another
+    value, as in Option<Box<T>>, is left out, because it also has other values."""
     found: list[int] = []
     left = [(number, 0)]
     for _ in range(MOST_STRUCTS):

@@ -53,9 +53,9 @@ class _Model:
     def __init__(self, fold: Sequence[int], pointers: frozenset[int], tags: frozenset[int], is_vague: bool) -> None:
         """`fold` maps each word of a block to a word of the type, so that all elements of an array
         are counted together. `pointers` are the words that are pointers, or may be. `tags` are the
-        words of the first element that are discriminants, and so are zero or small. `is_vague`:
-        whether the type says little about its words, as char *[] does. All words of a block must
-        then be of sorts that witnesses have."""
+        words of the first element that are discriminants. Their values are zero or small.
+        `is_vague`: whether the type says little about its words, as char *[] does. If so, each word
+        of a block must have a sort that the same word of a witness has."""
         self.blocks, self._is_vague = 0, is_vague
         self.fold, self._pointers, self._tags = fold, pointers, tags
         self.classes: list[Counter[int]] = [Counter() for _ in range(WORDS)]
@@ -159,8 +159,8 @@ class Fingerprints:
         return frozenset((one.start + leaf.offset) // word for one in parts for leaf in one.leaves if leaf.role != Role.PLAIN)
 
     def _tags(self, layout: int) -> frozenset[int]:
-        """Return the numbers of words that are discriminants of enums of Rust, in the first element
-        of arrays. Other elements of a vector may not be in use."""
+        """Return the numbers of words that are discriminants of Rust's enums. For arrays, these are
+        words of the first element, because other elements of a vector may be unused."""
         table, spec = self._layouts.table, self._layouts.specs[layout]
         found = () if spec.parts else find_discriminants(table, spec.type, table.word, SMALL_NUMBER)
         return frozenset(at // table.word for at in found if at % table.word == 0)
@@ -233,8 +233,8 @@ class Fingerprints:
         return sorted(best.values(), key=lambda one: (-one[0], one[1]))
 
     def _has_room(self, layout: int, size: int) -> bool:
-        """Whether a block of `size` bytes may have a layout. An array must fill the block, or the
-        allocator would have returned a smaller one."""
+        """Whether a block of `size` bytes may have a layout. An array must fill the block, because
+        for a smaller array the allocator would have returned a smaller block."""
         spec = self._layouts.specs[layout]
         if spec.many and not spec.parts:
             return self._rules.is_array_of_size(spec, size)

@@ -31,9 +31,9 @@ LEAST_SHARE = 0.03  # Part of the blocks that must have a size, for values to be
 MOST_REFUSED = 4  # Types that are examined of those that blocks contradict.
 MOST_RULES = 1024  # Rules that are examined at a time, those with the most pointers first.
 DEEPEST = 2  # Levels of pointers through which truncated structs are found.
-MOST_ARRAYS = 64  # Arrays of pointers that are examined for one member.
-MOST_ELEMENTS = 1 << 14  # Elements of these arrays.
-LEAST_ALIKE = 0.5  # Part of these elements that must refer to one offset in blocks of one size.
+MOST_ARRAYS = 64  # Maximum number of arrays of pointers that are examined for one member.
+MOST_ELEMENTS = 1 << 14  # Maximum number of elements of these arrays, in total.
+LEAST_ALIKE = 0.5  # Part of these elements that must refer to one offset, in blocks of one size.
 MOST_PARTS = 8  # Most offsets with objects in blocks of one size.
 
 
@@ -141,8 +141,9 @@ class Packing:
         return answers
 
     def _find_arrays(self, pending: Sequence[Pointers]) -> Iterator[tuple[tuple[int, int, int], int]]:
-        """Yield the answers to the rules of pointers to arrays of pointers whose elements refer to
-        parts of blocks. No type has the parts, and only these arrays refer to many of them."""
+        """Yield answers for pointers to arrays of pointers, by reference, offset and size. The
+        elements of these arrays refer to objects inside blocks. No type describes these blocks, and
+        no other pointers refer to many of the objects."""
         table = self._layouts.table
         for found in pending:
             of, blocks = self._layouts.references[found.reference], self._untyped(found)
@@ -153,8 +154,8 @@ class Packing:
                 yield (found.reference, found.offset, found.size), claim
 
     def _refer_to_parts(self, arrays: Iterable[int], pointee: int) -> bool:
-        """Whether all words of arrays are null or addresses in blocks, and many of these blocks
-        have a value of a type at one offset."""
+        """Whether all words of `arrays` are null or addresses in blocks, and many of these blocks
+        have a value of type `pointee` at the same offset."""
         heap, word = self._heap, self._heap.arch.word
         starts = [(heap.blocks.address(block), heap.blocks.size(block)) for block in arrays]
         if sum(size for _, size in starts) > MOST_ELEMENTS * word:

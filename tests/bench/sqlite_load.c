@@ -1,5 +1,5 @@
 /* A program that uses SQLite as a server does: 300 tables with indices, views and triggers in memory, 3,000 prepared statements, and
- * 20,000 rows of which a page has about 15. SQLite comes from the source package of better-sqlite3, because it needs debug information:
+ * 20,000 rows, about 15 in each page. SQLite comes from the source package of better-sqlite3, because it needs debug information:
  *
  *   npm pack better-sqlite3@11.1.2 && tar xzf better-sqlite3-11.1.2.tgz
  *   S=package/deps/sqlite3 && gcc -g -O2 -I$S -o sqlite_load tests/bench/sqlite_load.c $S/sqlite3.c -lm -lpthread -ldl

@@ -58,7 +58,7 @@ def test_a_core(running: cores.Running) -> None:
 
 @pytest.mark.matrix
 def test_nodes_in_blocks(program: Path, tmp_path: Path) -> None:
-    """The nodes of a libapr that takes them from malloc are blocks, whose types are the tags of the pools. All are reachable."""
+    """If libapr allocates nodes with malloc, each node is a block. The type of the block is the tag of the pool. All are reachable."""
     with cores.Running([str(program)], tmp_path, {"LD_LIBRARY_PATH": str(aprs.without_mmap())}) as made:
         check(made, "--pid", str(made.pid))
         core = str(made.gcore())

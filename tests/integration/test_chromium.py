@@ -21,7 +21,8 @@ window.kept = []; for (let i = 0; i < 20000; i++) window.kept.push(new ArrayBuff
 window.large = new ArrayBuffer(3000000); document.title = "ready";
 </script>"""
 QUIET = ("partition_alloc/partitions/array_buffer", "malloc/partitions/original")
-"""Partitions in which a page at rest allocates nothing. The page's own blocks are in the first. Each dump allocates in "buffer"."""
+"""Partitions in which an idle page allocates nothing. The buffers of PAGE are in the first one. The partition "buffer" is missing here,
+because each dump allocates in it."""
 SAME = (
     "allocated_objects_size",
     "active_slot_spans",

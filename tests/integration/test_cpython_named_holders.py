@@ -89,7 +89,7 @@ def test_the_row_of_a_list_counts_its_elements(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [one for one in VERSIONS if tuple(map(int, one.values[0].split("."))) >= (3, 11)])
 def test_a_queue_that_several_coroutines_use_is_named_by_its_variable(version: str, tmp_path: Path) -> None:
-    """A stale word may be a second root of the event loop, and so of the queue."""
+    """If a stale word refers to the event loop, the event loop and the queue are reachable from two roots."""
     python = mallocs_python.get(version)
     with cores.Running(python.command(str(truth.PROGRAMS / "python_shared_queue.py")), tmp_path, python.environment()) as run:
         verdict = debuggers.findleaks("verdict", "--pid", str(run.pid))

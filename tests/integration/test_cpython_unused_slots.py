@@ -1,4 +1,4 @@
-"""Unused slots of deques, sets, generators and frames, and caches in bytecode, hold nothing: objects that only these refer to leak."""
+"""Unused slots of deques, sets, generators and frames, and caches in bytecode, are no references. Objects that only these refer to leak."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_glib_284(program: Path, tmp_path: Path) -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", glibs.VERSIONS)
 def test_older_versions(version: str, program: Path, tmp_path: Path) -> None:
-    """The types are the same. Many objects are slices."""
+    """findleaks finds the same types in older versions of GLib, which allocate many objects with GSlice."""
     with cores.Running([str(program), *map(str, COUNTS)], tmp_path / "run", glibs.environment(version)) as made:
         where = ["--pid", str(made.pid)]
         assert found("runtime", *where)["runtimes"][0]["version"].startswith(f"{version}.")

@@ -65,7 +65,7 @@ def check(running: cores.Running, where: list[str]) -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", glibs.VERSIONS)
 def test_older_versions(version: str, program: Path, tmp_path: Path) -> None:
-    """The structures are the same in all versions: the chunks, and their totals."""
+    """The structures are the same in all versions, so that findleaks finds the chunks and their totals in older versions, too."""
     with cores.Running([str(program)], tmp_path, glibs.environment(version)) as made:
         check(made, ["--pid", str(made.pid)])
         check(made, [str(made.gcore())])

@@ -22,16 +22,16 @@ REQUESTS, BYTES = 4000, 4000
 
 
 def serve(folder: Path, opened: ExitStack, path: str, *options: str) -> int:
-    """Start httpd, send REQUESTS requests of this path in one connection, which remains open, and return the process that answered them."""
+    """Start httpd, send REQUESTS requests for `path` in one connection, which remains open, and return the pid of the worker."""
     workers: list[int] = []
-    opened.callback(lambda: [os.kill(worker, signal.SIGKILL) for worker in workers])  # after httpd itself, which would start others
+    opened.callback(lambda: [os.kill(worker, signal.SIGKILL) for worker in workers])  # after httpd itself, which would start new workers
     program = Program("httpd", lambda folder, port: httpds.command(folder, port, *options), GET, says_ready=False)
     idle = opened.enter_context(Idle(program, folder))
     client = opened.enter_context(closing(http.client.HTTPConnection("127.0.0.1", idle.port)))
     for _ in range(REQUESTS):
         client.request("GET", path)
         answer = client.getresponse().read()
-    assert int(answer) > REQUESTS  # and that of `Idle`
+    assert int(answer) > REQUESTS  # `Idle` also sent a request
     workers.append(httpds.worker(idle.pid))
     return workers[0]
 
@@ -50,7 +50,7 @@ def core(worker: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def finding(output: str) -> dict[str, Any]:
-    """What the output of `verdict --json` says of APR's pools."""
+    """Return the finding about APR's pools in the output of `verdict --json`."""
     found: list[dict[str, Any]] = json.loads(objects(output)[0])["findings"]
     (one,) = [one for one in found if one["finding"] == "apr-pool"]
     return one
@@ -72,14 +72,14 @@ def test_front_ends(core: Path) -> None:
 
 
 def test_a_stripped_module(tmp_path: Path) -> None:
-    """Without symbols, the module is named."""
+    """If the module has no symbols, `verdict` names the module instead of a variable."""
     with ExitStack() as opened:
         found = finding(ran("verdict", "--json", "--pid", str(serve(tmp_path, opened, "/search", "-s"))).stdout)
     assert found["evidence"]["variable"] == "variables of mod_sessions.so"
 
 
 def test_pool_of_a_connection(tmp_path: Path) -> None:
-    """httpd's tag of the pools of connections is "transaction"."""
+    """`verdict` names the pool of a connection by the tag that httpd gives it, "transaction"."""
     with ExitStack() as opened:
         found = finding(ran("verdict", "--json", "--pid", str(serve(tmp_path, opened, "/connection"))).stdout)
     assert "transaction" in found["text"], found

@@ -1,4 +1,4 @@
-"""nginx's pools in the midst of many connections: a module of nginx prints them, and stops the process at the same instant."""
+"""The pools of nginx while it has many connections. A module of nginx prints the pools and then stops the process."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def request(line: str, length: int = 0, *further: bytes) -> bytes:
 
 
 def converse(connection: socket.socket, number: int, chance: random.Random) -> None:
-    """Send one of six kinds of requests: answered ones, with small and large headers; refused and delayed ones; incomplete ones."""
+    """Send a request of one of six kinds: answered, with small or large headers; refused; delayed; incomplete, in body or header."""
     if number % 6 < 2:
         connection.sendall(request("GET /", 0, b"X: %s\r\n" % (b"x" * chance.randrange(20_000)) if number % 6 else b""))
     elif number % 6 == 2:
@@ -84,7 +84,7 @@ def converse(connection: socket.socket, number: int, chance: random.Random) -> N
 
 @pytest.fixture(scope="module", params=nginxes.VERSIONS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Idle]:
-    """A stopped process that has printed its pools. One of KEPT connections is still open."""
+    """Yield a stopped nginx that has printed its pools. One in KEPT of its connections is still open."""
     version, chance = str(request.param), random.Random(7)
     with ExitStack() as opened:
         silent = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=CONNECTIONS))
@@ -113,7 +113,7 @@ def where(request: pytest.FixtureRequest, server: Idle) -> list[str]:
 
 
 def test_every_block(where: list[str], server: Idle) -> None:
-    """Each block of each pool has the pool's owner as type, and no other block has. Totals by owner are those that nginx has."""
+    """The type of each block of a pool is the owner of the pool. No other block has such a type. The totals by owner are those of nginx."""
     pools = parse((server.folder / "pools").read_text())
     owners = Counter(pool.name for pool in pools)
     assert owners["pool of connection"] > CONNECTIONS // KEPT and owners["pool of HTTP request"] > 30 and owners["pool of cycle"] == 1

@@ -16,13 +16,13 @@ import cores
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 FOREIGN = re.compile(r"^\(|^\*const |^alloc::boxed::Box<.*\[|dyn ")
-"""Types of Rust that no expression of C++ can name: tuples, pointers and boxes, which have names of their own."""
+"""Types of Rust that no C++ expression can name: tuples, `*const T`, arrays of boxes, and trait objects."""
 NODES = re.compile(r"^std::|counters of ")
-"""Types of the standard library's containers: LLDB finds some of them by no name."""
+"""Types of the standard library, such as nodes of containers. LLDB does not find some of them by name."""
 
 
 def memory_read(name: str, address: str) -> str:
-    """Return the command of LLDB for a block: arrays become the type of their elements and a count."""
+    """Return the LLDB command that prints a block. For an array, it contains the type and the number of the elements."""
     found = re.match(r"(.*?) ?\[(\d+)\]$", name)
     kind, count = found.groups() if found else (name, "1")
     return f'memory read --force -t "{kind}" -c {count} {address}'

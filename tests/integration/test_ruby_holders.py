@@ -96,7 +96,7 @@ def test_a_local_variable_is_attributed_to_its_method(waiting: Waiting, name: st
 
 
 def test_the_buffer_of_a_file_retains_nothing(waiting: Waiting) -> None:
-    """The buffer of LOG contains the address of a text of 300,000 bytes to which only a local variable refers."""
+    """The address of a text of 300,000 bytes in the buffer of LOG is not a reference. Only a local variable refers to the text."""
     found: dict[str, Any] = json.loads(debuggers.findleaks("roots", "--json", "LOG", str(waiting.core)))
     (log,) = found["roots"]
     assert 8_000 < log["retained_bytes"] < 200_000, log

@@ -113,7 +113,7 @@ def pydantic(*words: str) -> Build:
 
 
 def multidict(*words: str) -> Build:
-    """Version 4.7.3."""
+    """Return a function that builds a program with multidict 4.7.3 and returns its command."""
 
     def build(folder: Path) -> Sequence[str]:
         python, version = published.interpreter()

@@ -169,7 +169,7 @@ def test_candidates(names: tuple[str, ...], text: str) -> None:
     [("registry.sessions", True), ("main thread's stack (main)", False), ("db (load, data)", False), ("op[2].p", False)],
 )
 def test_advice(origin: str, is_member: bool) -> None:
-    """Only a member can have a line in a hint file."""
+    """The advice contains a line for a hint file only if the origin is a member."""
     ten = Amount(10, 400)
     source = UntypedSource(origin, False, "the pointer is void *", (), 10, (40, 40), ten, 0x1000, ten)
     line = f"the line `{origin} -> TYPE` in a file of --hints may type all of the first row"

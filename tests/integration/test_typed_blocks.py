@@ -107,7 +107,7 @@ def test_packed(count: int, flags: str, tmp_path: Path) -> None:
     "flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in ("-O0", "-O2", "-O2 -flto")]
 )
 def test_buckets(flags: str, tmp_path: Path) -> None:
-    """An array of pointers to parts of blocks has a type, and so have the parts. An array of pointers to numbers gives these no type."""
+    """An array of pointers to parts of blocks gets a type, and gives a type to the parts. Pointers to numbers give the numbers no type."""
     pages = 300
     figures = measured("typed_buckets.c", tmp_path, pages, 1, *flags.split())
     assert not figures.wrong, figures.wrong[:12]
@@ -164,7 +164,8 @@ def test_rust(users: int, flags: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
 def test_stale_words(flags: str, tmp_path: Path) -> None:
-    """Stale addresses do not make a struct an array of another size, or an enum without a discriminant. Large hash tables have types."""
+    """Stale addresses do not cause a struct to get a wrong type: an array of another size, or an enum whose discriminant it does not have.
+    Large hash tables get types."""
     figures = measured("typed_stale.rs", tmp_path, 500, 1, "--edition=2021", *flags.split())
     assert not figures.wrong, figures.wrong[:12]
     assert figures.part(figures.held, "sure right") > 0.9, figures.held

@@ -89,8 +89,8 @@ def test_the_holder_is_on_the_first_screen(tmp_path: Path, version: str, kind: s
 @pytest.mark.parametrize("version", [nodes.NEWEST, *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS[:-1])])
 @pytest.mark.parametrize("stripped", [False, pytest.param(True, marks=pytest.mark.matrix)])
 def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool) -> None:
-    """The variable that leads to a reference is the one that the addon keeps it in, or none if the addon has lost it. Its variables
-    `environment` and `isolate` lead to Node's lists of all references, and `newest` to the last one."""
+    """findleaks names the variable in which the addon keeps a reference, or none if the addon does not keep it. The addon's variables
+    `environment` and `isolate` lead to Node's lists of all references, and `newest` refers to the last reference."""
     file, each = addon(tmp_path), 2000
     symbols = subprocess.run(["nm", "--defined-only", file], check=True, capture_output=True, text=True).stdout
     places = {name: int(address, 16) for address, _, name in map(str.split, symbols.splitlines())}
@@ -109,7 +109,7 @@ def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool) -> 
         (group, *_) = owners.groups
     assert len(group.places) == 4 * each and group.in_variable == each
     assert (chosen.pop(names["all"]), chosen.pop(names["cache"]), chosen.pop(names["newest"])) == (each, each, 1)
-    # Without symbols, each word of the array is a variable.
+    # Without symbols, findleaks treats each word of the array as a variable.
     assert sum(chosen.values()) == each and (stripped or chosen.keys() == {names["table"]})
     reference = f"Node-API reference of {file}"
     assert shown[reference] == 3 * each - 1 and shown[f"{reference} in variable {names['newest']}"] == 1

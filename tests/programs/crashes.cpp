@@ -75,7 +75,7 @@ __attribute__((noinline)) static void parse_header(const char *word) {
     if (!strcmp(word, "composed")) throw Composed();
     if (!strcmp(word, "virtual")) Circle();
     if (!strcmp(word, "thread")) std::thread([] {}); /* that nothing joins */
-    if (!strcmp(word, "rethrown")) { /* as std::future::get throws what another thread threw */
+    if (!strcmp(word, "rethrown")) { /* like std::future::get, which throws the exception of another thread */
         std::exception_ptr thrown;
         std::thread([&thrown] {
             try {
@@ -97,7 +97,7 @@ __attribute__((noinline)) static void parse_header(const char *word) {
         sigaction(SIGSEGV, &action, nullptr);
         ((volatile char *)kept[60])[48] = 1;
     }
-    if (!strcmp(word, "call")) kept[61] = (void *)(uintptr_t)((long (*)(long))kept[60])(words_left); /* no function */
+    if (!strcmp(word, "call")) kept[61] = (void *)(uintptr_t)((long (*)(long))kept[60])(words_left); /* kept[60] is null */
     if (!strcmp(word, "data")) kept[61] = (void *)(uintptr_t)((long (*)(long))kept[50])(words_left);
     if (!strcmp(word, "field")) ((volatile char *)kept[60])[24] = 1;
     if (!strcmp(word, "wild")) *(volatile char *)0x123456789000 = 1;
@@ -117,7 +117,7 @@ __attribute__((noinline)) static void parse_header(const char *word) {
         Session *volatile session = new Session;
         fprintf(stderr, "%p\n", (void *)session);
         delete session;
-        delete session; /* calls the destructor by the table of virtual functions */
+        delete session; /* calls the destructor through the vtable pointer of the deleted object */
     }
     if (!strcmp(word, "release")) { /* a reference is given back after the object was freed */
         for (int i = 0; i < 8; i++) kept[i] = malloc(sizeof(Request));

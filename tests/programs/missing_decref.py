@@ -1,5 +1,5 @@
-"""Python objects that C code keeps by one reference too many ("instance", "str", "list", "dict"), or that only a disabled collector would
-free ("cycle"). Arguments: the kind and the number. Prints "ready"."""
+"""Leak Python objects. C code adds one reference too many ("instance", "str", "list", "dict"), or only the collector, which is disabled,
+would free the objects ("cycle"). Arguments: the kind and the number of objects. Prints "ready"."""
 
 import ctypes
 import gc

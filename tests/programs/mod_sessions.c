@@ -1,5 +1,5 @@
-/* A module of Apache httpd that keeps data of each request: of a path that begins with "/connection" in the pool of the connection, of others in
-   the pool of the server's configuration, in a list of sessions. It answers with the number of requests. */
+/* A module of Apache httpd that keeps data of each request. If the path begins with "/connection", the data is in the connection's pool.
+   Otherwise, it is in a list of sessions in the pool of the server's configuration. The answer is the number of requests so far. */
 #include <httpd.h>
 #include <http_config.h>
 #include <http_protocol.h>

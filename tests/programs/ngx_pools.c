@@ -1,6 +1,6 @@
-/* A module of nginx that prints the worker's own pools. A request for a location with the directive "print_pools FILE" writes to the file, for
-   each pool of the cycle, of a connection or of a request: "pool OWNER ADDRESS", then "block ADDRESS USED" and "large ADDRESS" for its memory.
-   Then the worker stops itself with SIGSTOP. */
+/* A module of nginx that prints the worker's own pools. On a request for a location with the directive
+   "print_pools FILE", it writes lines to the file for each pool of the cycle, of a connection or of a request: "pool OWNER ADDRESS", then
+   "block ADDRESS USED" for each block and "large ADDRESS" for each large allocation. Then the worker stops itself with SIGSTOP. */
 #include <ngx_config.h>
 #include <ngx_core.h>
 #include <ngx_http.h>

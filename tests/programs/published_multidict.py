@@ -1,4 +1,4 @@
-"""Iterate over MultiDicts: release 4.7.3 never releases the view of keys that it makes."""
+"""Iterate over MultiDicts. Each time, multidict 4.7.3 creates a view of the keys and never releases it."""
 
 import gc
 import sys

@@ -63,7 +63,7 @@ def deque_empty():
 
 
 def cached():
-    """Since 3.11, the bytecode of a call of a method has the address of the function, at any even offset."""
+    """Since Python 3.11, bytecode that calls a method contains the address of the function, at any even offset."""
     for number in range(COUNT):
         holder = keep(type("Holder", (), {"method": lambda self: None}))
         increment(holder.method)
@@ -73,7 +73,7 @@ def cached():
         for _ in range(100):
             call()
         del holder.method
-    sys._clear_type_cache()  # it has the functions, too
+    sys._clear_type_cache()  # this cache refers to the functions, too
     return COUNT
 
 

@@ -1,5 +1,5 @@
-/* A program that prints the true type of each of its blocks, as typed_truth.c does: a cache of pages. Each page and its descriptor are one
- * block, page first. Only the buckets of a hash table, and the descriptors, refer to the descriptors.
+/* A cache of pages. The program prints the true type of each of its blocks, as typed_truth.c does. Each page is in one block with its
+ * descriptor, which follows the page. Only the buckets of a hash table, and other descriptors, refer to a descriptor.
  *
  *   typed_buckets PAGES SEED */
 #include <stdio.h>
@@ -24,7 +24,7 @@ struct cache {
     struct descriptor **buckets;
     struct mark **marks;
 };
-/* Marks are referenced in the middle, too, but the words there are no mark. */
+/* The pointers to marks also refer to the middle of a block, but the words there are numbers, not a mark. */
 struct mark {
     struct owner *owner;
     struct mark *next;

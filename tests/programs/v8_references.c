@@ -1,5 +1,5 @@
-/* A Node-API addon that leaks: each function creates a reference to its argument, and nothing deletes it. They differ in where the
- * reference is kept. `environment` and `isolate` lead to Node's own lists of all references, and `newest` to one of them. */
+/* A Node-API addon that leaks: each function creates a reference to its argument, and nothing deletes it. The functions differ in
+ * where they keep the reference. `environment` and `isolate` lead to Node's lists of all references, and `newest` refers to the last. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static napi_value keep_in_cache(napi_env env, napi_info info) {
   if (cache->used < MOST) cache->items[cache->used++] = refer(env, info);
   return 0;
 }
-/* As C++ addons do, without Node-API: v8::Global. The second argument is the object, or its address before V8 11.8. */
+/* Create a v8::Global, as C++ addons without Node-API do. V8's function takes the object; before V8 11.8, the object's location. */
 static napi_value keep_global(napi_env env, napi_info info) {
   size_t count = 1; napi_value args[1];
   void **(*make)(void *, void *) = dlsym(RTLD_DEFAULT, "_ZN2v812api_internal18GlobalizeReferenceEPNS_8internal7IsolateEm");

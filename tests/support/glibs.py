@@ -1,5 +1,5 @@
-"""Older releases of GLib, which have slices: 2.66 of Debian 11, and 2.50 of the npm registry's package libvips. They are held to their
-SHA-256, and are unpacked once; nothing is installed."""
+"""Older releases of GLib, which have GSlice: 2.66 from Debian 11, and 2.50 from the npm package libvips. The SHA-256 of each package is
+checked. The packages are unpacked once; nothing is installed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERSIONS = ("2.50", "2.66")
 
 
 def environment(version: str) -> Mapping[str, str]:
-    """The environment of a program that shall load this version of GLib. It is downloaded and unpacked on first use. Raises
+    """Return the environment in which a program loads this version of GLib. GLib is downloaded and unpacked on first use. Raises
     PackagesMissing or NodeMissing."""
     folder = debian.cache() / f"glib-{version}"
     libraries = _of_bullseye(folder) if version == "2.66" else _of_libvips(folder)

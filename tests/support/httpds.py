@@ -33,8 +33,8 @@ LoadModule sessions_module {module}
 
 
 def command(folder: Path, port: int, *options: str) -> Sequence[str]:
-    """Compile the module with these options of the compiler, write the configuration, and return the words that start httpd, whose requests
-    one process answers."""
+    """Compile the module with these compiler options, write the configuration, and return the command that starts httpd. One process
+    answers all requests."""
     base = debian.cache() / "httpd"
     debian.unpacked(SUITE, ["apache2-bin"], base / "program", {}, dependencies=True)
     debian.unpacked(SUITE, ["apache2-dev", "libapr1-dev", "libaprutil1-dev"], base / "headers", {})
@@ -51,7 +51,7 @@ def command(folder: Path, port: int, *options: str) -> Sequence[str]:
 
 
 def worker(pid: int) -> int:
-    """The process that answers the requests of the httpd with this number."""
+    """Return the pid of the process that answers requests for the httpd with this pid."""
     children = subprocess.run(["ps", "--ppid", str(pid), "-o", "pid="], capture_output=True, text=True, check=True).stdout.split()
     assert len(children) == 1, children
     return int(children[0])

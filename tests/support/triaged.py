@@ -41,7 +41,7 @@ def build(folder: Path, *flags: str, compiler: str = "g++") -> Path:
 
 
 def core(program: Path, folder: Path, seed: int, *ways: str) -> Core:
-    """The kernel's core of a run that loses blocks in these ways, or in all, with random addresses."""
+    """Return the kernel's core of a run with random addresses that leaks blocks in these ways; without `ways`, in all ways."""
     with Running(["setarch", os.uname().machine, str(program), str(seed), *ways], folder) as process:
         truth = {}
         for line in process.output.splitlines()[:-1]:

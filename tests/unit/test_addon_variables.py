@@ -1,4 +1,4 @@
-"""Which variable of an addon is named for a reference to which several lead."""
+"""The variable that findleaks names for a Node-API reference if several variables of the addon lead to it."""
 
 from __future__ import annotations
 

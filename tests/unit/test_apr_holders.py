@@ -1,4 +1,4 @@
-"""The variable that most of the memory of a pool of APR is reachable from."""
+"""The variable from which most of the memory of an APR pool is reachable."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MODULE = "mod_sessions.so"
 
 
 def sessions(first: int, *, backward: bool) -> tuple[Pool, FakeTarget]:
-    """A pool of COUNT nodes. The first node has the pool itself, and objects of EACH bytes. From the object at offset `first` on, the
-    objects of all nodes are a list: each refers to the one before it (`backward`), or after it."""
+    """Return a pool of COUNT nodes, and a process with this pool. The first node contains the pool's structure. All nodes contain objects
+    of EACH bytes. From offset `first` on, the objects are a list: each refers to the previous one (`backward`), or to the next one."""
     data = bytearray(SIZE * COUNT)
     pool, begin = START + NODE, START + NODE + 8 * (FIRST + 1)
     struct.pack_into("<Q", data, pool + 8 * FIRST - START, begin)
@@ -41,14 +41,14 @@ def find(pool: Pool, target: FakeTarget, references: Sequence[tuple[str, int]], 
 
 
 def ends(pool: Pool, first: int) -> tuple[int, int]:
-    """The first and the last object of the list."""
+    """Return the addresses of the first and the last object of the list."""
     last = pool.nodes[-1]
     begin = pool.address + 8 * (FIRST + 1) + first
     return begin, range(last.start + NODE, last.free - EACH, EACH)[-1]
 
 
 def test_lists_in_both_directions() -> None:
-    """An object before the list in its first node belongs to another variable."""
+    """Another variable refers to an object that is before the list in the first node."""
     for backward in (False, True):
         pool, target = sessions(800, backward=backward)
         begin, last = ends(pool, 800)
@@ -58,7 +58,7 @@ def test_lists_in_both_directions() -> None:
 
 
 def test_several_variables() -> None:
-    """If several variables of one file lead to the objects, the file is named. If those of several files do, nothing is."""
+    """If several variables of one file lead to the objects, the file is named. If variables of several files do, no name is given."""
     pool, target = sessions(800, backward=True)
     _, last = ends(pool, 800)
     found = find(pool, target, [("first", last), ("newest", last)])
@@ -71,14 +71,14 @@ def test_several_variables() -> None:
 
 
 def test_no_variable() -> None:
-    """The pool's own structure and unused ends of nodes are no objects."""
+    """Pointers to the pool's own structure and to unused ends of nodes are not pointers to objects."""
     pool, target = sessions(800, backward=True)
     begin, _ = ends(pool, 800)
     assert find(pool, target, [("settings", begin - 800), ("tail", START + SIZE - 8), ("pool", pool.address)]) is None
 
 
 def test_hostile_nodes() -> None:
-    """Overlapping nodes are read once, and many pointers are not followed."""
+    """Memory that is part of several overlapping nodes is read once."""
     pool, target = sessions(0, backward=True)
     spans = find_spans(
         Memory(target), pool._replace(nodes=[*pool.nodes, *(Node(START + 8 * n, START + SIZE, START + SIZE) for n in range(99))])

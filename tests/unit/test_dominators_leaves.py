@@ -111,8 +111,8 @@ def test_leaf_trees_are_only_for_whole_trees() -> None:
 
 @pytest.mark.parametrize("length", [100, 33_000, 40_000])
 def test_numbers_of_blocks_that_need_more_than_two_bytes(length: int) -> None:
-    """Each node of a list refers to a leaf; the first one also refers to an array of leaves. The C engine takes 2 bytes for each number of
-    retained blocks, unless more than 1 in 32 are larger: none, a few and many are."""
+    """Each node of a list refers to a leaf; the first one also refers to an array of leaves. The C engine stores the number of blocks
+    that each node retains in 2 bytes, unless more than 1 in 32 of these numbers need more. Here, none, a few or many do."""
     array_length = 2 * length + 1000
     references = [[node + 1, length + node] for node in range(length)]
     references[-1] = [2 * length - 1]
@@ -128,7 +128,7 @@ def test_numbers_of_blocks_that_need_more_than_two_bytes(length: int) -> None:
     assert tree.retained(2 * length) == top
     assert [child.block for child in tree.children(2 * length, 2)] == [2 * length + 1, 2 * length + 2]
     for node in {*range(1, length, 1009), length - 1}:
-        # The last node has one word.
+        # The last node has one word; the others have two.
         assert tree.retained(node) == Totals(2 * (length - node), 24 * (length - node) - 8)
         assert tree.idom(node) == node - 1 and tree.retained(length + node) == Totals(1, 8)
     whole = Totals(2 * length + top.blocks, 24 * length + top.bytes)

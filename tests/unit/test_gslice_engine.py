@@ -195,8 +195,8 @@ def test_magazines(arch: Arch) -> None:
 
 
 def cache_chunks(image: Image) -> tuple[list[int], list[int], list[int]]:
-    """Put a magazine of random chunks into each slab: of a thread, in one of two rings, or as a further list of one of these. Return the
-    heads of the threads' magazines, the heads of the rings, and all chunks."""
+    """Put a magazine of random chunks into each slab. It belongs to a thread or to one of two rings, or it is a further list of such a
+    magazine. Return the heads of the threads' magazines, the heads of the rings, and all chunks."""
     rng, word = image.rng, image.arch.word
     magazines = [rng.sample(image.chunks(slab), rng.randrange(5, 9)) for slab in image.slabs]
     for chunks in magazines:
@@ -219,7 +219,7 @@ def cache_chunks(image: Image) -> tuple[list[int], list[int], list[int]]:
 @given(seed=st.integers(0, 2**32 - 1), damage=st.integers(1, 30))
 @settings(max_examples=25)
 def test_damaged_magazines(arch: Arch, seed: int, damage: int) -> None:
-    """Both engines read each chunk of intact magazines once, and the same chunks and problems of damaged ones."""
+    """Both engines read each chunk of intact magazines once. For damaged magazines, both return the same chunks and problems."""
     image = Image(arch, seed)
     rng, word = image.rng, arch.word
     own, rings, chunks = cache_chunks(image)
@@ -234,12 +234,12 @@ def test_damaged_magazines(arch: Arch, seed: int, damage: int) -> None:
     for most in (len(chunks), rng.randrange(20)):
         results = [read_magazines(engine, image.pieces(), own, rings, most) for engine in engines(arch)]
         assert results[0] == results[1]
-        assert len(results[0][0]) <= 2 * SIZE // word  # each list once, in both rounds
+        assert len(results[0][0]) <= 2 * SIZE // word  # each chunk at most twice: in a magazine and in a further list
 
 
 @pytest.mark.parametrize("arch", ARCHES, ids=lambda arch: arch.name)
 def test_ring_that_never_returns(arch: Arch) -> None:
-    """A ring that does not lead back to its head ends at the limit, and all magazines of the other ring are read."""
+    """If a ring does not lead back to its head, the walk over it stops at the limit. All magazines of the other ring are read."""
     image, word = Image(arch, 3), arch.word
     slabs = [image.chunks(slab)[:5] for slab in image.slabs[:5]]
     for chunks, after in zip(slabs, (slabs[1], slabs[1], slabs[3], slabs[4], slabs[2])):  # 0, 1, 1, ...; 2, 3, 4

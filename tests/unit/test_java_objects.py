@@ -281,7 +281,7 @@ def test_many_classes() -> None:
 
 @pytest.mark.parametrize("engine", [graphs.native, graphs.pure])
 def test_numbers_of_classes_get_wider_when_there_are_more(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers have 2 bytes until another class is found than these can number. Here, 2 bytes are enough for 3 classes."""
+    """Class numbers have 2 bytes for up to MOST_NARROW classes, and 4 bytes for more. Here, there are 6 classes; the limit is 3 or 6."""
     words = [7, 8, 9, 10, 11, 12]
     memory, starts = objects(NARROW, words, random.Random(5), 80, X86_64)
     target = FakeTarget({BASE: memory})

@@ -61,7 +61,7 @@ def test_rings_of_apr_that_lead_to_one_chain() -> None:
 
 
 def test_outermost_pools_of_apr_that_lead_to_one_another() -> None:
-    """Each pool is read once, although the list that begins at each outermost pool contains all following ones."""
+    """Reading begins at each outermost pool, and all of them are in one list. Still, each pool is read once."""
     memory = siblings_of_apr()
     reader = apr.PoolReader(memory)
     found = [pool.address for number in range(COUNT) for pool in reader.read(POOLS + 256 * number)]

@@ -257,7 +257,7 @@ def test_only_elements_in_use_are_followed(engine: Engine, flags: int, words: di
 @ENGINES
 @pytest.mark.parametrize(("flags", "offset"), [(0, (1 << 16) - 8), (0, 1 << 16), (Flag.TABLE, 1 << 16), (Flag.TABLE, (1 << 28) + 8)])
 def test_only_ends_of_tables_are_far_from_the_start(engine: Engine, flags: int, offset: int) -> None:
-    """Pointers to an offset of 64 KiB or more make no claim, except those to the end of a table's elements."""
+    """Pointers to an offset of 64 KiB or more in a block make no claim on its type, except pointers to the end of a table's elements."""
     blocks = engine.blocks(graphs.X86_64, 16)
     blocks.append([0x10000], [1 << 29], [State.IN_USE])
     blocks.seal()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LEAST_PAGE = 128  # bytes of the smallest slab; the value of `min_page` if GLib uses posix_memalign
 OTHER = 4
-"""Number of chunks at the start of a magazine in a ring whose second words have other meanings."""
+"""Number of chunks at the start of a magazine of a ring. Their second words are not lists."""
 OVERLAPS = 0xFFFFFFFF  # in place of a class: a slab overlaps another one
 
 
@@ -70,15 +70,16 @@ def read_slabs(engine: Engine, pieces: Sequence[Piece], heads: Sequence[int]) ->
 def read_magazines(
     engine: Engine, pieces: Sequence[Piece], own: Sequence[int], rings: Sequence[int], most: int
 ) -> tuple[array[int], list[tuple[int, str]]]:
-    """Return the chunks ("Q") of magazines, and the heads of damaged lists with the reasons.
+    """Return the addresses ("Q") of the chunks in magazines, and for each damaged list its head and
+    the reason.
 
-    `own` has the first chunks of magazines of threads, and `rings` has the first chunk of one
-    magazine of each ring. At most `most` magazines of rings are read, and at most `most` chunks of
-    each list.
+    `own`: the first chunk of each magazine of a thread. `rings`: for each ring, the first chunk of
+    one of its magazines, or 0 if there is no ring. At most `most` magazines of rings are read, and
+    at most `most` chunks of each list.
 
     A magazine is a list linked by the first words of its chunks. The second word of a chunk is the
-    head of a further list. In the first OTHER chunks of a magazine in a ring, the second word has
-    other meanings."""
+    head of a further list. In the first OTHER chunks of a magazine of a ring, the second word has
+    another use, such as the link to the next magazine."""
     read: tuple[array[int], list[tuple[int, str]]] = _loops(engine).read_magazines(engine, pieces, own, rings, most)
     return read
 

@@ -130,7 +130,7 @@ def read_magazines(
 
 
 def _list_magazines(reader: _Reader, rings: Sequence[int], most: int) -> list[int]:
-    """Return at most `most` magazines. All rings are walked one step at a time in turn."""
+    """Return at most `most` magazines. Each round takes the next magazine of every ring."""
     magazines: list[int] = []
     walks = [(first, first) for first in rings if first]
     while walks and len(magazines) < most:

@@ -1,8 +1,8 @@
 """Structures of GSlice: its variables, slabs, and magazines of free chunks.
 
-Source: glib/gslice.c of GLib 2.50 to 2.74 (struct _Allocator, _SlabInfo, _ChunkLink, ThreadMemory),
-the same in all of them. A chunk size is a multiple of two words; `index` is the size in such units,
-minus 1."""
+Source: glib/gslice.c of GLib 2.50 to 2.74 (struct _Allocator, _SlabInfo, _ChunkLink, ThreadMemory).
+All these releases have the same structures. A chunk size is a multiple of two words; `index` is the
+size in such units, minus 1."""
 
 from __future__ import annotations
 

@@ -97,7 +97,8 @@ class _Finder:
             for region in target.regions()
             if region.readable and region.writable and not region.name.startswith(("/", "[stack"))
         )
-        # Without randomised addresses, the heap may begin where the program's data ends.
+        # Without randomised addresses, the heap may directly follow the program's data, and is
+        # merged with it.
         self.anonymous = subtract(anonymous, image.data)
         self._pages: dict[int, bytes] = {}
 

@@ -57,7 +57,8 @@ class Crash:
     below_stack: bool  # whether `address` is less than BELOW bytes below the stack pointer
     frame: Optional[NamedFrame]  # the innermost frame that is not in a library of _LIBRARIES
     managed: Optional[NamedFrame]  # the innermost frame of a managed function
-    # What glibc or libstdc++ printed, or a description of the end, unescaped; "" if none
+    # The message of glibc or libstdc++, or else a description of how the process ended, unescaped;
+    # "" if there is none
     message: str
     exception: Optional[CppException]  # the exception that no handler caught
     panic: Optional[RustPanic]
@@ -67,7 +68,7 @@ class Crash:
     damages: int  # number of damaged places
     is_handled: bool = False  # whether the handler of the signal ended the process with abort()
     is_abort: bool = False  # whether the thread called abort()
-    freed: Optional[FreedObject] = None  # the freed object whose use led to `address`
+    freed: Optional[FreedObject] = None  # freed object whose use caused the access to `address`
     is_jump: bool = False  # whether the thread called or jumped to `address`, which is not code
 
 
@@ -165,8 +166,8 @@ def _managed_frame(target: Target, thread: Thread) -> Optional[NamedFrame]:
 
 
 def _outside_rust(frames: list[NamedFrame]) -> list[NamedFrame]:
-    """If Rust's libraries ended the process, return the frames from the function that called them
-    outward. Otherwise return all frames."""
+    """If Rust's libraries ended the process, return the frames of the functions that called these
+    libraries. Otherwise return all frames."""
     panics = [at for at, frame in enumerate(frames) if frame.function.startswith(_RUST_ENDS)]
     if not panics:
         return frames

@@ -1,23 +1,24 @@
 """The C++ exception that nothing caught, found from the stack of the thread that terminated.
 
 A thrown object lies in a block of malloc, behind a header that ends in the unwinder's record. That
-record begins with eight bytes that name language and vendor ("GNUCC++\\0"), and the stack of
-__cxa_throw refers to it. Layout (Itanium C++ ABI, "Exception Handling", 2.2.1; libstdc++'s
-unwind-cxx.h and libc++abi's cxa_exception.h agree in the part that is used here):
+record begins with eight bytes that name language and vendor ("GNUCC++\\0"). The stack frame of
+__cxa_throw contains the address of the record. Offsets from the record, with words of W bytes
+(Itanium C++ ABI, "Exception Handling", 2.2.1; libstdc++'s unwind-cxx.h and libc++abi's
+cxa_exception.h agree in this part):
 
     W = 8: -80   W = 4: -48   std::type_info *exceptionType
     0    _Unwind_Exception: exception_class (8 bytes) …
     32   the thrown object
 
 std::rethrow_exception, which std::future::get calls, throws a dependent exception: its header has
-no object, and the last byte of its class is 1 ("GNUCC++\\1"). It refers to the object that was
-thrown first. libstdc++ stores this address in place of the type, libc++abi (W = 8) in the word
-before the type.
+no object, and the last byte of its class is 1 ("GNUCC++\\1"). The header contains the address of
+the object that was thrown first: with libstdc++ in place of the type, with libc++abi (W = 8) in the
+word before the type.
 
-std::logic_error and std::runtime_error, and what derives from them, keep the text of what() behind
-the object's vtable: libstdc++'s __cow_string and libc++'s __libcpp_refstring are pointers to it. A
-class with a what() of its own does not return this text. The text is known if the function only
-returns a literal, an array or a pointer of the object, as compilers translate it for x86-64."""
+In std::logic_error, std::runtime_error and classes derived from them, the word after the vtable
+pointer is a pointer to the text of what() (libstdc++'s __cow_string, libc++'s __libcpp_refstring).
+A class that overrides what() returns another text. This text is known only if what() just returns a
+literal, or an array or pointer in the object, in code that compilers generate for x86-64."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ TYPE = {8: 80, 4: 48}
 """Distance in bytes from the type to the unwinder's record, by word size."""
 
 _CLASSES = (0x474E5543432B2B00, 0x434C4E47432B2B00)  # "GNUCC++\\0", "CLNGC++\\0"
-_DEPENDENT = tuple(one | 1 for one in _CLASSES)  # of an exception that refers to another one
+_DEPENDENT = tuple(one | 1 for one in _CLASSES)  # classes of dependent exceptions
 _WITH_TEXT = {"St11logic_error", "St13runtime_error", "NSt3__111logic_errorE", "NSt3__113runtime_errorE"}
 _WHAT = 2  # number of what() in the vtable of std::exception, after two destructors
 _LIBRARIES = ("libstdc++.", "libc++.", "libc++abi.")
@@ -112,8 +113,8 @@ def _records(session: Session, memory: Memory, thread: Thread) -> Iterator[int]:
 
 
 def _first_thrown(memory: Memory, record: int) -> int:
-    """Return the record of the exception whose object was thrown first. This is `record`, unless it
-    belongs to a dependent exception."""
+    """Return `record`, or, if it belongs to a dependent exception, the record of the exception to
+    which this one refers."""
     if _exception_class(memory, record) not in _DEPENDENT:
         return record
     place = record - TYPE[memory.size]

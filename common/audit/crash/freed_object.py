@@ -16,14 +16,14 @@ from findleaks.session import Session
 from findleaks.value_classes import NamedTuple
 
 _ALLOCATOR = "glibc"
-_WRITTEN = 2  # words of a free block that glibc writes
-_FARTHEST = 4096  # bytes from such a word to the address: more than the offset of most members
+_WRITTEN = 2  # number of words that glibc overwrites at the start of a freed block
+_FARTHEST = 4096  # limit of FreedObject.distance; the offsets of most members are smaller
 
 
 class FreedObject(NamedTuple):
     """A block that was used after it was freed. `address`: its first byte, to which `register`
-    points. `size`: usable bytes. `word`: the number of the word in the block to which the accessed
-    address belongs; `distance`: bytes from its value to that address."""
+    points. `size`: usable bytes. `word`: index in the block of the word that was used as a pointer,
+    0 or 1. `distance`: the accessed address minus the value of this word."""
 
     address: int
     size: int
@@ -33,8 +33,8 @@ class FreedObject(NamedTuple):
 
 
 def find_freed_object(session: Session, registers: Mapping[str, int], accessed: int) -> Optional[FreedObject]:
-    """Return the free block that led a thread with these registers to the address `accessed`; None
-    if there is none."""
+    """Return the free block whose use made a thread with these registers access the address
+    `accessed`; None if there is none."""
     memory, blocks = Memory(session.target), session.directory.blocks
     for name, value in registers.items():
         index = blocks.find(value)

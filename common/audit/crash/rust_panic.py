@@ -43,7 +43,7 @@ class RustPanic(NamedTuple):
 
 
 def describe_allocation_failure(functions: Sequence[str]) -> str:
-    """Return what happened if one of these functions ended the process because memory could not be
+    """Return a message if one of these functions ended the process because memory could not be
     allocated; "" otherwise."""
     return "memory allocation failed" if any(one.startswith(ALLOCATION_FAILURES) for one in functions) else ""
 

@@ -72,7 +72,7 @@ def _reason(found: Crash, target: Target) -> str:
 
 
 def _access(found: Crash) -> str:
-    """Return what the thread did with the address. After a call, its caller is known."""
+    """Return what the thread did with the address. A jump is a call if the caller is known."""
     return "accessed" if not found.is_jump else "called" if found.frame is not None else "jumped to"
 
 

@@ -47,8 +47,8 @@ def c_array(buffer: Buffer) -> CArray:
 
 
 def c_numbers(numbers: array[int]) -> tuple[CArray, int]:
-    """Return two arguments for C: an array of numbers of 2 or 4 bytes ("H", "I"; else ValueError),
-    and the number of bytes of each. See `c_array`."""
+    """Return two arguments for C: the array ("H" or "I"; otherwise ValueError), and the number of
+    bytes of each of its elements, 2 or 4. See `c_array`."""
     if numbers.itemsize not in (2, 4):
         raise ValueError(f"numbers of {numbers.itemsize} bytes")
     made: CArray = _STARTS["B"].from_buffer(numbers)

@@ -33,7 +33,8 @@ def used_size(spread: PureTypeSpread, reference: int, place: int, index: int, la
 
 
 def is_too_far(spread: PureTypeSpread, reference: int, offset: int) -> bool:
-    """Return whether a pointer to this offset in a block makes no claim."""
+    """Return whether this offset in a block is too large for a pointer to it to make a claim on the
+    block's type."""
     is_table = reference < len(spread.flags) and spread.flags[reference] & Flag.TABLE
     return offset >= (FARTHEST_TABLE if is_table else FARTHEST)
 

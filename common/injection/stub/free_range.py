@@ -13,16 +13,16 @@ LOWEST_ADDRESS = 1 << 16  # no mappings below it, with the usual vm.mmap_min_add
 HIGHEST_ADDRESS = (1 << 47) - PAGE
 # Maximum distance from the code in bytes, with a margin for operands near it
 MAX_DISTANCE = (1 << 31) - (64 << 20)
-# Bytes that stay free for growth after the program's data, for the heap (brk), and below the main
-# stack
+# Number of bytes that stay free after the program's data, where the heap (brk) grows, and below the
+# main stack
 GROWTH = 1 << 30
-STACK_LIMITS = 4  # below the stack, this many times its limit is enough, if a program raises it
+STACK_LIMITS = 4  # bytes free below the stack, as a multiple of its limit; a program may raise it
 
 
 def stack_growth(pid: int) -> int:
     """Return the number of bytes that stay free below the main stack of a process. Without
-    randomised addresses, the kernel leaves only 128 MiB between this stack and libraries, so
-    GROWTH would leave no room there."""
+    randomised addresses, the kernel leaves only 128 MiB between this stack and the libraries, which
+    is less than GROWTH."""
     try:
         limit, _ = resource.prlimit(pid, resource.RLIMIT_STACK)
     except OSError:
@@ -31,11 +31,12 @@ def stack_growth(pid: int) -> int:
 
 
 def find_free_range(regions: Sequence[Region], size: int, near: Sequence[int], program: str, below_stack: int = GROWTH) -> Optional[int]:
-    """Return the start of `size` free bytes within reach of all addresses in `near`. The range
-    nearest to the first address is chosen; None if there is none.
+    """Return the start of `size` free bytes at most MAX_DISTANCE from all addresses in `near`; None
+    if there are none. The range nearest to the first address is chosen.
 
-    A page on both sides stays free, so that the kernel does not merge mappings. `program`: the path
-    of the executable, because the heap may follow its data. `below_stack`: see stack_growth."""
+    One page on each side stays free, so that the kernel does not merge mappings. `program`: the
+    path of the executable; GROWTH bytes after its data stay free. `below_stack`: number of bytes
+    that stay free below the main stack, see stack_growth."""
     low = max(max(near) - MAX_DISTANCE, LOWEST_ADDRESS)
     high = min(min(near) + MAX_DISTANCE, HIGHEST_ADDRESS)
     found = [

@@ -19,14 +19,15 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges, merge_to_most
 from findleaks.value_classes import NamedTuple
 
-PART = 0.5  # the least fraction of the pool's used memory that a holder has
-MOST_POINTERS = 1 << 20  # pointers in a pool that are followed; so many take about 4 s
-MOST_SEARCHES = 256  # parts of memory that are searched
-_NONE, _SEVERAL = "", "\0"  # labels of objects that no holder, and that several holders reach
+PART = 0.5  # least fraction of the pool's used memory that must be reachable from a holder
+MOST_POINTERS = 1 << 20  # maximum number of pointers in a pool; following this many takes about 4 s
+MOST_SEARCHES = 256  # maximum number of memory ranges that are searched for pointers
+_NONE, _SEVERAL = "", "\0"  # labels of objects: reachable from no holder; from several holders
 
 
 class Reference(NamedTuple):
-    """A variable of a loaded file `module` with an address in the pool. `name` is "" if unknown."""
+    """A variable of the loaded file `module`. Its value is an address in the pool. `name` is "" if
+    unknown."""
 
     name: str
     module: str
@@ -34,8 +35,8 @@ class Reference(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """What `bytes` of the pool are reachable from, and from no other variable: "sessions
-    (mod_sessions.so, data)", "variables of mod_sessions.so"."""
+    """A variable ("sessions (mod_sessions.so, data)"), or the variables of one file ("variables of
+    mod_sessions.so"). `bytes` of the pool are reachable only from them."""
 
     name: str
     bytes: int
@@ -54,9 +55,9 @@ def find_spans(memory: Memory, pool: Pool) -> list[tuple[int, int]]:
 
 
 def list_pointers(target: Target, engine: Engine, spans: Sequence[tuple[int, int]]) -> Optional[tuple[array[int], array[int]]]:
-    """Return the addresses (ascending) and values of the words in these parts that may refer to
-    them; None if there are more than MOST_POINTERS. Words between the parts are included, because
-    few large searches are faster than one for each part."""
+    """Return the addresses (ascending) and values of the words in `spans` that refer to memory in
+    `spans`; None if there are more than MOST_POINTERS. Memory between spans may be included,
+    because few large searches are faster than one for each span."""
     memory = merge_ranges(Range(start, end) for start, end in spans)
     few, places, values = merge_to_most(memory, MOST_RANGES), array("Q"), array("Q")
     for start, end in merge_to_most(memory, MOST_SEARCHES):
@@ -70,8 +71,8 @@ def list_pointers(target: Target, engine: Engine, spans: Sequence[tuple[int, int
 
 
 class PoolObjects:
-    """The objects of a pool, in its parts `spans` (start, end). `places` and `values` are the
-    addresses and values of words in these parts, or between them; see `list_pointers`."""
+    """The objects of a pool. `spans` are the parts of the pool that contain objects; see
+    `find_spans`. `places` and `values` are the result of `list_pointers`."""
 
     def __init__(
         self, spans: Sequence[tuple[int, int]], places: Sequence[int], values: Sequence[int], references: Sequence[Reference]
@@ -84,7 +85,7 @@ class PoolObjects:
         pairs = [(place, self._numbers[value]) for place, value in zip(places, values) if value in self._numbers]
         self._to = [to for _, to in pairs]
         inner = [place for place, _ in pairs]
-        # The pointers of object N are those from first[N] to last[N].
+        # The pointers in object N have the indices first[N] to last[N] - 1.
         self._first = [bisect_left(inner, start) for start in self._starts]
         self._last = [bisect_left(inner, start + size) for start, size in zip(self._starts, self._sizes)]
 
@@ -94,8 +95,8 @@ class PoolObjects:
         return self._spans[at][1] if at >= 0 and address < self._spans[at][1] else 0
 
     def find_holder(self) -> Optional[Holder]:
-        """Return the variable from which alone most of the memory is reachable; else the file of
-        whose variables this is true; else None."""
+        """If most of the memory is reachable only from one variable, return this variable. Else, if
+        it is reachable only from variables of one file, return this file. Else return None."""
         by_variable = (f"{one.name} ({one.module}, data)" if one.name else f"variables of {one.module}" for one in self._references)
         by_module = (f"variables of {one.module}" for one in self._references)
         return self._find_label(by_variable) or self._find_label(by_module)
@@ -110,8 +111,9 @@ class PoolObjects:
         return Holder(best, sums[best]) if best and sums[best] >= enough else None
 
     def _spread(self, labels: Iterable[str]) -> list[str]:
-        """Return, by object, the label of the references that it is reachable from. The label of an
-        object changes at most twice, so the time is proportional to the number of pointers."""
+        """Return for each object the label of the references from which it is reachable, _NONE, or
+        _SEVERAL. The label of an object changes at most twice, so the time is proportional to the
+        number of pointers."""
         found = [_NONE] * len(self._starts)
         todo = [(self._numbers[one.value], label) for one, label in zip(self._references, labels) if one.value in self._numbers]
         while todo:

@@ -74,7 +74,7 @@ class Apr(Runtime):
         return [self._add_holder(describe_large_pool(large, top, WORDS, REMEDIES, inside), pool)]
 
     def _add_holder(self, finding: Finding, pool: Pool) -> Finding:
-        """Add the variable that most of the pool's memory is reachable from, if there is one."""
+        """Add to a finding the variable from which most of the pool's memory is reachable."""
         spans = find_spans(self._memory, pool)
         pointers = list_pointers(self._target, self._engine, spans)
         if pointers is None:
@@ -118,8 +118,8 @@ class Apr(Runtime):
         return {pool: f"variable {name}" for pool, name in names if name}
 
     def _pointers_to(self, ranges: Sequence[Range]) -> Iterator[tuple[Image, int, int]]:
-        """Yield the addresses and values of words that refer to these ranges, in the data of the
-        program and of libraries that may use pools, and the file with the data."""
+        """Find words that refer to these ranges, in the data of the program and of libraries that
+        may use pools. Yield the file, the address and the value of each such word."""
         few = merge_to_most(ranges, MOST_RANGES)
         for image in find_images(self._target) if few else ():
             if image.module != self._image.module and not image.name.startswith(WITHOUT_POOLS):
@@ -153,7 +153,7 @@ class Apr(Runtime):
 
     @cached_property
     def _owners(self) -> Mapping[int, Pool]:
-        """The pool of each block of malloc that is a node, by index of the block."""
+        """The pool of each block of malloc that is a node of a pool, by the block's index."""
         found = ((self._directory.blocks.find(node.start), pool) for pool in self.pools for node in pool.nodes)
         return {index: pool for index, pool in found if index >= 0}
 
@@ -168,8 +168,8 @@ class Apr(Runtime):
         return ObjectTypes(types, list(numbers), array("I", [1] * len(numbers)), self.name, "APR pool", True)
 
     def interior_offsets(self) -> Sequence[tuple[int, int]]:
-        """Return the offset of a pool in its first node. Other pools, and the program, refer to the
-        pool."""
+        """Return pairs: the size of a block that is a pool's first node, and the offset of the pool
+        in it. The program and other pools refer to the pool, not to the start of the block."""
         blocks = self._directory.blocks
         heads = ((blocks.address(index), blocks.size(index), pool.address) for index, pool in self._owners.items())
         return sorted({(size, NODE) for start, size, pool in heads if start + NODE == pool})

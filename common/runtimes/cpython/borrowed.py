@@ -1,17 +1,17 @@
-"""Find words of CPython's objects that are not references: they do not count in the ob_refcnt of
-the object that they refer to.
+"""Find words of CPython's objects that contain the address of an object, but are not references.
+The ob_refcnt of the object at this address does not count them.
 
-These are the collector's links, the list of an object's weak references, a weak reference's
+These words are the collector's links, the list of an object's weak references, a weak reference's
 referent, the remaining contents of objects that are kept for reuse, words after the end of an
-object in its block, and bytecode. Since 3.11, bytecode has caches with addresses of functions
-(LOAD_METHOD), which may have been freed since.
+object in its block, and bytecode. Since 3.11, bytecode contains caches (LOAD_METHOD) with addresses
+of functions. These functions may have been freed.
 
 Sources, CPython 3.9 to 3.14: Include/internal/pycore_gc.h (PyGC_Head, two words before an object),
-Include/internal/pycore_object.h (_PyType_PreHeaderSize; since 3.12 its first word is the list of
-weak references), Include/cpython/object.h (tp_weaklistoffset), Include/cpython/weakrefobject.h
-(struct _PyWeakReference: wr_object, wr_callback, hash, wr_prev, wr_next after the object's
-head), Include/internal/pycore_code.h (_PyLoadMethodCache: "descr" is borrowed). tp_basicsize of
-code is the offset of its bytecode since 3.11."""
+Include/internal/pycore_object.h (_PyType_PreHeaderSize; since 3.12 the first of the words before
+an object is the list of weak references), Include/cpython/object.h (tp_weaklistoffset),
+Include/cpython/weakrefobject.h (struct _PyWeakReference: wr_object, wr_callback, hash, wr_prev,
+wr_next after the object's head), Include/internal/pycore_code.h (_PyLoadMethodCache: "descr" is
+borrowed). Since 3.11, tp_basicsize of the type "code" is the offset of an object's bytecode."""
 
 from __future__ import annotations
 
@@ -114,8 +114,9 @@ def _rest(start: int, size: int, word: int) -> int:
 
 
 def _whole_rest(start: int, size: int, word: int) -> int:
-    """Return the mask of all words after the object: bytecode, or words that do not belong to the
-    object. Blocks of mimalloc are up to a fifth larger than the requested size."""
+    """Return the mask of all words of the block from offset `start` + `size` on. They are the
+    bytecode of a code object, or do not belong to the object, because blocks of mimalloc are up to
+    a fifth larger than the requested size."""
     first = -(-(start + size) // word)
     return EVERY_WORD & -(1 << first) if size and first < LAST_WORD else 0
 

@@ -1,15 +1,15 @@
 """Find unused words in the blocks of generators, frames, sets and tuples. Unused words are not
 references.
 
-The values of an object's attributes follow it since 3.13. When the object gets a dictionary of its
-own, they stay there, and are no longer valid (Include/internal/pycore_dict.h, struct _dictvalues).
+Since 3.13, an object is followed by the values of its attributes. When the object gets a dictionary
+of its own, these words are not cleared (Include/internal/pycore_dict.h, struct _dictvalues).
 
 A generator contains a frame. The part of the frame's value stack that is not in use, and all
 variables once the generator has ended, still contain earlier values. Up to 3.10 a frame is a
 separate object. Since 3.11 a frame object contains the frame of a function that has ended. A set
-contains a table of eight entries, which keeps its contents when a larger table replaces it. A tuple
-has tp_basicsize + ob_size * tp_itemsize bytes. Its block may be larger, because allocators round
-sizes up. The rest of the block then contains words of an earlier object.
+contains a table of eight entries. When a larger table replaces it, its words are not cleared. A
+tuple has tp_basicsize + ob_size * tp_itemsize bytes. Its block may be larger, because allocators
+round sizes up. The rest of the block then contains words of an earlier object.
 
 Sources, CPython 3.9 to 3.14: Include/cpython/genobject.h (_PyGenObject_HEAD; 3.14:
 Include/internal/pycore_interpframe_structs.h), Include/internal/pycore_frame.h (struct
@@ -35,8 +35,8 @@ from findleaks.runtimes.cpython.wanted_patterns import NOT_MADE, ROW, make_wante
 from findleaks.target.base import Piece, Range
 
 FRAME_OBJECT, ATTRIBUTES, FRAME, SET, ITEMS = 8, 16, 32, 64, 128
-"""Bits of a type's kind. FRAME_OBJECT: frames since 3.11. ATTRIBUTES: objects with the values of
-their attributes stored after them (3.13). FRAME: since 3.11, generators, coroutines and
+"""Bits of a type's kind. FRAME_OBJECT: frames since 3.11. ATTRIBUTES: since 3.13, objects that are
+followed by the values of their attributes. FRAME: since 3.11, generators, coroutines and
 asynchronous generators; up to 3.10, frames. SET: set, frozenset and their subtypes. ITEMS: tuples,
 their subtypes, and types. A free-threaded interpreter has no types with ITEMS, because the patterns
 of its types already exclude the rest of a block."""

@@ -3,13 +3,13 @@
 Each slot of a span is a block of the engine. Types spread from headers and interface values
 (engine.py). Live objects are marked from Go's roots:
 
-- Global variables: only the words that a bitmap of pointers marks count.
-- Stacks of goroutines: only the words that a stack map marks count.
+- Words of global variables that a bitmap marks as pointers.
+- Words of goroutines' stacks that a stack map marks as pointers.
 - Registers of threads.
 - Finalizers and other special records.
 
-In objects, only the words that a map of pointers marks count (pointer_maps.py). Such a word counts
-even if it refers to the interior of another object."""
+In an object, only words that a map of pointers marks are references (pointer_maps.py). A marked
+word is a reference even if it points to the interior of another object."""
 
 from __future__ import annotations
 

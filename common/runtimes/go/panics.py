@@ -32,7 +32,7 @@ _STRING, _INTEGERS = 24, range(2, 7)  # kinds: string; int, int8, int16, int32, 
 _SIZES = {2: 8, 3: 1, 4: 2, 5: 4, 6: 8}
 _CODE = 320  # bytes of a function that are searched for references
 _MARK = b"fatal error: "
-_CLOSURES = ("runtime.throw.func", "runtime.fatal.func")  # that print it
+_CLOSURES = ("runtime.throw.func", "runtime.fatal.func")  # closures that print "fatal error: "
 
 
 def find_fatal_message(
@@ -43,11 +43,13 @@ def find_fatal_message(
     name_type: Callable[[int], str],
     name_function: Callable[[int], str],
 ) -> str:
-    """Return "panic: …" or "fatal error: …" of the thread that ended the process; "" if there is no
-    such text. `code`: the program's code, sorted. `frames`: stack pointer, function and module of
-    the thread's frames, innermost first. `name_type`: returns the name of the type at an address,
-    or "". `name_function`: returns the name of the function that begins at an address, or "". The
-    text for a value of another type is "panic: (main.Order)"."""
+    """Return the text "panic: …" or "fatal error: …" of the thread that ended the process; "" if
+    there is none. If the argument of a panic is neither a string nor an integer, the text
+    contains its type: "panic: (main.Order)".
+
+    `code`: the program's code, sorted. `frames`: stack pointer, function and module of the thread's
+    frames, innermost first. `name_type`: returns the name of the type at an address, or "".
+    `name_function`: returns the name of the function that begins at an address, or ""."""
     found = list(_goroutines(memory, thread))
     for g in found:
         text = _panic(memory, g, name_type)

@@ -32,7 +32,7 @@ FIXED, ARRAY, OBJECTS, MIRROR = range(4)
 
 ROW = 4
 POSITION, END, LIMIT, FOUND, CLASS_WORD, STEP, CHUNK = range(7)
-MOST_NARROW = 1 << 16  # classes whose numbers have 2 bytes
+MOST_NARROW = 1 << 16  # maximum number of classes if their numbers have 2 bytes
 _SOME = 1 << 16  # maximum number of objects of one call
 
 
@@ -91,8 +91,9 @@ class ClassTable(NumberedWords):
 
 
 class ObjectWalk:
-    """A walk over objects. `starts`, `sizes` and `numbers` (of the classes) have the objects that
-    the last call found. `numbers` is an array ("H") until `widen` is called ("I").
+    """A walk over objects. `starts`, `sizes` and `numbers` have the start, the size and the number
+    of the class of each object that the last call of `run` found. `numbers` has type code "H", and
+    "I" after `widen` was called.
 
     `state` has:
 
@@ -110,8 +111,8 @@ class ObjectWalk:
         self.numbers = array("H", bytes(2 * _SOME))
 
     def widen(self) -> None:
-        """Let `numbers` have 4 bytes for each object instead of 2, for more than MOST_NARROW
-        classes."""
+        """Change the items of `numbers` from 2 to 4 bytes. This is necessary if there are more than
+        MOST_NARROW classes."""
         self.numbers = array("I", self.numbers)
 
     def set_range(self, start: int, end: int, limit: int, step: int = 0, chunk: int = 0) -> None:
@@ -150,10 +151,10 @@ def select_objects(engine: Engine, numbers: array[int], marks: bytearray, most: 
 class ReferenceSearch(NamedTuple):
     """A search for the references among objects.
 
-    `numbers` ("H" or "I") has the class of each object. `mirrors` ("I") has for each class the
-    index of the object to which each of its instances refers, or NO_BLOCK. `extra` ("Q", ascending)
-    has source << 32 | target for each reference that is not in a map; both are indices of
-    objects."""
+    `numbers` ("H" or "I") has the number of each object's class. `mirrors` ("I") has for each class
+    the index of its java.lang.Class object, to which each instance refers, or NO_BLOCK. `extra`
+    ("Q", ascending) has source << 32 | target for each reference that is not in a map. The source
+    and the target are indices of objects."""
 
     walk: ObjectWalk
     numbers: array[int]

@@ -38,13 +38,13 @@ class ClassTotals(NamedTuple):
 
 
 class JavaObjects:
-    """The objects of a Java heap, which are read when this instance is created. `ranges`: the
-    ranges that contain them, ascending.
+    """The objects of a Java heap. They are read when this instance is created. `ranges`: the ranges
+    of memory that contain objects, ascending.
 
     `blocks` has a block for each object, in ascending order. `classes` has the classes of the
-    objects, and `numbers` ("H" or "I") the number of each object's class.
-    `unread_ranges` is memory whose objects are unknown: each range reaches from a damaged object to
-    the next range."""
+    objects. `numbers` ("H" or "I") has for each object the index of its class in `classes`.
+    `unread_ranges` is memory whose objects are unknown, such as the memory from a damaged object to
+    the end of a range."""
 
     def __init__(self, tables: Tables, engine: Engine, layout: ObjectLayout, ranges: Sequence[ObjectRange]) -> None:
         self._tables, self._engine, self.layout, self._ranges = tables, engine, layout, ranges

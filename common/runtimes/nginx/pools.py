@@ -1,7 +1,7 @@
 """The pools of nginx: which blocks of malloc each has, and who owns it.
 
-A pool begins in its first block, and allocates from its blocks in turn. Larger requests are blocks
-of their own, listed by the pool.
+The header of a pool is at the start of its first block. The pool allocates memory from its blocks,
+one after another. For a large request, it allocates a separate block, and adds it to a list.
 
 Source: src/core/ngx_palloc.h (ngx_pool_t, ngx_pool_data_t, ngx_pool_large_t), ngx_cycle.h,
 ngx_connection.h, src/event/ngx_event.h, src/http/ngx_http_request.h, ngx_buf.h of nginx 1.22 and

@@ -1,8 +1,9 @@
 """Find the variables of an addon that lead to its Node-API references.
 
-An addon keeps references in a variable, or in blocks that a variable leads to, such as an array or
-the nodes of a list. Memory is followed from each variable of the addon through such blocks. Objects
-of Node's own classes are not followed, because Node links all references of an addon."""
+An addon stores pointers to references in a variable, or in blocks that a variable leads to, such as
+an array or the nodes of a list. Pointers are followed from each variable of the addon through such
+blocks. Pointers in objects of Node's own classes are not followed, because Node links all
+references of an addon, and each would lead to all others."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.target.base import Module, Target
 from findleaks.value_classes import NamedTuple
 
-_MOST_STEPS = 2  # blocks without references that are followed in succession
-_MOST_WORDS = 1 << 22  # words that are read for all variables of one addon
-_MOST_DATA = 1 << 19  # words of the data of one addon that are examined
+_MOST_STEPS = 2  # maximum number of successive blocks without references on a path
+_MOST_WORDS = 1 << 22  # maximum number of words that are read for all variables of an addon
+_MOST_DATA = 1 << 19  # maximum number of words of an addon's data that are examined
 
 
 class Reached(NamedTuple):
-    """A variable, the references that it leads to, by the index of their blocks, and those of them
-    to which its own words refer."""
+    """A variable. `references`: the indices of the blocks of the references that it leads to.
+    `own`: those of them to which words of the variable itself refer."""
 
     name: str
     references: frozenset[int]
@@ -33,8 +34,9 @@ class Reached(NamedTuple):
 
 
 class AddonVariables:
-    """Follows the variables of addons. `node` is the file with Node's classes, `closed` are
-    addresses in blocks of V8 that lead to references, and are not followed."""
+    """Follows pointers from the variables of addons. `node` is the loaded file that contains Node's
+    classes. `closed` has addresses in V8's blocks that lead to references. Pointers in these blocks
+    are not followed."""
 
     def __init__(self, target: Target, blocks: Blocks, node: Module, closed: Sequence[int]) -> None:
         self._target, self._blocks, self._node, self._memory = target, blocks, node, Memory(target)
@@ -42,16 +44,16 @@ class AddonVariables:
         self._left = 0
 
     def find(self, file: str, references: Iterable[int]) -> Sequence[Reached]:
-        """Return the variables of the addon in `file` that lead to these references, which are
-        given by the index of their block."""
+        """Return the variables of the addon in `file`, with the references that each leads to.
+        `references`: the index of each reference's block."""
         self._left = _MOST_WORDS
         wanted = frozenset(references)
         variables = ((name, self._blocks_of(words)) for name, words in self._variables(file).items())
         return [Reached(name, self._follow(indices, wanted), wanted & indices) for name, indices in variables]
 
     def _variables(self, file: str) -> Mapping[str, Sequence[int]]:
-        """Return the words of an addon's data that refer to blocks, by the name of the variable.
-        Without a symbol, the name is the place of the word in the file."""
+        """Return the words of an addon's data that refer to blocks, by the name of the variable
+        that contains them; see `name_variable`."""
         found: dict[str, list[int]] = {}
         for module, address, word in islice(self._data(file), _MOST_DATA):
             if word and self._blocks.find(word) >= 0:
@@ -68,7 +70,7 @@ class AddonVariables:
     def _follow(self, indices: set[int], wanted: frozenset[int]) -> frozenset[int]:
         """Return the references that these blocks lead to."""
         found: set[int] = set()
-        steps: dict[int, int] = {}  # steps left at each block
+        steps: dict[int, int] = {}  # number of further steps allowed after each block
         pending = [(indices, _MOST_STEPS)]
         while pending:
             indices, left = pending.pop()
@@ -87,8 +89,8 @@ class AddonVariables:
         return {*indices} - {NO_BLOCK}
 
     def _words_of(self, index: int) -> Sequence[int]:
-        """Return the words of a block in use; () for those of V8 and for an object of Node's own
-        classes."""
+        """Return the words of a block; () for a free block, for a block of V8, and for an object of
+        Node's own classes."""
         if index in self._closed:
             return ()
         count = min(self._blocks.size(index) // self._memory.size, self._left)
@@ -100,11 +102,12 @@ class AddonVariables:
 
 
 def choose_variables(found: Sequence[Reached]) -> Mapping[int, str]:
-    """Return the name of a variable for each reference that one leads to.
+    """For each reference, choose one of the variables that lead to it. Return the names of the
+    chosen variables, by the index of the reference's block.
 
-    If several variables lead to a reference, the one that leads to the fewest references is named,
-    if the others lead to all of these, too. For example, a stale pointer to a node of a tree leads
-    to the whole tree. Otherwise the right variable is unknown."""
+    The variable that leads to the fewest references is chosen, if each other variable leads to all
+    of these, too. For example, a stale pointer to a node of a tree leads to the whole tree.
+    Otherwise the right variable is unknown, and the reference is left out."""
     of_reference: dict[int, list[Reached]] = {}
     for one in sorted(found, key=lambda one: len(one.references)):
         for index in one.references:
@@ -118,6 +121,7 @@ def choose_variables(found: Sequence[Reached]) -> Mapping[int, str]:
 
 
 def name_variable(target: Target, module: Module, address: int) -> str:
-    """Return the name of the variable of a file at an address; its place if it has no symbol."""
+    """Return the name of the variable at an address in the loaded file `module`. If there is no
+    symbol, return the name of the file and the offset in the file."""
     symbol = target.symbolize(address)
     return symbol.name if symbol is not None else f"at {os.path.basename(module.path)}+{address - module.start:#x}"

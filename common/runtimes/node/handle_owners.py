@@ -27,16 +27,16 @@ MANY = 1000  # strong handles of one owner that are a group
 _TABLE, _REFERENCES = "_ZTV", ("N6v8impl", "Ref")
 _ENVIRONMENTS = ("napi_env__", "node_napi_env__")
 _WORDS, _ENVIRONMENT_WORDS = 16, 64  # words of a reference and of a napi_env that are read
-_NAMED = 0.1  # least part of a group to which a variable leads that is named
+_NAMED = 0.1  # a variable is named if it leads to at least this fraction of a group
 _SAMPLE = 256  # handles whose owners are looked up to name a group
 _URL, _SUFFIX, _LONGEST = "file://", ".node", 4096
 _PREFIX = "vtable for "
 
 
 class HandleGroup(NamedTuple):
-    """Strong global handles of one owner. `name` is a phrase in the plural, `places` are their
-    addresses ("Q"). `variable`: the variable of the addon that is named for most of them, or "".
-    `in_variable`: their number."""
+    """Strong global handles of one owner. `name`: a phrase in the plural. `places`: the addresses
+    of the handles ("Q"). `variable`: the addon's variable that leads to the most handles, or "".
+    `in_variable`: the number of handles that it leads to."""
 
     name: str
     places: array[int]
@@ -52,8 +52,8 @@ class _Reference(NamedTuple):
 
 
 class HandleOwners:
-    """The owners of global handles. `places` are the addresses of all strong handles, `isolates`
-    those of the isolates."""
+    """The owners of global handles. `places`: the addresses of all strong handles. `isolates`: the
+    addresses of V8's isolates."""
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, places: Sequence[int], isolates: Sequence[int]) -> None:
         self._target, self._engine, self._directory, self._memory = target, engine, directory, Memory(target)
@@ -63,8 +63,8 @@ class HandleOwners:
 
     def name(self, place: int) -> str:
         """Return a phrase for the handle at an address: "Node-API reference of /app/a.node in
-        variable last". The variable is named only if its own memory has the reference: pointers in
-        other memory may be stale."""
+        variable last". A variable is named only if it contains a pointer to the reference, because
+        pointers in other memory may be stale."""
         if place in self._references:
             one = self._references[place]
             variable = self._variables.get(one.block, "")
@@ -115,12 +115,14 @@ class HandleOwners:
 
     @cached_property
     def _variables(self) -> Mapping[int, str]:
-        """The variable that has a reference in its own memory, by the index of the block."""
+        """The variable that contains a pointer to a reference, by the index of the reference's
+        block."""
         return {index: one.name for found in self._reached.values() for one in found for index in one.own}
 
     @cached_property
     def _tables(self) -> Sequence[int]:
-        """The addresses that Node-API references begin with, those of the functions in vtables."""
+        """The possible first words of a Node-API reference. Each is the address of the first entry
+        for a function in a vtable."""
         symbols = [one for one in self._target.symbols_starting(_TABLE) if all(part in one.name for part in _REFERENCES)]
         return sorted(one.address + 2 * self._memory.size for one in symbols)
 
@@ -141,7 +143,7 @@ class HandleOwners:
         return found
 
     def _blocks_with(self, tables: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:
-        """Yield the indices and the first words of blocks in use that begin with one of these
+        """Yield the index and the first words of each block in use whose first word is one of these
         addresses."""
         blocks = self._directory.blocks
         for owned in self._directory.heaps:
@@ -184,8 +186,9 @@ class HandleOwners:
         return files.pop() if len(files) == 1 else ""
 
     def _owners(self, places: Sequence[int]) -> Iterator[str]:
-        """Yield the owner of each word that has the address of one of these handles: a variable of
-        a module, or a class. Variables come first, because they are rarely stale."""
+        """Find each word that contains the address of one of these handles. Yield what the word
+        belongs to: a variable of a module, or the class of an object. Variables come first, because
+        they are rarely stale."""
         blocks, wanted = self._directory.blocks, sorted(places)
         for image in find_images(self._target):
             for piece in image.pieces(self._target):
@@ -198,8 +201,8 @@ class HandleOwners:
                         yield self._class_of(block[1])
 
     def _variable(self, module: Module, address: int) -> str:
-        """Return a variable that has the address of a handle, with the file if it is an addon; ""
-        if it is unknown."""
+        """Return the name of the variable at an address, and the file if it is an addon; "" if the
+        variable is unknown."""
         if module.path.endswith(_SUFFIX):
             return f"variable {name_variable(self._target, module, address)} of {module.path}"
         symbol = self._target.symbolize(address)

@@ -37,7 +37,7 @@ TYPES = {number: name for first, names in _NUMBERED.items() for number, name in 
 
 _IMEMO_NAMES = "env cref svar throw_data ifunc memo ment iseq tmpbuf ast parser_strterm callinfo callcache constcache"
 IMEMOS = tuple(_IMEMO_NAMES.split())  # enum imemo_type, from 0
-METHOD_ENTRY = T_IMEMO | IMEMOS.index("ment") << IMEMO_SHIFT  # flags of a group of method entries
+METHOD_ENTRY = T_IMEMO | IMEMOS.index("ment") << IMEMO_SHIFT  # the flags of method entries
 LAYOUTS = {T_OBJECT: 1 << 13, T_STRING: 3 << 13, T_ARRAY: 0x7FF << 12, T_HASH: 1 << 15 | 0xF << 20, T_STRUCT: 0x7F << 13}
 """Flags that show which data of an object is in its slot, and which data the slot only refers to;
 see objects.py."""

@@ -1,8 +1,8 @@
 """List the local variables that a Proc captured.
 
-A Proc has the address of its environment, which is behind the environment's local variables. The
-variables are in the order of the table of local variables of the instruction sequence. A block's
-environment refers to that of the method or block in which the block is.
+A Proc contains the address of its environment. The local variables are before this address, in the
+same order as in the instruction sequence's table of local variables. The environment of a block
+refers to the environment of the method or block that contains the block.
 
 Sources: vm_core.h (rb_proc_t, struct rb_captured_block, rb_env_t, VM_ENV_DATA_…, struct
 rb_iseq_constant_body) and vm.c (vm_make_env_each) of 2.7.4, 3.1.2, 3.3.8 and 3.4.1."""
@@ -18,23 +18,23 @@ from findleaks.runtimes.ruby.symbols import Symbols, serial_number
 from findleaks.runtimes.ruby.values import Values
 
 _TYPE_NAME = "proc"
-_DEEPEST = 16  # environments that are followed
-_MOST = 256  # local variables of an environment; a method has at most some dozens
-_TAG = 3  # bits of the reference to the next environment that are not part of the address
+_DEEPEST = 16  # maximum number of nested environments that are followed
+_MOST = 256  # maximum number of local variables of an environment; methods have some dozens at most
+_TAG = 3  # low bits of the reference to the next environment; they are no part of its address
 _LOCAL = 2  # flag of the environment of a method, which refers to no other environment
-_AFTER = 2  # words between the local variables and the word to which the address points
+_AFTER = 2  # words between the local variables and the address of the environment
 
 
 class Closures:
-    """Reads Procs. `sequences` reads their instruction sequences."""
+    """Reads the variables of Procs. `sequences` reads their instruction sequences."""
 
     def __init__(self, memory: Memory, values: Values, symbols: Symbols, sequences: SequenceReader) -> None:
         self._memory, self._values, self._symbols, self._sequences = memory, values, symbols, sequences
 
     def variables(self, value: int) -> Iterator[tuple[str, int, int]]:
         """Yield the variables that the Proc at this address captured: the name, the address of the
-        reference, and the value. Nothing if there is no Proc. Variables without a name are left
-        out."""
+        reference, and the value. Yields nothing if there is no Proc at this address. Variables
+        without a name are left out."""
         kind, data = self._values.typed_data(value)
         captured = self._memory.words(data, 2) if kind == _TYPE_NAME else None
         environment = captured[1] if captured is not None else 0

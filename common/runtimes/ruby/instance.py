@@ -220,10 +220,10 @@ class Ruby(DumpableHeap):
         return self._objects[0] if self._objects is not None else None
 
     def words_for_ownership(self) -> Optional[Exclusions]:
-        """Exclude words in the storage of objects that are not references.
+        """Exclude all words of blocks in which objects store elements, texts or buffers.
 
-        The elements of Arrays and tables refer to objects, and texts and buffers of IO refer to
-        nothing. Such blocks also contain remains of former blocks, which may refer to anything."""
+        The elements of Arrays and tables refer only to Ruby objects. Texts and buffers of IO have
+        no references. Other words of these blocks may be stale addresses of native memory."""
         if self._objects is None:
             return None
         blocks = self._directory.blocks

@@ -122,8 +122,8 @@ class SequenceReader:
         return Instructions(label, path, head[1], memory.halves(head[0])[1], entries, count if known else 0, index)
 
     def local_table(self, address: int) -> int:
-        """Return the address of the IDs of the local variables of a sequence; 0 if unknown. It
-        follows the description of the table of lines."""
+        """Return the address of the IDs of the local variables of a sequence; 0 if unknown. In the
+        body of the sequence, this address follows the description of the table of lines."""
         body = self._memory.word(address + _BODY) if address % 8 == 0 else None
         at = self._find_location(body) if body else 0
         return self._memory.word(body + at + self._lines + _LINES_BYTES) or 0 if body and at else 0

@@ -1,9 +1,10 @@
-"""Find the buffers of Ruby's IO objects. They contain text, and remains of former blocks that are
-not references.
+"""Find the buffers of Ruby's IO objects. A buffer contains text, and words of a former block. These
+words are not references.
 
 Sources: include/ruby/io.h (struct rb_io_buffer_t, rb_io_t) of 2.7.4, 3.1.2, 3.3.8 and 3.4.1. A
-buffer is {pointer, int offset, int length, int capacity}; its size is 20 bytes, because it is
-packed. It is recognised by a block that has room for this capacity, and for little more."""
+struct rb_io_buffer_t is {pointer, int offset, int length, int capacity}. It is packed, so its size
+is 20 bytes. It is recognised if the pointer refers to a block whose size is the capacity, or little
+more."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
 
 FILE = 16  # offset in a T_FILE of the pointer to its rb_io_t
-_LARGEST = 256  # bytes of a rb_io_t that are searched
-_BUFFER, _STEP = 20, 4  # size of a buffer, and alignment of buffers
-_MOST_UNUSED = 64  # bytes of a block after its buffer; malloc rounds sizes
+_LARGEST = 256  # first bytes of a rb_io_t that are searched for buffers
+_BUFFER, _STEP = 20, 4  # size and alignment of a struct rb_io_buffer_t
+_MOST_UNUSED = 64  # maximum number of unused bytes after a buffer; malloc rounds sizes up
 
 
 def find_io_buffers(memory: Memory, blocks: Blocks, files: Iterable[int]) -> Iterator[int]:
-    """Yield the address of each buffer of these T_FILE."""
+    """Yield the address of each buffer of IO objects. `files`: the addresses of T_FILE slots."""
     for slot in files:
         found = blocks.lookup(memory.word(slot + FILE) or 0)
         data = memory.read(found[1], min(found[2], _LARGEST)) if found is not None else b""

@@ -137,14 +137,14 @@ class Members:
         yield from self._ordered(klass, *((value + 16, 3) if embedded else (words[3], words[2] & 0xFFFFFFFF)))
 
     def of_other(self, value: int, klass: int, start: int, count: int) -> Iterator[Member]:
-        """Yield instance variables of an object that is no T_OBJECT, whose class is `klass`; see
-        `of_object`. `count` variables are at `start`."""
+        """Yield instance variables of an object that is not a T_OBJECT; see `of_object`. `klass` is
+        its class. Its `count` variables begin at `start`."""
         real = self._values.real(klass) or 0
         return self._shaped(value, start) if self._values.long else self._ordered(real, start, count)
 
     def _ordered(self, klass: int, start: int, count: int) -> Iterator[Member]:
-        """Yield instance variables of an object of this class that has `count` variables at
-        `start`, up to 3.1."""
+        """Yield instance variables of an object of this class, up to Ruby 3.1. The object's `count`
+        variables begin at `start`."""
         for key, number in self._order(klass).items():
             if number < count:
                 found = self._memory.word(start + 8 * number)

@@ -45,7 +45,7 @@ belongs to an extension, and may point anywhere."""
 
 HEAD = 16  # bytes of flags and class
 TABLE = 56  # bytes of a struct st_table
-HASH_SHORT = 32  # bytes of a Hash in use up to 3.1
+HASH_SHORT = 32  # used bytes of the slot of a Hash, up to Ruby 3.1
 LOOK = 1 << 16  # objects between two checks for the user's interrupt
 WORDS = 5  # words read of each slot
 MOST_ENTRIES = 1 << 26  # entries of a Hash that are examined

@@ -56,8 +56,8 @@ class Pages:
         return [Range(body, min(body + self.layout.page, one[1] + one[2])) for body, one in found if one is not None]
 
     def behind(self, inside: Sequence[Range]) -> list[Range]:
-        """Return the ends of pages that do not belong to the page's block. `inside`: the result of
-        `inside`."""
+        """Return the part of each page after the end of the page's block. `inside`: the result of
+        the method `inside`."""
         return [Range(end, start + self.layout.page) for start, end in inside if end < start + self.layout.page]
 
     def at(self, address: int) -> Optional[Page]:

@@ -24,7 +24,7 @@ OPERATORS = 1 << 10  # IDs below are serial numbers
 INSTANCE, GLOBAL, CONSTANT, CLASS = 2, 6, 10, 12
 """enum ruby_id_types: @name, $name, Name, @@name."""
 
-TEXT = 24  # offset in a Symbol that is an object of the pointer to its text
+TEXT = 24  # offset of the pointer to the text, in a Symbol that is an object
 _STATIC, _STATIC_MASK, _STATIC_SHIFT = 0xC, 0xFF, 8  # a Symbol that is not an object has its ID
 
 

@@ -23,8 +23,8 @@ STRUCT_SHIFT = 13  # length of an embedded Struct, with the same number of bits
 PAIRS_SHIFT, PAIRS = 16, 0xF  # Hash without st_table: number of pairs
 
 BOUND_SHIFT, BOUND = 20, 0xF  # Hash without st_table: number of pairs ever used
-HASH_LONG, HINTS = 24, 8  # since 3.2: bytes of a Hash before its table or hints, and of the hints
-MOST_PAIRS = 1 << 16  # maximum number of pairs read of a Hash with variables of a thread
+HASH_LONG, HINTS = 24, 8  # Hash since Ruby 3.2: bytes before its table or hints; bytes of the hints
+MOST_PAIRS = 1 << 16  # maximum number of pairs that are read from a Hash of thread variables
 
 MOST_ITEMS = 1 << 20  # maximum capacity of an id table
 ALL_ITEMS = 1 << 23  # maximum number of entries read from all tables of a process
@@ -134,7 +134,7 @@ class Tables:
 
     def pairs(self, value: int, long: bool) -> Iterator[Item]:
         """Yield the pairs of the Hash at this address: key, value, and the address of the value.
-        Nothing if there are more than MOST_PAIRS. `long`: see `hash_length`."""
+        Yields nothing if there are more than MOST_PAIRS. `long`: see `hash_length`."""
         words = self._memory.words(value, 3) if value and value % 8 == 0 else None
         if words is None or words[0] & MASK != T_HASH:
             return

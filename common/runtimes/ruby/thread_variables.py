@@ -1,9 +1,10 @@
 """List the fiber-local variables and the thread variables of Ruby's threads.
 
-A thread refers to the execution context of the fiber that it executes. The context has the fiber's
-local variables (Thread#[]) in a table, to which the word after the pointer to the thread points.
-Thread variables (Thread#thread_variable_get) are in a Hash, which is a variable `locals` of the
-Thread object. Variables of objects that are neither T_OBJECT nor classes are in a global table.
+A thread refers to the execution context of the fiber that it executes. The context contains a
+pointer to the thread. The next word points to the table of the fiber's local variables (Thread#[]).
+Thread variables (Thread#thread_variable_get) are in a Hash. The variable `locals` of the Thread
+object refers to this Hash. A global table contains the variables of all objects that are neither
+T_OBJECT nor classes, such as Thread objects.
 
 Sources: vm_core.h (rb_execution_context_t, rb_thread_t), thread_pthread.h (struct
 rb_native_thread), thread.c (threadptr_local_aset, rb_thread_variable_set), variable.c (struct
@@ -27,15 +28,15 @@ DATA = 32  # offset in a Thread object of the pointer to its rb_thread_t
 _HAS_VARIABLES = 1 << 10  # FL_EXIVAR: flag of an object whose variables are in the global table
 _LOCALS = "locals"
 _THREAD_WORDS, _CONTEXT_WORDS = 10, 10
-"""Words at the beginning of a thread that have its context, and of a context that have its
-thread."""
+"""Number of words at the beginning of a thread, one of which points to its context; number of words
+at the beginning of a context, one of which points to its thread."""
 
 _HEAD, _NATIVE_WORDS = 40, 4
-"""Words at the beginning of a thread that have its pthread_t or its rb_native_thread, and of the
-latter."""
+"""Number of words at the beginning of a thread, one of which is its pthread_t, or points to its
+rb_native_thread; number of words that are read of a rb_native_thread."""
 
 _VARIABLES = 8  # offset of the variables in a struct gen_ivtbl, which begins with their number
-_MOST = 1 << 20  # objects in the global table, and words of a stack of values
+_MOST = 1 << 20  # maximum number of objects in the global table, and of words in a stack of values
 
 
 class ThreadVariables:
@@ -62,13 +63,13 @@ class ThreadVariables:
         return ((f"{kind} :{name}", address, value) for name, address, value in found if name)
 
     def _find_fiber_locals(self, thread: int) -> Optional[int]:
-        """Return the word of a thread's context that points to the table of fiber-local variables.
-        None if the thread has no context: it has ended, and its pthread_t may be that of another
-        thread."""
+        """Return the address of the table of fiber-local variables, which is read from the thread's
+        context. Return None if the thread has no context. The thread has then ended, and
+        another thread may have the same pthread_t."""
         for context in self._memory.words(thread, _THREAD_WORDS) or ():
             words = self._memory.words(context, _CONTEXT_WORDS) if context and context % 8 == 0 else None
-            # A context begins with its stack of values, the number of words of the stack, and the
-            # address of a control frame in it.
+            # A context begins with the address of its stack of values, the number of words of the
+            # stack, and the address of a control frame in the stack.
             if words is None or thread not in words[4:-1] or not words[0] < words[2] < words[0] + 8 * min(words[1], _MOST):
                 continue
             return words[words.index(thread, 4) + 1]
@@ -77,7 +78,7 @@ class ThreadVariables:
     def _fiber_locals(self, table: int) -> Iterator[tuple[str, int, int]]:
         for serial, value, address in self._tables.ids(table):
             yield self._symbols.name(serial), address, value
-        # 2.7 has an st_table.
+        # In Ruby 2.7, the table is an st_table.
         for number, value, address in self._tables.entries(table, ENTRIES):
             yield self._symbols.name(serial_number(number)), address, value
 
@@ -93,7 +94,8 @@ class ThreadVariables:
 
     @cached_property
     def _variables_of(self) -> dict[int, int]:
-        """The structures with the variables of objects, by the object's address."""
+        """The addresses of the structs gen_ivtbl in the global table, by the address of the object
+        whose variables they contain."""
         for start, end in self._data:
             for _, words in self._memory.scan(start, end):
                 for word in words:
@@ -115,8 +117,9 @@ class ThreadVariables:
         return {one.thread_pointer: label(one.tid) for one in target.threads() if one.thread_pointer}
 
     def _label(self, slot: int, thread: int) -> str:
-        """Return the name of a thread. The C library's pthread_t is the thread pointer. Up to 3.1,
-        a thread has its pthread_t; later it refers to {number, VM, pthread_t, …}."""
+        """Return the name of a thread. It is found by the pthread_t, which in the C library is the
+        thread pointer. Up to Ruby 3.1, a rb_thread_t contains the pthread_t. In later versions, it
+        points to a rb_native_thread {number, VM, pthread_t, …}."""
         words = self._memory.words(thread, _HEAD) or ()
         found = {word for word in words if word in self._labels}
         for word in words if not found else ():

@@ -21,8 +21,8 @@ NOEMBED = 1 << 13  # flag of a string: its bytes are elsewhere
 KNOWN = {"rb_cObject": "Object", "rb_cString": "String", "rb_cArray": "Array", "rb_cHash": "Hash", "rb_mKernel": "Kernel"}
 """Exported variables, and the names of the classes that they refer to."""
 
-_TYPED, _EMBEDDED = 1, 3  # flags of a T_DATA: it has a data type; its data is also in the slot
-_DATA = 32  # offset of data in the slot
+_TYPED, _EMBEDDED = 1, 3  # word 3 of a T_DATA with a data type: data outside the slot; in the slot
+_DATA = 32  # offset of the data, if it is in the slot
 TEMPORARY = ("#<Class:0x", "#<Module:0x")  # prefixes of paths in anonymous modules
 _SLOT = range(16, 200, 8)
 _EXTENSION = range(0, 256, 8)

@@ -1,11 +1,13 @@
-"""List Ruby's variables: globals, constants, variables of classes, of modules, of threads, and of
-the objects to which these refer, and variables that Procs captured.
+"""List Ruby's variables: global variables, constants, variables of classes, modules and threads,
+and variables that Procs captured. If a variable refers to an object, the variables of the object
+are listed, too.
 
 Sources: variable.c (rb_global_tbl, struct rb_global_entry, struct rb_global_variable; the entry is
-in internal.h in 2.7) of 2.7.4, 3.1.2 and 3.3.8. `rb_global_tbl` is an id table of {variable, ID,
-…}. It has no exported symbol, and is recognised by entries whose ID equals the key under which they
-are found. A variable is {counters, data, getter, …}. The data is the value of a variable that was
-defined in Ruby, or the address of a C variable that contains the value. The getter shows which.
+in internal.h in 2.7) of 2.7.4, 3.1.2 and 3.3.8. `rb_global_tbl` is an id table of
+entries {variable, ID, …}. It has no exported symbol. It is recognised because the ID in each entry
+equals the key of the entry. A variable is {counters, data, getter, …}. If the variable was defined
+in Ruby, the data is its value. Otherwise the data may be the address of a C variable that contains
+the value. The getter shows which of the two the data is.
 Queues: thread_sync.c (struct rb_queue, queue_data_type) of these versions and of 3.4.1."""
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ DEEPEST = 3  # maximum depth of objects in objects whose variables are listed
 FEWEST = 8  # minimum number of entries of the table of global variables
 SET = "Set"
 QUEUES, QUEUED = ("queue", "sized_queue"), 24
-"""Data types of queues, and the offset of the Array with the elements in a struct rb_queue."""
+"""Data types of queues; offset in a struct rb_queue of the pointer to the Array of its elements."""
 
 NO_VALUES = (c.T_NONE, c.T_CLASS, c.T_MODULE, c.T_ICLASS, c.T_IMEMO, c.T_ZOMBIE, c.T_MOVED, 0x1B)
 """Types of slots that are never listed as values of variables. Classes and modules are among them:
@@ -71,8 +73,8 @@ class Found(NamedTuple):
 
 
 class Starts(NamedTuple):
-    """Addresses of objects at which the search begins: classes and modules, objects with singleton
-    methods, Thread objects, method entries."""
+    """Addresses of objects at which the search begins. `classes`: classes and modules. `singular`:
+    objects with singleton methods. `threads`: Thread objects. `methods`: method entries."""
 
     classes: Iterable[int]
     singular: Iterable[int]
@@ -108,9 +110,9 @@ class Finder:
         self._divided: list[int] = []
 
     def find(self) -> Found:
-        """Return all variables, by the address of the reference.
+        """Return all variables, sorted by the address of the reference.
 
-        If several variables refer to an object, the first of this order is listed: global
+        If several variables refer to an object, only the first in this order is listed: global
         variables, constants, variables of classes, variables of the program's `main`, fiber-local
         variables and thread variables, variables that the blocks of methods captured."""
         if self._symbols.ids is None:
@@ -142,8 +144,8 @@ class Finder:
                 self._take(f"{name}'s {part}", place, found, depth + 1)
 
     def _of_data(self, value: int) -> Iterator[tuple[str, int, int]]:
-        """Yield the elements of the queue at this address, or the variables that the Proc
-        captured."""
+        """Yield the elements of the queue at this address, or the variables that the Proc at this
+        address captured."""
         kind, data = self._values.typed_data(value)
         if kind in QUEUES:
             yield "elements", data + QUEUED, self._memory.word(data + QUEUED) or 0

@@ -35,9 +35,9 @@ _STORAGE = frozenset([*ARRAYS, *PROPERTY_CELLS, "property_array", "cell"])
 
 
 class RootGroup(NamedTuple):
-    """Global handles of one owner: a phrase in the plural, their addresses ("Q"), the variable that
-    is named for most of them ("" if there is none), for how many it is named, and the addresses of
-    their objects ("Q")."""
+    """Global handles of one owner. `name`: a phrase in the plural. `places`: the addresses of the
+    handles ("Q"). `variable`: the variable that leads to the most handles, or "". `in_variable`:
+    the number of handles that it leads to. `objects`: the addresses of their objects ("Q")."""
 
     name: str
     places: array[int]
