@@ -76,11 +76,11 @@ def add_up(pools: Sequence[PoolNode]) -> None:
             one.parent.bytes_below += one.bytes_below
 
 
-def find_large_pool(top: PoolNode, words: Words) -> list[Finding]:
+def find_large_pool(top: PoolNode, words: Words, remedies: Iterable[str] = ()) -> list[Finding]:
     """Return one finding if a pool and the pools below it have much memory; see
     `find_large_node`."""
     one = find_large_node(top)
-    return [describe_large_pool(one, top, words)] if one is not None else []
+    return [describe_large_pool(one, top, words, remedies)] if one is not None else []
 
 
 def find_large_node(top: PoolNode) -> Optional[PoolNode]:
