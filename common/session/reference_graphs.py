@@ -181,9 +181,11 @@ class ReferenceGraphs:
             return
         with session.timed("disguised"):
             # Words that threads may not read again are not references here, because examining them
-            # takes too long.
+            # takes too long. Mappings that look leaked may refer to their own handles.
             unread = session.doubtful.all_dead or session.unread
-            found, references = search_disguises(graph, session.engine, session, subtract(session.root_memory, unread.ranges()))
+            apart = self.mappings.held_back() if self.mappings is not None else []
+            roots = subtract(session.root_memory, [*unread.ranges(), *apart])
+            found, references = search_disguises(graph, session.engine, session, roots)
             if not references:
                 lists, references = search_xor_lists(graph, session.directory.blocks, session.target.arch.word, self._read_word)
                 found = lists if references else found

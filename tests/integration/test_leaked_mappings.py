@@ -18,6 +18,7 @@ PART = 64 << 10
 
 
 program = building.fixture("mapped.c", "-std=gnu11", "-g", "-O1")
+unoptimised = building.fixture("mapped.c", "-std=gnu11", "-g", "-O0")
 
 
 def found(program: Path, folder: Path, kind: str, count: int = COUNT, core: bool = False) -> tuple[dict[str, Any], int]:
@@ -45,6 +46,14 @@ def test_coroutines_whose_handles_are_lost(kind: str, function: str, core: bool,
     assert leaked == 3 * mappings(body)
 
 
+def test_stacks_that_contain_the_halves_of_their_own_handles(unoptimised: Path, tmp_path: Path) -> None:
+    """Each stack has the arguments of makecontext, the halves of its handle's address. They are not live if the stack is not."""
+    body, lost = found(unoptimised, tmp_path, "coroutines", 2 * COUNT)
+    assert lost == COUNT and lost - 2 <= mappings(body) <= lost
+    leaked = body["totals"]["definite"]["blocks"] + body["totals"]["indirect"]["blocks"]
+    assert leaked == 3 * mappings(body)
+
+
 def test_coroutines_on_blocks_of_malloc(program: Path, tmp_path: Path) -> None:
     """A coroutine refers to its handle and to its request, so that all three blocks leak together."""
     body, lost = found(program, tmp_path, "malloced")
@@ -54,7 +63,7 @@ def test_coroutines_on_blocks_of_malloc(program: Path, tmp_path: Path) -> None:
     assert "stack of serve" in json.dumps(body["groups"]), body["groups"]
 
 
-@pytest.mark.parametrize("kind", ["pooled", "generated", "cloned"])
+@pytest.mark.parametrize("kind", ["pooled", "generated", "cloned", "chained"])
 def test_mappings_in_use(kind: str, program: Path, tmp_path: Path) -> None:
     body, lost = found(program, tmp_path, kind)
     assert lost == 0

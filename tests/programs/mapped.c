@@ -9,6 +9,7 @@
  * cloned: a thread without libc, on a mapped stack.
  * cycle: lost mappings; each mapping and a lost block of malloc refer to each other.
  * arenas: mappings in which each word has its own address; a block of malloc refers to every second mapping, the others are lost.
+ * chained: mappings to which handles refer. Tagged pointers refer to the handles, from a table, and from the mappings of the first handles.
  * large: lost mappings; the main thread also has large thread-local variables, to which nothing refers. */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -135,6 +136,12 @@ static void use(const char *kind, int number) {
         void **block = malloc(200), **mapping = (void **)map_apart(PART);
         block[0] = mapping;
         mapping[1] = block;
+    } else if (!strcmp(kind, "chained")) {
+        struct handle *first = calloc(1, sizeof *first);
+        void **second = calloc(1, 200), **mapping = (void **)(first->stack = map_apart(PART));
+        second[0] = map_apart(PART);
+        table[number] = (void *)((uintptr_t)first | (uintptr_t)(number + 1) << 48);
+        mapping[1] = (void *)((uintptr_t)second | (uintptr_t)(number + 1) << 48);
     } else if (!strcmp(kind, "arenas")) {
         if (!arenas) arenas = calloc(1000, sizeof *arenas);
         void **made = (void **)map_apart(PART);
