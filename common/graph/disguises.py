@@ -1,9 +1,10 @@
 """Find disguised pointers, by which a program may refer to its blocks.
 
 A scan for aligned words that equal addresses misses pointers with tags in their upper bits, in
-packed structures, shifted, or compressed to 32 bits. Blocks with only such pointers look leaked.
-Before such blocks are reported, memory is searched for their addresses in each of these forms. If
-nine in ten leaked blocks of one size have a pointer in the same form, the program uses that form.
+packed structures, shifted, compressed to 32 bits, or in two halves. Blocks with only such pointers
+look leaked. Before such blocks are reported, memory is searched for their addresses in each of
+these forms. If nine in ten leaked blocks of one size have a pointer in the same form, the program
+uses that form.
 
 Coincidences must not hide leaks. A random 64-bit word, decoded in a form, is the start of one of a
 million blocks with a probability of 2^-27 or less. A random 32-bit number often is one, but such
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from findleaks.engine.contract import Blocks, Engine, Graph
-from findleaks.engine.disguises import ANY_OFFSET, MOST_SEGMENTS, STRIP, Disguise, Form, Keys
+from findleaks.engine.disguises import ANY_OFFSET, MOST_SEGMENTS, NARROW, STRIP, UNTAGGED, Disguise, Form, Keys
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merge_to_most
@@ -116,16 +117,19 @@ class Shown(NamedTuple):
     precise: bool
 
 
-def search_disguises(graph: Graph, engine: Engine, memory: Memory, roots: Sequence[Range]) -> tuple[Disguised, array[int]]:
+def search_disguises(
+    graph: Graph, engine: Engine, memory: Memory, roots: Sequence[Range], mangled: Sequence[Form] = ()
+) -> tuple[Disguised, array[int]]:
     """Search for disguised pointers to the leaked blocks of a classified graph. Return the accepted
-    ones, without `held`, and the references to add to the graph."""
+    ones, without `held`, and the references to add to the graph. `mangled`: forms with the keys of
+    this process."""
     sizes, counts = engine.sum_by_value(graph.leader_sizes(), array("Q"))
     leaks = sum(counts)
     total = sum(end - start for start, end in [*roots, *memory.heap_ranges()])
     if not leaks or (total > WHOLE and leaks < LEAST):
         return NOT_DISGUISED, array("Q")
     search = _Search(graph, engine, memory, roots, sizes, counts)
-    forms = search.promising(search.all_forms(), -(-total // (TRIAL * STRIP)))
+    forms = search.promising(search.all_forms(mangled), -(-total // (TRIAL * STRIP)))
     if total > LITTLE:
         step = max(STEP, -(-total // SAMPLE))
         likely = sorted({one.form for one in search.shown(forms, step) if _is_likely(one, step)})
@@ -159,17 +163,24 @@ class _Search:
         self._ranges = merge_to_most(memory.heap_ranges(), MOST_SEGMENTS, NEAR)
         self._most = min(PER_BLOCK * sum(counts) + SPARE, MOST_WORDS)
 
-    def all_forms(self) -> list[Form]:
+    def all_forms(self, mangled: Sequence[Form]) -> list[Form]:
         """Return all forms that a program may use. Inverted addresses (~p) are not among them,
         because programs use these for weak references, or to hide a pointer from leak checkers on
         purpose."""
         if self._engine.arch.word == 4:
             return [Form(Disguise.UNALIGNED)]
+        bounds = (address for start, end in self._ranges for address in (start, end - 1))
+        segments = dict.fromkeys(address >> 32 << 32 for address in bounds if address >> 32)
+        # Of several forms that explain the same words, the first counts.
         return [
             Form(Disguise.TAGGED),
             Form(Disguise.UNALIGNED),
             *(Form(Disguise.SHIFTED_LEFT, shift=shift) for shift in reversed(LEFT)),
             *(Form(Disguise.SHIFTED_RIGHT, shift=shift) for shift in RIGHT),
+            Form(Disguise.SIX_BYTES),
+            Form(Disguise.BYTE_SWAPPED),
+            *mangled,
+            *(Form(Disguise.HALVES, base) for base in list(segments)[:BASES]),
             *(Form(Disguise.COMPRESSED, base, shift) for base in self._bases() for shift in COMPRESSIONS),
         ]
 
@@ -219,8 +230,9 @@ class _Search:
         for (number, size), offsets in sorted(by_group.items()):
             form, words = forms[number], sum(offsets.values())
             ranked = sorted((offset for offset in offsets if offset < ANY_OFFSET), key=lambda offset: (-offsets[offset], offset))
-            narrow = form.kind == Disguise.COMPRESSED
-            ranked = [one for one in ranked if one < LOW_TAGS][:1] if narrow else ranked[:OFFSETS]
+            narrow = form.kind in NARROW
+            ranked = [one for one in ranked if one < LOW_TAGS] if narrow else ranked
+            ranked = ranked[: 1 if narrow or form.kind in UNTAGGED else OFFSETS]
             chosen = [one for one in ranked if offsets[one] >= COMMON * words]
             blocks = sum(self._counts) if size < 0 else self._counts[size]
             # If the starts of blocks are one number apart in this form, every small number points
@@ -248,7 +260,7 @@ class _Search:
         partly = [
             Partly(one.size, forms[one.form], one.live, one.blocks)
             for one in others
-            if one.size and one.live and forms[one.form].kind != Disguise.COMPRESSED
+            if one.size and one.live and forms[one.form].kind not in NARROW
         ]
         if not shown:
             return Disguised(partly=partly), array("Q")

@@ -1,5 +1,6 @@
 /* Searches memory for disguised addresses of leaked blocks: with tags in the upper bits, at
- * addresses that are not multiples of a word, shifted, or as 32-bit distances from a base.
+ * addresses that are not multiples of a word, in six bytes, shifted, combined with a key, with
+ * swapped bytes, as 32-bit distances from a base, or in two halves.
  *
  * Memory is searched in strips. Loops that compilers vectorise compare the upper bits of
  * possible addresses with those of the leaked blocks' address ranges. Few strips pass, and these
@@ -28,29 +29,47 @@ API void fl_disguises_free(disguises *d) {
 INLINE uint64_t decode(const form *f, uint64_t word) {
     uint64_t value = f->kind == SHIFTED_LEFT    ? word >> f->shift
                      : f->kind == SHIFTED_RIGHT ? word << f->shift
+                     : f->kind == MANGLED       ? (word >> f->shift | word << (-f->shift & 63)) ^ f->base
                                                 : f->base + (word << f->shift);
     return value & HIGHEST;
 }
 
-static void add_interval(interval *all, uint32_t *count, uint64_t low, uint64_t high, uint32_t number) {
+static void add_interval(interval *all, uint32_t *count, uint64_t low, uint64_t high, uint32_t number, uint32_t segment) {
     if (low <= high)
-        all[(*count)++] = (interval){low, high - low, number};
+        all[(*count)++] = (interval){low, high - low, number, segment};
 }
 
-static void add_form(disguises *d, uint32_t number, const range *s) {
+/* The upper bits are the same in all addresses of a segment, so they are the same in all mangled
+ * ones. The rotation moves the lowest of them to bit `shift` and above. */
+static void add_mangled(disguises *d, uint32_t number, uint32_t segment) {
     const form *f = &d->forms[number];
-    uint64_t low = s->start, high = s->end - 1, shift = f->shift;
+    uint64_t start = d->segments[segment].start, differing = start ^ (d->segments[segment].end - 1), varying = 0;
+    while (varying < differing)
+        varying = varying << 1 | 1;
+    uint64_t low = ((start ^ f->base) & ~varying) << f->shift;
+    add_interval(d->intervals, &d->interval_count, low, low | varying << f->shift | ((UINT64_C(1) << f->shift) - 1), number, segment);
+}
+
+static void add_form(disguises *d, uint32_t number, uint32_t segment) {
+    const form *f = &d->forms[number];
+    uint64_t low = d->segments[segment].start, high = d->segments[segment].end - 1, shift = f->shift;
     if (f->kind == TAGGED)
         d->tagged = number;
     else if (f->kind == UNALIGNED)
         d->unaligned = number;
+    else if (f->kind == SIX_BYTES)
+        d->six_bytes = number;
+    else if (f->kind == BYTE_SWAPPED)
+        d->swapped = number;
+    else if (f->kind == MANGLED)
+        add_mangled(d, number, segment);
     else if (f->kind == SHIFTED_LEFT && high <= HIGHEST >> shift)
-        add_interval(d->intervals, &d->interval_count, low << shift, high << shift | ((UINT64_C(1) << shift) - 1), number);
+        add_interval(d->intervals, &d->interval_count, low << shift, high << shift | ((UINT64_C(1) << shift) - 1), number, segment);
     else if (f->kind == SHIFTED_RIGHT)
-        add_interval(d->intervals, &d->interval_count, low >> shift, high >> shift, number);
-    else if (f->kind == COMPRESSED && high > f->base) {
+        add_interval(d->intervals, &d->interval_count, low >> shift, high >> shift, number, segment);
+    else if ((f->kind == COMPRESSED || f->kind == HALVES) && high > f->base) {
         uint64_t first = low > f->base ? (low - f->base) >> shift : 0, last = (high - f->base) >> shift;
-        add_interval(d->narrow, &d->narrow_count, first ? first : 1, last < UINT32_MAX ? last : UINT32_MAX, number);
+        add_interval(d->narrow, &d->narrow_count, first ? first : 1, last < UINT32_MAX ? last : UINT32_MAX, number, segment);
     }
 }
 
@@ -62,7 +81,7 @@ API disguises *fl_disguises_new(graph *g, const range *ranges, uint32_t range_co
         return NULL;
     d->g = g;
     d->most = most;
-    d->tagged = d->unaligned = NONE;
+    d->tagged = d->unaligned = d->six_bytes = d->swapped = NONE;
     const lost *l = g->lost;
     uint32_t at = 0;
     for (uint32_t number = 0; number < range_count && d->segment_count < MOST_SEGMENTS; number++) {
@@ -87,7 +106,7 @@ API disguises *fl_disguises_new(graph *g, const range *ranges, uint32_t range_co
     memcpy(d->forms, forms, d->form_count * sizeof *forms);
     for (uint32_t number = 0; number < d->form_count; number++)
         for (uint32_t segment = 0; segment < d->segment_count; segment++)
-            add_form(d, number, &d->segments[segment]);
+            add_form(d, number, segment);
     return d;
 }
 
@@ -99,6 +118,8 @@ typedef struct {
     const uint8_t *data; /* of the strip */
     uint64_t address;
     bool roots;
+    const uint8_t *piece; /* the memory that contains the strip, from `before` bytes before it */
+    uint64_t before, length;
 } strip;
 
 static bool is_text(const uint8_t *at, unsigned length) {
@@ -152,9 +173,13 @@ static void examine(const strip *s, unsigned place, unsigned width, uint32_t num
         d->failed = NO_MEMORY;
 }
 
+INLINE bool in_segment(const disguises *d, uint32_t segment, uint64_t value) {
+    return value >= d->segments[segment].start && value < d->segments[segment].end;
+}
+
 static bool in_segments(const disguises *d, uint64_t value) {
     for (uint32_t at = 0; at < d->segment_count; at++)
-        if (value >= d->segments[at].start && value < d->segments[at].end)
+        if (in_segment(d, at, value))
             return true;
     return false;
 }
@@ -181,18 +206,49 @@ INLINE unsigned unaligned_chunks(const disguises *d, const uint8_t *data) {
     return chunks;
 }
 
+#define SIX_MASK ((UINT64_C(1) << 48) - 1)
+
+/* Examine six bytes of this word as a pointer. Small addresses are too similar to numbers. */
+static void look_at_six_bytes(const strip *s, unsigned at, uint64_t word) {
+    const disguises *d = s->d;
+    uint64_t value = word & SIX_MASK;
+    if (d->six_bytes != NONE && value >> 32 && in_segments(d, value))
+        examine(s, BIG ? at + 2 : at, 6, d->six_bytes, value, false);
+}
+
 static void look_unaligned(const strip *s, unsigned chunk) {
     const disguises *d = s->d;
     for (unsigned at = chunk * 64; at < chunk * 64 + 64; at++) {
         if (at % WORD == 0)
             continue;
         uint64_t value = load(s->data + at);
-        if (!(value & ~d->mask) && in_segments(d, value))
+        if (d->unaligned != NONE && !(value & ~d->mask) && in_segments(d, value))
             examine(s, at, WORD, d->unaligned, value, false);
+        if (WORD == 8)
+            look_at_six_bytes(s, at, value);
     }
 }
 
 /* -- aligned words */
+
+/* The lower half of a word with swapped bytes has the upper half of the address. */
+INLINE void look_at_swapped(const strip *s) {
+    const disguises *d = s->d;
+    uint32_t upper[STRIP / 8];
+    for (unsigned at = 0; at < STRIP / 8; at++)
+        upper[at] = __builtin_bswap32((uint32_t)load64(s->data + at * 8));
+    for (unsigned segment = 0; segment < d->segment_count; segment++) {
+        uint32_t low = (uint32_t)(d->segments[segment].start >> 32), any = 0;
+        uint32_t span = (uint32_t)((d->segments[segment].end - 1) >> 32) - low;
+        for (unsigned at = 0; at < STRIP / 8; at++)
+            any |= upper[at] - low <= span;
+        for (unsigned at = 0; any && at < STRIP / 8; at++) {
+            uint64_t value = __builtin_bswap64(load64(s->data + at * 8));
+            if (in_segment(d, segment, value))
+                examine(s, at * 8, 8, d->swapped, value, false);
+        }
+    }
+}
 
 INLINE void look_at_words(const strip *s) {
     const disguises *d = s->d;
@@ -206,12 +262,14 @@ INLINE void look_at_words(const strip *s) {
         for (unsigned at = 0; at < STRIP / WORD; at++)
             any |= high[at] - low <= span;
         for (unsigned at = 0; any && at < STRIP / WORD; at++) {
-            uint64_t word = load(s->data + at * WORD);
-            if (word - i->low <= i->span)
-                examine(s, at * WORD, WORD, i->form, decode(&d->forms[i->form], word), false);
+            uint64_t word = load(s->data + at * WORD), value = decode(&d->forms[i->form], word);
+            if (word - i->low <= i->span && (d->forms[i->form].kind != MANGLED || in_segment(d, i->segment, value)))
+                examine(s, at * WORD, WORD, i->form, value, false);
         }
     }
-    if (WORD == 4 || d->tagged == NONE)
+    if (WORD == 8 && d->swapped != NONE)
+        look_at_swapped(s);
+    if (WORD == 4 || (d->tagged == NONE && d->six_bytes == NONE))
         return;
     for (unsigned segment = 0; segment < d->segment_count; segment++) {
         uint32_t mask = (uint32_t)(d->mask >> 32), low = d->high_low[segment], span = d->high_span[segment], any = 0;
@@ -219,8 +277,11 @@ INLINE void look_at_words(const strip *s) {
             any |= ((high[at] & mask) - low <= span) & (high[at] > mask);
         for (unsigned at = 0; any && at < STRIP / WORD; at++) {
             uint64_t word = load(s->data + at * WORD), value = word & d->mask;
-            if (word != value && value >= d->segments[segment].start && value < d->segments[segment].end)
+            if (word == value || !in_segment(d, segment, value))
+                continue;
+            if (d->tagged != NONE)
                 examine(s, at * WORD, WORD, d->tagged, value, false);
+            look_at_six_bytes(s, at * WORD, word);
         }
     }
 }
@@ -231,6 +292,27 @@ INLINE void look_at_words(const strip *s) {
 INLINE uint64_t whole_word(const strip *s, unsigned place) {
     unsigned first = BIG ? place - 4 : place;
     return !BIG || place >= 4 ? load64(s->data + first) : 0;
+}
+
+/* Return the number of 32 bits at this distance from the strip; 0 outside the piece. */
+INLINE uint32_t number_at(const strip *s, int distance) {
+    uint64_t at = s->before + (uint64_t)(int64_t)distance;
+    return at < s->length && s->length - at >= 4 ? load32(s->piece + at) : 0;
+}
+
+/* Return whether `upper`, the upper half of an address, is near the lower half at `place`, but is
+ * not the upper half of this word or of another pointer. */
+static bool has_upper_half(const strip *s, unsigned place, uint32_t upper) {
+    const int beside = BIG ? -4 : 4; /* from the lower half of a word to its upper half */
+    for (int distance = -REACH; distance <= REACH; distance += 4) {
+        int at = (int)place + distance;
+        if (!distance || distance == beside || number_at(s, at) != upper)
+            continue;
+        bool in_word = (at % 8 == 0) == BIG; /* as the upper half of an aligned word */
+        if (!in_word || number_at(s, at - beside) < SMALL)
+            return true;
+    }
+    return false;
 }
 
 INLINE void look_at_numbers(const strip *s) {
@@ -246,6 +328,12 @@ INLINE void look_at_numbers(const strip *s) {
                 continue;
             uint64_t value = decode(&d->forms[i->form], found), whole = whole_word(s, at * 4);
             bool like_tagged = (whole & d->mask) == value;
+            if (d->forms[i->form].kind == HALVES) {
+                bool plain = whole == value && at % 2 == BIG;
+                if (!plain && has_upper_half(s, at * 4, (uint32_t)(value >> 32)))
+                    examine(s, at * 4, 4, i->form, value, false);
+                continue;
+            }
             /* A plain pointer is no disguise. What looks like a tagged one counts neither for a
              * form nor against it: the next number of a table may look like a tag. */
             if (!like_tagged || (whole != value && d->most))
@@ -256,7 +344,7 @@ INLINE void look_at_numbers(const strip *s) {
 
 INLINE void look_at_strip(const strip *s) {
     const disguises *d = s->d;
-    unsigned chunks = d->unaligned == NONE ? 0 : unaligned_chunks(d, s->data);
+    unsigned chunks = d->unaligned == NONE && d->six_bytes == NONE ? 0 : unaligned_chunks(d, s->data);
     for (unsigned chunk = 0; chunks; chunk++, chunks >>= 1)
         if (chunks & 1)
             look_unaligned(s, chunk);
@@ -291,7 +379,7 @@ static void look_at_some(void *context, unsigned thread, uint64_t first, uint64_
         uint64_t at = chosen(group, j->step) * STRIP;
         if (at >= j->length)
             continue;
-        strip s = {j->d, &j->d->found[thread], j->data + at, j->address + at, j->roots};
+        strip s = {j->d, &j->d->found[thread], j->data + at, j->address + at, j->roots, j->data, at, j->length};
         if (j->length - at < STRIP + BEYOND) { /* bytes after the end are zeros */
             memset(padded, 0, sizeof padded);
             memcpy(padded, s.data, j->length - at);

@@ -23,6 +23,8 @@ from findleaks.target.base import Piece, Range
 LOW, MIDDLE, HIGH = 0x1234000, 0x555555559000, 0x7F12345F0000
 ROOTS = 0x600000
 MASK = (1 << 64) - 1
+KEY = 0x9D3AF2B1C8E45677
+MANGLED = Form(Disguise.MANGLED, KEY, 17)
 
 
 def encoded(form: Form, address: int, extra: int, arch: Arch) -> bytes:
@@ -33,8 +35,12 @@ def encoded(form: Form, address: int, extra: int, arch: Arch) -> bytes:
         Disguise.SHIFTED_LEFT: address << form.shift | extra % (1 << form.shift),
         Disguise.SHIFTED_RIGHT: address >> form.shift,
         Disguise.COMPRESSED: (address - form.base) >> form.shift,
+        Disguise.HALVES: address << 32 | address >> 32,
+        Disguise.SIX_BYTES: address,
+        Disguise.BYTE_SWAPPED: int.from_bytes(address.to_bytes(8, "little"), "big"),
+        Disguise.MANGLED: ((address ^ form.base) << form.shift | (address ^ form.base) >> 64 - form.shift) & MASK,
     }[form.kind]
-    width = 4 if form.kind == Disguise.COMPRESSED else arch.word
+    width = {Disguise.COMPRESSED: 4, Disguise.SIX_BYTES: 6}.get(form.kind, arch.word)
     return (word & (1 << 8 * width) - 1).to_bytes(width, arch.byteorder)
 
 
@@ -44,6 +50,8 @@ def forms_of(arch: Arch, base: int) -> list[Form]:
         shifts = [*(Form(Disguise.SHIFTED_LEFT, shift=n) for n in (1, 8, 16)), *(Form(Disguise.SHIFTED_RIGHT, shift=n) for n in (1, 4))]
         forms += [Form(Disguise.TAGGED), *shifts]
         forms += [Form(Disguise.COMPRESSED, at, shift) for at in (base, base >> 32 << 32) for shift in (0, 3, 4)]
+        forms += [Form(Disguise.SIX_BYTES), Form(Disguise.BYTE_SWAPPED), Form(Disguise.HALVES, base >> 32 << 32)]
+        forms += [MANGLED, Form(Disguise.MANGLED, KEY, 0), Form(Disguise.MANGLED, KEY)]
     return forms
 
 
@@ -123,6 +131,9 @@ def random_heap(seed: int, arch: Arch) -> tuple[Heap, list[Form]]:
             else:
                 data = rng.choice((heap.word(target), rng.randbytes(8), b"some text", heap.word(rng.getrandbits(10))))
             memory[at : at + len(data)] = data[: len(memory) - at]
+            if way < 0.1 and arch.word == 8:  # another upper half, near a lower one
+                near = min(max(at // 4 * 4 + rng.randrange(-9, 10) * 4, 0), len(memory) - 4)
+                memory[near : near + 4] = (start >> 32).to_bytes(4, arch.byteorder)
     return heap, forms
 
 
@@ -171,7 +182,7 @@ def engines() -> list[Engine]:
 def judged(engine: Engine, heap: Heap) -> tuple[Disguised, Graph]:
     graph = classified(engine, heap)
     before = lost_totals(graph)
-    found, references = search_disguises(graph, engine, heap, heap.roots)
+    found, references = search_disguises(graph, engine, heap, heap.roots, [MANGLED])
     if references:
         graph.connect(references)
         finish(graph)
@@ -195,6 +206,10 @@ FORMS = {
     "shifted left by 16": (Form(Disguise.SHIFTED_LEFT, shift=16), lambda n: 8 * n),
     "shifted left by 1": (Form(Disguise.SHIFTED_LEFT, shift=1), lambda n: 8 * n),
     "shifted right by 3": (Form(Disguise.SHIFTED_RIGHT, shift=3), lambda n: 8 * n),
+    "six bytes": (Form(Disguise.SIX_BYTES), lambda n: 6 * n),
+    "swapped bytes": (Form(Disguise.BYTE_SWAPPED), lambda n: 8 * n),
+    "swapped halves": (Form(Disguise.HALVES, MIDDLE >> 32 << 32), lambda n: 8 * n),
+    "combined with a key": (MANGLED, lambda n: 8 * n),
     "compressed from 4 GiB": (Form(Disguise.COMPRESSED, MIDDLE >> 32 << 32, 4), lambda n: 4 * n),
     "compressed from the heap": (Form(Disguise.COMPRESSED, MIDDLE, 3), lambda n: 4 * n),
 }
@@ -250,6 +265,11 @@ def test_a_list_that_nothing_holds_stays_lost() -> None:
         assert graph.totals(Kind.REACHABLE).blocks == 50
 
 
+def near(rng: random.Random, heap: Heap) -> int:
+    """An address in the heap, aligned as malloc aligns blocks."""
+    return heap.start + rng.randrange(len(heap.heap)) // 16 * 16
+
+
 NOISE: dict[str, Callable[[random.Random, Heap, int], bytes]] = {
     "random bytes": lambda rng, heap, size: rng.randbytes(size),
     "text": lambda rng, heap, size: bytes(rng.choices(b"etaoin shrdluETAOIN UVWXYZ0123456789", k=size)),
@@ -259,6 +279,12 @@ NOISE: dict[str, Callable[[random.Random, Heap, int], bytes]] = {
     "offsets of 16": lambda rng, heap, size: array("I", range(0, 4 * size, 16)).tobytes(),
     "64-bit numbers": lambda rng, heap, size: array("Q", range(0, 16 * (size // 8), 16)).tobytes(),
     "floats": lambda rng, heap, size: array("d", (rng.random() * 1000 for _ in range(size // 8))).tobytes(),
+    "halves of addresses": lambda rng, heap, size: b"".join(
+        (near(rng, heap) & 0xFFFFFFFF if n % 2 else heap.start >> 32).to_bytes(8, "little") for n in range(size // 8)
+    ),
+    "six bytes of addresses": lambda rng, heap, size: b"".join(near(rng, heap).to_bytes(6, "little") + b"\1" for _ in range(size // 8)),
+    "swapped bytes of addresses": lambda rng, heap, size: b"".join(near(rng, heap).to_bytes(8, "big") for _ in range(size // 8)),
+    "mangled addresses": lambda rng, heap, size: b"".join(encoded(MANGLED, near(rng, heap), 0, heap.arch) for _ in range(size // 8)),
     "inverted addresses": lambda rng, heap, size: b"".join(heap.word(~rng.choice(heap.blocks)[0] & MASK) for _ in range(size // 8)),
     "addresses in the heap": lambda rng, heap, size: b"".join(
         heap.word((heap.start + rng.randrange(len(heap.heap))) >> rng.choice((1, 2, 3, 4))) for _ in range(size // 8)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from findleaks.engine.disguises import ANY_OFFSET, BEYOND, STRIP, Disguise, Form, Keys
+from findleaks.engine.disguises import ANY_OFFSET, BEYOND, NARROW, REACH, SMALL, STRIP, Disguise, Form, Keys
 from findleaks.engine.reference.excluded_words import ExcludedWords
 from findleaks.engine.reference.lost import Lost
 from findleaks.engine.terms import LAST_WORD, NO_BLOCK, Kind, State
@@ -17,6 +17,9 @@ from findleaks.target.base import Piece, Range
 
 LOST = (Kind.DEFINITE, Kind.INDIRECT)
 _TEXT = frozenset(range(0x20, 0x7F))
+_SIX_BYTES = (1 << 48) - 1
+_ANY_BYTE = (Disguise.UNALIGNED, Disguise.SIX_BYTES)
+"""Forms at addresses that are not multiples of a word."""
 
 
 class Found(NamedTuple):
@@ -63,6 +66,7 @@ class PureDisguises:
         base, count = piece.address + skip, -(-len(data) // STRIP)
         if not self._segments:
             return
+        self._piece, self._base = data, base
         if step == 1:
             self._look(data.ljust(count * STRIP + BEYOND, b"\0"), base, roots)
             return
@@ -77,16 +81,22 @@ class PureDisguises:
         for first in range(word):
             words = self._nonzero(data, first, word)
             for number, form in enumerate(self._forms):
-                if form.kind == Disguise.COMPRESSED or (form.kind == Disguise.UNALIGNED) != (first > 0):
+                if form.kind in NARROW or (first and form.kind not in _ANY_BYTE) or (not first and form.kind == Disguise.UNALIGNED):
                     continue
-                for at, value in self._candidates(form, words):
-                    self._examine(data, address, at, word, number, value, roots)
+                skipped, width = (2 if self._order == "big" else 0, 6) if form.kind == Disguise.SIX_BYTES else (0, word)
+                for at, value in self._candidates(form, words, first):
+                    self._examine(data, address, at + skipped, width, number, value, roots)
         numbers = self._nonzero(data, 0, 4)
         for number, form in enumerate(self._forms):
-            if form.kind == Disguise.COMPRESSED:
+            if form.kind in NARROW:
                 for at, value in self._candidates(form, numbers):
                     whole = self._whole_word(data, at)
                     like_tagged = whole & self._mask == value
+                    if form.kind == Disguise.HALVES:
+                        plain = whole == value and at % 8 == (0 if self._order == "little" else 4)
+                        if not plain and self._has_upper_half(address + at, value >> 32):
+                            self._examine(data, address, at, 4, number, value, roots)
+                        continue
                     # A plain pointer is no disguise. What looks like a tagged one counts neither
                     # for a form nor against it: the next number of a table may look like a tag.
                     if not like_tagged or (whole != value and self._most):
@@ -100,15 +110,24 @@ class PureDisguises:
             words.byteswap()
         return [(at, value) for at, value in zip(range(first, first + length, width), words) if value]
 
-    def _candidates(self, form: Form, words: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    def _candidates(self, form: Form, words: list[tuple[int, int]], first: int = 0) -> Iterator[tuple[int, int]]:
         """Yield offset and address of each word that, decoded in this form, is an address in a
-        segment."""
+        segment. `first`: the distance of the words from a multiple of a word."""
         mask, shift, base = self._mask, form.shift, form.base
         for start, end in self._segments:
             if form.kind == Disguise.TAGGED:
                 yield from ((at, word & mask) for at, word in words if self._word == 8 and word > mask and start <= word & mask < end)
             elif form.kind == Disguise.UNALIGNED:
                 yield from ((at, word) for at, word in words if start <= word < end)
+            elif form.kind == Disguise.SIX_BYTES:
+                some = ((at, word & _SIX_BYTES) for at, word in words if self._word == 8 and (first or word > mask))
+                yield from ((at, value) for at, value in some if value >> 32 and start <= value < end)
+            elif form.kind == Disguise.BYTE_SWAPPED:
+                swapped = ((at, int.from_bytes(word.to_bytes(8, "little"), "big")) for at, word in words if self._word == 8)
+                yield from ((at, value) for at, value in swapped if start <= value < end)
+            elif form.kind == Disguise.MANGLED:
+                plain = ((at, ((word >> shift | word << 64 - shift) ^ base) & (1 << 64) - 1) for at, word in words if self._word == 8)
+                yield from ((at, value) for at, value in plain if start <= value < end)
             elif form.kind == Disguise.SHIFTED_LEFT:
                 low, beyond = start << shift, end << shift
                 yield from ((at, word >> shift) for at, word in words if low <= word < beyond)
@@ -120,6 +139,23 @@ class PureDisguises:
         """Return the 8 bytes whose lower half is the number at `at`."""
         first = at if self._order == "little" else at - 4
         return int.from_bytes(data[first : first + 8], self._order) if at // STRIP == first // STRIP else 0
+
+    def _has_upper_half(self, place: int, upper: int) -> bool:
+        """Whether `upper`, the upper half of an address, is near the lower half at `place`, but is
+        not the upper half of this word or of another pointer."""
+        beside = 4 if self._order == "little" else -4
+        for at in range(place - REACH, place + REACH + 1, 4):
+            if at in (place, place + beside) or self._number_at(at) != upper:
+                continue
+            in_word = (at % 8 == 0) == (self._order == "big")
+            if not in_word or self._number_at(at - beside) < SMALL:
+                return True
+        return False
+
+    def _number_at(self, address: int) -> int:
+        """Return the number of 32 bits at this address; 0 outside the piece."""
+        at = address - self._base
+        return int.from_bytes(self._piece[at : at + 4], self._order) if 0 <= at <= len(self._piece) - 4 else 0
 
     def _examine(
         self, data: bytes, address: int, at: int, width: int, number: int, value: int, roots: bool, like_tagged: bool = False
