@@ -40,6 +40,10 @@ _WORDING = {
     Disguise.SHIFTED_RIGHT: _Wording("shifted pointer", "address >> {shift}"),
     Disguise.COMPRESSED: _Wording("compressed pointer", "32 bits, {base:#x} + value × {scale}"),
     Disguise.LINKED: _Wording("XOR link", "addresses of both neighbours combined"),
+    Disguise.HALVES: _Wording("split pointer", "lower and upper half in separate 32-bit numbers", "arguments of makecontext"),
+    Disguise.SIX_BYTES: _Wording("six-byte pointer", "48 bits, at any address"),
+    Disguise.BYTE_SWAPPED: _Wording("byte-swapped pointer", "address in the other byte order"),
+    Disguise.MANGLED: _Wording("mangled pointer", "address combined with glibc's pointer guard", "jmp_buf"),
 }
 
 

@@ -51,7 +51,7 @@ class DisguisedConvention(Record):
     base: Optional[int] = field(metadata=ADDRESS)
     """The address to which compressed pointers are relative."""
     shift: Optional[int]
-    """Number of bits by which the pointers are shifted."""
+    """Number of bits by which the pointers are shifted or rotated."""
     offset: int
     """Offset in bytes from the start of a block to the address that the pointers stand for."""
     sizes: Optional[Sequence[int]]
@@ -72,7 +72,7 @@ class DisguisedPart(Record):
     base: Optional[int] = field(metadata=ADDRESS)
     """The address to which compressed pointers are relative."""
     shift: Optional[int]
-    """Number of bits by which the pointers are shifted."""
+    """Number of bits by which the pointers are shifted or rotated."""
     size: int
     """Usable bytes of each block."""
     blocks: int

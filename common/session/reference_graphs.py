@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine.contract import Graph
+from findleaks.engine.disguises import Disguise, Form
 from findleaks.engine.terms import LAST_WORD, Heuristic, Kind, Totals
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.conventions import NO_CONVENTIONS, HeuristicMatcher, Learned, heuristic_matcher, learn_conventions
@@ -15,6 +16,7 @@ from findleaks.graph.disguises import NOT_DISGUISED, Disguised, lost_totals, sea
 from findleaks.graph.roots import register_words
 from findleaks.graph.signal_stacks import SignalStacks, signal_stacks
 from findleaks.graph.xor_lists import search_xor_lists
+from findleaks.libc.pointer_guard import ROTATION, read_pointer_guard
 from findleaks.session.interior_structures import Structures, recognise_structures
 from findleaks.target.base import Range
 from findleaks.target.ranges import cut_out, intersection, range_at, subtract
@@ -185,7 +187,9 @@ class ReferenceGraphs:
             unread = session.doubtful.all_dead or session.unread
             apart = self.mappings.held_back() if self.mappings is not None else []
             roots = subtract(session.root_memory, [*unread.ranges(), *apart])
-            found, references = search_disguises(graph, session.engine, session, roots)
+            key = read_pointer_guard(session.target)
+            mangled = [Form(Disguise.MANGLED, key, ROTATION)] if key else []
+            found, references = search_disguises(graph, session.engine, session, roots, mangled)
             if not references:
                 lists, references = search_xor_lists(graph, session.directory.blocks, session.target.arch.word, self._read_word)
                 found = lists if references else found

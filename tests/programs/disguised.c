@@ -8,7 +8,9 @@
 #include "truth.h"
 #include "truth_stop.h"
 
+#include <setjmp.h>
 #include <stdio.h>
+#include <ucontext.h>
 
 enum { ITEM = 72, LOST = 136 };
 
@@ -45,9 +47,44 @@ static void letters(size_t i, uintptr_t p) { (void)p; for (int n = 0; n < 64; n+
 static void counters(size_t i, uintptr_t p) { (void)p; for (uint32_t n = 0; n < 16; n++) { uint32_t word = 16 * (uint32_t)i + n; put(64 * i + 4 * n, &word, 4); } }
 static void numbers(size_t i, uintptr_t p) { (void)p; for (int n = 0; n < 16; n++) { uint32_t word = random_word() & 0xffffff; put(64 * i + 4 * n, &word, 4); } }
 
+#ifdef __x86_64__
+static void swapped(size_t i, uintptr_t p) { put_word(8 * i, p << 32 | p >> 32); }
+static void six_bytes(size_t i, uintptr_t p) { put(6 * i, &p, 6); }
+static void swapped_bytes(size_t i, uintptr_t p) { put_word(8 * i, __builtin_bswap64(p)); }
+
+/* Contexts that have not started. makecontext saves its arguments as 64-bit registers, each of which has one half. */
+static ucontext_t model;
+
+static void start(unsigned low, unsigned high) { (void)low, (void)high; }
+
+static void context(size_t i, uintptr_t p) {
+    static char stack[4096];
+    ucontext_t *made = (ucontext_t *)(table + sizeof *made * i);
+    *made = model;
+    made->uc_stack = (stack_t){.ss_sp = stack, .ss_size = sizeof stack};
+    makecontext(made, (void (*)(void))start, 2, (unsigned)p, (unsigned)(p >> 32));
+}
+
+/* setjmp, called by a function that has `p` in rbp and nothing in the other registers that setjmp saves. */
+int save_in_rbp(jmp_buf at, uintptr_t p);
+__asm__("save_in_rbp: push %rbp; push %rbx; push %r12; push %r13; push %r14; push %r15; sub $8, %rsp\n"
+        "xor %ebx, %ebx; xor %r12d, %r12d; xor %r13d, %r13d; xor %r14d, %r14d; xor %r15d, %r15d; mov %rsi, %rbp; call _setjmp@PLT\n"
+        "add $8, %rsp; pop %r15; pop %r14; pop %r13; pop %r12; pop %rbx; pop %rbp; ret\n");
+
+static void jump(size_t i, uintptr_t p) { save_in_rbp(((jmp_buf *)table)[i], p); }
+
+/* Odd addresses near the block, in two halves and in six bytes. (Odd: with two zero bytes after it, such an address would be a plain one.) */
+static uintptr_t near(uintptr_t p) { return (p + random_word() % 0x4000 - 0x2000) | 1; }
+static void random_halves(size_t i, uintptr_t p) { p = near(p); put_word(16 * i, (uint32_t)p), put_word(16 * i + 8, p >> 32); }
+static void random_six_bytes(size_t i, uintptr_t p) { p = near(p); put(6 * i, &p, 6); }
+#endif
+
 static const struct { const char *name; void (*encode)(size_t, uintptr_t); } kinds[] = {
     {"tagged", tagged}, {"low", low_bits}, {"nan", nan_boxed}, {"itype", itype}, {"topbyte", top_byte}, {"shifted", shifted}, {"small", small}, {"pages", pages},
     {"compressed", compressed}, {"cage", cage}, {"packed", packed}, {"halves", halves}, {"crossing", page_crossing}, {"none", nothing}, {"xor", nothing},
+#ifdef __x86_64__
+    {"swapped", swapped}, {"six", six_bytes}, {"bytes", swapped_bytes}, {"context", context}, {"jump", jump}, {"noise-halves", random_halves}, {"noise-six", random_six_bytes},
+#endif
     {"noise-random", random_bytes}, {"noise-text", letters}, {"noise-counters", counters}, {"noise-numbers", numbers},
 };
 
@@ -95,9 +132,12 @@ int main(int argc, char **argv) {
     if (argc < 3) return 2;
     size_t count = (size_t)atoi(argv[2]);
     base = (uintptr_t)sbrk(0);
+#ifdef __x86_64__
+    getcontext(&model); /* before there are blocks whose addresses may be in registers */
+#endif
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         if (strcmp(kinds[k].name, argv[1])) continue;
-        table_size = (kinds[k].encode == page_crossing ? 4096 * (count + 2) : 64 * count);
+        table_size = (kinds[k].encode == page_crossing ? 4096 : 1024) * (count + 2);
         table = mmap(NULL, table_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (strcmp(argv[1], "xor")) fill_table(kinds[k].encode, count, strcmp(argv[1], "none") && strncmp(argv[1], "noise", 5));
         else link_by_xor(count);
