@@ -262,8 +262,11 @@ INLINE void look_at_words(const strip *s) {
         for (unsigned at = 0; at < STRIP / WORD; at++)
             any |= high[at] - low <= span;
         for (unsigned at = 0; any && at < STRIP / WORD; at++) {
-            uint64_t word = load(s->data + at * WORD), value = decode(&d->forms[i->form], word);
-            if (word - i->low <= i->span && (d->forms[i->form].kind != MANGLED || in_segment(d, i->segment, value)))
+            uint64_t word = load(s->data + at * WORD);
+            if (word - i->low > i->span)
+                continue;
+            uint64_t value = decode(&d->forms[i->form], word);
+            if (d->forms[i->form].kind != MANGLED || in_segment(d, i->segment, value))
                 examine(s, at * WORD, WORD, i->form, value, false);
         }
     }
@@ -326,14 +329,16 @@ INLINE void look_at_numbers(const strip *s) {
             uint32_t found = load32(s->data + at * 4);
             if (found - low > span)
                 continue;
-            uint64_t value = decode(&d->forms[i->form], found), whole = whole_word(s, at * 4);
-            bool like_tagged = (whole & d->mask) == value;
-            if (d->forms[i->form].kind == HALVES) {
-                bool plain = whole == value && at % 2 == BIG;
-                if (!plain && has_upper_half(s, at * 4, (uint32_t)(value >> 32)))
-                    examine(s, at * 4, 4, i->form, value, false);
+            const form *f = &d->forms[i->form];
+            uint64_t whole = whole_word(s, at * 4);
+            if (f->kind == HALVES) {
+                bool plain = whole == (f->base | found) && at % 2 == BIG;
+                if (!plain && has_upper_half(s, at * 4, (uint32_t)(f->base >> 32)))
+                    examine(s, at * 4, 4, i->form, f->base | found, false);
                 continue;
             }
+            uint64_t value = decode(f, found);
+            bool like_tagged = (whole & d->mask) == value;
             /* A plain pointer is no disguise. What looks like a tagged one counts neither for a
              * form nor against it: the next number of a table may look like a tag. */
             if (!like_tagged || (whole != value && d->most))
