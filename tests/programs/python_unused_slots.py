@@ -26,7 +26,7 @@ DequeEnd, DequeStart, DequeEmpty, SetTable, Popped, Attribute, Heap = classes(
     "DequeEnd", "DequeStart", "DequeEmpty", "SetTable", "Popped", "Attribute", "Heap"
 )
 Ended, Suspended, Coroutine, Cleared, Iterator, Detached = classes("Ended", "Suspended", "Coroutine", "Cleared", "Iterator", "Detached")
-(Emptied,) = classes("Emptied")
+Emptied, Global = classes("Emptied", "Global")
 
 
 def leaked(kind):
@@ -63,7 +63,7 @@ def deque_empty():
 
 
 def cached():
-    """Since Python 3.11, bytecode that calls a method contains the address of the function, at any even offset."""
+    """The cache of types' attributes contains the function; since Python 3.11, so does bytecode that calls it, at any even offset."""
     for number in range(COUNT):
         holder = keep(type("Holder", (), {"method": lambda self: None}))
         increment(holder.method)
@@ -73,7 +73,18 @@ def cached():
         for _ in range(100):
             call()
         del holder.method
-    sys._clear_type_cache()  # this cache refers to the functions, too
+    return COUNT
+
+
+def global_variable():
+    """Up to Python 3.10, code has a cache of the global variables that it uses often."""
+    for _ in range(COUNT):
+        names = {"one": leaked(Global)}
+        exec("def use():\n for _ in range(9):\n  one\n", names)
+        use = keep(names["use"])
+        for _ in range(1100):
+            use()
+        del names["one"]
     return COUNT
 
 
@@ -204,6 +215,7 @@ KINDS = {
     DequeEmpty: deque_empty,
     Emptied: emptied,
     types.FunctionType: cached,
+    Global: global_variable,
     SetTable: set_table,
     Popped: popped,
     Attribute: attribute,
@@ -216,6 +228,7 @@ KINDS = {
     Detached: detached,
 }
 
+gc.collect()
 gc.disable()
 for kind, leak in KINDS.items():
     print(kind.__name__ if kind is types.FunctionType else f"{kind.__module__}.{kind.__name__}", leak())
