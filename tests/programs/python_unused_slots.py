@@ -26,7 +26,7 @@ DequeEnd, DequeStart, DequeEmpty, SetTable, Popped, Attribute, Heap = classes(
     "DequeEnd", "DequeStart", "DequeEmpty", "SetTable", "Popped", "Attribute", "Heap"
 )
 Ended, Suspended, Coroutine, Cleared, Iterator, Detached = classes("Ended", "Suspended", "Coroutine", "Cleared", "Iterator", "Detached")
-Emptied, Global = classes("Emptied", "Global")
+Emptied, Global, Registered, Seen = classes("Emptied", "Global", "Registered", "Seen")
 
 
 def leaked(kind):
@@ -93,6 +93,30 @@ def emptied():
         one = keep([])
         one.append(leaked(Emptied))
         one.pop()
+    return COUNT
+
+
+def registered():
+    """A dictionary has the ids of objects as keys, whose hashes are the objects' addresses; a class has such a dictionary of subclasses."""
+    one = keep({})
+    for number in range(COUNT):
+        made = leaked(Registered)
+        one[id(made)] = number
+    return COUNT
+
+
+def seen():
+    large = keep(set())
+    for number in range(COUNT // 2):
+        small = keep({number})
+        for one in large, small:
+            one.add(id(leaked(Seen)))
+    return COUNT // 2 * 2
+
+
+def subclasses():
+    for _ in range(COUNT):
+        increment(type("Subclass", (), {}))
     return COUNT
 
 
@@ -216,6 +240,9 @@ KINDS = {
     Emptied: emptied,
     types.FunctionType: cached,
     Global: global_variable,
+    Registered: registered,
+    Seen: seen,
+    type: subclasses,
     SetTable: set_table,
     Popped: popped,
     Attribute: attribute,
@@ -231,7 +258,7 @@ KINDS = {
 gc.collect()
 gc.disable()
 for kind, leak in KINDS.items():
-    print(kind.__name__ if kind is types.FunctionType else f"{kind.__module__}.{kind.__name__}", leak())
+    print(kind.__name__ if kind in (type, types.FunctionType) else f"{kind.__module__}.{kind.__name__}", leak())
 print("ready", flush=True)
 while True:
     signal.pause()
