@@ -36,7 +36,6 @@
 /* Number of the word of a type that refers to the keys that its objects share (ht_cached_keys). The
  * reference count is word 0. In 3.12 and 3.13, it is the next word. */
 #define SHARED_KEYS 109u
-#define MOST_HEADER (4 * WORD)        /* bytes of a block before an object */
 #define WANTED 254u                   /* in `heads`; this and larger numbers are no patterns */
 
 /* Return the block that contains this address, and its start; NONE if there is none. */
@@ -202,13 +201,15 @@ static bool is_item(const blocks *b, uint64_t word, const uint32_t *found, const
     return index == NONE || (found[index] != NO_TYPE && word - start + shift == offsets[found[index]]);
 }
 
-/* Return whether this word points into a block where certainly no object starts. */
-static bool is_stale(const blocks *b, uint64_t word, const uint32_t *found, const uint8_t *offsets, uint64_t shift) {
-    uint64_t start = 0;
-    uint32_t index = holder(b, word, &start);
-    if (index == NONE)
-        return false;
-    return found[index] != NO_TYPE ? word - start + shift != offsets[found[index]] : word - start > MOST_HEADER;
+/* Return whether the value with this number may be in use. `length`: bytes of the part before the
+ * values. From its end on, backwards: this length, the number of values in use, and for each value
+ * its number (_PyDictValues_AddToInsertionOrder in Include/internal/pycore_dict.h of 3.11 and
+ * 3.12). */
+static bool is_value(const uint8_t *data, uint64_t length, uint64_t number) {
+    uint64_t used = length < 3 ? 0 : data[length - 2], at = 0;
+    while (at < used && at + 3 <= length && data[length - 3 - at] != number)
+        at++;
+    return at < used;
 }
 
 /* Return whether the items at both ends, of those in the piece, look like items. `data`: the
@@ -249,8 +250,8 @@ static int add_hashes(const blocks *b, const uint8_t *data, uint64_t start, uint
  * sets add those of their hashes.
  *
  * heads[64 * n + m] excludes the words before n and, unless m is 0, those from m on; 0: there is no
- * such pattern. A block of values may be one word longer than them: that word is stale. A number
- * from WANTED on means that the pattern is not made yet: it is replaced by WANTED, and the caller
+ * such pattern. A block of values may be one word longer than them: that word is stale if it is no
+ * value in use. A number from WANTED on means that the pattern is not made yet: it is replaced by WANTED, and the caller
  * makes the pattern and passes the piece again. */
 API int fl_unused_storage(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, const uint32_t *claims,
                           const uint8_t *tails, uint8_t *heads, uint8_t *patterns, words *rest) {
@@ -265,7 +266,8 @@ API int fl_unused_storage(const blocks *b, const piece *p, const uint32_t *found
             uint64_t prefix = claim & ~PREFIX, length = prefix * WORD, last = size / WORD - 1;
             if (length > size || length > left || data[length - 1] != length)
                 continue;
-            bool ends = last > prefix && last < LAST_WORD && size <= left && is_stale(b, load(data + last * WORD), found, offsets, shift);
+            bool ends = last > prefix && last < LAST_WORD && size <= left && block_find(b, load(data + last * WORD)) != NONE;
+            ends = ends && !is_value(data, length, last - prefix);
             uint8_t *head = &heads[64 * prefix + (ends ? last : 0)];
             if (*head >= WANTED)
                 *head = WANTED;

@@ -26,7 +26,7 @@ DequeEnd, DequeStart, DequeEmpty, SetTable, Popped, Attribute, Heap = classes(
     "DequeEnd", "DequeStart", "DequeEmpty", "SetTable", "Popped", "Attribute", "Heap"
 )
 Ended, Suspended, Coroutine, Cleared, Iterator, Detached = classes("Ended", "Suspended", "Coroutine", "Cleared", "Iterator", "Detached")
-Emptied, Global, Registered, Seen = classes("Emptied", "Global", "Registered", "Seen")
+Emptied, Global, Registered, Seen, Behind = classes("Emptied", "Global", "Registered", "Seen", "Behind")
 
 
 def leaked(kind):
@@ -166,6 +166,24 @@ def detached():
     return COUNT
 
 
+class Ten:
+    def __init__(self, values):
+        for number in range(values):
+            setattr(self, f"value{number}", None)
+
+
+def behind():
+    """Behind the values of attributes (Python 3.11 and later) there is a word that they do not use. It had the address of the object."""
+    for _ in range(50):
+        Ten(10)
+    for _ in range(COUNT):
+        made = leaked(Behind)
+        earlier = [[made] * words for words in (14, 16, 18, 20, 22, 24)]
+        del earlier
+        keep(Ten(0))
+    return COUNT
+
+
 def heap():
     one = keep([])
     for number in range(COUNT):
@@ -246,6 +264,7 @@ KINDS = {
     SetTable: set_table,
     Popped: popped,
     Attribute: attribute,
+    Behind: behind,
     Heap: heap,
     Ended: ended,
     Suspended: suspended,

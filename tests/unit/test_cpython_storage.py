@@ -224,15 +224,27 @@ def test_items_of_a_deque(engine: Any, arch: Arch) -> None:
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_word_after_values(engine: Any, arch: Arch) -> None:
-    """The last word of a block of values is a reference only if an object may start where it points."""
+    """The last word of a block of values is a reference only if it is a value in use, whose number is in the part before the values."""
     memory, word = Memory(arch, 200), arch.word
-    start, other, values = memory.block(0, 8), memory.block(20, 16), memory.block(40, 12)
+    start, values = memory.block(0, 8), memory.block(40, 12)
     memory.put(0, values + 2 * word, 0, 0, 0, 1, OWNERS)
-    memory.data[42 * word - 1] = 2 * word
     every, last = (1 << 64) - (1 << 11), 40 + 11
-    for value, mask in ((0, 3), (start + 4 * word, 3), (start + 6 * word, every | 3), (other + 4 * word, 3), (other + 5 * word, every | 3)):
+    for value, numbers, mask in (
+        (0, [], 3),
+        (start, [], every | 3),
+        (start, [0, 3], every | 3),
+        (start, [0, 9], 3),
+        (start + word, [1], every | 3),
+        (start, [9], 3),
+        (PLAIN, [], 3),
+    ):
         memory.put(last, value)
-        assert answers(engine(arch), memory, 0, [])["masks"] == [0, 0, mask], hex(value)
+        ends = bytes([*reversed(numbers), len(numbers), 2 * word])
+        memory.data[42 * word - len(ends) : 42 * word] = ends
+        assert answers(engine(arch), memory, 0, [])["masks"] == [0, mask], (hex(value), numbers)
+    memory.data[42 * word - 2] = 200  # more numbers than there is room for
+    memory.put(last, start)
+    assert answers(engine(arch), memory, 0, [])["masks"] == [0, 3]
 
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)

@@ -7,8 +7,8 @@ applies to the first and the last block of a deque, and since 3.11 to the blocks
 reuse (Modules/_collectionsmodule.c, dequeobject of 3.9 to 3.14: ob_size, leftblock, rightblock,
 leftindex, rightindex, state and maxlen follow the type, then numfreeblocks and freeblocks). A block
 of values begins with the order of the attributes, some bytes of which are never written; the byte
-before the values is the length of this beginning (Include/internal/pycore_dict.h, struct
-_dictvalues of 3.11 and 3.12). The last word of such a block may follow the values, because
+before the values is the length of this beginning, the byte before that the number of attributes
+(Include/internal/pycore_dict.h, struct _dictvalues of 3.11 and 3.12). The last word of such a block may follow the values, because
 allocators round sizes up. Before 3.11 values have no such beginning; since 3.13 they are in their
 objects. Such words may also follow the keys of a dictionary (struct _dictkeysobject).
 

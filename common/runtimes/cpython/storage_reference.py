@@ -152,13 +152,12 @@ def _claim(blocks: Blocks, tally: ObjectTally, claims: array[int], index: int, c
         claims[index] = _DISPUTED if disputed else max(before, claim)
 
 
-def _is_stale(blocks: Blocks, word: int, value: int, tally: ObjectTally) -> bool:
-    """Whether this word points into a block where certainly no object starts."""
-    index = blocks.find(value)
-    if index < 0:
-        return False
-    offset, number = value - blocks.address(index), tally.found[index]
-    return offset > 4 * word if number == NO_OBJECT else offset + tally.shift != tally.offsets[number]
+def _is_value(head: memoryview, number: int) -> bool:
+    """Return whether the value with this number may be in use. `head`: the part before the values;
+    see is_value in cpython_storage.c."""
+    used = head[-2] if len(head) > 2 else 0
+    order = bytes(head[:-2][-used:]) if used else b""
+    return number in order or used > len(order)
 
 
 def unused_storage(
@@ -175,7 +174,8 @@ def unused_storage(
             prefix = claim & ~_PREFIX
             if prefix <= one.size // word and prefix <= len(words) and one.data[prefix * word - 1] == prefix * word:
                 last = one.size // word - 1
-                ends = prefix < last < LAST_WORD and last < len(words) and _is_stale(blocks, word, words[last], tally)
+                ends = prefix < last < LAST_WORD and last < len(words) and blocks.find(words[last]) >= 0
+                ends = ends and not _is_value(one.data[: prefix * word], last - prefix)
                 head = ROW * prefix + (last if ends else 0)
                 if heads[head] >= WANTED:
                     heads[head] = WANTED
