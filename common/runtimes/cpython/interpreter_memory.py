@@ -10,6 +10,7 @@
 - Freed objects and dictionaries' tables in free lists, with their former contents, and the unused
   entries of the arrays that are free lists (free_arrays.py).
 - Caches of attributes, types and functions by version (version_caches.py).
+- Buffers of files, which are not initialized and contain words of earlier blocks.
 
 Sources, CPython 3.9 to 3.14: Include/internal/pycore_gc.h (PyGC_Head: next, previous with flags in
 its two low bits), Include/internal/pycore_pystate.h and pycore_runtime.h (the state of the main
@@ -17,12 +18,14 @@ interpreter is in the program's data since 3.11, before that in a block), Includ
 (_PyStackChunk: previous, size in bytes, top in words, data; PyThreadState begins with prev and
 next, and has datastack_chunk, datastack_top, datastack_limit in turn), Objects/dictobject.c
 (free_keys_object), Python/pyarena.c (block: size, offset of the unused part, next, memory),
-Objects/tupleobject.c and frameobject.c (free lists, chained by the object's word 3).
+Objects/tupleobject.c and frameobject.c (free lists, chained by the object's word 3),
+Modules/_io/bufferedio.c (buffered: buffer, buffer_size).
 Since 3.14 every free list is {first item, length}, chained by the items' first word
 (Include/internal/pycore_freelist.h), which is the reference count of an object in use."""
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
@@ -40,6 +43,7 @@ from findleaks.runtimes.cpython.variables import table
 from findleaks.runtimes.cpython.version_caches import VersionCaches
 from findleaks.target.arch import Words
 from findleaks.target.base import Piece, Range, Target
+from findleaks.target.elf import occurrences
 from findleaks.target.ranges import nonzero_pieces
 
 # Possible sizes in bytes of a block that is an interpreter's state.
@@ -54,6 +58,8 @@ MOST_FREE = 1 << 12  # maximum length of a free list
 STACK_CHUNKS = range(2048, 2048 + 64)  # usable bytes of _PyObjectStackChunk (pycore_object_stack.h)
 # Words of a code object from its reference count to these fields.
 ZOMBIE_FRAME, OPCACHE = 16, 20
+BUFFERED = "_io.BufferedReader", "_io.BufferedWriter", "_io.BufferedRandom"
+MOST_BUFFERED = 64  # words read of a file
 ARENA = 1 << 13  # bytes of the memory of an arena's block (DEFAULT_BLOCK_SIZE)
 ARENA_HEAD = 4  # words: size, offset, next, memory
 ARENA_SLACK = 64  # maximum bytes that the allocator adds to such a block
@@ -110,7 +116,8 @@ def read_interpreter_memory(
     unused += caches.borrowed()
     free = dict(one for state in states for one in reader.free_objects(state))
     stale = [index for state in states for index in reader.stale_tables(state)]
-    stale += reader.blocks_of_code() if version.startswith(("3.9", "3.10")) else ()
+    stale += reader.blocks_of_code() if version.startswith(("3.9", "3.10")) and reader.word == 8 else ()
+    stale += reader.file_buffers()
     chained = dict(one for state in states for one in reader.chained(state))
     return InterpreterMemory(heads, unused, stale, list(free.items()), list(chained.items()), threads)
 
@@ -253,6 +260,25 @@ class _Reader:
             if frame and self._memory.word(frame) == 0:
                 yield from self._plain_block(frame)
             yield from self._plain_block(cache)
+
+    def file_buffers(self) -> Iterator[int]:
+        """Yield the blocks of the buffers of files."""
+        size, found = self._found.itemsize, self._found.tobytes()
+        for number in self._known.derived(BUFFERED):
+            for at in occurrences(found, number.to_bytes(size, sys.byteorder)):
+                if at % size == 0:
+                    yield from self._buffer_of(at // size)
+
+    def _buffer_of(self, index: int) -> Iterator[int]:
+        """Yield the block of the buffer of the file in this block: a word of the file is its
+        address, and another one the size that was allocated."""
+        count = min(self._blocks.size(index) // self.word, MOST_BUFFERED)
+        words = self._memory.words(self._blocks.address(index), count) or ()
+        for value in words:
+            for block in self._plain_block(value):
+                size = self._blocks.size(block)
+                if self._blocks.address(block) == value and any(0 <= size - length <= size // 4 for length in words):
+                    yield block
 
     def _plain_block(self, address: int) -> Iterator[int]:
         """Yield the block that contains `address`, unless it has an object that is in use."""
