@@ -98,7 +98,8 @@ static void claim_keys(const blocks *b, uint64_t keys, const uint32_t *found, ui
  * Include/internal/pycore_dict.h, struct _dictkeysobject of 3.11 to 3.14: after the reference count
  * there are the logarithms of the number of slots and of the bytes of all slots, and the kind of
  * the entries. Objects/dict-common.h of 3.9 and 3.10: reference count, number of slots, function,
- * numbers of free and of used entries. This number of slots has one bit, the logarithms have more. */
+ * numbers of free and of used entries. This number of slots has one bit, the logarithms have
+ * more. */
 static uint64_t find_keys(const uint8_t *keys, uint64_t size, uint64_t *hashes) {
     uint64_t slots = load(keys + WORD), head = 5 * WORD + slots * (slots >> 16 ? 4 : slots >> 8 ? 2 : 1);
     unsigned kind = 0;
@@ -158,7 +159,8 @@ static void claim_deque(const blocks *b, const uint8_t *object, uint64_t left, b
 }
 
 /* Record the claims of the objects in the piece. `kinds`, a byte for each type, has the bits
- * HAS_ITEMS, HAS_VALUES, HAS_TAGGED, IS_DEQUE, HAS_SPARE, HAS_KEYS, HAS_SHARED and IS_SET. For `found`, `offsets` and `shift` see fl_objects. Objects that the piece contains only partly claim
+ * HAS_ITEMS, HAS_VALUES, HAS_TAGGED, IS_DEQUE, HAS_SPARE, HAS_KEYS, HAS_SHARED and IS_SET. For
+ * `found`, `offsets` and `shift` see fl_objects. Objects that the piece contains only partly claim
  * nothing. */
 API void fl_claim_storage(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, uint64_t shift,
                           uint32_t *claims) {
@@ -251,8 +253,8 @@ static int add_hashes(const blocks *b, const uint8_t *data, uint64_t start, uint
  *
  * heads[64 * n + m] excludes the words before n and, unless m is 0, those from m on; 0: there is no
  * such pattern. A block of values may be one word longer than them: that word is stale if it is no
- * value in use. A number from WANTED on means that the pattern is not made yet: it is replaced by WANTED, and the caller
- * makes the pattern and passes the piece again. */
+ * value in use. A number from WANTED on means that the pattern is not made yet: it is replaced by
+ * WANTED, and the caller makes the pattern and passes the piece again. */
 API int fl_unused_storage(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, const uint32_t *claims,
                           const uint8_t *tails, uint8_t *heads, uint8_t *patterns, words *rest) {
     uint64_t start = 0;

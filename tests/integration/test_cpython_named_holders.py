@@ -79,7 +79,14 @@ print(*map(id, held))
 print("ready", flush=True)
 time.sleep(3600)
 """
-PHRASES = ["method Server.stop", "partial closed", "partial Server.stop", "lru_cache of 70, function Server.render", "context variable history", ""]
+PHRASES = [
+    "method Server.stop",
+    "partial closed",
+    "partial Server.stop",
+    "lru_cache of 70, function Server.render",
+    "context variable history",
+    "",
+]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -1,4 +1,5 @@
-"""Unused words of lists and of values, hashes, references, immortal objects, and free-threaded objects: both engines agree in all four variants."""
+"""Unused words of lists and of values, hashes, references, immortal objects, and free-threaded objects: both engines agree in all four
+variants."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ too."""
 
 CODE = "code"
 _WEAK_WORDS = (2, 5, 6)  # wr_object, wr_prev, wr_next, in words from the object
-_SET_HASHES = range(ENTRIES + 1, ENTRIES + ENTRY_WORDS, 2)  # of the entries, in words from the object
+# Hashes of a set's entries, in words from the object.
+_SET_HASHES = range(ENTRIES + 1, ENTRIES + ENTRY_WORDS, 2)
 # Maximum number of patterns, of 255 possible; for further types only the collector's links are
 # excluded
 _MOST = 250

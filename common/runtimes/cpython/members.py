@@ -6,8 +6,8 @@ setobject.h, funcobject.h, cellobject.h, genobject.h, code.h; Include/internal/p
 pycore_interpframe_structs.h (_PyInterpreterFrame), pycore_dict.h (_dictvalues);
 Modules/_collectionsmodule.c (dequeobject), Include/cpython/classobject.h or Include/classobject.h
 (PyMethodObject), Modules/_functoolsmodule.c (partialobject, lru_cache_object),
-Include/internal/pycore_context.h (_pycontextvarobject), Include/cpython/weakrefobject.h. If the offset of a member differs between versions, the
-member is found by the types of its neighbours."""
+Include/internal/pycore_context.h (_pycontextvarobject), Include/cpython/weakrefobject.h. If the
+offset of a member differs between versions, the member is found by the types of its neighbours."""
 
 from __future__ import annotations
 

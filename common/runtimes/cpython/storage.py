@@ -8,9 +8,10 @@ reuse (Modules/_collectionsmodule.c, dequeobject of 3.9 to 3.14: ob_size, leftbl
 leftindex, rightindex, state and maxlen follow the type, then numfreeblocks and freeblocks). A block
 of values begins with the order of the attributes, some bytes of which are never written; the byte
 before the values is the length of this beginning, the byte before that the number of attributes
-(Include/internal/pycore_dict.h, struct _dictvalues of 3.11 and 3.12). The last word of such a block may follow the values, because
-allocators round sizes up. Before 3.11 values have no such beginning; since 3.13 they are in their
-objects. Such words may also follow the keys of a dictionary (struct _dictkeysobject).
+(Include/internal/pycore_dict.h, struct _dictvalues of 3.11 and 3.12). The last word of such a block
+may follow the values, because allocators round sizes up. Before 3.11 values have no such beginning;
+since 3.13 they are in their objects. Such words may also follow the keys of a dictionary (struct
+_dictkeysobject).
 
 Dictionaries and sets store the hashes of their keys (setentry in Include/cpython/setobject.h or
 Include/setobject.h). The hash of an int is its value. Programs often use id(OBJECT) as a key, which

@@ -13,11 +13,11 @@ in an entry for an earlier version of the type.
 - Functions, since 3.13: {function, code}. The entry's number is the function's version.
 
 Sources, CPython 3.9 to 3.14: Objects/typeobject.c (MCACHE_HASH_METHOD, update_cache,
-set_version_unlocked; 3.9: struct method_cache_entry), Objects/funcobject.c (_PyFunction_SetVersion),
-Include/internal/pycore_interp.h, pycore_typeobject.h or pycore_interp_structs.h (struct
-type_cache_entry, struct types_state), pycore_function.h (struct _py_func_state),
-Include/cpython/object.h (tp_version_tag), Include/cpython/funcobject.h (func_version, the last
-field), Include/cpython/unicodeobject.h (hash)."""
+set_version_unlocked; 3.9: struct method_cache_entry), Objects/funcobject.c
+(_PyFunction_SetVersion), Include/internal/pycore_interp.h, pycore_typeobject.h or
+pycore_interp_structs.h (struct type_cache_entry, struct types_state), pycore_function.h (struct
+_py_func_state), Include/cpython/object.h (tp_version_tag), Include/cpython/funcobject.h
+(func_version, the last field), Include/cpython/unicodeobject.h (hash)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ ENTRIES = 1 << 12
 LEAST = 16
 """Minimum number of entries that agree on the address of an array."""
 SHARE = 15 / 16
-"""Minimum share of the entries with objects in blocks that agree. By chance, one in ENTRIES does."""
+"""Minimum share of the entries with objects in blocks that agree. By chance, one in ENTRIES
+agrees."""
 MOST_CANDIDATES = 16
 """Maximum number of addresses whose entries are checked."""
 
