@@ -101,6 +101,19 @@ static bool has_data(const uint8_t *data, uint64_t first, uint64_t end) {
     return false;
 }
 
+/* Return the number of the first unused word of an object whose attributes begin at the offset
+ * `begin`, NO_WORD if no unused word refers to a block. The attributes are a word, the first byte
+ * of which is their capacity, the values, and a byte for each of these. `data`: `left` bytes. */
+static uint64_t after_attributes(const blocks *b, const uint8_t *data, uint64_t begin, uint64_t left) {
+    uint64_t first = begin / WORD, at;
+    if (!data[begin + VALID])
+        return first;
+    at = first += 1 + data[begin];
+    while (at < left / WORD && block_find(b, load(data + at * WORD)) == NONE)
+        at++;
+    return at < left / WORD ? first : NO_WORD;
+}
+
 /* Set the patterns (see fl_graph_exclude_words) of the objects in the piece that have unused words,
  * if they have that of their type, lives[type]. `kinds`, a byte for each type, has the bits
  * HAS_FRAME, IS_FRAME, IS_SET, HAS_ITEMS and HAS_ATTRIBUTES; `found` and `offsets`: see fl_objects.
@@ -130,8 +143,8 @@ API int fl_object_remains(const blocks *b, const piece *p, const uint32_t *found
             first = first_unused_of_frame(frame, data, start, offset, left);
         if (kinds[type] & HAS_ITEMS && left >= offset + (OB_SIZE + 1) * WORD)
             first = after_items(data + offset, sizes + 2 * (uint64_t)type, size);
-        if (kinds[type] & HAS_ATTRIBUTES && left >= sizes[2 * (uint64_t)type] + WORD && !data[sizes[2 * (uint64_t)type] + VALID])
-            first = sizes[2 * (uint64_t)type] / WORD;
+        if (kinds[type] & HAS_ATTRIBUTES && left >= sizes[2 * (uint64_t)type] + WORD)
+            first = after_attributes(b, data, sizes[2 * (uint64_t)type], left);
         if (first >= size / WORD)
             continue;
         if (first >= LAST_WORD) {

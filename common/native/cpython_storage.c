@@ -1,10 +1,12 @@
-/* Unused storage of CPython's lists, deques, dictionaries and attribute values.
+/* Words in the storage of CPython's lists, deques, dictionaries, sets and attribute values that are
+ * no references.
  *
  * A list has more storage than items, and the words after its items still contain items that it
  * removed; so have the first and the last block of a deque. A block of values begins with the order
- * of the attributes, which is only partly initialized. This storage is in separate blocks. First
- * the objects that own them claim them; then the contents of each claimed block are checked. Unused
- * words of the objects themselves: cpython_remains.c. */
+ * of the attributes, which is only partly initialized. Dictionaries and sets store the hashes of
+ * their keys. The hash of an int is its value, so that of id(OBJECT) is the object's address. This
+ * storage is in separate blocks. First the objects that own them claim them; then the contents of
+ * each claimed block are checked. Unused words of the objects themselves: cpython_remains.c. */
 #include "blocks.h"
 
 #define NO_TYPE UINT32_MAX
@@ -13,13 +15,16 @@
 #define HAS_TAGGED 4u /* a pointer minus one three words before the object, in 3.12 */
 #define IS_DEQUE 8u   /* a deque: see claim_deque */
 #define HAS_SPARE 16u /* a deque of 3.11 and later: numfreeblocks and freeblocks follow maxlen */
-#define HAS_KEYS 32u  /* a dictionary of 3.11 and later: its keys are its fifth word */
+#define HAS_KEYS 32u  /* a dictionary: its keys are its fifth word */
 #define HAS_SHARED 64u /* a type: see SHARED_KEYS */
+#define IS_SET 128u   /* a set: see claim_set */
 #define PREFIX UINT32_C(0x80000000)
 #define CHUNK UINT32_C(0x40000000) /* a block of a deque: see claim_chunk */
-#define KEYS UINT32_C(0x20000000)  /* the keys of a dictionary: see keys_end */
+#define KEYS UINT32_C(0x20000000)  /* the keys of a dictionary: see find_keys */
+#define SET UINT32_C(0x10000000)   /* the table of a set */
 #define DISPUTED UINT32_MAX
 #define MOST_PREFIX 64u
+#define MOST_ITEMS (SET - 4u)      /* of a list: a claim of a list must be less than SET */
 #define SAMPLED 4u /* items checked at both ends of a list */
 #define LAST_WORD 63u
 #define LOWEST_OBJECT 4096u
@@ -31,7 +36,6 @@
 /* Number of the word of a type that refers to the keys that its objects share (ht_cached_keys). The
  * reference count is word 0. In 3.12 and 3.13, it is the next word. */
 #define SHARED_KEYS 109u
-#define MOST_HEADER (4 * WORD)        /* bytes of a block before an object */
 #define WANTED 254u                   /* in `heads`; this and larger numbers are no patterns */
 
 /* Return the block that contains this address, and its start; NONE if there is none. */
@@ -48,7 +52,7 @@ static void claim_block(const blocks *b, const uint32_t *found, uint32_t *claims
     if (b->states[index] != IN_USE || found[index] != NO_TYPE)
         return;
     uint32_t before = claims[index];
-    bool disputed = before == DISPUTED || (before ^ claim) & (PREFIX | CHUNK | KEYS) || (claim & CHUNK && claim != before);
+    bool disputed = before == DISPUTED || (before ^ claim) & (PREFIX | CHUNK | KEYS | SET) || (claim & CHUNK && claim != before);
     claims[index] = !before ? claim : disputed ? DISPUTED : before > claim ? before : claim;
 }
 
@@ -58,7 +62,7 @@ static void claim_block(const blocks *b, const uint32_t *found, uint32_t *claims
 static void claim_list(const blocks *b, const uint8_t *object, uint64_t shift, const uint32_t *found, uint32_t *claims) {
     uint64_t items = load(object + 2 * WORD), at = load(object + 3 * WORD), capacity = load(object + 4 * WORD);
     uint64_t head = shift ? WORD : 0; /* in a free-threaded list, a number precedes the items */
-    if ((!items && (shift || !load(object))) || items > capacity || capacity > (UINT64_C(1) << 29) || at % WORD || at < head)
+    if ((!items && (shift || !load(object))) || items > capacity || capacity > MOST_ITEMS || at % WORD || at < head)
         return;
     uint64_t start = 0, wanted = head + (capacity ? capacity : 1) * WORD;
     uint32_t index = holder(b, at - head, &start);
@@ -86,16 +90,40 @@ static void claim_keys(const blocks *b, uint64_t keys, const uint32_t *found, ui
         claim_block(b, found, claims, index, KEYS);
 }
 
-/* Return the number of the first word after the keys of a dictionary; NO_WORD if this is none.
- * Include/internal/pycore_dict.h, struct _dictkeysobject of 3.11 to 3.14: after the count, the
- * logarithms of the number of slots and of the bytes of all slots, and the kind of the entries. Two
- * thirds of the slots have an entry of three words, or of two words if all keys are strings. */
-static uint64_t keys_end(const uint8_t *keys, uint64_t size) {
-    unsigned slots = keys[WORD], bytes = keys[WORD + 1], kind = keys[WORD + 2];
-    if (slots > 32 || bytes > 36 || bytes < slots || kind > 2)
-        return NO_WORD;
-    uint64_t entries = (UINT64_C(2) << slots) / 3, end = 4 * WORD + (UINT64_C(1) << bytes) + entries * (kind ? 2 : 3) * WORD;
+/* Find the entries of the keys of a dictionary. Sets the number of the first word with a hash, and
+ * returns that of the first word after the keys; the two are equal if there are no hashes. Returns
+ * NO_WORD if these are no keys. Two thirds of the slots have an entry of three words, of which the
+ * first is a hash, or of two words if all keys are strings (3.11 and later).
+ *
+ * Include/internal/pycore_dict.h, struct _dictkeysobject of 3.11 to 3.14: after the reference count
+ * there are the logarithms of the number of slots and of the bytes of all slots, and the kind of
+ * the entries. Objects/dict-common.h of 3.9 and 3.10: reference count, number of slots, function,
+ * numbers of free and of used entries. This number of slots has one bit, the logarithms have
+ * more. */
+static uint64_t find_keys(const uint8_t *keys, uint64_t size, uint64_t *hashes) {
+    uint64_t slots = load(keys + WORD), head = 5 * WORD + slots * (slots >> 16 ? 4 : slots >> 8 ? 2 : 1);
+    unsigned kind = 0;
+    if (slots < 8 || slots & (slots - 1) || slots >> 32 || load(keys + 2 * WORD) < LOWEST_OBJECT) {
+        unsigned bytes = keys[WORD + 1];
+        kind = keys[WORD + 2];
+        if (keys[WORD] > 32 || bytes > 36 || bytes < keys[WORD] || kind > 2)
+            return NO_WORD;
+        slots = UINT64_C(1) << keys[WORD];
+        head = 4 * WORD + (UINT64_C(1) << bytes);
+    }
+    uint64_t end = head + slots * 2 / 3 * (kind ? 2 : 3) * WORD;
+    *hashes = (kind ? end : head) / WORD;
     return end > size ? NO_WORD : end / WORD;
+}
+
+/* `object`: a set from its reference count on, at least six words: count, type, two numbers, the
+ * number of entries minus one, and the table with entries of two words, key and hash. */
+static void claim_set(const blocks *b, const uint8_t *object, const uint32_t *found, uint32_t *claims) {
+    uint64_t start = 0, entries = load(object + 4 * WORD) + 1, at = load(object + 5 * WORD);
+    uint32_t index = at % WORD || entries >> 32 ? NONE : holder(b, at, &start);
+    uint64_t size = index == NONE || start != at ? 0 : size_of(b, index), wanted = entries * 2 * WORD;
+    if (entries && size >= wanted && size - wanted <= wanted / 4 + 4 * WORD)
+        claim_block(b, found, claims, index, SET);
 }
 
 /* Claim the words below `front` and from `back` on of a block of a deque. */
@@ -131,8 +159,8 @@ static void claim_deque(const blocks *b, const uint8_t *object, uint64_t left, b
 }
 
 /* Record the claims of the objects in the piece. `kinds`, a byte for each type, has the bits
- * HAS_ITEMS, HAS_VALUES, HAS_TAGGED, IS_DEQUE, HAS_SPARE, HAS_KEYS and HAS_SHARED. For `found`,
- * `offsets` and `shift` see fl_objects. Objects that the piece contains only partly claim
+ * HAS_ITEMS, HAS_VALUES, HAS_TAGGED, IS_DEQUE, HAS_SPARE, HAS_KEYS, HAS_SHARED and IS_SET. For
+ * `found`, `offsets` and `shift` see fl_objects. Objects that the piece contains only partly claim
  * nothing. */
 API void fl_claim_storage(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, uint64_t shift,
                           uint32_t *claims) {
@@ -154,6 +182,8 @@ API void fl_claim_storage(const blocks *b, const piece *p, const uint32_t *found
             claim_keys(b, load(object + SHARED_KEYS * WORD), found, claims);
             claim_keys(b, load(object + (SHARED_KEYS + 1) * WORD), found, claims);
         }
+        if (kinds[type] & IS_SET && left >= offset + 6 * WORD)
+            claim_set(b, object, found, claims);
         if (kinds[type] & HAS_VALUES && offset >= 4 * WORD && left >= offset)
             claim_values(b, load(object - 4 * WORD), found, claims);
         if (kinds[type] & HAS_TAGGED && offset >= 3 * WORD && left >= offset && load(object - 3 * WORD) & 1)
@@ -173,13 +203,15 @@ static bool is_item(const blocks *b, uint64_t word, const uint32_t *found, const
     return index == NONE || (found[index] != NO_TYPE && word - start + shift == offsets[found[index]]);
 }
 
-/* Return whether this word points into a block where certainly no object starts. */
-static bool is_stale(const blocks *b, uint64_t word, const uint32_t *found, const uint8_t *offsets, uint64_t shift) {
-    uint64_t start = 0;
-    uint32_t index = holder(b, word, &start);
-    if (index == NONE)
-        return false;
-    return found[index] != NO_TYPE ? word - start + shift != offsets[found[index]] : word - start > MOST_HEADER;
+/* Return whether the value with this number may be in use. `length`: bytes of the part before the
+ * values. From its end on, backwards: this length, the number of values in use, and for each value
+ * its number (_PyDictValues_AddToInsertionOrder in Include/internal/pycore_dict.h of 3.11 and
+ * 3.12). */
+static bool is_value(const uint8_t *data, uint64_t length, uint64_t number) {
+    uint64_t used = length < 3 ? 0 : data[length - 2], at = 0;
+    while (at < used && at + 3 <= length && data[length - 3 - at] != number)
+        at++;
+    return at < used;
 }
 
 /* Return whether the items at both ends, of those in the piece, look like items. `data`: the
@@ -204,15 +236,25 @@ static int add_unused(const blocks *b, const uint8_t *data, uint64_t start, uint
     return at < end && (words_push(rest, start + first * WORD) || words_push(rest, start + end * WORD)) ? NO_MEMORY : DONE;
 }
 
+/* Add the bounds of each hash that is an address in a block to `rest`. The words with a hash are
+ * those from number `first` to `end`, in steps of `step`. `data`: the block's bytes. */
+static int add_hashes(const blocks *b, const uint8_t *data, uint64_t start, uint64_t first, uint64_t end, uint64_t step, words *rest) {
+    for (uint64_t at = first; at < end; at += step)
+        if (add_unused(b, data, start, at, at + 1, rest))
+            return NO_MEMORY;
+    return DONE;
+}
+
 /* Set the patterns (see fl_graph_exclude_words) of claimed blocks in the piece whose contents
  * agree with their claims, and that have no pattern yet. tails[n] excludes the words from n on,
  * up to LAST_WORD; 0: there is no such pattern. Longer lists and blocks of deques add the bounds of
- * their unused parts to `rest`, if words of them in the piece point into blocks.
+ * their unused parts to `rest`, if words of them in the piece point into blocks. Keys and tables of
+ * sets add those of their hashes.
  *
  * heads[64 * n + m] excludes the words before n and, unless m is 0, those from m on; 0: there is no
- * such pattern. A block of values may be one word longer than them: that word is stale. A number
- * from WANTED on means that the pattern is not made yet: it is replaced by WANTED, and the caller
- * makes the pattern and passes the piece again. */
+ * such pattern. A block of values may be one word longer than them: that word is stale if it is no
+ * value in use. A number from WANTED on means that the pattern is not made yet: it is replaced by
+ * WANTED, and the caller makes the pattern and passes the piece again. */
 API int fl_unused_storage(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, const uint32_t *claims,
                           const uint8_t *tails, uint8_t *heads, uint8_t *patterns, words *rest) {
     uint64_t start = 0;
@@ -226,7 +268,8 @@ API int fl_unused_storage(const blocks *b, const piece *p, const uint32_t *found
             uint64_t prefix = claim & ~PREFIX, length = prefix * WORD, last = size / WORD - 1;
             if (length > size || length > left || data[length - 1] != length)
                 continue;
-            bool ends = last > prefix && last < LAST_WORD && size <= left && is_stale(b, load(data + last * WORD), found, offsets, shift);
+            bool ends = last > prefix && last < LAST_WORD && size <= left && block_find(b, load(data + last * WORD)) != NONE;
+            ends = ends && !is_value(data, length, last - prefix);
             uint8_t *head = &heads[64 * prefix + (ends ? last : 0)];
             if (*head >= WANTED)
                 *head = WANTED;
@@ -240,10 +283,20 @@ API int fl_unused_storage(const blocks *b, const piece *p, const uint32_t *found
                 return NO_MEMORY;
             continue;
         }
+        if (claim == SET) {
+            if (add_hashes(b, data, start, 1, (left < size ? left : size) / WORD, 2, rest))
+                return NO_MEMORY;
+            continue;
+        }
         uint64_t first = claim - 1, head = shift ? 1 : 0;
         if (claim == KEYS) {
-            first = left >= 4 * WORD ? keys_end(data, size) : NO_WORD;
-            if (first >= size / WORD || left < size || (size / WORD - first) * WORD > first * WORD / 4 + 4 * WORD)
+            uint64_t hashes = 0;
+            first = left >= 4 * WORD ? find_keys(data, size, &hashes) : NO_WORD;
+            if (first == NO_WORD || left < size || (size / WORD - first) * WORD > first * WORD / 4 + 4 * WORD)
+                continue;
+            if (add_hashes(b, data, start, hashes, first, 3, rest))
+                return NO_MEMORY;
+            if (first == size / WORD)
                 continue;
         } else if (first * WORD >= size || !are_items(b, data, left, head, first, found, offsets, shift))
             continue;

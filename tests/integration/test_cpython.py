@@ -131,9 +131,10 @@ def test_interned_strings_are_counted(tmp_path: Path, version: str) -> None:
 
 
 COMPRESSES = """
-import os, signal, zlib
+import gc, os, signal, zlib
 held = [zlib.compressobj() for _ in range(200)]
 again = held[:]  # so that no variable alone holds them
+gc.collect()
 os.write(1, b"ready\\n")
 while True:
     signal.pause()

@@ -59,6 +59,49 @@ def test_objects_and_members_are_named(version: str, tmp_path: Path) -> None:
         assert "closure variable kept" in cells
 
 
+CALLABLES = """
+import contextvars, functools, time, weakref
+class Server:
+    def stop(self, *_):
+        return None
+    @functools.lru_cache(maxsize=500)
+    def render(self, number):
+        return number
+def closed(data, reference):
+    return None
+server, variable = Server(), contextvars.ContextVar("history")
+for number in range(70):
+    server.render(number)
+last = functools.partial(closed, b"data")
+reference = weakref.ref(server, last)
+held = [server.stop, last, functools.partial(server.stop), Server.render, variable, reference]
+print(*map(id, held))
+print("ready", flush=True)
+time.sleep(3600)
+"""
+PHRASES = [
+    "method Server.stop",
+    "partial closed",
+    "partial Server.stop",
+    "lru_cache of 70, function Server.render",
+    "context variable history",
+    "",
+]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_methods_partials_caches_and_context_variables_are_named(version: str, tmp_path: Path) -> None:
+    python = mallocs_python.get(version)
+    with cores.Running(python.command("-c", CALLABLES), tmp_path, python.environment()) as run:
+        core = run.kernel_core()
+        held = list(map(int, run.output.split()[:-1]))
+    with findleaks.open(core) as process:
+        session = process._session
+        assert [name_managed_object(session, session.directory.blocks.find(address)) for address in held] == PHRASES
+        assert name_managed_member(session, held[-1] + 24) == "callback of weak reference"
+        assert name_managed_member(session, held[3] + 72) == "cache"
+
+
 @pytest.mark.matrix
 def test_roots_show_the_names(tmp_path: Path) -> None:
     python = mallocs_python.get("3.11")

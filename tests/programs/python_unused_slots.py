@@ -26,7 +26,7 @@ DequeEnd, DequeStart, DequeEmpty, SetTable, Popped, Attribute, Heap = classes(
     "DequeEnd", "DequeStart", "DequeEmpty", "SetTable", "Popped", "Attribute", "Heap"
 )
 Ended, Suspended, Coroutine, Cleared, Iterator, Detached = classes("Ended", "Suspended", "Coroutine", "Cleared", "Iterator", "Detached")
-(Emptied,) = classes("Emptied")
+Emptied, Global, Registered, Seen, Behind = classes("Emptied", "Global", "Registered", "Seen", "Behind")
 
 
 def leaked(kind):
@@ -63,7 +63,7 @@ def deque_empty():
 
 
 def cached():
-    """Since Python 3.11, bytecode that calls a method contains the address of the function, at any even offset."""
+    """The cache of types' attributes contains the function; since Python 3.11, so does bytecode that calls it, at any even offset."""
     for number in range(COUNT):
         holder = keep(type("Holder", (), {"method": lambda self: None}))
         increment(holder.method)
@@ -73,7 +73,18 @@ def cached():
         for _ in range(100):
             call()
         del holder.method
-    sys._clear_type_cache()  # this cache refers to the functions, too
+    return COUNT
+
+
+def global_variable():
+    """Up to Python 3.10, code has a cache of the global variables that it uses often."""
+    for _ in range(COUNT):
+        names = {"one": leaked(Global)}
+        exec("def use():\n for _ in range(9):\n  one\n", names)
+        use = keep(names["use"])
+        for _ in range(1100):
+            use()
+        del names["one"]
     return COUNT
 
 
@@ -82,6 +93,30 @@ def emptied():
         one = keep([])
         one.append(leaked(Emptied))
         one.pop()
+    return COUNT
+
+
+def registered():
+    """A dictionary has the ids of objects as keys, whose hashes are the objects' addresses; a class has such a dictionary of subclasses."""
+    one = keep({})
+    for number in range(COUNT):
+        made = leaked(Registered)
+        one[id(made)] = number
+    return COUNT
+
+
+def seen():
+    large = keep(set())
+    for number in range(COUNT // 2):
+        small = keep({number})
+        for one in large, small:
+            one.add(id(leaked(Seen)))
+    return COUNT // 2 * 2
+
+
+def subclasses():
+    for _ in range(COUNT):
+        increment(type("Subclass", (), {}))
     return COUNT
 
 
@@ -128,6 +163,24 @@ def detached():
         one.first = leaked(Detached)
         one.__dict__.update((f"further{number}", None) for number in range(40))
         del one.first
+    return COUNT
+
+
+class Ten:
+    def __init__(self, values):
+        for number in range(values):
+            setattr(self, f"value{number}", None)
+
+
+def behind():
+    """Behind the values of attributes (Python 3.11 and later) there is a word that they do not use. It had the address of the object."""
+    for _ in range(50):
+        Ten(10)
+    for _ in range(COUNT):
+        made = leaked(Behind)
+        earlier = [[made] * words for words in (14, 16, 18, 20, 22, 24)]
+        del earlier
+        keep(Ten(0))
     return COUNT
 
 
@@ -204,9 +257,14 @@ KINDS = {
     DequeEmpty: deque_empty,
     Emptied: emptied,
     types.FunctionType: cached,
+    Global: global_variable,
+    Registered: registered,
+    Seen: seen,
+    type: subclasses,
     SetTable: set_table,
     Popped: popped,
     Attribute: attribute,
+    Behind: behind,
     Heap: heap,
     Ended: ended,
     Suspended: suspended,
@@ -216,9 +274,10 @@ KINDS = {
     Detached: detached,
 }
 
+gc.collect()
 gc.disable()
 for kind, leak in KINDS.items():
-    print(kind.__name__ if kind is types.FunctionType else f"{kind.__module__}.{kind.__name__}", leak())
+    print(kind.__name__ if kind in (type, types.FunctionType) else f"{kind.__module__}.{kind.__name__}", leak())
 print("ready", flush=True)
 while True:
     signal.pause()

@@ -180,10 +180,19 @@ def test_words_behind_items(engine: Any, arch: Arch) -> None:
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_attributes_behind_an_object(engine: Any, arch: Arch) -> None:
-    """Values that follow an object are unused if their fourth byte says that a dictionary has them now."""
-    for head, expected in ((b"\4\2\1\1", 0), (b"\4\2\0\0", 6)):
+    """Values that follow an object are unused if their fourth byte says that a dictionary has them now. Words after the values are unused.
+    The first byte is the number of values."""
+    for head, last, expected in (
+        (b"\4\2\1\1", 0, 0),
+        (b"\4\2\0\0", 0, 6),
+        (b"\3\2\1\1", HEAP, 10),
+        (b"\4\2\1\1", HEAP, 11),
+        (b"\5\2\1\1", HEAP, 0),
+        (b"\4\2\1\1", PLAIN, 0),
+    ):
         memory = Memory(arch, 128)
         memory.block(0, 12)
         memory.put(2, 1, PLAIN)
         memory.data[6 * arch.word : 6 * arch.word + 4] = head
-        assert answers(engine(arch), memory, LAYOUTS[0])["masks"] == [EVERY_WORD & -(1 << expected) if expected else 0]
+        memory.put(11, last)
+        assert answers(engine(arch), memory, LAYOUTS[0])["masks"] == [EVERY_WORD & -(1 << expected) if expected else 0], (head, last)

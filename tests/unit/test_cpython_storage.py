@@ -1,4 +1,5 @@
-"""Unused words of lists and of values, references, immortal objects, and free-threaded objects: both engines agree in all four variants."""
+"""Unused words of lists and of values, hashes, references, immortal objects, and free-threaded objects: both engines agree in all four
+variants."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ from word_heaps import HEAP, PROGRAM, Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import LAST_WORD, Exclusion, State
 from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally, TypeColumns, count_objects, immortal_objects
-from findleaks.runtimes.cpython.storage import DEQUE, KEYS, LIST, SHARED, SPARE, TAGGED, VALUES, unused_storage
+from findleaks.runtimes.cpython.storage import DEQUE, KEYS, LIST, SET, SHARED, SPARE, TAGGED, VALUES, unused_storage
 from findleaks.runtimes.object_references import ObjectBlocks, find_references
 from findleaks.target.arch import Arch
 
 LISTS, OWNERS, PLAIN, DEQUES = TYPES = [0x9D8000, 0x9D9000, 0x9DA000, 0x9DB000]
+KINDS = bytes([LIST, VALUES | TAGGED, KEYS | SHARED | SET, DEQUE | SPARE])
 ARCHES = st.sampled_from(graphs.ARCHES)
 
 
@@ -40,7 +42,7 @@ def answers(engine: Engine, memory: Memory, shift: int, cuts: list[int]) -> dict
     def pattern(mask: int) -> int:
         return patterns.setdefault(mask, len(patterns) + 1)
 
-    rest = unused_storage(engine, blocks, lambda: pieces, tally, bytes([LIST, VALUES | TAGGED, KEYS | SHARED, DEQUE | SPARE]), pattern)
+    rest = unused_storage(engine, blocks, lambda: pieces, tally, KINDS, pattern)
     immortal = [list(immortal_objects(engine, blocks, piece, tally)) for piece in pieces]
     masks = {number: mask for mask, number in patterns.items()}
     graph = engine.graph(blocks)
@@ -100,6 +102,11 @@ def random_memory(rng: random.Random, arch: Arch, shift: int) -> Memory:
             if rng.random() < 0.8:
                 slots, kinds = rng.choice([3, 4, 5, 6]), rng.choice([0, 1, 2, 3])
                 memory.data[(target + 1) * word : (target + 1) * word + 3] = bytes([slots, slots, kinds])
+                if rng.random() < 0.3:  # keys of 3.10
+                    memory.put(target + 1, rng.choice([4, 8, 16, 24]), rng.choice([0, 0x9D0000]))
+        if kind == 2 and words >= head + 6 and rng.random() < 0.3:
+            target, room = rng.choice(starts)
+            memory.put(place + head + 4, max(room - rng.randrange(9), 0) // 2 - 1 & arch.mask, HEAP + target * word)
         if kind == 3 and words >= head + 9:
             put_deque(rng, memory, place + head, [HEAP + one * word for one, size in starts if size in (66, 70)], words - head)
         if kind == 1 and words >= head:
@@ -218,15 +225,27 @@ def test_items_of_a_deque(engine: Any, arch: Arch) -> None:
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_word_after_values(engine: Any, arch: Arch) -> None:
-    """The last word of a block of values is a reference only if an object may start where it points."""
+    """The last word of a block of values is a reference only if it is a value in use, whose number is in the part before the values."""
     memory, word = Memory(arch, 200), arch.word
-    start, other, values = memory.block(0, 8), memory.block(20, 16), memory.block(40, 12)
+    start, values = memory.block(0, 8), memory.block(40, 12)
     memory.put(0, values + 2 * word, 0, 0, 0, 1, OWNERS)
-    memory.data[42 * word - 1] = 2 * word
     every, last = (1 << 64) - (1 << 11), 40 + 11
-    for value, mask in ((0, 3), (start + 4 * word, 3), (start + 6 * word, every | 3), (other + 4 * word, 3), (other + 5 * word, every | 3)):
+    for value, numbers, mask in (
+        (0, [], 3),
+        (start, [], every | 3),
+        (start, [0, 3], every | 3),
+        (start, [0, 9], 3),
+        (start + word, [1], every | 3),
+        (start, [9], 3),
+        (PLAIN, [], 3),
+    ):
         memory.put(last, value)
-        assert answers(engine(arch), memory, 0, [])["masks"] == [0, 0, mask], hex(value)
+        ends = bytes([*reversed(numbers), len(numbers), 2 * word])
+        memory.data[42 * word - len(ends) : 42 * word] = ends
+        assert answers(engine(arch), memory, 0, [])["masks"] == [0, mask], (hex(value), numbers)
+    memory.data[42 * word - 2] = 200  # more numbers than there is room for
+    memory.put(last, start)
+    assert answers(engine(arch), memory, 0, [])["masks"] == [0, 3]
 
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
@@ -253,6 +272,33 @@ def test_words_after_the_keys_of_a_dictionary(engine: Any, arch: Arch) -> None:
         memory.put(200, *[start] * (end + 2))
         memory.data[201 * word : 201 * word + 3] = bytes([3, 3, 1])
         assert answers(engine(arch), memory, 0, [])["masks"][1] == (1 << 64) - (1 << end)
+
+
+@pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_hashes(engine: Any, arch: Arch) -> None:
+    """Hashes of the keys of dictionaries and sets are no references, even if they are addresses in blocks. Keys and values are."""
+    word = arch.word
+
+    def rest(owner: list[int], contents: list[int], head: bytes = b"") -> list[int]:
+        memory = Memory(arch, 200)
+        memory.block(0, 8)
+        memory.block(40, len(contents))
+        memory.put(0, 1, PLAIN, *owner)
+        memory.put(40, *contents)
+        memory.data[41 * word : 41 * word + len(head)] = head
+        bounds = answers(engine(arch), memory, 0, [])["rest"]
+        return [(bound - HEAP) // word - 40 for part in bounds for bound in part]
+
+    table, slots = HEAP + 40 * word, [0] * (8 // word)
+    entries = [HEAP, HEAP, HEAP, 5, HEAP, HEAP, *[0] * 9]
+    assert rest([3, 0, table], [1, 0, 0, 0, *slots, *entries], bytes([3, 3, 0])) == [4 + len(slots), 5 + len(slots)]
+    assert rest([3, 0, table], [1, 0, 0, 0, *slots, *[HEAP] * 10], bytes([3, 3, 1])) == []  # only strings: no hashes
+    assert rest([3, 0, table], [1, 8, 0x9D0000, 0, 2, *slots, *entries]) == [5 + len(slots), 6 + len(slots)]  # 3.9 and 3.10
+    assert rest([3, 0, table], [1, 7, 0x9D0000, 0, 2, *slots, *entries]) == []
+    items = [HEAP, HEAP, HEAP, 5, *[0] * 10, HEAP, HEAP]
+    assert rest([2, 2, 7, table], items) == [1, 2, 15, 16]
+    assert rest([2, 2, 15, table], items) == []  # the block is too small
 
 
 def test_no_lists_no_pass() -> None:

@@ -3,8 +3,9 @@ The ob_refcnt of the object at this address does not count them.
 
 These words are the collector's links, the list of an object's weak references, a weak reference's
 referent, the remaining contents of objects that are kept for reuse, words after the end of an
-object in its block, and bytecode. Since 3.11, bytecode contains caches (LOAD_METHOD) with addresses
-of functions. These functions may have been freed.
+object in its block, hashes in the table of a small set (see storage.py), and bytecode. Since 3.11,
+bytecode contains caches (LOAD_METHOD) with addresses of functions. These functions may have been
+freed.
 
 Sources, CPython 3.9 to 3.14: Include/internal/pycore_gc.h (PyGC_Head, two words before an object),
 Include/internal/pycore_object.h (_PyType_PreHeaderSize; since 3.12 the first of the words before
@@ -15,8 +16,11 @@ borrowed). Since 3.11, tp_basicsize of the type "code" is the offset of an objec
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from findleaks.engine.terms import EVERY_WORD, LAST_WORD, NO_HEADER, Exclusion
 from findleaks.runtimes.cpython.interpreter_memory import CHAIN
+from findleaks.runtimes.cpython.remains import ENTRIES, ENTRY_WORDS
 from findleaks.runtimes.cpython.types import HAVE_GC, MANAGED_WEAKREF, SUBCLASSES, Types
 
 WEAK = frozenset(("weakref", "weakref.ReferenceType", "weakproxy", "weakref.ProxyType", "weakcallableproxy", "weakref.CallableProxyType"))
@@ -25,6 +29,8 @@ too."""
 
 CODE = "code"
 _WEAK_WORDS = (2, 5, 6)  # wr_object, wr_prev, wr_next, in words from the object
+# Hashes of a set's entries, in words from the object.
+_SET_HASHES = range(ENTRIES + 1, ENTRIES + ENTRY_WORDS, 2)
 # Maximum number of patterns, of 255 possible; for further types only the collector's links are
 # excluded
 _MOST = 250
@@ -42,13 +48,15 @@ class Borrowed:
         self._numbers = {exclusion: number for number, exclusion in enumerate(self.exclusions)}
         self.lives, self.kept = bytearray(), bytearray()
         weak = {number for number in range(len(known)) if known.plain_name(number) in WEAK}
+        sets = {*known.derived(("set", "frozenset"))}
         for number, (start, flags) in enumerate(zip(known.offsets, known.flags)):
             is_weak = number in weak or not weak.isdisjoint(known.bases(number))
             links, header = (0, NO_HEADER) if known.shift else _links(start, flags, word)
             is_code = known.plain_name(number) == CODE
             size = known.basic_size(number) - known.shift if is_code else known.sizes[number]
             rest = _whole_rest if known.shift or is_code else _rest
-            words = _borrowed(start, flags, known.weak_lists[number], is_weak, word) | rest(start, size, word)
+            own = _WEAK_WORDS if is_weak else _SET_HASHES if number in sets else ()
+            words = _borrowed(start, flags, known.weak_lists[number], own, word) | rest(start, size, word)
             plain = self._pattern(Exclusion(0, links, header))
             self.lives.append(self._pattern(Exclusion(words & ~links, links, header), plain))
             self.kept.append(self._pattern(Exclusion(_remains(start, flags, word), links, header), plain))
@@ -92,11 +100,11 @@ def _links(start: int, flags: int, word: int) -> tuple[int, int]:
     return (3 << first - 2, start - 2 * word) if flags & HAVE_GC and first >= 2 else (0, NO_HEADER)
 
 
-def _borrowed(start: int, flags: int, weak_list: int, is_weak: bool, word: int) -> int:
+def _borrowed(start: int, flags: int, weak_list: int, own: Iterable[int], word: int) -> int:
     """Return the mask of further words of a live object that are not references. `weak_list` is its
-    type's tp_weaklistoffset."""
+    type's tp_weaklistoffset. `own`: these words, from the object on."""
     first = start // word
-    words = {first + at for at in _WEAK_WORDS} if is_weak else set()
+    words = {first + at for at in own}
     if flags & MANAGED_WEAKREF and first:
         words.add(0)
     elif weak_list > 0 and weak_list % word == 0:

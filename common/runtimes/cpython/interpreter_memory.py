@@ -5,9 +5,12 @@
 - The unused part of each thread's stack of frames, which still contains variables of functions that
   have returned.
 - The unused part of the parser's arenas, of which the main script's exists until the script ends.
-- Frames that code objects keep for their next call, up to 3.10 (co_zombieframe).
+- Blocks that code objects own up to 3.10: the frame for the next call (co_zombieframe), and a cache
+  of global variables and of types (co_opcache).
 - Freed objects and dictionaries' tables in free lists, with their former contents, and the unused
   entries of the arrays that are free lists (free_arrays.py).
+- Caches of attributes, types and functions by version (version_caches.py).
+- Buffers of files, which are not initialized and contain words of earlier blocks.
 
 Sources, CPython 3.9 to 3.14: Include/internal/pycore_gc.h (PyGC_Head: next, previous with flags in
 its two low bits), Include/internal/pycore_pystate.h and pycore_runtime.h (the state of the main
@@ -15,12 +18,14 @@ interpreter is in the program's data since 3.11, before that in a block), Includ
 (_PyStackChunk: previous, size in bytes, top in words, data; PyThreadState begins with prev and
 next, and has datastack_chunk, datastack_top, datastack_limit in turn), Objects/dictobject.c
 (free_keys_object), Python/pyarena.c (block: size, offset of the unused part, next, memory),
-Objects/tupleobject.c and frameobject.c (free lists, chained by the object's word 3).
+Objects/tupleobject.c and frameobject.c (free lists, chained by the object's word 3),
+Modules/_io/bufferedio.c (buffered: buffer, buffer_size).
 Since 3.14 every free list is {first item, length}, chained by the items' first word
 (Include/internal/pycore_freelist.h), which is the reference count of an object in use."""
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
@@ -35,8 +40,10 @@ from findleaks.runtimes.cpython.engine import NO_OBJECT
 from findleaks.runtimes.cpython.free_arrays import FreeArrays
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import table
+from findleaks.runtimes.cpython.version_caches import VersionCaches
 from findleaks.target.arch import Words
 from findleaks.target.base import Piece, Range, Target
+from findleaks.target.elf import occurrences
 from findleaks.target.ranges import nonzero_pieces
 
 # Possible sizes in bytes of a block that is an interpreter's state.
@@ -49,7 +56,10 @@ MOST_THREADS = 1 << 20
 CHAIN = 3  # index of the word by which tuples and frames in a free list are chained
 MOST_FREE = 1 << 12  # maximum length of a free list
 STACK_CHUNKS = range(2048, 2048 + 64)  # usable bytes of _PyObjectStackChunk (pycore_object_stack.h)
-ZOMBIE_FRAME = 16  # words of a code object from its reference count to co_zombieframe
+# Words of a code object from its reference count to these fields.
+ZOMBIE_FRAME, OPCACHE = 16, 20
+BUFFERED = "_io.BufferedReader", "_io.BufferedWriter", "_io.BufferedRandom"
+MOST_BUFFERED = 64  # words read of a file
 ARENA = 1 << 13  # bytes of the memory of an arena's block (DEFAULT_BLOCK_SIZE)
 ARENA_HEAD = 4  # words: size, offset, next, memory
 ARENA_SLACK = 64  # maximum bytes that the allocator adds to such a block
@@ -100,9 +110,14 @@ def read_interpreter_memory(
     unused = [part for at in threads for part in reader.unused_frames(at)]
     unused += reader.unused_arenas()
     unused += [part for state in states for part in arrays.unused(state.address, state.words, [at for at, _ in state.others])]
+    caches = VersionCaches(Memory(target), blocks, known, found, version)
+    for state in states:
+        caches.add(state.address, state.words, state.objects)
+    unused += caches.borrowed()
     free = dict(one for state in states for one in reader.free_objects(state))
     stale = [index for state in states for index in reader.stale_tables(state)]
-    stale += reader.zombie_frames() if version.startswith(("3.9", "3.10")) else ()
+    stale += reader.blocks_of_code() if version.startswith(("3.9", "3.10")) and reader.word == 8 else ()
+    stale += reader.file_buffers()
     chained = dict(one for state in states for one in reader.chained(state))
     return InterpreterMemory(heads, unused, stale, list(free.items()), list(chained.items()), threads)
 
@@ -235,17 +250,41 @@ class _Reader:
                 if table(self._memory, value, blocks.size(index)) is not None:
                     yield index
 
-    def zombie_frames(self) -> Iterator[int]:
-        """Yield blocks of frames that code objects keep for their next call, up to 3.10. Their
-        reference count is 0."""
-        codes = [number for number in range(len(self._known)) if self._known.plain_name(number) == "code"]
-        for number in codes:
-            at = self._known.offsets[number] + ZOMBIE_FRAME * self.word
-            for index in [index for index, own in enumerate(self._found) if own == number]:
-                frame = self._memory.word(self._blocks.address(index) + at)
-                kept = self._blocks.find(frame) if frame else -1
-                if frame and kept >= 0 and self._memory.word(frame) == 0 and self._found[kept] == NO_OBJECT:
-                    yield kept
+    def blocks_of_code(self) -> Iterator[int]:
+        """Yield blocks of frames that code objects keep for their next call, whose reference count
+        is 0, and of code objects' caches; up to 3.10."""
+        codes = {number for number in range(len(self._known)) if self._known.plain_name(number) == "code"}
+        for index in [index for index, own in enumerate(self._found) if own in codes]:
+            start = self._blocks.address(index) + self._known.offsets[self._found[index]]
+            frame, cache = (self._memory.word(start + at * self.word) or 0 for at in (ZOMBIE_FRAME, OPCACHE))
+            if frame and self._memory.word(frame) == 0:
+                yield from self._plain_block(frame)
+            yield from self._plain_block(cache)
+
+    def file_buffers(self) -> Iterator[int]:
+        """Yield the blocks of the buffers of files."""
+        size, found = self._found.itemsize, self._found.tobytes()
+        for number in self._known.derived(BUFFERED):
+            for at in occurrences(found, number.to_bytes(size, sys.byteorder)):
+                if at % size == 0:
+                    yield from self._buffer_of(at // size)
+
+    def _buffer_of(self, index: int) -> Iterator[int]:
+        """Yield the block of the buffer of the file in this block: a word of the file is its
+        address, and another one the size that was allocated."""
+        count = min(self._blocks.size(index) // self.word, MOST_BUFFERED)
+        words = self._memory.words(self._blocks.address(index), count) or ()
+        for value in words:
+            for block in self._plain_block(value):
+                size = self._blocks.size(block)
+                if self._blocks.address(block) == value and any(0 <= size - length <= size // 4 for length in words):
+                    yield block
+
+    def _plain_block(self, address: int) -> Iterator[int]:
+        """Yield the block that contains `address`, unless it has an object that is in use."""
+        known = self._blocks.lookup(address) if address else None
+        if known is not None and known[3] == State.IN_USE and self._found[known[0]] == NO_OBJECT:
+            yield known[0]
 
     def free_objects(self, state: _Words) -> Iterator[tuple[int, int]]:
         """Yield blocks of objects in free lists, with their types. Their reference count is 0."""

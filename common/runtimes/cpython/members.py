@@ -4,8 +4,10 @@ variables.
 Sources, CPython 3.9 to 3.14: Include/cpython/listobject.h, tupleobject.h, dictobject.h,
 setobject.h, funcobject.h, cellobject.h, genobject.h, code.h; Include/internal/pycore_frame.h and
 pycore_interpframe_structs.h (_PyInterpreterFrame), pycore_dict.h (_dictvalues);
-Modules/_collectionsmodule.c (dequeobject). If the offset of a member differs between versions, the
-member is found by the types of its neighbours."""
+Modules/_collectionsmodule.c (dequeobject), Include/cpython/classobject.h or Include/classobject.h
+(PyMethodObject), Modules/_functoolsmodule.c (partialobject, lru_cache_object),
+Include/internal/pycore_context.h (_pycontextvarobject), Include/cpython/weakrefobject.h. If the
+offset of a member differs between versions, the member is found by the types of its neighbours."""
 
 from __future__ import annotations
 
@@ -19,6 +21,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
 from findleaks.formatting import counted
+from findleaks.runtimes.cpython.borrowed import WEAK
 from findleaks.runtimes.cpython.engine import NO_OBJECT
 from findleaks.runtimes.cpython.types import INLINE_VALUES, MANAGED_DICT, SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import SPLIT, items, table
@@ -32,6 +35,9 @@ _OLD_FUNCTION = {16: _CODE, 24: "__globals__", 32: _DEFAULTS, 40: "__kwdefaults_
 _TYPE = {24: "tp_name", 256: "__base__", 264: "__dict__"}
 _LENGTHS = {"set": 24, "frozenset": 24, "collections.deque": 16}
 """Offsets of the length of collections that are no lists, tuples or dictionaries."""
+_LRU_CACHE, _PARTIAL = "functools._lru_cache_wrapper", "functools.partial"
+_CACHE, _CACHED = 72, 88
+"""Offsets of the dictionary and of the function of an lru_cache."""
 _SUSPENDED = ("generator", "coroutine", "async_generator")
 _MOST_NAMES = 1 << 12
 _FIRST_FRAME = range(64, 120, 8)  # offsets at which a suspended object's frame may begin
@@ -79,7 +85,28 @@ class ObjectNames:
             return f"{name} {self._code_name(self._code_of(address))}".rstrip()
         if name.endswith("asyncio.Task"):
             return f"asyncio task {self._task_name(address)}".rstrip()
+        if plain == "method":
+            return f"method {self._callable_name(address)}".rstrip()
+        if name == _PARTIAL:
+            return f"partial {self._callable_name(self._memory.word(address + 16) or 0)}".rstrip()
+        if name == _LRU_CACHE:
+            return self._name_lru_cache(address)
+        if name in ("_contextvars.ContextVar", "ContextVar"):  # the second: up to 3.10
+            return f"context variable {self._known.text(self._memory.word(address + 16) or 0)}".rstrip()
         return ""
+
+    def _callable_name(self, address: int) -> str:
+        """Return the name of a function or a method, or of another object's type."""
+        plain = self._plain(address)
+        if plain == "method":
+            return self._function_name(self._memory.word(address + 16) or 0)
+        return self._function_name(address) if plain == "function" else self.type_name(address)
+
+    def _name_lru_cache(self, address: int) -> str:
+        cache, function = (self._memory.word(address + at) or 0 for at in (_CACHE, _CACHED))
+        length = self._memory.word(cache + 16) if self._plain(cache) == "dict" else None
+        name = self._callable_name(function)
+        return f"lru_cache of {length:,}, function {name}" if length is not None and name else ""
 
     def _length(self, number: int, plain: str, address: int) -> Optional[int]:
         flags = self._known.flags[number]
@@ -154,9 +181,10 @@ class ObjectNames:
             return "cell_contents" if offset == 16 else ""
         if plain in _SUSPENDED:
             return self._name_local(start, address)
-        if self._known.name(number) == "functools._lru_cache_wrapper":
-            value = self._memory.word(address) or 0
-            return {"dict": "cache", "function": "__wrapped__"}.get(self._plain(value), "")
+        if plain in WEAK:
+            return "callback of weak reference" if offset == 24 else ""
+        if self._known.name(number) == _LRU_CACHE:
+            return {_CACHE: "cache", _CACHED: "__wrapped__"}.get(offset, "")
         if self._known.is_type(number) and offset in _TYPE:
             return _TYPE[offset]
         first = self._known.basic_size(number) + 8

@@ -2,7 +2,8 @@
 references.
 
 Since 3.13, an object is followed by the values of its attributes. When the object gets a dictionary
-of its own, these words are not cleared (Include/internal/pycore_dict.h, struct _dictvalues).
+of its own, these words are not cleared. The numbers of the values follow them, and are not
+initialized (Include/internal/pycore_dict.h, struct _dictvalues).
 
 A generator contains a frame. The part of the frame's value stack that is not in use, and all
 variables once the generator has ended, still contain earlier values. Up to 3.10 a frame is a

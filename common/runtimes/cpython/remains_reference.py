@@ -59,13 +59,16 @@ def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Obje
             count = engine.arch.unpack(bytes(one.data[place : place + word]))[0] if item else 0
             first = -(-(begin + count * item) // word)
         begin = remains.sizes[2 * number]
-        if kind & ATTRIBUTES and left >= begin + word and not one.data[begin + _VALID]:
-            first = begin // word
+        if kind & ATTRIBUTES and left >= begin + word:
+            capacity, valid = one.data[begin], one.data[begin + _VALID]
+            first = begin // word + (1 + capacity if valid else 0)
+            if valid and all(blocks.find(value) < 0 for value in engine.arch.unpack(bytes(one.data[first * word : left // word * word]))):
+                first = None
         if first is None or first >= one.size // word:
             continue
         tail = ROW * tally.lives[number] + first
         if first >= LAST_WORD:
-            if kind & (FRAME | FRAME_OBJECT) or any(one.data[first * word : left]):
+            if kind & (FRAME | FRAME_OBJECT) or any(one.data[first * word : left // word * word]):
                 rest.extend((one.start + first * word, one.start + one.size // word * word))
         elif remains.tails[tail] >= WANTED:
             remains.tails[tail] = WANTED

@@ -1,5 +1,5 @@
-"""Find unused words in the storage of lists, deques, dictionaries and attribute values. Unused
-words are not references.
+"""Find unused words and hashes in the storage of lists, deques, dictionaries, sets and attribute
+values. They are not references.
 
 A list has more storage than items, and the unused part still contains removed items
 (Objects/listobject.c, list_resize; ob_size, ob_item and allocated follow the type). The same
@@ -7,10 +7,15 @@ applies to the first and the last block of a deque, and since 3.11 to the blocks
 reuse (Modules/_collectionsmodule.c, dequeobject of 3.9 to 3.14: ob_size, leftblock, rightblock,
 leftindex, rightindex, state and maxlen follow the type, then numfreeblocks and freeblocks). A block
 of values begins with the order of the attributes, some bytes of which are never written; the byte
-before the values is the length of this beginning (Include/internal/pycore_dict.h, struct
-_dictvalues of 3.11 and 3.12). The last word of such a block may follow the values, because
-allocators round sizes up. Before 3.11 values have no such beginning; since 3.13 they are in their
-objects. Such words may also follow the keys of a dictionary (struct _dictkeysobject).
+before the values is the length of this beginning, the byte before that the number of attributes
+(Include/internal/pycore_dict.h, struct _dictvalues of 3.11 and 3.12). The last word of such a block
+may follow the values, because allocators round sizes up. Before 3.11 values have no such beginning;
+since 3.13 they are in their objects. Such words may also follow the keys of a dictionary (struct
+_dictkeysobject).
+
+Dictionaries and sets store the hashes of their keys (setentry in Include/cpython/setobject.h or
+Include/setobject.h). The hash of an int is its value. Programs often use id(OBJECT) as a key, which
+is the object's address, and so does the interpreter for the subclasses of a type.
 
 This module states the contract of storage_native.py (common/native/cpython_storage.c) and
 storage_reference.py."""
@@ -29,16 +34,17 @@ from findleaks.runtimes.cpython.types import MANAGED_DICT, SUBCLASSES, TYPE_SUBC
 from findleaks.runtimes.cpython.wanted_patterns import NOT_MADE, ROW, make_wanted
 from findleaks.target.base import Piece, Range
 
-LIST, VALUES, TAGGED, DEQUE, SPARE, KEYS, SHARED = 1, 2, 4, 8, 16, 32, 64
+LIST, VALUES, TAGGED, DEQUE, SPARE, KEYS, SHARED, SET = 1, 2, 4, 8, 16, 32, 64, 128
 """Bits of a type's kind.
 
 LIST: lists. VALUES: objects with a pointer to their values four words before the object (3.11).
 TAGGED: the pointer is three words before the object, and is the address minus 1 (3.12). DEQUE:
-deques. SPARE: deques that keep blocks for reuse (3.11). KEYS: dictionaries (3.11). SHARED: types,
-whose objects share keys (3.11 to 3.13)."""
+deques. SPARE: deques that keep blocks for reuse (3.11). KEYS: dictionaries. SHARED: types, whose
+objects share keys (3.11 to 3.13). SET: sets."""
 
 OLD_RELEASES = [["3", "9"], ["3", "10"]]
-"""Releases whose deques share one list of spare blocks, and whose dictionaries have other keys."""
+"""Releases whose deques share one list of spare blocks, and whose types store shared keys
+elsewhere."""
 
 MOST_PREFIX = 64  # maximum size in bytes of the part before values: 16 words
 
@@ -48,17 +54,19 @@ def storage_kinds(known: Types, version: str, word: int) -> bytes:
     a word."""
     release = version.split(".")[:2]
     values = VALUES if release == ["3", "11"] else TAGGED if release == ["3", "12"] else 0
-    keys = KEYS if word == 8 and release not in OLD_RELEASES and not known.shift else 0
+    keys = KEYS if word == 8 and not known.shift else 0
+    shared = keys and SHARED * (release not in OLD_RELEASES)
     kinds = bytearray(
         LIST * bool(flags & SUBCLASSES["list"])
         | values * bool(flags & MANAGED_DICT)
         | keys * bool(flags & SUBCLASSES["dict"])
-        | (keys and SHARED) * bool(flags & TYPE_SUBCLASS)
+        | shared * bool(flags & TYPE_SUBCLASS)
         for flags in known.flags
     )
     deque = DEQUE | SPARE * (release not in OLD_RELEASES)
-    for number in known.derived(("collections.deque",)):
-        kinds[number] |= deque
+    for names, kind in ((("collections.deque",), deque), (("set", "frozenset"), SET)):
+        for number in known.derived(names):
+            kinds[number] |= kind
     return bytes(kinds)
 
 
@@ -66,7 +74,7 @@ def unused_storage(
     engine: Engine, blocks: Blocks, pieces: Callable[[], Iterable[Piece]], tally: ObjectTally, kinds: bytes, pattern: Callable[[int], int]
 ) -> list[Range]:
     """Set the tally's patterns of blocks with unused words. Returns the unused parts of deques and
-    of long lists.
+    of long lists, and the hashes in dictionaries and sets that are addresses in blocks.
 
     Deques, and lists with at least LAST_WORD items, have no patterns. `pieces` yields the memory of
     all blocks. `pattern` returns the number of the pattern that excludes a mask of words, 0 if

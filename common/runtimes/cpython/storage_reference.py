@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from findleaks.engine.contract import Blocks
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import LAST_WORD, State
 from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally
-from findleaks.runtimes.cpython.storage import DEQUE, KEYS, LIST, MOST_PREFIX, SHARED, SPARE, TAGGED, VALUES
+from findleaks.runtimes.cpython.storage import DEQUE, KEYS, LIST, MOST_PREFIX, SET, SHARED, SPARE, TAGGED, VALUES
 from findleaks.runtimes.cpython.wanted_patterns import ROW, WANTED
 from findleaks.target.base import Piece
 
-_PREFIX, _CHUNK, _KEYS, _DISPUTED = 0x80000000, 0x40000000, 0x20000000, 0xFFFFFFFF
+_PREFIX, _CHUNK, _KEYS, _SET, _DISPUTED = 0x80000000, 0x40000000, 0x20000000, 0x10000000, 0xFFFFFFFF
 _SAMPLE = 4  # items checked at both ends of a list
-_MOST_CAPACITY = 1 << 29
+_MOST_CAPACITY = _SET - 4
 _LOWEST_OBJECT = 4096
 _CHUNK_ITEMS, _CHUNK_WORDS = 64, 66
 _DEQUE_WORDS, _MOST_SPARE = 9, 16
@@ -67,6 +67,8 @@ def claim_storage(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Objec
         if kinds[number] & SHARED and len(one.data) >= offset + (_SHARED_KEYS + 2) * word:
             _claim_keys(blocks, word, at(_SHARED_KEYS), tally, claims)
             _claim_keys(blocks, word, at(_SHARED_KEYS + 1), tally, claims)
+        if kinds[number] & SET and len(one.data) >= offset + 6 * word:
+            _claim_set(blocks, word, at(4) + 1, at(5), tally, claims)
         if kinds[number] & VALUES and offset >= 4 * word and len(one.data) >= offset:
             _claim_values(blocks, word, at(-4), tally, claims)
         if kinds[number] & TAGGED and offset >= 3 * word and len(one.data) >= offset and at(-3) & 1:
@@ -90,13 +92,25 @@ def _claim_keys(blocks: Blocks, word: int, keys: int, tally: ObjectTally, claims
         _claim(blocks, tally, claims, index, _KEYS)
 
 
-def _keys_end(data: memoryview, word: int, size: int) -> int:
-    """Return the number of the first word after the keys of a dictionary; -1 if this is none."""
-    slots, length, kind = data[word : word + 3]
-    if slots > 32 or length > 36 or length < slots or kind > 2:
-        return -1
-    end = 4 * word + (1 << length) + (2 << slots) // 3 * (2 if kind else 3) * word
-    return -1 if end > size else end // word
+def _claim_set(blocks: Blocks, word: int, entries: int, at: int, tally: ObjectTally, claims: array[int]) -> None:
+    index = -1 if at % word or entries >> 32 else blocks.find(at)
+    wanted = 2 * word * entries
+    if index >= 0 and blocks.address(index) == at and 0 <= blocks.size(index) - wanted <= wanted // 4 + 4 * word:
+        _claim(blocks, tally, claims, index, _SET)
+
+
+def _find_keys(words: Sequence[int], data: memoryview, word: int, size: int) -> tuple[int, int]:
+    """Return the numbers of the first word with a hash, and of the first word after the keys of a
+    dictionary; (0, -1) if these are no keys. See find_keys in cpython_storage.c."""
+    slots, kind = words[1], 0
+    head = 5 * word + slots * (4 if slots >> 16 else 2 if slots >> 8 else 1)
+    if slots < 8 or slots & (slots - 1) or slots >> 32 or words[2] < _LOWEST_OBJECT:
+        log_slots, length, kind = data[word : word + 3]
+        if log_slots > 32 or length > 36 or length < log_slots or kind > 2:
+            return 0, -1
+        slots, head = 1 << log_slots, 4 * word + (1 << length)
+    end = head + slots * 2 // 3 * (2 if kind else 3) * word
+    return (end if kind else head) // word, -1 if end > size else end // word
 
 
 def _claim_values(blocks: Blocks, word: int, values: int, tally: ObjectTally, claims: array[int]) -> None:
@@ -133,18 +147,17 @@ def _claim_chunk(blocks: Blocks, word: int, address: int, front: int, back: int,
 def _claim(blocks: Blocks, tally: ObjectTally, claims: array[int], index: int, claim: int) -> None:
     if blocks.state(index) == State.IN_USE and tally.found[index] == NO_OBJECT:
         before = claims[index]
-        other = (before ^ claim) & (_PREFIX | _CHUNK | _KEYS) or (claim & _CHUNK and claim != before)
+        other = (before ^ claim) & (_PREFIX | _CHUNK | _KEYS | _SET) or (claim & _CHUNK and claim != before)
         disputed = before and (other or before == _DISPUTED)
         claims[index] = _DISPUTED if disputed else max(before, claim)
 
 
-def _is_stale(blocks: Blocks, word: int, value: int, tally: ObjectTally) -> bool:
-    """Whether this word points into a block where certainly no object starts."""
-    index = blocks.find(value)
-    if index < 0:
-        return False
-    offset, number = value - blocks.address(index), tally.found[index]
-    return offset > 4 * word if number == NO_OBJECT else offset + tally.shift != tally.offsets[number]
+def _is_value(head: memoryview, number: int) -> bool:
+    """Return whether the value with this number may be in use. `head`: the part before the values;
+    see is_value in cpython_storage.c."""
+    used = head[-2] if len(head) > 2 else 0
+    order = bytes(head[:-2][-used:]) if used else b""
+    return number in order or used > len(order)
 
 
 def unused_storage(
@@ -161,7 +174,8 @@ def unused_storage(
             prefix = claim & ~_PREFIX
             if prefix <= one.size // word and prefix <= len(words) and one.data[prefix * word - 1] == prefix * word:
                 last = one.size // word - 1
-                ends = prefix < last < LAST_WORD and last < len(words) and _is_stale(blocks, word, words[last], tally)
+                ends = prefix < last < LAST_WORD and last < len(words) and blocks.find(words[last]) >= 0
+                ends = ends and not _is_value(one.data[: prefix * word], last - prefix)
                 head = ROW * prefix + (last if ends else 0)
                 if heads[head] >= WANTED:
                     heads[head] = WANTED
@@ -174,11 +188,17 @@ def unused_storage(
                 if any(blocks.find(value) >= 0 for value in words[begin:end]):
                     rest.extend((one.start + begin * word, one.start + end * word))
             continue
+        if claim == _SET:
+            rest.extend(_hashes(blocks, word, one.start, words, range(1, len(words), 2)))
+            continue
         first, head = claim - 1, 1 if tally.shift else 0
         if claim == _KEYS:
-            first = _keys_end(one.data, word, one.size // word * word) if len(words) >= 4 else -1
+            hashes, first = _find_keys(words, one.data, word, one.size // word * word) if len(words) >= 4 else (0, -1)
             rest_of_block = one.size // word - first
-            if first < 0 or not 0 < rest_of_block * word <= first * word // 4 + 4 * word or len(words) < one.size // word:
+            if first < 0 or rest_of_block * word > first * word // 4 + 4 * word or len(words) < one.size // word:
+                continue
+            rest.extend(_hashes(blocks, word, one.start, words, range(hashes, first, 3)))
+            if not rest_of_block:
                 continue
         elif first >= one.size // word or not all(
             _is_item(blocks, word, words[at], tally) for at in _sample(head, first) if at < len(words)
@@ -189,6 +209,13 @@ def unused_storage(
         elif any(blocks.find(value) >= 0 for value in words[first:]):
             rest.extend((one.start + first * word, one.start + one.size // word * word))
     return rest
+
+
+def _hashes(blocks: Blocks, word: int, start: int, words: Sequence[int], places: Iterable[int]) -> Iterator[int]:
+    """Yield the bounds of the words at these places that are addresses in blocks."""
+    for at in places:
+        if blocks.find(words[at]) >= 0:
+            yield from (start + at * word, start + (at + 1) * word)
 
 
 def _sample(first: int, end: int) -> list[int]:

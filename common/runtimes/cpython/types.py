@@ -17,8 +17,8 @@ from findleaks.target.base import Target
 from findleaks.target.encoded_numbers import signed
 
 # Offsets in a type, in words: tp_name, tp_basicsize, tp_itemsize, tp_dealloc, tp_flags,
-# tp_weaklistoffset, tp_base, tp_dict (3.9 to 3.14).
-NAME, BASIC_SIZE, ITEM_SIZE, DEALLOC, FLAGS, WEAK_LIST, BASE, DICT = 3, 4, 5, 6, 21, 26, 32, 33
+# tp_weaklistoffset, tp_base, tp_dict, tp_version_tag (3.9 to 3.14).
+NAME, BASIC_SIZE, ITEM_SIZE, DEALLOC, FLAGS, WEAK_LIST, BASE, DICT, VERSION = 3, 4, 5, 6, 21, 26, 32, 33, 48
 
 LENGTH = 34  # words read of a type
 
