@@ -16,7 +16,7 @@ from findleaks.engine.dominators import IGNORED
 from findleaks.engine.terms import EVERY_WORD, Exclusion
 from findleaks.errors import Interrupted
 from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Part, ReferenceCounts, Runtime, Type, Variable
-from findleaks.runtimes.compared_counts import Style, compare_counts
+from findleaks.runtimes.compared_counts import CountedValues, Style, compare_counts
 from findleaks.runtimes.count_verdict import CountVerdict
 from findleaks.runtimes.php.engine import ARRAYS, ELEMENTS, LEAF, MOST_USED, OBJECTS, RANKS, STRINGS, SUMS, Values, find_values, name_rank
 from findleaks.runtimes.php.engine_globals import EngineGlobals, GlobalsSearch
@@ -194,8 +194,11 @@ class Php(Runtime):
             counted, kind = self._memory.members(offsets.get(index, blocks.address(index)), "II") or (0, 0)
             return 0 if kind & IMMUTABLE else counted
 
+        def offset(index: int) -> int:
+            return offsets[index] - blocks.address(index) if index in offsets else 0
+
         style = Style("zval_ptr_dtor()", CountVerdict.UNCOLLECTED, (ELEMENTS,), ARRAYS)
-        return compare_counts(graph, blocks, self._found, self._names, count, style)
+        return compare_counts(self._target, self._engine, graph, blocks, CountedValues(self._found, self._names, count, offset), style)
 
     @cached_property
     def _tables(self) -> Tables:
