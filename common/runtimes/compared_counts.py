@@ -9,21 +9,22 @@ Graphs have no references of a block to itself, so these are read from memory.""
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 
-from findleaks.allocators.bulk import read_records
-from findleaks.engine.contract import Blocks, Engine, Graph
+from findleaks.engine.contract import Blocks, Graph
 from findleaks.engine.dominators import NO_ROOT
+from findleaks.engine.reference.words import words_of
 from findleaks.engine.terms import NO_BLOCK, Totals
 from findleaks.runtimes.base import MiscountedType, ReferenceCounts
 from findleaks.runtimes.count_verdict import CountVerdict
-from findleaks.target.base import Target
+from findleaks.target.arch import Arch
+from findleaks.target.base import Piece
 from findleaks.value_classes import NamedTuple
 
 NO_VALUE = NO_ROOT  # number of the type of a block without a value
-MOST_BYTES = 1 << 12  # larger values have their references in other blocks
-AT_ONCE = 1 << 16  # values that are read together
+MOST_BYTES = 1 << 12  # of a value that are read: large ones have their references in other blocks
 
 
 class Style(NamedTuple):
@@ -42,25 +43,28 @@ class Style(NamedTuple):
 
 class CountedValues(NamedTuple):
     """The values of a runtime. `found` has the number of the type of each block's value, or
-    NO_VALUE. `names` has the names of the types, by number. `count` returns the reference count of
-    the value in a block, 0 if it is not maintained; `offset` the bytes from the start of the block
-    to the address by which other values refer to it."""
+    NO_VALUE. `names` has the names of the types, by number. `read_count` returns the reference
+    count of the value in a block, 0 if it is not maintained; `find_offset` the bytes from the start
+    of the block to the address by which other values refer to it."""
 
     found: Sequence[int]
     names: Sequence[str]
-    count: Callable[[int], int]
-    offset: Callable[[int], int]
+    read_count: Callable[[int], int]
+    find_offset: Callable[[int], int]
 
 
-def compare_counts(target: Target, engine: Engine, graph: Graph, blocks: Blocks, values: CountedValues, style: Style) -> ReferenceCounts:
-    """Compare the counts of the leaked values of a classified graph."""
+def compare_counts(
+    pieces: Iterable[Piece], arch: Arch, graph: Graph, blocks: Blocks, values: CountedValues, style: Style
+) -> ReferenceCounts:
+    """Compare the counts of the leaked values of a classified graph. `pieces` is the memory of all
+    blocks."""
     found, leaders, references = values.found, graph.leaders(), graph.leaked_references()
     uncounted = {NO_VALUE, *style.parts}
     counted = array("I", (index for index, leader in enumerate(leaders) if leader != NO_BLOCK and found[index] not in uncounted))
     excess = array("I", bytes(4 * len(leaders)))
     for index in counted:
-        excess[index] = max(0, values.count(index) - references[index])
-    own = _count_own_references(target, engine, blocks, array("I", filter(excess.__getitem__, counted)), values.offset)
+        excess[index] = max(0, values.read_count(index) - references[index])
+    own = _count_own_references(pieces, arch, blocks, array("I", filter(excess.__getitem__, counted)), values.find_offset)
     for index, number in own.items():
         excess[index] = max(0, excess[index] - number)
     cycles = {leader: graph.cycle(leader) > 1 for leader in dict.fromkeys(leaders) if leader != NO_BLOCK}
@@ -84,24 +88,21 @@ def compare_counts(target: Target, engine: Engine, graph: Graph, blocks: Blocks,
 
 
 def _count_own_references(
-    target: Target, engine: Engine, blocks: Blocks, indices: Sequence[int], offset: Callable[[int], int]
+    pieces: Iterable[Piece], arch: Arch, blocks: Blocks, indices: Sequence[int], find_offset: Callable[[int], int]
 ) -> dict[int, int]:
     """Return how many words of each block are the address of the value in it, for blocks that have
-    such words. `indices` ascend. `offset`: see CountedValues."""
-    by_size: dict[int, list[int]] = {}
-    for index in indices:
-        by_size.setdefault(blocks.size(index), []).append(index)
-    word, found = target.arch.word, dict[int, int]()
-    for size, some in by_size.items():
-        count = size // word
-        for at in range(0, len(some) if size <= MOST_BYTES else 0, AT_ONCE):
-            part = some[at : at + AT_ONCE]
-            data, _ = read_records(target, engine, list(map(blocks.address, part)), count * word)
-            words = target.arch.words(data)
-            for place, index in enumerate(part):
-                number = words[place * count : (place + 1) * count].tolist().count(blocks.address(index) + offset(index))
-                if number:
-                    found[index] = number
+    such words. `indices` ascend. `pieces`, `find_offset`: see compare_counts and CountedValues."""
+    found: dict[int, int] = {}
+    starts = array("Q", map(blocks.address, indices))
+    for piece in pieces if starts else ():
+        base, words = words_of(piece, arch)
+        end = piece.address + len(piece.data)
+        for place in range(bisect_left(starts, piece.address - MOST_BYTES), bisect_left(starts, end)):
+            index, start = indices[place], starts[place]
+            low, high = ((bound - base) // arch.word for bound in (start, start + min(blocks.size(index), MOST_BYTES)))
+            number = words[max(low, 0) : max(high, 0)].tolist().count(start + find_offset(index))
+            if number:
+                found[index] = found.get(index, 0) + number
     return found
 
 

@@ -211,7 +211,7 @@ class GLib(Runtime):
         others = [number for number, name in enumerate(names) if number >= own and not name.startswith("GVariant")]
         style = Style("g_object_unref", CountVerdict.UNTRACKED_CYCLE, others, 0)
         values = CountedValues(types, names, self._count, offset)
-        counts = compare_counts(self._target, self._engine, graph, self._directory.blocks, values, style)
+        counts = compare_counts(pieces, self._target.arch, graph, self._directory.blocks, values, style)
         objects = any(one.objects and not one.name.startswith("GVariant") for one in counts.types)
         return counts if objects else counts._replace(decrement="g_variant_unref")
 

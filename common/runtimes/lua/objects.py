@@ -34,7 +34,7 @@ _CALL_51, _GLOBALS = 40, 120  # offsets in lua_State of 5.1: CallInfo, the table
 VALUE = 16  # bytes of a value (TValue): the address of an object or a number, and the type
 _NIL = re.compile(rb"[\x00\x10\x20]+")  # types nil, empty, and absent key
 _LEAF = 1
-EXCLUSIONS = (
+EXCLUSIONS: Sequence[Exclusion] = (
     Exclusion(0),
     Exclusion(EVERY_WORD),
     Exclusion(1 << 0 | 1 << 6),  # a table: the next object, and gclist
@@ -73,7 +73,7 @@ class Objects:
     - `roots` are blocks that the collector does not free before it closes the state.
     - `exclusions` are the words that are not references, by pattern."""
 
-    exclusions = EXCLUSIONS
+    exclusions: Sequence[Exclusion] = EXCLUSIONS
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, states: Sequence[State]) -> None:
         self._target, self._engine, self._blocks = target, engine, directory.blocks
@@ -88,6 +88,7 @@ class Objects:
         self.dead: list[Range] = []
         self.roots: list[int] = []
         self.problems: list[tuple[int, str]] = []
+        self._stacks = set[int]()  # blocks of stacks that were read
         self._numbers: dict[str, int] = {}
         self._metatables: dict[int, str] = {}
         self._classes: dict[int, dict[int, str]] = {}
@@ -179,7 +180,8 @@ class Objects:
         stack, call = words[layout.stack // 8], words[layout.call_info // 8]
         top = max(words[2], (self._memory.word(call + layout.top) or 0) if call else 0)
         found = self._blocks.lookup(stack) if stack else None
-        if found is not None and found[1] <= top < found[1] + found[2]:
+        if found is not None and found[1] <= top < found[1] + found[2] and found[0] not in self._stacks:
+            self._stacks.add(found[0])
             self.dead.append(Range(top, found[1] + (found[2] & -8)))
             tags = self._memory.read(stack, top - stack)[8::VALUE]
             self.dead += [Range(stack + VALUE * run.start(), stack + VALUE * run.end()) for run in _NIL.finditer(tags)]

@@ -94,7 +94,7 @@ class Perl(Runtime):
         census = self._census
         values = CountedValues(census.found, census.names, census.counts.__getitem__, lambda index: 0)
         style = Style("SvREFCNT_dec()", CountVerdict.UNTRACKED_CYCLE, _ENTRIES, v.ARRAYS)
-        return compare_counts(self._target, self._engine, graph, self._directory.blocks, values, style)
+        return compare_counts(pieces, self._target.arch, graph, self._directory.blocks, values, style)
 
     @cached_property
     def _names(self) -> Names:

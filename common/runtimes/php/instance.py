@@ -201,7 +201,7 @@ class Php(Runtime):
             return offsets[index] - blocks.address(index) if index in offsets else 0
 
         style = Style("zval_ptr_dtor()", CountVerdict.UNCOLLECTED, (ELEMENTS,), ARRAYS)
-        return compare_counts(self._target, self._engine, graph, blocks, CountedValues(self._found, self._names, count, offset), style)
+        return compare_counts(pieces, self._target.arch, graph, blocks, CountedValues(self._found, self._names, count, offset), style)
 
     @cached_property
     def _tables(self) -> Tables:
