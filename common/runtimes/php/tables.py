@@ -58,7 +58,7 @@ def find_deleted(target: Target, blocks: Blocks, sparse: Sequence[int]) -> Itera
             first = -(piece.address - start) % stride
             for run in _DELETED.finditer(bytes(piece.data[first + lowest :: stride])):
                 address = piece.address + first
-                yield Range(address + run.start() * stride, address + run.end() * stride)
+                yield Range(address + run.start() * stride, min(address + run.end() * stride, end))
 
 
 class Tables:
