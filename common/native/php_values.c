@@ -51,26 +51,30 @@ static bool is_array(const uint8_t *data) {
            elements % WORD == 0;
 }
 
-/* Return the number of used words in a block of `size` bytes with hash slots and then elements. The
- * places after the used elements contain old data. Elements are buckets if the block is large
- * enough for `places` buckets, otherwise values. */
-static uint64_t used_words(const uint8_t *data, uint32_t slots, uint64_t size) {
-    uint64_t used = load32(data + NUMBERS), places = load32(data + NUMBERS + 8), hash = 4 * (uint64_t)slots;
-    return (hash + used * (hash + places * BUCKET_BYTES > size ? VALUE_BYTES : BUCKET_BYTES) + WORD - 1) / WORD;
+/* Return the size of an element in a block of `size` bytes with hash slots and then elements.
+ * Elements are buckets if the block is large enough for `places` buckets, otherwise values. */
+static uint64_t element_bytes(const uint8_t *data, uint32_t slots, uint64_t size) {
+    uint64_t places = load32(data + NUMBERS + 8);
+    return 4 * (uint64_t)slots + places * BUCKET_BYTES > size ? VALUE_BYTES : BUCKET_BYTES;
 }
 
-/* Set the type of the block that contains an array's hash slots and then its elements. Set its
- * pattern, or append its unused end to `unused` if there is no such pattern. Add its size to
- * `bytes`. */
-static int mark_elements(const blocks *b, const uint8_t *data, uint32_t *found, uint8_t *patterns, uint64_t *bytes, words *unused) {
+/* Set the type of the block that contains an array's hash slots and then its elements. The places
+ * after the used elements contain old data: set the pattern of the block, or append its unused end
+ * to `unused` if there is no such pattern. Append an array with deleted elements to `sparse`. Add
+ * the size of the block to `bytes`. */
+static int mark_elements(const blocks *b, const uint8_t *data, uint32_t *found, uint8_t *patterns, uint64_t *bytes, words *unused,
+                         words *sparse) {
     uint64_t elements = load(data + ELEMENTS_AT);
     uint32_t slots = -load32(data + MASK), target = block_find(b, elements);
     uint64_t start = elements - 4 * (uint64_t)slots;
     if (target == NONE || b->states[target] != IN_USE || found[target] != NO_VALUE || block_address(b, target) != start)
         return DONE;
-    uint64_t size = size_of(b, target), used = used_words(data, slots, size);
+    uint64_t size = size_of(b, target), stride = element_bytes(data, slots, size), number = load32(data + NUMBERS);
+    uint64_t used = (4 * (uint64_t)slots + number * stride + WORD - 1) / WORD;
     found[target] = ELEMENTS;
     *bytes += size;
+    if (load32(data + NUMBERS + 4) < number && PUSH_ALL(sparse, elements, number, stride))
+        return NO_MEMORY;
     if (used <= MOST_USED)
         patterns[target] = (uint8_t)(LEAF + used);
     else if (used * WORD < size)
@@ -83,8 +87,10 @@ static int mark_elements(const blocks *b, const uint8_t *data, uint32_t *found, 
  * have one element for each block. Add the value to `sums`, which has the number of values and
  * their bytes for each type; the bytes of an array include its elements. Append the addresses of
  * blocks that continue after the piece to `cut`. Append the starts and ends of unused memory of
- * elements that have no pattern to `unused`. */
-API int fl_php_values(const blocks *b, const piece *p, uint32_t *found, uint8_t *patterns, uint64_t *sums, words *cut, words *unused) {
+ * elements that have no pattern to `unused`. Append the address, the number and the size of the
+ * used elements of each array with deleted elements to `sparse`. */
+API int fl_php_values(const blocks *b, const piece *p, uint32_t *found, uint8_t *patterns, uint64_t *sums, words *cut, words *unused,
+                      words *sparse) {
     uint64_t start = 0;
     for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {
         uint64_t size = size_of(b, index);
@@ -113,7 +119,7 @@ API int fl_php_values(const blocks *b, const piece *p, uint32_t *found, uint8_t 
         patterns[index] = number == STRINGS ? LEAF : patterns[index];
         sums[SUMS * number]++;
         sums[SUMS * number + 1] += size;
-        if (number >= ARRAYS && mark_elements(b, data, found, patterns, &sums[SUMS * number + 1], unused))
+        if (number >= ARRAYS && mark_elements(b, data, found, patterns, &sums[SUMS * number + 1], unused, sparse))
             return NO_MEMORY;
     }
     return DONE;

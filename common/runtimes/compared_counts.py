@@ -3,22 +3,28 @@ whose values are blocks: PHP and Perl.
 
 If a value counts more references than exist, it leaked because native code did not release a
 reference. If the values of a cycle count only references within the cycle, the cycle is garbage for
-a collector of cycles, if the runtime has one."""
+a collector of cycles, if the runtime has one. A value that refers to itself is such a cycle, too.
+Graphs have no references of a block to itself, so these are read from memory."""
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 
 from findleaks.engine.contract import Blocks, Graph
 from findleaks.engine.dominators import NO_ROOT
+from findleaks.engine.reference.words import words_of
 from findleaks.engine.terms import NO_BLOCK, Totals
 from findleaks.runtimes.base import MiscountedType, ReferenceCounts
 from findleaks.runtimes.count_verdict import CountVerdict
+from findleaks.target.arch import Arch
+from findleaks.target.base import Piece
 from findleaks.value_classes import NamedTuple
 
 NO_VALUE = NO_ROOT  # number of the type of a block without a value
+MOST_BYTES = 1 << 12  # of a value that are read: large ones have their references in other blocks
 
 
 class Style(NamedTuple):
@@ -35,42 +41,69 @@ class Style(NamedTuple):
     first_container: int
 
 
-def compare_counts(
-    graph: Graph, blocks: Blocks, found: Sequence[int], names: Sequence[str], count: Callable[[int], int], style: Style
-) -> ReferenceCounts:
-    """Compare the counts of the leaked values of a classified graph.
+class CountedValues(NamedTuple):
+    """The values of a runtime. `found` has the number of the type of each block's value, or
+    NO_VALUE. `names` has the names of the types, by number. `read_count` returns the reference
+    count of the value in a block, 0 if it is not maintained; `find_offset` the bytes from the start
+    of the block to the address by which other values refer to it."""
 
-    `found` has the number of the type of each block's value, or NO_VALUE. `names` has the names of
-    the types, by number. `count` returns the reference count of the value in a block, 0 if it is
-    not maintained."""
-    leaders, references = graph.leaders(), graph.leaked_references()
+    found: Sequence[int]
+    names: Sequence[str]
+    read_count: Callable[[int], int]
+    find_offset: Callable[[int], int]
+
+
+def compare_counts(
+    pieces: Iterable[Piece], arch: Arch, graph: Graph, blocks: Blocks, values: CountedValues, style: Style
+) -> ReferenceCounts:
+    """Compare the counts of the leaked values of a classified graph. `pieces` is the memory of all
+    blocks."""
+    found, leaders, references = values.found, graph.leaders(), graph.leaked_references()
+    uncounted = {NO_VALUE, *style.parts}
+    counted = array("I", (index for index, leader in enumerate(leaders) if leader != NO_BLOCK and found[index] not in uncounted))
     excess = array("I", bytes(4 * len(leaders)))
+    for index in counted:
+        excess[index] = max(0, values.read_count(index) - references[index])
+    own = _count_own_references(pieces, arch, blocks, array("I", filter(excess.__getitem__, counted)), values.find_offset)
+    for index, number in own.items():
+        excess[index] = max(0, excess[index] - number)
+    cycles = {leader: graph.cycle(leader) > 1 for leader in dict.fromkeys(leaders) if leader != NO_BLOCK}
     conclusions: dict[int, CountVerdict] = {}  # by leak head
-    cycles: dict[int, bool] = {}  # by leak head
     types: dict[int, list[int]] = {}  # objects, excess and garbage of each type
-    for index, leader in enumerate(leaders):
-        number = found[index]
-        if leader == NO_BLOCK:
-            continue
-        if leader not in cycles:
-            cycles[leader] = graph.cycle(leader) > 1
-        if number == NO_VALUE or number in style.parts:
-            continue
-        missing = count(index) - references[index]
-        if missing > 0:
-            excess[index] = missing
+    for index in counted:
+        leader = leaders[index]
+        if excess[index]:
             conclusions[leader] = CountVerdict.MISSING_DECREF
-            sums = types.setdefault(number, [0, 0, 0])
-            sums[0], sums[1] = sums[0] + 1, sums[1] + missing
-        elif cycles[leader] and number >= style.first_container:
+            sums = types.setdefault(found[index], [0, 0, 0])
+            sums[0], sums[1] = sums[0] + 1, sums[1] + excess[index]
+        elif index in own or (cycles[leader] and found[index] >= style.first_container):
             conclusions.setdefault(leader, style.cycle)
     verdicts = bytearray(map(conclusions.get, leaders, repeat(CountVerdict.NOTHING)))
     if style.cycle == CountVerdict.UNCOLLECTED:
         for index, verdict in enumerate(verdicts):
             if verdict == style.cycle and found[index] != NO_VALUE and found[index] not in style.parts:
                 types.setdefault(found[index], [0, 0, 0])[2] += 1
-    rows = sorted((MiscountedType(names[number], *sums) for number, sums in types.items()), key=lambda one: (-one.objects, one.name))
+    rows = sorted((MiscountedType(values.names[number], *sums) for number, sums in types.items()), key=lambda one: (-one.objects, one.name))
     return ReferenceCounts(verdicts, excess, _sum_verdicts(graph, blocks, conclusions, cycles), rows, style.decrement)
+
+
+def _count_own_references(
+    pieces: Iterable[Piece], arch: Arch, blocks: Blocks, indices: Sequence[int], find_offset: Callable[[int], int]
+) -> dict[int, int]:
+    """Return how many words of each block are the address of the value in it, for blocks that have
+    such words. `indices` ascend. `pieces`, `find_offset`: see compare_counts and CountedValues."""
+    found: dict[int, int] = {}
+    starts = array("Q", map(blocks.address, indices))
+    for piece in pieces if starts else ():
+        base, words = words_of(piece, arch)
+        end = piece.address + len(piece.data)
+        for place in range(bisect_left(starts, piece.address - MOST_BYTES), bisect_left(starts, end)):
+            index, start = indices[place], starts[place]
+            low, high = ((bound - base) // arch.word for bound in (start, start + min(blocks.size(index), MOST_BYTES)))
+            number = words[max(low, 0) : max(high, 0)].tolist().count(start + find_offset(index))
+            if number:
+                found[index] = found.get(index, 0) + number
+    return found
 
 
 def _sum_verdicts(graph: Graph, blocks: Blocks, conclusions: Mapping[int, CountVerdict], heads: Iterable[int]) -> Sequence[Totals]:

@@ -85,14 +85,19 @@ def find_large_pool(top: PoolNode, words: Words, remedies: Iterable[str] = ()) -
 
 def find_large_node(top: PoolNode) -> Optional[PoolNode]:
     """Return the innermost pool that has, with the pools below it, most of much memory; None if
-    there is none. `top` is the outermost pool; its name is "" if it stands for several outermost
-    pools."""
-    one = top
+    there is none. If this pool is one of a chain of pools with the same name, each of which is the
+    parent of the next, return the outermost of them. `top` is the outermost pool; its name is "" if
+    it stands for several outermost pools."""
+    one, least = top, max(HELD, PART * top.bytes_below)
     while True:
         largest = max(one.children, key=lambda child: child.bytes_below, default=None)
-        if largest is None or largest.bytes_below < (PART if one is top else CHIEF) * one.bytes_below:
+        if largest is None or largest.bytes_below < max(least, 0 if one is top else CHIEF * one.bytes_below):
             break
         one = largest
+    # Most of the memory of such a chain is below the pool, not its own: PostgreSQL has one for
+    # nested savepoints.
+    while one.parent is not None and one.parent.name == one.name and one.bytes < PART * one.bytes_below:
+        one = one.parent
     if not one.name or one.bytes_below < HELD or (one is top and one.bytes_below - one.bytes < PART * one.bytes_below):
         return None
     return one
@@ -100,9 +105,9 @@ def find_large_node(top: PoolNode) -> Optional[PoolNode]:
 
 def describe_large_pool(one: PoolNode, top: PoolNode, words: Words, remedies: Iterable[str] = (), of_blocks: bool = True) -> Finding:
     """Return a finding about a pool and the pools below it. `top`: see `find_large_node`."""
-    part = 100 * one.bytes_below // max(top.bytes_below, 1)
+    part, noun = 100 * one.bytes_below // max(top.bytes_below, 1), words.pool.rpartition(" ")[2]
     title = f"In use, not leaked: the {words.pool} {' > '.join(one.path)}"
-    title += f" and {number(one.below)} {words.pools} below it have" if one.below else " has"
+    title += f" and {number(one.below)} {words.pools if one.below > 1 else noun} below it have" if one.below else " has"
     title += f" {size(one.bytes_below)}, {part} % of {words.all}."
     sums: dict[str, tuple[int, int]] = {one.name: (1, one.bytes)}
     for child in _below(one):
@@ -110,7 +115,7 @@ def describe_large_pool(one: PoolNode, top: PoolNode, words: Words, remedies: It
         sums[child.name] = (count + 1, total + child.bytes)
     rows = sorted(sums.items(), key=lambda row: (-row[1][1], row[0]))
     cause = f"By name: {some([f'{number(count)} of {name} ({size(total)})' for name, (count, total) in rows], SHOWN)}."
-    facts = {words.pool.rpartition(" ")[2]: one.path, words.pools: one.below + 1, "address": f"{one.address:#x}"}
+    facts = {noun: one.path, words.pools: one.below + 1, "address": f"{one.address:#x}"}
     return Finding(words.kind, one.bytes_below, title, cause, tuple(remedies), ("runtime",), dict(facts), of_blocks=of_blocks)
 
 

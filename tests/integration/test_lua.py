@@ -65,6 +65,16 @@ def test_local_variables(program: str, tmp_path: Path) -> None:
     assert named == {f"local {name} in programs/locals.lua": length for name, length in wanted.items()}
 
 
+@pytest.mark.parametrize("program", ["luajit", *(pytest.param(f"lua{one.values[0]}", marks=one.marks) for one in VERSIONS)])
+def test_registry(program: str, tmp_path: Path) -> None:
+    """What only the registry refers to is not attributed to coroutines, which refer to the state, nor to a local variable that is nil."""
+    with cores.Running([real.executable(program), str(truth.PROGRAMS / "registry.lua")], tmp_path / "run", stdin=-1) as made:
+        roots = found("roots", "--limit", "0", "--pid", str(made.pid))["roots"]
+    retained = {row["name"].split(" (")[0]: row["retained_bytes"] for row in roots}
+    assert retained["registry"] > 0 and 0 < retained["waiting"] < 300 * 1000, retained
+    assert "local kept in programs/registry.lua" not in retained
+
+
 @pytest.mark.parametrize("debugger", [gdb, pytest.param(lldb, marks=pytest.mark.matrix)])
 def test_core(debugger: Any, tmp_path: Path) -> None:
     """Debuggers give the same answer. A damaged list of objects is reported, and the rest is read."""

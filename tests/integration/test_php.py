@@ -100,15 +100,20 @@ def test_debuggers(values: cores.Running, debugger: Any) -> None:
     assert json.loads(text)["totals"] == found("find", "--pid", str(values.pid))["totals"]
 
 
-def test_unused_ends(tmp_path: Path) -> None:
-    """Unused elements of an array, and bytes after the properties of an object, do not count as references."""
+def test_stale_elements(tmp_path: Path) -> None:
+    """Deleted and unused elements of an array, and bytes after the properties of an object, do not count as references. The objects that
+    they refer to are garbage, because each refers to itself."""
     with cores.Running(program("stale_php.php"), tmp_path) as made:
-        items = int(made.output.split()[0])
+        items, deleted, kept = map(int, made.output.split()[:3])
         answer = found("runtime", "--limit", "0", "--pid", str(made.pid))
+        leaks = found("find", "--pid", str(made.pid))
+    assert deleted > 200_000
     types = {row["name"]: row for row in answer["runtimes"][0]["types"]}
-    assert types["Item"]["objects"] == items and types["Six"]["objects"] == types["Forty"]["objects"] == items // 38
+    assert types["Item"]["objects"] == items and types["Six"]["objects"] == types["Forty"]["objects"] == kept
     assert items - 20 <= types["Item"]["leaked"]["blocks"] <= items  # stale words of the stack may refer to some
     assert not types["Six"]["leaked"]["blocks"] and not types["Forty"]["leaked"]["blocks"]
+    (counts,) = leaks["reference_counts"]["types"]
+    assert (counts["name"], counts["objects"], counts["uncollected"]) == ("Item", 0, types["Item"]["leaked"]["blocks"]) and leaks["trusted"]
 
 
 def test_garbage_is_no_leak(values: cores.Running) -> None:

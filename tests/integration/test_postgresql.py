@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
+import postgresqls
 import pytest
 from debuggers import gdb, lldb, objects, ran
 from rubies import postgres
 from transcripts import follow
+from variants import mark_matrix_except
 
 import cores
+from findleaks.runtimes.postgresql.instance import PostgreSQL
+from findleaks.session import Session
+from findleaks.target.core import open_core
 
-LINE = re.compile(r"level: \d+; (.+): (\d+) total in (\d+) blocks; (\d+) free \((\d+) chunks\); (\d+) used")
+LINE = re.compile(r"^(?:.*level: (\d+); |( *))(.+): (\d+) total in (\d+) blocks; (\d+) free \((\d+) chunks\); (\d+) used(?:: (.*))?$", re.M)
 TOTAL = re.compile(r"Grand total: (\d+) bytes in (\d+) blocks; (\d+) free \((\d+) chunks\); (\d+) used")
+SHORTENED = 60  # characters of an ident that are compared: PostgreSQL shortens long ones, and replaces line feeds
+QUIET = {"PGOPTIONS": "-c track_counts=off"}  # without statistics, which an idle session frees after ten seconds
 TABLES = 6  # PostgreSQL prints at most 100 contexts that have the same parent
 
 
 class Backend(NamedTuple):
+    release: str
     pid: int
     log: str  # with the contexts that PostgreSQL printed
 
@@ -35,22 +45,29 @@ def ask(port: int, *statements: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+def archive(release: str) -> Optional[Path]:
+    return postgresqls.archive(release) if release != postgresqls.INSTALLED else None
+
+
+@pytest.fixture(scope="module", params=mark_matrix_except((postgresqls.INSTALLED, *postgresqls.RELEASES), postgresqls.INSTALLED))
+def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
     """A session that used some tables, and then keeps 12 MiB in one context: a prepared statement with a long constant."""
     folder = tmp_path_factory.mktemp("postgres")
-    with postgres(folder) as port:
+    with postgres(folder, archive(request.param)) as port:
         ask(port, *(f"create table t{number}(id int primary key, v text)" for number in range(TABLES)))
         command = ["psql", "-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-qAt"]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as session:
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **QUIET}) as session:
             assert session.stdin is not None and session.stdout is not None
             for number in range(TABLES):
                 session.stdin.write(f"select count(*) from t{number};\n")
             session.stdin.write(f"prepare long as select '{'x' * (6 << 20)}';\nselect 'pid', pg_backend_pid();\n")
             session.stdin.flush()
             pid = next(int(line.split("|")[1]) for line in session.stdout if line.startswith("pid"))
-            ask(port, f"select pg_log_backend_memory_contexts({pid})")
-            yield Backend(pid, _log(folder / "postgres.log"))
+            if request.param.startswith("13."):  # has no such function in SQL
+                gdb(["call (void)MemoryContextStats(*(void**)&TopMemoryContext)"], "-p", str(pid))
+            else:
+                ask(port, f"select pg_log_backend_memory_contexts({pid})")
+            yield Backend(request.param, pid, _log(folder / "postgres.log"))
             session.stdin.close()
 
 
@@ -70,10 +87,11 @@ def found(command: str, *where: str) -> dict[str, Any]:
 
 
 def check(backend: Backend, *where: str) -> None:
-    """The log has a line for each context, with its name and, after a colon, its ident."""
+    """The log has a line for each context, with its name and, at the end, its ident."""
     (one,) = found("runtime", *where)["runtimes"]
+    assert backend.release in (postgresqls.INSTALLED, one["version"])
     wanted: dict[str, Counter[str]] = {}
-    for name, total, blocks, free, _, used in LINE.findall(backend.log):
+    for _, _, name, total, blocks, free, _, used, _ in LINE.findall(backend.log):
         sums = wanted.setdefault(name.split(": ")[0], Counter())
         sums.update({"objects": 1, "bytes": int(total), "blocks": int(blocks), "free": int(free), "used": int(used)})
     assert wanted["index info"]["objects"] > TABLES and wanted["CachedPlanSource"]["bytes"] > 6 << 20
@@ -93,6 +111,20 @@ def test_contexts_in_a_core(backend: Backend, tmp_path: Path) -> None:
     core = tmp_path / f"core.{backend.pid}"
     assert core.exists(), done.stderr
     check(backend, str(core))
+    with closing(Session(open_core(str(core)))) as session:
+        (one,) = [runtime for runtime in session.runtimes if isinstance(runtime, PostgreSQL)]
+        level, contexts = {0: 0}, []
+        for each in one.contexts:
+            level[each.address] = level[each.parent.address if each.parent is not None else 0] + 1
+            contexts.append((level[each.address], each.name, each.bytes, each.usage.free, each.usage.chunks, each.ident[:SHORTENED]))
+    rows = LINE.findall(backend.log)
+    first = int(rows[0][0] or 0)  # the level of the outermost context
+    depths = [int(level) - first if level else len(spaces) // 2 for level, spaces, *_ in rows]
+    printed = [
+        (depth + 1, name, int(total), int(free), int(chunks), ident[:SHORTENED])
+        for depth, (_, _, name, total, _, free, chunks, _, ident) in zip(depths, rows)
+    ]
+    assert contexts == printed
 
 
 def test_the_context_is_the_finding(backend: Backend) -> None:
@@ -102,10 +134,11 @@ def test_the_context_is_the_finding(backend: Backend) -> None:
 
 
 @pytest.mark.matrix
-def test_a_new_user_finds_the_caches_of_a_backend(tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", [postgresqls.INSTALLED, *(one for one in postgresqls.RELEASES if not one.startswith("13."))])
+def test_a_new_user_finds_the_caches_of_a_backend(release: str, tmp_path: Path) -> None:
     """A session that reads many tables keeps the description of each. PostgreSQL counts the bytes itself."""
     tables = 400
-    with postgres(tmp_path) as port:
+    with postgres(tmp_path, archive(release)) as port:
         ask(port, f"do $$ begin for i in 1..{tables} loop execute format('create table t%s(id int primary key)', i); end loop; end $$")
         command = ["psql", "-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-qAt"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as session:

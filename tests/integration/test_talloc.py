@@ -26,7 +26,15 @@ def check(running: cores.Running, *where: str) -> None:
     blocks, size = map(int, running.output.split()[:2])
     types = {row["name"]: row for row in found("runtime", *where)["runtimes"][0]["types"]}
     every = HELD + LOST
-    wanted = {"struct session": every, "string": every, "int": every, "struct session *": 1, "struct server": 1, "top context": 1}
+    wanted = {
+        "struct session": every,
+        "string": every,
+        "int": every,
+        "struct session *": 1,
+        "struct server": 1,
+        "top context": 1,
+        "shrunk": 1,
+    }
     assert {name: row["objects"] for name, row in types.items()} == wanted
     assert sum(row["objects"] for row in types.values()) == blocks + 3 * LOST
     lost = sum(types[name]["own"]["requested"] // every * LOST for name in ("struct session", "int"))

@@ -1,6 +1,7 @@
 <?php
-// Blocks of arrays and objects are freed while they refer to an Item, and are used again for smaller arrays and objects, which are kept. Each
-// Item refers to itself, so that it is garbage. Prints the number of Items, then "ready".
+// Blocks of arrays and objects are freed while they refer to an Item, and are used again for smaller arrays and objects, which are kept. Elements
+// of other arrays are deleted, which refer to an Item. Each Item refers to itself, so that it is garbage. Prints the number of Items, the number of
+// Items that were in deleted elements, and that of kept objects of each class, then "ready".
 class Item
 {
     public $self;
@@ -49,15 +50,38 @@ function reuse_object(&$objects, $larger, $last, $kept)
     $objects[] = new $kept();
 }
 
+// Append an array without keys, or with keys, of which only the element $kept of $places has not been deleted.
+function delete_elements(&$lists, $prefix, $places, $kept)
+{
+    $list = [];
+    for ($place = 0; $place < $places; $place++) {
+        $list[$prefix === null ? $place : $prefix . $place] = $place === $kept ? $place : new Item();
+    }
+    for ($place = 0; $place < $places; $place++) {
+        if ($place !== $kept) {
+            unset($list[$prefix === null ? $place : $prefix . $place]);
+        }
+    }
+    $lists[] = $list;
+    return $places - 1;
+}
+
 gc_disable();
 $lists = $objects = [];
+$deleted = 0;
 for ($number = 0; $number < 300; $number++) {
     reuse_array($lists, 0, 8, 1);
     reuse_object($objects, 'Seven', 'g', 'Six');
     reuse_array($lists, 100, 128, 70);
     reuse_object($objects, 'Forty1', 'b', 'Forty');
 }
-echo 38 * 300, "\n";
+foreach ([null, 'key'] as $prefix) {
+    for ($number = 0; $number < 100; $number++) {
+        $deleted += delete_elements($lists, $prefix, 8, 7) + delete_elements($lists, $prefix, 100, 50);
+    }
+    $deleted += delete_elements($lists, $prefix, 100000, 99999); // has mappings of its own
+}
+echo 38 * 300 + $deleted, ' ', $deleted, " 300\n";
 echo "ready\n";
 while (true) {
     sleep(3600);

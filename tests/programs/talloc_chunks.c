@@ -1,4 +1,5 @@
-/* Chunks of talloc: a tree that a variable refers to, and 100 lost trees of three chunks each. Prints the number of blocks and bytes that talloc
+/* Chunks of talloc: a tree that a variable refers to, and 100 lost trees of three chunks each. A chunk of the tree has become smaller and has not
+   moved. Prints the number of blocks and bytes that talloc
    counts for the tree, then "ready". Arguments: the number of sessions of the tree; if there is a second one, the tree is lost. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,9 @@ static void __attribute__((noinline)) sweep(void) {
 
 static void __attribute__((noinline)) grow(int held) {
     top = talloc_named_const(NULL, 0, "top context");
+    char *shrunk = talloc_named_const(top, 1000, "shrunk");
+    if (talloc_realloc_size(top, shrunk, 100) != shrunk) abort();
+    talloc_set_name_const(shrunk, "shrunk");
     server = talloc_zero(top, struct server);
     server->sessions = talloc_array(server, struct session *, held);
     for (int id = 0; id < held; id++) server->sessions[id] = session(server, id);

@@ -103,18 +103,22 @@ class Pausing(cores.Running):
 
 
 @contextmanager
-def postgres(folder: Path) -> Iterator[int]:
-    """The port on 127.0.0.1 of a PostgreSQL server with a new, empty cluster. Ended with the `with` block."""
+def postgres(folder: Path, archive: Optional[Path] = None) -> Iterator[int]:
+    """The port on 127.0.0.1 of a PostgreSQL server with a new, empty cluster. Ended with the `with` block. `archive` contains the programs
+    (None: the installed ones)."""
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    if not programs:
+    if not programs and archive is None:
         raise RuntimeError("PostgreSQL is not installed: apt-get install postgresql")
     work = Path(subprocess.run(["mktemp", "-d", "/tmp/findleaks-pg-XXXXXX"], check=True, capture_output=True, text=True).stdout.strip())
     shutil.chown(work, "postgres", "postgres")
     plain = ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups", "--"]  # it refuses to run as root
     data = work / "data"
-    made = [*plain, str(programs[-1] / "initdb"), "-D", str(data), "-A", "trust", "-N", "-U", "postgres"]
     server: Optional[subprocess.Popen[bytes]] = None
     try:
+        if archive is not None:
+            subprocess.run(["tar", "-xf", str(archive), "-C", str(work)], check=True)
+            programs = [work / "bin"]
+        made = [*plain, str(programs[-1] / "initdb"), "-D", str(data), "-A", "trust", "-N", "-U", "postgres"]
         subprocess.run(made, check=True, capture_output=True, cwd="/", timeout=cores.PATIENCE)
         port = free_port()
         options = ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off"]

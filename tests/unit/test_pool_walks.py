@@ -112,6 +112,37 @@ def test_a_deep_tree() -> None:
     assert "… > 49984" in found.title and len(found.title) < 300
 
 
+def test_a_chain_of_pools_with_one_name() -> None:
+    """PostgreSQL has a context for each of 4,000 nested savepoints. The finding is the outermost of them."""
+    top = PoolNode(1, "top", None, 1 << 20)
+    pools = [top, PoolNode(2, "other", top, 5 << 20), PoolNode(3, "transaction", top, 8 << 10)]
+    for number in range(4000):
+        pools.append(PoolNode(100 + number, "savepoint", pools[-1], 8 << 10))
+    add_up(pools)
+    (found,) = find_large_pool(top, WORDS)
+    assert "the pool top > transaction > savepoint and 3,999 pools below it have 31 MiB, 83 % of all pools" in found.title
+    assert found.cause == "By name: 4,000 of savepoint (31 MiB)."
+
+
+def test_a_chain_of_pools_with_different_names() -> None:
+    """The memory is spread equally. The finding is the innermost pool that still has half of it."""
+    pools = [PoolNode(0, "0", None, 0)]
+    for number in range(1, 101):
+        pools.append(PoolNode(number, str(number), pools[-1], 1 << 20))
+    add_up(pools)
+    (found,) = find_large_pool(pools[0], WORDS)
+    assert "49 > 50 > 51 and 49 pools below it have 50 MiB, 50 % of all pools" in found.title
+
+
+def test_a_child_that_is_too_small_for_a_finding() -> None:
+    """The parent is the finding, not a child with most of its memory."""
+    top = PoolNode(1, "top", None, 1000)
+    parent = PoolNode(2, "parent", top, 2 << 20)
+    add_up([top, parent, PoolNode(3, "child", parent, 7 << 20)])
+    (found,) = find_large_pool(top, WORDS)
+    assert "the pool top > parent and 1 pool below it have 9.0 MiB" in found.title
+
+
 def test_many_outermost_pools() -> None:
     """They are no finding: no pool has most of the memory."""
     top = PoolNode(0, "", None, 0)

@@ -22,7 +22,7 @@ from findleaks.allocators.type_nodes import InstanceType, TypeNodes, find_types
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.terms import State
 from findleaks.runtimes.base import NO_OBJECT, ObjectTypes, ReferenceCounts, Runtime, Type, Variable
-from findleaks.runtimes.compared_counts import Style, compare_counts
+from findleaks.runtimes.compared_counts import CountedValues, Style, compare_counts
 from findleaks.runtimes.count_verdict import CountVerdict
 from findleaks.runtimes.glib import variants
 from findleaks.runtimes.glib.contexts import Contexts
@@ -204,9 +204,14 @@ class GLib(Runtime):
         types = array("I", [NO_OBJECT]) * len(self._directory.blocks)
         for index, number in found.items():
             types[index] = number
+
+        def offset(index: int) -> int:
+            return self._instance_types[types[index]].private if types[index] < own else 0
+
         others = [number for number, name in enumerate(names) if number >= own and not name.startswith("GVariant")]
         style = Style("g_object_unref", CountVerdict.UNTRACKED_CYCLE, others, 0)
-        counts = compare_counts(graph, self._directory.blocks, types, names, self._count, style)
+        values = CountedValues(types, names, self._count, offset)
+        counts = compare_counts(pieces, self._target.arch, graph, self._directory.blocks, values, style)
         objects = any(one.objects and not one.name.startswith("GVariant") for one in counts.types)
         return counts if objects else counts._replace(decrement="g_variant_unref")
 

@@ -141,7 +141,8 @@ class Lua(Runtime):
 
     def variables(self) -> Sequence[Variable]:
         """Return global variables, fields of modules, local variables that functions in these use,
-        and local variables of functions that run, if they have tables with elements."""
+        local variables of functions that run, and the registry, if they have tables with
+        elements."""
         return self._variables
 
     def _find_variables(self) -> Iterator[Variable]:
@@ -157,6 +158,7 @@ class Lua(Runtime):
             for function in functions:
                 places += self._upvalues(state, function)
             places += self._local_variables(state)
+            places += self._objects.registry(state)
             for name, value, place in places:
                 if value in seen or self._objects.type_of(value) != TABLE or len(seen) >= _MOST_VARIABLES:
                     continue

@@ -5,6 +5,7 @@ Sources: lgc.c, lobject.h, lstate.h, lstring.c, ltable.c of Lua 5.1.5 to 5.4.4, 
 from __future__ import annotations
 
 import os
+import re
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Optional
@@ -30,8 +31,10 @@ MOST_TYPES = 1 << 16
 MOST_UPVALUES = 255  # of one function
 LONGEST = 1 << 10  # bytes of a name
 _CALL_51, _GLOBALS = 40, 120  # offsets in lua_State of 5.1: CallInfo, the table of global variables
+VALUE = 16  # bytes of a value (TValue): the address of an object or a number, and the type
+_NIL = re.compile(rb"[\x00\x10\x20]+")  # types nil, empty, and absent key
 _LEAF = 1
-EXCLUSIONS = (
+EXCLUSIONS: Sequence[Exclusion] = (
     Exclusion(0),
     Exclusion(EVERY_WORD),
     Exclusion(1 << 0 | 1 << 6),  # a table: the next object, and gclist
@@ -39,8 +42,15 @@ EXCLUSIONS = (
     Exclusion(1 << 0),
     Exclusion(1 << 0 | 1 << 8),  # a prototype of 5.2: the last closure
     Exclusion(1 << 0 | 1 << 12),  # a prototype of 5.3: the last closure
+    # Threads: the next object, global_State, and gclist. Since 5.3, the extra space is before them,
+    # and twups follows.
+    Exclusion(1 << 0 | 1 << 4 | 1 << 20),
+    Exclusion(1 << 0 | 1 << 3 | 1 << 13),
+    Exclusion(1 << 1 | 1 << 4 | 3 << 10),
 )
-"""The next object is no reference: a list of all objects has them."""
+"""The next object is no reference: a list of all objects has them. A global_State, which leads to
+all objects, is no reference either: its block is a root."""
+THREAD_PATTERNS = {"5.1": 7, "5.2": 8, "5.3": 9, "5.4": 9}
 
 
 def describe_place(source: str, line: Optional[int]) -> str:
@@ -63,7 +73,7 @@ class Objects:
     - `roots` are blocks that the collector does not free before it closes the state.
     - `exclusions` are the words that are not references, by pattern."""
 
-    exclusions = EXCLUSIONS
+    exclusions: Sequence[Exclusion] = EXCLUSIONS
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, states: Sequence[State]) -> None:
         self._target, self._engine, self._blocks = target, engine, directory.blocks
@@ -78,6 +88,7 @@ class Objects:
         self.dead: list[Range] = []
         self.roots: list[int] = []
         self.problems: list[tuple[int, str]] = []
+        self._stacks = set[int]()  # blocks of stacks that were read
         self._numbers: dict[str, int] = {}
         self._metatables: dict[int, str] = {}
         self._classes: dict[int, dict[int, str]] = {}
@@ -135,7 +146,7 @@ class Objects:
         elif kind == USERDATA:
             number = self._object_number(state, words[3 if layout.version == "5.4" else 2], USERDATAS)
         elif kind == THREAD:
-            number = THREADS
+            number, pattern = THREADS, THREAD_PATTERNS[layout.version]
             self._add_thread(state, address)
             # The program may refer to the middle of this block, so the block itself is a root.
             self.roots.append(self._blocks.address(index))
@@ -162,15 +173,18 @@ class Objects:
 
     def _add_thread(self, state: State, thread: int) -> None:
         """Add the unused part of a thread's stack to `dead`: above its top, and above that of the
-        running function."""
+        running function; and values that are nil, of which Lua sets only the type."""
         layout = state.layout
         self.threads.append((state, thread))
         words = self._memory.words(thread, 9) or (0,) * 9
         stack, call = words[layout.stack // 8], words[layout.call_info // 8]
         top = max(words[2], (self._memory.word(call + layout.top) or 0) if call else 0)
         found = self._blocks.lookup(stack) if stack else None
-        if found is not None and found[1] <= top < found[1] + found[2]:
+        if found is not None and found[1] <= top < found[1] + found[2] and found[0] not in self._stacks:
+            self._stacks.add(found[0])
             self.dead.append(Range(top, found[1] + (found[2] & -8)))
+            tags = self._memory.read(stack, top - stack)[8::VALUE]
+            self.dead += [Range(stack + VALUE * run.start(), stack + VALUE * run.end()) for run in _NIL.finditer(tags)]
 
     def _number(self, name: str) -> int:
         if name not in self._numbers:
@@ -235,6 +249,11 @@ class Objects:
         table = self._memory.word(state.thread + _GLOBALS) if state.layout.version == "5.1" else 0
         return self._memory.word(state.address + state.layout.registry) or 0, table or 0
 
+    def registry(self, state: State) -> Iterator[tuple[str, int, int]]:
+        """Yield the same of the registry, in which C code keeps references (luaL_ref)."""
+        place = state.address + state.layout.registry
+        yield "registry", self.reference(place), place
+
     def upvalues(self, state: State, function: int) -> Iterator[tuple[str, int]]:
         """Yield the name, and the address of the value, of each local variable of outer functions
         that a function of Lua uses."""
@@ -273,8 +292,10 @@ class Objects:
         return data[0] & 15 if data else 0
 
     def reference(self, place: int) -> int:
-        """Return the address of the object that the value at an address refers to, or 0."""
-        return self._memory.word(place) or 0
+        """Return the address of the object that the value at an address refers to, or 0. The first
+        word of a value that is no object can be stale."""
+        words = self._memory.words(place, 2) or (0, 0)
+        return words[0] if words[1].to_bytes(8, self._target.arch.byteorder)[0] & 15 >= STRING else 0
 
     def entries(self, state: State, table: int) -> Iterator[tuple[object, int, int, int]]:
         """Yield key (a string or a number, else None), type and first word of the value, and the

@@ -14,7 +14,7 @@ from findleaks.allocators.perl.instance import PerlArenas
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import IGNORED
 from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Part, ReferenceCounts, Runtime, Type, Variable
-from findleaks.runtimes.compared_counts import Style, compare_counts
+from findleaks.runtimes.compared_counts import CountedValues, Style, compare_counts
 from findleaks.runtimes.count_verdict import CountVerdict
 from findleaks.runtimes.perl import values as v
 from findleaks.runtimes.perl.census import Census
@@ -91,9 +91,10 @@ class Perl(Runtime):
 
     def reference_counts(self, graph: Graph, pieces: Iterable[Piece]) -> Optional[ReferenceCounts]:
         """Compare reference counts; see base.Runtime. Perl has no collector of cycles."""
-        counts, census = self._census.counts, self._census
+        census = self._census
+        values = CountedValues(census.found, census.names, census.counts.__getitem__, lambda index: 0)
         style = Style("SvREFCNT_dec()", CountVerdict.UNTRACKED_CYCLE, _ENTRIES, v.ARRAYS)
-        return compare_counts(graph, self._directory.blocks, census.found, census.names, counts.__getitem__, style)
+        return compare_counts(pieces, self._target.arch, graph, self._directory.blocks, values, style)
 
     @cached_property
     def _names(self) -> Names:

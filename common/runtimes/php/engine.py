@@ -33,17 +33,21 @@ class Values(NamedTuple):
     each block with a string, LEAF + n for each block with elements of an array that use n words,
     and 0 for other blocks (see Graph.exclude_words). `sums` has SUMS words for each type with a
     number below OBJECTS. The bytes of an array include its elements. If the elements of an array
-    use more than MOST_USED words, `unused` has start and end of the unused memory after them."""
+    use more than MOST_USED words, `unused` has start and end of the unused memory after them. For
+    each array with deleted elements, `sparse` has the address of the elements, the number of used
+    ones, which include the deleted ones, and the bytes of each."""
 
     found: array[int]  # "I"
     patterns: bytearray
     sums: array[int]  # "Q"
     unused: array[int]  # "Q"
+    sparse: array[int]  # "Q"
 
     @classmethod
     def of(cls, blocks: Blocks) -> Values:
         """Return empty columns, in which no value is recognised yet."""
-        return cls(array("I", [NO_VALUE]) * len(blocks), bytearray(len(blocks)), array("Q", bytes(8 * SUMS * OBJECTS)), array("Q"))
+        found, sums = array("I", [NO_VALUE]) * len(blocks), array("Q", bytes(8 * SUMS * OBJECTS))
+        return cls(found, bytearray(len(blocks)), sums, array("Q"), array("Q"))
 
 
 def rank_of(length: int) -> int:

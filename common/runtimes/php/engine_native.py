@@ -18,7 +18,8 @@ def find_values(engine: NativeEngine, blocks: NativeBlocks, piece: Piece, values
     if len(values.found) != len(blocks):
         raise TypeError("values of other blocks")
     outputs = c_array(values.found), c_array(values.patterns or bytearray(1)), c_array(values.sums)
-    cut, unused = CWords(), CWords()
-    engine.library.fl_php_values(blocks.handle, c_piece(piece), *outputs, byref(cut), byref(unused))
+    cut, unused, sparse = CWords(), CWords(), CWords()
+    engine.library.fl_php_values(blocks.handle, c_piece(piece), *outputs, byref(cut), byref(unused), byref(sparse))
     values.unused.extend(engine.library.take(unused))
+    values.sparse.extend(engine.library.take(sparse))
     return engine.library.take(cut)

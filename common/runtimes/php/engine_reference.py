@@ -84,7 +84,8 @@ def find_values(engine: PureEngine, blocks: Blocks, piece: Piece, values: Values
 
 def _mark_elements(blocks: Blocks, head: _Head, values: Values) -> int:
     """Set the type of the block that contains the hash slots and elements of an array, and its
-    pattern or its unused memory. Return the size of that block; 0 if there is none."""
+    pattern or its unused memory. Append an array with deleted elements to `values.sparse`. Return
+    the size of that block; 0 if there is none."""
     elements, slots = head.word(16), -head.half(12) & 0xFFFFFFFF
     target = blocks.find(elements)
     if target < 0 or blocks.state(target) != State.IN_USE or values.found[target] != NO_VALUE:
@@ -94,7 +95,10 @@ def _mark_elements(blocks: Blocks, head: _Head, values: Values) -> int:
     values.found[target] = ELEMENTS
     size, used, places = blocks.size(target), head.half(16 + head.width), head.half(24 + head.width)
     bucket = 16 + 2 * head.width
-    words = -(-(4 * slots + used * (16 if 4 * slots + places * bucket > size else bucket)) // head.width)
+    stride = 16 if 4 * slots + places * bucket > size else bucket
+    if head.half(20 + head.width) < used:
+        values.sparse.extend((elements, used, stride))
+    words = -(-(4 * slots + used * stride) // head.width)
     if words <= MOST_USED:
         values.patterns[target] = LEAF + words
     elif words * head.width < size:

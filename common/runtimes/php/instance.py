@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Optional
 
 from findleaks.allocators.base import Problem
@@ -16,14 +17,14 @@ from findleaks.engine.dominators import IGNORED
 from findleaks.engine.terms import EVERY_WORD, Exclusion
 from findleaks.errors import Interrupted
 from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Part, ReferenceCounts, Runtime, Type, Variable
-from findleaks.runtimes.compared_counts import Style, compare_counts
+from findleaks.runtimes.compared_counts import CountedValues, Style, compare_counts
 from findleaks.runtimes.count_verdict import CountVerdict
 from findleaks.runtimes.php.engine import ARRAYS, ELEMENTS, LEAF, MOST_USED, OBJECTS, RANKS, STRINGS, SUMS, Values, find_values, name_rank
 from findleaks.runtimes.php.engine_globals import EngineGlobals, GlobalsSearch
 from findleaks.runtimes.php.functions import find_results
 from findleaks.runtimes.php.global_names import GlobalNames
 from findleaks.runtimes.php.objects import Objects, find_unused_ends, read_objects
-from findleaks.runtimes.php.tables import Tables
+from findleaks.runtimes.php.tables import Tables, find_deleted
 from findleaks.runtimes.php.variables import Names
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.interruptible import interruptible
@@ -31,6 +32,7 @@ from findleaks.target.ranges import merge_ranges
 
 FIXED = ("string", "reference", "resource", "elements of an array")
 """Names of the types before ARRAYS."""
+MOST_DELETED = 1 << 17  # runs of deleted elements that are excluded
 IMMUTABLE = 0x40  # GC_IMMUTABLE, in the type of a value: its count is not maintained
 
 
@@ -142,15 +144,16 @@ class Php(Runtime):
     def excluded_words(self) -> Optional[Exclusions]:
         """Exclude strings, the store of objects, the collector's list of possible cycles, and
         unused ends of objects and of arrays. `dead` has those ends that begin after more than
-        MOST_USED words."""
+        MOST_USED words, and deleted elements."""
         ends = (Exclusion(EVERY_WORD << words & EVERY_WORD) for words in range(1, MOST_USED + 1))
         return Exclusions(self._excluded[0], (Exclusion(0), Exclusion(EVERY_WORD), *ends))
 
     @cached_property
     def _excluded(self) -> tuple[bytearray, Sequence[Range]]:
-        """The patterns of the blocks, and the unused ends of blocks that no pattern fits."""
+        """The patterns of the blocks, and the unused memory of blocks that no pattern fits."""
         blocks, patterns = self._directory.blocks, bytearray(self._values.patterns)
         unused = list(map(Range, self._values.unused[::2], self._values.unused[1::2]))
+        unused += islice(find_deleted(self._target, blocks, self._values.sparse), MOST_DELETED)
         store, collector = self._globals.store, self._globals.collector
         for address in (store.table if store is not None else 0, collector.buffer if collector is not None else 0):
             index = blocks.find(address)
@@ -165,8 +168,8 @@ class Php(Runtime):
         return patterns, unused
 
     def dead(self) -> Sequence[Range]:
-        """Return the unused parts of stacks of frames, and unused ends of long arrays and
-        objects."""
+        """Return the unused parts of stacks of frames, unused ends of long arrays and objects, and
+        deleted elements of arrays."""
         return merge_ranges([*self._globals.stacks, *self._excluded[1]])
 
     def permanent_blocks(self) -> Sequence[int]:
@@ -194,8 +197,11 @@ class Php(Runtime):
             counted, kind = self._memory.members(offsets.get(index, blocks.address(index)), "II") or (0, 0)
             return 0 if kind & IMMUTABLE else counted
 
+        def offset(index: int) -> int:
+            return offsets[index] - blocks.address(index) if index in offsets else 0
+
         style = Style("zval_ptr_dtor()", CountVerdict.UNCOLLECTED, (ELEMENTS,), ARRAYS)
-        return compare_counts(graph, blocks, self._found, self._names, count, style)
+        return compare_counts(pieces, self._target.arch, graph, blocks, CountedValues(self._found, self._names, count, offset), style)
 
     @cached_property
     def _tables(self) -> Tables:

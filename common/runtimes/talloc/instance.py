@@ -37,7 +37,7 @@ MOST_STEPS = 1 << 26  # chunks that walks of all lists meet
 WORDS = Words("talloc-context", "talloc context", "chunks", "talloc's chunks")
 FLAGS, FREED, POOL = 15, 1, 4
 POOL_HEADER = 32  # bytes of a block before the chunk of a pool
-SLACK = 40  # bytes by which a block may exceed the requested size
+SLACK = 40  # bytes by which a new block may exceed the requested size
 LARGE, PAGES = 1 << 17, 1 << 14  # least bytes of a large block, and by how many it may exceed it
 STRING, REFERENCE, OTHER = "string", "reference", "(other names)"
 REFERENCE_NAME = 1  # in place of the address of a name: the chunk is a reference to another one
@@ -79,14 +79,18 @@ class Talloc(Runtime):
     @cached_property
     def chunks(self) -> Sequence[Chunk]:
         """The chunks and pools that are blocks of malloc, by index of the block. Chunks inside a
-        pool are not listed."""
-        found = [*self._chunks_at(0), *self._chunks_at(POOL_HEADER)]
-        numbers = Counter(flags & ~FLAGS for flags, _ in found)
-        magic = next((number for number, _ in numbers.most_common(4) if self._is_magic(number)), None)
-        return sorted(chunk for flags, chunk in found if flags & ~FLAGS == magic)
+        pool are not listed.
 
-    def _chunks_at(self, offset: int) -> Iterator[tuple[int, Chunk]]:
-        """Yield (flags, chunk) for each block that can have a chunk at this offset."""
+        The number in the flags is that of most chunks that fill their block. Others do not fill it:
+        talloc_realloc leaves a chunk in its block if that saves less than 1 KiB."""
+        found = [*self._chunks_at(0), *self._chunks_at(POOL_HEADER)]
+        numbers = Counter(flags & ~FLAGS for flags, is_full, _ in found if is_full)
+        magic = next((number for number, _ in numbers.most_common(4) if self._is_magic(number)), None)
+        return sorted(chunk for flags, _, chunk in found if flags & ~FLAGS == magic)
+
+    def _chunks_at(self, offset: int) -> Iterator[tuple[int, bool, Chunk]]:
+        """Yield (flags, whether it fills the block, chunk) for each block that can have a chunk at
+        this offset."""
         blocks = self._directory.blocks
         columns = blocks.columns()
         least = offset + HEADER
@@ -96,8 +100,10 @@ class Talloc(Runtime):
         records, missing = read_records(self._target, self._engine, array("Q", (start + offset for _, start, _ in wanted)), form.size)
         for place, ((index, start, usable), record) in enumerate(zip(wanted, form.iter_unpack(records))):
             flags, following, child, name, size = record
-            if place not in missing and _is_chunk(flags, name, size, usable - least, bool(offset)):
-                yield flags, Chunk(index, start + offset, name, size, following, child)
+            space = usable - least
+            if place not in missing and size <= space and _is_chunk(flags, name, bool(offset)):
+                is_full = bool(offset) or space - size < (SLACK if size < LARGE else PAGES)
+                yield flags, is_full, Chunk(index, start + offset, name, size, following, child)
 
     def _is_magic(self, number: int) -> bool:
         """Whether the library's data contains this number."""
@@ -167,9 +173,7 @@ class Talloc(Runtime):
         return ObjectTypes(types, list(self._numbers), ranks, self.name, "talloc chunk", True)
 
 
-def _is_chunk(flags: int, name: int, size: int, space: int, in_pool: bool) -> bool:
-    """Whether a header with these members can belong to a chunk in use. `space`: bytes of the block
-    after the header. A pool has more bytes than `size`, and often no name."""
-    if flags & FREED or not flags & ~0xFF or bool(flags & POOL) != in_pool:
-        return False
-    return size <= space and (in_pool or (name != 0 and space - size < (SLACK if size < LARGE else PAGES)))
+def _is_chunk(flags: int, name: int, in_pool: bool) -> bool:
+    """Whether a header with these members can belong to a chunk in use. A pool often has no
+    name."""
+    return not flags & FREED and flags & ~0xFF != 0 and bool(flags & POOL) == in_pool and (in_pool or name != 0)
