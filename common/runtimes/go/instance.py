@@ -21,6 +21,7 @@ from findleaks.runtimes.go import buildinfo
 from findleaks.runtimes.go.blocked import find_blocked
 from findleaks.runtimes.go.code_frames import GoCode
 from findleaks.runtimes.go.fatal_places import find_failed, find_program_frame, find_value_type
+from findleaks.runtimes.go.finalizer_cycles import find_finalizer_cycles
 from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_groups, with_companions
 from findleaks.runtimes.go.goroutines import CallFrame, Goroutines
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, Span, anonymous, heap
@@ -311,7 +312,8 @@ class Go(Runtime):
         held = list(find_retainer(self._object_graph, self.name, self._types, known))
         if not held or held[0].facts["type"] in TIMERS:
             timers, queued = find_timers(self._object_graph, live), find_queued_finalizers(self._object_graph, live, self._user_threads)
-            held = [*timers, *queued] or held
+            cycles = find_finalizer_cycles(self._object_graph, self._objects, live)
+            held = [*timers, *queued, *cycles] or held
         held = held or list(find_large_types(self._object_graph, self.name, self._types, known))
         return [*found, *(add_site(one, self._sites) for one in held)]
 

@@ -17,7 +17,7 @@ from findleaks.runtimes.user_threads import own_frame
 # reach belongs to the variable. The runtime's own variables lead to processors through words that
 # are no pointers for Go's collector.
 _VARIABLE, _TIMER, _INTERNAL, _RECORD, _STACK, _REGISTER, _LIST = range(7)
-_RECORDS = "finalizers, cleanups and weak pointers"
+RECORDS = "finalizers, cleanups and weak pointers"
 QUEUE = "the queue of finalizers that have not run yet"
 _REGISTERS = "registers of threads"
 PROCESSORS = "the runtime's processors (runtime.allp), with their timers and caches"
@@ -65,7 +65,7 @@ def _records(objects: HeapObjects) -> Iterator[RootGroup]:
     values = [value for _, _, words in objects.records() for value in words]
     values += [word for piece in objects.pointers.pieces(objects.finalized) for word in objects.target.arch.words(piece.data)]
     if values:
-        yield RootGroup(_RECORDS, "records", values, 0, 0, _RECORD)
+        yield RootGroup(RECORDS, "records", values, 0, 0, _RECORD)
     if objects.queued:
         values = [value for one in objects.queued for _, value in one.pointers()]
         yield RootGroup(QUEUE, "records", values, 0, 0, _RECORD)
