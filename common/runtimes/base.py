@@ -35,6 +35,15 @@ if TYPE_CHECKING:
 NO_OBJECT = NO_ROOT  # value in ObjectTypes.types: no object
 
 
+class FatalPlace(NamedTuple):
+    """Where a process ended. `frame`: the innermost managed function that belongs to the program,
+    None if unknown. `value_type`: type of the value that was thrown and that no handler caught, if
+    the message does not contain it; "" otherwise."""
+
+    frame: Optional[NamedFrame] = None
+    value_type: str = ""
+
+
 class Count(NamedTuple):
     """A counter of the runtime. `unit` is "bytes", or "" for a plain number."""
 
@@ -384,6 +393,11 @@ class Runtime:
         """Return the text with which the runtime ended the process in this thread, or "".
         `frames`: stack pointer, function and module of each, innermost first."""
         return ""
+
+    def fatal_place(self, thread: Thread, message: str) -> FatalPlace:
+        """Return where the process ended in this thread. `message`: that of `fatal_message`, or
+        "" if the runtime did not end the process."""
+        return FatalPlace()
 
     def frames(self) -> Sequence[Frame]:
         """Return frames that are not on the threads' stacks."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple, Optional
@@ -16,12 +16,14 @@ from findleaks.audit.diagnostics import is_trusted, result_warnings, target_warn
 from findleaks.engine.terms import Kind, State
 from findleaks.errors import FindleaksError, Interrupted
 from findleaks.formatting import shortened
+from findleaks.runtimes.finding import Finding
 from findleaks.session import Progress, Session
 from findleaks.target.base import Target
 from findleaks.target.core import open_core
 from findleaks.target.program import identify_program
 from findleaks.triage.row import FAILED, OK, PARTIAL, FindingLine, Row
 from findleaks.triage.signature import leak_sums
+from findleaks.unwind.stacks import without_parameters
 
 FINDINGS, WARNINGS = 20, 50  # Maximum number of findings, and of warnings, in a row.
 
@@ -101,7 +103,7 @@ def _of_session(source: Source, session: Session) -> Row:
         program=name,
         build_id=build_id,
         signal=signal_name(target.signal),
-        frame=_frame(target),
+        frame=_frame(target, found),
         time=source.time if source.time is not None else target.taken_at or source.changed / 1e9 or None,
         lost_blocks=sum(one.blocks for one in lost) if known else None,
         lost_bytes=sum(one.bytes for one in lost) if known else None,
@@ -113,9 +115,16 @@ def _of_session(source: Source, session: Session) -> Row:
     )
 
 
-def _frame(target: Target) -> str:
-    """Return the function in which the process ended: the innermost one that is not in the C
-    library."""
+def _frame(target: Target, found: Sequence[Finding]) -> str:
+    """Return the function in which the process ended, as the finding names it: the innermost one
+    that is not in the C library, or a managed one. If there is no finding or no name, return the
+    innermost place that is not in the C library."""
+    crash = next((one.facts for one in found if one.kind == "crash"), {})
+    managed = crash.get("managed_frame")
+    if crash.get("function"):
+        return shortened(without_parameters(str(crash["function"])), 200)
+    if isinstance(managed, dict):
+        return shortened(str(managed["function"]), 200)
     frame = own_frame(crashed_frames(target))
     return shortened(frame.short_name(), 200) if frame is not None else ""
 

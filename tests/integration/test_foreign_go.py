@@ -12,7 +12,7 @@ import pytest
 from debuggers import findleaks
 from foreign import ARM64
 from foreign_runtimes import VARIABLES
-from go_programs import STRIPPED, VERSIONS, build
+from go_programs import STRIPPED, VERSIONS, build, main_frame
 from go_truth import (
     COUNT,
     addresses,
@@ -116,7 +116,9 @@ def test_objects_that_only_stacks_refer_to(version: str, tmp_path: Path) -> None
 def test_messages_of_panics_and_fatal_errors(word: str, tmp_path: Path) -> None:
     program = build(tmp_path, "", STRIPPED, name="panics", machine="arm64")
     made = picture(program, word)
-    printed = (made.core.parent / "stderr").read_text().splitlines()
-    line = next(line for line in printed if line.startswith(("panic: ", "fatal error: ")))
+    printed = (made.core.parent / "stderr").read_text()
+    line = next(line for line in printed.splitlines() if line.startswith(("panic: ", "fatal error: ")))
     found = json.loads(findleaks("verdict", "--json", "--exe", str(program), str(made.core)))["findings"][0]
     assert (found["finding"], found["evidence"]["message"]) == ("crash", line.removesuffix(" [recovered]"))
+    function, file, number = main_frame(printed)
+    assert found["evidence"]["managed_frame"] == {"kind": "Go", "function": function, "file": file, "line": number}

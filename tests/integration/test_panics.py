@@ -13,8 +13,9 @@ import mallocs_python
 import pytest
 import truth
 from debuggers import gdb, lldb, objects, ran
-from go_programs import STRIPPED, build
+from go_programs import STRIPPED, VERSIONS, build, main_frame
 from kernel_cores import crashed
+from variants import mark_matrix_except
 
 
 def crash(core: Path) -> dict[str, Any]:
@@ -77,23 +78,36 @@ def test_rust_front_ends_and_triage(rust: Path, tmp_path: Path) -> None:
     assert row["frame"].startswith("panics::parse")
 
 
-@pytest.fixture(scope="module")
-def go(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=mark_matrix_except(["", *VERSIONS], ""))
+def go(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("go")
-    build(folder, "", name="panics").rename(folder / "plain")
-    build(folder, "", STRIPPED, name="panics").rename(folder / "stripped")
+    build(folder, request.param, name="panics").rename(folder / "plain")
+    build(folder, request.param, STRIPPED, name="panics").rename(folder / "stripped")
     return folder
 
 
-@pytest.mark.parametrize("word", ["text", "error", "wrapped", "index", "nil", "null", "number", "deadlock", "deep", "unlock", "maps"])
+SOURCE = truth.PROGRAMS / "panics_native.go"
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["text", "error", "wrapped", "own", "bool", "index", "nil", "null", "number", "nothing", "late", "deadlock", "deep", "unlock", "maps"],
+)
 def test_go_panics(word: str, go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOTRACEBACK", "crash")
     name = "stripped" if word not in ("text", "unlock") else "plain"
     core, printed = crashed([str(go / name), word], tmp_path)
-    line = next(line for line in printed.splitlines() if line.startswith(("panic: ", "fatal error: ")))
-    message = crash(core)["evidence"]["message"]
+    line = [line for line in printed.splitlines() if line.startswith(("panic: ", "fatal error: "))][0 if word != "late" else -1]
+    found = crash(core)
+    message = found["evidence"]["message"]
+    if word == "late" and line.startswith("panic: "):
+        line = "fatal error: sync: unlock of unlocked mutex"  # newer versions print it in the line of the panic
     # Go adds the type of some values, or that the value was recovered before.
     assert message is not None and re.sub(r"^panic: main\.\w+\(|\)$| \[recovered\]$", "", line) == message
+    function, file, number = main_frame(printed)
+    assert found["evidence"]["managed_frame"] == {"kind": "Go", "function": function, "file": file, "line": number}
+    assert f" in Go function {function} at " in found["text"] and f"{Path(file).name}:{number}: {message}" in found["text"]
+    assert found["evidence"]["value_type"] == ("*main.refused" if word == "own" else None)
 
 
 def test_go_panics_with_a_value_that_has_no_text(go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,6 +115,18 @@ def test_go_panics_with_a_value_that_has_no_text(go: Path, tmp_path: Path, monke
     core, printed = crashed([str(go / "stripped"), "struct"], tmp_path)
     match = re.search(r"^panic: (\(main\.plain\)) ", printed, re.MULTILINE)
     assert match is not None and crash(core)["evidence"]["message"] == f"panic: {match[1]}"
+
+
+@pytest.mark.parametrize("word", ["null", "abort"])
+def test_go_crashes_in_c(word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOTRACEBACK", "crash")
+    program = build(tmp_path, "", STRIPPED, name="panics_native", cgo=True)
+    core, _ = crashed([str(program), word], tmp_path / "run")
+    found, line = crash(core), next(number for number, line in enumerate(SOURCE.read_text().splitlines(), 1) if f"C.{word}_it(" in line)
+    assert found["evidence"]["signal"] == ("SIGSEGV" if word == "null" else "SIGABRT")
+    assert f"called by Go function main.work at {SOURCE.parent.name}/{SOURCE.name}:{line}" in found["text"]
+    row = json.loads(ran("triage", "--json", str(core)).stdout.splitlines()[0])
+    assert row["frame"] == "main.work"
 
 
 @pytest.mark.parametrize("version", [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in mallocs_python.SUITES])

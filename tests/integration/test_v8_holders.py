@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -115,3 +116,18 @@ def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool) -> 
     assert shown[reference] == 3 * each - 1 and shown[f"{reference} in variable {names['newest']}"] == 1
     assert stripped or shown[f"{reference} in variable {names['table']}"] == each
     assert shown[f"global handle of variable {names['global']} of {file}"] == 1
+
+
+CONTENT = [
+    ("buffers", 3000, r"3,0\d\d objects of ArrayBuffer .* one of them is reached by .*global variable audit → .* → Buffer → ArrayBuffer\."),
+    pytest.param("pairs", 600_000, r"global variable audit retains .* It retains 600,000 Outer, 600,000 Inner", marks=pytest.mark.matrix),
+]
+
+
+@pytest.mark.parametrize(("kind", "count", "sentence"), CONTENT)
+def test_the_content_of_a_global_variable(tmp_path: Path, kind: str, count: int, sentence: str) -> None:
+    flags = ("--expose-gc", "--no-memory-reducer")
+    command = [nodes.get(nodes.NEWEST), *flags, str(truth.PROGRAMS / "v8_content.js"), kind, str(count)]
+    with cores.Running(command, tmp_path) as running:
+        found = answer("verdict", "--pid", str(running.pid))["findings"]
+    assert any(re.search(sentence, f"{one['text']} {one['cause']}") for one in found), found

@@ -111,6 +111,20 @@ func finalizers(count int) {
 	}
 }
 
+type node struct {
+	other *node
+	data  [1000]byte
+}
+
+//go:noinline
+func cycles(count int) {
+	for i := 0; i < count; i++ {
+		one := &node{other: &node{}}
+		one.other.other = one
+		runtime.SetFinalizer(one, func(*node) { total++ })
+	}
+}
+
 //go:noinline
 func read(length int) {
 	document := make([]byte, 256<<10)
@@ -141,6 +155,10 @@ func main() {
 		for i := 0; i < count; i++ {
 			read(128 << 10)
 		}
+	case "cycles":
+		cycles(count)
+		runtime.GC()
+		runtime.GC()
 	case "finalizers":
 		lock.Lock()
 		finalizers(count)

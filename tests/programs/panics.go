@@ -31,6 +31,18 @@ func parse(word string) int {
 		panic(errors.New("no route to host 17"))
 	case "wrapped":
 		panic(fmt.Errorf("dial: %w", refused{3}))
+	case "own":
+		panic(&refused{4})
+	case "nothing":
+		panic(nil)
+	case "bool":
+		panic(len(word) == 4)
+	case "late":
+		defer func() {
+			var m sync.Mutex
+			m.Unlock()
+		}()
+		panic("before the fatal error")
 	case "index":
 		return int(os.Args[0][len(word)+500])
 	case "nil":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -35,3 +36,10 @@ def build(folder: Path, version: str, *flags: str, name: str = "go_truth", cgo: 
     words = [toolchain(version), "build", *flags, "-o", str(program), *sources]
     subprocess.run(words, check=True, cwd=folder, env={**os.environ, **options, **compiler}, timeout=600)
     return program
+
+
+def main_frame(printed: str) -> tuple[str, str, int]:
+    """The function, file and line of the program's innermost function in the first stack that Go printed."""
+    match = re.search(r"^goroutine \d[^\n]*\n(?:(?!goroutine ).*\n)*?(main\..*)\(.*\)\n\t(\S+):(\d+)", printed, re.MULTILINE)
+    assert match is not None, printed
+    return match[1], match[2], int(match[3])

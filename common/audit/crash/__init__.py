@@ -13,7 +13,7 @@ from findleaks.audit.corruption import Damage, Explainer
 from findleaks.audit.crash.abort_message import read_abort_message
 from findleaks.audit.crash.cpp_exception import CppException, describe_termination, find_exception, is_terminating
 from findleaks.audit.crash.freed_object import FreedObject, find_freed_object
-from findleaks.audit.crash.handled_fault import find_handled_fault
+from findleaks.audit.crash.handled_fault import find_aborted_frame, find_handled_fault
 from findleaks.audit.crash.rust_panic import (
     ALLOCATION_FAILURES,
     RustPanic,
@@ -23,6 +23,7 @@ from findleaks.audit.crash.rust_panic import (
 )
 from findleaks.audit.heap_check import check_heap
 from findleaks.libc.thread_state import waits_in_kernel
+from findleaks.runtimes.base import FatalPlace
 from findleaks.runtimes.directory import code_tables_of, find_frames
 from findleaks.session import Session
 from findleaks.target.base import Target, Thread
@@ -70,6 +71,7 @@ class Crash:
     is_abort: bool = False  # whether the thread called abort()
     freed: Optional[FreedObject] = None  # freed object whose use caused the access to `address`
     is_jump: bool = False  # whether the thread called or jumped to `address`, which is not code
+    value_type: str = ""  # see FatalPlace
 
 
 def read_crash(session: Session) -> Optional[Crash]:
@@ -88,13 +90,14 @@ def read_crash(session: Session) -> Optional[Crash]:
     if aborted and not message and is_terminating(functions):
         exception = find_exception(session, thread)
         message = "" if exception else describe_termination(functions)
-    said = "" if message or exception else _runtime_message(session, thread, places)
+    said, ended = ("", FatalPlace()) if message or exception else _runtime_message(session, thread, places)
     if target.signal in _ENDS and not (message or exception or said):
         panic = find_panic(session, thread)
     unexplained = aborted and not (message or exception or said or panic)
     no_memory = describe_allocation_failure(functions) if unexplained else ""
     handled = find_handled_fault(target, thread, trace) if unexplained and not no_memory else None
-    first = handled.at if handled is not None else 0
+    interrupted = find_aborted_frame(target, trace) if aborted else 0
+    first = handled.at if handled is not None else interrupted
     address, sp = (handled.address, trace.frames[first].sp) if handled is not None else (target.fault_address, thread.sp)
     is_jump = address is not None and address == trace.frames[first].pc
     frames = frames[first + is_jump :]
@@ -106,7 +109,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         handled is None and waits_in_kernel(target, thread.pc),
         address is not None and 0 < sp - address + RED_ZONE < BELOW,
         own_frame(_outside_rust(frames) if panic is not None or no_memory else frames),
-        _managed_frame(target, thread),
+        ended.frame or _managed_frame(target, thread),
         message or no_memory,
         exception,
         panic,
@@ -114,9 +117,10 @@ def read_crash(session: Session) -> Optional[Crash]:
         found[0] if found else None,
         len(found),
         handled is not None,
-        any(frame.function == "abort" for _, frame in places[:_NEAR_ABORT]),
+        any(frame.function == "abort" for _, frame in places[interrupted:][:_NEAR_ABORT]),
         find_freed_object(session, thread.registers, address) if handled is None and address is not None else None,
         is_jump,
+        ended.value_type,
     )
 
 
@@ -174,10 +178,12 @@ def _outside_rust(frames: list[NamedFrame]) -> list[NamedFrame]:
     return [frame for frame in frames[panics[-1] + 1 :] if not is_panic_frame(frame.function)] or frames
 
 
-def _runtime_message(session: Session, thread: Thread, places: Sequence[tuple[int, NamedFrame]]) -> str:
-    """Return the message with which a managed runtime ended the process; "" if there is none."""
+def _runtime_message(session: Session, thread: Thread, places: Sequence[tuple[int, NamedFrame]]) -> tuple[str, FatalPlace]:
+    """Return the message with which a managed runtime ended the process, or "", and the place."""
     frames = [(sp, frame.function, frame.module) for sp, frame in places]
-    return next(filter(None, (runtime.fatal_message(thread, frames) for runtime in session.runtimes)), "")
+    found = [(runtime, runtime.fatal_message(thread, frames)) for runtime in session.runtimes]
+    ends = [(message, runtime.fatal_place(thread, message)) for runtime, message in found]
+    return next((one for one in ends if one[0] or one[1].frame is not None), ("", FatalPlace()))
 
 
 def own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:

@@ -7,6 +7,7 @@ arch/x86/include/asm/sigframe.h, struct rt_sigframe; arch/arm64/kernel/signal.c)
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -31,17 +32,36 @@ class HandledFault(NamedTuple):
 
 
 def find_handled_fault(target: Target, thread: Thread, trace: Trace) -> Optional[HandledFault]:
-    """Return the fault that the innermost handler on a thread's stack handles; None if there is no
-    handler, or if its signal reports no fault."""
+    """Return the fault that the innermost handler on a thread's stack handles, without handlers of
+    SIGABRT; None if there is no handler, or if its signal reports no fault."""
+    for at, info in _handled_signals(target, trace):
+        number, _, code = target.arch.words32(info[:12])
+        if number in FAULTS and 0 < code < 1 << 31:
+            return HandledFault(signal.Signals(number), fault_address(target.arch, memoryview(info)), at)
+        if number != signal.SIGABRT:
+            return None
+    return None
+
+
+def find_aborted_frame(target: Target, trace: Trace) -> int:
+    """Return the index of the frame that the first handler of SIGABRT interrupted; 0 if SIGABRT was
+    not handled. A handler that sends SIGABRT itself may be interrupted by another one, as Go's in
+    programs with cgo."""
+    found = 0
+    for at, info in _handled_signals(target, trace):
+        if target.arch.words32(info[:4])[0] != signal.SIGABRT:
+            break
+        found = at
+    return found
+
+
+def _handled_signals(target: Target, trace: Trace) -> Iterator[tuple[int, bytes]]:
+    """Yield the frames that signals interrupted, and the siginfo_t of these, innermost first."""
     offset = _SIGINFO.get(target.arch.name)
-    # The address of a frame that was interrupted is no return address.
-    at = next((at for at in range(1, len(trace.frames)) if trace.frames[at].call == trace.frames[at].pc), 0)
-    if offset is None or not at:
-        return None
-    info = Memory(target).read(trace.frames[at - 1].sp + offset, _SIZE)
-    if not info:
-        return None
-    number, _, code = target.arch.words32(info[:12])
-    if number not in FAULTS or not 0 < code < 1 << 31:
-        return None
-    return HandledFault(signal.Signals(number), fault_address(target.arch, memoryview(info)), at)
+    for at in range(1, len(trace.frames) if offset is not None else 0):
+        # The address of a frame that was interrupted is no return address.
+        if trace.frames[at].call == trace.frames[at].pc:
+            info = Memory(target).read(trace.frames[at - 1].sp + (offset or 0), _SIZE)
+            if not info:
+                return
+            yield at, info

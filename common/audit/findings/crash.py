@@ -95,7 +95,8 @@ def _cause(found: Crash) -> str:
     damage = found.damage
     handled = f"The handler of {found.signal} ended the process with abort()." if found.is_handled else ""
     if damage is None:
-        return _describe_freed(found) or handled
+        value = f"The value of the panic has the type {shortened(found.value_type)}." if found.value_type else ""
+        return value or _describe_freed(found) or handled
     more = f" ({counted(found.damages, 'damaged place')})" if found.damages > 1 else ""
     # A problem's first sentence describes the damage; further sentences describe how reading
     # continued.
@@ -118,7 +119,9 @@ def _describe_freed(found: Crash) -> str:
 
 
 def _facts(found: Crash) -> dict[str, object]:
-    frame, exception, panic, managed = found.frame, found.exception, found.panic, found.managed
+    exception, panic, managed = found.exception, found.panic, found.managed
+    # The runtime's own function is the same for every such end.
+    frame = found.frame if not (found.runtime_message and managed) else None
     return {
         "signal": found.signal,
         "handler_aborted": found.is_handled,
@@ -131,6 +134,7 @@ def _facts(found: Crash) -> dict[str, object]:
         if managed
         else None,
         "message": found.message or found.runtime_message or None,
+        "value_type": found.value_type or None,
         "exception": {"type": exception.type, "what": exception.what} if exception else None,
         "panic": {"message": panic.message or None, "place": panic.place} if panic else None,
         "freed_object": {"address": hex(found.freed.address), "size": found.freed.size, "register": found.freed.register}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
@@ -14,14 +14,16 @@ from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine, Graph
 from findleaks.formatting import size
-from findleaks.runtimes.base import Count, Holders, Part, Runtime, Site, Type, UserThread
+from findleaks.runtimes.base import Count, FatalPlace, Holders, Part, Runtime, Site, Type, UserThread
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import type_with_garbage
 from findleaks.runtimes.go import buildinfo
 from findleaks.runtimes.go.blocked import find_blocked
 from findleaks.runtimes.go.code_frames import GoCode
+from findleaks.runtimes.go.fatal_places import find_failed, find_program_frame, find_value_type
+from findleaks.runtimes.go.finalizer_cycles import find_finalizer_cycles
 from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_groups, with_companions
-from findleaks.runtimes.go.goroutines import Goroutines
+from findleaks.runtimes.go.goroutines import CallFrame, Goroutines
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, Span, anonymous, heap
 from findleaks.runtimes.go.holders import find_holders
 from findleaks.runtimes.go.memstats import MemStats, mem_stats
@@ -29,7 +31,7 @@ from findleaks.runtimes.go.metadata import Metadata, metadata
 from findleaks.runtimes.go.moduledata import Program, program
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects, Retained
-from findleaks.runtimes.go.panics import find_fatal_message
+from findleaks.runtimes.go.panics import PANIC, find_fatal_message
 from findleaks.runtimes.go.root_groups import group_goroutines
 from findleaks.runtimes.go.sliced_arrays import find_sliced_arrays
 from findleaks.runtimes.go.stack_roots import StackRoots, live_stacks
@@ -153,7 +155,18 @@ class Go(Runtime):
         if self._target.arch.name not in (X86_64.name, AARCH64.name):
             return ""
         code = merge_ranges(Range(region.start, region.end) for region in self._target.regions() if region.executable)
+        calls = self._calls(find_failed(self.user_threads(), thread))
+        frames = [*frames, *((one.sp, one.function.name, "") for one in calls)]
         return find_fatal_message(Memory(self._target), code, thread, frames, self._name_type, self._name_function)
+
+    def fatal_place(self, thread: Thread, message: str) -> FatalPlace:
+        one = find_failed(self.user_threads(), thread, message)
+        type_ = find_value_type(self._memory, self._calls(one), self._name_type) if message.startswith(PANIC) else ""
+        return FatalPlace(find_program_frame(one.frames) if one is not None else None, "" if type_ in message else type_)
+
+    def _calls(self, one: Optional[UserThread]) -> Iterable[CallFrame]:
+        """Return the frames of a goroutine, innermost first."""
+        return self.goroutines.walk(one.pc, one.sp, one.stack) if one is not None and self.goroutines is not None else ()
 
     def _name_function(self, address: int) -> str:
         table = self.goroutines.table_at(address) if self.goroutines is not None else None
@@ -299,7 +312,8 @@ class Go(Runtime):
         held = list(find_retainer(self._object_graph, self.name, self._types, known))
         if not held or held[0].facts["type"] in TIMERS:
             timers, queued = find_timers(self._object_graph, live), find_queued_finalizers(self._object_graph, live, self._user_threads)
-            held = [*timers, *queued] or held
+            cycles = find_finalizer_cycles(self._object_graph, self._objects, live)
+            held = [*timers, *queued, *cycles] or held
         held = held or list(find_large_types(self._object_graph, self.name, self._types, known))
         return [*found, *(add_site(one, self._sites) for one in held)]
 

@@ -360,16 +360,21 @@ class HeapObjects:
             if index >= 0 and graph.kind(index) in LIVE:
                 yield words[0]
 
-    @cached_property
+    @property
     def finalized(self) -> list[Range]:
-        """Objects with finalizers. What they refer to is live, even if the objects themselves are
-        not."""
+        """The memory of `finalized_objects`. What they refer to is live, even if the objects
+        themselves are not."""
+        return merge_ranges(self.finalized_objects)
+
+    @cached_property
+    def finalized_objects(self) -> list[Range]:
+        """Objects with finalizers, in no order."""
         types, made = self._program.types, []
         for address, _, words in self.records():
             if len(words) > 3 and types.at(words[3]) is not None:  # a finalizer
                 span = self._span_at(address)
                 made.append(Range(address, address + (span.size if span is not None else 0)))
-        return merge_ranges(made)
+        return made
 
     def by_type(self, graph: Graph) -> list[ObjectType]:
         """Return the objects by type."""

@@ -10,7 +10,9 @@ g0; another one is curg."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -19,6 +21,7 @@ from findleaks.target.base import Range, Thread
 from findleaks.target.encoded_numbers import signed
 from findleaks.target.ranges import range_at
 
+PANIC = "panic: "
 LONGEST = 4096  # bytes of a text that are read
 _G_WORDS = 7
 _PANIC, _M = 4, 6  # words of g
@@ -28,10 +31,13 @@ _REGISTER = "x28"  # that is g on AArch64
 _LARGEST_STACK = 1 << 30
 _SEARCHED = 128 << 10  # bytes of a stack that are searched
 _KIND = 23  # offset of the kind in abi.Type
-_STRING, _INTEGERS = 24, range(2, 7)  # kinds: string; int, int8, int16, int32, int64
-_SIZES = {2: 8, 3: 1, 4: 2, 5: 4, 6: 8}
+_STRING = 24  # a kind
+# Kinds, and their formats: bool; int to int64; uint to uint64, uintptr; float32, float64.
+_FORMATS = dict(enumerate(["<?", "<q", "<b", "<h", "<i", "<q", "<Q", "<B", "<H", "<I", "<Q", "<Q", "<f", "<d"], 1))
 _CODE = 320  # bytes of a function that are searched for references
 _MARK = b"fatal error: "
+_THROWS = ("runtime.throw", "runtime.fatal")  # functions that end the process with a fatal error
+_PRINTS_PANICS = "runtime.fatalpanic"  # function that ends the process with a panic
 _CLOSURES = ("runtime.throw.func", "runtime.fatal.func")  # closures that print "fatal error: "
 
 
@@ -44,27 +50,28 @@ def find_fatal_message(
     name_function: Callable[[int], str],
 ) -> str:
     """Return the text "panic: …" or "fatal error: …" of the thread that ended the process; "" if
-    there is none. If the argument of a panic is neither a string nor an integer, the text
+    there is none. If the argument of a panic is neither a string, a number nor a bool, the text
     contains its type: "panic: (main.Order)".
 
-    `code`: the program's code, sorted. `frames`: stack pointer, function and module of the thread's
-    frames, innermost first. `name_type`: returns the name of the type at an address, or "".
-    `name_function`: returns the name of the function that begins at an address, or ""."""
-    found = list(_goroutines(memory, thread))
-    for g in found:
-        text = _panic(memory, g, name_type)
-        if text:
-            return f"panic: {text}"
+    `code`: the program's code, sorted. `frames`: stack pointer, function and module of the frames
+    of the thread and of its goroutine, innermost first. `name_type`: returns the name of the type
+    at an address, or "". `name_function`: returns the name of the function that begins at an
+    address, or ""."""
+    found, functions = list(_goroutines(memory, thread)), {function for _, function, _ in frames}
+    panics = (f"{PANIC}{text}" for text in (_panic(memory, g, name_type) for g in found) if text)
     texts = (_fatal(memory, code, g, name_function) for g in found) if memory.arch.name == X86_64.name else _thrown(memory, frames)
-    text = next(filter(None, texts), "")
-    return f"fatal error: {text}" if text else ""
+    errors = (f"fatal error: {text}" for text in texts if text)
+    # A function that is deferred until after a panic may cause a fatal error.
+    messages = chain(errors, panics) if functions.intersection(_THROWS) else chain(panics, errors)
+    nil = f"{PANIC}nil" if _PRINTS_PANICS in functions else ""
+    return next(messages, nil)
 
 
 def _thrown(memory: Memory, frames: Sequence[tuple[int, str, str]]) -> Iterator[str]:
     """Yield the arguments of runtime.throw and runtime.fatal. On AArch64, these store them in the
     frame of their caller, above its return address."""
     for (_, function, _), (sp, _, _) in zip(frames, frames[1:]):
-        words = memory.words(sp + 8, 2) if function in ("runtime.throw", "runtime.fatal") else None
+        words = memory.words(sp + 8, 2) if function in _THROWS else None
         if words is not None and 0 < words[1] <= LONGEST:
             yield _text(memory, *words)
 
@@ -96,8 +103,8 @@ def _g(memory: Memory, address: int, m: int = 0) -> Optional[tuple[int, ...]]:
 
 
 def _panic(memory: Memory, g: Sequence[int], name_type: Callable[[int], str]) -> str:
-    """Return the argument of a goroutine's innermost panic as text. If it is not a readable string
-    or integer, return the name of its type in parentheses, or "" if the type is unknown."""
+    """Return the argument of a goroutine's innermost panic as text. If it is not a readable string,
+    number or bool, return the name of its type in parentheses, or "" if the type is unknown."""
     words = memory.words(g[_PANIC], 3) if g[_PANIC] else None
     if words is None:
         return ""
@@ -106,7 +113,7 @@ def _panic(memory: Memory, g: Sequence[int], name_type: Callable[[int], str]) ->
 
 
 def _value(memory: Memory, type_: int, data: int) -> str:
-    """Return a string or an integer in an interface as text; "" for other values."""
+    """Return a string, a number or a bool in an interface as text; "" for other values."""
     head = memory.read(type_, _KIND + 1) if type_ > 0xFFFF else b""
     if not head:
         return ""
@@ -114,10 +121,13 @@ def _value(memory: Memory, type_: int, data: int) -> str:
     if kind == _STRING and size == 16:
         words = memory.words(data, 2)
         return _text(memory, *words) if words is not None else ""
-    if kind in _INTEGERS and size == _SIZES[kind]:
-        number = memory.read(data, size)
-        return str(signed(int.from_bytes(number, "little"), 8 * size)) if number else ""
-    return ""
+    form = _FORMATS.get(kind, "")
+    value = memory.read(data, size) if form and size == struct.calcsize(form) else b""
+    return _number(*struct.unpack(form, value)) if value else ""
+
+
+def _number(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _fatal(memory: Memory, code: Sequence[Range], g: Sequence[int], name_function: Callable[[int], str]) -> str:

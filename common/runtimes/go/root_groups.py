@@ -17,7 +17,7 @@ from findleaks.runtimes.user_threads import own_frame
 # reach belongs to the variable. The runtime's own variables lead to processors through words that
 # are no pointers for Go's collector.
 _VARIABLE, _TIMER, _INTERNAL, _RECORD, _STACK, _REGISTER, _LIST = range(7)
-_RECORDS = "finalizers, cleanups and weak pointers"
+RECORDS = "finalizers, cleanups and weak pointers"
 QUEUE = "the queue of finalizers that have not run yet"
 _REGISTERS = "registers of threads"
 PROCESSORS = "the runtime's processors (runtime.allp), with their timers and caches"
@@ -33,7 +33,8 @@ def list_root_groups(objects: HeapObjects, names: VariableNames, structures: Map
 
 
 def _variables(objects: HeapObjects, names: VariableNames) -> Iterator[RootGroup]:
-    """Yield a group for each variable. In a stripped program, each word is a variable."""
+    """Yield a group for each variable. In a stripped program, each word is a variable. One that no
+    function is known to use belongs to the runtime if the type of its object does (runtime.p)."""
     words = [pair for pairs in objects.variable_words() for pair in pairs]
     indices = objects.blocks.find_all([value for _, value in words])[0]
     named: dict[str, tuple[int, list[int]]] = {}
@@ -50,7 +51,8 @@ def _variables(objects: HeapObjects, names: VariableNames) -> Iterator[RootGroup
     names.find_users_of([address for name, (address, _) in named.items() if name == hex(address)])
     for name, (address, values) in named.items():
         has_symbol = name != hex(address)
-        is_internal = all(one.startswith("runtime.") for one in ([name] if has_symbol else names.users_of(address) or [""]))
+        users = [name] if has_symbol else names.users_of(address) or [objects.title_at(objects.blocks.find(values[0]))]
+        is_internal = all(one.startswith("runtime.") for one in users)
         title = f"variable {name}" if has_symbol else names.name(address)
         yield RootGroup(title, "variable", values, address, 0, _INTERNAL if is_internal else _VARIABLE)
 
@@ -63,7 +65,7 @@ def _records(objects: HeapObjects) -> Iterator[RootGroup]:
     values = [value for _, _, words in objects.records() for value in words]
     values += [word for piece in objects.pointers.pieces(objects.finalized) for word in objects.target.arch.words(piece.data)]
     if values:
-        yield RootGroup(_RECORDS, "records", values, 0, 0, _RECORD)
+        yield RootGroup(RECORDS, "records", values, 0, 0, _RECORD)
     if objects.queued:
         values = [value for one in objects.queued for _, value in one.pointers()]
         yield RootGroup(QUEUE, "records", values, 0, 0, _RECORD)

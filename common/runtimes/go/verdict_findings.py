@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, Optional
 
 from findleaks.engine.contract import Graph
@@ -96,7 +97,7 @@ def add_site(finding: Finding, sites: Sequence[Site]) -> Finding:
 
 def find_timers(graph: GoGraph, live: int) -> Iterator[Finding]:
     """Yield a finding if timers retain at least half of the bytes of live objects (`live`)."""
-    for held in _retained_by(graph, PROCESSORS, live):
+    for held in retained_by(graph, PROCESSORS, live):
         title = f"In use, not leaked: timers that have not fired retain {held.amount}."
         cause = f"These are timers of time.AfterFunc, NewTimer and NewTicker. Most by type: {held.types}."
         remedies = ("stop timers and tickers that are no longer needed: Timer.Stop, Ticker.Stop",)
@@ -106,7 +107,7 @@ def find_timers(graph: GoGraph, live: int) -> Iterator[Finding]:
 def find_queued_finalizers(graph: GoGraph, live: int, threads: Sequence[UserThread]) -> Iterator[Finding]:
     """Yield a finding if finalizers that have not run retain at least half of the bytes of live
     objects (`live`). `threads`: all goroutines."""
-    for held in _retained_by(graph, QUEUE, live):
+    for held in retained_by(graph, QUEUE, live):
         one = next((one for one in threads if any(frame.function in _FINALIZER_LOOPS for frame in one.frames)), None)
         frame = own_frame(one.frames, is_library) if one is not None else None
         title = f"In use, not leaked: finalizers that have not run yet retain {held.amount}."
@@ -124,16 +125,18 @@ def find_queued_finalizers(graph: GoGraph, live: int, threads: Sequence[UserThre
         yield Finding("go-finalizers", held.totals.bytes, title, cause, remedies, ("stacks", "roots"), facts)
 
 
-class _Held(NamedTuple):
-    """What a root retains, as text and as facts for JSON."""
+class Held(NamedTuple):
+    """What a root retains, as text and as facts for JSON. `members`: returns the indices of at most
+    so many objects that it retains."""
 
     totals: Totals
     amount: str
     types: str
     facts: dict[str, object]
+    members: Callable[[int], Sequence[int]]
 
 
-def _retained_by(graph: GoGraph, name: str, live: int) -> Iterator[_Held]:
+def retained_by(graph: GoGraph, name: str, live: int) -> Iterator[Held]:
     """Yield what the root with this name retains, if that is at least half of the bytes of live
     objects (`live`)."""
     found = graph.root_tree if live >= _LEAST_HELD else None
@@ -151,4 +154,4 @@ def _retained_by(graph: GoGraph, name: str, live: int) -> Iterator[_Held]:
             "types": [{"type": title, "objects": one.blocks, "bytes": one.bytes} for title, one in types],
         }
         amount = f"{size(totals.bytes)} in {number(totals.blocks)} objects of Go"
-        yield _Held(totals, amount, some(largest, _MOST_TYPES), facts)
+        yield Held(totals, amount, some(largest, _MOST_TYPES), facts, partial(found.tree.members, root_node(at), 0))

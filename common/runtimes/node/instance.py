@@ -19,10 +19,11 @@ from findleaks.runtimes.heap_dump import DumpableRuntime
 from findleaks.runtimes.node import dead, shape, spaces
 from findleaks.runtimes.node import heap as heaps
 from findleaks.runtimes.node.memory import parts
-from findleaks.runtimes.node.objects import STORE, Objects, objects
+from findleaks.runtimes.node.objects import Objects, objects
 from findleaks.runtimes.node.spaces import Spaces
 from findleaks.runtimes.node.verdict_findings import find_large_heap
 from findleaks.runtimes.v8 import globals as globals_
+from findleaks.runtimes.v8.array_bytes import STORE
 from findleaks.runtimes.v8.isolates import Isolate, isolates
 from findleaks.runtimes.v8.layout import Layout, Underivable, derive
 from findleaks.runtimes.v8.metadata import has_metadata
@@ -222,6 +223,11 @@ class Node(DumpableRuntime):
         addresses, sizes = array("Q", [at for at, _ in pieces]), array("I", [size for _, size in pieces])
         made, no_types = self.objects, array("I", [NO_ROOT]) * len(pieces)
         return Holders(addresses, sizes, no_types, made.names, made.blocks, OWNING, owned=[(0, made.memory)])
+
+    def reference_chain(self, type_name: str) -> str:
+        graph = self._javascript.graph if self._javascript is not None else None
+        example = graph.example(type_name) if graph is not None else None
+        return graph.describe_example(example) if graph is not None and example is not None else ""
 
     def reported_bytes(self, name: str) -> Optional[int]:
         """Return the memory of ArrayBuffers for their type; None for others, because V8 counts only

@@ -21,6 +21,7 @@ from findleaks.demangle import demangle
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.engine.terms import NO_BLOCK, State
+from findleaks.runtimes.v8.array_bytes import STORE
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import nonzero_pieces, region_at
@@ -35,7 +36,6 @@ SHARED = (
     "_Sp_counted_deleter<v8::internal::BackingStore",
     "_Sp_counted_ptr<v8::internal::BackingStore",
 )
-STORE = "ArrayBuffer (its memory)"
 
 
 @dataclass

@@ -1,5 +1,8 @@
-"""The key of Type.own for arrays of JavaScript objects."""
+"""Names for memory of JavaScript objects that is not in the objects themselves."""
 
 ARRAY_BYTES = "array_bytes"
 """A key of Type.own: the bytes of the arrays that belong to the objects of the type. They store
 properties, elements, and the entries of maps and sets."""
+
+STORE = "ArrayBuffer (its memory)"
+"""The name of the type of the memory of ArrayBuffers, which V8 allocates outside its heap."""

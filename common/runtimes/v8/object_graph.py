@@ -13,6 +13,7 @@ from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
 from findleaks.engine.terms import NO_BLOCK, Totals
 from findleaks.runtimes.object_graph import MOST_LEVELS, NEARLY_ALL, ManagedObject, ObjectField, ObjectWord, run_in_slices
+from findleaks.runtimes.v8.array_bytes import STORE
 from findleaks.runtimes.v8.far_properties import FarProperty, find_far_properties
 from findleaks.runtimes.v8.functions import Functions
 from findleaks.runtimes.v8.maps import COLLECTIONS, Maps
@@ -85,6 +86,10 @@ class V8Graph(NamedObjects):
 
     def labels(self) -> tuple[array[int], Sequence[str]]:
         return self._objects.numbers, self._types
+
+    def example(self, type_name: str) -> Optional[int]:
+        """See ObjectGraph. For the memory of ArrayBuffers, return an ArrayBuffer."""
+        return super().example("ArrayBuffer" if type_name == STORE else type_name)
 
     def title_of(self, index: int) -> str:
         name, start = self.type_of(index), self.blocks.address(index)

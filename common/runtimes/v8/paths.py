@@ -14,7 +14,7 @@ from findleaks.runtimes.v8.names import CLOSURE, CONTEXT
 from findleaks.value_classes import NamedTuple
 
 _MOST_REFERRERS, _MOST_INNER = 1 << 17, 64  # objects and contexts that may name a script
-_MOST_MEMBERS = 1 << 20  # retained objects whose types are counted
+_MOST_MEMBERS = 1 << 22  # retained objects whose types are counted
 _MOST_CLOSURES = 1 << 12  # retained closures whose functions are counted
 _MOST_TYPES = 3
 _VARIABLE = "variable "
@@ -135,8 +135,11 @@ def describe_content(graph: NamedObjects, index: int) -> str:
     if tree is None:
         return ""
     members = tree.members(index, int(index >= 0), _MOST_MEMBERS)
-    counts = Counter(map(graph.type_of, members))
-    closures = (one for one in members if graph.type_of(one) == CLOSURE)
+    numbers, names = graph.labels()
+    counts = Counter[str]()
+    for label, count in Counter(map(numbers.__getitem__, members)).items():
+        counts[names[label]] += count
+    closures = (one for one in members if names[numbers[one]] == CLOSURE)
     functions = Counter(graph.functions.of(graph.blocks.address(one)) for one in islice(closures, _MOST_CLOSURES))
     shown = []
     for name, count in counts.most_common():
@@ -146,4 +149,5 @@ def describe_content(graph: NamedObjects, index: int) -> str:
             shown.append(f"{number(count)} closures{share} {function.label()}")
         elif not name.startswith("(") and name != CONTEXT:
             shown.append(f"{number(count)} {name}")
-    return f"It retains {some(shown, _MOST_TYPES)}." if shown else ""
+    least = "at least " if len(members) == _MOST_MEMBERS else ""
+    return f"It retains {least}{some(shown, _MOST_TYPES)}." if shown else ""

@@ -1,0 +1,56 @@
+"""Find objects that Go never frees: those with a finalizer that can be reached from themselves.
+
+Source: Go 1.18 to 1.26, src/runtime/mgcmark.go (markroot: what an object with a finalizer refers
+to is a root; the object itself is not)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from findleaks.formatting import number
+from findleaks.runtimes.finding import Finding
+from findleaks.runtimes.go.object_graph import GoGraph
+from findleaks.runtimes.go.objects import HeapObjects
+from findleaks.runtimes.go.root_groups import RECORDS
+from findleaks.runtimes.go.verdict_findings import retained_by
+
+_SAMPLE = 16  # objects that are checked
+_MOST_VISITED = 256  # objects that are followed from each of them
+_MOST_SEARCHED = 1 << 22  # retained objects among which objects with finalizers are looked for
+
+
+def find_finalizer_cycles(graph: GoGraph, objects: HeapObjects, live: int) -> Iterator[Finding]:
+    """Yield a finding if finalizers retain at least half of the bytes of live objects (`live`), and
+    a sample of the objects with finalizers are in cycles."""
+    for held in retained_by(graph, RECORDS, live):
+        retained = frozenset(held.members(_MOST_SEARCHED))
+        starts = (graph.blocks.find(one.start) for one in objects.finalized_objects)
+        found = [index for index in starts if index in retained]
+        sample = found[:: max(len(found) // _SAMPLE, 1)][:_SAMPLE]
+        if not sample or not all(_is_in_cycle(graph, index) for index in sample):
+            return
+        title = f"Probably leaked: finalizers of objects that refer to themselves retain {held.amount}."
+        cause = "Go never frees an object with a finalizer that can be reached from itself, for example in a cycle of two objects. "
+        cause += f"{number(len(sample))} objects were checked, and all are in such cycles. Most by type: {held.types}."
+        remedies = ("break the cycle before the last reference to it is dropped, or use runtime.AddCleanup instead of SetFinalizer",)
+        address = graph.blocks.address(sample[0])
+        commands = (f"path {address:#x}", "runtime --only go")
+        yield Finding("go-finalizer-cycles", held.totals.bytes, title, cause, remedies, commands, held.facts)
+
+
+def _is_in_cycle(graph: GoGraph, index: int) -> bool:
+    """Whether an object can be reached from itself, by a short path."""
+    seen, waiting = set[int](), [index]
+    while waiting and len(seen) < _MOST_VISITED:
+        after = _references(graph, waiting.pop(0))
+        if index in after:
+            return True
+        waiting += [one for one in after if one not in seen]
+        seen.update(after)
+    return False
+
+
+def _references(graph: GoGraph, index: int) -> Sequence[int]:
+    """Return the objects to which an object refers."""
+    values = [word.value for word in graph.references_of(index, 1, graph.target.arch.mask)]
+    return [one for one in graph.blocks.find_all(values)[0] if 0 <= one < len(graph.blocks)] if values else []

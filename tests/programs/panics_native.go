@@ -1,0 +1,22 @@
+// Ends in a function of C, in the way its argument names.
+package main
+
+/*
+#include <stdlib.h>
+static int null_it(int *at) { return *at; }
+static void abort_it(void) { abort(); }
+*/
+import "C"
+import "os"
+
+//go:noinline
+func work(word string) {
+	switch word {
+	case "null":
+		C.null_it(nil)
+	case "abort":
+		C.abort_it()
+	}
+}
+
+func main() { work(os.Args[1]) }
