@@ -128,7 +128,7 @@ class RuntimeHoldings(NamedTuple):
         if unused:
             words += f"; {number(lost)} of these are garbage that was not collected yet, and retain {size(unused)}"
         chain = self.runtime.reference_chain(top.type.name)
-        words += f"; one of them is reached by {chain}" if chain else ""
+        words += f"; one of them is reached by {shortened(chain, 400)}" if chain else ""
         if self.unreported:
             return f"{words}; {size(self.unreported)} of this memory was not reported to {self.name}, so its collector is not triggered"
         return words
@@ -136,9 +136,10 @@ class RuntimeHoldings(NamedTuple):
     def example(self) -> Optional[int]:
         """Return the address of a live object of the type that `cause` names first; None if it is
         unknown."""
+        if self.object_bytes <= self.held.bytes:
+            return self.runtime.native_example(self.by_native[0].type.name)
         graph = self.runtime.object_graph()
-        most = max(self.types, key=lambda row: row.bytes) if self.object_bytes > self.held.bytes else self.by_native[0]
-        return graph.example(most.type.name) if graph is not None else None
+        return graph.example(max(self.types, key=lambda row: row.bytes).type.name) if graph is not None else None
 
     def result(self) -> ManagedMemory:
         """Return the figures as a typed result, with the three types that retain the most."""

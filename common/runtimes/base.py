@@ -257,8 +257,15 @@ class Runtime:
         return ""
 
     def reference_chain(self, type_name: str) -> str:
-        """Return the types on a path from a root to a live object ("A → B → C"), or ""."""
+        """Return the types and fields on a path from a root to the object that `native_example`
+        returns ("A.x → B → C"), or ""."""
         return ""
+
+    def native_example(self, type_name: str) -> Optional[int]:
+        """Return the address of a live object of a type that retains native memory; None if it is
+        unknown."""
+        graph = self.object_graph()
+        return graph.example(type_name) if graph is not None else None
 
     def remedies(self, type_name: str) -> Sequence[str]:
         """Return what frees native memory of objects of a type; () if unknown."""

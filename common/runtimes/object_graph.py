@@ -387,10 +387,12 @@ class ObjectGraph:
         return ""
 
     def describe_path(self, index: int) -> str:
-        """Return the types and fields on a shortest path to a live object: "main.Cache.items →
-        []*main.Item"; "" if no root reaches it. A type is named once for all successive objects,
-        such as the nodes of a list."""
-        path = self.path(index)
+        """Return the types and fields on a shortest path to a live object; see `describe_chain`."""
+        return self.describe_chain(self.path(index))
+
+    def describe_chain(self, path: Sequence[int]) -> str:
+        """Return the types and fields on a path: "main.Cache.items → []*main.Item"; "" if the path
+        is empty. A type is named once for all successive objects, such as the nodes of a list."""
         links = list(zip(path, path[1:]))
         parts = [links] if len(links) <= 2 * MOST_LEVELS else [links[:MOST_LEVELS], links[-MOST_LEVELS:]]
         names: list[str] = []

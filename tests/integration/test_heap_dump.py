@@ -17,7 +17,7 @@ import jvms
 import maven
 import pytest
 import truth
-from java_heaps import COMPACT, COUNT, FILLERS, PLAIN, ROOMY, ZGC, histogram, java, java_name
+from java_heaps import COMPACT, COUNT, PLAIN, ROOMY, UNEQUAL, ZGC, histogram, java, java_name
 
 import cores
 
@@ -70,7 +70,7 @@ def test_a_heap_dump_is_that_of_the_jvm(tmp_path: Path, version: str, collector:
         again = dump(tmp_path / "core.hprof", str(running.kernel_core()))
     if collector not in ("Shenandoah", "Z"):  # they count live objects only
         ours = Counter({java_name(name).replace("+0x", "/0x"): count for name, count in found.by_class().items()})
-        assert {name for name in {*ours, *counts} if ours[name] != counts.get(name, (0, 0))[0] and name not in FILLERS} == set()
+        assert {name for name in {*ours, *counts} if ours[name] != counts.get(name, (0, 0))[0] and name not in UNEQUAL} == set()
     for one in (found, again):
         check_values(one)
         check_objects(one, theirs)

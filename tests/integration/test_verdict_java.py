@@ -29,6 +29,9 @@ def test_held_from_java(tmp_path: Path) -> None:
         assert COUNT * EACH < top["native_bytes"] < COUNT * 300_000
         assert 5 * COUNT <= top["native_blocks"] <= 6 * COUNT  # deflate's state, window, two tables, and what is pending
         assert f"{COUNT} objects of java.util.zip.Deflater$DeflaterZStreamRef retain" in held["cause"]
+        assert (
+            "java.util.ArrayList.elementData → java.lang.Object[] → java.util.zip.Deflater.zsRef → java.util.zip.Deflater$" in held["cause"]
+        )
         assert held["next"][0] == "runtime"
         assert held["try"][0].startswith("end() of java.util.zip.Inflater and Deflater")
         assert held["next"][1].startswith("path 0x")

@@ -14,8 +14,12 @@ import truth
 import cores
 
 COUNT = 1000
-FILLERS = ("int[]", "jdk.internal.vm.FillerElement[]", "jdk.internal.vm.FillerArray")
-"""Classes of the objects that the JVM puts into gaps. When jcmd asks for the histogram, the JVM makes more of them."""
+UNEQUAL = (
+    *("int[]", "jdk.internal.vm.FillerElement[]", "jdk.internal.vm.FillerArray"),
+    "java.util.concurrent.locks.AbstractQueuedSynchronizer$ConditionNode",
+)
+"""Classes whose objects jcmd may count differently. The JVM puts fillers into gaps, and makes more of them when jcmd asks for the
+histogram. Since JDK 21, the thread Common-Cleaner makes a node each time it begins to wait, which is once a minute."""
 
 PLAIN = ("-XX:-UseCompressedOops", "-XX:-UseCompressedClassPointers")
 COMPACT = ("-XX:+UseCompactObjectHeaders",)

@@ -170,14 +170,44 @@ def test_moved_objects() -> None:
 def test_a_released_page_in_the_table_of_pages(number: int, has_copies: bool) -> None:
     """Its objects are copies if the page is older than the page to which they were moved; otherwise it is a new page."""
     made = image((5, 0, [(9, GRANULE + 0x100)]))
-    made.fields.update({("ZPageTable", "_map"): 0, ("ZGranuleMapForPageTable", "_map"): 8, ("ZPage", "_seqnum"): 4})
+    add_pages(made, number << 32, 7 << 32)
+    assert bool(relocation(made).copies) == has_copies
+
+
+def add_pages(made: Image, page: int, target: int) -> None:
+    """Add pages of granule 5, whose objects were moved, and of granule 1. They begin with these words."""
+    made.fields.update({("ZPageTable", "_map"): 0, ("ZGranuleMapForPageTable", "_map"): 8, ("ZPage", "_type"): 0, ("ZPage", "_seqnum"): 4})
     table, pages = OBJECTS + 0x5000, OBJECTS + 0x6000
     made.words(COLLECTED + 0x40 + 0x90, 64, table)
     made.words(table + 8 * 5, pages)
     made.words(table + 8, pages + 0x100)
-    made.words(pages, number << 32)
-    made.words(pages + 0x100, 7 << 32)
-    assert bool(relocation(made).copies) == has_copies
+    made.words(pages, page)
+    made.words(pages + 0x100, target)
+
+
+def add_generations(made: Image, is_young: bool) -> None:
+    """Change an image to ZGC with generations. The forwardings belong to one of them."""
+    heap, empty, current = COLLECTED + 0x40, OBJECTS + 0x4000, 1 << 12
+    del made.fields["ZHeap", "_forwarding_table"]
+    made.fields["ZGlobalsForVMStructs", "_ZPointerLoadGoodMask"] = 24
+    made.words(GLOBALS + 24, MASKS + 24)
+    made.words(MASKS + 8, 0, 0, current)
+    made.sizes["ZHeap"] = 0x100
+    made.words(empty, *[0] * 64)
+    made.words(
+        heap + 0xA0, *(word for one in ((empty, TABLE) if is_young else (TABLE, empty)) for word in (heap + 0x40, heap + 0x90, 64, one))
+    )
+
+
+@pytest.mark.parametrize(("is_young", "age", "has_copies"), [(True, 0, True), (True, 3, True), (True, 15, False), (False, 15, True)])
+def test_a_released_page_of_a_generation(is_young: bool, age: int, has_copies: bool) -> None:
+    """If the table has an old page at the address of a young page, it is a new page. Its sequence number is that of the old generation."""
+    made = image((5, 0, [(9, GRANULE + 0x100)]))
+    add_generations(made, is_young)
+    add_pages(made, 6 << 32 | age << 16, 7 << 32 | 1 << 16)
+    found = relocation(made)
+    assert found.is_known and bool(found.copies) == has_copies
+    assert [len(found.young.before), len(found.old.before)] == [is_young, not is_young]
 
 
 @pytest.mark.parametrize("damage", ["page", "length", "shift", "missing"])

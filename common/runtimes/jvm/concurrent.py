@@ -21,6 +21,8 @@ from findleaks.target.ranges import merge_ranges
 _FILE = "java_heap"
 _MOST_NODES = 1024  # maximum number of NUMA nodes, each with a partition of the heap
 _NODE_STRIDE = 4096  # bytes between two nodes' values (zValue.inline.hpp, ZValueStorage::offset)
+EDEN_AGE, OLD_AGE = 0, 15  # the age of new pages, and of pages of the old generation (zPageAge.hpp)
+_AGE = 2  # distance in bytes of a page's age from its type (zPage.hpp, with generations)
 _MOST_OFFSET = 1 << 48  # maximum size in bytes of a plausible range of addresses
 
 
@@ -114,6 +116,13 @@ def _zgc(tables: VMStructs, heap: int, prefix: str) -> Optional[ConcurrentHeap]:
         view = good if good in views else views[0] if views else good
     again = [Range(one, one + offsets + 1) for one in views if one != view and good]
     return ConcurrentHeap("ZGC", used, capacity, most, Range(view, view + offsets + 1), again)
+
+
+def page_age(tables: VMStructs, page: int) -> int:
+    """Return the age of the ZPage at this address, -1 if it is unreadable. Without generations,
+    pages have no age."""
+    data = tables.memory.read(tables.place("ZPage", "_type", page) + _AGE, 1)
+    return data[0] if data else -1
 
 
 def read_mask(tables: VMStructs, prefix: str, name: str) -> int:

@@ -18,7 +18,7 @@ from typing import Optional
 
 from findleaks.allocators.bulk import find_pointers
 from findleaks.engine.contract import Engine
-from findleaks.runtimes.jvm.concurrent import ConcurrentHeap
+from findleaks.runtimes.jvm.concurrent import EDEN_AGE, ConcurrentHeap, page_age
 from findleaks.runtimes.jvm.spaces import EDEN, REGION, Space
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.target.ranges import nonzero_pieces
@@ -30,9 +30,6 @@ _MOST_REGIONS, _MOST_PAGES, _MOST_TABLE = 1 << 20, 1 << 22, 1 << 27
 _MEDIUM_PART, _MOST_MEDIUM = 32, 32 << 20
 _SMALL_PART = 3  # log2 of the part of a small page that an object on it may have
 _OBJECTS = 13  # log2 of the number of objects that a medium page can have
-# With generations: the distance of a page's age from the page's type in bytes, and the age of pages
-# to which ZGC moves no objects.
-_AGE, _EDEN_AGE = 2, b"\0"
 _UNUSED = ("_empty_uncommitted", "_empty_committed", "_trash")
 
 
@@ -93,5 +90,7 @@ def _page(tables: Tables, prefix: str, page: int, heap: ConcurrentHeap, granule:
     elif kind == _MEDIUM:
         most = min(heap.most // _MEDIUM_PART, _MOST_MEDIUM)
         step = 1 << max(most.bit_length() - 1 - _OBJECTS, 3)
-    age = tables.memory.read(tables.place("ZPage", "_type", page) + _AGE, 1) if prefix == "Z" and not heap.again else b""
-    return Space(EDEN if age == _EDEN_AGE else REGION, base + start, base + top, base + end, step, least=least)
+    has_age = prefix == "Z" and not heap.again  # with generations
+    # ZGC moves no objects to new pages.
+    is_eden = has_age and page_age(tables, page) == EDEN_AGE
+    return Space(EDEN if is_eden else REGION, base + start, base + top, base + end, step, least=least)

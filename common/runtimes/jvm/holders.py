@@ -83,6 +83,19 @@ def find_holders(
     return Holders(addresses, sizes, types, [_BUFFER, *names, *names], owning=1, garbage=count + 1)
 
 
+def find_example(holders: Holders, name: str) -> Optional[int]:
+    """Return the address of one of the largest live objects of a class that may refer to native
+    memory; None if there is none, or if other objects own the memory, as with direct buffers.
+    Most arrays of numbers contain no address, and neither does an object that was closed."""
+    if name in holders.names[: holders.owning]:
+        return None
+    numbers = {number for number in range(holders.garbage) if holders.names[number] == name}
+    found = [(size, address) for address, size, number in zip(holders.addresses, holders.sizes, holders.types) if number in numbers]
+    most = max(found, default=(0, 0))[0]
+    largest = [address for size, address in found if size == most]
+    return largest[len(largest) // 2] if largest else None
+
+
 def _find_pointing(objects: JavaObjects, engine: Engine, native: Sequence[Range]) -> Sequence[int]:
     """Return the indices of the objects with a word that points into `native`, ascending. Even in a
     large heap, there are few such objects."""

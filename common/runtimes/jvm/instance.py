@@ -23,7 +23,7 @@ from findleaks.runtimes.jvm import parts, spaces, tracked_blocks, tracking
 from findleaks.runtimes.jvm.classes import ClassCounts, count_classes
 from findleaks.runtimes.jvm.concurrent import ConcurrentHeap, concurrent_heap
 from findleaks.runtimes.jvm.concurrent_spaces import concurrent_spaces
-from findleaks.runtimes.jvm.holders import find_holders
+from findleaks.runtimes.jvm.holders import find_example, find_holders
 from findleaks.runtimes.jvm.java_classes import CLASS, ClassReader, class_of
 from findleaks.runtimes.jvm.layout import ObjectLayout, read_layout
 from findleaks.runtimes.jvm.loaders import list_holders
@@ -238,8 +238,15 @@ class HotSpot(DumpableRuntime):
         return add_types(type_with_garbage(one.java_class.name, one.live, one.garbage) for one in self._reach.by_class())
 
     def reference_chain(self, type_name: str) -> str:
-        """See Runtime. The path leads to one of the objects of the type."""
-        return self._reach.chain_to(type_name) if self._reach is not None else ""
+        """See Runtime. The path leads to the object that `native_example` returns."""
+        graph, address = self._object_graph, self.native_example(type_name)
+        found = graph.find(address) if graph is not None and address is not None else None
+        return graph.describe_chain(self._reach.path_to(found.block)) if graph and found and self._reach else ""
+
+    def native_example(self, type_name: str) -> Optional[int]:
+        """See Runtime."""
+        example = find_example(self._holders, type_name) if self._holders is not None else None
+        return example if example is not None else super().native_example(type_name)
 
     def remedies(self, type_name: str) -> Sequence[str]:
         found = (one.klass for one in (self._objects.classes if self._objects is not None else ()) if one.name == type_name)
@@ -249,6 +256,10 @@ class HotSpot(DumpableRuntime):
     def holders(self) -> Optional[Holders]:
         """See Runtime. The result includes garbage, which retains native memory until it is
         collected."""
+        return self._holders
+
+    @cached_property
+    def _holders(self) -> Optional[Holders]:
         if self._objects is None:
             return None
         unused = subtract(self._used, self._objects.ranges) if self._concurrent is not None else []

@@ -134,10 +134,10 @@ class JavaGraph(ObjectGraph):
             return self._field(b"", found).name if found is not None else ""
         return f"[{offset - one.size >> one.row[2]}]" if one.size <= offset < one.size + (self._length(index) << one.row[2]) else ""
 
-    def describe_path(self, index: int) -> str:
+    def describe_chain(self, path: Sequence[int]) -> str:
         """See ObjectGraph. If the path contains a thread-local variable, its name is appended."""
-        text = super().describe_path(index)
-        entry = next((one for one in self.path(index) if self.type_of(one) == _ENTRY), -1)
+        text = super().describe_chain(path)
+        entry = next((one for one in path if self.type_of(one) == _ENTRY), -1)
         return f"{text} ({self._name_variable(self.reference(entry, 'referent'))})" if entry >= 0 else text
 
     def _name_variable(self, key: int) -> str:

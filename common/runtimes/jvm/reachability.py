@@ -19,7 +19,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from itertools import groupby
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.bulk import read_records
@@ -41,7 +40,6 @@ _STRONG = ("java.lang.ref.SoftReference", "java.lang.ref.FinalReference")
 _CLEANERS = ("jdk.internal.ref.Cleaner", "jdk.internal.ref.PhantomCleanable", "sun.misc.Cleaner")
 _LISTS = "jdk.internal.ref."  # the package of the lists of cleaners
 _PERMANENT = ("jdk.internal.loader.ClassLoaders$AppClassLoader", "jdk.internal.loader.ClassLoaders$PlatformClassLoader")
-_MOST_CHAIN = 8  # classes that a chain names
 _SOME = 1 << 14  # cleaners that are read together
 
 
@@ -196,21 +194,11 @@ class Reachability:
             yield from (ObjectWord(place, start, f"{handles[place]} of {name}") for place in places)
         yield from self._roots.words_to(start, self._excluded, name_thread)
 
-    def chain_to(self, name: str) -> str:
-        """Return the classes of the objects on a path from a root to a live object of this class;
-        "" if there is none."""
-        objects = self._objects
-        kinds = self.graph.kinds()
-        indices = objects.of_classes(number for number, one in enumerate(objects.classes) if one.name == name)
-        live = [index for index in indices if kinds[index] == Kind.REACHABLE]
-        path = self._begin_at_owner(self.graph.path(live[len(live) // 2])) if live else []
-        # A class is named once for all successive objects, such as the nodes of a list.
-        names = [name for name, _ in groupby(map(objects.name_of, path[:-1]))]
-        if len(names) > _MOST_CHAIN:
-            names[_MOST_CHAIN // 2 : -(_MOST_CHAIN // 2)] = ["…"]
-        return " → ".join(names)
+    def path_to(self, index: int) -> Sequence[int]:
+        """Return the objects on a path from a root to a live object; see `_begin_at_owner`."""
+        return self._begin_at_owner(self.graph.path(index))
 
-    def _begin_at_owner(self, path: list[int]) -> list[int]:
+    def _begin_at_owner(self, path: Sequence[int]) -> Sequence[int]:
         """If the path begins with the table of a container, return a path through the container, if
         possible. Stacks often refer to such a table, and the word may be stale. A variable that
         refers to the container is more useful."""

@@ -21,7 +21,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from findleaks.runtimes.jvm.concurrent import read_mask, zgc_prefix
+from findleaks.runtimes.jvm.concurrent import OLD_AGE, page_age, read_mask, zgc_prefix
 from findleaks.runtimes.jvm.references import ABOVE, BELOW, NO_MOVES, REMAPPED_SHIFT, Colors, Moves
 from findleaks.runtimes.jvm.vm_structs import VMStructs
 from findleaks.target.base import Range
@@ -86,7 +86,8 @@ def read_relocation(tables: VMStructs, colors: Colors, base: int) -> Relocation:
     if len(found) != (1 if colors.place == ABOVE else 2):
         return Relocation(is_known=False)
     reader = _Reader(tables, prefix, base, colors.offsets)
-    moves = [reader.read(*one) for one in found]
+    # Without generations, pages have no age.
+    moves = [reader.read(*one, is_young=len(found) == 2 and number == 1) for number, one in enumerate(found)]
     old, young = moves if len(moves) == 2 else (NO_MOVES, moves[0])
     return Relocation(young, old, array("Q", sorted(reader.copies)), reader.moving, reader.is_known)
 
@@ -125,15 +126,16 @@ class _Reader:
         self.copies: list[int] = []
         self.moving: list[Range] = []
 
-    def read(self, table: int, size: int) -> Moves:
-        """Return the moves of one table, which has `size` words."""
+    def read(self, table: int, size: int, is_young: bool) -> Moves:
+        """Return the moves of one table, which has `size` words. `is_young`: whether it is the
+        table of the young generation."""
         found = sorted(self._forwardings(table, size), key=lambda one: one.start)
         moves = Moves(array("Q"), array("Q"))
         for one in found:
             before = [one.start + (entry >> _BEFORE_SHIFT << one.shift) for entry in one.entries]
             moves.before.extend(before)
             moves.now.extend(self._base + (entry >> _NOW_SHIFT & _NOW_MASK) for entry in one.entries)
-            if one.users > 0 or (not one.users and one.entries and self._has_copies(one.start, moves.now[-1])):
+            if one.users > 0 or (not one.users and one.entries and self._has_copies(one.start, moves.now[-1], is_young)):
                 self.copies += before
             elif one.users < 0:
                 self.moving.append(Range(one.start, one.start + one.size))
@@ -142,19 +144,24 @@ class _Reader:
             return NO_MOVES
         return moves
 
-    def _has_copies(self, page: int, moved_to: int) -> bool:
+    def _has_copies(self, address: int, moved_to: int, is_young: bool) -> bool:
         """Return whether a page that was released is still in the table of pages. If the table has
-        another page at this address, that page is newer. The sequence number of a newer page is not
-        lower than that of the page to which the objects were moved. Sequence numbers of the young
-        generation are not lower than those of the old generation."""
-        numbers = [self._sequence_number(address) for address in (page, moved_to)]
-        return 0 < numbers[0] < numbers[1]
+        another page at this address, that page is newer: it is an old page instead of a young one,
+        or its sequence number is not lower than that of the page to which the objects were moved.
+        Sequence numbers of the young generation are not lower than those of the old generation."""
+        page, target = self._page_at(address), self._page_at(moved_to)
+        if is_young and page_age(self._tables, page) == OLD_AGE:
+            return False
+        return 0 < self._sequence_number(page) < self._sequence_number(target)
 
-    def _sequence_number(self, address: int) -> int:
-        """Return the sequence number of the page at an address, 0 if there is none. This is the
-        sequence number of the collection before which the page was allocated."""
-        word = self._tables.memory.size
-        page = self._tables.memory.word(self._pages + (address - self._base >> self._granule) * word) if self._pages else 0
+    def _page_at(self, address: int) -> int:
+        """Return the address of the ZPage of an address in the heap, 0 if there is none."""
+        place = self._pages + (address - self._base >> self._granule) * self._tables.memory.size
+        return (self._tables.memory.word(place) or 0) if self._pages else 0
+
+    def _sequence_number(self, page: int) -> int:
+        """Return the sequence number of a page, 0 if there is none. This is the sequence number of
+        the collection before which the page was allocated."""
         return (self._tables.int32(f"{self._prefix}Page", "_seqnum", page) or 0) if page else 0
 
     def _forwardings(self, table: int, size: int) -> Iterator[_Forwarding]:
