@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from findleaks.unwind.code_tables import CodeTable
     from findleaks.unwind.stacks import NamedFrame
 
+WalkFrame = Callable[[int, int], Sequence["NamedFrame"]]
 DEEPEST = 4096  # managed frames of one thread that are read
 # A stub hashes at most so many bytes of a table of lines, as in stack_walk.S. Two functions may
 # differ only in later bytes.
@@ -99,6 +100,18 @@ class ManagedFrames:
 
     def call_frame(self, pc: int) -> Optional[CallFrame]:
         """Return the frame of generated code to which a call returns; None for other code."""
+        return None
+
+    @property
+    def names_frames(self) -> bool:
+        """Whether `walk` returns a function for threads that execute managed functions."""
+        return False
+
+    def walk(self, thread_pointer: int) -> Optional[WalkFrame]:
+        """Return a function that names the frames of one stack of a stopped thread, if names at
+        return addresses can be read only there and then. It is called with the return address and
+        the frame pointer of each frame, innermost first. It returns the managed functions that the
+        frame executes, which replace it; () for other frames."""
         return None
 
     def is_current(self, pc: int, frame: CallFrame) -> bool:

@@ -55,7 +55,7 @@ from findleaks.injection.stub.table import (
 from findleaks.injection.stub.unwind_rules import Step, follow, step, step_generated
 from findleaks.target.base import Range, Region, Target
 from findleaks.unwind.frames import Unwinder
-from findleaks.unwind.managed_frames import CallFrame, CodeDescriptions, ManagedFrames
+from findleaks.unwind.managed_frames import CallFrame, CodeDescriptions, ManagedFrames, WalkFrame
 from findleaks.unwind.stacks import NamedFrame
 
 BUSY_SECONDS, IDLE_SECONDS = 0.0002, 0.002  # seconds between polls: soon after a request, and later
@@ -136,6 +136,11 @@ class Rules:
         return self._chain.chain_settings if self._chain is not None else ()
 
     @property
+    def names_frames(self) -> bool:
+        """Whether frames are named while they are walked; see ManagedFrames.walk."""
+        return any(reader.names_frames for reader in self.readers)
+
+    @property
     def is_paired(self) -> bool:
         """Whether each native frame of the interpreter executes one frame of the chain; see
         ManagedFrames."""
@@ -171,6 +176,12 @@ class Rules:
         """Return the frame of a node with this key in a chain; None if the function of the node
         belongs to the interpreter itself."""
         return self._chain.name_bytecode(*self.chained.find(key)) if self._chain is not None else None
+
+    def find_replacement(self, key: int) -> Sequence[NamedFrame]:
+        """Return the managed functions of a node that replace its native frame; () if this is no
+        such node."""
+        function = self.chained.find(key).function
+        return function if isinstance(function, tuple) and function and isinstance(function[0], NamedFrame) else ()
 
     def is_current(self, key: int) -> bool:
         """Return whether the code or function of a key was still the one that was on a stack, when
@@ -248,20 +259,25 @@ class Rules:
         whether it cannot be followed to its end."""
         self._read_again()
         chain = ChainWalk(self._chain, thread_pointer, self.chained) if self._chain is not None else None
+        walks = [walk for walk in (reader.walk(thread_pointer) for reader in self.readers) if walk is not None]
         self._top = sp, self._read(sp, _TOP_BYTES)
-        keys = [key for key, _ in islice(self._follow(key, sp, fp, chain), DEEPEST) if key & EXACT or not key & STACK]
+        keys = [key for key, _ in islice(self._follow(key, sp, fp, chain, walks), DEEPEST) if key & EXACT or not key & STACK]
         self._top = 0, b""
         return (tuple(keys), True) if keys[-1] else (tuple(keys[:-1]), False)
 
-    def _follow(self, key: int, sp: int, fp: int, chain: Optional[ChainWalk] = None) -> Iterator[tuple[int, Optional[int]]]:
+    def _follow(
+        self, key: int, sp: int, fp: int, chain: Optional[ChainWalk] = None, walks: Sequence[WalkFrame] = ()
+    ) -> Iterator[tuple[int, Optional[int]]]:
         """Yield the key and the value of each rule that a walk needs, innermost first, and keys of
         nodes that need none. The last key is 0 if the stack was followed to its end. `chain`: the
-        interpreter's frames of the thread, if they are wanted."""
+        interpreter's frames of the thread, if they are wanted. `walks`: see ManagedFrames.walk."""
         region = self.stack(sp)
         low, high = (sp, region.end) if region is not None else (sp, sp)
         while key:
             value = self.step(key).value
             yield key, value
+            if not key & EXACT:
+                yield from self._name_frame(walks, key, fp)
             kind, *_, executes = unpack(value)
             caller = follow(value, key, sp, fp, low, high, self._word)
             if caller is None:
@@ -289,6 +305,13 @@ class Rules:
         if chain is not None:
             yield from chain.last_nodes()
         yield 0, None
+
+    def _name_frame(self, walks: Sequence[WalkFrame], key: int, fp: int) -> Iterator[tuple[int, None]]:
+        """Yield a node for the managed functions that the frame at a return address executes."""
+        for walk in walks:
+            frames = tuple(walk(key & ADDRESS, fp))
+            if frames:
+                yield VALUE | NUMBERED | self.chained.number(frames) << NUMBER_AT, None
 
     def _present(self, address: int) -> int:
         """Return a word; 0 if it is unreadable."""

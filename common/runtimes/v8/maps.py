@@ -48,9 +48,18 @@ class Maps:
         self.roots: Mapping[str, int] = roots[0] if roots else {}
         self._target, self._engine, self._memory, self._ranges = target, engine, Memory(target), memory
         self._type_at, self._size_at = metadata.offset("Map", "instance_type"), metadata.offset("Map", "instance_size_in_words")
-        self.metas = {one[META_MAP] + TAG for one in roots if META_MAP in one}
+        self.metas = self._root_metas()
         self._sizes: dict[int, Optional[Size]] = {}
         self._known: dict[int, MapData] = {}
+
+    def read_again(self, memory: Memory) -> None:
+        """Drop the maps that V8 may have moved. `memory`: the memory of the process as it is
+        now."""
+        self._memory, self._known = memory, {}
+        self.metas = self._root_metas()
+
+    def _root_metas(self) -> set[int]:
+        return {one[META_MAP] + TAG for one in self.all_roots if META_MAP in one}
 
     @property
     def is_readable(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
 
+from findleaks.allocators.memory import Memory
 from findleaks.runtimes.v8.frames.builtins import Builtins, is_interpreter
 from findleaks.runtimes.v8.frames.bytecode import Bytecode
 from findleaks.runtimes.v8.frames.heap import FrameHeap
@@ -30,7 +31,7 @@ NO_FRAME = "the function has just been entered, or returns"
 NO_FUNCTION = "the frame does not refer to a function"
 
 _REGISTERS = X86_64.dwarf_registers
-_FP, _PC, _DISPATCH = (_REGISTERS.index(name) for name in ("rbp", "rip", "r15"))
+FP, _PC, _DISPATCH = (_REGISTERS.index(name) for name in ("rbp", "rip", "r15"))
 # Registers of bytecode handlers: the array of bytecodes and the offset in it (src/codegen/x64)
 _BYTECODE_REGISTERS = tuple(_REGISTERS.index(name) for name in ("r12", "r9"))
 _BYTECODES = 256  # entries of the table of handlers for each size of operands
@@ -63,6 +64,11 @@ class FrameNames:
         self._array = constant("off_fp_bytecode_array") or (_OLD_ARRAY if is_old else _ARRAY)
         self._offset = constant("off_fp_bytecode_offset") or (_OLD_OFFSET if is_old else _OFFSET)
 
+    def read_again(self, memory: Memory) -> None:
+        """Drop what was read of objects; see FrameHeap."""
+        self.heap.read_again(memory)
+        self.code.read_again(memory)
+
     def waiting(self, isolate: int) -> Iterator[NamedFrame]:
         """Yield the functions that wait for the microtask that an isolate executes."""
         for function, offset in Promises(self.heap, self._bytecode).waiting(isolate):
@@ -74,7 +80,7 @@ class FrameNames:
     def names(self, pc: int, exact: bool, registers: Mapping[int, int], inner: Mapping[int, int]) -> Iterator[NamedFrame]:
         """Yield the names of a frame, innermost first. `inner`: the registers of a bytecode handler
         that was interrupted and returns to this frame."""
-        places = self.places(pc, registers.get(_FP, 0), inner) if not exact else ()
+        places = self.places(pc, registers.get(FP, 0), inner) if not exact else ()
         if places:
             yield from map(self.name, places)
             return
@@ -83,7 +89,7 @@ class FrameNames:
         if builtin is not None:
             yield NamedFrame(pc, builtin.name, pc - builtin.start, builtin.module)
         elif code is not None:
-            yield self._name_code(self._with_kind(code, registers.get(_FP, 0)), pc, exact, registers)
+            yield self._name_code(self._with_kind(code, registers.get(FP, 0)), pc, exact, registers)
 
     def places(self, pc: int, fp: int, inner: Mapping[int, int]) -> Sequence[Place]:
         """Return what a frame executes at a return address, innermost first; () for frames of no
@@ -106,6 +112,12 @@ class FrameNames:
         """Return the code that has a frame. V8 9.4 has no mark of baseline code."""
         is_baseline = code.kind == OTHER and self._array_of(fp) and self._function(fp)
         return code._replace(kind=BASELINE) if is_baseline else code
+
+    def is_copied_or_generated(self, pc: int) -> bool:
+        """Whether an address is in code that no symbol names: V8 generated it, or it is a copy of a
+        builtin."""
+        builtin = self.builtins.find(pc)
+        return builtin.distance != 0 if builtin is not None else self.code_at(pc) is not None
 
     def code_at(self, pc: int) -> Optional[Code]:
         """Return the code that V8 generated at an address."""
@@ -185,7 +197,7 @@ class FrameNames:
 
     def _name_code(self, code: Code, pc: int, exact: bool, registers: Mapping[int, int]) -> NamedFrame:
         """Name the function of code whose place in the function is unknown."""
-        fp, unknown = registers.get(_FP, 0), NamedFrame(0, "", 0, "", kind=KIND, reason=NO_FUNCTION)
+        fp, unknown = registers.get(FP, 0), NamedFrame(0, "", 0, "", kind=KIND, reason=NO_FUNCTION)
         if code.kind == OTHER:
             return NamedFrame(pc, "code that V8 generated", pc - code.start, "")
         if code.kind == BASELINE:

@@ -15,23 +15,25 @@ Source: V8 7.8 to 13.6 (Node 12 to 24), src/execution/frame-constants.h, frames.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.engine.contract import Engine
+from findleaks.runtimes.current_memory import CurrentMemory
 from findleaks.runtimes.v8.frames.builtins import HANDLER, PREFIX, is_interpreter
 from findleaks.runtimes.v8.frames.frame_names import MICROTASKS, FrameNames
 from findleaks.runtimes.v8.frames.heap import FrameHeap
 from findleaks.runtimes.v8.frames.partial_frames import ABSENT, COMPLETE, PUSHED, frame_state
+from findleaks.runtimes.v8.frames.recorded_names import RecordedNames
 from findleaks.runtimes.v8.layout import Underivable
 from findleaks.runtimes.v8.metadata import has_metadata
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Target, Thread
 from findleaks.target.ranges import region_at
 from findleaks.unwind.frames import CodeStep
-from findleaks.unwind.managed_frames import ManagedFrames, NativeStack, Segment
+from findleaks.unwind.managed_frames import ManagedFrames, NativeStack, Segment, WalkFrame
 from findleaks.unwind.stacks import NamedFrame
 
 _REGISTERS = X86_64.dwarf_registers
@@ -112,6 +114,28 @@ class JavaScriptFrames(ManagedFrames):
             return False
         pc -= builtin.distance if builtin is not None else 0
         return any(parts.heap.memory.read(pc - size, len(code)) == code for size, code in _CALLS.items())
+
+    # -- calls in a running process
+
+    @property
+    def reads_calls(self) -> bool:
+        return self._recorded is not None
+
+    @property
+    def names_frames(self) -> bool:
+        return self.reads_calls
+
+    @cached_property
+    def _recorded(self) -> Optional[RecordedNames]:
+        return RecordedNames(self._target, self._names) if self._names is not None else None
+
+    def read_again(self, read: Callable[[int, int], bytes]) -> None:
+        if self._recorded is not None:
+            self._recorded.read_again(CurrentMemory(self._target, read))
+
+    def walk(self, thread_pointer: int) -> Optional[WalkFrame]:
+        isolate = self._heap.find_isolate(thread_pointer) if self._heap is not None else 0
+        return self._recorded.walk(isolate) if self._recorded is not None and isolate else None
 
     # -- names
 
