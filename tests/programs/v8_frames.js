@@ -143,11 +143,7 @@ const ways = [
   depth => { const inner = n => { if (n) return inner(n - 1); return run(depth - 2) }; return inner(2) }
 ]
 if (mode === 'calls') {
-  const named = ['first', 'second'].map(name => ({ [name] (depth) { return run(depth) } }[name]))
-  ways.push(
-    depth => { native.callBack(() => run(depth - 1)); return 1 },
-    depth => named[random(2)](depth - 1)
-  )
+  ways.push(depth => { native.callBack(() => run(depth - 1)); return 1 })
 }
 function run (depth) {
   if (depth <= 0) return tick(depth)

@@ -39,14 +39,21 @@ class MapData(NamedTuple):
 
 class Maps:
     """The maps of V8's isolates. `roots` are the root objects of each isolate by name, most of
-    which isolates share; `memory` is where their objects are."""
+    which isolates share; `ranges` is where their objects are."""
 
     def __init__(
-        self, target: Target, engine: Engine, metadata: Metadata, roots: Sequence[Mapping[str, int]], memory: Sequence[Range]
+        self,
+        target: Target,
+        engine: Engine,
+        metadata: Metadata,
+        roots: Sequence[Mapping[str, int]],
+        ranges: Sequence[Range],
+        memory: Optional[Memory] = None,
     ) -> None:
+        """`memory`: see FrameHeap."""
         self.metadata, self.all_roots = metadata, roots
         self.roots: Mapping[str, int] = roots[0] if roots else {}
-        self._target, self._engine, self._memory, self._ranges = target, engine, Memory(target), memory
+        self._target, self._engine, self._memory, self._ranges = target, engine, memory or Memory(target), ranges
         self._type_at, self._size_at = metadata.offset("Map", "instance_type"), metadata.offset("Map", "instance_size_in_words")
         self.metas = self._root_metas()
         self._sizes: dict[int, Optional[Size]] = {}

@@ -5,17 +5,15 @@ offset 8, and elements from offset 16 on), src/objects/shared-function-info.h.""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.v8.functions import Functions
-from findleaks.runtimes.v8.isolates import current, isolates, key_of
-from findleaks.runtimes.v8.layout import derive
 from findleaks.runtimes.v8.maps import Maps
-from findleaks.runtimes.v8.metadata import TAG, TAG_MASK, Metadata
+from findleaks.runtimes.v8.metadata import META_MAP, TAG, TAG_MASK, Metadata
 from findleaks.runtimes.v8.properties import Properties
 from findleaks.runtimes.v8.strings import SMI_SHIFT, Strings
 from findleaks.target.base import Range, Target
@@ -33,19 +31,17 @@ _SAMPLED = "scope_info_map"  # its objects are sampled, see Maps.scope_info_star
 
 
 class FrameHeap:
-    """The objects of all isolates that threads are in. Raises Underivable or CapstoneMissing if
-    isolates cannot be found."""
+    """The objects of isolates. `anchors`: words at addresses in the isolates that do not change as
+    long as these exist."""
 
-    def __init__(self, target: Target, engine: Engine) -> None:
-        self.target, self.memory, self.metadata = target, Memory(target), Metadata(target)
-        self._layout = derive(target)
-        found = isolates(target, self._layout)
-        self.isolates = [one.address for one in found]
-        self.isolate_of = {thread.tid: one.address for one in found for thread in one.threads}
+    def __init__(self, target: Target, engine: Engine, isolates: Sequence[int], memory: Optional[Memory] = None) -> None:
+        """`memory`: that of the target as it is now, if it is a process that has run since."""
+        self.target, self.memory, self.isolates = target, memory or Memory(target), isolates
+        self.metadata = Metadata(target, self.memory)
         roots = [one for one in map(self.metadata.roots, self.isolates) if one]
         samples = (region_at(target.regions(), one[_SAMPLED]) for one in roots if _SAMPLED in one)
         sampled = merge_ranges(Range(one.start, one.end) for one in samples if one is not None)
-        self.maps = Maps(target, engine, self.metadata, roots, sampled)
+        self.maps = Maps(target, engine, self.metadata, roots, sampled, self.memory)
         self.read_again(self.memory)
         self.is_readable = bool(roots) and len(roots) == len(self.isolates) and self.maps.is_readable
 
@@ -58,16 +54,11 @@ class FrameHeap:
         self.functions = Functions(memory, self.maps, self._strings)
         self._left = _MOST_TABLES
 
-    def find_isolate(self, thread_pointer: int) -> int:
-        """Return the isolate that the thread with this thread pointer is in; 0 if there is none, or
-        if its root objects are not known."""
-        target = self.target
-        found = current(lambda address: self.memory.word(address) or 0, target.arch.mask, self._layout, thread_pointer, self._key)
-        return found if found in self.isolates else 0
-
     @cached_property
-    def _key(self) -> int:
-        return key_of(self.target, self._layout)
+    def anchors(self) -> Mapping[int, int]:
+        index = self.metadata.root_names.index(META_MAP)
+        tables = filter(None, map(self.metadata.table_start, self.isolates))
+        return {table + 8 * index: self.memory.word(table + 8 * index) or 0 for table in tables}
 
     @cached_property
     def version(self) -> tuple[int, int]:

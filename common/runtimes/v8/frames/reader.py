@@ -26,8 +26,9 @@ from findleaks.runtimes.v8.frames.builtins import HANDLER, PREFIX, is_interprete
 from findleaks.runtimes.v8.frames.frame_names import MICROTASKS, FrameNames
 from findleaks.runtimes.v8.frames.heap import FrameHeap
 from findleaks.runtimes.v8.frames.partial_frames import ABSENT, COMPLETE, PUSHED, frame_state
-from findleaks.runtimes.v8.frames.recorded_names import RecordedNames
-from findleaks.runtimes.v8.layout import Underivable
+from findleaks.runtimes.v8.frames.recorded_calls import RecordedCalls
+from findleaks.runtimes.v8.isolates import Isolate, isolates
+from findleaks.runtimes.v8.layout import Layout, Underivable, derive
 from findleaks.runtimes.v8.metadata import has_metadata
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Target, Thread
@@ -50,12 +51,22 @@ class JavaScriptFrames(ManagedFrames):
         self._target, self._engine = target, engine
 
     @cached_property
-    def _heap(self) -> Optional[FrameHeap]:
+    def _layout(self) -> Optional[Layout]:
         try:
-            found = FrameHeap(self._target, self._engine)
+            return derive(self._target)
         except (CapstoneMissing, Underivable) as error:
             self.warnings.append(f"{_NOT_READ}: {error}")
             return None
+
+    @cached_property
+    def _isolates(self) -> Sequence[Isolate]:
+        return isolates(self._target, self._layout) if self._layout is not None else ()
+
+    @cached_property
+    def _heap(self) -> Optional[FrameHeap]:
+        if self._layout is None:
+            return None
+        found = FrameHeap(self._target, self._engine, [one.address for one in self._isolates])
         if not found.is_readable:
             self.warnings.append(f"{_NOT_READ}: V8's table of roots was not found")
             return None
@@ -119,23 +130,22 @@ class JavaScriptFrames(ManagedFrames):
 
     @property
     def reads_calls(self) -> bool:
-        return self._recorded is not None
+        return self._calls is not None
+
+    @cached_property
+    def _calls(self) -> Optional[RecordedCalls]:
+        return RecordedCalls(self._target, self._engine, self._layout) if self._layout is not None else None
+
+    def read_again(self, read: Callable[[int, int], bytes]) -> None:
+        if self._calls is not None:
+            self._calls.read_again(CurrentMemory(self._target, read))
 
     @property
     def names_frames(self) -> bool:
         return self.reads_calls
 
-    @cached_property
-    def _recorded(self) -> Optional[RecordedNames]:
-        return RecordedNames(self._target, self._names) if self._names is not None else None
-
-    def read_again(self, read: Callable[[int, int], bytes]) -> None:
-        if self._recorded is not None:
-            self._recorded.read_again(CurrentMemory(self._target, read))
-
     def walk(self, thread_pointer: int) -> Optional[WalkFrame]:
-        isolate = self._heap.find_isolate(thread_pointer) if self._heap is not None else 0
-        return self._recorded.walk(isolate) if self._recorded is not None and isolate else None
+        return self._calls.walk(thread_pointer) if self._calls is not None else None
 
     # -- names
 
@@ -168,7 +178,7 @@ class JavaScriptFrames(ManagedFrames):
         if self._names is None:
             return
         builtin = self._names.builtins.find(pc)
-        isolate = self._names.heap.isolate_of.get(thread.tid)
+        isolate = next((one.address for one in self._isolates if any(each.tid == thread.tid for each in one.threads)), None)
         if builtin is not None and builtin.name == MICROTASKS and isolate is not None:
             yield from self._names.waiting(isolate)
 
