@@ -104,8 +104,25 @@ class ManagedFrames:
 
     @property
     def names_frames(self) -> bool:
-        """Whether `walk` returns a function for threads that execute managed functions."""
+        """Whether frames are named by `walk`, and for stubs by `code_distance` and
+        `call_functions`."""
         return False
+
+    def code_distance(self, pc: int) -> Optional[int]:
+        """Return the distance of a return address from the beginning of the code that a runtime
+        generated, if this code may execute managed functions. 0: it is that of an interpreter whose
+        frames have the function. None: other code."""
+        return None
+
+    def call_functions(self, runtime: int, pc: int, fp: int) -> Sequence[NamedFrame]:
+        """Return the managed functions that the frame with this return address and frame pointer
+        executes, innermost first. A thread waits in a stub. `runtime`: the instance of the runtime
+        that the thread is in."""
+        return ()
+
+    def inherit(self, before: ManagedFrames) -> None:
+        """Take over what the reader `before` knows. The target of this reader has the present
+        mappings of the same process."""
 
     def walk(self, thread_pointer: int) -> Optional[WalkFrame]:
         """Return a function that names the frames of one stack of a stopped thread, if names at

@@ -24,11 +24,13 @@ from findleaks.injection.stub.table import (
     ANSWERED,
     ANSWERS,
     ASKED,
+    CHAIN,
     DEEPEST,
     EVENTS,
     EXACT,
     EXECUTES,
     FUNCTION,
+    GENERATED,
     INTERPRETED,
     ISOLATE,
     LAST,
@@ -95,11 +97,17 @@ class Rules:
         self._starts: list[int] = []
         self._reopened_at = time.monotonic()
         self._describe = describe
+        self.readers: Sequence[ManagedFrames] = ()
         self.target = opened()
         self._set_target(self.target)
 
     def _set_target(self, target: Target) -> None:
+        before: Sequence[ManagedFrames] = self.readers
         self.target, (tables, self.readers) = target, self._describe(target)
+        for reader in self.readers:
+            for one in before:
+                if type(one) is type(reader):
+                    reader.inherit(one)
         self.unwinder = Unwinder(target, tables)
         self._read_again()
 
@@ -116,8 +124,8 @@ class Rules:
             if generated is not None:
                 self.generated[key] = generated
             known = step(self.unwinder, key) if generated is None else step_generated(generated, key)
-            if self._chain is not None and not key & EXACT and self._chain.executes(key):
-                known = known._replace(value=known.value | EXECUTES)
+            if self._chain is not None and not key & EXACT:
+                known = _mark(known, self._chain, key)
             self.steps[key] = known
         return known
 
@@ -150,8 +158,12 @@ class Rules:
         found = (reader.function(address) for reader in self.readers)
         return next((function for function in found if function is not None), None)
 
-    def _chained_function(self, address: int) -> Optional[Hashable]:
-        return self._chain.function(address) if self._chain is not None else None
+    def _chained_function(self, request: Request) -> Optional[Hashable]:
+        """Return the function whose number a thread waits for; see js_frame of stack_walk.S for
+        frames that are named while they are walked."""
+        if self._chain is None or not self._chain.names_frames:
+            return self._chain.function(request.place) if self._chain is not None else None
+        return tuple(self._chain.call_functions(request.sp, request.place, request.fp)) or None
 
     def _keep_function(self, key: int) -> int:
         """Read the function of an interpreter's frame, given by its key. Returns the value of the
@@ -236,7 +248,7 @@ class Rules:
         key = request.key
         self._read_again()
         if key & VALUE and key & NUMBERED:
-            return [(key, self.chained.number(self._chained_function(request.place)) << NUMBER_AT)]
+            return [(key, self.chained.number(self._chained_function(request)) << NUMBER_AT)]
         if key & VALUE:
             return [(key, self._keep_function(key))]
         if key & EXACT or not key & (STACK | ISOLATE):
@@ -324,6 +336,14 @@ class Rules:
         if len(data) < 8:
             raise LookupError(address)
         return int.from_bytes(data, "little")
+
+
+def _mark(known: Step, chain: ManagedFrames, pc: int) -> Step:
+    """Return the rule of a return address with what the chain needs to know about it."""
+    distance = chain.code_distance(pc)
+    if distance is not None:
+        return known._replace(value=pack(CHAIN | EXECUTES, GENERATED + distance, 1, -16))
+    return known._replace(value=known.value | EXECUTES) if chain.executes(pc) else known
 
 
 class Service(threading.Thread):

@@ -64,7 +64,7 @@ class Functions:
             self._source = self._script_name - 8
         # The number follows the word with the ends of lines. V8 7.8 has a constant for it.
         line_ends = offset("Script", "line_ends")
-        self._script_number = offset("Script", "id") or (line_ends + 8 if line_ends is not None else None)
+        self.script_number = offset("Script", "id") or (line_ends + 8 if line_ends is not None else None)
         self._start = offset("UncompiledData", "start_position")
         self._known: dict[int, JavaScriptFunction] = {}
         self._line_ends: dict[int, array[int]] = {}
@@ -96,7 +96,7 @@ class Functions:
         the length of the source."""
         script = self._script_of(shared)
         name = self._strings.read(self._word(script, self._script_name)) or ""
-        number, source = self._word(script, self._script_number), self._word(self._word(script, self._source), 8)
+        number, source = self._word(script, self.script_number), self._word(self._word(script, self._source), 8)
         return self._strings.shared_name(shared), self.positions(shared), number, name, source
 
     def _word(self, word: int, offset: Optional[int]) -> int:

@@ -153,6 +153,15 @@ class Maps:
         return bool(bits and bits[0] & _CALLABLE) and (last is None or kind <= last)
 
     @cached_property
+    def functions(self) -> range:
+        """The instance types of functions. If the last one is unknown, a few others may follow."""
+        first, last = self.types.get("js_function", 0), self.metadata.constant("LastJSFunctionType")
+        if first and last is None:
+            others = (kind for kind in range(first + 1, first + _MOST_FUNCTION_TYPES) if self.names_of(kind))
+            last = next(others, first + 1) - 1
+        return range(first, (last or 0) + 1)
+
+    @cached_property
     def first_receiver(self) -> int:
         """The least instance type of JavaScript objects."""
         return min([FIRST_RECEIVER, *(number for name, number in self.types.items() if name.startswith("js_"))])

@@ -62,7 +62,7 @@ class FrameNames:
         is_old = heap.version < (9, 0)
         constant = heap.metadata.constant
         self._array = constant("off_fp_bytecode_array") or (_OLD_ARRAY if is_old else _ARRAY)
-        self._offset = constant("off_fp_bytecode_offset") or (_OLD_OFFSET if is_old else _OFFSET)
+        self.offset_in_frame = constant("off_fp_bytecode_offset") or (_OLD_OFFSET if is_old else _OFFSET)
 
     def read_again(self, memory: Memory) -> None:
         """Drop what was read of objects; see FrameHeap."""
@@ -159,7 +159,7 @@ class FrameNames:
         """Return the offset of the current bytecode of a frame of the interpreter; -1 if it is
         unknown. Handlers store it in the frame before they call a function; until then it is in a
         register."""
-        stored = self.heap.memory.word(fp + self._offset) or 0
+        stored = self.heap.memory.word(fp + self.offset_in_frame) or 0
         held = self._checked(array, stored >> SMI_SHIFT) if not stored & 0xFFFFFFFF else -1
         if not inner:
             return held

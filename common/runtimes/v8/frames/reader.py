@@ -144,6 +144,26 @@ class JavaScriptFrames(ManagedFrames):
     def names_frames(self) -> bool:
         return self.reads_calls
 
+    @cached_property
+    def chain_settings(self) -> Sequence[int]:
+        return self._calls.chain_settings([one.address for one in self._isolates]) if self._calls is not None else ()
+
+    def executes(self, pc: int) -> bool:
+        return self._calls is not None and self._calls.is_moving(pc)
+
+    def code_distance(self, pc: int) -> Optional[int]:
+        return self._calls.code_distance(pc) if self._calls is not None and self._may_be_generated(pc) else None
+
+    def call_functions(self, runtime: int, pc: int, fp: int) -> Sequence[NamedFrame]:
+        return self._calls.functions(runtime, pc, fp) if self._calls is not None else ()
+
+    def inherit(self, before: ManagedFrames) -> None:
+        if isinstance(before, JavaScriptFrames):
+            # Threads cannot be listed while they run.
+            self._isolates, self.chain_settings = before._isolates, before.chain_settings
+            if self._calls is not None and before._calls is not None:
+                self._calls.inherit(before._calls)
+
     def walk(self, thread_pointer: int) -> Optional[WalkFrame]:
         return self._calls.walk(thread_pointer) if self._calls is not None else None
 

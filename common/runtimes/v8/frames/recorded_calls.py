@@ -5,6 +5,7 @@ stay the same: the number of the script, the positions of the function in it, an
 
 from __future__ import annotations
 
+import struct
 import time
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
@@ -13,6 +14,8 @@ from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
+from findleaks.libc.thread_specific import KEYS_OF_BLOCK, place_of_key
+from findleaks.runtimes.v8.frames.builtins import is_interpreter
 from findleaks.runtimes.v8.frames.frame_names import FP, NO_TABLE, FrameNames, Place
 from findleaks.runtimes.v8.frames.heap import FrameHeap
 from findleaks.runtimes.v8.isolates import current, key_of
@@ -21,6 +24,11 @@ from findleaks.target.base import Target
 from findleaks.unwind.managed_frames import WalkFrame
 from findleaks.unwind.stacks import NamedFrame
 
+OWN_NAME = "the function has a name of its own, which recorded stacks do not have"
+_JAVASCRIPT = 5  # kind of chain, as in stack_walk.S
+# The number of a function in its script follows the flags of its SharedFunctionInfo in these
+# versions of V8 (src/objects/shared-function-info.tq, function_literal_id)
+_FIRST, _UNKNOWN = (7, 8), (14, 0)
 _MOVING = "_ZN2v88internal4Heap14CollectGarbage", "_ZN2v88internal4Heap24PerformGarbageCollection"
 """Beginnings of the symbols of functions that V8's garbage collections execute."""
 
@@ -55,6 +63,29 @@ class RecordedCalls:
             return calls.frames(pc, fp) if not is_moving else ()
 
         return name
+
+    def chain_settings(self, isolates: Sequence[int]) -> Sequence[int]:
+        """See ManagedFrames. `isolates`: those of threads."""
+        calls = next(filter(None, map(self._of, isolates)), None)
+        if calls is None or (not self._layout.tls and self._key >= KEYS_OF_BLOCK):
+            return ()
+        return calls.chain_settings(self._layout.tls or place_of_key(self._key))
+
+    def code_distance(self, pc: int) -> Optional[int]:
+        """See ManagedFrames."""
+        known = (calls.code_distance(pc) for calls in map(self._of, tuple(self._isolates)) if calls is not None)
+        return next((distance for distance in known if distance is not None), None)
+
+    def functions(self, isolate: int, pc: int, fp: int) -> Sequence[NamedFrame]:
+        """See ManagedFrames.call_functions."""
+        calls = self._of(isolate) if isolate else None
+        return calls.functions(pc, fp) if calls is not None else ()
+
+    def inherit(self, before: RecordedCalls) -> None:
+        """Read the isolates that another object knows."""
+        self._memory = before._memory
+        for isolate in before._isolates:
+            self._of(isolate)
 
     @cached_property
     def _key(self) -> int:
@@ -110,6 +141,37 @@ class IsolateCalls:
         if places:
             return [self._name(place) for place in places]
         return list(self._names.names(pc, False, {FP: fp}, {})) if self._names.is_copied_or_generated(pc) else ()
+
+    def code_distance(self, pc: int) -> Optional[int]:
+        """See ManagedFrames."""
+        builtin = self._names.builtins.find(pc)
+        if builtin is not None:
+            return 0 if is_interpreter(builtin.name) else None
+        code = self._names.code_at(pc)
+        return pc - code.header if code is not None else None
+
+    def functions(self, pc: int, fp: int) -> Sequence[NamedFrame]:
+        """See ManagedFrames.call_functions. A stub does not tell functions with a name of their own
+        apart, if these have the same source."""
+        frames, places = self.frames(pc, fp), self._names.places(pc, fp, {})
+        if places and self._names.heap.own_name(places[-1].shared, places[-1].function) is not None:
+            return (*frames[:-1], frames[-1]._replace(function="", reason=OWN_NAME))
+        return frames
+
+    def chain_settings(self, place: int) -> Sequence[int]:
+        """See ManagedFrames and stack_walk.S. `place`: offset of the isolate from the thread
+        pointer."""
+        heap = self._names.heap
+        offset, types = heap.metadata.offset, heap.maps.types
+        script = offset("SharedFunctionInfo", "script", "raw_script", "script_or_debug_info")
+        shared, flags, number = offset("JSFunction", "shared"), offset("SharedFunctionInfo", "flags"), heap.functions.script_number
+        kinds = types.get("shared_function_info"), types.get("script")
+        functions = heap.maps.functions
+        if None in (script, shared, flags, number, *kinds) or not functions or not _FIRST <= heap.version < _UNKNOWN:
+            return ()
+        packed = struct.pack("<4H", functions[0], len(functions) - 1, *kinds)
+        words = place, shared, script, flags, number, self._names.offset_in_frame, int.from_bytes(packed, "little")
+        return [_JAVASCRIPT, *((word or 0) & (1 << 64) - 1 for word in words)]
 
     def _name(self, place: Place) -> NamedFrame:
         heap, now = self._names.heap, time.monotonic()
