@@ -185,7 +185,7 @@ class JavaScriptFrames(ManagedFrames):
     def _may_be_generated(self, pc: int) -> bool:
         """Whether an address may be in V8's builtins or generated code. Without such an address
         nothing else is read, for example before a process has started V8."""
-        return pc in self._builtins or region_at(self._target.modules(), pc) is None
+        return self._builtins.start <= pc < self._builtins.end or region_at(self._target.modules(), pc) is None
 
     @cached_property
     def _builtins(self) -> Range:
