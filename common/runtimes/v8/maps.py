@@ -152,14 +152,12 @@ class Maps:
         bits = self._memory.read(word - TAG + bit_field, 1) if bit_field is not None else b""
         return bool(bits and bits[0] & _CALLABLE) and (last is None or kind <= last)
 
-    @cached_property
+    @property
     def functions(self) -> range:
-        """The instance types of functions. If the last one is unknown, a few others may follow."""
+        """A range with the instance types of all functions. It is empty if they are unknown. If the
+        last one is unknown, types of other objects may be in it."""
         first, last = self.types.get("js_function", 0), self.metadata.constant("LastJSFunctionType")
-        if first and last is None:
-            others = (kind for kind in range(first + 1, first + _MOST_FUNCTION_TYPES) if self.names_of(kind))
-            last = next(others, first + 1) - 1
-        return range(first, (last or 0) + 1)
+        return range(first, (last + 1 if last is not None else first + _MOST_FUNCTION_TYPES) if first else first)
 
     @cached_property
     def first_receiver(self) -> int:
