@@ -120,6 +120,10 @@ class ManagedFrames:
         that the thread is in."""
         return ()
 
+    def see_threads(self, thread_pointers: Sequence[int]) -> None:
+        """Prepare to read the frames of the threads with these thread pointers. The process is
+        stopped. `chain_settings` may depend on them."""
+
     def inherit(self, before: ManagedFrames) -> None:
         """Take over what the reader `before` knows. The target of this reader has the present
         mappings of the same process."""

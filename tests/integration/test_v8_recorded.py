@@ -15,14 +15,13 @@ import pytest
 import v8_frames
 from native_calls import Calls, Frames
 
-ROUNDS, CALLS, SIZES, KIND = 3, 8, "48-72", "JavaScript"
+ROUNDS, CALLS, SIZES, KIND = 3, 8, "30000-30024", "JavaScript"
 VERSIONS = ("12.22.12", "14.21.3", "16.20.2", "18.20.8", "20.20.0", "22.12.0", nodes.NEWEST)
-WAYS = ("breakpoints", "LLDB")
 QUICK = [(nodes.NEWEST, "breakpoints")]
 EACH = [
     pytest.param(version, way, marks=() if (version, way) in QUICK else pytest.mark.matrix, id=f"{version}-{way}")
     for version in VERSIONS
-    for way in WAYS
+    for way in native_calls.WAYS
 ]
 
 

@@ -31,7 +31,7 @@ function note () {
   const frames = JSON.stringify(new Error('x').stack.slice(1).filter(one => !one[3]).map(one => one.slice(0, 3)))
   Error.prepareStackTrace = undefined
   calls.set(frames, (calls.get(frames) || 0) + 1)
-  return 48 + 8 * (done % 4)
+  return 30000 + 8 * (done % 4)
 }
 function wait (text) { fs.writeSync(1, text); if (!fs.readSync(0, Buffer.alloc(1), 0, 1)) process.exit(0) }
 function call () {

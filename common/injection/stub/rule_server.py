@@ -219,6 +219,12 @@ class Rules:
         for reader in self.readers:
             reader.read_again(self._read)
 
+    def see_threads(self, thread_pointers: Sequence[int]) -> None:
+        """See ManagedFrames."""
+        self._read_again()
+        for reader in self.readers:
+            reader.see_threads(thread_pointers)
+
     def reopen(self) -> None:
         """Read the mappings again."""
         before = self.target

@@ -144,9 +144,13 @@ class JavaScriptFrames(ManagedFrames):
     def names_frames(self) -> bool:
         return self.reads_calls
 
-    @cached_property
+    @property
     def chain_settings(self) -> Sequence[int]:
-        return self._calls.chain_settings([one.address for one in self._isolates]) if self._calls is not None else ()
+        return self._calls.chain_settings if self._calls is not None else ()
+
+    def see_threads(self, thread_pointers: Sequence[int]) -> None:
+        if self._calls is not None:
+            self._calls.see_threads(thread_pointers)
 
     def executes(self, pc: int) -> bool:
         return self._calls is not None and self._calls.is_moving(pc)
@@ -158,11 +162,8 @@ class JavaScriptFrames(ManagedFrames):
         return self._calls.functions(runtime, pc, fp) if self._calls is not None else ()
 
     def inherit(self, before: ManagedFrames) -> None:
-        if isinstance(before, JavaScriptFrames):
-            # Threads cannot be listed while they run.
-            self._isolates, self.chain_settings = before._isolates, before.chain_settings
-            if self._calls is not None and before._calls is not None:
-                self._calls.inherit(before._calls)
+        if isinstance(before, JavaScriptFrames) and self._calls is not None and before._calls is not None:
+            self._calls.inherit(before._calls)
 
     def walk(self, thread_pointer: int) -> Optional[WalkFrame]:
         return self._calls.walk(thread_pointer) if self._calls is not None else None

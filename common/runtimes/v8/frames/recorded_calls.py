@@ -37,12 +37,14 @@ _TABLE_SECONDS = 1.0
 
 
 class RecordedCalls:
-    """Names frames of a stopped thread, of any isolate. `layout`: where threads' isolates are."""
+    """Names frames of a stopped thread, of any isolate. `layout`: where threads' isolates are.
+    `chain_settings`: see ManagedFrames."""
 
     def __init__(self, target: Target, engine: Engine, layout: Layout) -> None:
         self._target, self._engine, self._layout = target, engine, layout
         self._memory = Memory(target)
         self._isolates: dict[int, Optional[IsolateCalls]] = {}
+        self.chain_settings: Sequence[int] = ()
 
     def read_again(self, memory: Memory) -> None:
         """Drop what was read of objects. `memory`: the memory of the process as it is now."""
@@ -50,8 +52,7 @@ class RecordedCalls:
 
     def walk(self, thread_pointer: int) -> Optional[WalkFrame]:
         """See ManagedFrames.walk. None: the thread is in no isolate."""
-        memory = self._memory
-        isolate = current(lambda address: memory.word(address) or 0, memory.arch.mask, self._layout, thread_pointer, self._key)
+        isolate = self._isolate(thread_pointer)
         calls = self._of(isolate) if isolate else None
         if calls is None:
             return None
@@ -64,12 +65,15 @@ class RecordedCalls:
 
         return name
 
-    def chain_settings(self, isolates: Sequence[int]) -> Sequence[int]:
-        """See ManagedFrames. `isolates`: those of threads."""
-        calls = next(filter(None, map(self._of, isolates)), None)
-        if calls is None or (not self._layout.tls and self._key >= KEYS_OF_BLOCK):
-            return ()
-        return calls.chain_settings(self._layout.tls or place_of_key(self._key))
+    def _isolate(self, thread_pointer: int) -> int:
+        memory = self._memory
+        return current(lambda address: memory.word(address) or 0, memory.arch.mask, self._layout, thread_pointer, self._key)
+
+    def see_threads(self, thread_pointers: Sequence[int]) -> None:
+        """See ManagedFrames."""
+        for calls in map(self._of, filter(None, map(self._isolate, thread_pointers))):
+            if calls is not None and not self.chain_settings and (self._layout.tls or self._key < KEYS_OF_BLOCK):
+                self.chain_settings = calls.chain_settings(self._layout.tls or place_of_key(self._key))
 
     def code_distance(self, pc: int) -> Optional[int]:
         """See ManagedFrames."""
@@ -83,7 +87,7 @@ class RecordedCalls:
 
     def inherit(self, before: RecordedCalls) -> None:
         """Read the isolates that another object knows."""
-        self._memory = before._memory
+        self._memory, self.chain_settings = before._memory, before.chain_settings
         for isolate in before._isolates:
             self._of(isolate)
 
