@@ -113,12 +113,6 @@ class FrameNames:
         is_baseline = code.kind == OTHER and self._array_of(fp) and self._function(fp)
         return code._replace(kind=BASELINE) if is_baseline else code
 
-    def is_copied_or_generated(self, pc: int) -> bool:
-        """Whether an address is in code that no symbol names: V8 generated it, or it is a copy of a
-        builtin."""
-        builtin = self.builtins.find(pc)
-        return builtin.distance != 0 if builtin is not None else self.code_at(pc) is not None
-
     def code_at(self, pc: int) -> Optional[Code]:
         """Return the code that V8 generated at an address."""
         return self.code.find(pc) if region_at(self.heap.target.modules(), pc) is None else None

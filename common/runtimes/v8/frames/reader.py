@@ -34,7 +34,7 @@ from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Target, Thread
 from findleaks.target.ranges import region_at
 from findleaks.unwind.frames import CodeStep
-from findleaks.unwind.managed_frames import ManagedFrames, NativeStack, Segment, WalkFrame
+from findleaks.unwind.managed_frames import CallFrame, ManagedFrames, NativeStack, Segment, WalkFrame
 from findleaks.unwind.stacks import NamedFrame
 
 _REGISTERS = X86_64.dwarf_registers
@@ -154,6 +154,9 @@ class JavaScriptFrames(ManagedFrames):
 
     def executes(self, pc: int) -> bool:
         return self._calls is not None and self._calls.is_moving(pc)
+
+    def call_frame(self, pc: int) -> Optional[CallFrame]:
+        return self._calls.call_frame(pc) if self._calls is not None and region_at(self._target.modules(), pc) is None else None
 
     def code_distance(self, pc: int) -> Optional[int]:
         return self._calls.code_distance(pc) if self._calls is not None and self._may_be_generated(pc) else None

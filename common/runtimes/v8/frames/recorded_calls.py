@@ -21,7 +21,7 @@ from findleaks.runtimes.v8.frames.heap import FrameHeap
 from findleaks.runtimes.v8.isolates import current, key_of
 from findleaks.runtimes.v8.layout import Layout
 from findleaks.target.base import Target
-from findleaks.unwind.managed_frames import WalkFrame
+from findleaks.unwind.managed_frames import CallFrame, WalkFrame
 from findleaks.unwind.stacks import NamedFrame
 
 OWN_NAME = "the function has a name of its own, which recorded stacks do not have"
@@ -79,6 +79,12 @@ class RecordedCalls:
         """See ManagedFrames."""
         known = (calls.code_distance(pc) for calls in map(self._of, tuple(self._isolates)) if calls is not None)
         return next((distance for distance in known if distance is not None), None)
+
+    def call_frame(self, pc: int) -> Optional[CallFrame]:
+        """See ManagedFrames. Only for copies of builtins."""
+        known = (calls.copied_builtin(pc) for calls in map(self._of, tuple(self._isolates)) if calls is not None)
+        found = next(filter(None, known), None)
+        return CallFrame((found,), called_by_native=True) if found is not None else None
 
     def functions(self, isolate: int, pc: int, fp: int) -> Sequence[NamedFrame]:
         """See ManagedFrames.call_functions."""
@@ -140,11 +146,18 @@ class IsolateCalls:
 
     def frames(self, pc: int, fp: int) -> Sequence[NamedFrame]:
         """Return the names of what a frame executes at a return address, innermost first; () for
-        code that symbols name, and if the frame is damaged."""
+        builtins, and if the frame is damaged."""
         places = self._names.places(pc, fp, {})
         if places:
             return [self._name(place) for place in places]
-        return list(self._names.names(pc, False, {FP: fp}, {})) if self._names.is_copied_or_generated(pc) else ()
+        return list(self._names.names(pc, False, {FP: fp}, {})) if self._names.builtins.find(pc) is None else ()
+
+    def copied_builtin(self, pc: int) -> Optional[NamedFrame]:
+        """Return the frame of a copy of a builtin, which no symbol names; None for other code."""
+        found = self._names.builtins.find(pc)
+        if found is None or not found.distance:
+            return None
+        return NamedFrame(pc, found.name, pc - found.start, found.module)
 
     def code_distance(self, pc: int) -> Optional[int]:
         """See ManagedFrames."""
