@@ -1,4 +1,4 @@
-"""JavaScript frames of the calls that `count` counts are those that V8 lists for the same calls."""
+"""JavaScript frames of the calls that `count` counts and of the blocks that `track` records are those that V8 lists for the same calls."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ EACH = [
 
 
 @contextmanager
-def calling(version: str, folder: Path, seed: int, *flags: str) -> Iterator[Calls]:
+def calling(version: str, folder: Path, seed: int, *flags: str, thread: str = "main") -> Iterator[Calls]:
     options = ("-O2", "-g", "-fno-omit-frame-pointer", "-shared", "-fPIC")
     addon = building.compiled(folder, "v8_native_calls.c", *options, name="v8_native_calls.node")
-    command = [nodes.get(version), *flags, str(v8_frames.PROGRAM), str(addon), "calls", str(CALLS), str(seed)]
+    command = [nodes.get(version), *flags, str(v8_frames.PROGRAM), str(addon), "calls", str(CALLS), str(seed), thread]
     program = Calls(command, addon)
     try:
         yield program

@@ -1,7 +1,10 @@
 // A busy program: `v8_frames.js ADDON MODE STOPS SEED`. It calls itself in all ways that JavaScript has.
 // Mode stop: it prints its stack, and stops itself. Mode late: it prints the stack after each stop. Modes abort and fault: it ends at the
 // first stop. Mode free: it runs on. Mode calls: it calls the addon STOPS times for each line of input, and prints the stacks of these calls.
+// With a fifth argument, `worker`, a worker does so.
 'use strict'
+const { Worker, isMainThread } = require('worker_threads')
+if (isMainThread && process.argv[6] === 'worker') return void new Worker(__filename, { argv: process.argv.slice(2) })
 const native = require(process.argv[2])
 const mode = process.argv[3], stops = Number(process.argv[4])
 const fs = require('fs')

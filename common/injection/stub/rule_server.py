@@ -18,19 +18,16 @@ from typing import Optional
 
 from findleaks.injection.own_memory import Read
 from findleaks.injection.remote_syscall import read_mappings
-from findleaks.injection.stub.chain_walk import ChainedFunctions, ChainWalk
+from findleaks.injection.stub.chain_walk import ChainedFunctions, ChainWalk, name_frame
 from findleaks.injection.stub.table import (
     ADDRESS,
     ANSWERED,
     ANSWERS,
     ASKED,
-    CHAIN,
     DEEPEST,
     EVENTS,
     EXACT,
-    EXECUTES,
     FUNCTION,
-    GENERATED,
     INTERPRETED,
     ISOLATE,
     LAST,
@@ -54,7 +51,7 @@ from findleaks.injection.stub.table import (
     pack,
     unpack,
 )
-from findleaks.injection.stub.unwind_rules import Step, follow, step, step_generated
+from findleaks.injection.stub.unwind_rules import Step, follow, mark, step, step_generated
 from findleaks.target.base import Range, Region, Target
 from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.managed_frames import CallFrame, CodeDescriptions, ManagedFrames, WalkFrame
@@ -125,7 +122,7 @@ class Rules:
                 self.generated[key] = generated
             known = step(self.unwinder, key) if generated is None else step_generated(generated, key)
             if self._chain is not None and not key & EXACT:
-                known = _mark(known, self._chain, key)
+                known = mark(known, self._chain, key)
             self.steps[key] = known
         return known
 
@@ -295,13 +292,15 @@ class Rules:
             value = self.step(key).value
             yield key, value
             if not key & EXACT:
-                yield from self._name_frame(walks, key, fp)
+                yield from name_frame(walks, self.chained, key, fp)
             kind, *_, executes = unpack(value)
             caller = follow(value, key, sp, fp, low, high, self._word)
             if caller is None:
                 return
             if chain is not None:
                 yield from chain.nodes(kind == SIGNAL, executes and sp < caller[1], Range(sp, caller[1]), Range(low, high))
+            if kind == SIGNAL:
+                walks = ()  # the signal may have interrupted code that moves the functions of frames
             if kind == SWITCH:
                 region = self.stack(fp)
                 if region is None:
@@ -324,13 +323,6 @@ class Rules:
             yield from chain.last_nodes()
         yield 0, None
 
-    def _name_frame(self, walks: Sequence[WalkFrame], key: int, fp: int) -> Iterator[tuple[int, None]]:
-        """Yield a node for the managed functions that the frame at a return address executes."""
-        for walk in walks:
-            frames = tuple(walk(key & ADDRESS, fp))
-            if frames:
-                yield VALUE | NUMBERED | self.chained.number(frames) << NUMBER_AT, None
-
     def _present(self, address: int) -> int:
         """Return a word; 0 if it is unreadable."""
         return int.from_bytes(self._read(address, 8), "little")
@@ -342,14 +334,6 @@ class Rules:
         if len(data) < 8:
             raise LookupError(address)
         return int.from_bytes(data, "little")
-
-
-def _mark(known: Step, chain: ManagedFrames, pc: int) -> Step:
-    """Return the rule of a return address with what the chain needs to know about it."""
-    distance = chain.code_distance(pc)
-    if distance is not None:
-        return known._replace(value=pack(CHAIN | EXECUTES, GENERATED + distance, 1, -16))
-    return known._replace(value=known.value | EXECUTES) if chain.executes(pc) else known
 
 
 class Service(threading.Thread):
