@@ -27,6 +27,7 @@ from findleaks.injection.stub.table import (
     DEEPEST,
     EVENTS,
     EXACT,
+    EXECUTES,
     FUNCTION,
     INTERPRETED,
     ISOLATE,
@@ -51,7 +52,7 @@ from findleaks.injection.stub.table import (
     pack,
     unpack,
 )
-from findleaks.injection.stub.unwind_rules import Step, follow, mark, step, step_generated
+from findleaks.injection.stub.unwind_rules import Step, follow, step, step_function, step_generated
 from findleaks.target.base import Range, Region, Target
 from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.managed_frames import CallFrame, CodeDescriptions, ManagedFrames, WalkFrame
@@ -115,20 +116,26 @@ class Rules:
         """Return the rule for a code address, which is given by its key."""
         known = self.steps.get(key)
         if known is None:
-            generated = self._call_frame(key)
-            if generated is None and not self.unwinder.executable(key & ADDRESS) and time.monotonic() > self._reopened_at + REOPEN_SECONDS:
+            generated, distance = described = self._describe_code(key)
+            is_known = any(one is not None for one in described) or self.unwinder.executable(key & ADDRESS)
+            if not is_known and time.monotonic() > self._reopened_at + REOPEN_SECONDS:
                 self.reopen()  # code may have been mapped since
+                generated, distance = self._describe_code(key)
             if generated is not None:
                 self.generated[key] = generated
             known = step(self.unwinder, key) if generated is None else step_generated(generated, key)
-            if self._chain is not None and not key & EXACT:
-                known = mark(known, self._chain, key)
+            if distance is not None:
+                known = step_function(distance, self._chain is not None and self._chain.names_frames)
+            elif self._chain is not None and not key & EXACT and self._chain.executes(key):
+                known = known._replace(value=known.value | EXECUTES)
             self.steps[key] = known
         return known
 
-    def _call_frame(self, key: int) -> Optional[CallFrame]:
-        found = (reader.call_frame(key & ADDRESS) for reader in self.readers)
-        return next((frame for frame in found if frame is not None), None)
+    def _describe_code(self, key: int) -> tuple[Optional[CallFrame], Optional[int]]:
+        """Return what readers know of generated code: `call_frame` and `code_distance`."""
+        frames = (reader.call_frame(key & ADDRESS) for reader in self.readers)
+        distances = (reader.code_distance(key) for reader in self.readers if not key & EXACT)
+        return next((one for one in frames if one is not None), None), next((one for one in distances if one is not None), None)
 
     @property
     def _chain(self) -> Optional[ManagedFrames]:
@@ -285,7 +292,7 @@ class Rules:
     ) -> Iterator[tuple[int, Optional[int]]]:
         """Yield the key and the value of each rule that a walk needs, innermost first, and keys of
         nodes that need none. The last key is 0 if the stack was followed to its end. `chain`: the
-        interpreter's frames of the thread, if they are wanted. `walks`: see ManagedFrames.walk."""
+        interpreter's frames of the thread. `walks`: see ManagedFrames.walk. Both if wanted."""
         region = self.stack(sp)
         low, high = (sp, region.end) if region is not None else (sp, sp)
         while key:

@@ -33,7 +33,7 @@ from findleaks.injection.stub.table import (
 from findleaks.target.encoded_numbers import sleb128
 from findleaks.unwind.cfi import Row, Rule
 from findleaks.unwind.frames import Frame, Unwinder
-from findleaks.unwind.managed_frames import CallFrame, ManagedFrames
+from findleaks.unwind.managed_frames import CallFrame
 
 FP, SP = 6, 7  # DWARF's rbp and rsp (System V ABI, AMD64 supplement 1.0, figure 3.36)
 _BREG, _DEREF = 0x70, 0x06
@@ -76,13 +76,11 @@ def step_generated(frame: CallFrame, key: int) -> Step:
     return Step(pack(BY_SP, frame.size, 1, -16) if frame.size else CHAINED)
 
 
-def mark(known: Step, chain: ManagedFrames, pc: int) -> Step:
-    """Return the rule of a return address with what a stub needs to read the frames of a chain; see
-    `managed` of stack_walk.S."""
-    distance = chain.code_distance(pc)
-    if distance is not None:
-        return known._replace(value=pack(CHAIN | EXECUTES, GENERATED + distance, 1, -16))
-    return known._replace(value=known.value | EXECUTES) if chain.executes(pc) else known
+def step_function(distance: int, is_read: bool) -> Step:
+    """Return the rule of a return address in code that executes managed functions. `distance`: see
+    ManagedFrames.code_distance. `is_read`: whether the stub reads the frames of this code; see
+    js_frame of stack_walk.S."""
+    return Step(pack(CHAIN | EXECUTES, GENERATED + distance, 1, -16) if is_read else CHAINED)
 
 
 def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Callable[[int], int]) -> Optional[tuple[int, int, int]]:
