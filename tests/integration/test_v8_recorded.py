@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import building
+import counts
 import native_calls
 import nodes
 import pytest
@@ -85,3 +88,21 @@ def test_kinds_of_code(words: tuple[str, ...], way: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("version", ["12.22.12", "18.20.8", nodes.NEWEST])
 def test_workers(version: str, way: str, tmp_path: Path) -> None:
     check(version, way, tmp_path, thread="worker")
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("way", ["inject", "breakpoints"])
+@pytest.mark.parametrize("version", ["12.22.12", nodes.NEWEST])
+def test_no_names_while_functions_move(version: str, way: str, tmp_path: Path) -> None:
+    """A collection of garbage moves functions. Those on the stack that it interrupted have no names."""
+    with calling(version, tmp_path, "--expose-gc") as program:
+        options = ["v8::internal::Heap::PerformGarbageCollection", "--json", "--limit", "0", "--frames", "0", "--events", "20"]
+        command = counts.by_command_line(program.pid, [*options, *(["--inject"] if way == "inject" else [])])
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as counting:
+            while counting.poll() is None:
+                program.round()
+                time.sleep(0.2)  # the output of a round has all stacks so far
+            (report,) = counts.reported(counting.stdout.read() if counting.stdout is not None else "")
+    frames = [frame for stack in report["stacks"] for frame in stack["frames"]]
+    assert "Builtins_InterpreterEntryTrampoline" in {frame["function"] for frame in frames}
+    assert not any(frame.get("kind") for frame in frames)
