@@ -307,7 +307,7 @@ class Rules:
             if chain is not None:
                 yield from chain.nodes(kind == SIGNAL, executes and sp < caller[1], Range(sp, caller[1]), Range(low, high))
             if kind == SIGNAL:
-                walks = ()  # the signal may have interrupted code that moves the functions of frames
+                walks = ()  # the signal may have interrupted code that moves functions
             if kind == SWITCH:
                 region = self.stack(fp)
                 if region is None:
