@@ -98,11 +98,11 @@ def test_no_names_while_functions_move(version: str, way: str, tmp_path: Path) -
     with calling(version, tmp_path, "--expose-gc") as program:
         options = ["v8::internal::Heap::PerformGarbageCollection", "--json", "--limit", "0", "--frames", "0", "--events", "20"]
         command = counts.by_command_line(program.pid, [*options, *(["--inject"] if way == "inject" else [])])
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as counting:
+        with open(tmp_path / "report", "wb") as file, subprocess.Popen(command, stdout=file) as counting:
             while counting.poll() is None:
                 program.round()
                 time.sleep(0.2)  # the output of a round has all stacks so far
-            (report,) = counts.reported(counting.stdout.read() if counting.stdout is not None else "")
+    (report,) = counts.reported((tmp_path / "report").read_text())
     frames = [frame for stack in report["stacks"] for frame in stack["frames"]]
     assert "Builtins_InterpreterEntryTrampoline" in {frame["function"] for frame in frames}
     assert not any(frame.get("kind") for frame in frames)
