@@ -41,6 +41,14 @@
         .set RUBY_LINES, 0x128                  # offset, in the same body, of: table of lines, positions, number of entries, index
         .set RUBY_ENTRY, 0x130                  # bytes of an entry of the table of lines
         .set RUBY_LENGTHS, 0x138                # whether a string whose text is inside its object has a word for the length
+# Settings for frames of JavaScript functions, at the same offsets in the table
+        .set ISOLATE_AT, 0x108                  # offset of the pointer to the isolate, from the thread pointer
+        .set SHARED_AT, 0x110                   # offset of the SharedFunctionInfo in a function
+        .set SCRIPT_AT, 0x118                   # offsets in a SharedFunctionInfo: script, flags and number of the function in the script
+        .set FLAGS_AT, 0x120
+        .set NUMBER_AT, 0x128                   # offset of the number in a script
+        .set OFFSET_AT, 0x130                   # offset of the bytecode's offset in a frame of the interpreter
+        .set TYPES, 0x138                       # instance types, in two bytes each: first of functions and last minus first, SharedFunctionInfo, script
         .set ENABLED, 0x1000
         .set SERVED, 0x1008                     # whether there is a server to answer
         .set PARENT, 0x1010                     # whether this is the process, not a forked child
@@ -77,6 +85,8 @@
         .set C_FRAMES, 2                        # CPython 3.11: the native frame contains a _PyCFrame, which refers to the first frame
         .set PAIRED, 3                          # CPython 3.9 and 3.10: each native frame executes one frame of the chain
         .set CONTROL_FRAMES, 4                  # Ruby: the last frame that a native frame executes has the flag FINISH
+        .set JAVASCRIPT, 5                      # V8: each frame of its code has the function; see js_frame
+        .set GENERATED, -0x80000000             # added to the offset in rules of code that executes functions of JavaScript
         .set UNKNOWN_FUNCTION, 0x7ffffff        # its number
         .set MOST_HASHED, 4096                  # at most so many bytes of a name or a table of lines are hashed
 
@@ -86,6 +96,7 @@
 
         .set INTERRUPTED, 16                    # the bit of r15 that is set beyond a signal's frame
         .set EXECUTING, 17                      # the bit of r15 that is set in a frame whose rule has EXECUTES
+        .set MOVING, 18                         # the bit of r15 that is set beyond a frame of V8's garbage collector
 
 # Words that the walk keeps on the stack: their offsets from the stack pointer, and their size in bytes.
         .set FRAME, 0                           # the next frame of the chain
@@ -498,6 +509,8 @@ managed:
         push    rdi
         push    rdx
         .set WALK, 32                           # offset from the stack pointer to the words of the walk
+        cmp     qword ptr [r8 + CHAIN_KIND], JAVASCRIPT
+        je      js_frame
         cmp     qword ptr [rsp + WALK + BEGUN], 0
         jne     begun
         mov     qword ptr [rsp + WALK + BEGUN], 1
@@ -733,6 +746,162 @@ rest:
 3:      clc
         ret
 4:      stc
+        ret
+
+# Add a node for the functions that a frame of V8's code executes. esi, the offset in its rule, is GENERATED and the distance of the return
+# address from the beginning of the code; 0 for the interpreter. Another offset is that of native code that moves objects.
+js_frame:
+        cmp     esi, GENERATED + (1 << 30)
+        jl      1f
+        bts     r15d, MOVING
+        jmp     executed
+1:      bt      r15d, MOVING
+        jc      executed
+        bt      r15d, INTERRUPTED               # the signal may have interrupted code that moves objects
+        jc      executed
+        cmp     r15w, 1
+        je      executed
+        lea     rcx, [r10 - 16]
+        cmp     rcx, r9
+        jb      executed
+        mov     rcx, [r10 - 8]                  # the context; the frame of other code has its type there, as a small integer
+        call    js_object
+        jc      executed
+        mov     rcx, [r10 - 16]
+        mov     rdi, [r8 + TYPES]
+        call    js_object
+        jc      executed
+        sub     ax, di
+        shr     rdi, 16
+        cmp     ax, di
+        ja      executed
+        shr     rdi, 16
+        mov     rax, fs:[0]
+        add     rax, [r8 + ISOLATE_AT]
+        mov     rax, [rax]
+        mov     rbp, rax                        # the server names functions by their isolate
+        mov     rdx, [rcx - 1]                  # the map determines whether the function has a name of its own
+        call    js_mix
+        mov     rdx, [rdx + 8 - 1]
+        call    js_mix
+        mov     rdx, [r8 + SHARED_AT]
+        mov     rcx, [rcx + rdx - 1]
+        call    js_typed
+        jc      executed
+        mov     rdx, [r8 + FLAGS_AT]
+        mov     rdx, [rcx + rdx - 1]
+        call    js_mix
+        mov     rdx, [r8 + SCRIPT_AT]
+        mov     rcx, [rcx + rdx - 1]
+        call    js_typed
+        jc      executed
+        mov     rdx, [r8 + NUMBER_AT]
+        mov     rdx, [rcx + rdx - 1]
+        call    js_mix
+        mov     rbx, rcx
+        mov     rcx, [rbx + 8 - 1]              # the source
+        call    js_mix_head
+        mov     rcx, [rbx + 16 - 1]             # the name
+        call    js_mix_head
+        and     esi, 0x7fffffff
+        jnz     2f
+        mov     rdx, [r8 + OFFSET_AT]
+        lea     rcx, [r10 + rdx]
+        cmp     rcx, r9
+        jb      executed
+        mov     rdx, [rcx]
+        call    js_mix
+        jmp     3f
+2:      mov     rdx, r11                        # generated code, which may have been at this address before with other contents
+        call    js_mix
+        mov     ecx, esi
+        cmp     ecx, 64
+        jb      executed
+        mov     rsi, r11
+        sub     rsi, rcx
+        mov     rdx, rsi
+        xor     rdx, r11
+        shr     rdx, 18                         # the beginning is mapped if it is in the same page of V8's
+        jnz     executed
+        push    rbp
+        push    rsi
+        mov     edx, 64
+        call    mix                             # the header, and up to 1 KiB of the code before the return address
+        pop     rsi
+        lea     rcx, [r11 - 1024]
+        cmp     rsi, rcx
+        cmovb   rsi, rcx
+        mov     rdx, r11
+        sub     rdx, rsi
+        and     edx, -8
+        call    mix
+        pop     rbp
+3:      shr     rax, 5
+        mov     rdi, rax
+        bts     rdi, NUMBERED
+        bts     rdi, VALUE
+        push    r9
+        mov     r9, rbp                         # the server gets the isolate, the frame pointer and the return address
+        call    rule
+        pop     r9
+        jc      executed
+        mov     r11, rax
+        bts     r11, NUMBERED
+        bts     r11, VALUE
+        dec     r15w
+        call    node
+        jmp     managed_full
+
+# eax: the instance type of the object rcx. Carry: rcx is not the tagged address of an object. Clobbers rdx.
+js_object:
+        mov     edx, ecx
+        and     edx, 3
+        cmp     edx, 1
+        jne     1f
+        mov     rdx, rcx
+        shr     rdx, 32
+        jz      1f                              # numbers have 32 bits; V8 puts its heap above 4 GiB
+        shr     rdx, 15
+        jnz     1f
+        mov     rdx, [rcx - 1]
+        mov     eax, edx
+        and     eax, 3
+        cmp     eax, 1
+        jne     1f                              # the object has been moved
+        movzx   eax, word ptr [rdx + 12 - 1]
+        clc
+        ret
+1:      stc
+        ret
+
+# Carry: rcx is not an object of the type in the lowest bytes of rdi, which is then removed from rdi. Preserves rax.
+js_typed:
+        push    rax
+        call    js_object
+        jc      1f
+        cmp     ax, di
+        jne     2f
+        shr     rdi, 16
+        pop     rax
+        clc
+        ret
+2:      stc
+1:      pop     rax
+        ret
+
+# Mix the hash and the length of the string rcx into rax, if it is an object. Clobbers rdx.
+js_mix_head:
+        push    rax
+        call    js_object
+        pop     rax
+        mov     edx, 0
+        jc      js_mix
+        mov     rdx, [rcx + 8 - 1]
+# Mix rdx into rax.
+js_mix:
+        xor     rax, rdx
+        imul    rax, [r8 + GOLDEN]
+        rol     rax, 29
         ret
 
 # Find the execution context of the thread (rb_execution_context_t). Its first words are: stack of values, length of this stack, innermost

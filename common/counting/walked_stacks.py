@@ -54,7 +54,7 @@ class WalkedStacks:
 
     @property
     def needs_thread_pointer(self) -> bool:
-        return bool(self._rules.chain)
+        return bool(self._rules.chain) or self._rules.names_frames
 
     def count(self, address: int, sp: int, fp: int, thread_pointer: int) -> None:
         """Count a call of the function at this address. A thread is stopped there. `thread_pointer`
@@ -67,8 +67,12 @@ class WalkedStacks:
         sums: Counter[tuple[tuple[int, ...], str]] = Counter()
         for (keys, is_broken), count in self._counts.items():
             sums[self._names.followed(keys, is_broken)] += count
+        # A runtime moves its code, and executes a function in several ways.
+        named: Counter[tuple[int, tuple[NamedFrame, ...], str]] = Counter()
         for (keys, end), count in sums.items():
-            yield WalkedStack(keys[0] & ~EXACT, count, self._names.named(keys), end)
+            named[keys[0] & ~EXACT, self._names.named(keys), end] += count
+        for (address, frames, end), count in named.items():
+            yield WalkedStack(address, count, frames, end)
 
 
 def has_managed_calls(target: Target) -> bool:

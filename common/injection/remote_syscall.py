@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from findleaks.errors import TargetError
-from findleaks.injection.requests import ALL_BUT_TRAP, ARGUMENTS, M64, ORIG_RAX, RAX, RIP, RSP, WALL, Requests
+from findleaks.injection.requests import ALL_BUT_TRAP, ARGUMENTS, FS_BASE, M64, ORIG_RAX, RAX, RIP, RSP, WALL, Requests
 from findleaks.target.base import Region
 from findleaks.target.control import ThreadPosition
 from findleaks.target.encoded_numbers import signed
@@ -51,7 +51,7 @@ class Remote(Requests):
         for tid in tasks(self.pid):
             words = self.registers(tid)
             if words is not None:
-                found.append(ThreadPosition(tid, words[RIP], words[RSP]))
+                found.append(ThreadPosition(tid, words[RIP], words[RSP], words[FS_BASE]))
             elif state(self.pid, tid) not in "ZX":
                 raise TargetError(f"thread {tid} is not stopped")
         return found

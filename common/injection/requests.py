@@ -17,7 +17,7 @@ from findleaks.errors import TargetError
 from findleaks.injection.seccomp import Step, is_allowed, program
 from findleaks.target.ptrace import ptrace_library, status
 
-R10, R9, R8, RAX, RDX, RSI, RDI, ORIG_RAX, RIP, CS, RSP = 7, 8, 9, 10, 12, 13, 14, 15, 16, 17, 19
+R10, R9, R8, RAX, RDX, RSI, RDI, ORIG_RAX, RIP, CS, RSP, FS_BASE = 7, 8, 9, 10, 12, 13, 14, 15, 16, 17, 19, 21
 """Indices in struct user_regs_struct."""
 ARGUMENTS = (RDI, RSI, RDX, R10, R8, R9)  # registers of system call arguments, in order
 M64 = (1 << 64) - 1

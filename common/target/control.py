@@ -25,6 +25,7 @@ class ThreadPosition(NamedTuple):
     tid: int
     pc: int
     sp: int
+    thread_pointer: int = 0  # 0: unknown
 
 
 class ProcessHost(Protocol):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from findleaks.unwind.code_tables import CodeTable
     from findleaks.unwind.stacks import NamedFrame
 
+WalkFrame = Callable[[int, int], Sequence["NamedFrame"]]
 DEEPEST = 4096  # managed frames of one thread that are read
 # A stub hashes at most so many bytes of a table of lines, as in stack_walk.S. Two functions may
 # differ only in later bytes.
@@ -99,6 +100,39 @@ class ManagedFrames:
 
     def call_frame(self, pc: int) -> Optional[CallFrame]:
         """Return the frame of generated code to which a call returns; None for other code."""
+        return None
+
+    @property
+    def names_frames(self) -> bool:
+        """Whether frames are named by `walk`, and for stubs by `code_distance` and
+        `call_functions`."""
+        return False
+
+    def code_distance(self, pc: int) -> Optional[int]:
+        """Return the distance of a return address from the beginning of the code that a runtime
+        generated, if this code may execute managed functions. 0: it is that of an interpreter whose
+        frames have the function. None: other code."""
+        return None
+
+    def call_functions(self, runtime: int, pc: int, fp: int) -> Sequence[NamedFrame]:
+        """Return the managed functions that the frame with this return address and frame pointer
+        executes, innermost first. A thread waits in a stub. `runtime`: the instance of the runtime
+        that the thread is in."""
+        return ()
+
+    def see_threads(self, thread_pointers: Sequence[int]) -> None:
+        """Prepare to read the frames of the threads with these thread pointers. The process is
+        stopped. `chain_settings` may depend on them."""
+
+    def inherit(self, before: ManagedFrames) -> None:
+        """Take over what the reader `before` knows. The target of this reader has the present
+        mappings of the same process."""
+
+    def walk(self, thread_pointer: int) -> Optional[WalkFrame]:
+        """Return a function that names the frames of one stack of a stopped thread, if names at
+        return addresses can be read only there and then. It is called with the return address and
+        the frame pointer of each frame, innermost first. It returns the managed functions that the
+        frame executes, which replace it; () for other frames."""
         return None
 
     def is_current(self, pc: int, frame: CallFrame) -> bool:

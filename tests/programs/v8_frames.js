@@ -1,7 +1,10 @@
 // A busy program: `v8_frames.js ADDON MODE STOPS SEED`. It calls itself in all ways that JavaScript has.
 // Mode stop: it prints its stack, and stops itself. Mode late: it prints the stack after each stop. Modes abort and fault: it ends at the
-// first stop. Mode free: it runs on.
+// first stop. Mode free: it runs on. Mode calls: it calls the addon STOPS times for each line of input, and prints the stacks of these calls.
+// With a fifth argument, `worker`, a worker does so.
 'use strict'
+const { Worker, isMainThread } = require('worker_threads')
+if (isMainThread && process.argv[6] === 'worker') return void new Worker(__filename, { argv: process.argv.slice(2) })
 const native = require(process.argv[2])
 const mode = process.argv[3], stops = Number(process.argv[4])
 const fs = require('fs')
@@ -10,7 +13,7 @@ Error.stackTraceLimit = 300
 function structured (error, sites) {
   return sites.map(one => [one.getFunctionName() || '', one.getFileName() || '', one.getLineNumber() || 0, one.isAsync ? !!one.isAsync() : false])
 }
-let left = mode === 'free' ? 1e15 : 100
+let left = mode === 'free' ? 1e15 : mode === 'calls' ? 20000 : 100
 let done = 0, seed = Number(process.argv[5])
 function random (most) {
   seed = (Math.imul(seed, 1103515245) + 12345) & 0x7fffffff
@@ -25,7 +28,23 @@ function show (error) {
 const ends = { stop: native.stop, late: native.stop, abort: () => process.abort(), fault: native.fault }
 const end = ends[mode]
 function next () { if (++done >= stops) process.exit(0); left = 100 + random(20000) }
-function halt () { if (mode !== 'late') show(new Error('x')); end(); if (mode === 'late') show(new Error('x')); next() }
+const calls = new Map()
+function note () {
+  Error.prepareStackTrace = structured
+  const frames = JSON.stringify(new Error('x').stack.slice(1).filter(one => !one[3]).map(one => one.slice(0, 3)))
+  Error.prepareStackTrace = undefined
+  calls.set(frames, (calls.get(frames) || 0) + 1)
+  return 30000 + 8 * (done % 4)
+}
+function wait (text) { fs.writeSync(1, text); if (!fs.readSync(0, Buffer.alloc(1), 0, 1)) process.exit(0) }
+function call () {
+  if (!done) wait('ready\n')
+  native.probe(note())
+  if (global.gc && done % 3 === 1) global.gc()
+  if (++done % stops === 0) wait(JSON.stringify(Array.from(calls, ([frames, count]) => [count, 0, JSON.parse(frames)])) + '\ndone\n')
+  left = 100 + random(20000)
+}
+function halt () { if (mode === 'calls') return call(); if (mode !== 'late') show(new Error('x')); end(); if (mode === 'late') show(new Error('x')); next() }
 function tick (x) {
   if (--left <= 0) halt()
   return x + 1
@@ -126,6 +145,9 @@ const ways = [
   depth => Array.from([1, 2], x => run(depth - 2)).length,
   depth => { const inner = n => { if (n) return inner(n - 1); return run(depth - 2) }; return inner(2) }
 ]
+if (mode === 'calls') {
+  ways.push(depth => { native.callBack(() => run(depth - 1)); return 1 })
+}
 function run (depth) {
   if (depth <= 0) return tick(depth)
   return ways[random(ways.length)](depth - 1) | 0

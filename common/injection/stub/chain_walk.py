@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Optional
 
 from findleaks.injection.stub.table import NUMBER_AT, NUMBERED, UNKNOWN_FUNCTION, UNPAIRED, VALUE
 from findleaks.target.base import Range
-from findleaks.unwind.managed_frames import ChainedCall, ChainPart, ManagedFrames
+from findleaks.unwind.managed_frames import ChainedCall, ChainPart, ManagedFrames, WalkFrame
 
 
 class ChainedFunctions:
@@ -37,6 +37,15 @@ class ChainedFunctions:
         number = (key & ~(VALUE | NUMBERED)) >> NUMBER_AT
         function = self._functions[number] if number < len(self._functions) else None
         return ChainedCall(function, key & (1 << NUMBER_AT) - 1)
+
+
+def name_frame(walks: Sequence[WalkFrame], functions: ChainedFunctions, pc: int, fp: int) -> Iterator[tuple[int, None]]:
+    """Yield a node for the managed functions that the frame at a return address executes. `walks`:
+    see ManagedFrames.walk."""
+    for walk in walks:
+        frames = tuple(walk(pc, fp))
+        if frames:
+            yield VALUE | NUMBERED | functions.number(frames) << NUMBER_AT, None
 
 
 class ChainWalk:

@@ -18,7 +18,7 @@ from typing import Optional
 
 from findleaks.injection.own_memory import Read
 from findleaks.injection.remote_syscall import read_mappings
-from findleaks.injection.stub.chain_walk import ChainedFunctions, ChainWalk
+from findleaks.injection.stub.chain_walk import ChainedFunctions, ChainWalk, name_frame
 from findleaks.injection.stub.table import (
     ADDRESS,
     ANSWERED,
@@ -52,10 +52,10 @@ from findleaks.injection.stub.table import (
     pack,
     unpack,
 )
-from findleaks.injection.stub.unwind_rules import Step, follow, step, step_generated
+from findleaks.injection.stub.unwind_rules import Step, follow, step, step_function, step_generated
 from findleaks.target.base import Range, Region, Target
 from findleaks.unwind.frames import Unwinder
-from findleaks.unwind.managed_frames import CallFrame, CodeDescriptions, ManagedFrames
+from findleaks.unwind.managed_frames import CallFrame, CodeDescriptions, ManagedFrames, WalkFrame
 from findleaks.unwind.stacks import NamedFrame
 
 BUSY_SECONDS, IDLE_SECONDS = 0.0002, 0.002  # seconds between polls: soon after a request, and later
@@ -95,11 +95,17 @@ class Rules:
         self._starts: list[int] = []
         self._reopened_at = time.monotonic()
         self._describe = describe
+        self.readers: Sequence[ManagedFrames] = ()
         self.target = opened()
         self._set_target(self.target)
 
     def _set_target(self, target: Target) -> None:
+        before: Sequence[ManagedFrames] = self.readers
         self.target, (tables, self.readers) = target, self._describe(target)
+        for reader in self.readers:
+            for one in before:
+                if type(one) is type(reader):
+                    reader.inherit(one)
         self.unwinder = Unwinder(target, tables)
         self._read_again()
 
@@ -110,20 +116,26 @@ class Rules:
         """Return the rule for a code address, which is given by its key."""
         known = self.steps.get(key)
         if known is None:
-            generated = self._call_frame(key)
-            if generated is None and not self.unwinder.executable(key & ADDRESS) and time.monotonic() > self._reopened_at + REOPEN_SECONDS:
+            generated, distance = described = self._describe_code(key)
+            is_known = any(one is not None for one in described) or self.unwinder.executable(key & ADDRESS)
+            if not is_known and time.monotonic() > self._reopened_at + REOPEN_SECONDS:
                 self.reopen()  # code may have been mapped since
+                generated, distance = self._describe_code(key)
             if generated is not None:
                 self.generated[key] = generated
             known = step(self.unwinder, key) if generated is None else step_generated(generated, key)
-            if self._chain is not None and not key & EXACT and self._chain.executes(key):
+            if distance is not None:
+                known = step_function(distance, self._chain is not None and self._chain.names_frames)
+            elif self._chain is not None and not key & EXACT and self._chain.executes(key):
                 known = known._replace(value=known.value | EXECUTES)
             self.steps[key] = known
         return known
 
-    def _call_frame(self, key: int) -> Optional[CallFrame]:
-        found = (reader.call_frame(key & ADDRESS) for reader in self.readers)
-        return next((frame for frame in found if frame is not None), None)
+    def _describe_code(self, key: int) -> tuple[Optional[CallFrame], Optional[int]]:
+        """Return what readers know of generated code: `call_frame` and `code_distance`."""
+        frames = (reader.call_frame(key & ADDRESS) for reader in self.readers)
+        distances = (reader.code_distance(key) for reader in self.readers if not key & EXACT)
+        return next((one for one in frames if one is not None), None), next((one for one in distances if one is not None), None)
 
     @property
     def _chain(self) -> Optional[ManagedFrames]:
@@ -136,6 +148,11 @@ class Rules:
         return self._chain.chain_settings if self._chain is not None else ()
 
     @property
+    def names_frames(self) -> bool:
+        """Whether frames are named while they are walked; see ManagedFrames.walk."""
+        return any(reader.names_frames for reader in self.readers)
+
+    @property
     def is_paired(self) -> bool:
         """Whether each native frame of the interpreter executes one frame of the chain; see
         ManagedFrames."""
@@ -145,8 +162,12 @@ class Rules:
         found = (reader.function(address) for reader in self.readers)
         return next((function for function in found if function is not None), None)
 
-    def _chained_function(self, address: int) -> Optional[Hashable]:
-        return self._chain.function(address) if self._chain is not None else None
+    def _chained_function(self, request: Request) -> Optional[Hashable]:
+        """Return the function whose number a thread waits for; see js_frame of stack_walk.S for
+        frames that are named while they are walked."""
+        if self._chain is None or not self._chain.names_frames:
+            return self._chain.function(request.place) if self._chain is not None else None
+        return tuple(self._chain.call_functions(request.sp, request.place, request.fp)) or None
 
     def _keep_function(self, key: int) -> int:
         """Read the function of an interpreter's frame, given by its key. Returns the value of the
@@ -172,6 +193,12 @@ class Rules:
         belongs to the interpreter itself."""
         return self._chain.name_bytecode(*self.chained.find(key)) if self._chain is not None else None
 
+    def find_replacement(self, key: int) -> Sequence[NamedFrame]:
+        """Return the managed functions of a node that replace its native frame; () if this is no
+        such node."""
+        function = self.chained.find(key).function
+        return function if isinstance(function, tuple) and function and isinstance(function[0], NamedFrame) else ()
+
     def is_current(self, key: int) -> bool:
         """Return whether the code or function of a key was still the one that was on a stack, when
         `check` was called. If it was not, stacks with this key may have been recorded with the one
@@ -195,6 +222,12 @@ class Rules:
     def _read_again(self) -> None:
         for reader in self.readers:
             reader.read_again(self._read)
+
+    def see_threads(self, thread_pointers: Sequence[int]) -> None:
+        """See ManagedFrames."""
+        self._read_again()
+        for reader in self.readers:
+            reader.see_threads(thread_pointers)
 
     def reopen(self) -> None:
         """Read the mappings again."""
@@ -225,7 +258,7 @@ class Rules:
         key = request.key
         self._read_again()
         if key & VALUE and key & NUMBERED:
-            return [(key, self.chained.number(self._chained_function(request.place)) << NUMBER_AT)]
+            return [(key, self.chained.number(self._chained_function(request)) << NUMBER_AT)]
         if key & VALUE:
             return [(key, self._keep_function(key))]
         if key & EXACT or not key & (STACK | ISOLATE):
@@ -248,26 +281,33 @@ class Rules:
         whether it cannot be followed to its end."""
         self._read_again()
         chain = ChainWalk(self._chain, thread_pointer, self.chained) if self._chain is not None else None
+        walks = [walk for walk in (reader.walk(thread_pointer) for reader in self.readers) if walk is not None]
         self._top = sp, self._read(sp, _TOP_BYTES)
-        keys = [key for key, _ in islice(self._follow(key, sp, fp, chain), DEEPEST) if key & EXACT or not key & STACK]
+        keys = [key for key, _ in islice(self._follow(key, sp, fp, chain, walks), DEEPEST) if key & EXACT or not key & STACK]
         self._top = 0, b""
         return (tuple(keys), True) if keys[-1] else (tuple(keys[:-1]), False)
 
-    def _follow(self, key: int, sp: int, fp: int, chain: Optional[ChainWalk] = None) -> Iterator[tuple[int, Optional[int]]]:
+    def _follow(
+        self, key: int, sp: int, fp: int, chain: Optional[ChainWalk] = None, walks: Sequence[WalkFrame] = ()
+    ) -> Iterator[tuple[int, Optional[int]]]:
         """Yield the key and the value of each rule that a walk needs, innermost first, and keys of
         nodes that need none. The last key is 0 if the stack was followed to its end. `chain`: the
-        interpreter's frames of the thread, if they are wanted."""
+        interpreter's frames of the thread. `walks`: see ManagedFrames.walk. Both if wanted."""
         region = self.stack(sp)
         low, high = (sp, region.end) if region is not None else (sp, sp)
         while key:
             value = self.step(key).value
             yield key, value
+            if not key & EXACT:
+                yield from name_frame(walks, self.chained, key, fp)
             kind, *_, executes = unpack(value)
             caller = follow(value, key, sp, fp, low, high, self._word)
             if caller is None:
                 return
             if chain is not None:
                 yield from chain.nodes(kind == SIGNAL, executes and sp < caller[1], Range(sp, caller[1]), Range(low, high))
+            if kind == SIGNAL:
+                walks = ()  # the signal may have interrupted code that moves functions
             if kind == SWITCH:
                 region = self.stack(fp)
                 if region is None:

@@ -94,6 +94,7 @@ class RunningStub(Generic[L]):
             return self.host.terminated()
 
         self.host.hold()
+        self.rules.see_threads([place.thread_pointer for place in self.host.places()])
         self.stub, self._layout, self._shared = install(self.host, self.memory, code, layout, settings, self.target.exe_path)
         self._seed(seeds(self.stub))
         self._limit = limit

@@ -65,6 +65,9 @@ class StackNames:
         key, generated = keys[at], self._rules.generated.get(keys[at])
         if key & VALUE:
             return ()
+        replacement = self._rules.find_replacement(keys[at + 1]) if at + 1 < len(keys) and _is_chained(keys[at + 1]) else ()
+        if replacement:
+            return replacement
         if generated is None:
             if key not in self._names:
                 self._names[key] = namer.names(frame_of_key(key))

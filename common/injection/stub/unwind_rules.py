@@ -18,6 +18,8 @@ from findleaks.injection.stub.table import (
     BY_SP,
     CHAIN,
     EXACT,
+    EXECUTES,
+    GENERATED,
     INTERPRETED,
     LAST,
     OWN,
@@ -72,6 +74,13 @@ def step_generated(frame: CallFrame, key: int) -> Step:
     if frame.bytecode:
         return Step(pack(INTERPRETED, 0, 0, frame.bytecode))
     return Step(pack(BY_SP, frame.size, 1, -16) if frame.size else CHAINED)
+
+
+def step_function(distance: int, is_read: bool) -> Step:
+    """Return the rule of a return address in code that executes managed functions. `distance`: see
+    ManagedFrames.code_distance. `is_read`: whether the stub reads the frames of this code; see
+    js_frame of stack_walk.S."""
+    return Step(pack(CHAIN | EXECUTES, GENERATED + distance, 1, -16) if is_read else CHAINED)
 
 
 def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Callable[[int], int]) -> Optional[tuple[int, int, int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -62,6 +62,9 @@ class Functions:
         if self._source is None and self._script_name is not None:
             # V8 9.4 has no constant; the source precedes the name.
             self._source = self._script_name - 8
+        # The number follows the word with the ends of lines. V8 7.8 has a constant for it.
+        line_ends = offset("Script", "line_ends")
+        self.script_number = offset("Script", "id") or (line_ends + 8 if line_ends is not None else None)
         self._start = offset("UncompiledData", "start_position")
         self._known: dict[int, JavaScriptFunction] = {}
         self._line_ends: dict[int, array[int]] = {}
@@ -86,6 +89,15 @@ class Functions:
             line = self.line_at(shared, positions[0]) if positions is not None else 0
             self._known[shared] = JavaScriptFunction(self._strings.shared_name(shared), name.removeprefix(_URL), line)
         return self._known[shared]
+
+    def identity(self, shared: int) -> tuple[Hashable, ...]:
+        """Return what tells a function from all others of its isolate, also after V8 has moved
+        objects: its name and positions, and of its script the number, the name, and the hash and
+        the length of the source."""
+        script = self._script_of(shared)
+        name = self._strings.read(self._word(script, self._script_name)) or ""
+        number, source = self._word(script, self.script_number), self._word(self._word(script, self._source), 8)
+        return self._strings.shared_name(shared), self.positions(shared), number, name, source
 
     def _word(self, word: int, offset: Optional[int]) -> int:
         """Return the word of an object at a tagged address; 0 if it is unknown."""

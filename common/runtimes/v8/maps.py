@@ -39,18 +39,34 @@ class MapData(NamedTuple):
 
 class Maps:
     """The maps of V8's isolates. `roots` are the root objects of each isolate by name, most of
-    which isolates share; `memory` is where their objects are."""
+    which isolates share; `ranges` is where their objects are."""
 
     def __init__(
-        self, target: Target, engine: Engine, metadata: Metadata, roots: Sequence[Mapping[str, int]], memory: Sequence[Range]
+        self,
+        target: Target,
+        engine: Engine,
+        metadata: Metadata,
+        roots: Sequence[Mapping[str, int]],
+        ranges: Sequence[Range],
+        memory: Optional[Memory] = None,
     ) -> None:
+        """`memory`: see FrameHeap."""
         self.metadata, self.all_roots = metadata, roots
         self.roots: Mapping[str, int] = roots[0] if roots else {}
-        self._target, self._engine, self._memory, self._ranges = target, engine, Memory(target), memory
+        self._target, self._engine, self._memory, self._ranges = target, engine, memory or Memory(target), ranges
         self._type_at, self._size_at = metadata.offset("Map", "instance_type"), metadata.offset("Map", "instance_size_in_words")
-        self.metas = {one[META_MAP] + TAG for one in roots if META_MAP in one}
+        self.metas = self._root_metas()
         self._sizes: dict[int, Optional[Size]] = {}
         self._known: dict[int, MapData] = {}
+
+    def read_again(self, memory: Memory) -> None:
+        """Drop the maps that V8 may have moved. `memory`: the memory of the process as it is
+        now."""
+        self._memory, self._known = memory, {}
+        self.metas = self._root_metas()
+
+    def _root_metas(self) -> set[int]:
+        return {one[META_MAP] + TAG for one in self.all_roots if META_MAP in one}
 
     @property
     def is_readable(self) -> bool:
@@ -135,6 +151,13 @@ class Maps:
         bit_field = self.metadata.offset("Map", "bit_field")
         bits = self._memory.read(word - TAG + bit_field, 1) if bit_field is not None else b""
         return bool(bits and bits[0] & _CALLABLE) and (last is None or kind <= last)
+
+    @property
+    def functions(self) -> range:
+        """A range with the instance types of all functions. It is empty if they are unknown. If the
+        last one is unknown, types of other objects may be in it."""
+        first, last = self.types.get("js_function", 0), self.metadata.constant("LastJSFunctionType")
+        return range(first, (last + 1 if last is not None else first + _MOST_FUNCTION_TYPES) if first else first)
 
     @cached_property
     def first_receiver(self) -> int:

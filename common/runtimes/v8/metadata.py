@@ -32,8 +32,9 @@ def has_metadata(target: Target) -> bool:
 class Metadata:
     """Constants and names of root objects of the V8 in a target."""
 
-    def __init__(self, target: Target) -> None:
-        self._target, self._memory = target, Memory(target)
+    def __init__(self, target: Target, memory: Optional[Memory] = None) -> None:
+        """`memory`: that of the target as it is now, if it is a process that has run since."""
+        self._target, self._memory = target, memory or Memory(target)
 
     def constant(self, name: str) -> Optional[int]:
         """Return the constant v8dbg_`name`, or None."""

@@ -40,9 +40,11 @@ class Builtin(NamedTuple):
 
 
 class Builtins:
-    """The builtins of a target, in which these isolates are."""
+    """The builtins of a target, in which these isolates are. `anchors`: words at addresses in the
+    isolates that refer to copies."""
 
     def __init__(self, target: Target, memory: Memory, isolates: Sequence[int]) -> None:
+        self.anchors: dict[int, int] = {}
         self._target, self._memory, self._isolates = target, memory, isolates
 
     @cached_property
@@ -76,9 +78,11 @@ class Builtins:
         """Yield the distances of code that is equal to the original."""
         code = self._memory.read(original, _COMPARED)
         for isolate in self._isolates if code else ():
-            for word in sorted(set(self._memory.words(isolate, _ISOLATE_WORDS) or ())):
+            words = self._memory.words(isolate, _ISOLATE_WORDS) or ()
+            for word, address in sorted({word: isolate + 8 * at for at, word in enumerate(words)}.items()):
                 region = region_at(self._target.regions(), word)
                 if region is not None and region.executable and word != original and self._memory.read(word, _COMPARED) == code:
+                    self.anchors[address] = word
                     yield word - original
 
     def find(self, pc: int) -> Optional[Builtin]:

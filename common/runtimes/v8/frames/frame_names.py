@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
 
-from findleaks.runtimes.v8.frames.builtins import Builtin, Builtins, is_interpreter
+from findleaks.allocators.memory import Memory
+from findleaks.runtimes.v8.frames.builtins import Builtins, is_interpreter
 from findleaks.runtimes.v8.frames.bytecode import Bytecode
 from findleaks.runtimes.v8.frames.heap import FrameHeap
 from findleaks.runtimes.v8.frames.machine_code import BASELINE, OTHER, Code, CodeFinder
@@ -17,6 +18,7 @@ from findleaks.runtimes.v8.strings import SMI_SHIFT
 from findleaks.target.arch import X86_64
 from findleaks.target.ranges import region_at
 from findleaks.unwind.stacks import NamedFrame
+from findleaks.value_classes import NamedTuple
 
 KIND, MICROTASKS = "JavaScript", "Builtins_RunMicrotasks"
 
@@ -29,13 +31,25 @@ NO_FRAME = "the function has just been entered, or returns"
 NO_FUNCTION = "the frame does not refer to a function"
 
 _REGISTERS = X86_64.dwarf_registers
-_FP, _PC, _DISPATCH = (_REGISTERS.index(name) for name in ("rbp", "rip", "r15"))
+FP, _PC, _DISPATCH = (_REGISTERS.index(name) for name in ("rbp", "rip", "r15"))
 # Registers of bytecode handlers: the array of bytecodes and the offset in it (src/codegen/x64)
 _BYTECODE_REGISTERS = tuple(_REGISTERS.index(name) for name in ("r12", "r9"))
 _BYTECODES = 256  # entries of the table of handlers for each size of operands
 _FUNCTION, _ARRAY, _OFFSET = -16, -32, -40  # distances from the frame pointer
 _OLD_ARRAY, _OLD_OFFSET = -24, -32  # before V8 9.0, whose frames have the number of arguments
 _WITH_BYTECODE = ("interpreter_data", "baseline_data", "code", "code_data_container")
+
+
+class Place(NamedTuple):
+    """A place in a function that is executed: the tagged addresses of the SharedFunctionInfo, of
+    the function and of its BytecodeArray (0: unknown), and the offset of the bytecode. `reason`:
+    why the offset is unknown, if it is -1."""
+
+    shared: int
+    function: int
+    array: int
+    offset: int
+    reason: str = NO_BYTECODE
 
 
 class FrameNames:
@@ -48,7 +62,12 @@ class FrameNames:
         is_old = heap.version < (9, 0)
         constant = heap.metadata.constant
         self._array = constant("off_fp_bytecode_array") or (_OLD_ARRAY if is_old else _ARRAY)
-        self._offset = constant("off_fp_bytecode_offset") or (_OLD_OFFSET if is_old else _OFFSET)
+        self.offset_in_frame = constant("off_fp_bytecode_offset") or (_OLD_OFFSET if is_old else _OFFSET)
+
+    def read_again(self, memory: Memory) -> None:
+        """Drop what was read of objects; see FrameHeap."""
+        self.heap.read_again(memory)
+        self.code.read_again(memory)
 
     def waiting(self, isolate: int) -> Iterator[NamedFrame]:
         """Yield the functions that wait for the microtask that an isolate executes."""
@@ -56,37 +75,43 @@ class FrameNames:
             shared = self.heap.shared_of(function)
             if not shared:
                 break
-            yield self._place(shared, function, self.bytecode_of(shared), offset)._replace(is_async=True)
+            yield self.name(Place(shared, function, self.bytecode_of(shared), offset))._replace(is_async=True)
 
     def names(self, pc: int, exact: bool, registers: Mapping[int, int], inner: Mapping[int, int]) -> Iterator[NamedFrame]:
         """Yield the names of a frame, innermost first. `inner`: the registers of a bytecode handler
         that was interrupted and returns to this frame."""
+        places = self.places(pc, registers.get(FP, 0), inner) if not exact else ()
+        if places:
+            yield from map(self.name, places)
+            return
+        builtin = self.builtins.find(pc)
+        code = self.code_at(pc) if builtin is None else None
+        if builtin is not None:
+            yield NamedFrame(pc, builtin.name, pc - builtin.start, builtin.module)
+        elif code is not None:
+            yield self._name_code(self._with_kind(code, registers.get(FP, 0)), pc, exact, registers)
+
+    def places(self, pc: int, fp: int, inner: Mapping[int, int]) -> Sequence[Place]:
+        """Return what a frame executes at a return address, innermost first; () for frames of no
+        function, and if it is unknown. For `inner` see `names`."""
         builtin = self.builtins.find(pc)
         if builtin is not None:
-            yield from self._name_builtin(builtin, pc, exact, registers, inner)
-            return
+            array, shared = self._array_of(fp), self._function(fp)
+            is_function = is_interpreter(builtin.name) and array and shared
+            return [Place(shared, self._held(fp), array, self._interpreted_offset(fp, array, inner))] if is_function else ()
         code = self.code_at(pc)
         if code is None:
-            return
-        fp = registers.get(_FP, 0)
-        if code.kind == OTHER and self._array_of(fp) and self._function(fp):
-            code = code._replace(kind=BASELINE)  # V8 9.4 has no mark of baseline code
-        if code.kind == OTHER:
-            yield NamedFrame(pc, "code that V8 generated", pc - code.start, "")
-        elif code.kind == BASELINE:
-            yield self._name_baseline(code, pc, exact, registers)
-        else:
-            yield from self._name_optimized(code, pc, exact, fp)
+            return ()
+        code = self._with_kind(code, fp)
+        if code.kind == BASELINE:
+            place = self._baseline_place(code, pc, fp)
+            return [place] if place is not None else ()
+        return list(self._optimized_places(code, pc, fp)) if code.kind != OTHER else ()
 
-    def _name_builtin(
-        self, builtin: Builtin, pc: int, exact: bool, registers: Mapping[int, int], inner: Mapping[int, int]
-    ) -> Iterator[NamedFrame]:
-        fp = registers.get(_FP, 0)
-        array, shared = self._array_of(fp), self._function(fp)
-        if not exact and is_interpreter(builtin.name) and array and shared:
-            yield self._place(shared, self._held(fp), array, self._interpreted_offset(fp, array, inner))
-        else:
-            yield NamedFrame(pc, builtin.name, pc - builtin.start, builtin.module)
+    def _with_kind(self, code: Code, fp: int) -> Code:
+        """Return the code that has a frame. V8 9.4 has no mark of baseline code."""
+        is_baseline = code.kind == OTHER and self._array_of(fp) and self._function(fp)
+        return code._replace(kind=BASELINE) if is_baseline else code
 
     def code_at(self, pc: int) -> Optional[Code]:
         """Return the code that V8 generated at an address."""
@@ -128,7 +153,7 @@ class FrameNames:
         """Return the offset of the current bytecode of a frame of the interpreter; -1 if it is
         unknown. Handlers store it in the frame before they call a function; until then it is in a
         register."""
-        stored = self.heap.memory.word(fp + self._offset) or 0
+        stored = self.heap.memory.word(fp + self.offset_in_frame) or 0
         held = self._checked(array, stored >> SMI_SHIFT) if not stored & 0xFFFFFFFF else -1
         if not inner:
             return held
@@ -150,9 +175,9 @@ class FrameNames:
         offset = raw + 1 - self._bytecode.header
         return offset if self._bytecode.contains(array, offset) else -1
 
-    def _place(self, shared: int, function: int, array: int, offset: int, reason: str = NO_BYTECODE) -> NamedFrame:
-        """Name a function at a bytecode offset. `function`: its tagged address, 0 if unknown.
-        `reason`: why the offset is unknown, if it is -1."""
+    def name(self, place: Place) -> NamedFrame:
+        """Name the function and the line of a place."""
+        shared, function, array, offset, reason = place
         name, script = self.heap.name_function(shared, function)
         position = self._bytecode.position(array, offset) if array and offset >= 0 else None
         positions = self.heap.functions.positions(shared)
@@ -164,29 +189,40 @@ class FrameNames:
         why = f"{NO_TABLE if offset >= 0 else reason}{f'; the function begins at line {first}' if first else ''}"
         return NamedFrame(0, name, 0, "", script, kind=KIND, reason=why)
 
-    def _name_baseline(self, code: Code, pc: int, exact: bool, registers: Mapping[int, int]) -> NamedFrame:
-        fp = registers.get(_FP, 0)
-        shared, array = self._function(fp), self._array_of(fp)
-        # Before the code has a frame, and after it has removed it, rbp is the caller's.
-        if exact and frame_state(self.heap.target, code.start, pc) != COMPLETE:
-            return NamedFrame(0, "", 0, "", kind=KIND, reason=NO_FRAME)
-        if not shared or not array:
-            return NamedFrame(0, "", 0, "", kind=KIND, reason=NO_FUNCTION)
-        # A return address is that of the instruction after a call.
-        offset = self._bytecode.of_baseline(array, code.positions, pc - code.start + exact)
-        return self._place(shared, self._held(fp), array, offset)
-
-    def _name_optimized(self, code: Code, pc: int, exact: bool, fp: int) -> Iterator[NamedFrame]:
+    def _name_code(self, code: Code, pc: int, exact: bool, registers: Mapping[int, int]) -> NamedFrame:
+        """Name the function of code whose place in the function is unknown."""
+        fp, unknown = registers.get(FP, 0), NamedFrame(0, "", 0, "", kind=KIND, reason=NO_FUNCTION)
+        if code.kind == OTHER:
+            return NamedFrame(pc, "code that V8 generated", pc - code.start, "")
+        if code.kind == BASELINE:
+            # Before the code has a frame, and after it has removed it, rbp is the caller's.
+            if exact and frame_state(self.heap.target, code.start, pc) != COMPLETE:
+                return unknown._replace(reason=NO_FRAME)
+            place = self._baseline_place(code, pc + 1, fp) if exact else None
+            return self.name(place) if place is not None else unknown
         outermost = self._translations.function_of(code)
-        held = self._held(fp) if outermost and self._function(fp) == outermost else 0
-        inlined = self._translations.read(code, pc) if not exact else ()
+        place = Place(outermost, self._outermost_function(outermost, fp), 0, -1, INTERRUPTED if exact else UNKNOWN_CALL)
+        return self.name(place) if outermost else unknown
+
+    def _baseline_place(self, code: Code, pc: int, fp: int) -> Optional[Place]:
+        """Return the place that baseline code executes before the address `pc`; None if its frame
+        has no function."""
+        shared, array = self._function(fp), self._array_of(fp)
+        if not shared or not array:
+            return None
+        return Place(shared, self._held(fp), array, self._bytecode.of_baseline(array, code.positions, pc - code.start))
+
+    def _outermost_function(self, outermost: int, fp: int) -> int:
+        """Return the function of a frame of optimized code, whose SharedFunctionInfo is
+        `outermost`; 0 if it is unknown."""
+        return self._held(fp) if outermost and self._function(fp) == outermost else 0
+
+    def _optimized_places(self, code: Code, pc: int, fp: int) -> Iterator[Place]:
+        inlined = self._translations.read(code, pc)
+        held = self._outermost_function(self._translations.function_of(code), fp) if inlined else 0
         for number, (shared, function, offset) in enumerate(inlined, 1):
             if offset >= 0:
-                yield self._place(shared, held if number == len(inlined) else function, self.bytecode_of(shared), offset)
+                yield Place(shared, held if number == len(inlined) else function, self.bytecode_of(shared), offset)
             elif self.heap.shared_of(function):
                 # A builtin, which the compiler replaced by its own code.
-                yield self._place(self.heap.shared_of(function), function, 0, -1)
-        if not inlined:
-            reason = INTERRUPTED if exact else UNKNOWN_CALL
-            named = self._place(outermost, held, 0, -1, reason) if outermost else None
-            yield named or NamedFrame(0, "", 0, "", kind=KIND, reason=NO_FUNCTION)
+                yield Place(self.heap.shared_of(function), function, 0, -1)

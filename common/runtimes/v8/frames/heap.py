@@ -5,17 +5,15 @@ offset 8, and elements from offset 16 on), src/objects/shared-function-info.h.""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.v8.functions import Functions
-from findleaks.runtimes.v8.isolates import isolates
-from findleaks.runtimes.v8.layout import derive
 from findleaks.runtimes.v8.maps import Maps
-from findleaks.runtimes.v8.metadata import TAG, TAG_MASK, Metadata
+from findleaks.runtimes.v8.metadata import META_MAP, TAG, TAG_MASK, Metadata
 from findleaks.runtimes.v8.properties import Properties
 from findleaks.runtimes.v8.strings import SMI_SHIFT, Strings
 from findleaks.target.base import Range, Target
@@ -33,22 +31,34 @@ _SAMPLED = "scope_info_map"  # its objects are sampled, see Maps.scope_info_star
 
 
 class FrameHeap:
-    """The objects of all isolates that threads are in. Raises Underivable or CapstoneMissing if
-    isolates cannot be found."""
+    """The objects of isolates. `anchors`: words at addresses in the isolates that do not change as
+    long as these exist."""
 
-    def __init__(self, target: Target, engine: Engine) -> None:
-        self.target, self.memory, self.metadata = target, Memory(target), Metadata(target)
-        found = isolates(target, derive(target))
-        self.isolates = [one.address for one in found]
-        self.isolate_of = {thread.tid: one.address for one in found for thread in one.threads}
+    def __init__(self, target: Target, engine: Engine, isolates: Sequence[int], memory: Optional[Memory] = None) -> None:
+        """`memory`: that of the target as it is now, if it is a process that has run since."""
+        self.target, self.memory, self.isolates = target, memory or Memory(target), isolates
+        self.metadata = Metadata(target, self.memory)
         roots = [one for one in map(self.metadata.roots, self.isolates) if one]
         samples = (region_at(target.regions(), one[_SAMPLED]) for one in roots if _SAMPLED in one)
         sampled = merge_ranges(Range(one.start, one.end) for one in samples if one is not None)
-        self.maps = Maps(target, engine, self.metadata, roots, sampled)
-        self._strings, self._properties = Strings(self.memory, self.maps), Properties(self.memory, self.maps)
-        self.functions = Functions(self.memory, self.maps, self._strings)
-        self._left = _MOST_TABLES
+        self.maps = Maps(target, engine, self.metadata, roots, sampled, self.memory)
+        self.read_again(self.memory)
         self.is_readable = bool(roots) and len(roots) == len(self.isolates) and self.maps.is_readable
+
+    def read_again(self, memory: Memory) -> None:
+        """Drop what was read of objects, which V8 may have moved. `memory`: the memory of the
+        process as it is now."""
+        self.memory = memory
+        self.maps.read_again(memory)
+        self._strings, self._properties = Strings(memory, self.maps), Properties(memory, self.maps)
+        self.functions = Functions(memory, self.maps, self._strings)
+        self._left = _MOST_TABLES
+
+    @cached_property
+    def anchors(self) -> Mapping[int, int]:
+        index = self.metadata.root_names.index(META_MAP)
+        tables = filter(None, map(self.metadata.table_start, self.isolates))
+        return {table + 8 * index: self.memory.word(table + 8 * index) or 0 for table in tables}
 
     @cached_property
     def version(self) -> tuple[int, int]:
@@ -91,11 +101,15 @@ class FrameHeap:
         """Return the name and the script of a function, as in the stack of an error: the name is
         that of its property `name`, or of the source. `function`: its tagged address, 0 if it is
         unknown."""
-        found = self.functions.of_shared(shared)
+        found, own = self.functions.of_shared(shared), self.own_name(shared, function)
+        return (found.name if own is None else own) or (ANONYMOUS if found.script else EVALUATED), found.script
+
+    def own_name(self, shared: int, function: int) -> Optional[str]:
+        """Return the name that a function has in its property `name`; None if it has none, or if it
+        is no function with this SharedFunctionInfo."""
         is_known = self.shared_of(function) == shared
         values = self._properties.of(function - TAG, self.maps.tagged_roots("name_string")) if is_known else ()
-        own = next((self._strings.read(one.value) for one in values), None)
-        return (found.name if own is None else own) or (ANONYMOUS if found.script else EVALUATED), found.script
+        return next((self._strings.read(one.value) for one in values), None)
 
     def is_shared(self, word: int) -> bool:
         """Whether a word is the tagged address of a SharedFunctionInfo."""

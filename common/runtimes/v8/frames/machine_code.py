@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Optional
 
+from findleaks.allocators.memory import Memory
 from findleaks.runtimes.v8.frames.heap import ARRAYS, BYTES, FrameHeap
 from findleaks.runtimes.v8.metadata import TAG
 from findleaks.target.ranges import region_at
@@ -46,18 +47,30 @@ class CodeFinder:
         self._maps, self._is_split = heap.maps.tagged_roots(name), name == _HEADERS[0]
         self._known: dict[int, Optional[Code]] = {}
         self._left = _MOST_SEARCHED
+        self._checked: set[int] = set()
+        self._has_run = False  # mappings may have changed since the target was opened
+
+    def read_again(self, memory: Memory) -> None:
+        """Search again for code that V8 has moved. `memory`: the memory of the process as it is
+        now."""
+        self._memory, self._left, self._has_run = memory, _MOST_SEARCHED, True
+        self._checked = set()
 
     def find(self, pc: int) -> Optional[Code]:
         """Return the code at an address, None if there is none."""
-        if pc not in self._known:
+        if pc not in self._known or (pc not in self._checked and not self._is_current(self._known[pc])):
             self._known[pc] = self._search(pc)
+        self._checked.add(pc)
         return self._known[pc]
 
+    def _is_current(self, code: Optional[Code]) -> bool:
+        return code is not None and self._memory.word(code.header) in self._maps and self._read(code.header) == code
+
     def _search(self, pc: int) -> Optional[Code]:
-        region = region_at(self._heap.target.regions(), pc)
-        if region is None or not region.executable:
+        region = region_at(self._heap.target.regions(), pc) if not self._has_run else None
+        if not self._has_run and (region is None or not region.executable):
             return None
-        end, least = (pc & -8) + 8, max(region.start, pc - _MOST_CODE)
+        end, least = (pc & -8) + 8, max(region.start if region is not None else 0, pc - _MOST_CODE)
         while end > least and self._left > 0:
             start = max(least, end - _PIECE)
             self._left -= end - start

@@ -15,23 +15,26 @@ Source: V8 7.8 to 13.6 (Node 12 to 24), src/execution/frame-constants.h, frames.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.engine.contract import Engine
+from findleaks.runtimes.current_memory import CurrentMemory
 from findleaks.runtimes.v8.frames.builtins import HANDLER, PREFIX, is_interpreter
 from findleaks.runtimes.v8.frames.frame_names import MICROTASKS, FrameNames
 from findleaks.runtimes.v8.frames.heap import FrameHeap
 from findleaks.runtimes.v8.frames.partial_frames import ABSENT, COMPLETE, PUSHED, frame_state
-from findleaks.runtimes.v8.layout import Underivable
+from findleaks.runtimes.v8.frames.recorded_calls import RecordedCalls
+from findleaks.runtimes.v8.isolates import Isolate, isolates
+from findleaks.runtimes.v8.layout import Layout, Underivable, derive
 from findleaks.runtimes.v8.metadata import has_metadata
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Target, Thread
 from findleaks.target.ranges import region_at
 from findleaks.unwind.frames import CodeStep
-from findleaks.unwind.managed_frames import ManagedFrames, NativeStack, Segment
+from findleaks.unwind.managed_frames import CallFrame, ManagedFrames, NativeStack, Segment, WalkFrame
 from findleaks.unwind.stacks import NamedFrame
 
 _REGISTERS = X86_64.dwarf_registers
@@ -48,12 +51,22 @@ class JavaScriptFrames(ManagedFrames):
         self._target, self._engine = target, engine
 
     @cached_property
-    def _heap(self) -> Optional[FrameHeap]:
+    def _layout(self) -> Optional[Layout]:
         try:
-            found = FrameHeap(self._target, self._engine)
+            return derive(self._target)
         except (CapstoneMissing, Underivable) as error:
             self.warnings.append(f"{_NOT_READ}: {error}")
             return None
+
+    @cached_property
+    def _isolates(self) -> Sequence[Isolate]:
+        return isolates(self._target, self._layout) if self._layout is not None else ()
+
+    @cached_property
+    def _heap(self) -> Optional[FrameHeap]:
+        if self._layout is None:
+            return None
+        found = FrameHeap(self._target, self._engine, [one.address for one in self._isolates])
         if not found.is_readable:
             self.warnings.append(f"{_NOT_READ}: V8's table of roots was not found")
             return None
@@ -113,6 +126,51 @@ class JavaScriptFrames(ManagedFrames):
         pc -= builtin.distance if builtin is not None else 0
         return any(parts.heap.memory.read(pc - size, len(code)) == code for size, code in _CALLS.items())
 
+    # -- calls in a running process
+
+    @property
+    def reads_calls(self) -> bool:
+        return self._calls is not None
+
+    @cached_property
+    def _calls(self) -> Optional[RecordedCalls]:
+        return RecordedCalls(self._target, self._engine, self._layout) if self._layout is not None else None
+
+    def read_again(self, read: Callable[[int, int], bytes]) -> None:
+        if self._calls is not None:
+            self._calls.read_again(CurrentMemory(self._target, read))
+
+    @property
+    def names_frames(self) -> bool:
+        return self.reads_calls
+
+    @property
+    def chain_settings(self) -> Sequence[int]:
+        return self._calls.chain_settings if self._calls is not None else ()
+
+    def see_threads(self, thread_pointers: Sequence[int]) -> None:
+        if self._calls is not None:
+            self._calls.see_threads(thread_pointers)
+
+    def executes(self, pc: int) -> bool:
+        return self._calls is not None and self._calls.is_moving(pc)
+
+    def call_frame(self, pc: int) -> Optional[CallFrame]:
+        return self._calls.call_frame(pc) if self._calls is not None and region_at(self._target.modules(), pc) is None else None
+
+    def code_distance(self, pc: int) -> Optional[int]:
+        return self._calls.code_distance(pc) if self._calls is not None and self._may_be_generated(pc) else None
+
+    def call_functions(self, runtime: int, pc: int, fp: int) -> Sequence[NamedFrame]:
+        return self._calls.functions(runtime, pc, fp) if self._calls is not None else ()
+
+    def inherit(self, before: ManagedFrames) -> None:
+        if isinstance(before, JavaScriptFrames) and self._calls is not None and before._calls is not None:
+            self._calls.inherit(before._calls)
+
+    def walk(self, thread_pointer: int) -> Optional[WalkFrame]:
+        return self._calls.walk(thread_pointer) if self._calls is not None else None
+
     # -- names
 
     def segments(self, stack: NativeStack) -> Sequence[Segment]:
@@ -131,7 +189,7 @@ class JavaScriptFrames(ManagedFrames):
     def _may_be_generated(self, pc: int) -> bool:
         """Whether an address may be in V8's builtins or generated code. Without such an address
         nothing else is read, for example before a process has started V8."""
-        return pc in self._builtins or region_at(self._target.modules(), pc) is None
+        return self._builtins.start <= pc < self._builtins.end or region_at(self._target.modules(), pc) is None
 
     @cached_property
     def _builtins(self) -> Range:
@@ -144,7 +202,7 @@ class JavaScriptFrames(ManagedFrames):
         if self._names is None:
             return
         builtin = self._names.builtins.find(pc)
-        isolate = self._names.heap.isolate_of.get(thread.tid)
+        isolate = next((one.address for one in self._isolates if any(each.tid == thread.tid for each in one.threads)), None)
         if builtin is not None and builtin.name == MICROTASKS and isolate is not None:
             yield from self._names.waiting(isolate)
 

@@ -1,0 +1,202 @@
+"""Name what frames of V8's code execute in a process that runs between two readings.
+
+V8 moves functions, their scripts and their code. A name that is known is found again by data that
+stay the same: the number of the script, the positions of the function in it, and the bytecode."""
+
+from __future__ import annotations
+
+import struct
+import time
+from bisect import bisect_right
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
+from findleaks.libc.thread_specific import KEYS_OF_BLOCK, place_of_key
+from findleaks.runtimes.v8.frames.builtins import is_interpreter
+from findleaks.runtimes.v8.frames.frame_names import FP, NO_TABLE, FrameNames, Place
+from findleaks.runtimes.v8.frames.heap import FrameHeap
+from findleaks.runtimes.v8.isolates import current, key_of
+from findleaks.runtimes.v8.layout import Layout
+from findleaks.target.base import Target
+from findleaks.unwind.managed_frames import CallFrame, WalkFrame
+from findleaks.unwind.stacks import NamedFrame
+
+OWN_NAME = "the function has a name of its own, which recorded stacks do not have"
+_JAVASCRIPT = 5  # kind of chain, as in stack_walk.S
+# The number of a function in its script follows the flags of its SharedFunctionInfo in these
+# versions of V8 (src/objects/shared-function-info.tq, function_literal_id)
+_FIRST, _UNKNOWN = (7, 8), (14, 0)
+_MOVING = "_ZN2v88internal4Heap14CollectGarbage", "_ZN2v88internal4Heap24PerformGarbageCollection"
+"""Beginnings of the symbols of functions that V8's garbage collections execute."""
+
+# Seconds after which the table of a function's lines is looked for again. V8 creates it late.
+_TABLE_SECONDS = 1.0
+
+
+class RecordedCalls:
+    """Names frames of a stopped thread, of any isolate. `layout`: where threads' isolates are.
+    `chain_settings`: see ManagedFrames."""
+
+    def __init__(self, target: Target, engine: Engine, layout: Layout) -> None:
+        self._target, self._engine, self._layout = target, engine, layout
+        self._memory = Memory(target)
+        self._isolates: dict[int, Optional[IsolateCalls]] = {}
+        self.chain_settings: Sequence[int] = ()
+
+    def read_again(self, memory: Memory) -> None:
+        """Drop what was read of objects. `memory`: the memory of the process as it is now."""
+        self._memory = memory
+
+    def walk(self, thread_pointer: int) -> Optional[WalkFrame]:
+        """See ManagedFrames.walk. None: the thread is in no isolate."""
+        isolate = self._isolate(thread_pointer)
+        calls = self._of(isolate) if isolate else None
+        if calls is None:
+            return None
+        is_moving = False
+
+        def name(pc: int, fp: int) -> Sequence[NamedFrame]:
+            nonlocal is_moving
+            is_moving = is_moving or self.is_moving(pc)
+            return calls.frames(pc, fp) if not is_moving else ()
+
+        return name
+
+    def _isolate(self, thread_pointer: int) -> int:
+        memory = self._memory
+        return current(lambda address: memory.word(address) or 0, memory.arch.mask, self._layout, thread_pointer, self._key)
+
+    def see_threads(self, thread_pointers: Sequence[int]) -> None:
+        """See ManagedFrames."""
+        for calls in map(self._of, filter(None, map(self._isolate, thread_pointers))):
+            if calls is not None and not self.chain_settings and (self._layout.tls or self._key < KEYS_OF_BLOCK):
+                self.chain_settings = calls.chain_settings(self._layout.tls or place_of_key(self._key))
+
+    def code_distance(self, pc: int) -> Optional[int]:
+        """See ManagedFrames."""
+        known = (calls.code_distance(pc) for calls in map(self._of, tuple(self._isolates)) if calls is not None)
+        return next((distance for distance in known if distance is not None), None)
+
+    def call_frame(self, pc: int) -> Optional[CallFrame]:
+        """See ManagedFrames. Only for copies of builtins."""
+        known = (calls.copied_builtin(pc) for calls in map(self._of, tuple(self._isolates)) if calls is not None)
+        found = next(filter(None, known), None)
+        return CallFrame((found,), called_by_native=True) if found is not None else None
+
+    def functions(self, isolate: int, pc: int, fp: int) -> Sequence[NamedFrame]:
+        """See ManagedFrames.call_functions."""
+        calls = self._of(isolate) if isolate else None
+        return calls.functions(pc, fp) if calls is not None else ()
+
+    def inherit(self, before: RecordedCalls) -> None:
+        """Read the isolates that another object knows."""
+        self._memory, self.chain_settings = before._memory, before.chain_settings
+        for isolate in before._isolates:
+            self._of(isolate)
+
+    @cached_property
+    def _key(self) -> int:
+        return key_of(self._target, self._layout)
+
+    def _of(self, isolate: int) -> Optional[IsolateCalls]:
+        """Return the frames of an isolate; None if its objects cannot be read. Another isolate may
+        have been at the same address before."""
+        known = self._isolates.get(isolate)
+        if isolate not in self._isolates or (known is not None and not known.read_again(self._memory)):
+            heap = FrameHeap(self._target, self._engine, [isolate], self._memory)
+            known = self._isolates[isolate] = IsolateCalls(FrameNames(heap)) if heap.is_readable else None
+        return known
+
+    @cached_property
+    def _collectors(self) -> Mapping[int, int]:
+        """The ends of the functions of garbage collections, by their starts."""
+        found = (symbol for name in _MOVING for symbol in self._target.symbols_starting(name))
+        return {one.address: one.address + one.size for one in sorted(found, key=lambda one: one.address)}
+
+    @cached_property
+    def _starts(self) -> Sequence[int]:
+        return list(self._collectors)
+
+    def is_moving(self, pc: int) -> bool:
+        """Whether the function with this return address collects garbage: V8 is moving objects."""
+        at = bisect_right(self._starts, pc - 1) - 1
+        return at >= 0 and pc <= self._collectors[self._starts[at]]
+
+
+class IsolateCalls:
+    """Names frames of the threads that are in one isolate."""
+
+    def __init__(self, names: FrameNames) -> None:
+        self._names = names
+        self._memory = names.heap.memory
+        self._known: dict[Hashable, NamedFrame] = {}
+        self._expiries: dict[Hashable, float] = {}
+
+    def read_again(self, memory: Memory) -> bool:
+        """Drop what was read of objects, which V8 may have moved. Return whether the isolate is
+        still the same one. `memory`: the memory of the process as it is now."""
+        if memory is not self._memory:
+            self._memory = memory
+            self._names.read_again(memory)
+        anchors = {**self._names.heap.anchors, **self._names.builtins.anchors}
+        return all(memory.word(address) == word for address, word in anchors.items())
+
+    def frames(self, pc: int, fp: int) -> Sequence[NamedFrame]:
+        """Return the names of what a frame executes at a return address, innermost first; () for
+        builtins, and if the frame is damaged."""
+        places = self._names.places(pc, fp, {})
+        if places:
+            return [self._name(place) for place in places]
+        return list(self._names.names(pc, False, {FP: fp}, {})) if self._names.builtins.find(pc) is None else ()
+
+    def copied_builtin(self, pc: int) -> Optional[NamedFrame]:
+        """Return the frame of a copy of a builtin, which no symbol names; None for other code."""
+        found = self._names.builtins.find(pc)
+        if found is None or not found.distance:
+            return None
+        return NamedFrame(pc, found.name, pc - found.start, found.module)
+
+    def code_distance(self, pc: int) -> Optional[int]:
+        """See ManagedFrames."""
+        builtin = self._names.builtins.find(pc)
+        if builtin is not None:
+            return 0 if is_interpreter(builtin.name) else None
+        code = self._names.code_at(pc)
+        return pc - code.header if code is not None else None
+
+    def functions(self, pc: int, fp: int) -> Sequence[NamedFrame]:
+        """See ManagedFrames.call_functions. A stub does not tell functions with a name of their own
+        apart, if these have the same source."""
+        frames, places = self.frames(pc, fp), self._names.places(pc, fp, {})
+        if places and self._names.heap.own_name(places[-1].shared, places[-1].function) is not None:
+            return (*frames[:-1], frames[-1]._replace(function="", reason=OWN_NAME))
+        return frames
+
+    def chain_settings(self, place: int) -> Sequence[int]:
+        """See ManagedFrames and stack_walk.S. `place`: offset of the isolate from the thread
+        pointer."""
+        heap = self._names.heap
+        offset, types = heap.metadata.offset, heap.maps.types
+        script = offset("SharedFunctionInfo", "script", "raw_script", "script_or_debug_info")
+        shared, flags, number = offset("JSFunction", "shared"), offset("SharedFunctionInfo", "flags"), heap.functions.script_number
+        kinds = types.get("shared_function_info"), types.get("script")
+        functions = heap.maps.functions
+        if None in (script, shared, flags, number, *kinds) or not functions or not _FIRST <= heap.version < _UNKNOWN:
+            return ()
+        packed = struct.pack("<4H", functions[0], len(functions) - 1, *kinds)
+        words = place, shared, script, flags, number, self._names.offset_in_frame, int.from_bytes(packed, "little")
+        return [_JAVASCRIPT, *((word or 0) & (1 << 64) - 1 for word in words)]
+
+    def _name(self, place: Place) -> NamedFrame:
+        heap, now = self._names.heap, time.monotonic()
+        own = heap.own_name(place.shared, place.function)
+        key = own, heap.functions.identity(place.shared), place.offset, place.reason
+        if key not in self._known or self._expiries.get(key, now) < now:
+            known = self._known[key] = self._names.name(place)
+            self._expiries.pop(key, None)
+            if known.reason.startswith(NO_TABLE):
+                self._expiries[key] = now + _TABLE_SECONDS
+        return self._known[key]

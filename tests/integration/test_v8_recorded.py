@@ -1,0 +1,108 @@
+"""JavaScript frames of the calls that `count` counts and of the blocks that `track` records are those that V8 lists for the same calls."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import building
+import counts
+import native_calls
+import nodes
+import pytest
+import v8_frames
+from native_calls import Calls, Frames
+
+ROUNDS, CALLS, SIZES, KIND = 3, 8, "30000-30024", "JavaScript"
+VERSIONS = ("12.22.12", "14.21.3", "16.20.2", "18.20.8", "20.20.0", "22.12.0", nodes.NEWEST)
+INJECTED = ("track", "inject")
+QUICK = [("18.20.8", "track"), (nodes.NEWEST, "breakpoints")]
+EACH = [
+    pytest.param(version, way, marks=() if (version, way) in QUICK else pytest.mark.matrix, id=f"{version}-{way}")
+    for version in VERSIONS
+    for way in native_calls.WAYS
+]
+KINDS_OF_CODE = [
+    ("24.0.0", "--no-opt", "--no-maglev", "--always-sparkplug"),
+    ("16.20.2", "--no-opt", "--always-sparkplug"),
+    ("12.22.12", "--no-opt"),
+]
+
+
+@contextmanager
+def calling(version: str, folder: Path, *flags: str, thread: str = "main") -> Iterator[Calls]:
+    options = ("-O2", "-g", "-fno-omit-frame-pointer", "-shared", "-fPIC")
+    addon = building.compiled(folder, "v8_native_calls.c", *options, name="v8_native_calls.node")
+    program = Calls([nodes.get(version), *flags, str(v8_frames.PROGRAM), str(addon), "calls", str(CALLS), "7", thread], addon)
+    try:
+        yield program
+    finally:
+        program.end()
+
+
+def listed(printed: str, way: str) -> Counter[Frames]:
+    """The frames that V8 printed and that have a script: not builtins, and not evaluated text. Methods whose name is a symbol have a name
+    of their own, which injected code does not read."""
+    found: Counter[Frames] = Counter()
+    for count, _, frames in json.loads(printed):
+        names = [("" if name.startswith("[") and way in INJECTED else name or v8_frames.ANONYMOUS) for name, _, _ in frames]
+        found[with_script(tuple((name, script, line) for name, (_, script, line) in zip(names, frames)))] += count
+    return found
+
+
+def with_script(frames: Frames) -> Frames:
+    return tuple((name or "", script.removeprefix("file://"), line) for name, script, line in frames if script)
+
+
+def check(version: str, way: str, folder: Path, *flags: str, thread: str = "main") -> None:
+    with calling(version, folder, "--expose-gc", *flags, thread=thread) as program:
+        made = native_calls.record(program, way, ROUNDS, CALLS, SIZES)
+    found: Counter[Frames] = Counter()
+    for frames, count in native_calls.recorded(made, KIND).items():
+        found[with_script(frames)] += count
+    assert found == listed(made.printed, way)
+    assert found.total() == ROUNDS * CALLS
+
+
+@pytest.mark.parametrize(("version", "way"), EACH)
+def test_frames_of_recorded_calls(version: str, way: str, tmp_path: Path) -> None:
+    """The program collects garbage between the calls, so that functions move."""
+    check(version, way, tmp_path)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("way", ["inject", "breakpoints"])
+@pytest.mark.parametrize("words", KINDS_OF_CODE)
+def test_kinds_of_code(words: tuple[str, ...], way: str, tmp_path: Path) -> None:
+    version, *flags = words
+    check(version, way, tmp_path, *flags)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("way", ["track", "breakpoints"])
+@pytest.mark.parametrize("version", ["12.22.12", "18.20.8", nodes.NEWEST])
+def test_workers(version: str, way: str, tmp_path: Path) -> None:
+    check(version, way, tmp_path, thread="worker")
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("way", ["inject", "breakpoints"])
+@pytest.mark.parametrize("version", ["12.22.12", nodes.NEWEST])
+def test_no_names_while_functions_move(version: str, way: str, tmp_path: Path) -> None:
+    """A collection of garbage moves functions. Those on the stack that it interrupted have no names."""
+    with calling(version, tmp_path, "--expose-gc") as program:
+        options = ["v8::internal::Heap::PerformGarbageCollection", "--json", "--limit", "0", "--frames", "0", "--events", "20"]
+        command = counts.by_command_line(program.pid, [*options, *(["--inject"] if way == "inject" else [])])
+        with open(tmp_path / "report", "wb") as file, subprocess.Popen(command, stdout=file) as counting:
+            while counting.poll() is None:
+                program.round()
+                time.sleep(0.2)  # the output of a round has all stacks so far
+    (report,) = counts.reported((tmp_path / "report").read_text())
+    frames = [frame for stack in report["stacks"] for frame in stack["frames"]]
+    assert "Builtins_InterpreterEntryTrampoline" in {frame["function"] for frame in frames}
+    assert not any(frame.get("kind") for frame in frames)

@@ -1,0 +1,38 @@
+/* A Node-API addon: probe(size) calls the C function probed, callBack(function) calls a function of JavaScript from C. */
+#include "native_calls.c"
+#include <stdint.h>
+typedef struct napi_env__ *napi_env; typedef struct napi_value__ *napi_value; typedef struct napi_info__ *napi_info;
+typedef napi_value (*napi_callback)(napi_env, napi_info);
+extern int napi_create_function(napi_env, const char *, size_t, napi_callback, void *, napi_value *);
+extern int napi_set_named_property(napi_env, napi_value, const char *, napi_value);
+extern int napi_get_cb_info(napi_env, napi_info, size_t *, napi_value *, napi_value *, void **);
+extern int napi_get_value_uint32(napi_env, napi_value, uint32_t *);
+extern int napi_get_undefined(napi_env, napi_value *);
+extern int napi_call_function(napi_env, napi_value, napi_value, size_t, const napi_value *, napi_value *);
+static napi_value probe(napi_env env, napi_info info) {
+  size_t count = 1; napi_value argument; uint32_t size = 0;
+  napi_get_cb_info(env, info, &count, &argument, 0, 0);
+  napi_get_value_uint32(env, argument, &size);
+  probed(size);
+  return 0;
+}
+static napi_env called_env; static napi_value called;
+static void call(void) {
+  napi_value undefined, result;
+  napi_get_undefined(called_env, &undefined);
+  napi_call_function(called_env, undefined, called, 0, 0, &result);
+}
+static napi_value call_function(napi_env env, napi_info info) {
+  size_t count = 1;
+  called_env = env;
+  napi_get_cb_info(env, info, &count, &called, 0, 0);
+  call_back(call);
+  return 0;
+}
+static void add(napi_env env, napi_value exports, const char *name, napi_callback function) {
+  napi_value made; napi_create_function(env, name, (size_t)-1, function, 0, &made);
+  napi_set_named_property(env, exports, name, made);
+}
+__attribute__((visibility("default"))) napi_value napi_register_module_v1(napi_env env, napi_value exports) {
+  add(env, exports, "probe", probe); add(env, exports, "callBack", call_function); return exports;
+}
