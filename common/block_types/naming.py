@@ -73,6 +73,11 @@ class Types:
             found = self._names[word] = _short(self._name(word))
         return found
 
+    def full_name(self, word: int) -> str:
+        """Return the same as `name`, with the names of the standard library in full, as in debug
+        information."""
+        return self._name(word)
+
     def of_block(self, address: int, size: int) -> str:
         """Return the type of a block of `size` usable bytes: that of its first word, as in `name`;
         "Foo[3]" for an array of objects preceded by its count; "FILE" for glibc's; "std::string"

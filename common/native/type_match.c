@@ -6,6 +6,7 @@
 #define MOST_WORDS 1024u /* most words of one block that are compared */
 #define SMALL_NUMBER (UINT64_C(1) << 20)
 #define LEAST_TEXT 3u /* fewest characters of a word that is text */
+#define LEAST_LONG 5u /* fewest characters of a word that is text in place of a number */
 
 /* Classes of words: ../engine/type_spread.py, WordClass. */
 enum { ZERO, SMALL, NUMBER, TEXT, CODE_ADDRESS, STATIC_ADDRESS, BLOCK_START, BLOCK_MIDDLE, MISSING };
@@ -35,7 +36,7 @@ static bool is_possible(matching *m, uint32_t reference, uint64_t offset, uint64
     return false;
 }
 
-/* `own` is the start of the block that has the pointer. */
+/* `own` is the start of the block that has the pointer: m->block, or a block it refers to. */
 static int compare_pointer(matching *m, uint32_t reference, uint64_t value, uint64_t own, unsigned depth) {
     const spread *s = m->s;
     uint8_t flags = reference < s->flag_count ? s->flags[reference] : ANYTHING;
@@ -60,8 +61,37 @@ static int compare_pointer(matching *m, uint32_t reference, uint64_t value, uint
         return LOOSE;
     if (is_possible(m, reference, offset, start, size_of(s->b, index), depth))
         return WEAK;
-    /* A block may have several objects that refer to each other. */
-    return start == own && offset ? LOOSE : flags & OPTIONAL ? NEUTRAL : WRONG;
+    /* A block may have several objects that refer to each other, and the head of a list or tree
+     * whose nodes refer to it. */
+    return (start == own || start == m->block) && offset ? LOOSE : flags & OPTIONAL ? NEUTRAL : WRONG;
+}
+
+/* Whether a word is text of at least `least` characters. */
+static bool is_text(const uint8_t *bytes, unsigned least) {
+    unsigned length = WORD;
+    while (length && !bytes[length - 1])
+        length--;
+    if (length < least)
+        return false;
+    for (unsigned at = 0; at < length; at++)
+        if (bytes[at] < 0x20 || bytes[at] >= 0x7F)
+            return false;
+    return true;
+}
+
+/* Whether a word is text, and no number of four bytes. */
+static bool is_long_text(uint64_t value) {
+    uint8_t bytes[WORD];
+    for (unsigned at = 0; at < WORD; at++)
+        bytes[at] = (uint8_t)(value >> 8 * (BIG ? WORD - 1 - at : at));
+    return is_text(bytes, LEAST_LONG);
+}
+
+/* Whether the first word of a block is the address of a block. Text and numbers seldom are. */
+static bool begins_with_address(const spread *s, uint64_t block) {
+    const uint8_t *first = word_at(s->pieces, s->piece_count, block);
+    uint64_t start = 0, value = first ? load(first) : 0;
+    return value && used_block(s, value, &start) != NONE && value == start;
 }
 
 static int compare_word(const spread *s, uint32_t role, uint64_t value) {
@@ -71,10 +101,12 @@ static int compare_word(const spread *s, uint32_t role, uint64_t value) {
     uint32_t index = used_block(s, value, &start);
     bool begins = index != NONE && value == start;
     if (role == PLAIN)
-        return begins ? WRONG : NEUTRAL;
+        return begins ? WRONG : is_long_text(value) ? TEXT_NUMBER : NEUTRAL;
     if (!is_mapped(s, value))
         return WRONG;
-    return !begins ? LOOSE : layout_of(s, index) ? WRONG : WEAK;
+    if (begins && layout_of(s, index))
+        return WRONG;
+    return begins && !begins_with_address(s, value) ? WEAK : LOOSE;
 }
 
 static void count_word(uint32_t *counts, int found) {
@@ -82,7 +114,7 @@ static void count_word(uint32_t *counts, int found) {
         counts[found]++;
 }
 
-void compare_block(matching *m, uint32_t layout, uint64_t start, uint64_t size, unsigned depth, uint32_t *counts) {
+static void compare_words(matching *m, uint32_t layout, uint64_t start, uint64_t size, unsigned depth, uint32_t *counts) {
     const spread *s = m->s;
     uint64_t seen = 0, value;
     const uint8_t *data = memory_at(s->pieces, s->piece_count, start, size);
@@ -114,6 +146,14 @@ void compare_block(matching *m, uint32_t layout, uint64_t start, uint64_t size, 
     }
 }
 
+void compare_block(matching *m, uint32_t layout, uint64_t start, uint64_t size, unsigned depth, uint32_t *counts) {
+    if (depth)
+        m->block = start;
+    compare_words(m, layout, start, size, depth, counts);
+    /* A struct may begin with a magic number that is text. Without pointers, the block is text. */
+    counts[WRONG] += counts[TEXT_NUMBER] && !counts[STRONG] && !counts[WEAK];
+}
+
 /* Set the readable and the executable memory. The caller keeps the ranges until the next call or
  * fl_spread_free. */
 API void fl_spread_memory(spread *s, const range *mapped, uint32_t mapped_count, const range *code, uint32_t code_count) {
@@ -129,21 +169,9 @@ API void fl_spread_flags(spread *s, const uint8_t *flags, uint32_t count) {
     s->flag_count = count;
 }
 
-static bool is_text(const uint8_t *bytes) {
-    unsigned length = WORD;
-    while (length && !bytes[length - 1])
-        length--;
-    if (length < LEAST_TEXT)
-        return false;
-    for (unsigned at = 0; at < length; at++)
-        if (bytes[at] < 0x20 || bytes[at] >= 0x7F)
-            return false;
-    return true;
-}
-
 bool begins_with_text(const spread *s, uint64_t start, uint64_t size) {
     const uint8_t *at = size >= WORD ? word_at(s->pieces, s->piece_count, start) : NULL;
-    return at && is_text(at);
+    return at && is_text(at, LEAST_TEXT);
 }
 
 static uint64_t class_of(const spread *s, const uint8_t *bytes) {
@@ -159,7 +187,7 @@ static uint64_t class_of(const spread *s, const uint8_t *bytes) {
         return BLOCK_MIDDLE | (value - start) << 4;
     if (is_mapped(s, value))
         return (in_ranges(s->code, s->code_count, value) ? CODE_ADDRESS : STATIC_ADDRESS) | value << 4;
-    return is_text(bytes) ? TEXT : NUMBER;
+    return is_text(bytes, LEAST_TEXT) ? TEXT : NUMBER;
 }
 
 /* Write the classes of the first `word_count` words of each block. Words after its end are

@@ -46,7 +46,7 @@ enum { RULE = 0, AGREES = 1, POSSIBLE_LAYOUTS = 2, QUESTIONS };
 enum { CODE = 1, DATA = 2, PLAIN = 3 };
 /* What the comparison of a word with a layout finds. All but NEUTRAL are also the indices of their
  * counts. */
-enum { WRONG = 0, STRONG = 1, WEAK = 2, LOOSE = 3, NEUTRAL = 4 };
+enum { WRONG = 0, STRONG = 1, WEAK = 2, LOOSE = 3, TEXT_NUMBER = 4, NEUTRAL = 5 };
 #define COUNTS NEUTRAL /* number of these counts */
 
 /* Equal elements of a layout: slots and checks are those of each element. */
@@ -178,10 +178,12 @@ uint64_t offset_in_element(const spread *s, uint32_t layout, uint64_t offset);
 
 /* type_match.c. A comparison of blocks with layouts. If `asked` is set, an answer is missing, and
  * the result is not valid. compare_block counts the words that contradict the layout, fit it well,
- * may fit it, and are an address where the layout has any pointer, in counts[WRONG], [STRONG],
- * [WEAK] and [LOOSE]. It stops at the first wrong word. */
+ * may fit it, are an address where the layout has any pointer, and are text in place of a number,
+ * in counts[WRONG], [STRONG], [WEAK], [LOOSE] and [TEXT_NUMBER]. It stops at the first wrong
+ * word. */
 typedef struct {
     spread *s;
+    uint64_t block; /* the start of the block that is compared */
     bool asked;
     int failed;
 } matching;

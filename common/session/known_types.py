@@ -194,4 +194,4 @@ def _classes(session: Session, table: TypeTable) -> Iterator[tuple[int, str]]:
     for group in session.graph().typed(session.pieces(session.heap_ranges(), "reading types"), types.ranges()):
         if group.type_word not in seen and types.is_class(group.type_word):
             seen.add(group.type_word)
-            yield group.type_word, types.name(group.type_word)
+            yield group.type_word, types.full_name(group.type_word)

@@ -42,6 +42,14 @@ class Content:
             found += [sum(mask >> at & 1 for mask in masks) for at in range(len(some))]
         return found
 
+    def find_unfit(self, specs: Sequence[Spec], blocks: Sequence[int]) -> list[int]:
+        """Return the blocks that contradict all of the types."""
+        found = list(blocks)
+        for first in range(0, len(specs) if found else 0, MOST_COMPARED):
+            masks = self.fits([self._layouts.number(spec) for spec in specs[first : first + MOST_COMPARED]], found)
+            found = [block for block, mask in zip(found, masks) if not mask]
+        return found
+
     def fits(self, layouts: Sequence[int], blocks: Sequence[int]) -> array[int]:
         """Return a mask for each block, with a bit for each of at most 64 layouts that the block
         does not contradict."""

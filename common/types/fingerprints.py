@@ -34,6 +34,7 @@ VALUES = 16  # With so many witnesses for each value of a word, the word has no 
 UNSEEN_ZERO = 0.1  # Weight of zero in a word that was another number in all witnesses.
 ALIEN = math.log(1e-3)  # Least average likelihood of the words of a block.
 SMOOTH = 0.02  # Count that is added, so that no likelihood is zero.
+LEAST_REST = math.log(1e-2)  # Least likelihood of a word after the end of the type.
 SAME_SIZE = 0.7  # Part of a pointer's likelihood that depends on the size of its target.
 
 CHUNK = 1 << 12  # Blocks whose classes are computed at a time.
@@ -50,13 +51,14 @@ _ADDRESSES = frozenset((WordClass.CODE, WordClass.BLOCK_START, WordClass.BLOCK_M
 class _Model:
     """The fingerprint of one type: how often each word has each class."""
 
-    def __init__(self, fold: Sequence[int], pointers: frozenset[int], tags: frozenset[int], is_vague: bool) -> None:
+    def __init__(self, fold: Sequence[int], pointers: frozenset[int], tags: frozenset[int], is_vague: bool, own: int) -> None:
         """`fold` maps each word of a block to a word of the type, so that all elements of an array
         are counted together. `pointers` are the words that are pointers, or may be. `tags` are the
         words of the first element that are discriminants. Their values are zero or small.
         `is_vague`: whether the type says little about its words, as char *[] does. If so, each word
-        of a block must have a sort that the same word of a witness has."""
-        self.blocks, self._is_vague = 0, is_vague
+        of a block must have a sort that the same word of a witness has. `own`: the words of the
+        type; those after it, up to the end of the block, have former content."""
+        self.blocks, self._is_vague, self._own = 0, is_vague, own
         self.fold, self._pointers, self._tags = fold, pointers, tags
         self.classes: list[Counter[int]] = [Counter() for _ in range(WORDS)]
         self.sorts: list[Counter[int]] = [Counter() for _ in range(WORDS)]
@@ -80,7 +82,7 @@ class _Model:
             if part is None:
                 part = parts[key] = self._part(*key)
             total += part
-            unseen += not self.sorts[key[0]][key[1] & SORT]
+            unseen += key[0] < self._own and not self.sorts[key[0]][key[1] & SORT]
         is_unlike = bool(unseen) if self._is_vague else self.blocks >= VALUES and unseen >= MOST_UNSEEN * len(classes)
         return -math.inf if is_unlike else total
 
@@ -88,6 +90,8 @@ class _Model:
         """Return the logarithm of the likelihood of a class for a word of the type."""
         sorts = self.sorts[at]
         part = float(sorts[one & SORT])
+        if at >= self._own:
+            return max(math.log((part + SMOOTH) / (sum(sorts.values()) + 1)), LEAST_REST)
         if not part and (at not in self._pointers if one & SORT in _ADDRESSES else one in _PLAIN and self._is_pointer(at)):
             return -math.inf
         if one & SORT in _CONSTANT and one not in self.classes[at] and len(self.classes[at]) * VALUES <= self.blocks:
@@ -130,6 +134,7 @@ class Fingerprints:
                         self._pointers(layout),
                         self._tags(layout),
                         self._element(layout) in (Kind.BASE, Kind.POINTER),
+                        self._own_words(layout),
                     )
                     self._by_size.setdefault(of, []).append(layout)
                 self._models[layout, of].learn(classes, count)
@@ -173,12 +178,17 @@ class Fingerprints:
             return range(min(WORDS, max(min(self._layouts.size_of(spec), size or ROW) // word, 1)))
         own = max((table.size_of(spec.type) or word) // word, 1)
         if size:
-            return range(min(WORDS, max(size // word, 1)) if self._varies(layout) else min(own, WORDS))
+            return range(min(WORDS, max(size // word, 1)))
         if spec.many:
             return [at % own if own < WORDS else at for at in range(WORDS)]
         tail = self._layouts.flexible(spec.type)
         first, step = (tail[0] // word, max(table.sizes[tail[1]] // word, 1)) if tail is not None else (own, 1)
         return [at if at < first else min(first + (at - first) % step, WORDS - 1) for at in range(WORDS)]
+
+    def _own_words(self, layout: int) -> int:
+        """Return the words of a type of one size; WORDS for other types."""
+        spec, word = self._layouts.specs[layout], self._layouts.table.word
+        return WORDS if spec.parts or self._varies(layout) else -(-self._layouts.size_of(spec) // word)
 
     def find(self, untyped: array[int]) -> dict[int, array[int]]:
         """Return the untyped blocks that resemble only one type, by the layout of this type."""

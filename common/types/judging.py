@@ -39,6 +39,8 @@ GOLDEN = 0.6180339887498949
 LEAST_PART = 0.04  # A candidate must fit more than this part of the sample.
 PURE = 0.97  # Least part of the votes, or of the blocks, that must agree.
 LEAST_NONE = 8  # If so many blocks fit no candidate, the rule makes no claim.
+FEW = 16  # So few blocks may be the first ones of a list, whose other blocks have other types.
+MOST_KEPT = 16  # Of more candidates, those that fit hardly any block of the sample are dropped.
 MOST_ADDED = 4  # Most types of typed blocks that become candidates, too.
 LEAST_ALIKE = 3  # Fewest blocks with one value of a feature that get a type by elimination.
 
@@ -76,14 +78,16 @@ class Judge:
         candidates = every = self._with_typed(candidates, Counter(typed.values()), found)
         sample = sample_blocks(list(untyped))
         fits = dict(zip(candidates, self._content.count_fits([one.spec for one in candidates], sample)))
-        candidates = [one for one in candidates if fits[one] > LEAST_PART * len(sample)][: MOST_OPTIONS - len(arrays)]
-        if not candidates:
-            return NO_CLAIM if len(untyped) >= LEAST_NONE else None
+        fitting = [one for one in candidates if fits[one] > LEAST_PART * len(sample)]
         key = found.reference, found.offset, found.size
+        if not fitting:
+            return NO_CLAIM if len(untyped) >= LEAST_NONE and key not in self._earlier else None
+        is_open = len(sample) < FEW or len(candidates) <= MOST_KEPT
+        candidates = (candidates if is_open else fitting)[: MOST_OPTIONS - len(arrays)]
         specs = {one.spec for one in candidates}
         earlier = [one for one in self._earlier.get(key, ()) if one.spec not in specs]
         candidates = [*candidates, *earlier][: MOST_OPTIONS - len(arrays)]
-        if not self.allows_rest and all(self._has_rest(one, found) for one in candidates):
+        if not self.allows_rest and all(self._has_rest(one, found) for one in fitting):
             return None
         votes = self._votes(candidates, sample)
         known = {**votes, **typed}
@@ -95,11 +99,14 @@ class Judge:
             and not arrays
             and not earlier
             and fits[best] >= PURE * len(sample)
+            and (not votes or (best.level == Level.LEARNED and len(known) >= FEW))
             and self._fits_alone(best, candidates, left, len(sample), found.size)
         ):
-            return self._rules.claim(best)
+            return self._rules.claim(best) if best.level == Level.LEARNED else self.decide([best])
         self._earlier[key] = candidates
-        return self._decide(arrays, candidates, *self._separate({**typed_rows, **untyped}, known, candidates, every))
+        # Such blocks are text or buffers.
+        unfit = dict.fromkeys(self._content.find_unfit([one.spec for one in candidates], left))
+        return self._decide(arrays, candidates, *self._separate({**typed_rows, **untyped}, {**unfit, **known}, candidates, every))
 
     def _has_rest(self, one: Candidate, found: Pointers) -> bool:
         """Whether blocks with a type would have room for another value of it, but are no arrays."""
@@ -126,10 +133,11 @@ class Judge:
         return {block: spec for block, spec in zip(sample, chosen) if spec is not None}
 
     def _separate(
-        self, rows: Rows, known: dict[int, Spec], candidates: Sequence[Candidate], every: Sequence[Candidate]
+        self, rows: Rows, known: dict[int, Optional[Spec]], candidates: Sequence[Candidate], every: Sequence[Candidate]
     ) -> tuple[int, dict[int, int]]:
         """Return the feature that separates the types of blocks, and the claims by its values.
-        `every`: also the candidates that few blocks fit."""
+        `known`: the types of blocks; None for blocks that fit none of the candidates. `every`: also
+        the candidates that few blocks fit."""
         voted = sample_blocks([block for block in rows if block in known])
         specs = list(dict.fromkeys(known[block] for block in voted))
         if len(specs) < 2:
@@ -140,7 +148,7 @@ class Judge:
         feature = self._spread.separate(packed, array("I", labels))
         if feature == NO_FEATURE:
             return NO_FEATURE, {}
-        groups: dict[int, Counter[Spec]] = {}
+        groups: dict[int, Counter[Optional[Spec]]] = {}
         for value, label in zip(self._spread.feature(feature, packed), labels):
             groups.setdefault(value, Counter())[specs[label]] += 1
         tops = {value: _winner(votes) for value, votes in groups.items()}
@@ -212,7 +220,7 @@ def sample_blocks(blocks: Sequence[int]) -> Sequence[int]:
     return blocks if count <= SAMPLE else [blocks[at] for at in sorted({int(step * GOLDEN % 1 * count) for step in range(SAMPLE)})]
 
 
-def _winner(votes: Counter[Spec]) -> Optional[Spec]:
+def _winner(votes: Counter[Optional[Spec]]) -> Optional[Spec]:
     """Return the spec that nearly all votes are for."""
     total = sum(votes.values())
     for spec, count in votes.most_common(1):

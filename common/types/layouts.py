@@ -167,6 +167,11 @@ class Layouts:
             found += sum(not pointees.isdisjoint(one.pointees) for one in references) * (1 if part.number == 1 else MOST_LEAVES)
         return found
 
+    def count_references(self, number: int) -> int:
+        """Return how many words of a layout, given by number, may refer to blocks. Words of an
+        array are counted once."""
+        return sum(leaf.role == Role.REFERENCE for one in self.shape(self.specs[number]) for leaf in one.leaves)
+
     def flexible(self, number: int) -> Optional[tuple[int, int]]:
         """Return offset and element type of the array at the end of a struct that may be longer
         than declared; None if there is none."""

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.debuginfo.type_table import Flag, Kind
+from findleaks.debuginfo.type_table import VOID, FieldKind, Flag, Kind
 from findleaks.engine.type_spread import (
     DECISION,
     DEFERRED,
+    LENGTHS,
     LEVEL_SHIFT,
     NO_CLAIM,
     NOT_ARRAY,
@@ -38,6 +39,7 @@ MOST_COUNTS = 256  # Numbers of elements that an array in a block of some size m
 MOST_CUTS = 8  # Sizes to which a type may be truncated.
 MOST_CHOICES = 16  # Types of which a block may be one, for a pointer to it to be possible.
 _LIBRARIES = ("std::", "__gnu_cxx::", "core::", "alloc::")
+_STORAGE = ("core::mem::manually_drop::ManuallyDrop<", "core::mem::maybe_dangling::MaybeDangling<", "core::mem::maybe_uninit::MaybeUninit<")
 
 
 class Candidate(NamedTuple):
@@ -89,12 +91,18 @@ class Rules:
         if of.sort == Sort.POINTER:
             self._possible.setdefault(of.pointees[0], {})[sort << 32 | reference, offset, third] = None
             found = [*found, *(Candidate(spec, Level.BASE) for spec in self._possible_parts(of.pointees[0], offset, third))]
-        if of.sort == Sort.POINTER and of.owner:
+        if of.sort == Sort.POINTER and of.owner and not of.counted:
             # Links of lists and trees refer to nodes, and seldom to larger blocks that begin with
             # one. Otherwise, a block of zeros would be possible as an array of any type.
             found = [one for one in found if one.spec.parts or self._is_size_of(one.spec, third)]
-        layouts = [self._layouts.number(one.spec) for one in found[:MOST_CHOICES]]
-        return self._spread.add_choices(layouts) if layouts else 0
+        specs = [self._used(one.spec, of, offset) if of.counted else one.spec for one in found[:MOST_CHOICES]]
+        return self._spread.add_choices([self._layouts.number(spec) for spec in specs]) if specs else 0
+
+    def _used(self, spec: Spec, of: Reference, offset: int) -> Spec:
+        """Return the part of a container's buffer that surely has elements: the first element of a
+        vector. Other containers may use any of the elements."""
+        is_vector = bool(of.used & (LENGTHS | ReferenceFlag.END)) and not of.used & ReferenceFlag.RING
+        return spec._replace(many=False) if is_vector and not offset else Spec(VOID)
 
     def _rule(self, reference: int, offset: int, size: int) -> int:
         of = self._layouts.references[reference]
@@ -313,7 +321,7 @@ class Rules:
             return [Candidate(Spec(pointee, own * 2 <= size, of.node), Level.ARRAY)] if own <= size else ()
         whole = self._embedding.places(pointee).get(offset, ()) if offset < size else ()
         least, sizes = max(self._sizes.least(size), 1), table.sizes
-        fitting = [number for number in whole if least <= sizes[number] <= size]
+        fitting = [one for one in whole if least <= sizes[one] <= size and (one == pointee or not self._is_storage(one))]
         if offset == 0 and pointee in fitting and not self._is_library(pointee):
             fitting = [number for number in fitting if sizes[number] != own or not self._is_library(number)]
         if offset == 0 and table.flags[pointee] & Flag.POLYMORPHIC:
@@ -334,6 +342,10 @@ class Rules:
         """Whether a type belongs to the standard library of C++ or Rust. If such a type consists
         of one value of another type, it is storage for this value."""
         return self._table.text(self._table.names[number]).startswith(_LIBRARIES)
+
+    def _is_storage(self, number: int) -> bool:
+        """Whether a type is storage of Rust for one value of another type, which also fits."""
+        return self._table.text(self._table.names[number]).startswith(_STORAGE)
 
     def _larger(self, pointee: int, of: Reference, offset: int, size: int, whole: Sequence[int]) -> Sequence[Candidate]:
         """Return the possible contents of a block that is larger than any type: an array, a type
@@ -356,6 +368,8 @@ class Rules:
         of, spec = self._layouts.references[reference], self._layouts.specs[layout]
         if any(self._embedding.has(number, at, pointee) for number, at in self._places(spec, offset) for pointee in of.pointees):
             return 2
+        if self._may_be_head(of, spec, offset):
+            return 1
         return int(of.sort in (Sort.ANY, Sort.DATA, Sort.TRAIT_OBJECT) or (of.sort == Sort.POINTER and not self._is_whole(of.pointees[0])))
 
     def _places(self, spec: Spec, offset: int) -> Sequence[tuple[int, int]]:
@@ -365,6 +379,12 @@ class Rules:
             return [(part.type, inside) for part in spec.parts if (inside := part.inside(offset)) >= 0]
         own = self._layouts.size_of(spec)
         return [(spec.type, offset % own if spec.many and own else offset)]
+
+    def _may_be_head(self, of: Reference, spec: Spec, offset: int) -> bool:
+        """Whether a block with this content may have the head of a list or tree at an offset, if
+        the pointer refers to nodes of a standard container. A head is of the nodes' base class."""
+        bases = [one.type for one in self._table.fields_of(of.node) if one.kind == FieldKind.BASE and not one.offset] if of.node else ()
+        return any(self._embedding.has(number, at, base) for number, at in self._places(spec, offset) for base in bases)
 
     def _is_whole(self, pointee: int) -> bool:
         """Whether the members of a type are known."""

@@ -250,8 +250,12 @@ class Spreading:
     def _compare(self, blocks: array[int]) -> None:
         """Claim the blocks that resemble typed blocks; of the others, those that only one type fits
         by its pointers to typed blocks."""
-        for layout, some in self.fingerprints.find(blocks).items():
-            self.spread.seed_all(some, layout, Level.FINGERPRINT)
+        # Begin with the types that have the most pointers: a block that such a pointer refers to
+        # gets the type of the pointer rather than the one that it resembles.
+        found = self.fingerprints.find(blocks)
+        for layout in sorted(found, key=self.layouts.count_references, reverse=True):
+            self.spread.seed_all(found[layout], layout, Level.FINGERPRINT)
+            self._run()
         claims, by_size = self.heap.claims, {}  # type: ignore[var-annotated]
         known = self.embedding.parts(self.layouts.specs[layout].type for layout in self.fingerprints.layouts)
         for index, size in zip(blocks, self.heap.blocks.columns_of(blocks).size):

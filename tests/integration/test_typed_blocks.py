@@ -17,6 +17,7 @@ import pytest
 import cores
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
+LEVELS = ("-O0", "-O2", "-O2 -flto")
 RUST = ("-Copt-level=0", "-O", "-O -Clto")
 LEAKED = ("definite", "indirect")
 COMPILERS = {".c": "gcc", ".cpp": "g++", ".rs": "rustc"}
@@ -125,8 +126,34 @@ def test_tails(accounts: int, flags: str, tmp_path: Path) -> None:
     assert not figures.wrong
 
 
+@pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in LEVELS])
+def test_kinds(flags: str, tmp_path: Path) -> None:
+    """Objects that are alike at the start of a list do not decide on the types of the others. Text has no type of a struct, and a pointer
+    to characters does not fit an array of pointers."""
+    figures = measured("typed_kinds.c", tmp_path, 250, 1, *flags.split())
+    check(figures)
+    assert not figures.wrong
+
+
+@pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in LEVELS])
+def test_owners(flags: str, tmp_path: Path) -> None:
+    """Leaked owners of maps, lists and deques have types, although the nodes refer back to them, and deques have unused elements."""
+    figures = measured("typed_owners.cpp", tmp_path, 200, 1, "-std=c++17", *flags.split())
+    check(figures)
+    assert not figures.wrong
+
+
+@pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
+def test_lists(flags: str, tmp_path: Path) -> None:
+    """Types that are only storage for a node do not make the type of the node ambiguous."""
+    figures = measured("typed_lists.rs", tmp_path, 500, 1, "--edition=2021", *flags.split())
+    assert not figures.wrong
+    assert not figures.held["none"], figures.held
+    assert figures.part(figures.held, "sure right") > 0.5, figures.held
+
+
 @pytest.mark.matrix
-@pytest.mark.parametrize("flags", ["-O0", "-O2", "-O2 -flto"])
+@pytest.mark.parametrize("flags", LEVELS)
 @pytest.mark.parametrize(
     ("program", "count"),
     [

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from findleaks.engine.reference.type_features import feature_value
-from findleaks.engine.reference.type_match import COUNTS, STRONG, WEAK, WRONG, Matching
+from findleaks.engine.reference.type_match import COUNTS, STRONG, TEXT_NUMBER, WEAK, WRONG, Matching
 from findleaks.engine.reference.type_used import used_size
 from findleaks.engine.type_spread import (
     LAYOUT_MASK,
@@ -113,7 +113,7 @@ class Chooser:
             counts = self.compare(one.claim & LAYOUT_MASK) if how != Choosing.BY_END else [0] * COUNTS
             if self.asked:
                 return 0
-            is_likely = any(counts[STRONG:])
+            is_likely = any(counts[STRONG:TEXT_NUMBER])
             if not counts[WRONG]:
                 ranked.append(((counts[STRONG], 0 if how == Choosing.BY_SHAPE else counts[WEAK]), one))
         if not ranked:

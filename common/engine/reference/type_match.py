@@ -6,22 +6,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from findleaks.engine.reference.type_used import is_too_far
-from findleaks.engine.type_spread import LAYOUT_MASK, LEAST_TEXT, MOST_WORDS, UNKNOWN, Flag, Question, Role
+from findleaks.engine.type_spread import LAYOUT_MASK, LEAST_LONG, LEAST_TEXT, MOST_WORDS, UNKNOWN, Flag, Question, Role
 from findleaks.target.ranges import range_at
 
 if TYPE_CHECKING:
     from findleaks.engine.reference.type_spread import PureTypeSpread
 
 # What the comparison of a word with a layout finds; also the indices of the counts.
-WRONG, STRONG, WEAK, LOOSE = range(4)
-COUNTS = 4
+WRONG, STRONG, WEAK, LOOSE, TEXT_NUMBER = range(5)
+COUNTS = 5
 NEUTRAL = -1  # The word fits any layout. Such words are not counted.
 
 
-def is_text(word: bytes) -> bool:
-    """Return whether a word is text."""
+def is_text(word: bytes, least: int = LEAST_TEXT) -> bool:
+    """Return whether a word is text of at least `least` characters."""
     text = word.rstrip(b"\0")
-    return len(text) >= LEAST_TEXT and all(0x20 <= byte < 0x7F for byte in text)
+    return len(text) >= least and all(0x20 <= byte < 0x7F for byte in text)
 
 
 class Matching:
@@ -31,13 +31,21 @@ class Matching:
     def __init__(self, spread: PureTypeSpread) -> None:
         self._spread, self._flags = spread, spread.flags
         self.asked = False
+        self._block = 0  # The start of the block that is compared.
 
     def compare(self, layout: int, start: int, size: int, depth: int, counts: list[int]) -> None:
-        """Count the words that contradict a layout, fit it well, may fit it, and are an address
-        where the layout has any pointer, in counts[WRONG], [STRONG], [WEAK] and [LOOSE]. Stop at
-        the first wrong word. Elements of an array at the end of a struct are compared up to the
-        first one that is wrong, because the array may have more elements than are in use. `depth`:
-        levels of pointers whose untyped targets are compared, too."""
+        """Count the words that contradict a layout, fit it well, may fit it, are an address where
+        the layout has any pointer, and are text where it has a number, in counts[WRONG], [STRONG],
+        [WEAK], [LOOSE] and [TEXT_NUMBER]. Stop at the first wrong word. Elements of an array at the
+        end of a struct are compared up to the first one that is wrong, because the array may have
+        more elements than are in use. `depth`: levels of pointers whose untyped targets are
+        compared, too."""
+        self._block = start if depth else self._block
+        self._compare_words(layout, start, size, depth, counts)
+        # A struct may begin with a magic number that is text. Without pointers, the block is text.
+        counts[WRONG] += bool(counts[TEXT_NUMBER] and not counts[STRONG] + counts[WEAK])
+
+    def _compare_words(self, layout: int, start: int, size: int, depth: int, counts: list[int]) -> None:
         spread, seen = self._spread, 0
         for group, one in enumerate(spread.layouts[layout]):
             is_open = group > 0 and not one.number
@@ -86,8 +94,10 @@ class Matching:
             return LOOSE
         if self._is_possible(reference, offset, index, depth):
             return WEAK
-        if offset and spread.blocks.address(index) == own:
-            return LOOSE  # A block may have several objects that refer to each other.
+        if offset and spread.blocks.address(index) in (own, self._block):
+            # A block may have several objects that refer to each other, and the head of a list or
+            # tree whose nodes refer to it.
+            return LOOSE
         return NEUTRAL if flags & Flag.OPTIONAL else WRONG
 
     def _is_possible(self, reference: int, offset: int, index: int, depth: int) -> bool:
@@ -110,10 +120,22 @@ class Matching:
         index = spread.used_block(value)
         begins = index >= 0 and spread.blocks.address(index) == value
         if role == Role.PLAIN:
-            return WRONG if begins else NEUTRAL
-        if range_at(spread.mapped, value) is None:
+            return WRONG if begins else TEXT_NUMBER if self._is_long_text(value) else NEUTRAL
+        if range_at(spread.mapped, value) is None or (begins and spread.claims()[index] & LAYOUT_MASK):
             return WRONG
-        return LOOSE if not begins else WRONG if spread.claims()[index] & LAYOUT_MASK else WEAK
+        return WEAK if begins and not self._begins_with_address(value) else LOOSE
+
+    def _is_long_text(self, value: int) -> bool:
+        """Whether a word is text, and no number of four bytes."""
+        arch = self._spread.blocks.arch
+        return is_text(value.to_bytes(arch.word, arch.byteorder), LEAST_LONG)
+
+    def _begins_with_address(self, block: int) -> bool:
+        """Whether the first word of a block is the address of a block. Characters and numbers
+        seldom are."""
+        value = self._spread.memory.word(block)
+        index = self._spread.used_block(value) if value else -1
+        return index >= 0 and self._spread.blocks.address(index) == value
 
     def _answer(self, question: Question, reference: int, offset: int, third: int) -> int:
         found = self._spread.rule((question << 32 | reference, offset, third))
