@@ -262,8 +262,7 @@ class Runtime:
         return ""
 
     def native_example(self, type_name: str) -> Optional[int]:
-        """Return the address of a live object of a type that retains native memory; None if it is
-        unknown."""
+        """Return the address of a live object of this type that retains native memory, or None."""
         graph = self.object_graph()
         return graph.example(type_name) if graph is not None else None
 
