@@ -87,11 +87,11 @@ static bool is_long_text(uint64_t value) {
     return is_text(bytes, LEAST_LONG);
 }
 
-/* Whether the first word of a block is the address of a block. Text and numbers seldom are. */
+/* Whether the first word of a block is an address in a block. Text and numbers seldom are. */
 static bool begins_with_address(const spread *s, uint64_t block) {
     const uint8_t *first = word_at(s->pieces, s->piece_count, block);
     uint64_t start = 0, value = first ? load(first) : 0;
-    return value && used_block(s, value, &start) != NONE && value == start;
+    return value && used_block(s, value, &start) != NONE;
 }
 
 static int compare_word(const spread *s, uint32_t role, uint64_t value) {

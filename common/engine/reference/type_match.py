@@ -131,11 +131,10 @@ class Matching:
         return is_text(value.to_bytes(arch.word, arch.byteorder), LEAST_LONG)
 
     def _begins_with_address(self, block: int) -> bool:
-        """Whether the first word of a block is the address of a block. Characters and numbers
-        seldom are."""
+        """Whether the first word of a block is an address in a block. Characters and numbers seldom
+        are."""
         value = self._spread.memory.word(block)
-        index = self._spread.used_block(value) if value else -1
-        return index >= 0 and self._spread.blocks.address(index) == value
+        return bool(value) and self._spread.used_block(value) >= 0
 
     def _answer(self, question: Question, reference: int, offset: int, third: int) -> int:
         found = self._spread.rule((question << 32 | reference, offset, third))
