@@ -82,7 +82,8 @@ class Judge:
         key = found.reference, found.offset, found.size
         if not fitting:
             return NO_CLAIM if len(untyped) >= LEAST_NONE and key not in self._earlier else None
-        is_open = len(sample) < FEW or len(candidates) <= MOST_KEPT
+        is_pointer = self._layouts.references[found.reference].sort == Sort.POINTER
+        is_open = is_pointer and (len(sample) < FEW or len(candidates) <= MOST_KEPT)
         candidates = (candidates if is_open else fitting)[: MOST_OPTIONS - len(arrays)]
         specs = {one.spec for one in candidates}
         earlier = [one for one in self._earlier.get(key, ()) if one.spec not in specs]
