@@ -18,12 +18,6 @@
 #define HIGH_SHIFT (WORD == 8 ? 32u : 16u)
 #define HIGH_AT (WORD == 8 ? (BIG ? 2u : 4u) : (BIG ? 0u : 2u))
 
-API void fl_disguises_free(disguises *d) {
-    for (unsigned at = 0; at < MOST_THREADS; at++)
-        free(d->found[at].items);
-    free(d);
-}
-
 /* -- forms */
 
 INLINE uint64_t decode(const form *f, uint64_t word) {
@@ -297,25 +291,34 @@ INLINE uint64_t whole_word(const strip *s, unsigned place) {
     return !BIG || place >= 4 ? load64(s->data + first) : 0;
 }
 
-/* Return the number of 32 bits at this distance from the strip; 0 outside the piece. */
-INLINE uint32_t number_at(const strip *s, int distance) {
-    uint64_t at = s->before + (uint64_t)(int64_t)distance;
-    return at < s->length && s->length - at >= 4 ? load32(s->piece + at) : 0;
-}
-
 /* Return whether `upper`, the upper half of an address, is near the lower half at `place`, but is
  * not the upper half of this word or of another pointer. */
 static bool has_upper_half(const strip *s, unsigned place, uint32_t upper) {
-    const int beside = BIG ? -4 : 4; /* from the lower half of a word to its upper half */
-    for (int distance = -REACH; distance <= REACH; distance += 4) {
-        int at = (int)place + distance;
-        if (!distance || distance == beside || number_at(s, at) != upper)
+    uint64_t lower = s->before + place, first = lower > REACH ? lower - REACH : 0;
+    uint64_t end = s->length - lower < REACH + 4 ? s->length : lower + REACH + 4;
+    for (uint64_t at = first; at + 4 <= end; at += 4) {
+        if (load32(s->piece + at) != upper || at == lower || at == (BIG ? lower - 4 : lower + 4))
             continue;
         bool in_word = (at % 8 == 0) == BIG; /* as the upper half of an aligned word */
-        if (!in_word || number_at(s, at - beside) < SMALL)
+        uint64_t beside = BIG ? at + 4 : at - 4;
+        if (!in_word || (beside + 4 <= s->length ? load32(s->piece + beside) : 0) < SMALL)
             return true;
     }
     return false;
+}
+
+/* Return whether `upper` is in or near the strip, other than in pointers: if it is not,
+ * has_upper_half is false for all places in the strip. */
+INLINE bool may_have_upper_half(const strip *s, uint32_t upper) {
+    uint64_t first = s->before > REACH ? s->before - REACH : 0, end = s->before + STRIP + REACH;
+    if (end > s->length)
+        return true;
+    uint64_t any = 0;
+    for (uint64_t at = first; at < end; at += 8) {
+        uint64_t word = load64(s->piece + at);
+        any |= ((uint32_t)word == upper) | ((word >> 32 == upper) & ((uint32_t)word < SMALL));
+    }
+    return any;
 }
 
 INLINE void look_at_numbers(const strip *s) {
@@ -325,11 +328,13 @@ INLINE void look_at_numbers(const strip *s) {
         uint32_t low = (uint32_t)i->low, span = (uint32_t)i->span, any = 0;
         for (unsigned at = 0; at < STRIP / 4; at++)
             any |= load32(s->data + at * 4) - low <= span;
+        const form *f = &d->forms[i->form];
+        if (any && f->kind == HALVES && !may_have_upper_half(s, (uint32_t)(f->base >> 32)))
+            continue;
         for (unsigned at = 0; any && at < STRIP / 4; at++) {
             uint32_t found = load32(s->data + at * 4);
             if (found - low > span)
                 continue;
-            const form *f = &d->forms[i->form];
             uint64_t whole = whole_word(s, at * 4);
             if (f->kind == HALVES) {
                 bool plain = whole == (f->base | found) && at % 2 == BIG;
@@ -395,15 +400,6 @@ static void look_at_some(void *context, unsigned thread, uint64_t first, uint64_
         else
             look_plain(&s);
     }
-}
-
-/* Return for each form how many words lead into blocks, and how many to the first word of a
- * block in use. */
-API int fl_disguises_tries(const disguises *d, words *found) {
-    for (uint32_t number = 0; number < d->form_count; number++)
-        if (PUSH_ALL(found, d->tries[number], d->starts[number]))
-            return NO_MEMORY;
-    return DONE;
 }
 
 /* Search a piece, or one strip of each `step` strips. */

@@ -125,3 +125,18 @@ API int fl_disguises_references(disguises *d, const uint64_t *accepted, uint64_t
     }
     return failed;
 }
+
+/* Return for each form how many words lead into blocks, and how many to the first word of a
+ * block in use. */
+API int fl_disguises_tries(const disguises *d, words *found) {
+    for (uint32_t number = 0; number < d->form_count; number++)
+        if (PUSH_ALL(found, d->tries[number], d->starts[number]))
+            return NO_MEMORY;
+    return DONE;
+}
+
+API void fl_disguises_free(disguises *d) {
+    for (unsigned at = 0; at < MOST_THREADS; at++)
+        free(d->found[at].items);
+    free(d);
+}
