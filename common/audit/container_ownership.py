@@ -16,6 +16,7 @@ from itertools import chain
 from findleaks.allocators.bulk import find_pointers
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.btrees import HIGHEST, recognise_btree
+from findleaks.audit.containers.glib import recognise_glib_head
 from findleaks.audit.containers.hashes import recognise_unordered_map
 from findleaks.audit.containers.lists import recognise_counted_list, recognise_ring
 from findleaks.audit.containers.reader import ContainerReader
@@ -37,6 +38,7 @@ MAX_POINTERS = 50_000  # words of variables are examined up to this number: abou
 MAX_BLOCK = 1 << 14
 
 _SURE = (
+    recognise_glib_head,
     recognise_gnu_tree,
     recognise_unordered_map,
     recognise_ring,
