@@ -401,8 +401,8 @@ class Runtime:
         return ""
 
     def fatal_place(self, thread: Thread, message: str) -> FatalPlace:
-        """Return where the process ended in this thread. `message`: that of `fatal_message`, or
-        "" if the runtime did not end the process."""
+        """Return where the process ended in this thread. `message`: the result of
+        `fatal_message`, "" if the runtime did not end the process."""
         return FatalPlace()
 
     def frames(self) -> Sequence[Frame]:

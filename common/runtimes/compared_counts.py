@@ -1,10 +1,11 @@
 """Compare the reference counts of leaked values with the existing references. This is for runtimes
 whose values are blocks: PHP and Perl.
 
-If a value counts more references than exist, it leaked because native code did not release a
-reference. If the values of a cycle count only references within the cycle, the cycle is garbage for
-a collector of cycles, if the runtime has one. A value that refers to itself is such a cycle, too.
-Graphs have no references of a block to itself, so these are read from memory."""
+If the count of a value is greater than the number of existing references, the value leaked because
+native code did not release a reference. If the values of a cycle count only references within the
+cycle, the cycle is garbage. A collector of cycles frees it, if the runtime has one. A value that
+refers to itself is such a cycle, too. Graphs have no references of a block to itself, so these are
+read from memory."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from findleaks.target.base import Piece
 from findleaks.value_classes import NamedTuple
 
 NO_VALUE = NO_ROOT  # number of the type of a block without a value
-MOST_BYTES = 1 << 12  # of a value that are read: large ones have their references in other blocks
+MOST_BYTES = 1 << 12  # maximum bytes read of a value; large values store references in other blocks
 
 
 class Style(NamedTuple):
@@ -44,8 +45,8 @@ class Style(NamedTuple):
 class CountedValues(NamedTuple):
     """The values of a runtime. `found` has the number of the type of each block's value, or
     NO_VALUE. `names` has the names of the types, by number. `read_count` returns the reference
-    count of the value in a block, 0 if it is not maintained; `find_offset` the bytes from the start
-    of the block to the address by which other values refer to it."""
+    count of the value in a block, 0 if it is not maintained. `find_offset` returns the number of
+    bytes from the start of a block to the address by which other values refer to its value."""
 
     found: Sequence[int]
     names: Sequence[str]
@@ -90,8 +91,9 @@ def compare_counts(
 def _count_own_references(
     pieces: Iterable[Piece], arch: Arch, blocks: Blocks, indices: Sequence[int], find_offset: Callable[[int], int]
 ) -> dict[int, int]:
-    """Return how many words of each block are the address of the value in it, for blocks that have
-    such words. `indices` ascend. `pieces`, `find_offset`: see compare_counts and CountedValues."""
+    """Return, by index of the block, the number of words that are the address of the block's own
+    value. Blocks without such words are omitted. `indices`: the blocks, ascending. `pieces`: see
+    compare_counts. `find_offset`: see CountedValues."""
     found: dict[int, int] = {}
     starts = array("Q", map(blocks.address, indices))
     for piece in pieces if starts else ():

@@ -84,18 +84,18 @@ def find_large_pool(top: PoolNode, words: Words, remedies: Iterable[str] = ()) -
 
 
 def find_large_node(top: PoolNode) -> Optional[PoolNode]:
-    """Return the innermost pool that has, with the pools below it, most of much memory; None if
-    there is none. If this pool is one of a chain of pools with the same name, each of which is the
-    parent of the next, return the outermost of them. `top` is the outermost pool; its name is "" if
-    it stands for several outermost pools."""
+    """Return the innermost pool that has, together with the pools below it, at least HELD bytes and
+    most of the memory; None if there is none. If this pool is in a chain of pools with the same
+    name, each of which is the parent of the next, return the outermost pool of the chain. `top` is
+    the outermost pool, or a parent with the name "" of several outermost pools."""
     one, least = top, max(HELD, PART * top.bytes_below)
     while True:
         largest = max(one.children, key=lambda child: child.bytes_below, default=None)
         if largest is None or largest.bytes_below < max(least, 0 if one is top else CHIEF * one.bytes_below):
             break
         one = largest
-    # Most of the memory of such a chain is below the pool, not its own: PostgreSQL has one for
-    # nested savepoints.
+    # A pool of such a chain has less memory than the pools below it. PostgreSQL has such a chain
+    # for nested savepoints.
     while one.parent is not None and one.parent.name == one.name and one.bytes < PART * one.bytes_below:
         one = one.parent
     if not one.name or one.bytes_below < HELD or (one is top and one.bytes_below - one.bytes < PART * one.bytes_below):

@@ -56,8 +56,8 @@ class _Model:
         are counted together. `pointers` are the words that are pointers, or may be. `tags` are the
         words of the first element that are discriminants. Their values are zero or small.
         `is_vague`: whether the type says little about its words, as char *[] does. If so, each word
-        of a block must have a sort that the same word of a witness has. `own`: the words of the
-        type; those after it, up to the end of the block, have former content."""
+        of a block must have a sort that the same word of a witness has. `own`: the number of
+        words of the type. Words after the type, up to the end of the block, have former content."""
         self.blocks, self._is_vague, self._own = 0, is_vague, own
         self.fold, self._pointers, self._tags = fold, pointers, tags
         self.classes: list[Counter[int]] = [Counter() for _ in range(WORDS)]
@@ -186,7 +186,7 @@ class Fingerprints:
         return [at if at < first else min(first + (at - first) % step, WORDS - 1) for at in range(WORDS)]
 
     def _own_words(self, layout: int) -> int:
-        """Return the words of a type of one size; WORDS for other types."""
+        """Return the number of words of a type if all its values have the same size, else WORDS."""
         spec, word = self._layouts.specs[layout], self._layouts.table.word
         return WORDS if spec.parts or self._varies(layout) else -(-self._layouts.size_of(spec) // word)
 

@@ -39,8 +39,8 @@ GOLDEN = 0.6180339887498949
 LEAST_PART = 0.04  # A candidate must fit more than this part of the sample.
 PURE = 0.97  # Least part of the votes, or of the blocks, that must agree.
 LEAST_NONE = 8  # If so many blocks fit no candidate, the rule makes no claim.
-FEW = 16  # So few blocks may be the first ones of a list, whose other blocks have other types.
-MOST_KEPT = 16  # Of more candidates, those that fit hardly any block of the sample are dropped.
+FEW = 16  # Fewer blocks may be only the start of a list, the rest of which has other types.
+MOST_KEPT = 16  # If there are more candidates, those that fit hardly any block are dropped.
 MOST_ADDED = 4  # Most types of typed blocks that become candidates, too.
 LEAST_ALIKE = 3  # Fewest blocks with one value of a feature that get a type by elimination.
 
@@ -105,7 +105,7 @@ class Judge:
         ):
             return self._rules.claim(best) if best.level == Level.LEARNED else self.decide([best])
         self._earlier[key] = candidates
-        # Such blocks are text or buffers.
+        # Blocks that fit no candidate are text or buffers.
         unfit = dict.fromkeys(self._content.find_unfit([one.spec for one in candidates], left))
         return self._decide(arrays, candidates, *self._separate({**typed_rows, **untyped}, {**unfit, **known}, candidates, every))
 
@@ -137,8 +137,8 @@ class Judge:
         self, rows: Rows, known: dict[int, Optional[Spec]], candidates: Sequence[Candidate], every: Sequence[Candidate]
     ) -> tuple[int, dict[int, int]]:
         """Return the feature that separates the types of blocks, and the claims by its values.
-        `known`: the types of blocks; None for blocks that fit none of the candidates. `every`: also
-        the candidates that few blocks fit."""
+        `known`: the types of blocks; None for blocks that fit none of the candidates. `every`: all
+        candidates, also those that few blocks fit."""
         voted = sample_blocks([block for block in rows if block in known])
         specs = list(dict.fromkeys(known[block] for block in voted))
         if len(specs) < 2:

@@ -168,8 +168,8 @@ class Layouts:
         return found
 
     def count_references(self, number: int) -> int:
-        """Return how many words of a layout, given by number, may refer to blocks. Words of an
-        array are counted once."""
+        """Return how many words of the layout with this number may refer to blocks. Of an array,
+        the words of one element are counted."""
         return sum(leaf.role == Role.REFERENCE for one in self.shape(self.specs[number]) for leaf in one.leaves)
 
     def flexible(self, number: int) -> Optional[tuple[int, int]]:

@@ -99,8 +99,8 @@ class Rules:
         return self._spread.add_choices([self._layouts.number(spec) for spec in specs]) if specs else 0
 
     def _used(self, spec: Spec, of: Reference, offset: int) -> Spec:
-        """Return the part of a container's buffer that surely has elements: the first element of a
-        vector. Other containers may use any of the elements."""
+        """Return the part of a container's buffer that certainly contains values. In a vector, this
+        is the first element. In other containers, any element may be unused."""
         is_vector = bool(of.used & (LENGTHS | ReferenceFlag.END)) and not of.used & ReferenceFlag.RING
         return spec._replace(many=False) if is_vector and not offset else Spec(VOID)
 
@@ -344,7 +344,8 @@ class Rules:
         return self._table.text(self._table.names[number]).startswith(_LIBRARIES)
 
     def _is_storage(self, number: int) -> bool:
-        """Whether a type is storage of Rust for one value of another type, which also fits."""
+        """Whether a type of Rust's library only stores a value of another type. Wherever the first
+        type fits, the other type fits, too."""
         return self._table.text(self._table.names[number]).startswith(_STORAGE)
 
     def _larger(self, pointee: int, of: Reference, offset: int, size: int, whole: Sequence[int]) -> Sequence[Candidate]:
@@ -382,7 +383,8 @@ class Rules:
 
     def _may_be_head(self, of: Reference, spec: Spec, offset: int) -> bool:
         """Whether a block with this content may have the head of a list or tree at an offset, if
-        the pointer refers to nodes of a standard container. A head is of the nodes' base class."""
+        the pointer refers to nodes of a standard container. The head is an object of the
+        nodes' base class."""
         bases = [one.type for one in self._table.fields_of(of.node) if one.kind == FieldKind.BASE and not one.offset] if of.node else ()
         return any(self._embedding.has(number, at, base) for number, at in self._places(spec, offset) for base in bases)
 

@@ -250,8 +250,8 @@ class Spreading:
     def _compare(self, blocks: array[int]) -> None:
         """Claim the blocks that resemble typed blocks; of the others, those that only one type fits
         by its pointers to typed blocks."""
-        # Begin with the types that have the most pointers: a block that such a pointer refers to
-        # gets the type of the pointer rather than the one that it resembles.
+        # Begin with the types that have the most pointers. A block to which such a pointer refers
+        # then gets the type that the pointer declares, not the type that the block resembles.
         found = self.fingerprints.find(blocks)
         for layout in sorted(found, key=self.layouts.count_references, reverse=True):
             self.spread.seed_all(found[layout], layout, Level.FINGERPRINT)

@@ -29,7 +29,7 @@ too."""
 
 CODE = "code"
 _WEAK_WORDS = (2, 5, 6)  # wr_object, wr_prev, wr_next, in words from the object
-# Hashes of a set's entries, in words from the object.
+# Offsets of the hashes in a set's table, in words from the start of the set.
 _SET_HASHES = range(ENTRIES + 1, ENTRIES + ENTRY_WORDS, 2)
 # Maximum number of patterns, of 255 possible; for further types only the collector's links are
 # excluded
@@ -101,8 +101,9 @@ def _links(start: int, flags: int, word: int) -> tuple[int, int]:
 
 
 def _borrowed(start: int, flags: int, weak_list: int, own: Iterable[int], word: int) -> int:
-    """Return the mask of further words of a live object that are not references. `weak_list` is its
-    type's tp_weaklistoffset. `own`: these words, from the object on."""
+    """Return the mask of the words of a live object that are not references, without the
+    collector's links: the list of weak references, and the words in `own`, which are numbered from
+    the start of the object. `weak_list`: tp_weaklistoffset of the type."""
     first = start // word
     words = {first + at for at in own}
     if flags & MANAGED_WEAKREF and first:

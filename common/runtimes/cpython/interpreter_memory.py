@@ -4,7 +4,7 @@
   would be reachable through the heads.
 - The unused part of each thread's stack of frames, which still contains variables of functions that
   have returned.
-- The unused part of the parser's arenas, of which the main script's exists until the script ends.
+- The unused part of the parser's arenas. The arena of the main script exists until the script ends.
 - Blocks that code objects own up to 3.10: the frame for the next call (co_zombieframe), and a cache
   of global variables and of types (co_opcache).
 - Freed objects and dictionaries' tables in free lists, with their former contents, and the unused
@@ -21,7 +21,7 @@ next, and has datastack_chunk, datastack_top, datastack_limit in turn), Objects/
 Objects/tupleobject.c and frameobject.c (free lists, chained by the object's word 3),
 Modules/_io/bufferedio.c (buffered: buffer, buffer_size).
 Since 3.14 every free list is {first item, length}, chained by the items' first word
-(Include/internal/pycore_freelist.h), which is the reference count of an object in use."""
+(Include/internal/pycore_freelist.h). In an object in use, this word is the reference count."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ MOST_THREADS = 1 << 20
 CHAIN = 3  # index of the word by which tuples and frames in a free list are chained
 MOST_FREE = 1 << 12  # maximum length of a free list
 STACK_CHUNKS = range(2048, 2048 + 64)  # usable bytes of _PyObjectStackChunk (pycore_object_stack.h)
-# Words of a code object from its reference count to these fields.
+# Offsets of these fields of a code object, in words from its reference count.
 ZOMBIE_FRAME, OPCACHE = 16, 20
 BUFFERED = "_io.BufferedReader", "_io.BufferedWriter", "_io.BufferedRandom"
-MOST_BUFFERED = 64  # words read of a file
+MOST_BUFFERED = 64  # words of a file object that are read
 ARENA = 1 << 13  # bytes of the memory of an arena's block (DEFAULT_BLOCK_SIZE)
 ARENA_HEAD = 4  # words: size, offset, next, memory
 ARENA_SLACK = 64  # maximum bytes that the allocator adds to such a block
@@ -251,8 +251,8 @@ class _Reader:
                     yield index
 
     def blocks_of_code(self) -> Iterator[int]:
-        """Yield blocks of frames that code objects keep for their next call, whose reference count
-        is 0, and of code objects' caches; up to 3.10."""
+        """Yield the blocks that code objects of CPython up to 3.10 own: the frame for the next
+        call, if its reference count is 0, and the cache."""
         codes = {number for number in range(len(self._known)) if self._known.plain_name(number) == "code"}
         for index in [index for index, own in enumerate(self._found) if own in codes]:
             start = self._blocks.address(index) + self._known.offsets[self._found[index]]
@@ -270,8 +270,8 @@ class _Reader:
                     yield from self._buffer_of(at // size)
 
     def _buffer_of(self, index: int) -> Iterator[int]:
-        """Yield the block of the buffer of the file in this block: a word of the file is its
-        address, and another one the size that was allocated."""
+        """Yield the block of the buffer of the file object in block `index`. One word of the file
+        object is the address of the buffer, and another word is the buffer's size."""
         count = min(self._blocks.size(index) // self.word, MOST_BUFFERED)
         words = self._memory.words(self._blocks.address(index), count) or ()
         for value in words:
@@ -281,7 +281,7 @@ class _Reader:
                     yield block
 
     def _plain_block(self, address: int) -> Iterator[int]:
-        """Yield the block that contains `address`, unless it has an object that is in use."""
+        """Yield the block that contains `address`, if it is in use and contains no object."""
         known = self._blocks.lookup(address) if address else None
         if known is not None and known[3] == State.IN_USE and self._found[known[0]] == NO_OBJECT:
             yield known[0]

@@ -91,12 +91,12 @@ class ObjectNames:
             return f"partial {self._callable_name(self._memory.word(address + 16) or 0)}".rstrip()
         if name == _LRU_CACHE:
             return self._name_lru_cache(address)
-        if name in ("_contextvars.ContextVar", "ContextVar"):  # the second: up to 3.10
+        if name in ("_contextvars.ContextVar", "ContextVar"):  # the name has no module up to 3.10
             return f"context variable {self._known.text(self._memory.word(address + 16) or 0)}".rstrip()
         return ""
 
     def _callable_name(self, address: int) -> str:
-        """Return the name of a function or a method, or of another object's type."""
+        """Return the name of a function or method; the type's name for another object."""
         plain = self._plain(address)
         if plain == "method":
             return self._function_name(self._memory.word(address + 16) or 0)

@@ -2,15 +2,15 @@
 references.
 
 Since 3.13, an object is followed by the values of its attributes. When the object gets a dictionary
-of its own, these words are not cleared. The numbers of the values follow them, and are not
-initialized (Include/internal/pycore_dict.h, struct _dictvalues).
+of its own, the words of the values are not cleared. The numbers of the values follow the values,
+and are not initialized (Include/internal/pycore_dict.h, struct _dictvalues).
 
-A generator contains a frame. The part of the frame's value stack that is not in use, and all
-variables once the generator has ended, still contain earlier values. Up to 3.10 a frame is a
-separate object. Since 3.11 a frame object contains the frame of a function that has ended. A set
-contains a table of eight entries. When a larger table replaces it, its words are not cleared. A
-tuple has tp_basicsize + ob_size * tp_itemsize bytes. Its block may be larger, because allocators
-round sizes up. The rest of the block then contains words of an earlier object.
+A generator contains a frame. The unused part of the frame's value stack contains earlier values;
+after the generator has ended, all variables in the frame contain earlier values, too. Up to 3.10 a
+frame is a separate object. Since 3.11 a frame object contains the frame of a function that has
+ended. A set contains a table of eight entries. When a larger table replaces this table, its words
+are not cleared. A tuple has tp_basicsize + ob_size * tp_itemsize bytes. Its block may be larger,
+because allocators round sizes up. The rest of the block then contains words of an earlier object.
 
 Sources, CPython 3.9 to 3.14: Include/cpython/genobject.h (_PyGenObject_HEAD; 3.14:
 Include/internal/pycore_interpframe_structs.h), Include/internal/pycore_frame.h (struct

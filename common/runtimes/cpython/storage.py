@@ -5,17 +5,17 @@ A list has more storage than items, and the unused part still contains removed i
 (Objects/listobject.c, list_resize; ob_size, ob_item and allocated follow the type). The same
 applies to the first and the last block of a deque, and since 3.11 to the blocks that it keeps for
 reuse (Modules/_collectionsmodule.c, dequeobject of 3.9 to 3.14: ob_size, leftblock, rightblock,
-leftindex, rightindex, state and maxlen follow the type, then numfreeblocks and freeblocks). A block
-of values begins with the order of the attributes, some bytes of which are never written; the byte
-before the values is the length of this beginning, the byte before that the number of attributes
-(Include/internal/pycore_dict.h, struct _dictvalues of 3.11 and 3.12). The last word of such a block
-may follow the values, because allocators round sizes up. Before 3.11 values have no such beginning;
-since 3.13 they are in their objects. Such words may also follow the keys of a dictionary (struct
-_dictkeysobject).
+leftindex, rightindex, state and maxlen follow the type, then numfreeblocks and freeblocks). In 3.11
+and 3.12, the block of an object's attribute values begins with a prefix, which contains the order
+of the attributes. Some of its bytes are never written. The last byte is the length of the prefix.
+The byte before is the number of attributes (Include/internal/pycore_dict.h, struct _dictvalues).
+Before 3.11 there is no prefix; since 3.13 the values are in their objects. Because allocators round
+sizes up, an unused word may follow the values in their block. Unused words may also follow the keys
+of a dictionary (struct _dictkeysobject).
 
 Dictionaries and sets store the hashes of their keys (setentry in Include/cpython/setobject.h or
-Include/setobject.h). The hash of an int is its value. Programs often use id(OBJECT) as a key, which
-is the object's address, and so does the interpreter for the subclasses of a type.
+Include/setobject.h). The hash of an int is its value. Programs often use id(OBJECT), which is the
+object's address, as a key. The interpreter uses such keys for the subclasses of a type.
 
 This module states the contract of storage_native.py (common/native/cpython_storage.c) and
 storage_reference.py."""
@@ -43,8 +43,8 @@ deques. SPARE: deques that keep blocks for reuse (3.11). KEYS: dictionaries. SHA
 objects share keys (3.11 to 3.13). SET: sets."""
 
 OLD_RELEASES = [["3", "9"], ["3", "10"]]
-"""Releases whose deques share one list of spare blocks, and whose types store shared keys
-elsewhere."""
+"""Releases in which all deques share one list of spare blocks, and shared keys are at another
+place in a type."""
 
 MOST_PREFIX = 64  # maximum size in bytes of the part before values: 16 words
 
@@ -73,8 +73,9 @@ def storage_kinds(known: Types, version: str, word: int) -> bytes:
 def unused_storage(
     engine: Engine, blocks: Blocks, pieces: Callable[[], Iterable[Piece]], tally: ObjectTally, kinds: bytes, pattern: Callable[[int], int]
 ) -> list[Range]:
-    """Set the tally's patterns of blocks with unused words. Returns the unused parts of deques and
-    of long lists, and the hashes in dictionaries and sets that are addresses in blocks.
+    """Set the patterns of blocks with unused words in `tally`. Return the ranges of the unused
+    parts of deques and long lists, and of hashes in dictionaries and sets that are addresses in
+    blocks.
 
     Deques, and lists with at least LAST_WORD items, have no patterns. `pieces` yields the memory of
     all blocks. `pattern` returns the number of the pattern that excludes a mask of words, 0 if

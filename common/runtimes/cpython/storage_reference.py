@@ -153,8 +153,8 @@ def _claim(blocks: Blocks, tally: ObjectTally, claims: array[int], index: int, c
 
 
 def _is_value(head: memoryview, number: int) -> bool:
-    """Return whether the value with this number may be in use. `head`: the part before the values;
-    see is_value in cpython_storage.c."""
+    """Return whether the value with this number may be in use. `head`: the part of the
+    block before the values. See is_value in cpython_storage.c."""
     used = head[-2] if len(head) > 2 else 0
     order = bytes(head[:-2][-used:]) if used else b""
     return number in order or used > len(order)
@@ -212,7 +212,7 @@ def unused_storage(
 
 
 def _hashes(blocks: Blocks, word: int, start: int, words: Sequence[int], places: Iterable[int]) -> Iterator[int]:
-    """Yield the bounds of the words at these places that are addresses in blocks."""
+    """Yield start and end of each word, of those at `places`, that is an address in a block."""
     for at in places:
         if blocks.find(words[at]) >= 0:
             yield from (start + at * word, start + (at + 1) * word)

@@ -1,14 +1,14 @@
-"""Find the caches in which CPython keeps borrowed references by version: of attributes, of types
-and of functions.
+"""Find CPython's caches of attributes, types and functions. The number of an entry depends on a
+version. The caches contain borrowed references.
 
-Each cache is an array of ENTRIES entries. It is part of the interpreter's state, or up to 3.9 a
-variable. What an entry contains determines its number, so each entry yields the address that the
-array must have. The array is where nearly all of its entries agree. Since 3.13, an attribute may be
-in an entry for an earlier version of the type.
+Each cache is an array of ENTRIES entries. Up to 3.9 the array is a variable, later a part of the
+interpreter's state. The content of an entry determines its number, and thereby the address that the
+array must have. An address is accepted if nearly all entries of the array at this address yield it.
+Since 3.13, an attribute may be in an entry for an earlier version of the type.
 
 - Attributes: {version of the type, name, value}. The entry's number is the version, xor the name's
-  address / 8 (in 3.9 the name's hash). If a type changes, its version changes: the entry remains,
-  and its value may be freed. Only the name counts as a reference.
+  address / 8 (in 3.9 the name's hash). If a type changes, its version changes. The entry remains,
+  although its value may have been freed. Only the name counts as a reference.
 - Types, since 3.14: {type}. The entry's number is the type's version.
 - Functions, since 3.13: {function, code}. The entry's number is the function's version.
 
@@ -36,15 +36,15 @@ ENTRIES = 1 << 12
 LEAST = 16
 """Minimum number of entries that agree on the address of an array."""
 SHARE = 15 / 16
-"""Minimum share of the entries with objects in blocks that agree. By chance, one in ENTRIES
-agrees."""
+"""Minimum share that must agree, of the entries that refer to objects in blocks. By chance, one in
+ENTRIES agrees."""
 MOST_CANDIDATES = 16
 """Maximum number of addresses whose entries are checked."""
 
 ATTRIBUTE, FUNCTION, TYPE = 3, 2, 1
-"""Kinds of caches; also the number of words of an entry."""
+"""Kinds of caches. Each value is also the number of words of an entry."""
 
-_HASH = 3  # index of a str's word with its hash
+_HASH = 3  # index of the word of a str that contains its hash
 
 
 class VersionCaches:
@@ -54,7 +54,7 @@ class VersionCaches:
         self._memory, self._blocks, self._known, self._found = memory, blocks, known, found
         self._by_hash = version.startswith("3.9.")
         self._kinds = bytes(self._kind(number) for number in range(len(known)))
-        # Number of entries that yield an address of an array, by kind and this address.
+        # Number of entries by the kind of cache and the address of the array that they yield.
         self._votes = Counter[tuple[int, int]]()
 
     def _kind(self, number: int) -> int:
@@ -66,8 +66,8 @@ class VersionCaches:
         return FUNCTION if self._known.plain_name(number) == "function" else 0
 
     def add(self, address: int, words: Sequence[int], objects: Iterable[tuple[int, int]]) -> None:
-        """Search these words, the first of which is at `address`. `objects`: the indices of words
-        that point into blocks with objects, and these blocks."""
+        """Search these words, the first of which is at `address`. `objects`: for each word
+        that points into a block with an object, the indices of the word and of the block."""
         size = self._memory.size
         for at, index in objects:
             kind, place = self._kinds[self._found[index]], address + at * size
@@ -76,8 +76,9 @@ class VersionCaches:
                 self._votes[kind, place - (number * kind + _key(kind)) * size] += 1
 
     def _entry_number(self, kind: int, place: int, value: int, index: int) -> Optional[int]:
-        """Return the number of the entry if the word at `place`, which refers to the object
-        `value`, is in a cache of this kind."""
+        """Return the number that an entry of a cache of this kind has if it contains the word at
+        `place`; None if no entry can contain it. `value`: this word, which refers to an object in
+        block `index`."""
         number, size, shift = self._found[index], self._memory.size, self._known.shift
         if value + shift - self._blocks.address(index) != self._known.offsets[number]:
             return None

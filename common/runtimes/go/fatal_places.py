@@ -31,8 +31,8 @@ _STANDARD = re.compile(
 
 
 def find_failed(threads: Iterable[UserThread], thread: Thread, message: str = "") -> Optional[UserThread]:
-    """Return the goroutine that the thread executed when the runtime ended the process, or None. At
-    a deadlock no goroutine is executed: return the main goroutine."""
+    """Return the goroutine that the thread executed when the runtime ended the process, or None. In
+    a deadlock no thread executes a goroutine, so the main goroutine is returned."""
     number = _MAIN if message.startswith(_DEADLOCK) else 0
     return next((one for one in threads if one.thread == thread.tid or one.number == number), None)
 

@@ -1,4 +1,4 @@
-"""Find objects that Go never frees: those with a finalizer that can be reached from themselves.
+"""Find objects that Go never frees: they have a finalizer and can be reached from themselves.
 
 Source: Go 1.18 to 1.26, src/runtime/mgcmark.go (markroot: what an object with a finalizer refers
 to is a root; the object itself is not)."""
@@ -15,7 +15,7 @@ from findleaks.runtimes.go.root_groups import RECORDS
 from findleaks.runtimes.go.verdict_findings import retained_by
 
 _SAMPLE = 16  # objects that are checked
-_MOST_VISITED = 256  # objects that are followed from each of them
+_MOST_VISITED = 256  # objects that the search from each of them visits
 _MOST_SEARCHED = 1 << 22  # retained objects among which objects with finalizers are looked for
 
 

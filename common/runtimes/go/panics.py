@@ -31,8 +31,8 @@ _REGISTER = "x28"  # that is g on AArch64
 _LARGEST_STACK = 1 << 30
 _SEARCHED = 128 << 10  # bytes of a stack that are searched
 _KIND = 23  # offset of the kind in abi.Type
-_STRING = 24  # a kind
-# Kinds, and their formats: bool; int to int64; uint to uint64, uintptr; float32, float64.
+_STRING = 24  # the kind of strings
+# Formats by kind, for bool, int to int64, uint to uint64, uintptr, float32 and float64.
 _FORMATS = dict(enumerate(["<?", "<q", "<b", "<h", "<i", "<q", "<Q", "<B", "<H", "<I", "<Q", "<Q", "<f", "<d"], 1))
 _CODE = 320  # bytes of a function that are searched for references
 _MARK = b"fatal error: "
@@ -61,7 +61,7 @@ def find_fatal_message(
     panics = (f"{PANIC}{text}" for text in (_panic(memory, g, name_type) for g in found) if text)
     texts = (_fatal(memory, code, g, name_function) for g in found) if memory.arch.name == X86_64.name else _thrown(memory, frames)
     errors = (f"fatal error: {text}" for text in texts if text)
-    # A function that is deferred until after a panic may cause a fatal error.
+    # A deferred function that runs after a panic may cause a fatal error.
     messages = chain(errors, panics) if functions.intersection(_THROWS) else chain(panics, errors)
     nil = f"{PANIC}nil" if _PRINTS_PANICS in functions else ""
     return next(messages, nil)

@@ -33,8 +33,9 @@ def list_root_groups(objects: HeapObjects, names: VariableNames, structures: Map
 
 
 def _variables(objects: HeapObjects, names: VariableNames) -> Iterator[RootGroup]:
-    """Yield a group for each variable. In a stripped program, each word is a variable. One that no
-    function is known to use belongs to the runtime if the type of its object does (runtime.p)."""
+    """Yield a group for each variable. In a stripped program, each word is a variable. If no
+    function is known to use a variable, the variable is one of the runtime if it refers to an
+    object of a type of the runtime, for example runtime.p."""
     words = [pair for pairs in objects.variable_words() for pair in pairs]
     indices = objects.blocks.find_all([value for _, value in words])[0]
     named: dict[str, tuple[int, list[int]]] = {}

@@ -126,8 +126,8 @@ def find_queued_finalizers(graph: GoGraph, live: int, threads: Sequence[UserThre
 
 
 class Held(NamedTuple):
-    """What a root retains, as text and as facts for JSON. `members`: returns the indices of at most
-    so many objects that it retains."""
+    """What a root retains, as text and as facts for JSON. `members(most)` returns the indices of at
+    most `most` objects that the root retains."""
 
     totals: Totals
     amount: str

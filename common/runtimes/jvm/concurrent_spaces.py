@@ -90,7 +90,7 @@ def _page(tables: Tables, prefix: str, page: int, heap: ConcurrentHeap, granule:
     elif kind == _MEDIUM:
         most = min(heap.most // _MEDIUM_PART, _MOST_MEDIUM)
         step = 1 << max(most.bit_length() - 1 - _OBJECTS, 3)
-    has_age = prefix == "Z" and not heap.again  # with generations
-    # ZGC moves no objects to new pages.
+    has_age = prefix == "Z" and not heap.again  # ZGC with generations
+    # Pages of this age contain no objects that ZGC has moved.
     is_eden = has_age and page_age(tables, page) == EDEN_AGE
     return Space(EDEN if is_eden else REGION, base + start, base + top, base + end, step, least=least)

@@ -84,9 +84,9 @@ def find_holders(
 
 
 def find_example(holders: Holders, name: str) -> Optional[int]:
-    """Return the address of one of the largest live objects of a class that may refer to native
-    memory; None if there is none, or if other objects own the memory, as with direct buffers.
-    Most arrays of numbers contain no address, and neither does an object that was closed."""
+    """Return the address of one of the largest live objects of the class `name` that may refer to
+    native memory. Return None if there is none, or if other objects own the memory, as with direct
+    buffers. Most arrays of numbers, and objects that were closed, contain no address."""
     if name in holders.names[: holders.owning]:
         return None
     numbers = {number for number in range(holders.garbage) if holders.names[number] == name}

@@ -86,7 +86,7 @@ def read_relocation(tables: VMStructs, colors: Colors, base: int) -> Relocation:
     if len(found) != (1 if colors.place == ABOVE else 2):
         return Relocation(is_known=False)
     reader = _Reader(tables, prefix, base, colors.offsets)
-    # Without generations, pages have no age.
+    # Without generations there is one table. Its `is_young` is False, because pages have no age.
     moves = [reader.read(*one, is_young=len(found) == 2 and number == 1) for number, one in enumerate(found)]
     old, young = moves if len(moves) == 2 else (NO_MOVES, moves[0])
     return Relocation(young, old, array("Q", sorted(reader.copies)), reader.moving, reader.is_known)
@@ -145,9 +145,9 @@ class _Reader:
         return moves
 
     def _has_copies(self, address: int, moved_to: int, is_young: bool) -> bool:
-        """Return whether a page that was released is still in the table of pages. If the table has
-        another page at this address, that page is newer: it is an old page instead of a young one,
-        or its sequence number is not lower than that of the page to which the objects were moved.
+        """Return whether a page that was released is still in the table of pages. Any other
+        page at this address is newer. It is in the old generation although the released page was in
+        the young one, or its sequence number is not lower than that of the page at `moved_to`.
         Sequence numbers of the young generation are not lower than those of the old generation."""
         page, target = self._page_at(address), self._page_at(moved_to)
         if is_young and page_age(self._tables, page) == OLD_AGE:
@@ -155,7 +155,7 @@ class _Reader:
         return 0 < self._sequence_number(page) < self._sequence_number(target)
 
     def _page_at(self, address: int) -> int:
-        """Return the address of the ZPage of an address in the heap, 0 if there is none."""
+        """Return the address of the ZPage that has an address of the heap, 0 if there is none."""
         place = self._pages + (address - self._base >> self._granule) * self._tables.memory.size
         return (self._tables.memory.word(place) or 0) if self._pages else 0
 

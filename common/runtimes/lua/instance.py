@@ -140,9 +140,9 @@ class Lua(Runtime):
         return list(interruptible(self._target, self._find_variables()))
 
     def variables(self) -> Sequence[Variable]:
-        """Return global variables, fields of modules, local variables that functions in these use,
-        local variables of functions that run, and the registry, if they have tables with
-        elements."""
+        """Return the variables that refer to tables with elements: global variables, fields of
+        modules, local variables that functions in global variables or modules use, local variables
+        of running functions, and the registry."""
         return self._variables
 
     def _find_variables(self) -> Iterator[Variable]:

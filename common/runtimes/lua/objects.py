@@ -31,7 +31,7 @@ MOST_TYPES = 1 << 16
 MOST_UPVALUES = 255  # of one function
 LONGEST = 1 << 10  # bytes of a name
 _CALL_51, _GLOBALS = 40, 120  # offsets in lua_State of 5.1: CallInfo, the table of global variables
-VALUE = 16  # bytes of a value (TValue): the address of an object or a number, and the type
+VALUE = 16  # bytes of a value (TValue): first an object's address or a number, then the type
 _NIL = re.compile(rb"[\x00\x10\x20]+")  # types nil, empty, and absent key
 _LEAF = 1
 EXCLUSIONS: Sequence[Exclusion] = (
@@ -42,14 +42,14 @@ EXCLUSIONS: Sequence[Exclusion] = (
     Exclusion(1 << 0),
     Exclusion(1 << 0 | 1 << 8),  # a prototype of 5.2: the last closure
     Exclusion(1 << 0 | 1 << 12),  # a prototype of 5.3: the last closure
-    # Threads: the next object, global_State, and gclist. Since 5.3, the extra space is before them,
-    # and twups follows.
+    # A thread of 5.1, of 5.2, and since 5.3: the next object, global_State, and gclist. Since 5.3,
+    # the extra space precedes the object, and twups follows gclist.
     Exclusion(1 << 0 | 1 << 4 | 1 << 20),
     Exclusion(1 << 0 | 1 << 3 | 1 << 13),
     Exclusion(1 << 1 | 1 << 4 | 3 << 10),
 )
-"""The next object is no reference: a list of all objects has them. A global_State, which leads to
-all objects, is no reference either: its block is a root."""
+"""Words of objects that are no references. The address of the next object belongs to a list of all
+objects. From a global_State, all objects can be reached; its block is a root."""
 THREAD_PATTERNS = {"5.1": 7, "5.2": 8, "5.3": 9, "5.4": 9}
 
 
@@ -172,8 +172,8 @@ class Objects:
         return added
 
     def _add_thread(self, state: State, thread: int) -> None:
-        """Add the unused part of a thread's stack to `dead`: above its top, and above that of the
-        running function; and values that are nil, of which Lua sets only the type."""
+        """Add the unused part of a thread's stack to `dead`. It is above the top of the thread and
+        the top of the running function. Add also values that are nil: Lua sets only their type."""
         layout = state.layout
         self.threads.append((state, thread))
         words = self._memory.words(thread, 9) or (0,) * 9
@@ -250,7 +250,8 @@ class Objects:
         return self._memory.word(state.address + state.layout.registry) or 0, table or 0
 
     def registry(self, state: State) -> Iterator[tuple[str, int, int]]:
-        """Yield the same of the registry, in which C code keeps references (luaL_ref)."""
+        """Yield name, value and address of the reference to the registry, in which C code keeps
+        references (luaL_ref)."""
         place = state.address + state.layout.registry
         yield "registry", self.reference(place), place
 
@@ -292,8 +293,8 @@ class Objects:
         return data[0] & 15 if data else 0
 
     def reference(self, place: int) -> int:
-        """Return the address of the object that the value at an address refers to, or 0. The first
-        word of a value that is no object can be stale."""
+        """Return the address of the object to which the value at `place` refers. Return 0 if the
+        value is no object: its first word can be stale."""
         words = self._memory.words(place, 2) or (0, 0)
         return words[0] if words[1].to_bytes(8, self._target.arch.byteorder)[0] & 15 >= STRING else 0
 

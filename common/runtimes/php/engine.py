@@ -34,8 +34,8 @@ class Values(NamedTuple):
     and 0 for other blocks (see Graph.exclude_words). `sums` has SUMS words for each type with a
     number below OBJECTS. The bytes of an array include its elements. If the elements of an array
     use more than MOST_USED words, `unused` has start and end of the unused memory after them. For
-    each array with deleted elements, `sparse` has the address of the elements, the number of used
-    ones, which include the deleted ones, and the bytes of each."""
+    each array with deleted elements, `sparse` has the address of the elements, the number of
+    used elements including the deleted ones, and the size of one element in bytes."""
 
     found: array[int]  # "I"
     patterns: bytearray

@@ -48,8 +48,8 @@ def read_string(memory: Memory, address: int) -> Optional[str]:
 
 
 def find_deleted(target: Target, blocks: Blocks, sparse: Sequence[int]) -> Iterator[Range]:
-    """Yield each run of deleted elements of the arrays in `sparse` (see engine.Values). PHP sets
-    only the type of a deleted element to 0 (IS_UNDEF), so its other words are stale."""
+    """Yield each run of deleted elements of the arrays in `sparse` (see engine.Values). When PHP
+    deletes an element, it sets the type to 0 (IS_UNDEF). The other words remain and are stale."""
     lowest = TYPE if target.arch.byteorder == "little" else TYPE + 3
     for start, number, stride in zip(sparse[::3], sparse[1::3], sparse[2::3]):
         index = blocks.find(start)

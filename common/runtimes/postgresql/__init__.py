@@ -1,4 +1,4 @@
-"""Read PostgreSQL's memory contexts (13 to 18): names, hierarchy, used and free memory.
+"""Read the memory contexts of PostgreSQL 13 to 18: names, hierarchy, used and free memory.
 
 A context takes blocks from malloc, divides them into chunks, and frees all of them at once. A
 program need not free each chunk, so chunks without references are not reported as leaks."""

@@ -2,7 +2,7 @@
 
 Sources: src/include/nodes/memnodes.h (MemoryContextData), src/backend/utils/mmgr/aset.c
 (AllocSetContext, AllocBlockData, AllocSetStats) of PostgreSQL 13 to 18, for 64-bit programs. Nearly
-all contexts are of the sort AllocSet. Only of these, the free memory is counted."""
+all contexts are AllocSets. Free memory is counted only in AllocSets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEAD = 10  # words of MemoryContextData
 ALLOCATED, PARENT, FIRST, NEXT, NAME, IDENT = 1, 3, 4, 6, 7, 8  # places of its members, in words
 FREE_LISTS, LEAST_CHUNK = 11, 8  # ALLOCSET_NUM_FREELISTS; bytes of a chunk in the first list
 SET_BYTES = (224, 200)
-"""Bytes of an AllocSetContext up to PostgreSQL 16, and since 17. Its first block follows it."""
+"""Bytes of an AllocSetContext: 224 up to PostgreSQL 16, 200 since 17. Its first block follows."""
 BLOCK_WORDS = 5  # words of AllocBlockData that are read: aset, prev, next, freeptr, endptr
 CHUNK_HEADERS = (16, 8)
 """Bytes of a chunk's header up to PostgreSQL 15, where it begins with the size, and since 16."""

@@ -81,8 +81,9 @@ class Talloc(Runtime):
         """The chunks and pools that are blocks of malloc, by index of the block. Chunks inside a
         pool are not listed.
 
-        The number in the flags is that of most chunks that fill their block. Others do not fill it:
-        talloc_realloc leaves a chunk in its block if that saves less than 1 KiB."""
+        The flags of every chunk contain the same number. It is found as the most frequent number of
+        the chunks that fill their block. Other chunks do not fill it, because talloc_realloc leaves
+        a chunk in its block if a smaller block would save less than 1 KiB."""
         found = [*self._chunks_at(0), *self._chunks_at(POOL_HEADER)]
         numbers = Counter(flags & ~FLAGS for flags, is_full, _ in found if is_full)
         magic = next((number for number, _ in numbers.most_common(4) if self._is_magic(number)), None)

@@ -62,7 +62,7 @@ class Functions:
         if self._source is None and self._script_name is not None:
             # V8 9.4 has no constant; the source precedes the name.
             self._source = self._script_name - 8
-        # The number follows the word with the ends of lines. V8 7.8 has a constant for it.
+        # A script's number follows the word with its line ends. V8 7.8 has a constant for this.
         line_ends = offset("Script", "line_ends")
         self.script_number = offset("Script", "id") or (line_ends + 8 if line_ends is not None else None)
         self._start = offset("UncompiledData", "start_position")
@@ -91,9 +91,9 @@ class Functions:
         return self._known[shared]
 
     def identity(self, shared: int) -> tuple[Hashable, ...]:
-        """Return what tells a function from all others of its isolate, also after V8 has moved
-        objects: its name and positions, and of its script the number, the name, and the hash and
-        the length of the source."""
+        """Return what distinguishes a function from all others of its isolate, also after V8 has
+        moved objects: the name and the positions of the function; the number and the name of its
+        script, and the hash and the length of the script's source."""
         script = self._script_of(shared)
         name = self._strings.read(self._word(script, self._script_name)) or ""
         number, source = self._word(script, self.script_number), self._word(self._word(script, self._source), 8)

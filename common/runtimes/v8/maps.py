@@ -38,8 +38,8 @@ class MapData(NamedTuple):
 
 
 class Maps:
-    """The maps of V8's isolates. `roots` are the root objects of each isolate by name, most of
-    which isolates share; `ranges` is where their objects are."""
+    """The maps of V8's isolates. `roots`: the root objects of each isolate, by name. Isolates share
+    most root objects. `ranges`: the memory in which maps, and samples of objects, are searched."""
 
     def __init__(
         self,
@@ -154,8 +154,8 @@ class Maps:
 
     @property
     def functions(self) -> range:
-        """A range with the instance types of all functions. It is empty if they are unknown. If the
-        last one is unknown, types of other objects may be in it."""
+        """A range with the instance types of all functions. It is empty if the first type is
+        unknown. If the last type is unknown, the range may include types of other objects."""
         first, last = self.types.get("js_function", 0), self.metadata.constant("LastJSFunctionType")
         return range(first, (last + 1 if last is not None else first + _MOST_FUNCTION_TYPES) if first else first)
 

@@ -33,7 +33,7 @@ class Metadata:
     """Constants and names of root objects of the V8 in a target."""
 
     def __init__(self, target: Target, memory: Optional[Memory] = None) -> None:
-        """`memory`: that of the target as it is now, if it is a process that has run since."""
+        """`memory`: the process's present memory, if it has run since `target` was opened."""
         self._target, self._memory = target, memory or Memory(target)
 
     def constant(self, name: str) -> Optional[int]:

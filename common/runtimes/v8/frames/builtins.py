@@ -40,8 +40,8 @@ class Builtin(NamedTuple):
 
 
 class Builtins:
-    """The builtins of a target, in which these isolates are. `anchors`: words at addresses in the
-    isolates that refer to copies."""
+    """The builtins of a target that contains `isolates`. `anchors`: by address in the isolates, the
+    words that refer to copies of builtins."""
 
     def __init__(self, target: Target, memory: Memory, isolates: Sequence[int]) -> None:
         self.anchors: dict[int, int] = {}

@@ -41,9 +41,9 @@ _WITH_BYTECODE = ("interpreter_data", "baseline_data", "code", "code_data_contai
 
 
 class Place(NamedTuple):
-    """A place in a function that is executed: the tagged addresses of the SharedFunctionInfo, of
-    the function and of its BytecodeArray (0: unknown), and the offset of the bytecode. `reason`:
-    why the offset is unknown, if it is -1."""
+    """A place that is executed in a function. `shared`, `function`, `array`: the tagged addresses
+    of the SharedFunctionInfo, the function and its BytecodeArray; 0 if unknown. `offset`: that of
+    the current bytecode; -1 if unknown. `reason`: why the offset is unknown."""
 
     shared: int
     function: int
@@ -92,8 +92,8 @@ class FrameNames:
             yield self._name_code(self._with_kind(code, registers.get(FP, 0)), pc, exact, registers)
 
     def places(self, pc: int, fp: int, inner: Mapping[int, int]) -> Sequence[Place]:
-        """Return what a frame executes at a return address, innermost first; () for frames of no
-        function, and if it is unknown. For `inner` see `names`."""
+        """Return what a frame executes at a return address, innermost first; () if the frame
+        is not that of a function, or if the place is unknown. For `inner` see `names`."""
         builtin = self.builtins.find(pc)
         if builtin is not None:
             array, shared = self._array_of(fp), self._function(fp)
@@ -109,7 +109,8 @@ class FrameNames:
         return list(self._optimized_places(code, pc, fp)) if code.kind != OTHER else ()
 
     def _with_kind(self, code: Code, fp: int) -> Code:
-        """Return the code that has a frame. V8 9.4 has no mark of baseline code."""
+        """Return the code, as baseline code if its frame is that of baseline code. V8 9.4 does not
+        mark baseline code."""
         is_baseline = code.kind == OTHER and self._array_of(fp) and self._function(fp)
         return code._replace(kind=BASELINE) if is_baseline else code
 
@@ -190,12 +191,13 @@ class FrameNames:
         return NamedFrame(0, name, 0, "", script, kind=KIND, reason=why)
 
     def _name_code(self, code: Code, pc: int, exact: bool, registers: Mapping[int, int]) -> NamedFrame:
-        """Name the function of code whose place in the function is unknown."""
+        """Name the function of code for which `names` has found no place."""
         fp, unknown = registers.get(FP, 0), NamedFrame(0, "", 0, "", kind=KIND, reason=NO_FUNCTION)
         if code.kind == OTHER:
             return NamedFrame(pc, "code that V8 generated", pc - code.start, "")
         if code.kind == BASELINE:
-            # Before the code has a frame, and after it has removed it, rbp is the caller's.
+            # Before the code has created its frame, and after it has removed this frame, rbp is
+            # the caller's.
             if exact and frame_state(self.heap.target, code.start, pc) != COMPLETE:
                 return unknown._replace(reason=NO_FRAME)
             place = self._baseline_place(code, pc + 1, fp) if exact else None
@@ -205,16 +207,16 @@ class FrameNames:
         return self.name(place) if outermost else unknown
 
     def _baseline_place(self, code: Code, pc: int, fp: int) -> Optional[Place]:
-        """Return the place that baseline code executes before the address `pc`; None if its frame
-        has no function."""
+        """Return the place that baseline code executes before the address `pc`; None if the
+        frame is not that of a function."""
         shared, array = self._function(fp), self._array_of(fp)
         if not shared or not array:
             return None
         return Place(shared, self._held(fp), array, self._bytecode.of_baseline(array, code.positions, pc - code.start))
 
     def _outermost_function(self, outermost: int, fp: int) -> int:
-        """Return the function of a frame of optimized code, whose SharedFunctionInfo is
-        `outermost`; 0 if it is unknown."""
+        """Return the function in a frame of optimized code, if the SharedFunctionInfo of this
+        function is `outermost`; 0 otherwise."""
         return self._held(fp) if outermost and self._function(fp) == outermost else 0
 
     def _optimized_places(self, code: Code, pc: int, fp: int) -> Iterator[Place]:

@@ -31,11 +31,11 @@ _SAMPLED = "scope_info_map"  # its objects are sampled, see Maps.scope_info_star
 
 
 class FrameHeap:
-    """The objects of isolates. `anchors`: words at addresses in the isolates that do not change as
-    long as these exist."""
+    """The objects of isolates. `anchors`: by address, words in the isolates that do not change as
+    long as the isolates exist."""
 
     def __init__(self, target: Target, engine: Engine, isolates: Sequence[int], memory: Optional[Memory] = None) -> None:
-        """`memory`: that of the target as it is now, if it is a process that has run since."""
+        """`memory`: the process's present memory, if it has run since `target` was opened."""
         self.target, self.memory, self.isolates = target, memory or Memory(target), isolates
         self.metadata = Metadata(target, self.memory)
         roots = [one for one in map(self.metadata.roots, self.isolates) if one]
@@ -105,8 +105,8 @@ class FrameHeap:
         return (found.name if own is None else own) or (ANONYMOUS if found.script else EVALUATED), found.script
 
     def own_name(self, shared: int, function: int) -> Optional[str]:
-        """Return the name that a function has in its property `name`; None if it has none, or if it
-        is no function with this SharedFunctionInfo."""
+        """Return the value of the property `name` of a function; None if it has no such property,
+        or if `shared` is not the SharedFunctionInfo of `function`."""
         is_known = self.shared_of(function) == shared
         values = self._properties.of(function - TAG, self.maps.tagged_roots("name_string")) if is_known else ()
         return next((self._strings.read(one.value) for one in values), None)

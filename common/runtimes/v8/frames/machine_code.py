@@ -48,7 +48,7 @@ class CodeFinder:
         self._known: dict[int, Optional[Code]] = {}
         self._left = _MOST_SEARCHED
         self._checked: set[int] = set()
-        self._has_run = False  # mappings may have changed since the target was opened
+        self._has_run = False  # if so, mappings may have changed since the target was opened
 
     def read_again(self, memory: Memory) -> None:
         """Search again for code that V8 has moved. `memory`: the memory of the process as it is

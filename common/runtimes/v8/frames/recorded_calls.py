@@ -26,19 +26,19 @@ from findleaks.unwind.stacks import NamedFrame
 
 OWN_NAME = "the function has a name of its own, which recorded stacks do not have"
 _JAVASCRIPT = 5  # kind of chain, as in stack_walk.S
-# The number of a function in its script follows the flags of its SharedFunctionInfo in these
-# versions of V8 (src/objects/shared-function-info.tq, function_literal_id)
+# In V8 from version _FIRST to before _UNKNOWN, the number of a function in its script follows the
+# flags of its SharedFunctionInfo (src/objects/shared-function-info.tq, function_literal_id).
 _FIRST, _UNKNOWN = (7, 8), (14, 0)
 _MOVING = "_ZN2v88internal4Heap14CollectGarbage", "_ZN2v88internal4Heap24PerformGarbageCollection"
-"""Beginnings of the symbols of functions that V8's garbage collections execute."""
+"""Prefixes of the symbols of functions that V8's garbage collections execute."""
 
 # Seconds after which the table of a function's lines is looked for again. V8 creates it late.
 _TABLE_SECONDS = 1.0
 
 
 class RecordedCalls:
-    """Names frames of a stopped thread, of any isolate. `layout`: where threads' isolates are.
-    `chain_settings`: see ManagedFrames."""
+    """Names frames of a stopped thread, which may be in any isolate. `layout`: where a thread's
+    isolate is found. `chain_settings`: see ManagedFrames."""
 
     def __init__(self, target: Target, engine: Engine, layout: Layout) -> None:
         self._target, self._engine, self._layout = target, engine, layout
@@ -51,7 +51,7 @@ class RecordedCalls:
         self._memory = memory
 
     def walk(self, thread_pointer: int) -> Optional[WalkFrame]:
-        """See ManagedFrames.walk. None: the thread is in no isolate."""
+        """See ManagedFrames.walk. None if the thread is in no isolate that can be read."""
         isolate = self._isolate(thread_pointer)
         calls = self._of(isolate) if isolate else None
         if calls is None:
@@ -81,7 +81,7 @@ class RecordedCalls:
         return next((distance for distance in known if distance is not None), None)
 
     def call_frame(self, pc: int) -> Optional[CallFrame]:
-        """See ManagedFrames. Only for copies of builtins."""
+        """See ManagedFrames. None if the code is not a copy of a builtin."""
         known = (calls.copied_builtin(pc) for calls in map(self._of, tuple(self._isolates)) if calls is not None)
         found = next(filter(None, known), None)
         return CallFrame((found,), called_by_native=True) if found is not None else None
@@ -92,7 +92,7 @@ class RecordedCalls:
         return calls.functions(pc, fp) if calls is not None else ()
 
     def inherit(self, before: RecordedCalls) -> None:
-        """Read the isolates that another object knows."""
+        """Read the isolates that `before` knows."""
         self._memory, self.chain_settings = before._memory, before.chain_settings
         for isolate in before._isolates:
             self._of(isolate)
@@ -102,8 +102,8 @@ class RecordedCalls:
         return key_of(self._target, self._layout)
 
     def _of(self, isolate: int) -> Optional[IsolateCalls]:
-        """Return the frames of an isolate; None if its objects cannot be read. Another isolate may
-        have been at the same address before."""
+        """Return the IsolateCalls of an isolate; None if the isolate's objects cannot be read. Data
+        of an earlier isolate at the same address are dropped."""
         known = self._isolates.get(isolate)
         if isolate not in self._isolates or (known is not None and not known.read_again(self._memory)):
             heap = FrameHeap(self._target, self._engine, [isolate], self._memory)
@@ -112,7 +112,7 @@ class RecordedCalls:
 
     @cached_property
     def _collectors(self) -> Mapping[int, int]:
-        """The ends of the functions of garbage collections, by their starts."""
+        """The ends of the functions that garbage collections execute, by start address."""
         found = (symbol for name in _MOVING for symbol in self._target.symbols_starting(name))
         return {one.address: one.address + one.size for one in sorted(found, key=lambda one: one.address)}
 
@@ -121,7 +121,7 @@ class RecordedCalls:
         return list(self._collectors)
 
     def is_moving(self, pc: int) -> bool:
-        """Whether the function with this return address collects garbage: V8 is moving objects."""
+        """Whether the function with this return address collects garbage and may move objects."""
         at = bisect_right(self._starts, pc - 1) - 1
         return at >= 0 and pc <= self._collectors[self._starts[at]]
 
@@ -153,7 +153,7 @@ class IsolateCalls:
         return list(self._names.names(pc, False, {FP: fp}, {})) if self._names.builtins.find(pc) is None else ()
 
     def copied_builtin(self, pc: int) -> Optional[NamedFrame]:
-        """Return the frame of a copy of a builtin, which no symbol names; None for other code."""
+        """Return the frame of a copy of a builtin; None for other code. Copies have no symbols."""
         found = self._names.builtins.find(pc)
         if found is None or not found.distance:
             return None
@@ -168,8 +168,8 @@ class IsolateCalls:
         return pc - code.header if code is not None else None
 
     def functions(self, pc: int, fp: int) -> Sequence[NamedFrame]:
-        """See ManagedFrames.call_functions. A stub does not tell functions with a name of their own
-        apart, if these have the same source."""
+        """See ManagedFrames.call_functions. A stub cannot distinguish functions that have the same
+        source and different values of the property `name`."""
         frames, places = self.frames(pc, fp), self._names.places(pc, fp, {})
         if places and self._names.heap.own_name(places[-1].shared, places[-1].function) is not None:
             return (*frames[:-1], frames[-1]._replace(function="", reason=OWN_NAME))
