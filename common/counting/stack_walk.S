@@ -42,13 +42,13 @@
         .set RUBY_ENTRY, 0x130                  # bytes of an entry of the table of lines
         .set RUBY_LENGTHS, 0x138                # whether a string whose text is inside its object has a word for the length
 # Settings for frames of JavaScript functions, at the same offsets in the table
-        .set ISOLATE_AT, 0x108                  # offset of the pointer to the isolate, from the thread pointer
-        .set SHARED_AT, 0x110                   # offset of the SharedFunctionInfo in a function
-        .set SCRIPT_AT, 0x118                   # offsets in a SharedFunctionInfo: script, flags and number of the function in the script
-        .set FLAGS_AT, 0x120
-        .set NUMBER_AT, 0x128                   # offset of the number in a script
-        .set OFFSET_AT, 0x130                   # offset of the bytecode's offset in a frame of the interpreter
-        .set TYPES, 0x138                       # instance types, in two bytes each: first of functions and last minus first, SharedFunctionInfo, script
+        .set ISOLATE_AT, 0x108                  # offset of the pointer to the thread's isolate, from the thread pointer
+        .set SHARED_AT, 0x110                   # offset of the pointer to the SharedFunctionInfo in a function
+        .set SCRIPT_AT, 0x118                   # offset of the pointer to the script in a SharedFunctionInfo
+        .set FLAGS_AT, 0x120                    # offset, there, of the word with the flags and the function's number in the script
+        .set NUMBER_AT, 0x128                   # offset of the script's number in the script
+        .set OFFSET_AT, 0x130                   # offset, from an interpreter's frame pointer, of the word with the bytecode's offset
+        .set TYPES, 0x138                       # types, 2 bytes each: first of functions, last minus first, SharedFunctionInfo, script
         .set ENABLED, 0x1000
         .set SERVED, 0x1008                     # whether there is a server to answer
         .set PARENT, 0x1010                     # whether this is the process, not a forked child
@@ -85,8 +85,8 @@
         .set C_FRAMES, 2                        # CPython 3.11: the native frame contains a _PyCFrame, which refers to the first frame
         .set PAIRED, 3                          # CPython 3.9 and 3.10: each native frame executes one frame of the chain
         .set CONTROL_FRAMES, 4                  # Ruby: the last frame that a native frame executes has the flag FINISH
-        .set JAVASCRIPT, 5                      # V8: each frame of its code has the function; see js_frame
-        .set GENERATED, -0x80000000             # added to the offset in rules of code that executes functions of JavaScript
+        .set JAVASCRIPT, 5                      # V8: each frame of code that executes functions has a pointer to its function; see js_frame
+        .set GENERATED, -0x80000000             # rules of code that executes JavaScript functions have this added to their offset
         .set UNKNOWN_FUNCTION, 0x7ffffff        # its number
         .set MOST_HASHED, 4096                  # at most so many bytes of a name or a table of lines are hashed
 
@@ -96,7 +96,7 @@
 
         .set INTERRUPTED, 16                    # the bit of r15 that is set beyond a signal's frame
         .set EXECUTING, 17                      # the bit of r15 that is set in a frame whose rule has EXECUTES
-        .set MOVING, 18                         # the bit of r15 that is set beyond a frame of V8's garbage collector
+        .set MOVING, 18                         # the bit of r15 that is set for the callers of a function that moves V8's objects
 
 # Words that the walk keeps on the stack: their offsets from the stack pointer, and their size in bytes.
         .set FRAME, 0                           # the next frame of the chain
@@ -748,8 +748,9 @@ rest:
 4:      stc
         ret
 
-# Add a node for the functions that a frame of V8's code executes. esi, the offset in its rule, is GENERATED and the distance of the return
-# address from the beginning of the code; 0 for the interpreter. Another offset is that of native code that moves objects.
+# Add a node for the JavaScript functions that a frame executes. esi is the offset in the frame's rule. For code that V8 generated, it is
+# GENERATED plus the distance of the return address from the beginning of the code. For the interpreter, it is GENERATED. Other offsets mean
+# native code that moves objects: set MOVING, and add no node.
 js_frame:
         cmp     esi, GENERATED + (1 << 30)
         jl      1f
@@ -764,7 +765,7 @@ js_frame:
         lea     rcx, [r10 - 16]
         cmp     rcx, r9
         jb      executed
-        mov     rcx, [r10 - 8]                  # the context; the frame of other code has its type there, as a small integer
+        mov     rcx, [r10 - 8]                  # the context; frames of other code have the frame's type there, a small integer
         call    js_object
         jc      executed
         mov     rcx, [r10 - 16]
@@ -779,7 +780,7 @@ js_frame:
         mov     rax, fs:[0]
         add     rax, [r8 + ISOLATE_AT]
         mov     rax, [rax]
-        mov     rbp, rax                        # the server names functions by their isolate
+        mov     rbp, rax                        # kept for the server, which needs the isolate to name the functions
         mov     rdx, [rcx - 1]                  # the map determines whether the function has a name of its own
         call    js_mix
         mov     rdx, [rdx + 8 - 1]
@@ -812,7 +813,7 @@ js_frame:
         mov     rdx, [rcx]
         call    js_mix
         jmp     3f
-2:      mov     rdx, r11                        # generated code, which may have been at this address before with other contents
+2:      mov     rdx, r11                        # compiled code: its contents are hashed, too, because it may replace other code
         call    js_mix
         mov     ecx, esi
         cmp     ecx, 64
@@ -821,7 +822,7 @@ js_frame:
         sub     rsi, rcx
         mov     rdx, rsi
         xor     rdx, r11
-        shr     rdx, 18                         # the beginning is mapped if it is in the same page of V8's
+        shr     rdx, 18                         # the beginning of the code is surely mapped only if it is in the same page of V8 (256 KiB)
         jnz     executed
         push    rbp
         push    rsi
@@ -852,7 +853,7 @@ js_frame:
         call    node
         jmp     managed_full
 
-# eax: the instance type of the object rcx. Carry: rcx is not the tagged address of an object. Clobbers rdx.
+# Set eax to the instance type of the object with the tagged address rcx. Carry: rcx is not the tagged address of an object. Clobbers rdx.
 js_object:
         mov     edx, ecx
         and     edx, 3
@@ -860,7 +861,7 @@ js_object:
         jne     1f
         mov     rdx, rcx
         shr     rdx, 32
-        jz      1f                              # numbers have 32 bits; V8 puts its heap above 4 GiB
+        jz      1f                              # an address below 4 GiB: V8's heap is above, and this may be a 32-bit number
         shr     rdx, 15
         jnz     1f
         mov     rdx, [rcx - 1]
@@ -874,7 +875,8 @@ js_object:
 1:      stc
         ret
 
-# Carry: rcx is not an object of the type in the lowest bytes of rdi, which is then removed from rdi. Preserves rax.
+# Check the type of the object rcx. Carry: it is not the type in the lowest two bytes of rdi. Otherwise this type is shifted out of rdi.
+# Preserves rax.
 js_typed:
         push    rax
         call    js_object
@@ -889,7 +891,7 @@ js_typed:
 1:      pop     rax
         ret
 
-# Mix the hash and the length of the string rcx into rax, if it is an object. Clobbers rdx.
+# Mix the hash and the length of the string rcx into rax, or 0 if rcx is not an object. Clobbers rdx.
 js_mix_head:
         push    rax
         call    js_object

@@ -67,7 +67,8 @@ class WalkedStacks:
         sums: Counter[tuple[tuple[int, ...], str]] = Counter()
         for (keys, is_broken), count in self._counts.items():
             sums[self._names.followed(keys, is_broken)] += count
-        # A runtime moves its code, and executes a function in several ways.
+        # Stacks with different keys may have the same names: a runtime may move the code of a
+        # function, or compile the function again.
         named: Counter[tuple[int, tuple[NamedFrame, ...], str]] = Counter()
         for (keys, end), count in sums.items():
             named[keys[0] & ~EXACT, self._names.named(keys), end] += count

@@ -21,7 +21,7 @@ ANY_OFFSET = 0xFFFF
 REACH = 32
 """The largest distance in bytes between the halves of a pointer (HALVES)."""
 SMALL = 1 << 16
-"""In a plain pointer, the number below the upper half is at least this large."""
+"""A word whose lower half is smaller than this is not considered a plain pointer."""
 MOST_FORMS = 64
 MOST_SEGMENTS = 8
 
@@ -36,16 +36,16 @@ class Disguise(IntEnum):
     SHIFTED_RIGHT = 3  # p >> shift
     COMPRESSED = 4  # (p - base) >> shift, as an aligned number of 32 bits
     LINKED = 5  # p ^ q in a list's node between p and q; not for engines, see graph/xor_lists.py
-    # The lower half of p as an aligned number of 32 bits, and the upper half, `base` >> 32, as
-    # another one at most REACH bytes away. The two are not adjacent as in a word.
+    # Two aligned 32-bit numbers at most REACH bytes apart: the lower half of p, and the upper half,
+    # which is `base` >> 32. They are not the two halves of one word.
     HALVES = 6
-    SIX_BYTES = 7  # the low 48 bits of p >= 4 GiB, at any address; also as TAGGED and UNALIGNED
+    SIX_BYTES = 7  # the low 48 bits of p >= 4 GiB, at any address; matches TAGGED, UNALIGNED too
     BYTE_SWAPPED = 8  # p in an aligned word, in the other byte order
     MANGLED = 9  # p ^ base in an aligned word, rotated left by `shift` bits
 
 
 NARROW = (Disguise.COMPRESSED, Disguise.HALVES)
-"""Forms that are numbers of 32 bits."""
+"""Forms that are stored as 32-bit numbers."""
 UNTAGGED = (Disguise.SIX_BYTES, Disguise.BYTE_SWAPPED, Disguise.MANGLED)
 """Forms of pointers without tags in their low bits."""
 

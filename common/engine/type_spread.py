@@ -54,7 +54,7 @@ GROUP = 7  # Number of words of a group of equal elements in a layout.
 MOST_WORDS = 1 << 10  # Approximate maximum number of words of one block that are compared.
 SMALL_NUMBER = 1 << 20  # Numbers below this are small.
 LEAST_TEXT = 3  # Minimum number of characters of a word that is text.
-LEAST_LONG = 5  # The same in place of a number: four characters may be a number of four bytes.
+LEAST_LONG = 5  # The same where a number is expected: four characters may be a 4-byte number.
 
 
 class Level(IntEnum):

@@ -7,9 +7,9 @@ these forms. If nine in ten leaked blocks of one size have a pointer in the same
 uses that form.
 
 Coincidences must not hide leaks. A random 64-bit word, decoded in a form, is the start of one of a
-million blocks with a probability of 2^-27 or less. A random 32-bit number often is one, but such
-numbers point as often into the middle of blocks. So a form is accepted only if nearly all of its
-words point to one offset."""
+million blocks with a probability of 2^-27 or less. A random 32-bit number often is the start
+of a block, but just as often an address inside a block. So a form is accepted only if nearly all of
+its words point to one offset."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def search_disguises(
     graph: Graph, engine: Engine, memory: Memory, roots: Sequence[Range], mangled: Sequence[Form] = ()
 ) -> tuple[Disguised, array[int]]:
     """Search for disguised pointers to the leaked blocks of a classified graph. Return the accepted
-    ones, without `held`, and the references to add to the graph. `mangled`: forms with the keys of
-    this process."""
+    ones (`held` is not set yet), and the references to add to the graph. `mangled`: the forms
+    MANGLED with the keys of this process."""
     sizes, counts = engine.sum_by_value(graph.leader_sizes(), array("Q"))
     leaks = sum(counts)
     total = sum(end - start for start, end in [*roots, *memory.heap_ranges()])
@@ -171,7 +171,7 @@ class _Search:
             return [Form(Disguise.UNALIGNED)]
         bounds = (address for start, end in self._ranges for address in (start, end - 1))
         segments = dict.fromkeys(address >> 32 << 32 for address in bounds if address >> 32)
-        # Of several forms that explain the same words, the first counts.
+        # If several forms explain the same words, only the first of them counts.
         return [
             Form(Disguise.TAGGED),
             Form(Disguise.UNALIGNED),

@@ -12,7 +12,7 @@ from findleaks.target.words import word_at
 
 ROTATION = 17  # bits
 _KEY = 0x30  # bytes from the thread pointer to the key
-_RANDOM = 1 << 40  # a key is random; musl has two small numbers of 32 bits there
+_RANDOM = 1 << 40  # smaller words are not considered keys: musl has two small 32-bit numbers there
 
 
 def read_pointer_guard(target: Target) -> int:

@@ -102,8 +102,9 @@ static bool has_data(const uint8_t *data, uint64_t first, uint64_t end) {
 }
 
 /* Return the number of the first unused word of an object whose attributes begin at the offset
- * `begin`, NO_WORD if no unused word refers to a block. The attributes are a word, the first byte
- * of which is their capacity, the values, and a byte for each of these. `data`: `left` bytes. */
+ * `begin`; NO_WORD if no unused word refers to a block. The attributes begin with a word whose
+ * first byte is the number of values for which there is room. These values follow, and then a byte
+ * for each of them. `data` has `left` bytes. */
 static uint64_t after_attributes(const blocks *b, const uint8_t *data, uint64_t begin, uint64_t left) {
     uint64_t first = begin / WORD, at;
     if (!data[begin + VALID])

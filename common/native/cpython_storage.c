@@ -1,12 +1,13 @@
-/* Words in the storage of CPython's lists, deques, dictionaries, sets and attribute values that are
- * no references.
+/* Finds words that are not references in the storage of CPython's lists, deques, dictionaries, sets
+ * and attribute values.
  *
- * A list has more storage than items, and the words after its items still contain items that it
- * removed; so have the first and the last block of a deque. A block of values begins with the order
- * of the attributes, which is only partly initialized. Dictionaries and sets store the hashes of
- * their keys. The hash of an int is its value, so that of id(OBJECT) is the object's address. This
- * storage is in separate blocks. First the objects that own them claim them; then the contents of
- * each claimed block are checked. Unused words of the objects themselves: cpython_remains.c. */
+ * A list may have more storage than items, and the words after its items may still refer to items
+ * that were removed. The same is true for the first and the last block of a deque. A block of
+ * values begins with the order of the attributes, which is only partly initialized. Dictionaries
+ * and sets store the hashes of their keys. The hash of an int is its value, so the hash of
+ * id(OBJECT) is the object's address. This storage is in separate blocks. First, objects claim the
+ * blocks that they own; then the contents of each claimed block are checked. For unused words of
+ * the objects themselves, see cpython_remains.c. */
 #include "blocks.h"
 
 #define NO_TYPE UINT32_MAX
@@ -15,7 +16,7 @@
 #define HAS_TAGGED 4u /* a pointer minus one three words before the object, in 3.12 */
 #define IS_DEQUE 8u   /* a deque: see claim_deque */
 #define HAS_SPARE 16u /* a deque of 3.11 and later: numfreeblocks and freeblocks follow maxlen */
-#define HAS_KEYS 32u  /* a dictionary: its keys are its fifth word */
+#define HAS_KEYS 32u  /* a dictionary: its fifth word points to its keys */
 #define HAS_SHARED 64u /* a type: see SHARED_KEYS */
 #define IS_SET 128u   /* a set: see claim_set */
 #define PREFIX UINT32_C(0x80000000)
@@ -24,7 +25,7 @@
 #define SET UINT32_C(0x10000000)   /* the table of a set */
 #define DISPUTED UINT32_MAX
 #define MOST_PREFIX 64u
-#define MOST_ITEMS (SET - 4u)      /* of a list: a claim of a list must be less than SET */
+#define MOST_ITEMS (SET - 4u)      /* of a list, whose claim must be less than SET */
 #define SAMPLED 4u /* items checked at both ends of a list */
 #define LAST_WORD 63u
 #define LOWEST_OBJECT 4096u
@@ -90,16 +91,17 @@ static void claim_keys(const blocks *b, uint64_t keys, const uint32_t *found, ui
         claim_block(b, found, claims, index, KEYS);
 }
 
-/* Find the entries of the keys of a dictionary. Sets the number of the first word with a hash, and
- * returns that of the first word after the keys; the two are equal if there are no hashes. Returns
- * NO_WORD if these are no keys. Two thirds of the slots have an entry of three words, of which the
- * first is a hash, or of two words if all keys are strings (3.11 and later).
+/* Find the hashes in the keys of a dictionary. Set `hashes` to the number of the first word with a
+ * hash. Return the number of the first word after the keys; the two are equal if there are no
+ * hashes. Return NO_WORD if these are not keys. There are entries for two thirds of the slots. An
+ * entry has three words, of which the first is the hash. If all keys are strings, an entry may have
+ * two words, and no hash (CPython 3.11 and later).
  *
- * Include/internal/pycore_dict.h, struct _dictkeysobject of 3.11 to 3.14: after the reference count
- * there are the logarithms of the number of slots and of the bytes of all slots, and the kind of
- * the entries. Objects/dict-common.h of 3.9 and 3.10: reference count, number of slots, function,
- * numbers of free and of used entries. This number of slots has one bit, the logarithms have
- * more. */
+ * CPython 3.11 to 3.14 (struct _dictkeysobject, Include/internal/pycore_dict.h): the reference
+ * count, and in one byte each the logarithm of the number of slots, the logarithm of the bytes of
+ * all slots, and the kind of the entries. CPython 3.9 and 3.10 (Objects/dict-common.h): reference
+ * count, number of slots, lookup function, numbers of free and of used entries. Their second
+ * words differ: the number of slots has only one bit set, the logarithms have more. */
 static uint64_t find_keys(const uint8_t *keys, uint64_t size, uint64_t *hashes) {
     uint64_t slots = load(keys + WORD), head = 5 * WORD + slots * (slots >> 16 ? 4 : slots >> 8 ? 2 : 1);
     unsigned kind = 0;
@@ -116,8 +118,8 @@ static uint64_t find_keys(const uint8_t *keys, uint64_t size, uint64_t *hashes) 
     return end > size ? NO_WORD : end / WORD;
 }
 
-/* `object`: a set from its reference count on, at least six words: count, type, two numbers, the
- * number of entries minus one, and the table with entries of two words, key and hash. */
+/* `object`: at least six words of a set: reference count, type, two numbers, the number of entries
+ * minus one, and the pointer to the table. An entry of the table has two words: key and hash. */
 static void claim_set(const blocks *b, const uint8_t *object, const uint32_t *found, uint32_t *claims) {
     uint64_t start = 0, entries = load(object + 4 * WORD) + 1, at = load(object + 5 * WORD);
     uint32_t index = at % WORD || entries >> 32 ? NONE : holder(b, at, &start);
@@ -158,9 +160,9 @@ static void claim_deque(const blocks *b, const uint8_t *object, uint64_t left, b
         claim_chunk(b, load(object + (DEQUE_WORDS + 1 + at) * WORD), CHUNK_WORDS, CHUNK_WORDS, found, claims);
 }
 
-/* Record the claims of the objects in the piece. `kinds`, a byte for each type, has the bits
+/* Record the claims of the objects in the piece. `kinds` has a byte for each type, with the bits
  * HAS_ITEMS, HAS_VALUES, HAS_TAGGED, IS_DEQUE, HAS_SPARE, HAS_KEYS, HAS_SHARED and IS_SET. For
- * `found`, `offsets` and `shift` see fl_objects. Objects that the piece contains only partly claim
+ * `found`, `offsets` and `shift`, see fl_objects. An object that is only partly in the piece claims
  * nothing. */
 API void fl_claim_storage(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, uint64_t shift,
                           uint32_t *claims) {
@@ -204,9 +206,9 @@ static bool is_item(const blocks *b, uint64_t word, const uint32_t *found, const
 }
 
 /* Return whether the value with this number may be in use. `length`: bytes of the part before the
- * values. From its end on, backwards: this length, the number of values in use, and for each value
- * its number (_PyDictValues_AddToInsertionOrder in Include/internal/pycore_dict.h of 3.11 and
- * 3.12). */
+ * values. The last byte of this part is its length, the byte before it is the number of values in
+ * use, and the bytes before these two are the numbers of these values, in reverse order
+ * (_PyDictValues_AddToInsertionOrder in Include/internal/pycore_dict.h of 3.11 and 3.12). */
 static bool is_value(const uint8_t *data, uint64_t length, uint64_t number) {
     uint64_t used = length < 3 ? 0 : data[length - 2], at = 0;
     while (at < used && at + 3 <= length && data[length - 3 - at] != number)
@@ -247,14 +249,16 @@ static int add_hashes(const blocks *b, const uint8_t *data, uint64_t start, uint
 
 /* Set the patterns (see fl_graph_exclude_words) of claimed blocks in the piece whose contents
  * agree with their claims, and that have no pattern yet. tails[n] excludes the words from n on,
- * up to LAST_WORD; 0: there is no such pattern. Longer lists and blocks of deques add the bounds of
- * their unused parts to `rest`, if words of them in the piece point into blocks. Keys and tables of
- * sets add those of their hashes.
+ * up to LAST_WORD; 0: there is no such pattern. For longer lists and
+ * for blocks of deques, the bounds of the unused parts are added to `rest`, if words of these parts
+ * in the piece point into blocks. For keys of dictionaries and tables of sets, the bounds of hashes
+ * that point into blocks are added.
  *
- * heads[64 * n + m] excludes the words before n and, unless m is 0, those from m on; 0: there is no
- * such pattern. A block of values may be one word longer than them: that word is stale if it is no
- * value in use. A number from WANTED on means that the pattern is not made yet: it is replaced by
- * WANTED, and the caller makes the pattern and passes the piece again. */
+ * heads[64 * n + m] excludes the words before word n and, unless m is 0, those from word m on; 0:
+ * there is no such pattern. A block of values may have one more word after the values, which is
+ * stale unless it is a value in use. A number of WANTED or more means that the pattern does not
+ * exist yet. It is replaced by WANTED, and the caller makes the pattern and passes the piece
+ * again. */
 API int fl_unused_storage(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, uint64_t shift, const uint32_t *claims,
                           const uint8_t *tails, uint8_t *heads, uint8_t *patterns, words *rest) {
     uint64_t start = 0;

@@ -33,8 +33,8 @@ static void add_interval(interval *all, uint32_t *count, uint64_t low, uint64_t 
         all[(*count)++] = (interval){low, high - low, number, segment};
 }
 
-/* The upper bits are the same in all addresses of a segment, so they are the same in all mangled
- * ones. The rotation moves the lowest of them to bit `shift` and above. */
+/* All addresses of a segment have the same upper bits, and so have their mangled forms. The
+ * rotation moves bit 0 of an address to bit `shift`; the bits below may have any value. */
 static void add_mangled(disguises *d, uint32_t number, uint32_t segment) {
     const form *f = &d->forms[number];
     uint64_t start = d->segments[segment].start, differing = start ^ (d->segments[segment].end - 1), varying = 0;
@@ -112,7 +112,7 @@ typedef struct {
     const uint8_t *data; /* of the strip */
     uint64_t address;
     bool roots;
-    const uint8_t *piece; /* the memory that contains the strip, from `before` bytes before it */
+    const uint8_t *piece; /* the memory that contains the strip, at the offset `before` */
     uint64_t before, length;
 } strip;
 
@@ -202,7 +202,8 @@ INLINE unsigned unaligned_chunks(const disguises *d, const uint8_t *data) {
 
 #define SIX_MASK ((UINT64_C(1) << 48) - 1)
 
-/* Examine six bytes of this word as a pointer. Small addresses are too similar to numbers. */
+/* Examine six bytes of this word as a pointer. Addresses below 4 GiB are skipped, because they are
+ * too similar to other numbers. */
 static void look_at_six_bytes(const strip *s, unsigned at, uint64_t word) {
     const disguises *d = s->d;
     uint64_t value = word & SIX_MASK;
@@ -225,7 +226,7 @@ static void look_unaligned(const strip *s, unsigned chunk) {
 
 /* -- aligned words */
 
-/* The lower half of a word with swapped bytes has the upper half of the address. */
+/* In a byte-swapped pointer, the lower half of the word contains the upper half of the address. */
 INLINE void look_at_swapped(const strip *s) {
     const disguises *d = s->d;
     uint32_t upper[STRIP / 8];
@@ -291,15 +292,15 @@ INLINE uint64_t whole_word(const strip *s, unsigned place) {
     return !BIG || place >= 4 ? load64(s->data + first) : 0;
 }
 
-/* Return whether `upper`, the upper half of an address, is near the lower half at `place`, but is
- * not the upper half of this word or of another pointer. */
+/* Return whether `upper`, the upper half of an address, is near the lower half at `place`. The
+ * other half of the same word does not count, nor does the upper half of a plain pointer. */
 static bool has_upper_half(const strip *s, unsigned place, uint32_t upper) {
     uint64_t lower = s->before + place, first = lower > REACH ? lower - REACH : 0;
     uint64_t end = s->length - lower < REACH + 4 ? s->length : lower + REACH + 4;
     for (uint64_t at = first; at + 4 <= end; at += 4) {
         if (load32(s->piece + at) != upper || at == lower || at == (BIG ? lower - 4 : lower + 4))
             continue;
-        bool in_word = (at % 8 == 0) == BIG; /* as the upper half of an aligned word */
+        bool in_word = (at % 8 == 0) == BIG; /* whether it is the upper half of an aligned word */
         uint64_t beside = BIG ? at + 4 : at - 4;
         if (!in_word || (beside + 4 <= s->length ? load32(s->piece + beside) : 0) < SMALL)
             return true;
@@ -307,7 +308,7 @@ static bool has_upper_half(const strip *s, unsigned place, uint32_t upper) {
     return false;
 }
 
-/* Return whether `upper` is in or near the strip, other than in pointers: if it is not,
+/* Return whether `upper` may be in or near the strip, outside plain pointers. If this is false,
  * has_upper_half is false for all places in the strip. */
 INLINE bool may_have_upper_half(const strip *s, uint32_t upper) {
     uint64_t first = s->before > REACH ? s->before - REACH : 0, end = s->before + STRIP + REACH;

@@ -12,17 +12,17 @@ enum { TAGGED, UNALIGNED, SHIFTED_LEFT, SHIFTED_RIGHT, COMPRESSED, HALVES = 6, S
 
 #define MOST_FORMS 64u
 #define MOST_SEGMENTS 8u
-#define REACH 32 /* bytes between the halves of a pointer at most; see HALVES */
+#define REACH 32 /* largest distance in bytes between the halves of a pointer; see HALVES */
 #define SMALL 0x10000u
 #define ANY_OFFSET 0xFFFFu /* in place of all larger offsets in a block */
 
-/* A form of disguised pointers. `base`: of COMPRESSED and HALVES, and the key of MANGLED; `shift`:
- * in bits. */
+/* A form of disguised pointers. `base`: the base of COMPRESSED and HALVES, or the key of MANGLED.
+ * `shift`: a number of bits. */
 typedef struct form {
     uint64_t kind, base, shift;
 } form;
 
-/* Words in [low, low + span] may be a pointer into a segment, in a form. */
+/* A word in [low, low + span] may be a pointer of this form into this segment. */
 typedef struct {
     uint64_t low, span;
     uint32_t form, segment;
@@ -47,7 +47,7 @@ typedef struct disguises {
     interval intervals[MOST_FORMS * MOST_SEGMENTS]; /* of aligned words */
     interval narrow[MOST_FORMS * MOST_SEGMENTS];    /* of aligned numbers of 32 bits */
     uint64_t mask;                                   /* bits that an address can have */
-    uint32_t tagged, unaligned, six_bytes, swapped;  /* numbers of these forms, or NONE */
+    uint32_t tagged, unaligned, six_bytes, swapped;  /* indices of these forms, or NONE */
     /* maximum number recorded of a form; 0: none */
     uint64_t most;
     _Atomic uint64_t counts[MOST_FORMS];

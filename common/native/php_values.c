@@ -51,17 +51,19 @@ static bool is_array(const uint8_t *data) {
            elements % WORD == 0;
 }
 
-/* Return the size of an element in a block of `size` bytes with hash slots and then elements.
- * Elements are buckets if the block is large enough for `places` buckets, otherwise values. */
+/* Return the size of an element in a block of `size` bytes with hash slots and then elements. If
+ * the block is large enough for a bucket in each place of the array, elements are buckets,
+ * otherwise values. */
 static uint64_t element_bytes(const uint8_t *data, uint32_t slots, uint64_t size) {
     uint64_t places = load32(data + NUMBERS + 8);
     return 4 * (uint64_t)slots + places * BUCKET_BYTES > size ? VALUE_BYTES : BUCKET_BYTES;
 }
 
 /* Set the type of the block that contains an array's hash slots and then its elements. The places
- * after the used elements contain old data: set the pattern of the block, or append its unused end
- * to `unused` if there is no such pattern. Append an array with deleted elements to `sparse`. Add
- * the size of the block to `bytes`. */
+ * after the used elements contain old data. Set the pattern of the block, which excludes them; if
+ * there is no such pattern, append their bounds to `unused`. If elements were deleted, append the
+ * address, the number and the size of the used elements to `sparse`. Add the size of the block to
+ * `bytes`. */
 static int mark_elements(const blocks *b, const uint8_t *data, uint32_t *found, uint8_t *patterns, uint64_t *bytes, words *unused,
                          words *sparse) {
     uint64_t elements = load(data + ELEMENTS_AT);
@@ -86,9 +88,9 @@ static int mark_elements(const blocks *b, const uint8_t *data, uint32_t *found, 
  * in `found`, and LEAF in `patterns` if it is a string, or the pattern of an array's elements; both
  * have one element for each block. Add the value to `sums`, which has the number of values and
  * their bytes for each type; the bytes of an array include its elements. Append the addresses of
- * blocks that continue after the piece to `cut`. Append the starts and ends of unused memory of
- * elements that have no pattern to `unused`. Append the address, the number and the size of the
- * used elements of each array with deleted elements to `sparse`. */
+ * blocks that continue after the piece to `cut`. If a block of elements has no pattern, append the
+ * start and the end of its unused memory to `unused`. For each array with deleted elements, append
+ * the address, the number and the size of its used elements to `sparse`. */
 API int fl_php_values(const blocks *b, const piece *p, uint32_t *found, uint8_t *patterns, uint64_t *sums, words *cut, words *unused,
                       words *sparse) {
     uint64_t start = 0;

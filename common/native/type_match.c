@@ -6,7 +6,7 @@
 #define MOST_WORDS 1024u /* most words of one block that are compared */
 #define SMALL_NUMBER (UINT64_C(1) << 20)
 #define LEAST_TEXT 3u /* fewest characters of a word that is text */
-#define LEAST_LONG 5u /* fewest characters of a word that is text in place of a number */
+#define LEAST_LONG 5u /* the same where the layout has a number */
 
 /* Classes of words: ../engine/type_spread.py, WordClass. */
 enum { ZERO, SMALL, NUMBER, TEXT, CODE_ADDRESS, STATIC_ADDRESS, BLOCK_START, BLOCK_MIDDLE, MISSING };
@@ -36,7 +36,8 @@ static bool is_possible(matching *m, uint32_t reference, uint64_t offset, uint64
     return false;
 }
 
-/* `own` is the start of the block that has the pointer: m->block, or a block it refers to. */
+/* `own` is the start of the block that contains the pointer. This is m->block, or a block to which
+ * m->block refers. */
 static int compare_pointer(matching *m, uint32_t reference, uint64_t value, uint64_t own, unsigned depth) {
     const spread *s = m->s;
     uint8_t flags = reference < s->flag_count ? s->flags[reference] : ANYTHING;
@@ -61,8 +62,8 @@ static int compare_pointer(matching *m, uint32_t reference, uint64_t value, uint
         return LOOSE;
     if (is_possible(m, reference, offset, start, size_of(s->b, index), depth))
         return WEAK;
-    /* A block may have several objects that refer to each other, and the head of a list or tree
-     * whose nodes refer to it. */
+    /* A block may contain objects that refer to each other, or the head of a list or tree to which
+     * the nodes refer. */
     return (start == own || start == m->block) && offset ? LOOSE : flags & OPTIONAL ? NEUTRAL : WRONG;
 }
 
@@ -79,7 +80,7 @@ static bool is_text(const uint8_t *bytes, unsigned least) {
     return true;
 }
 
-/* Whether a word is text, and no number of four bytes. */
+/* Whether a word is text that is too long to be a number of four bytes. */
 static bool is_long_text(uint64_t value) {
     uint8_t bytes[WORD];
     for (unsigned at = 0; at < WORD; at++)
@@ -87,7 +88,8 @@ static bool is_long_text(uint64_t value) {
     return is_text(bytes, LEAST_LONG);
 }
 
-/* Whether the first word of a block is an address in a block. Text and numbers seldom are. */
+/* Whether the first word of a block is an address in a block. Blocks of text or numbers seldom
+ * begin with one. */
 static bool begins_with_address(const spread *s, uint64_t block) {
     const uint8_t *first = word_at(s->pieces, s->piece_count, block);
     uint64_t start = 0, value = first ? load(first) : 0;
@@ -150,7 +152,8 @@ void compare_block(matching *m, uint32_t layout, uint64_t start, uint64_t size, 
     if (depth)
         m->block = start;
     compare_words(m, layout, start, size, depth, counts);
-    /* A struct may begin with a magic number that is text. Without pointers, the block is text. */
+    /* A struct may begin with a magic number that is text. But if no pointer fits, text in place of
+     * a number means that the block is text. */
     counts[WRONG] += counts[TEXT_NUMBER] && !counts[STRONG] && !counts[WEAK];
 }
 

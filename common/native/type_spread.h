@@ -177,9 +177,9 @@ int note_pointer(spread *s, const followed *p);
 uint64_t offset_in_element(const spread *s, uint32_t layout, uint64_t offset);
 
 /* type_match.c. A comparison of blocks with layouts. If `asked` is set, an answer is missing, and
- * the result is not valid. compare_block counts the words that contradict the layout, fit it well,
- * may fit it, are an address where the layout has any pointer, and are text in place of a number,
- * in counts[WRONG], [STRONG], [WEAK], [LOOSE] and [TEXT_NUMBER]. It stops at the first wrong
+ * the result is not valid. compare_block counts the words that contradict the layout (WRONG), fit
+ * it well (STRONG), may fit it (WEAK), are an address where it has any pointer (LOOSE), or are text
+ * where it has a number (TEXT_NUMBER); these are indices of `counts`. It stops at the first wrong
  * word. */
 typedef struct {
     spread *s;

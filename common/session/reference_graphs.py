@@ -182,8 +182,9 @@ class ReferenceGraphs:
         if not self._heuristics & Heuristic.AUTO or not graph.has_kind(Kind.DEFINITE, 1):
             return
         with session.timed("disguised"):
-            # Words that threads may not read again are not references here, because examining them
-            # takes too long. Mappings that look leaked may refer to their own handles.
+            # Words that threads perhaps do not read again are not searched, because examining them
+            # takes too long. Mappings that look leaked are not searched either, because they may
+            # refer to their own handles.
             unread = session.doubtful.all_dead or session.unread
             apart = self.mappings.held_back() if self.mappings is not None else []
             roots = subtract(session.root_memory, [*unread.ranges(), *apart])

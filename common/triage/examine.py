@@ -116,9 +116,9 @@ def _of_session(source: Source, session: Session) -> Row:
 
 
 def _frame(target: Target, found: Sequence[Finding]) -> str:
-    """Return the function in which the process ended, as the finding names it: the innermost one
-    that is not in the C library, or a managed one. If there is no finding or no name, return the
-    innermost place that is not in the C library."""
+    """Return the function in which the process ended. This is the function that the crash finding
+    names: the innermost one outside the C library, or else the managed function. If the finding
+    names none, or there is no finding, return the innermost frame outside the C library."""
     crash = next((one.facts for one in found if one.kind == "crash"), {})
     managed = crash.get("managed_frame")
     if crash.get("function"):

@@ -104,35 +104,35 @@ class ManagedFrames:
 
     @property
     def names_frames(self) -> bool:
-        """Whether frames are named by `walk`, and for stubs by `code_distance` and
-        `call_functions`."""
+        """Whether the reader names frames while a stack is walked. At breakpoints, `walk` does
+        this; for stubs, `code_distance` and `call_functions` do."""
         return False
 
     def code_distance(self, pc: int) -> Optional[int]:
-        """Return the distance of a return address from the beginning of the code that a runtime
-        generated, if this code may execute managed functions. 0: it is that of an interpreter whose
-        frames have the function. None: other code."""
+        """Return the distance of a return address from the beginning of its code, if a runtime
+        generated this code and it may execute managed functions. Return 0 if it is the code of an
+        interpreter whose frames contain the function; None for other code."""
         return None
 
     def call_functions(self, runtime: int, pc: int, fp: int) -> Sequence[NamedFrame]:
         """Return the managed functions that the frame with this return address and frame pointer
-        executes, innermost first. A thread waits in a stub. `runtime`: the instance of the runtime
-        that the thread is in."""
+        executes, innermost first. The thread of this frame waits in a stub. `runtime`: the instance
+        of the runtime that the thread is in."""
         return ()
 
     def see_threads(self, thread_pointers: Sequence[int]) -> None:
         """Prepare to read the frames of the threads with these thread pointers. The process is
-        stopped. `chain_settings` may depend on them."""
+        stopped. This call may change `chain_settings`."""
 
     def inherit(self, before: ManagedFrames) -> None:
-        """Take over what the reader `before` knows. The target of this reader has the present
-        mappings of the same process."""
+        """Copy what the earlier reader `before` has found out. Both readers are for the same
+        process, but only the target of this reader has the current mappings."""
 
     def walk(self, thread_pointer: int) -> Optional[WalkFrame]:
-        """Return a function that names the frames of one stack of a stopped thread, if names at
-        return addresses can be read only there and then. It is called with the return address and
-        the frame pointer of each frame, innermost first. It returns the managed functions that the
-        frame executes, which replace it; () for other frames."""
+        """Return a function that names the frames of one stack of a stopped thread; None if
+        frames are named later, by their return addresses. The function is called with the return
+        address and the frame pointer of each frame, innermost first. It returns the managed
+        functions that the frame executes, and that replace the frame; () for other frames."""
         return None
 
     def is_current(self, pc: int, frame: CallFrame) -> bool:

@@ -47,7 +47,8 @@ def test_coroutines_whose_handles_are_lost(kind: str, function: str, core: bool,
 
 
 def test_stacks_that_contain_the_halves_of_their_own_handles(unoptimised: Path, tmp_path: Path) -> None:
-    """Each stack has the arguments of makecontext, the halves of its handle's address. They are not live if the stack is not."""
+    """Each stack contains the arguments of makecontext, the two halves of its handle's address. They are a reference only if the stack is
+    live."""
     body, lost = found(unoptimised, tmp_path, "coroutines", 2 * COUNT)
     assert lost == COUNT and lost - 2 <= mappings(body) <= lost
     leaked = body["totals"]["definite"]["blocks"] + body["totals"]["indirect"]["blocks"]

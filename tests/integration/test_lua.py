@@ -67,7 +67,8 @@ def test_local_variables(program: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", ["luajit", *(pytest.param(f"lua{one.values[0]}", marks=one.marks) for one in VERSIONS)])
 def test_registry(program: str, tmp_path: Path) -> None:
-    """What only the registry refers to is not attributed to coroutines, which refer to the state, nor to a local variable that is nil."""
+    """Objects to which only the registry refers are not attributed to coroutines, although these refer to the Lua state. They are not
+    attributed to a local variable that is nil, either."""
     with cores.Running([real.executable(program), str(truth.PROGRAMS / "registry.lua")], tmp_path / "run", stdin=-1) as made:
         roots = found("roots", "--limit", "0", "--pid", str(made.pid))["roots"]
     retained = {row["name"].split(" (")[0]: row["retained_bytes"] for row in roots}

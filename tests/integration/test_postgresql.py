@@ -63,7 +63,7 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             session.stdin.write(f"prepare long as select '{'x' * (6 << 20)}';\nselect 'pid', pg_backend_pid();\n")
             session.stdin.flush()
             pid = next(int(line.split("|")[1]) for line in session.stdout if line.startswith("pid"))
-            if request.param.startswith("13."):  # has no such function in SQL
+            if request.param.startswith("13."):  # PostgreSQL 13 does not have pg_log_backend_memory_contexts
                 gdb(["call (void)MemoryContextStats(*(void**)&TopMemoryContext)"], "-p", str(pid))
             else:
                 ask(port, f"select pg_log_backend_memory_contexts({pid})")

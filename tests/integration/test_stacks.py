@@ -112,8 +112,8 @@ def test_gdb_sees_the_same(program: Path, tmp_path: Path) -> None:
 
 
 def test_node_through_its_builtins(tmp_path: Path) -> None:
-    """Stock unwinders stop at the interpreter's trampoline; this goes on to _start. The interpreter's frames have the names of functions,
-    although no thread executes generated code."""
+    """Other unwinders stop at the interpreter's trampoline; findleaks walks the stack up to _start. The interpreter's frames have the names
+    of functions, although no thread executes generated code."""
     script = tmp_path / "deep.js"
     script.write_text("function g(n) { if (n) return g(n - 1); Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 600000); }\n")
     script.write_text(script.read_text() + "require('fs').writeSync(1, 'ready\\n'); g(5);\n")

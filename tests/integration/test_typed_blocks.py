@@ -128,8 +128,8 @@ def test_tails(accounts: int, flags: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in LEVELS])
 def test_kinds(flags: str, tmp_path: Path) -> None:
-    """Objects that are alike at the start of a list do not decide on the types of the others. Text has no type of a struct, and a pointer
-    to characters does not fit an array of pointers."""
+    """The objects that were first added to a list have the same type, but the other objects of the list do not get this type. Text does not
+    get the type of a struct, and a pointer to characters does not fit an array of pointers."""
     figures = measured("typed_kinds.c", tmp_path, 250, 1, *flags.split())
     check(figures)
     assert not figures.wrong

@@ -1,4 +1,4 @@
-"""JavaScript frames of the calls that `count` counts and of the blocks that `track` records are those that V8 lists for the same calls."""
+"""`count` and `track` list the same JavaScript frames of a call as V8 itself."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def calling(version: str, folder: Path, *flags: str, thread: str = "main") -> It
 
 
 def listed(printed: str, way: str) -> Counter[Frames]:
-    """The frames that V8 printed and that have a script: not builtins, and not evaluated text. Methods whose name is a symbol have a name
-    of their own, which injected code does not read."""
+    """Count the stacks that V8 printed, without frames that have no script (builtins and evaluated text). A method whose name is a symbol
+    has its name in the function object. Injected code does not read it, so it is "" here."""
     found: Counter[Frames] = Counter()
     for count, _, frames in json.loads(printed):
         names = [("" if name.startswith("[") and way in INJECTED else name or v8_frames.ANONYMOUS) for name, _, _ in frames]
@@ -94,7 +94,7 @@ def test_workers(version: str, way: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", ["inject", "breakpoints"])
 @pytest.mark.parametrize("version", ["12.22.12", nodes.NEWEST])
 def test_no_names_while_functions_move(version: str, way: str, tmp_path: Path) -> None:
-    """A collection of garbage moves functions. Those on the stack that it interrupted have no names."""
+    """A garbage collection moves functions. Functions on the stack that it interrupted have no names."""
     with calling(version, tmp_path, "--expose-gc") as program:
         options = ["v8::internal::Heap::PerformGarbageCollection", "--json", "--limit", "0", "--frames", "0", "--events", "20"]
         command = counts.by_command_line(program.pid, [*options, *(["--inject"] if way == "inject" else [])])

@@ -52,7 +52,7 @@ static void swapped(size_t i, uintptr_t p) { put_word(8 * i, p << 32 | p >> 32);
 static void six_bytes(size_t i, uintptr_t p) { put(6 * i, &p, 6); }
 static void swapped_bytes(size_t i, uintptr_t p) { put_word(8 * i, __builtin_bswap64(p)); }
 
-/* Contexts that have not started. makecontext saves its arguments as 64-bit registers, each of which has one half. */
+/* Contexts that have not started. makecontext saves its arguments as 64-bit registers, each with one half of an address. */
 static ucontext_t model;
 
 static void start(unsigned low, unsigned high) { (void)low, (void)high; }

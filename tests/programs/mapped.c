@@ -8,8 +8,8 @@
  * ends: stacks; a table has the address of the upper end of each stack.
  * cloned: a thread without libc, on a mapped stack.
  * cycle: lost mappings; each mapping and a lost block of malloc refer to each other.
- * arenas: mappings in which each word has its own address; a block of malloc refers to every second mapping, the others are lost.
- * chained: mappings to which handles refer. Tagged pointers refer to the handles, from a table, and from the mappings of the first handles.
+ * arenas: mappings in which each word contains its own address; a block of malloc refers to every second mapping, the others are lost.
+ * chained: mappings to which handles refer. Tagged pointers in a table, and in the mappings of the first handles, refer to the handles.
  * large: lost mappings; the main thread also has large thread-local variables, to which nothing refers. */
 #define _GNU_SOURCE
 #include <sched.h>

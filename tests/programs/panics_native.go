@@ -1,4 +1,4 @@
-// Ends in a function of C, in the way its argument names.
+// Ends in a C function, by a null pointer or by abort(). Argument: "null" or "abort".
 package main
 
 /*

@@ -1,4 +1,4 @@
-/* A module whose forget(KIND, COUNT) creates COUNT objects through the C API, and forgets Py_DECREF. */
+/* A module whose forget(KIND, COUNT) creates COUNT objects through the C API, and does not call Py_DECREF. */
 #define Py_LIMITED_API 0x03090000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -21,7 +21,7 @@ static PyObject *make_set(PyObject *number) {
     return pass_on(set, number);
 }
 
-/* A buffer that is not released holds its exporter. */
+/* A buffer that is not released keeps a reference to its exporter. */
 static PyObject *make_buffer(PyObject *exporter) {
     void *view[32];
     if (!PyObject_GetBuffer(exporter, view, 0)) Py_DECREF(exporter);

@@ -63,7 +63,8 @@ def deque_empty():
 
 
 def cached():
-    """The cache of types' attributes contains the function; since Python 3.11, so does bytecode that calls it, at any even offset."""
+    """The interpreter's cache of type attributes refers to the function. Since Python 3.11, bytecode that calls the function refers to it,
+    too, at any even offset."""
     for number in range(COUNT):
         holder = keep(type("Holder", (), {"method": lambda self: None}))
         increment(holder.method)
@@ -77,7 +78,7 @@ def cached():
 
 
 def global_variable():
-    """Up to Python 3.10, code has a cache of the global variables that it uses often."""
+    """Up to Python 3.10, a code object has a cache of the global variables that it uses often."""
     for _ in range(COUNT):
         names = {"one": leaked(Global)}
         exec("def use():\n for _ in range(9):\n  one\n", names)
@@ -97,7 +98,8 @@ def emptied():
 
 
 def registered():
-    """A dictionary has the ids of objects as keys, whose hashes are the objects' addresses; a class has such a dictionary of subclasses."""
+    """The keys of a dictionary are the ids of objects. The hash of an id is the object's address. A class has such a dictionary of its
+    subclasses."""
     one = keep({})
     for number in range(COUNT):
         made = leaked(Registered)
@@ -173,7 +175,7 @@ class Ten:
 
 
 def behind():
-    """Behind the values of attributes (Python 3.11 and later) there is a word that they do not use. It had the address of the object."""
+    """After the attribute values there is an unused word (Python 3.11 and later). It still contains the address of the object."""
     for _ in range(50):
         Ten(10)
     for _ in range(COUNT):

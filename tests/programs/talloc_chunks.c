@@ -1,6 +1,6 @@
-/* Chunks of talloc: a tree that a variable refers to, and 100 lost trees of three chunks each. A chunk of the tree has become smaller and has not
-   moved. Prints the number of blocks and bytes that talloc
-   counts for the tree, then "ready". Arguments: the number of sessions of the tree; if there is a second one, the tree is lost. */
+/* Chunks of talloc: a tree that a variable refers to, and 100 lost trees of three chunks each. One chunk of the tree was
+   shrunk in place. Prints the number of blocks and bytes that talloc counts for the tree, then "ready". Arguments: the number of sessions
+   of the tree; if there is a second argument, the tree is lost. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <talloc.h>

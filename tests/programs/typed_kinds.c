@@ -1,5 +1,5 @@
-/* A program that prints the true type of each of its blocks, as typed_truth.c does: a list of objects of several types of one size, of
- * which only the first ones are alike; unions of two arrays, one of which refers to text; void pointers to structs or to text; a struct
+/* A program that prints the true type of each of its blocks, as typed_truth.c does: a list of objects of several types of one size,
+ * the first ones of one type; unions of two arrays, one of which refers to text; void pointers to structs or to text; a struct
  * with a magic number that is text; and two structs of one size that differ only in what their pointers refer to.
  *
  *   typed_kinds OBJECTS SEED */

@@ -1,5 +1,5 @@
 // A program that prints the true type of each of its blocks, as typed_truth.c does: objects own maps, lists and deques, and a fifth
-// of them is leaked, but not what refers to them; polymorphic classes with std::string as a template argument; structs smaller than their blocks.
+// of these objects is leaked; polymorphic classes with std::string as a template argument; structs smaller than their blocks.
 //
 //   typed_owners OWNERS SEED
 #include <cstdio>
@@ -26,7 +26,7 @@ struct Leaf {
     long weight;
     Leaf *other;
 };
-struct Pair { /* of the size of a block that may have a Leaf and other data */
+struct Pair { /* malloc returns blocks of the same size for a Pair and for a Leaf */
     long key;
     Leaf *value;
     Pair *next;

@@ -39,7 +39,7 @@ def build(folder: Path, version: str, *flags: str, name: str = "go_truth", cgo: 
 
 
 def main_frame(printed: str) -> tuple[str, str, int]:
-    """The function, file and line of the program's innermost function in the first stack that Go printed."""
+    """Return name, file and line of the program's innermost function in the first stack that Go printed."""
     match = re.search(r"^goroutine \d[^\n]*\n(?:(?!goroutine ).*\n)*?(main\..*)\(.*\)\n\t(\S+):(\d+)", printed, re.MULTILINE)
     assert match is not None, printed
     return match[1], match[2], int(match[3])

@@ -1,4 +1,4 @@
-"""Releases of PostgreSQL from Maven Central, beside the one that is installed."""
+"""Releases of PostgreSQL from Maven Central, in addition to the installed one."""
 
 from __future__ import annotations
 

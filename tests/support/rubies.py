@@ -104,8 +104,8 @@ class Pausing(cores.Running):
 
 @contextmanager
 def postgres(folder: Path, archive: Optional[Path] = None) -> Iterator[int]:
-    """The port on 127.0.0.1 of a PostgreSQL server with a new, empty cluster. Ended with the `with` block. `archive` contains the programs
-    (None: the installed ones)."""
+    """Run a PostgreSQL server with a new, empty cluster until the `with` block ends. Yields its port on 127.0.0.1. `archive` contains the
+    programs of PostgreSQL; None: the installed ones are used."""
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not programs and archive is None:
         raise RuntimeError("PostgreSQL is not installed: apt-get install postgresql")

@@ -19,8 +19,8 @@ STYLE = Style("drop()", CountVerdict.UNCOLLECTED, (), 0)
 
 
 def compare(engine: Engine, counts: Sequence[int], references: Sequence[Sequence[int]], cut: int = 0) -> ReferenceCounts:
-    """Compare the counts of leaked values, each 16 bytes behind the start of its block. `references`: for each value, the numbers of those
-    that it refers to. The memory is divided at the offset `cut`."""
+    """Compare the counts of leaked values. Each value is 16 bytes after the start of its block. `references`: for each value, the numbers
+    of the values that it refers to. The memory is read as two pieces, divided at the offset `cut`."""
     data = bytearray(SIZE * len(counts))
     for number, targets in enumerate(references):
         words = [START + SIZE * target + OFFSET for target in targets]
@@ -37,7 +37,8 @@ def compare(engine: Engine, counts: Sequence[int], references: Sequence[Sequence
 
 
 def test_values_that_refer_to_themselves() -> None:
-    """The first counts its two references to itself, so it is garbage. The second counts one more. The third refers to nothing."""
+    """The count of the first value is that of its references to itself, so the value is garbage. The count of the second value is one
+    larger. The third value refers to nothing."""
     for engine in (graphs.native(), graphs.pure()):
         for cut in (0, 8, SIZE + OFFSET + 16, 3 * SIZE - 8):
             found = compare(engine, [2, 2, 1], [[0, 0], [1], []], cut)
@@ -48,7 +49,7 @@ def test_values_that_refer_to_themselves() -> None:
 
 
 def test_a_cycle_with_a_value_that_refers_to_itself() -> None:
-    """References of others and of the value itself are added."""
+    """References from other values and from the value itself are added."""
     for engine in (graphs.native(), graphs.pure()):
         found = compare(engine, [2, 1], [[0, 1], [0]])
         assert found.excess.tolist() == [0, 0] and set(found.verdicts) == {CountVerdict.UNCOLLECTED}

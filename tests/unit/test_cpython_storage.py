@@ -1,5 +1,5 @@
-"""Unused words of lists and of values, hashes, references, immortal objects, and free-threaded objects: both engines agree in all four
-variants."""
+"""Both engines, in all four variants, find the same unused words of lists and of values, hashes, references, immortal objects, and
+free-threaded objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Java object serves as an example of those that refer to native memory."""
+"""Which Java object findleaks chooses as the example of a class whose objects refer to native memory."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ OBJECTS = [
 
 @pytest.mark.parametrize(("name", "address"), [(LONGS, 0x200), (FILE, 0x4000), (BUFFER, None), ("App", None)])
 def test_example(name: str, address: Optional[int]) -> None:
-    """It is live, and one of the largest. A buffer, whose Deallocator owns the memory, is no example."""
+    """The example is live, and one of the largest objects. A buffer is not an example, because its Deallocator owns the memory."""
     columns = (array(code, values) for code, values in zip("QII", zip(*OBJECTS)))
     assert find_example(Holders(*columns, NAMES, owning=1, garbage=4), name) == address

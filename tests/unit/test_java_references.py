@@ -175,7 +175,8 @@ def test_a_released_page_in_the_table_of_pages(number: int, has_copies: bool) ->
 
 
 def add_pages(made: Image, page: int, target: int) -> None:
-    """Add pages of granule 5, whose objects were moved, and of granule 1. They begin with these words."""
+    """Add a page at granule 5, whose objects were moved, and a page at granule 1. `page` and `target` are the first words of their
+    descriptors."""
     made.fields.update({("ZPageTable", "_map"): 0, ("ZGranuleMapForPageTable", "_map"): 8, ("ZPage", "_type"): 0, ("ZPage", "_seqnum"): 4})
     table, pages = OBJECTS + 0x5000, OBJECTS + 0x6000
     made.words(COLLECTED + 0x40 + 0x90, 64, table)
@@ -186,7 +187,7 @@ def add_pages(made: Image, page: int, target: int) -> None:
 
 
 def add_generations(made: Image, is_young: bool) -> None:
-    """Change an image to ZGC with generations. The forwardings belong to one of them."""
+    """Change an image to ZGC with generations. The forwardings belong to the young or to the old generation."""
     heap, empty, current = COLLECTED + 0x40, OBJECTS + 0x4000, 1 << 12
     del made.fields["ZHeap", "_forwarding_table"]
     made.fields["ZGlobalsForVMStructs", "_ZPointerLoadGoodMask"] = 24
@@ -201,7 +202,7 @@ def add_generations(made: Image, is_young: bool) -> None:
 
 @pytest.mark.parametrize(("is_young", "age", "has_copies"), [(True, 0, True), (True, 3, True), (True, 15, False), (False, 15, True)])
 def test_a_released_page_of_a_generation(is_young: bool, age: int, has_copies: bool) -> None:
-    """If the table has an old page at the address of a young page, it is a new page. Its sequence number is that of the old generation."""
+    """If the table has an old page at the address of a young page, the old page is new. It has a sequence number of the old generation."""
     made = image((5, 0, [(9, GRANULE + 0x100)]))
     add_generations(made, is_young)
     add_pages(made, 6 << 32 | age << 16, 7 << 32 | 1 << 16)

@@ -71,7 +71,7 @@ class Crash:
     is_abort: bool = False  # whether the thread called abort()
     freed: Optional[FreedObject] = None  # freed object whose use caused the access to `address`
     is_jump: bool = False  # whether the thread called or jumped to `address`, which is not code
-    value_type: str = ""  # see FatalPlace
+    value_type: str = ""  # type of the value that no handler caught; see FatalPlace
 
 
 def read_crash(session: Session) -> Optional[Crash]:
@@ -179,7 +179,8 @@ def _outside_rust(frames: list[NamedFrame]) -> list[NamedFrame]:
 
 
 def _runtime_message(session: Session, thread: Thread, places: Sequence[tuple[int, NamedFrame]]) -> tuple[str, FatalPlace]:
-    """Return the message with which a managed runtime ended the process, or "", and the place."""
+    """Return the message with which a managed runtime ended the process ("" if there is none), and
+    the place where it did so."""
     frames = [(sp, frame.function, frame.module) for sp, frame in places]
     found = [(runtime, runtime.fatal_message(thread, frames)) for runtime in session.runtimes]
     ends = [(message, runtime.fatal_place(thread, message)) for runtime, message in found]

@@ -32,8 +32,8 @@ class HandledFault(NamedTuple):
 
 
 def find_handled_fault(target: Target, thread: Thread, trace: Trace) -> Optional[HandledFault]:
-    """Return the fault that the innermost handler on a thread's stack handles, without handlers of
-    SIGABRT; None if there is no handler, or if its signal reports no fault."""
+    """Return the fault that the innermost handler on a thread's stack handles. Handlers of SIGABRT
+    are skipped. None if there is no other handler, or if its signal does not report a fault."""
     for at, info in _handled_signals(target, trace):
         number, _, code = target.arch.words32(info[:12])
         if number in FAULTS and 0 < code < 1 << 31:
@@ -44,9 +44,9 @@ def find_handled_fault(target: Target, thread: Thread, trace: Trace) -> Optional
 
 
 def find_aborted_frame(target: Target, trace: Trace) -> int:
-    """Return the index of the frame that the first handler of SIGABRT interrupted; 0 if SIGABRT was
-    not handled. A handler that sends SIGABRT itself may be interrupted by another one, as Go's in
-    programs with cgo."""
+    """Return the index of the frame that the outermost handler of SIGABRT interrupted; 0 if SIGABRT
+    was not handled. There may be several such handlers on the stack: in programs with cgo, Go's
+    handler sends SIGABRT itself."""
     found = 0
     for at, info in _handled_signals(target, trace):
         if target.arch.words32(info[:4])[0] != signal.SIGABRT:
@@ -56,10 +56,11 @@ def find_aborted_frame(target: Target, trace: Trace) -> int:
 
 
 def _handled_signals(target: Target, trace: Trace) -> Iterator[tuple[int, bytes]]:
-    """Yield the frames that signals interrupted, and the siginfo_t of these, innermost first."""
+    """Yield the index of each frame that a signal interrupted, and the siginfo_t of the signal,
+    innermost first."""
     offset = _SIGINFO.get(target.arch.name)
     for at in range(1, len(trace.frames) if offset is not None else 0):
-        # The address of a frame that was interrupted is no return address.
+        # The pc of an interrupted frame is not a return address, so `call` is equal to it.
         if trace.frames[at].call == trace.frames[at].pc:
             info = Memory(target).read(trace.frames[at - 1].sp + (offset or 0), _SIZE)
             if not info:

@@ -19,7 +19,7 @@ LOST = (Kind.DEFINITE, Kind.INDIRECT)
 _TEXT = frozenset(range(0x20, 0x7F))
 _SIX_BYTES = (1 << 48) - 1
 _ANY_BYTE = (Disguise.UNALIGNED, Disguise.SIX_BYTES)
-"""Forms at addresses that are not multiples of a word."""
+"""Forms that may begin at any address, not only at multiples of the word size."""
 
 
 class Found(NamedTuple):
@@ -111,8 +111,8 @@ class PureDisguises:
         return [(at, value) for at, value in zip(range(first, first + length, width), words) if value]
 
     def _candidates(self, form: Form, words: list[tuple[int, int]], first: int = 0) -> Iterator[tuple[int, int]]:
-        """Yield offset and address of each word that, decoded in this form, is an address in a
-        segment. `first`: the distance of the words from a multiple of a word."""
+        """Yield the offset of each word that, decoded in this form, is an address in a segment, and
+        this address. `first`: the distance of the words from a multiple of the word size."""
         mask, shift, base = self._mask, form.shift, form.base
         for start, end in self._segments:
             if form.kind == Disguise.TAGGED:
@@ -141,8 +141,8 @@ class PureDisguises:
         return int.from_bytes(data[first : first + 8], self._order) if at // STRIP == first // STRIP else 0
 
     def _has_upper_half(self, place: int, upper: int) -> bool:
-        """Whether `upper`, the upper half of an address, is near the lower half at `place`, but is
-        not the upper half of this word or of another pointer."""
+        """Whether `upper`, the upper half of an address, is near the lower half at `place`. The
+        other half of the same word does not count, nor does the upper half of a plain pointer."""
         beside = 4 if self._order == "little" else -4
         for at in range(place - REACH, place + REACH + 1, 4):
             if at in (place, place + beside) or self._number_at(at) != upper:
@@ -153,7 +153,7 @@ class PureDisguises:
         return False
 
     def _number_at(self, address: int) -> int:
-        """Return the number of 32 bits at this address; 0 outside the piece."""
+        """Return the 32-bit number at this address; 0 if it is outside the piece."""
         at = address - self._base
         return int.from_bytes(self._piece[at : at + 4], self._order) if 0 <= at <= len(self._piece) - 4 else 0
 

@@ -34,15 +34,16 @@ class Matching:
         self._block = 0  # The start of the block that is compared.
 
     def compare(self, layout: int, start: int, size: int, depth: int, counts: list[int]) -> None:
-        """Count the words that contradict a layout, fit it well, may fit it, are an address where
-        the layout has any pointer, and are text where it has a number, in counts[WRONG], [STRONG],
-        [WEAK], [LOOSE] and [TEXT_NUMBER]. Stop at the first wrong word. Elements of an array at the
-        end of a struct are compared up to the first one that is wrong, because the array may have
-        more elements than are in use. `depth`: levels of pointers whose untyped targets are
-        compared, too."""
+        """Compare a block with a layout. Count the words that contradict the layout (WRONG), fit it
+        well (STRONG), may fit it (WEAK), are an address where it has any pointer (LOOSE), or are
+        text where it has a number (TEXT_NUMBER); these are indices of `counts`. Stop at the first
+        wrong word. An array at the end of a struct may have more elements than are in use, so it is
+        compared only up to its first wrong element. `depth`: number of levels of pointers whose
+        untyped targets are compared, too."""
         self._block = start if depth else self._block
         self._compare_words(layout, start, size, depth, counts)
-        # A struct may begin with a magic number that is text. Without pointers, the block is text.
+        # A struct may begin with a magic number that is text. But if no pointer fits, text in place
+        # of a number means that the block is text.
         counts[WRONG] += bool(counts[TEXT_NUMBER] and not counts[STRONG] + counts[WEAK])
 
     def _compare_words(self, layout: int, start: int, size: int, depth: int, counts: list[int]) -> None:
@@ -95,8 +96,8 @@ class Matching:
         if self._is_possible(reference, offset, index, depth):
             return WEAK
         if offset and spread.blocks.address(index) in (own, self._block):
-            # A block may have several objects that refer to each other, and the head of a list or
-            # tree whose nodes refer to it.
+            # A block may contain objects that refer to each other, or the head of a list or tree to
+            # which the nodes refer.
             return LOOSE
         return NEUTRAL if flags & Flag.OPTIONAL else WRONG
 
@@ -126,13 +127,13 @@ class Matching:
         return WEAK if begins and not self._begins_with_address(value) else LOOSE
 
     def _is_long_text(self, value: int) -> bool:
-        """Whether a word is text, and no number of four bytes."""
+        """Whether a word is text that is too long to be a number of four bytes."""
         arch = self._spread.blocks.arch
         return is_text(value.to_bytes(arch.word, arch.byteorder), LEAST_LONG)
 
     def _begins_with_address(self, block: int) -> bool:
-        """Whether the first word of a block is an address in a block. Characters and numbers seldom
-        are."""
+        """Whether the first word of a block is an address in a block. Blocks of text or numbers
+        seldom begin with one."""
         value = self._spread.memory.word(block)
         return bool(value) and self._spread.used_block(value) >= 0
 

@@ -40,8 +40,8 @@ class ChainedFunctions:
 
 
 def name_frame(walks: Sequence[WalkFrame], functions: ChainedFunctions, pc: int, fp: int) -> Iterator[tuple[int, None]]:
-    """Yield a node for the managed functions that the frame at a return address executes. `walks`:
-    see ManagedFrames.walk."""
+    """Yield a node for the managed functions that the frame with this return address and frame
+    pointer executes. `walks`: the functions that ManagedFrames.walk returned for this stack."""
     for walk in walks:
         frames = tuple(walk(pc, fp))
         if frames:

@@ -132,7 +132,7 @@ class Rules:
         return known
 
     def _describe_code(self, key: int) -> tuple[Optional[CallFrame], Optional[int]]:
-        """Return what readers know of generated code: `call_frame` and `code_distance`."""
+        """Return `call_frame` and `code_distance` of generated code; None if no reader knows it."""
         frames = (reader.call_frame(key & ADDRESS) for reader in self.readers)
         distances = (reader.code_distance(key) for reader in self.readers if not key & EXACT)
         return next((one for one in frames if one is not None), None), next((one for one in distances if one is not None), None)
@@ -149,7 +149,7 @@ class Rules:
 
     @property
     def names_frames(self) -> bool:
-        """Whether frames are named while they are walked; see ManagedFrames.walk."""
+        """Whether a reader names frames while a stack is walked; see ManagedFrames.walk."""
         return any(reader.names_frames for reader in self.readers)
 
     @property
@@ -163,8 +163,8 @@ class Rules:
         return next((function for function in found if function is not None), None)
 
     def _chained_function(self, request: Request) -> Optional[Hashable]:
-        """Return the function whose number a thread waits for; see js_frame of stack_walk.S for
-        frames that are named while they are walked."""
+        """Return the function whose number a thread waits for. If frames are named while a stack is
+        walked, return the functions of the frame; see js_frame of stack_walk.S."""
         if self._chain is None or not self._chain.names_frames:
             return self._chain.function(request.place) if self._chain is not None else None
         return tuple(self._chain.call_functions(request.sp, request.place, request.fp)) or None
@@ -194,8 +194,8 @@ class Rules:
         return self._chain.name_bytecode(*self.chained.find(key)) if self._chain is not None else None
 
     def find_replacement(self, key: int) -> Sequence[NamedFrame]:
-        """Return the managed functions of a node that replace its native frame; () if this is no
-        such node."""
+        """Return the managed functions that replace the native frame of a node; () if the native
+        frame is not replaced."""
         function = self.chained.find(key).function
         return function if isinstance(function, tuple) and function and isinstance(function[0], NamedFrame) else ()
 
@@ -224,7 +224,7 @@ class Rules:
             reader.read_again(self._read)
 
     def see_threads(self, thread_pointers: Sequence[int]) -> None:
-        """See ManagedFrames."""
+        """See ManagedFrames.see_threads."""
         self._read_again()
         for reader in self.readers:
             reader.see_threads(thread_pointers)
@@ -290,9 +290,10 @@ class Rules:
     def _follow(
         self, key: int, sp: int, fp: int, chain: Optional[ChainWalk] = None, walks: Sequence[WalkFrame] = ()
     ) -> Iterator[tuple[int, Optional[int]]]:
-        """Yield the key and the value of each rule that a walk needs, innermost first, and keys of
-        nodes that need none. The last key is 0 if the stack was followed to its end. `chain`: the
-        interpreter's frames of the thread. `walks`: see ManagedFrames.walk. Both if wanted."""
+        """Yield the key and the value of each rule that a walk needs, innermost first. Also yield
+        the keys of nodes that need no rule, with the value None. The last key is 0 if the stack was
+        followed to its end. `chain` adds nodes of the interpreter's frames of the thread, and
+        `walks` adds those of the frames that the functions of ManagedFrames.walk name."""
         region = self.stack(sp)
         low, high = (sp, region.end) if region is not None else (sp, sp)
         while key:

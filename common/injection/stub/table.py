@@ -61,8 +61,8 @@ LAST, BY_SP, BY_FP, THROUGH_FP, CHAIN, SIGNAL, OWN, SWITCH, INTERPRETED = range(
 # Offsets in an interpreter's frame from the frame pointer, as in stack_walk.S: the function, and
 # the stack pointer of the caller.
 FUNCTION, SENDER = -24, -8
-# Added to the offset in rules of code that executes functions of JavaScript; see js_frame of
-# stack_walk.S
+# Rules of code that executes JavaScript functions have this added to their offset; see js_frame of
+# stack_walk.S.
 GENERATED = -(1 << 31)
 EXECUTES = 0x80  # added to the kind of a rule for code that may execute an interpreter's functions
 _M64 = (1 << 64) - 1
