@@ -34,7 +34,7 @@ def find_failed(threads: Iterable[UserThread], thread: Thread, message: str = ""
     """Return the goroutine that the thread executed when the runtime ended the process, or None. In
     a deadlock no thread executes a goroutine, so the main goroutine is returned."""
     number = _MAIN if message.startswith(_DEADLOCK) else 0
-    return next((one for one in threads if one.thread == thread.tid or one.number == number), None)
+    return next((one for one in threads if one.thread == thread.tid or (number and one.number == number)), None)
 
 
 def find_program_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:

@@ -5,7 +5,9 @@ to is a root; the object itself is not)."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from findleaks.formatting import number
 from findleaks.runtimes.finding import Finding
@@ -16,6 +18,7 @@ from findleaks.runtimes.go.verdict_findings import retained_by
 
 _SAMPLE = 16  # objects that are checked
 _MOST_VISITED = 256  # objects that the search from each of them visits
+_MOST_REFERENCES = 1 << 12  # references of one object that are followed
 _MOST_SEARCHED = 1 << 22  # retained objects among which objects with finalizers are looked for
 
 
@@ -23,9 +26,8 @@ def find_finalizer_cycles(graph: GoGraph, objects: HeapObjects, live: int) -> It
     """Yield a finding if finalizers retain at least half of the bytes of live objects (`live`), and
     a sample of the objects with finalizers are in cycles."""
     for held in retained_by(graph, RECORDS, live):
-        retained = frozenset(held.members(_MOST_SEARCHED))
-        starts = (graph.blocks.find(one.start) for one in objects.finalized_objects)
-        found = [index for index in starts if index in retained]
+        finalized = frozenset(graph.blocks.find(one.start) for one in objects.finalized_objects)
+        found = [index for index in held.members(_MOST_SEARCHED) if index in finalized]
         sample = found[:: max(len(found) // _SAMPLE, 1)][:_SAMPLE]
         if not sample or not all(_is_in_cycle(graph, index) for index in sample):
             return
@@ -40,9 +42,9 @@ def find_finalizer_cycles(graph: GoGraph, objects: HeapObjects, live: int) -> It
 
 def _is_in_cycle(graph: GoGraph, index: int) -> bool:
     """Whether an object can be reached from itself, by a short path."""
-    seen, waiting = set[int](), [index]
+    seen, waiting = set[int](), deque([index])
     while waiting and len(seen) < _MOST_VISITED:
-        after = _references(graph, waiting.pop(0))
+        after = dict.fromkeys(_references(graph, waiting.popleft()))
         if index in after:
             return True
         waiting += [one for one in after if one not in seen]
@@ -51,6 +53,7 @@ def _is_in_cycle(graph: GoGraph, index: int) -> bool:
 
 
 def _references(graph: GoGraph, index: int) -> Sequence[int]:
-    """Return the objects to which an object refers."""
-    values = [word.value for word in graph.references_of(index, 1, graph.target.arch.mask)]
+    """Return the objects to which the first references of an object refer."""
+    words = islice(graph.references_of(index, 1, graph.target.arch.mask), _MOST_REFERENCES)
+    values = [word.value for word in words]
     return [one for one in graph.blocks.find_all(values)[0] if 0 <= one < len(graph.blocks)] if values else []

@@ -63,8 +63,8 @@ def find_fatal_message(
     errors = (f"fatal error: {text}" for text in texts if text)
     # A deferred function that runs after a panic may cause a fatal error.
     messages = chain(errors, panics) if functions.intersection(_THROWS) else chain(panics, errors)
-    nil = f"{PANIC}nil" if _PRINTS_PANICS in functions else ""
-    return next(messages, nil)
+    is_nil = _PRINTS_PANICS in functions and any(_is_nil(memory, g) for g in found)
+    return next(messages, f"{PANIC}nil" if is_nil else "")
 
 
 def _thrown(memory: Memory, frames: Sequence[tuple[int, str, str]]) -> Iterator[str]:
@@ -110,6 +110,13 @@ def _panic(memory: Memory, g: Sequence[int], name_type: Callable[[int], str]) ->
         return ""
     name = name_type(words[0]) or name_type(words[1])
     return _value(memory, *words[:2]) or _value(memory, *words[1:]) or (f"({name})" if name else "")
+
+
+def _is_nil(memory: Memory, g: Sequence[int]) -> bool:
+    """Whether the argument of a goroutine's innermost panic is nil: {type, data} begins a _panic
+    since Go 1.18, and follows its first word before."""
+    words = memory.words(g[_PANIC], 3) if g[_PANIC] else None
+    return words is not None and not words[1] and 0 in (words[0], words[2])
 
 
 def _value(memory: Memory, type_: int, data: int) -> str:
