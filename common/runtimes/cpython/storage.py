@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, Protocol, cast
 
 from findleaks.engine.contract import Blocks, Engine
@@ -46,6 +47,9 @@ OLD_RELEASES = [["3", "9"], ["3", "10"]]
 """Releases in which all deques share one list of spare blocks, and shared keys are at another
 place in a type."""
 
+MOST_RANGES = 1 << 21
+"""Maximum number of ranges of unused words. Each takes about 150 bytes. An intact process has more
+only if dictionaries or sets contain millions of ids."""
 MOST_PREFIX = 64  # maximum size in bytes of the part before values: 16 words
 
 
@@ -79,7 +83,7 @@ def unused_storage(
 
     Deques, and lists with at least LAST_WORD items, have no patterns. `pieces` yields the memory of
     all blocks. `pattern` returns the number of the pattern that excludes a mask of words, 0 if
-    there are too many."""
+    there are too many. At most MOST_RANGES ranges are returned."""
     if not any(kinds):
         return []
     loops = cast(_Loops, import_loops(engine, "findleaks.runtimes.cpython", "storage"))
@@ -98,7 +102,8 @@ def unused_storage(
         bounds = loops.unused_storage(engine, blocks, piece, tally, claims, tails, heads)
         if make_wanted(heads, exclude):
             bounds = loops.unused_storage(engine, blocks, piece, tally, claims, tails, heads)
-        found += (Range(*pair) for pair in zip(bounds[::2], bounds[1::2]))
+        pairs = islice(zip(bounds[::2], bounds[1::2]), max(MOST_RANGES - len(found), 0))
+        found += (Range(*pair) for pair in pairs)
     return found
 
 
