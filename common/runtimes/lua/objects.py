@@ -183,7 +183,8 @@ class Objects:
         if found is not None and found[1] <= top < found[1] + found[2] and found[0] not in self._stacks:
             self._stacks.add(found[0])
             self.dead.append(Range(top, found[1] + (found[2] & -8)))
-            tags = self._memory.read(stack, top - stack)[8::VALUE]
+            # On big-endian machines, the place of a type depends on the version.
+            tags = self._memory.read(stack, top - stack)[8::VALUE] if self._target.arch.byteorder == "little" else b""
             self.dead += [Range(stack + VALUE * run.start(), stack + VALUE * run.end()) for run in _NIL.finditer(tags)]
 
     def _number(self, name: str) -> int:
@@ -296,7 +297,7 @@ class Objects:
         """Return the address of the object to which the value at `place` refers. Return 0 if the
         value is no object: its first word can be stale."""
         words = self._memory.words(place, 2) or (0, 0)
-        return words[0] if words[1].to_bytes(8, self._target.arch.byteorder)[0] & 15 >= STRING else 0
+        return words[0] if words[1] & 15 >= STRING or self._target.arch.byteorder == "big" else 0
 
     def entries(self, state: State, table: int) -> Iterator[tuple[object, int, int, int]]:
         """Yield key (a string or a number, else None), type and first word of the value, and the
