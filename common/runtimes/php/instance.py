@@ -153,7 +153,11 @@ class Php(Runtime):
         """The patterns of the blocks, and the unused memory of blocks that no pattern fits."""
         blocks, patterns = self._directory.blocks, bytearray(self._values.patterns)
         unused = list(map(Range, self._values.unused[::2], self._values.unused[1::2]))
-        unused += islice(find_deleted(self._target, blocks, self._values.sparse), MOST_DELETED)
+        deleted = list(islice(find_deleted(self._target, blocks, self._values.sparse), MOST_DELETED + 1))
+        if len(deleted) > MOST_DELETED:
+            what = f"more than {MOST_DELETED:,} runs of deleted elements in arrays: those in further arrays count as references"
+            self.problems.append(Problem(deleted[-1].start, what, False))
+        unused += deleted[:MOST_DELETED]
         store, collector = self._globals.store, self._globals.collector
         for address in (store.table if store is not None else 0, collector.buffer if collector is not None else 0):
             index = blocks.find(address)
