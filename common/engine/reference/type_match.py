@@ -134,8 +134,8 @@ class Matching:
     def _begins_with_address(self, block: int) -> bool:
         """Whether the first word of a block is an address in a block. Blocks of text or numbers
         seldom begin with one."""
-        value = self._spread.memory.word(block)
-        return bool(value) and self._spread.used_block(value) >= 0
+        value = self._spread.memory.word(block) or 0
+        return value > 0 and self._spread.used_block(value) >= 0
 
     def _answer(self, question: Question, reference: int, offset: int, third: int) -> int:
         found = self._spread.rule((question << 32 | reference, offset, third))
