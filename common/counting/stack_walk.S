@@ -869,6 +869,11 @@ js_object:
         and     eax, 3
         cmp     eax, 1
         jne     1f                              # the object has been moved
+        mov     rax, rdx                        # the map: an address of V8's, too
+        shr     rax, 32
+        jz      1f
+        shr     rax, 15
+        jnz     1f
         movzx   eax, word ptr [rdx + 12 - 1]
         clc
         ret

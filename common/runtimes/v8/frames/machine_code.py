@@ -8,6 +8,7 @@ Sources: V8 7.8 to 13.6 (Node 12 to 24), src/objects/code.h, instruction-stream.
 
 from __future__ import annotations
 
+import time
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -19,6 +20,7 @@ from findleaks.value_classes import NamedTuple
 BASELINE, OPTIMIZED, MAGLEV, OTHER = "baseline", "optimized", "maglev", "other"
 _MOST_CODE, _PIECE = 4 << 20, 1 << 14  # bytes before an address that are searched
 _MOST_SEARCHED = 1 << 28  # bytes that are searched for all addresses
+_MISS_SECONDS = 1.0  # after which code that was not found is searched again
 _HEADERS = "instruction_stream_map", "code_map"  # the first one that V8 has
 _OLD_HEADER, _OLD_SIZE, _OLD_START = 16, 56, 40  # of V8 11.3, which has no constants for them
 _BYTECODE = ("bytecode_array", "interpreter_data")
@@ -48,6 +50,7 @@ class CodeFinder:
         self._known: dict[int, Optional[Code]] = {}
         self._left = _MOST_SEARCHED
         self._checked: set[int] = set()
+        self._misses: dict[int, float] = {}  # times to search again for code that was not found
         self._has_run = False  # if so, mappings may have changed since the target was opened
 
     def read_again(self, memory: Memory) -> None:
@@ -59,7 +62,11 @@ class CodeFinder:
     def find(self, pc: int) -> Optional[Code]:
         """Return the code at an address, None if there is none."""
         if pc not in self._known or (pc not in self._checked and not self._is_current(self._known[pc])):
+            if time.monotonic() < self._misses.get(pc, 0.0):
+                return None
             self._known[pc] = self._search(pc)
+            if self._known[pc] is None:
+                self._misses[pc] = time.monotonic() + _MISS_SECONDS
         self._checked.add(pc)
         return self._known[pc]
 
@@ -72,9 +79,11 @@ class CodeFinder:
             return None
         end, least = (pc & -8) + 8, max(region.start if region is not None else 0, pc - _MOST_CODE)
         while end > least and self._left > 0:
-            start = max(least, end - _PIECE)
+            start = max(least, (end - 1) & -_PIECE)  # no piece is in two of V8's pages
             self._left -= end - start
             data = self._memory.read(start, end - start)
+            if not data:
+                return None
             for word in self._maps:
                 found = self._last(data, start, word, pc)
                 if found is not None:

@@ -18,7 +18,8 @@ from findleaks.libc.thread_specific import KEYS_OF_BLOCK, place_of_key
 from findleaks.runtimes.v8.frames.builtins import is_interpreter
 from findleaks.runtimes.v8.frames.frame_names import FP, NO_TABLE, FrameNames, Place
 from findleaks.runtimes.v8.frames.heap import FrameHeap
-from findleaks.runtimes.v8.isolates import current, key_of
+from findleaks.runtimes.v8.frames.machine_code import OTHER
+from findleaks.runtimes.v8.isolates import current
 from findleaks.runtimes.v8.layout import Layout
 from findleaks.target.base import Target
 from findleaks.unwind.managed_frames import CallFrame, WalkFrame
@@ -34,6 +35,8 @@ _MOVING = "_ZN2v88internal4Heap14CollectGarbage", "_ZN2v88internal4Heap24Perform
 
 # Seconds after which the table of a function's lines is looked for again. V8 creates it late.
 _TABLE_SECONDS = 1.0
+_RETRY_SECONDS = 1.0  # after which an isolate that was not readable is read again
+_PLAIN_MARKS = (9, 5)  # version of V8 since which baseline code has a mark
 
 
 class RecordedCalls:
@@ -44,6 +47,7 @@ class RecordedCalls:
         self._target, self._engine, self._layout = target, engine, layout
         self._memory = Memory(target)
         self._isolates: dict[int, Optional[IsolateCalls]] = {}
+        self._retries: dict[int, float] = {}  # times to read isolates again that were not readable
         self.chain_settings: Sequence[int] = ()
 
     def read_again(self, memory: Memory) -> None:
@@ -67,13 +71,15 @@ class RecordedCalls:
 
     def _isolate(self, thread_pointer: int) -> int:
         memory = self._memory
-        return current(lambda address: memory.word(address) or 0, memory.arch.mask, self._layout, thread_pointer, self._key)
+        return current(lambda address: memory.word(address) or 0, memory.arch.mask, self._layout, thread_pointer, self._key())
 
     def see_threads(self, thread_pointers: Sequence[int]) -> None:
         """See ManagedFrames."""
         for calls in map(self._of, filter(None, map(self._isolate, thread_pointers))):
-            if calls is not None and not self.chain_settings and (self._layout.tls or self._key < KEYS_OF_BLOCK):
-                self.chain_settings = calls.chain_settings(self._layout.tls or place_of_key(self._key))
+            key = self._key()
+            # Without the collector's symbols, a stub would read objects while they are moved.
+            if calls is not None and self._collectors and not self.chain_settings and (self._layout.tls or key < KEYS_OF_BLOCK):
+                self.chain_settings = calls.chain_settings(self._layout.tls or place_of_key(key))
 
     def code_distance(self, pc: int) -> Optional[int]:
         """See ManagedFrames."""
@@ -97,17 +103,22 @@ class RecordedCalls:
         for isolate in before._isolates:
             self._of(isolate)
 
-    @cached_property
     def _key(self) -> int:
-        return key_of(self._target, self._layout)
+        """Return the key of isolates in thread-specific data; 0 if V8 has not created it yet."""
+        return (self._memory.int32(self._layout.key) or 0) if self._layout.key else 0
 
     def _of(self, isolate: int) -> Optional[IsolateCalls]:
         """Return the IsolateCalls of an isolate; None if the isolate's objects cannot be read. Data
         of an earlier isolate at the same address are dropped."""
         known = self._isolates.get(isolate)
-        if isolate not in self._isolates or (known is not None and not known.read_again(self._memory)):
-            heap = FrameHeap(self._target, self._engine, [isolate], self._memory)
-            known = self._isolates[isolate] = IsolateCalls(FrameNames(heap)) if heap.is_readable else None
+        if known is not None and known.read_again(self._memory):
+            return known
+        if known is None and time.monotonic() < self._retries.get(isolate, 0.0):
+            return None
+        # A thread enters a new isolate before V8 has created the isolate's objects.
+        self._retries[isolate] = time.monotonic() + _RETRY_SECONDS
+        heap = FrameHeap(self._target, self._engine, [isolate], self._memory)
+        known = self._isolates[isolate] = IsolateCalls(FrameNames(heap)) if heap.is_readable else None
         return known
 
     @cached_property
@@ -165,7 +176,9 @@ class IsolateCalls:
         if builtin is not None:
             return 0 if is_interpreter(builtin.name) else None
         code = self._names.code_at(pc)
-        return pc - code.header if code is not None else None
+        if code is None or (code.kind == OTHER and self._names.heap.version >= _PLAIN_MARKS):
+            return None
+        return pc - code.header
 
     def functions(self, pc: int, fp: int) -> Sequence[NamedFrame]:
         """See ManagedFrames.call_functions. A stub cannot distinguish functions that have the same
@@ -186,7 +199,10 @@ class IsolateCalls:
         functions = heap.maps.functions
         if None in (script, shared, flags, number, *kinds) or not functions or not _FIRST <= heap.version < _UNKNOWN:
             return ()
-        packed = struct.pack("<4H", functions[0], len(functions) - 1, *kinds)
+        sorts = functions[0], len(functions) - 1, *(kind or 0 for kind in kinds)
+        if not all(0 <= one < 1 << 16 for one in sorts):
+            return ()
+        packed = struct.pack("<4H", *sorts)
         words = place, shared, script, flags, number, self._names.offset_in_frame, int.from_bytes(packed, "little")
         return [_JAVASCRIPT, *((word or 0) & (1 << 64) - 1 for word in words)]
 
