@@ -165,9 +165,9 @@ class Rules:
     def _chained_function(self, request: Request) -> Optional[Hashable]:
         """Return the function whose number a thread waits for. If frames are named while a stack is
         walked, return the functions of the frame; see js_frame of stack_walk.S."""
-        if self._chain is None or not self._chain.names_frames:
-            return self._chain.function(request.place) if self._chain is not None else None
-        return tuple(self._chain.call_functions(request.sp, request.place, request.fp)) or None
+        if self._chain is not None and self._chain.names_frames:
+            return tuple(self._chain.call_functions(request.sp, request.place, request.fp)) or None
+        return self._chain.function(request.place) if self._chain is not None else None
 
     def _keep_function(self, key: int) -> int:
         """Read the function of an interpreter's frame, given by its key. Returns the value of the

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import time
 from bisect import bisect_right
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
@@ -75,22 +75,26 @@ class RecordedCalls:
 
     def see_threads(self, thread_pointers: Sequence[int]) -> None:
         """See ManagedFrames."""
+        key = self._key()
         for calls in map(self._of, filter(None, map(self._isolate, thread_pointers))):
-            key = self._key()
             # Without the collector's symbols, a stub would read objects while they are moved.
             if calls is not None and self._collectors and not self.chain_settings and (self._layout.tls or key < KEYS_OF_BLOCK):
                 self.chain_settings = calls.chain_settings(self._layout.tls or place_of_key(key))
 
     def code_distance(self, pc: int) -> Optional[int]:
         """See ManagedFrames."""
-        known = (calls.code_distance(pc) for calls in map(self._of, tuple(self._isolates)) if calls is not None)
+        known = (calls.code_distance(pc) for calls in self._readable())
         return next((distance for distance in known if distance is not None), None)
 
     def call_frame(self, pc: int) -> Optional[CallFrame]:
         """See ManagedFrames. None if the code is not a copy of a builtin."""
-        known = (calls.copied_builtin(pc) for calls in map(self._of, tuple(self._isolates)) if calls is not None)
+        known = (calls.copied_builtin(pc) for calls in self._readable())
         found = next(filter(None, known), None)
         return CallFrame((found,), called_by_native=True) if found is not None else None
+
+    def _readable(self) -> Iterator[IsolateCalls]:
+        """Yield the isolates that were seen, and that can be read."""
+        return (calls for calls in map(self._of, tuple(self._isolates)) if calls is not None)
 
     def functions(self, isolate: int, pc: int, fp: int) -> Sequence[NamedFrame]:
         """See ManagedFrames.call_functions."""
@@ -158,7 +162,10 @@ class IsolateCalls:
     def frames(self, pc: int, fp: int) -> Sequence[NamedFrame]:
         """Return the names of what a frame executes at a return address, innermost first; () for
         builtins, and if the frame is damaged."""
-        places = self._names.places(pc, fp, {})
+        return self._name_all(self._names.places(pc, fp, {}), pc, fp)
+
+    def _name_all(self, places: Sequence[Place], pc: int, fp: int) -> Sequence[NamedFrame]:
+        """Return the names of the places of a frame; see `frames`."""
         if places:
             return [self._name(place) for place in places]
         return list(self._names.names(pc, False, {FP: fp}, {})) if self._names.builtins.find(pc) is None else ()
@@ -183,7 +190,8 @@ class IsolateCalls:
     def functions(self, pc: int, fp: int) -> Sequence[NamedFrame]:
         """See ManagedFrames.call_functions. A stub cannot distinguish functions that have the same
         source and different values of the property `name`."""
-        frames, places = self.frames(pc, fp), self._names.places(pc, fp, {})
+        places = self._names.places(pc, fp, {})
+        frames = self._name_all(places, pc, fp)
         if places and self._names.heap.own_name(places[-1].shared, places[-1].function) is not None:
             return (*frames[:-1], frames[-1]._replace(function="", reason=OWN_NAME))
         return frames
