@@ -95,7 +95,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         panic = find_panic(session, thread)
     unexplained = aborted and not (message or exception or said or panic)
     no_memory = describe_allocation_failure(functions) if unexplained else ""
-    handled = find_handled_fault(target, thread, trace) if unexplained and not no_memory else None
+    handled = find_handled_fault(target, trace) if unexplained and not no_memory else None
     interrupted = find_aborted_frame(target, trace) if aborted else 0
     first = handled.at if handled is not None else interrupted
     address, sp = (handled.address, trace.frames[first].sp) if handled is not None else (target.fault_address, thread.sp)
@@ -182,8 +182,8 @@ def _runtime_message(session: Session, thread: Thread, places: Sequence[tuple[in
     """Return the message with which a managed runtime ended the process ("" if there is none), and
     the place where it did so."""
     frames = [(sp, frame.function, frame.module) for sp, frame in places]
-    found = [(runtime, runtime.fatal_message(thread, frames)) for runtime in session.runtimes]
-    ends = [(message, runtime.fatal_place(thread, message)) for runtime, message in found]
+    found = ((runtime, runtime.fatal_message(thread, frames)) for runtime in session.runtimes)
+    ends = ((message, runtime.fatal_place(thread, message)) for runtime, message in found)
     return next((one for one in ends if one[0] or one[1].frame is not None), ("", FatalPlace()))
 
 

@@ -12,7 +12,7 @@ from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.target.arch import AARCH64, X86_64
-from findleaks.target.base import Target, Thread
+from findleaks.target.base import Target
 from findleaks.target.notes import FAULTS, fault_address
 from findleaks.unwind.frames import Trace
 from findleaks.value_classes import NamedTuple
@@ -31,7 +31,7 @@ class HandledFault(NamedTuple):
     at: int
 
 
-def find_handled_fault(target: Target, thread: Thread, trace: Trace) -> Optional[HandledFault]:
+def find_handled_fault(target: Target, trace: Trace) -> Optional[HandledFault]:
     """Return the fault that the innermost handler on a thread's stack handles. Handlers of SIGABRT
     are skipped. None if there is no other handler, or if its signal does not report a fault."""
     for at, info in _handled_signals(target, trace):
