@@ -102,10 +102,15 @@ def _g(memory: Memory, address: int, m: int = 0) -> Optional[tuple[int, ...]]:
     return words
 
 
+def _panic_words(memory: Memory, g: Sequence[int]) -> Optional[Sequence[int]]:
+    """Return the first words of a goroutine's innermost _panic; None if there is none."""
+    return memory.words(g[_PANIC], 3) if g[_PANIC] else None
+
+
 def _panic(memory: Memory, g: Sequence[int], name_type: Callable[[int], str]) -> str:
     """Return the argument of a goroutine's innermost panic as text. If it is not a readable string,
     number or bool, return the name of its type in parentheses, or "" if the type is unknown."""
-    words = memory.words(g[_PANIC], 3) if g[_PANIC] else None
+    words = _panic_words(memory, g)
     if words is None:
         return ""
     name = name_type(words[0]) or name_type(words[1])
@@ -115,7 +120,7 @@ def _panic(memory: Memory, g: Sequence[int], name_type: Callable[[int], str]) ->
 def _is_nil(memory: Memory, g: Sequence[int]) -> bool:
     """Whether the argument of a goroutine's innermost panic is nil: {type, data} begins a _panic
     since Go 1.18, and follows its first word before."""
-    words = memory.words(g[_PANIC], 3) if g[_PANIC] else None
+    words = _panic_words(memory, g)
     return words is not None and not words[1] and 0 in (words[0], words[2])
 
 
