@@ -70,13 +70,8 @@ class Types:
         if found is None:
             if not (range_at(self._ranges.tables, word) or range_at(self._ranges.code, word)):
                 return ""  # not cached: there may be as many such words as blocks
-            found = self._names[word] = _short(self._name(word))
+            found = self._names[word] = _short(self.full_name(word))
         return found
-
-    def full_name(self, word: int) -> str:
-        """Return the same as `name`, with the names of the standard library in full, as in debug
-        information."""
-        return self._name(word)
 
     def of_block(self, address: int, size: int) -> str:
         """Return the type of a block of `size` usable bytes: that of its first word, as in `name`;
@@ -122,7 +117,9 @@ class Types:
             return self._rtti.typeinfo(info) is not None
         return bool(self._symbol_class(word))
 
-    def _name(self, word: int) -> str:
+    def full_name(self, word: int) -> str:
+        """Return the same as `name`, with the names of the standard library in full, as in debug
+        information."""
         if range_at(self._ranges.tables, word):
             found = self._table(word)
             if found:
