@@ -249,10 +249,10 @@ static int add_hashes(const blocks *b, const uint8_t *data, uint64_t start, uint
 
 /* Set the patterns (see fl_graph_exclude_words) of claimed blocks in the piece whose contents
  * agree with their claims, and that have no pattern yet. tails[n] excludes the words from n on,
- * up to LAST_WORD; 0: there is no such pattern. For longer lists and
- * for blocks of deques, the bounds of the unused parts are added to `rest`, if words of these parts
- * in the piece point into blocks. For keys of dictionaries and tables of sets, the bounds of hashes
- * that point into blocks are added.
+ * up to LAST_WORD; 0: there is no such pattern. For longer lists and for blocks of deques, the
+ * bounds of the unused parts are added to `rest`, if words of these parts in the piece point into
+ * blocks. For keys of dictionaries and tables of sets, the bounds of hashes that point into blocks
+ * are added.
  *
  * heads[64 * n + m] excludes the words before word n and, unless m is 0, those from word m on; 0:
  * there is no such pattern. A block of values may have one more word after the values, which is

@@ -91,9 +91,9 @@ def compare_counts(
 def _count_own_references(
     pieces: Iterable[Piece], arch: Arch, blocks: Blocks, indices: Sequence[int], find_offset: Callable[[int], int]
 ) -> dict[int, int]:
-    """Return, by index of the block, the number of words that are the address of the block's own
-    value. Blocks without such words are omitted. `indices`: the blocks, ascending. `pieces`: see
-    compare_counts. `find_offset`: see CountedValues."""
+    """Return for each block the number of its words that are the address of the value in the block.
+    The key is the index of the block. Blocks without such words are omitted. `indices`: the blocks,
+    ascending. `pieces`: see compare_counts. `find_offset`: see CountedValues."""
     found: dict[int, int] = {}
     starts = array("Q", map(blocks.address, indices))
     for piece in pieces if starts else ():

@@ -68,7 +68,8 @@ def request(line: str, length: int = 0, *further: bytes) -> bytes:
 
 
 def converse(connection: socket.socket, number: int, chance: random.Random) -> None:
-    """Send a request of one of six kinds: answered, with small or large headers; refused; delayed; incomplete, in body or header."""
+    """Send a request. There are six kinds: two are answered (with small, and with large headers), one is refused, one is delayed, and two
+    are incomplete (in the body, and in the header)."""
     if number % 6 < 2:
         connection.sendall(request("GET /", 0, b"X: %s\r\n" % (b"x" * chance.randrange(20_000)) if number % 6 else b""))
     elif number % 6 == 2:

@@ -54,7 +54,8 @@ class VersionCaches:
         self._memory, self._blocks, self._known, self._found = memory, blocks, known, found
         self._by_hash = version.startswith("3.9.")
         self._kinds = bytes(self._kind(number) for number in range(len(known)))
-        # Number of entries by the kind of cache and the address of the array that they yield.
+        # The key is the kind of cache and an address of an array. The value is the number of
+        # entries that yield this address.
         self._votes = Counter[tuple[int, int]]()
 
     def _kind(self, number: int) -> int:

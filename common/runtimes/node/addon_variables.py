@@ -25,8 +25,8 @@ _MOST_DATA = 1 << 19  # maximum number of words of an addon's data that are exam
 
 
 class Reached(NamedTuple):
-    """A variable. `references`: the indices of the blocks of the references that it leads to.
-    `own`: those of them to which words of the variable itself refer."""
+    """A variable. A reference is given by the index of its block. `references`: the references that
+    the variable leads to. `own`: of these, those to which words of the variable itself point."""
 
     name: str
     references: frozenset[int]
