@@ -62,16 +62,29 @@ def test_the_first_finding_is_the_cause(kind: str, tmp_path: Path) -> None:
         assert re.search(text, said(found)), said(found)
 
 
+STRINGS = 2_000
+
+
+def strings_of_c(folder: Path) -> Running:
+    return Running([str(build(folder, "", STRIPPED, name="go_strings", cgo=True)), str(STRINGS)], folder / "run")
+
+
 def test_strings_of_c(tmp_path: Path) -> None:
-    """Their contents are an example. Blocks to which only stacks refer belong to the goroutines."""
-    count = 2_000
-    with Running([str(build(tmp_path, "", STRIPPED, name="go_strings", cgo=True)), str(count)], tmp_path / "run") as run:
+    """Their contents are an example. Blocks to which only stacks refer are not leaked."""
+    with strings_of_c(tmp_path) as run:
         live = first_finding("--pid", str(run.pid))
         core = str(run.gcore())
     for found in (live, first_finding(core)):
         assert found["finding"] == "lost"
         leaked = re.match(r"Leaked: \S+ KiB in ([\d,]+) blocks that nothing refers to\b.*nnnn", said(found))  # or "1 possible"
-        assert leaked is not None and count - 10 <= int(leaked[1].replace(",", "")) <= count
+        assert leaked is not None and STRINGS - 10 <= int(leaked[1].replace(",", "")) <= STRINGS
+
+
+@pytest.mark.matrix  # in one of 100 runs the goroutines do not retain one of the blocks
+def test_blocks_of_goroutines(tmp_path: Path) -> None:
+    """Blocks to which only stacks refer belong to the goroutines."""
+    with strings_of_c(tmp_path) as run:
+        core = str(run.gcore())
     roots = {one["name"]: one for one in json.loads(findleaks("roots", "--json", core))["roots"]}
     (waiting,) = (one for name, one in roots.items() if name.startswith("goroutines in main.hold (sleep), created by main.main"))
-    assert waiting["retained_blocks"] == count // 50
+    assert waiting["retained_blocks"] == STRINGS // 50
