@@ -14,7 +14,7 @@ from findleaks.target.image_target import ImageTarget
 from findleaks.target.maps import regions_of
 from findleaks.target.modules import Image, find_module_file, images, mapped_files, supported_arch
 from findleaks.target.notes import auxiliary, program_name
-from findleaks.target.ptrace import explain_refusal, is_exiting, state, status, tasks
+from findleaks.target.ptrace import explain_refusal, is_exiting, is_kernel_thread, state, status, tasks
 from findleaks.target.reader import Source
 
 
@@ -112,7 +112,7 @@ def _checked_pid(pid: int, stopped: bool) -> int:
         raise TargetError(f"pid {pid}: the process is a zombie; its memory is gone")
     if is_exiting(pid):
         raise TargetError(f"pid {pid}: the process is exiting; its memory is gone")
-    if "VmSize" not in lines and not lines.get("State", "").startswith(("Z", "X")):
+    if is_kernel_thread(pid):
         raise TargetError(f"pid {pid}: a kernel thread has no user memory")
     if not stopped and lines.get("TracerPid", "0") != "0":
         raise TargetError(explain_refusal(pid))

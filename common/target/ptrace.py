@@ -297,10 +297,16 @@ def has_ended(pid: int) -> bool:
 
 def is_exiting(pid: int) -> bool:
     """Return whether the last thread has freed the memory of the process, but is not a zombie yet.
-    Kernel threads never had memory; they have PF_KTHREAD in their flags (proc_pid_stat(5), field 9;
+    Kernel threads never had memory."""
+    lines = status(pid)
+    return bool(lines) and "VmSize" not in lines and not is_kernel_thread(pid) and len(tasks(pid)) < 2
+
+
+def is_kernel_thread(pid: int) -> bool:
+    """Return whether PF_KTHREAD is among the flags of the process (proc_pid_stat(5), field 9;
     linux/sched.h)."""
-    lines, flags = status(pid), stat_field(stat_of(f"/proc/{pid}"), 9)
-    return bool(lines) and "VmSize" not in lines and flags is not None and not flags & _PF_KTHREAD and len(tasks(pid)) < 2
+    flags = stat_field(stat_of(f"/proc/{pid}"), 9)
+    return flags is not None and bool(flags & _PF_KTHREAD)
 
 
 def status(pid: int) -> dict[str, str]:
