@@ -48,10 +48,10 @@ def json_line(item: object) -> str:
     import json  # loading findleaks into a debugger does not need this
 
     line = json.dumps(item)
-    return _JSON_ESCAPE.sub(_well_formed, line) if "\\ud" in line else line
+    return re.sub(_JSON_ESCAPE, _well_formed, line) if "\\ud" in line else line
 
 
-_JSON_ESCAPE = re.compile(r"\\(?:u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|u(d[89a-f][0-9a-f]{2})|.)")
+_JSON_ESCAPE = r"\\(?:u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|u(d[89a-f][0-9a-f]{2})|.)"
 """Matches an escape in JSON text: a pair of surrogates, a lone surrogate, or any other."""
 
 

@@ -54,12 +54,12 @@ ENTRIES = (
     *("PyObject_Malloc", "PyObject_Free"),
 )
 # names of files that contain an allocator and nothing else
-OWN_FILE = re.compile(r"malloc|clang_rt\.scudo")
+OWN_FILE = r"malloc|clang_rt\.scudo"
 
 # libc's files, which never contain code of the program
-LIBC = re.compile(r"^(libc[.-]|ld-musl)")
+LIBC = r"libc[.-]|ld-musl"
 
-FUNCTION = re.compile(
+FUNCTION = (
     r"^(__libc_|__)?(malloc|c?free|calloc|realloc|reallocarray|memalign|posix_memalign|aligned_alloc|p?valloc)(_|$|@)|^_int_|malloc|memalign"
     r"|tcache|chunk|systrim|mtrim|^arena_|_arena$|_heap$|^_?mi_|^je_|^_?rjem|^operator (new|delete)|^(__)?(munmap|mremap)$"
     r"|^_ZN?K?5scudo|^scudo::|^_ZN8gwp_asan|^gwp_asan::|partition_alloc|allocator_shim"
@@ -152,7 +152,7 @@ def _find_code(target: Target, allocator: Allocator) -> Optional[_AllocatorCode]
     module = _find_file(target, allocator.where)
     if module is None:
         return None
-    if OWN_FILE.search(allocator.where):
+    if re.search(OWN_FILE, allocator.where):
         return _AllocatorCode(allocator, module, module.start, module.end, True, True, {})
     symbols = [target.symbol(name, allocator.where) for name in ENTRIES]
     there = [symbol for symbol in symbols if symbol is not None and symbol.address in range(module.start, module.end)]
@@ -193,7 +193,7 @@ def _is_in_code(target: Target, code: _AllocatorCode, address: int) -> bool:
     if found is None:
         symbol = target.symbolize(address)
         in_code = code.named and code.low <= address < code.high
-        found = code.known[address] = in_code if symbol is None else FUNCTION.search(symbol.name) is not None
+        found = code.known[address] = in_code if symbol is None else re.search(FUNCTION, symbol.name) is not None
     return found
 
 
@@ -221,7 +221,7 @@ def _examine_thread(target: Target, unwinder: Unwinder, thread: Thread, code: _A
     symbol = target.symbolize(frames[own[0]].call if own else thread.pc)
     where = f"{code.allocator.where} ({symbol.name})" if symbol is not None else code.allocator.where
     return ThreadInside(
-        thread.tid, where, code.allocator, sorted(words), unwound, code.named or LIBC.search(code.allocator.where) is not None
+        thread.tid, where, code.allocator, sorted(words), unwound, code.named or re.match(LIBC, code.allocator.where) is not None
     )
 
 

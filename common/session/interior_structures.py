@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Iterator, Sequence
 from heapq import merge
@@ -24,7 +23,7 @@ FEW = 4096
 """If there are at most this many interior references, memory is read block by block; otherwise all
 of it is read."""
 
-_PHP = re.compile("(lib|mod_)?php")
+_PHP = ("php", "libphp", "mod_php")
 
 AROUND = 3  # words beside a pointer that may belong to the head of a structure
 CREDIT = 4
@@ -105,7 +104,7 @@ def _read(session: Session, ranges: Sequence[Range]) -> Iterator[Piece]:
 def _has_php(session: Session) -> bool:
     """Whether the process runs PHP, by the names of its modules (php8.2, php-fpm8.2, libphp.so). In
     other programs, a match with PHP's structures is too weak as evidence."""
-    return any(_PHP.match(module.path.rpartition("/")[2]) for module in session.target.modules())
+    return any(module.path.rpartition("/")[2].startswith(_PHP) for module in session.target.modules())
 
 
 def _named(session: Session, places: array[int]) -> Iterator[Range]:

@@ -210,9 +210,11 @@ def text(strings: Buffer, offset: int, most: int = 1 << 16) -> str:
     if offset >= len(strings):
         return ""
     raw = bytes(strings[offset : offset + 256])
-    if b"\0" not in raw and len(raw) == 256:
+    end = raw.find(b"\0")
+    if end < 0 and len(raw) == 256:
         raw = bytes(strings[offset : offset + most])
-    return raw.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
+        end = raw.find(b"\0")
+    return (raw if end < 0 else raw[:end]).decode("utf-8", "surrogateescape")
 
 
 def occurrences(data: bytes, wanted: bytes) -> Iterator[int]:

@@ -73,7 +73,9 @@ def foreign_mounts(near: str) -> frozenset[str]:
         before, _, after = line.partition(b" - ")
         fields = before.split()
         if len(fields) > 4 and after:
-            point = re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), fields[4])
+            point = fields[4]
+            if b"\\" in point:
+                point = re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), point)
             kinds[os.fsdecode(point)] = os.fsdecode(after.split()[0])
     return frozenset(at for at, kind in kinds.items() if kind in _FOREIGN and not is_below(near, at))
 
