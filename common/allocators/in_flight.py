@@ -53,10 +53,11 @@ ENTRIES = (
     *("malloc", "free", "calloc", "realloc", "memalign", "posix_memalign", "aligned_alloc", "_Znwm", "_ZdlPv"),
     *("PyObject_Malloc", "PyObject_Free"),
 )
-# names of files that contain an allocator and nothing else
+# Regular expressions, which `re` compiles when one is first used, because few commands need them.
+# Names of files that contain an allocator and nothing else:
 OWN_FILE = r"malloc|clang_rt\.scudo"
 
-# libc's files, which never contain code of the program
+# Libc's files, which never contain code of the program:
 LIBC = r"libc[.-]|ld-musl"
 
 FUNCTION = (
