@@ -133,7 +133,7 @@ def test_outside_a_scope_of_ones_own(counting: Path, tmp_path: Path) -> None:
         before = code(running.pid, at)
         words = ["event", "--inject", "--enter", "enter_scope", "--leave", "leave_scope", "--events", str(total), "--json"]
         working = Working(by_gdb(running.pid, words), running.pid, at, before)
-        assert all(data != before[name] for name, data in code(running.pid, at).items())
+        until(lambda: all(data != before[name] for name, data in code(running.pid, at).items()), "all jumps")
         (tmp_path / "go").touch()
         (table,) = reported(working.finish())
         assert counted(table) == expected(running, 2)
