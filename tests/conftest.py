@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
@@ -31,8 +31,10 @@ sys.path.append(str(SUPPORT))
 # What a helper asserts is shown with its values, as in a test itself.
 pytest.register_assert_rewrite(*(file.stem for file in SUPPORT.glob("*.py")))
 
-settings.register_profile("steady", deadline=None, derandomize=True)
-settings.register_profile("random", deadline=None)
+UNTIMED: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+"""Settings of Hypothesis with which a busy machine fails no test."""
+settings.register_profile("steady", **UNTIMED, derandomize=True)
+settings.register_profile("random", **UNTIMED)
 settings.load_profile("steady")
 
 OPEN_FILES = 4096

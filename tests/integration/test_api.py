@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import weakref
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError
@@ -21,10 +20,11 @@ import debian
 import numpy
 import pyarrow
 import pytest
+from counts import until
 from debuggers import PATIENCE, ROOT, ran
 
 import findleaks
-from cores import Running, states
+from cores import Running, all_sleep, states
 from findleaks import session as session_module
 from findleaks.results.addresses import Block
 from findleaks.session.reference_graphs import ReferenceGraphs
@@ -166,7 +166,7 @@ def test_results_are_those_of_the_commands(process: findleaks.Process, core: Pat
 
 def test_a_live_process_runs_on(running: Running, truth: Printed) -> None:
     with findleaks.attach(running.pid) as process:
-        assert states(running.pid) == {"S"}
+        until(lambda: states(running.pid) == {"S"}, "the process to sleep on")
         assert process.pid == running.pid and process.name == "sessions"
         assert sizes(process.blocks(kind="definite")) == truth.head
     with pytest.raises(findleaks.TargetError, match="the process is closed"):
@@ -210,10 +210,7 @@ def test_growth_since_a_snapshot(program: Path, tmp_path: Path) -> None:
 def _ask(run: Running) -> None:
     """Have the program leak as many requests again."""
     os.kill(run.pid, signal.SIGUSR1)
-    limit = time.monotonic() + PATIENCE
-    while not (run.folder / "stdout").read_text().endswith("again\n"):
-        assert time.monotonic() < limit
-        time.sleep(0.02)
+    until(lambda: (run.folder / "stdout").read_text().endswith("again\n") and all_sleep(run.pid), "the requests to be leaked")
 
 
 def test_errors_are_of_one_family(process: findleaks.Process, tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import debuggers
 import pytest
 import truth
+from counts import until
 
-from cores import Running
+from cores import Running, states
 from findleaks import commands
 from findleaks.errors import TargetError
 from findleaks.session import Session
@@ -346,9 +347,8 @@ def test_killed_in_the_middle(sleeping: Running, tmp_path: Path) -> None:
         writer.kill()
     assert not path.exists()
     assert all(name.startswith(".core.") and name.endswith(".part") for name in os.listdir(path.parent))
-    status = Path(f"/proc/{sleeping.pid}/status").read_text()
-    assert "TracerPid:\t0\n" in status
-    assert "(sleeping)" in status
+    assert "TracerPid:\t0\n" in Path(f"/proc/{sleeping.pid}/status").read_text()
+    until(lambda: states(sleeping.pid) == {"S"}, "the process to sleep on")
     with attach(sleeping.pid) as copy:
         write_core(copy, str(path))
     assert path.exists()

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,12 +14,12 @@ import debuggers
 import mallocs_python
 import pytest
 import truth
+from counts import until
 from mallocs_python import SUITES
 
 import cores
 
 COUNT = 1000
-PATIENCE = 60  # seconds that the program may take to leak once more
 LEAST = 0.9
 """Share of the leaked objects that is definitely lost: stale words hold some."""
 
@@ -44,10 +43,7 @@ def leaked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         places = {line.split()[0]: line.split()[1:] for line in one.output.splitlines()[:-1]}
         before = one.gcore().rename(folder / "before")
         os.kill(one.pid, signal.SIGUSR1)
-        limit = time.monotonic() + PATIENCE
-        while not (folder / "stdout").read_text().endswith("more\n"):
-            assert time.monotonic() < limit, "no answer to SIGUSR1"
-            time.sleep(0.05)
+        until(lambda: (folder / "stdout").read_text().endswith("more\n") and cores.all_sleep(one.pid), "the program to leak again")
         yield Leaked(before, one.gcore(), places)
 
 

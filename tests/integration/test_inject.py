@@ -133,7 +133,7 @@ def test_outside_a_scope_of_ones_own(counting: Path, tmp_path: Path) -> None:
         before = code(running.pid, at)
         words = ["event", "--inject", "--enter", "enter_scope", "--leave", "leave_scope", "--events", str(total), "--json"]
         working = Working(by_gdb(running.pid, words), running.pid, at, before)
-        assert all(data != before[name] for name, data in code(running.pid, at).items())
+        until(lambda: all(data != before[name] for name, data in code(running.pid, at).items()), "all jumps")
         (tmp_path / "go").touch()
         (table,) = reported(working.finish())
         assert counted(table) == expected(running, 2)
@@ -271,6 +271,6 @@ def test_json_is_one_line(counting: Path, tmp_path: Path) -> None:
         assert (table["engine"], table["events"], table["stacks"], table["end"]) == ("inject", 0, [], "time")
         done = by_line(running.pid, "event", "--for", "0.2")
         assert re.fullmatch(
-            rf"0\.\d s: 0 calls, 0 stacks\n\n  stopped; {running.pid} keeps running; all changes to the process were removed.\n",
+            rf"\d+\.\d s: 0 calls, 0 stacks\n\n  stopped; {running.pid} keeps running; all changes to the process were removed.\n",
             done.stdout,
         )

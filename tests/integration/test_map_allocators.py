@@ -18,7 +18,7 @@ import pytest
 from counts import printed, until
 from debuggers import findleaks
 
-from cores import Running
+from cores import Running, all_sleep
 from findleaks.engine.pages import PageState
 
 PAGE = 4096
@@ -146,7 +146,7 @@ def test_threaded_ruby_keeps_pages_and_returns_them(tmp_path: Path) -> None:
         said = findleaks("map", "--pid", str(running.pid))
         held = resident(running.pid)
         os.kill(running.pid, signal.SIGUSR1)
-        until(lambda: printed(running).endswith("trimmed\n"), "malloc_trim")
+        until(lambda: printed(running).endswith("trimmed\n") and all_sleep(running.pid), "malloc_trim")
         returned = held - resident(running.pid)
         after = json.loads(findleaks("map", "--json", "--pid", str(running.pid)))
         core = running.kernel_core()

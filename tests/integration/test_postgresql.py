@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Optional
 import postgresqls
 import pytest
 from debuggers import gdb, lldb, objects, ran
+from idle import wait_until_idle
 from rubies import postgres
 from transcripts import follow
 from variants import mark_matrix_except
@@ -67,7 +68,9 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
                 gdb(["call (void)MemoryContextStats(*(void**)&TopMemoryContext)"], "-p", str(pid))
             else:
                 ask(port, f"select pg_log_backend_memory_contexts({pid})")
-            yield Backend(request.param, pid, _log(folder / "postgres.log"))
+            log = _log(folder / "postgres.log")
+            wait_until_idle(pid)  # the context of messages has contents until the last line is written
+            yield Backend(request.param, pid, log)
             session.stdin.close()
 
 

@@ -90,7 +90,7 @@ def test_findleaks_is_killed(guardian: bool, busy: Busy) -> None:
     if guardian:
         (left,) = stubs(busy.pid)
         busy.goes_on()
-        words = by_line(busy.pid, "--json", "--for", "0.1", "--sample", "64k", "--limit", "1")
+        words = by_line(busy.pid, "--json", "--for", "1", "--sample", "64k", "--limit", "1")
         report = finished(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()))
         assert f"an earlier count --inject or track was killed: its stub at 0x{left.split('-')[0]} was removed" in report["warnings"][-1]
         assert report["recorded"] > 0

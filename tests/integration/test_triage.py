@@ -24,6 +24,8 @@ from cores import Running
 SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
 FILES = 18
 """Files in a folder of good and bad cores: those of each kind, and four good ones."""
+MANY = 2000
+"""Files of which most are hard links. Reading all takes minutes."""
 
 
 def run(*words: object, status: int = 0) -> str:
@@ -180,12 +182,14 @@ def killed(folder: Path, base: Path, at: int, count: int) -> None:
         for _ in range(before + at):
             assert process.stdout.readline()
         process.kill()
-    if at:
-        assert before + at <= len(triaged.tables(base)["cores"]) < count
+    if at:  # on a busy machine, all may have been read before the signal
+        assert before + at <= len(triaged.tables(base)["cores"]) <= count
 
 
 def test_ctrl_c_ends_all_and_prints_what_is_known(made: Made, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "findleaks", "triage", "--json", "-j", "2", made.folder]
+    # So many that they are not all read before the signal, however late it comes.
+    mixed(tmp_path / "many", [core.path for core in made.cores], MANY)
+    command = [sys.executable, "-m", "findleaks", "triage", "--json", "-j", "2", tmp_path / "many"]
     with open(tmp_path / "errors", "w+") as errors:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True) as process:
             assert process.stdout is not None
@@ -195,7 +199,7 @@ def test_ctrl_c_ends_all_and_prints_what_is_known(made: Made, tmp_path: Path) ->
         errors.seek(0)
         assert process.returncode == 130 and not errors.read()
     rows, last = triaged.parsed(first + output)
-    assert last["cores"] == len(rows) >= 1 and last["left"] == FILES - len(rows) > 0
+    assert last["cores"] == len(rows) >= 1 and last["left"] == MANY - len(rows) > 0
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
 

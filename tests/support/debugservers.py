@@ -13,14 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from debuggers import PATIENCE
+from real import free_port
 
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @contextmanager

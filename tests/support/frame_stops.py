@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Optional
 
@@ -115,7 +115,10 @@ class Busy:
 
 
 def _state(pid: int, tid: str) -> str:
-    return Path(f"/proc/{pid}/task/{tid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    """The state of a thread; "" if it has just ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/task/{tid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    return ""
 
 
 def managed(stack: ThreadGroup) -> list[StackFrame]:

@@ -13,7 +13,7 @@ from typing import Any
 import building
 from debuggers import ran
 
-from cores import PATIENCE, Running
+from cores import PATIENCE, Running, all_sleep
 
 
 def build(folder: Path) -> Path:
@@ -48,14 +48,14 @@ def share(found: dict[str, Any], sort: str, of: str = "") -> int:
 
 
 def reported(running: Running, number: signal.Signals) -> list[str]:
-    """Send a signal; what the program then prints on a line."""
+    """Send a signal; what the program then prints on a line, once it sleeps again."""
     out = running.folder / "stdout"
     before = out.read_text()
     os.kill(running.pid, number)
     limit = time.monotonic() + PATIENCE
     while time.monotonic() < limit:
         more = out.read_text()[len(before) :]
-        if more.endswith("\n"):
+        if more.endswith("\n") and all_sleep(running.pid):
             return more.split()
         time.sleep(0.02)
     raise RuntimeError(f"{running.folder}: no answer to {number.name}")

@@ -107,7 +107,7 @@ for number in range(30):
 
 def test_processes_share_the_folder(tmp_path: Path) -> None:
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(number)]) for number in range(3)]
-    assert [writer.wait(timeout=60) for writer in writers] == [0, 0, 0]
+    assert [writer.wait(timeout=180) for writer in writers] == [0, 0, 0]
     assert files(tmp_path) == ["shared"]
 
 
