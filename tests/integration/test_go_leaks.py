@@ -80,7 +80,7 @@ def test_strings_of_c(tmp_path: Path) -> None:
         assert leaked is not None and STRINGS - 10 <= int(leaked[1].replace(",", "")) <= STRINGS
 
 
-@pytest.mark.matrix  # in one of 100 runs the goroutines do not retain one of the blocks
+@pytest.mark.matrix
 def test_blocks_of_goroutines(tmp_path: Path) -> None:
     """Blocks to which only stacks refer belong to the goroutines."""
     with strings_of_c(tmp_path) as run:

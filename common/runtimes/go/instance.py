@@ -94,7 +94,7 @@ class Go(Runtime):
     @cached_property
     def _metadata(self) -> Metadata:
         if self._heap is None:
-            return Metadata([], [])
+            return Metadata([], [], [])
         return metadata(self._memory, self._engine, self._heap, self.variables_memory)
 
     @cached_property
@@ -327,6 +327,9 @@ class Go(Runtime):
     def dead(self) -> Sequence[Range]:
         """Return pages that belong to no span in use."""
         return subtract(self._ranges, [Range(span.start, span.end) for span in self._spans]) if self._spans else []
+
+    def bookkeeping(self) -> Sequence[Range]:
+        return self._metadata.lengths
 
     def note(self) -> str:
         if self._heap is None:
