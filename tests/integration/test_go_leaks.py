@@ -30,6 +30,21 @@ KINDS = {
         r"slices and strings use 3\.1 KiB of (200|199) arrays of .* MiB\. .*: (200|199) from \[\]\[\]uint8\. .*main\.read",
     ),
     "documents": (200, "retained-objects", r"variable at 0x\w+ \(used in main\.read.* retains 50 MiB in 20\d objects"),
+    "contexts": (
+        40_000,
+        "retained-objects",
+        r"context\.cancelCtx\.children → .* (40,000|39,9\d\d) main\.Session .* call the cancel function of each context: ",
+    ),
+    "deadlines": (
+        20_000,
+        "go-timers",
+        r"(20,000|19,9\d\d) main\.Session .* call the cancel function of each context with a timeout; stop timers",
+    ),
+    "syncmap": (
+        20_000,
+        "live-objects",
+        r"(20,000|19,9\d\d) main\.Session .* by variable at 0x\w+ \(16 bytes after one used in main\.store\): .* main\.Session",
+    ),
     "cycles": (
         10_000,
         "go-finalizer-cycles",
@@ -60,6 +75,15 @@ def test_the_first_finding_is_the_cause(kind: str, tmp_path: Path) -> None:
     for found in (live, of_core):
         assert found["finding"] == name
         assert re.search(text, said(found)), said(found)
+
+
+@pytest.mark.matrix
+def test_handles_of_cgo(tmp_path: Path) -> None:
+    with Running([str(build(tmp_path, "", STRIPPED, name="go_handles", cgo=True)), "20000"], tmp_path / "run") as run:
+        found = first_finding("--pid", str(run.pid))
+    assert found["finding"] == "live-objects"
+    text = r"20,000 main\.Session .* \(16 bytes after one used in runtime/cgo\.NewHandle\): .* call Delete for each cgo\.Handle"
+    assert re.search(text, said(found)), said(found)
 
 
 STRINGS = 2_000

@@ -35,7 +35,15 @@ from findleaks.runtimes.go.panics import PANIC, find_fatal_message
 from findleaks.runtimes.go.root_groups import group_goroutines
 from findleaks.runtimes.go.sliced_arrays import find_sliced_arrays
 from findleaks.runtimes.go.stack_roots import StackRoots, live_stacks
-from findleaks.runtimes.go.verdict_findings import TIMERS, add_site, find_free_memory, find_queued_finalizers, find_sparse_maps, find_timers
+from findleaks.runtimes.go.verdict_findings import (
+    TIMERS,
+    add_remedy,
+    add_site,
+    find_free_memory,
+    find_queued_finalizers,
+    find_sparse_maps,
+    find_timers,
+)
 from findleaks.runtimes.object_graph import ObjectGraph
 from findleaks.runtimes.retained_findings import find_large_types, find_retainer
 from findleaks.runtimes.user_threads import group_user_threads
@@ -315,7 +323,7 @@ class Go(Runtime):
             cycles = find_finalizer_cycles(self._object_graph, self._objects, live)
             held = [*timers, *queued, *cycles] or held
         held = held or list(find_large_types(self._object_graph, self.name, self._types, known))
-        return [*found, *(add_site(one, self._sites) for one in held)]
+        return [*found, *(add_site(add_remedy(one), self._sites) for one in held)]
 
     def reserved(self) -> Sequence[Range]:
         """Return the arenas; see Runtime."""
