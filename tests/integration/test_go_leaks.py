@@ -45,6 +45,11 @@ KINDS = {
         "live-objects",
         r"(20,000|19,9\d\d) main\.Session .* by variable at 0x\w+ \(16 bytes after one used in main\.store\): .* main\.Session",
     ),
+    "list": (
+        60_000,
+        "live-objects",
+        r"unknown type .* (60,0|59,9)\d\d objects, are retained by variable at 0x\w+ \(used in main\.push",
+    ),
     "cycles": (
         10_000,
         "go-finalizer-cycles",

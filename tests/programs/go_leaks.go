@@ -2,7 +2,7 @@
 // "tickers" (goroutines with time.Tick), "senders" (goroutines that send to a channel from which nobody receives), "history" (a map of
 // slices that grow), "finalizers" (one waits for a lock, so that no other runs), "headers" (slices of 16 bytes, each of
 // a large array), "documents" (slices of half a large array each), "contexts" and "deadlines" (contexts that are not cancelled),
-// "syncmap" (a sync.Map that grows). Prints "ready".
+// "syncmap" (a sync.Map that grows), "list" (a linked list). Prints "ready".
 package main
 
 import (
@@ -150,6 +150,16 @@ var sessions sync.Map
 //go:noinline
 func store(number int) { sessions.Store(number, &Session{number: number}) }
 
+type entry struct {
+	next *entry
+	data [100]byte
+}
+
+var last *entry
+
+//go:noinline
+func push() { last = &entry{next: last} }
+
 func main() {
 	count, _ := strconv.Atoi(os.Args[2])
 	switch os.Args[1] {
@@ -186,6 +196,10 @@ func main() {
 	case "syncmap":
 		for i := 0; i < count; i++ {
 			store(i)
+		}
+	case "list":
+		for i := 0; i < count; i++ {
+			push()
 		}
 	case "cycles":
 		cycles(count)
