@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from debuggers import findleaks
+from debuggers import findleaks, runtime_page
 from go_programs import STRIPPED, build
 
 from cores import Running
@@ -89,6 +89,14 @@ def test_handles_of_cgo(tmp_path: Path) -> None:
     assert found["finding"] == "live-objects"
     text = r"20,000 main\.Session .* \(16 bytes after one used in runtime/cgo\.NewHandle\): .* call Delete for each cgo\.Handle"
     assert re.search(text, said(found)), said(found)
+
+
+@pytest.mark.matrix
+def test_objects_in_spans_that_had_large_objects(tmp_path: Path) -> None:
+    """All arrays have their type. A few more may be live, because stale words refer to them."""
+    with Running([str(build(tmp_path, "", STRIPPED, name="go_leaks")), "history", "50000"], tmp_path / "run") as run:
+        types = {one["name"]: one["objects"] for one in runtime_page("go", "--pid", str(run.pid))["types"]}
+    assert 5_000 <= types["[]main.Event"] <= 5_010
 
 
 STRINGS = 2_000
