@@ -43,7 +43,7 @@ KINDS = {
     "syncmap": (
         20_000,
         "live-objects",
-        r"(20,000|19,9\d\d) main\.Session .* by variable at 0x\w+ \(16 bytes after one used in main\.store\): .* main\.Session",
+        r"(20,000|19,9\d\d) main\.Session .* by variable at 0x\w+ \(at \+16 of one used in main\.store\): .* main\.Session",
     ),
     "list": (
         60_000,
@@ -87,7 +87,7 @@ def test_handles_of_cgo(tmp_path: Path) -> None:
     with Running([str(build(tmp_path, "", STRIPPED, name="go_handles", cgo=True)), "20000"], tmp_path / "run") as run:
         found = first_finding("--pid", str(run.pid))
     assert found["finding"] == "live-objects"
-    text = r"20,000 main\.Session .* \(16 bytes after one used in runtime/cgo\.NewHandle\): .* call Delete for each cgo\.Handle"
+    text = r"20,00\d main\.Session .* \(at \+16 of one used in runtime/cgo\.NewHandle\): .* call Delete for each cgo\.Handle"
     assert re.search(text, said(found)), said(found)
 
 

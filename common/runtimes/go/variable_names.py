@@ -46,8 +46,8 @@ class VariableNames:
 
         The compiler also creates variables without a name, such as X for `var cache = &X{}`. These
         get the name of a variable that refers to them. Code refers to a structure such as sync.Map
-        by its first byte only, so a field may get the name "variable at 0x5a5bd8 (16 bytes after
-        one used in main.fill)"."""
+        by its first byte only, so a field may get the name "variable at 0x5a5bd8 (at +16 of one
+        used in main.fill)"."""
         name = self.symbol(address)
         if name:
             return f"variable {name}"
@@ -57,7 +57,7 @@ class VariableNames:
         users, distance = self.users_of(address), 0
         if not users:
             distance, users = self._nearest_users(address)
-        where = f"{distance} bytes after one used in" if distance else "used in"
+        where = f"at +{distance} of one used in" if distance else "used in"
         return f"variable at {address:#x}" + (f" ({where} {some(users)})" if users else "")
 
     def users_of(self, address: int) -> Sequence[str]:
