@@ -38,7 +38,7 @@ KINDS = {
     "deadlines": (
         20_000,
         "go-timers",
-        r"(20,000|19,9\d\d) main\.Session .* call the cancel function of each context with a timeout; stop timers",
+        r"(20,000|19,9\d\d) main\.Session .* call the cancel function of each context with a timeout stop timers",
     ),
     "syncmap": (
         20_000,
