@@ -72,7 +72,7 @@ def find_large_types(graph: ObjectGraph, runtime: str, types: Sequence[Type], kn
         "types": [{"type": one.name, "objects": one.objects, "bytes": one.bytes} for one in _rank(types)[:_TYPES]],
         "path": path or None,
     }
-    root = _find_largest_root(graph) if example is None else None
+    root = _find_largest_root(graph, live) if example is None else None
     if root is not None:
         name, totals = root
         cause += f" Most of them, {size(totals.bytes)} in {number(totals.blocks)} objects, are retained by {shortened(name, 120)}."
@@ -81,14 +81,14 @@ def find_large_types(graph: ObjectGraph, runtime: str, types: Sequence[Type], kn
     yield Finding("live-objects", live, title, cause, (), commands, facts)
 
 
-def _find_largest_root(graph: ObjectGraph) -> Optional[tuple[str, Totals]]:
+def _find_largest_root(graph: ObjectGraph, live: int) -> Optional[tuple[str, Totals]]:
     """Return the name of the root that retains most, and what it retains; None if it is unknown, or
-    if it retains less than half of what all roots retain."""
+    if it retains less than half of the bytes of live objects (`live`)."""
     tree = graph.root_tree
     if tree is None:
         return None
     group, most = max(zip(tree.groups, tree.totals), key=lambda pair: pair[1].bytes)
-    return (group.name, most) if 2 * most.bytes >= sum(one.bytes for one in tree.totals) else None
+    return (group.name, most) if 2 * most.bytes >= live else None
 
 
 def _rank(types: Sequence[Type]) -> list[Type]:
