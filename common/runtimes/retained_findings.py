@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Optional
 
+from findleaks.engine.terms import Totals
 from findleaks.formatting import number, shortened, size, some
 from findleaks.runtimes.base import Type
 from findleaks.runtimes.finding import Finding
@@ -13,6 +15,7 @@ _LEAST = 16 << 20  # bytes of live objects of which one object may retain most
 _LARGE = 4 << 20  # bytes of live objects whose types are named
 _SHARE = 0.5  # of these, that one object retains
 _TYPES = 4  # types that a finding names
+_LEAST_SHARE = 0.125  # of live objects, that a type must have to be the example
 
 
 def find_retainer(
@@ -49,13 +52,15 @@ def find_retainer(
 
 def find_large_types(graph: ObjectGraph, runtime: str, types: Sequence[Type], known: int = 0) -> Iterator[Finding]:
     """Yield a finding with the largest types and the path to one of their objects, if the live
-    objects are large. The arguments are as in `find_retainer`."""
+    objects are large. If the types of most objects are unknown, the finding has the root that
+    retains most. The arguments are as in `find_retainer`."""
     live = sum(one.bytes for one in types)
     if live < _LARGE or 2 * known >= live:
         return
     count = sum(one.objects for one in types)
     # Objects without a known type have no example.
-    examples = ((one.name, graph.example(one.name)) for one in _rank(types)[:_TYPES])
+    large = [one for one in _rank(types)[:_TYPES] if one.bytes >= _LEAST_SHARE * live]
+    examples = ((one.name, graph.example(one.name)) for one in large)
     name, example = next((one for one in examples if one[1] is not None), ("", None))
     path = graph.describe_example(example) if example is not None else ""
     title = f"In use, not leaked: {number(count)} live objects of {runtime} occupy {size(live)}."
@@ -67,8 +72,23 @@ def find_large_types(graph: ObjectGraph, runtime: str, types: Sequence[Type], kn
         "types": [{"type": one.name, "objects": one.objects, "bytes": one.bytes} for one in _rank(types)[:_TYPES]],
         "path": path or None,
     }
-    commands = (f"runtime --only {runtime.lower()}", *((f"path {example:#x}",) if example is not None else ()))
+    root = _find_largest_root(graph, live) if example is None else None
+    if root is not None:
+        name, totals = root
+        cause += f" Most of them, {size(totals.bytes)} in {number(totals.blocks)} objects, are retained by {shortened(name, 120)}."
+        facts.update(root=name, retained_objects=totals.blocks, retained_bytes=totals.bytes)
+    commands = (f"runtime --only {runtime.lower()}", f"path {example:#x}" if example is not None else "roots")
     yield Finding("live-objects", live, title, cause, (), commands, facts)
+
+
+def _find_largest_root(graph: ObjectGraph, live: int) -> Optional[tuple[str, Totals]]:
+    """Return the name of the root that retains most, and what it retains; None if it is unknown, or
+    if it retains less than half of the bytes of live objects (`live`)."""
+    tree = graph.root_tree
+    if tree is None:
+        return None
+    group, most = max(zip(tree.groups, tree.totals), key=lambda pair: pair[1].bytes)
+    return (group.name, most) if 2 * most.bytes >= live else None
 
 
 def _rank(types: Sequence[Type]) -> list[Type]:

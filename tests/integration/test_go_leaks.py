@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from debuggers import findleaks
+from debuggers import findleaks, runtime_page
 from go_programs import STRIPPED, build
 
 from cores import Running
@@ -30,6 +30,26 @@ KINDS = {
         r"slices and strings use 3\.1 KiB of (200|199) arrays of .* MiB\. .*: (200|199) from \[\]\[\]uint8\. .*main\.read",
     ),
     "documents": (200, "retained-objects", r"variable at 0x\w+ \(used in main\.read.* retains 50 MiB in 20\d objects"),
+    "contexts": (
+        40_000,
+        "retained-objects",
+        r"context\.cancelCtx\.children → .* (40,000|39,9\d\d) main\.Session .* call the cancel function of each context: ",
+    ),
+    "deadlines": (
+        20_000,
+        "go-timers",
+        r"(20,000|19,9\d\d) main\.Session .* call the cancel function of each context with a timeout stop timers",
+    ),
+    "syncmap": (
+        20_000,
+        "live-objects",
+        r"(20,000|19,9\d\d) main\.Session .* by variable at 0x\w+ \(at \+16 of one used in main\.store\): .* main\.Session",
+    ),
+    "list": (
+        60_000,
+        "live-objects",
+        r"unknown type .* (60,0|59,9)\d\d objects, are retained by variable at 0x\w+ \(used in main\.push",
+    ),
     "cycles": (
         10_000,
         "go-finalizer-cycles",
@@ -62,6 +82,23 @@ def test_the_first_finding_is_the_cause(kind: str, tmp_path: Path) -> None:
         assert re.search(text, said(found)), said(found)
 
 
+@pytest.mark.matrix
+def test_handles_of_cgo(tmp_path: Path) -> None:
+    with Running([str(build(tmp_path, "", STRIPPED, name="go_handles", cgo=True)), "20000"], tmp_path / "run") as run:
+        found = first_finding("--pid", str(run.pid))
+    assert found["finding"] == "live-objects"
+    text = r"20,00\d main\.Session .* \(at \+16 of one used in runtime/cgo\.NewHandle\): .* call Delete for each cgo\.Handle"
+    assert re.search(text, said(found)), said(found)
+
+
+@pytest.mark.matrix
+def test_objects_in_spans_that_had_large_objects(tmp_path: Path) -> None:
+    """All arrays have their type. A few more may be live, because stale words refer to them."""
+    with Running([str(build(tmp_path, "", STRIPPED, name="go_leaks")), "history", "50000"], tmp_path / "run") as run:
+        types = {one["name"]: one["objects"] for one in runtime_page("go", "--pid", str(run.pid))["types"]}
+    assert 5_000 <= types["[]main.Event"] <= 5_010
+
+
 STRINGS = 2_000
 
 
@@ -80,7 +117,7 @@ def test_strings_of_c(tmp_path: Path) -> None:
         assert leaked is not None and STRINGS - 10 <= int(leaked[1].replace(",", "")) <= STRINGS
 
 
-@pytest.mark.matrix  # in one of 100 runs the goroutines do not retain one of the blocks
+@pytest.mark.matrix
 def test_blocks_of_goroutines(tmp_path: Path) -> None:
     """Blocks to which only stacks refer belong to the goroutines."""
     with strings_of_c(tmp_path) as run:

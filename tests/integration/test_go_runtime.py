@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import truth
 from building import compiled
-from debuggers import findleaks, gdb, lldb, objects
+from debuggers import findleaks, gdb, lldb, objects, runtime_page
 from go_programs import VERSIONS, build
 from go_truth import COUNT, addresses, check_interrupted, check_objects, check_plugin, check_roots, compare, profile, said, sparse_map
 from kernel_cores import crashed
@@ -218,3 +219,28 @@ def test_two_libraries_with_a_runtime_each(tmp_path: Path) -> None:
         assert abs(sum(one["objects"] for one in page["types"]) - int(figures["HeapObjects"])) <= int(figures["HeapObjects"]) // 200
         wanted = profile((tmp_path / "run" / name).read_text())
         assert groups[count] == {number for number, (reason, _, _) in wanted.items() if reason == "chan send"}
+
+
+def library_host(kind: str, folder: Path) -> list[str]:
+    """Return the command of a host of programs/go_library.go, which is linked with the host, or loaded by CPython."""
+    library = str(build(folder, "", f"-buildmode={kind}", "-ldflags=-s -w", name="go_library", cgo=True))
+    if kind == "c-shared":
+        return [sys.executable, str(truth.PROGRAMS / "go_library_host.py"), library, str(COUNT)]
+    return [str(compiled(folder, "go_library_host.c", library, "-lpthread")), str(COUNT)]
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("kind", ["c-archive", "c-shared"])
+def test_hosts_in_other_languages(kind: str, tmp_path: Path) -> None:
+    """The objects of Go retain blocks of the host's malloc. Stale words may refer to a few of the leaked blocks."""
+    with Running(library_host(kind, tmp_path), tmp_path / "run") as run:
+        core = str(run.gcore())
+    found = json.loads(findleaks("find", "--kind", "definite", "--json", core))["groups"]
+    assert COUNT - 10 <= sum(one["blocks"] for one in found if 900 <= one["size"] < 950) <= COUNT
+    types = {one["name"]: one["objects"] for one in runtime_page("go", core)["types"]}
+    assert types["main.Item"] == COUNT
+    (group,) = (one for one in json.loads(findleaks("stacks", "--json", core))["user_stacks"] if one["reason"] == "chan send")
+    assert group["count"] == COUNT and group["creator"]["function"] == "main.Start"
+    named = re.compile(r"variable (main\.items|at 0x\w+ \(used in main\.Start\)) \(Go's heap\)")
+    (items,) = (one for one in json.loads(findleaks("roots", "--limit", "0", "--json", core))["roots"] if named.fullmatch(one["name"]))
+    assert COUNT - 10 <= items["retained_blocks"] <= COUNT

@@ -1,7 +1,8 @@
 // Leaks of kinds that users report. Arguments: KIND COUNT. Kinds: "bodies" (HTTP responses that are not closed), "timers" (time.AfterFunc),
 // "tickers" (goroutines with time.Tick), "senders" (goroutines that send to a channel from which nobody receives), "history" (a map of
 // slices that grow), "finalizers" (one waits for a lock, so that no other runs), "headers" (slices of 16 bytes, each of
-// a large array), "documents" (slices of half a large array each). Prints "ready".
+// a large array), "documents" (slices of half a large array each), "contexts" and "deadlines" (contexts that are not cancelled),
+// "syncmap" (a sync.Map that grows), "list" (a linked list). Prints "ready".
 package main
 
 import (
@@ -132,6 +133,33 @@ func read(length int) {
 	kept = append(kept, document[:length])
 }
 
+//go:noinline
+func serve(ctx context.Context, number int) {
+	ctx, _ = context.WithCancel(context.WithValue(ctx, "session", &Session{number: number}))
+	total += len(ctx.Value("session").(*Session).data)
+}
+
+//go:noinline
+func call(ctx context.Context, number int) {
+	ctx, _ = context.WithTimeout(context.WithValue(ctx, "session", &Session{number: number}), time.Hour)
+	total += len(ctx.Value("session").(*Session).data)
+}
+
+var sessions sync.Map
+
+//go:noinline
+func store(number int) { sessions.Store(number, &Session{number: number}) }
+
+type entry struct {
+	next *entry
+	data [100]byte
+}
+
+var last *entry
+
+//go:noinline
+func push() { last = &entry{next: last} }
+
 func main() {
 	count, _ := strconv.Atoi(os.Args[2])
 	switch os.Args[1] {
@@ -154,6 +182,24 @@ func main() {
 	case "documents":
 		for i := 0; i < count; i++ {
 			read(128 << 10)
+		}
+	case "contexts":
+		parent, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		for i := 0; i < count; i++ {
+			serve(parent, i)
+		}
+	case "deadlines":
+		for i := 0; i < count; i++ {
+			call(context.Background(), i)
+		}
+	case "syncmap":
+		for i := 0; i < count; i++ {
+			store(i)
+		}
+	case "list":
+		for i := 0; i < count; i++ {
+			push()
 		}
 	case "cycles":
 		cycles(count)

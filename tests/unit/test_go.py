@@ -11,11 +11,13 @@ import pytest
 from fake import FakeTarget, thread
 from heaps import ListAllocator, session
 
+from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.runtimes.go import NOTE_NAME, NOTE_TYPE, find
 from findleaks.runtimes.go.buildinfo import MAGIC, version
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, PAGE, SPANS_AT, TABLE, Span, heap
+from findleaks.runtimes.go.metadata import metadata
 from findleaks.target.base import Module, Range
 
 BASE = 0xC000000000
@@ -102,6 +104,18 @@ def test_arenas_and_spans(engine: Callable[[], Engine], place: int) -> None:
     assert [span._replace(address=0) for span in found.spans] == live
     assert [span.address for span in found.spans] == [SPANS, SPANS + 160, SPANS + 320]
     assert (list(found.entries), found.layout) == ([ARENA_AT], place)
+
+
+def test_lengths_of_the_page_allocator() -> None:
+    """A length may have the value of an address. Five slices with other capacities are not those of the page allocator."""
+    data, levels = [Range(DATA, DATA + 4096)], (14, 17, 20, 23, 26)
+    made = target()
+    made.write(DATA + 0x300, struct.pack("<15Q", *(word for bits in levels for word in (SPANS, 0x5B29D8, 1 << bits))))
+    found = heap(made, graphs.native(), data)
+    assert found is not None
+    assert metadata(Memory(made), graphs.native(), found, data).lengths == [Range(DATA + 0x300, DATA + 0x300 + 120)]
+    made.write(DATA + 0x310, struct.pack("<Q", 1 << 15))
+    assert metadata(Memory(made), graphs.native(), found, data).lengths == []
 
 
 def test_pages_of_freed_spans() -> None:

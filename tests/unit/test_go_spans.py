@@ -1,8 +1,9 @@
-"""Which slots of a span of Go's heap have objects."""
+"""Spans of Go's heap: their fields, and which of their slots have objects."""
 
 from __future__ import annotations
 
-from typing import Any
+import struct
+from typing import Any, NamedTuple, cast
 
 import graphs
 import pytest
@@ -10,7 +11,9 @@ from fake import FakeTarget
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.terms import State
-from findleaks.runtimes.go.spans import ObjectSpan, build_blocks
+from findleaks.runtimes.go.heap import OBJECTS, Heap, Span
+from findleaks.runtimes.go.spans import ObjectSpan, build_blocks, read_spans
+from findleaks.runtimes.go.types import Field, Types
 
 HEAP, BITS, SLOTS = 0xC000000000, 0x7F0000000FE0, 248
 
@@ -24,3 +27,37 @@ def test_bits_before_memory_that_is_not_mapped(engine: Any, bits: bytes, used: i
     blocks = build_blocks(Memory(FakeTarget(memory)), engine(), [span])
     assert len(blocks) == SLOTS
     assert sum(blocks.state(index) == State.IN_USE for index in range(SLOTS)) == used
+
+
+MSPAN = struct.Struct("<QQQQQQHHB3x")
+FIELDS = {
+    **{name: (8 * at, 8) for at, name in enumerate(("startAddr", "npages", "largeType", "specials", "allocBits", "elemsize"))},
+    **{"freeindex": (48, 2), "nelems": (50, 2), "spanclass": (52, 1)},
+}
+
+
+class Sized(NamedTuple):
+    size: int
+
+
+class TypesOfMSpan:
+    """Types whose addresses are their sizes."""
+
+    def find(self, name: str) -> int:
+        return MSPAN.size
+
+    def at(self, address: int) -> Sized:
+        return Sized(address)
+
+    def field(self, structure: int, name: str) -> Field:
+        return Field(name, FIELDS[name][1], FIELDS[name][0])
+
+
+def test_only_spans_of_large_objects_have_a_type() -> None:
+    """Go does not clear the type of a large object if the mspan describes small objects later."""
+    mspans = [MSPAN.pack(HEAP, 1, 0x400000, 0, BITS, 704, 11, 11, 62), MSPAN.pack(HEAP + 8192, 5, 0x400000, 0, BITS, 40960, 1, 1, 0)]
+    spans = [Span(HEAP, HEAP + 8192, OBJECTS, 0x500000), Span(HEAP + 8192, HEAP + 6 * 8192, OBJECTS, 0x500000 + MSPAN.size)]
+    memory = Memory(FakeTarget({0x500000: b"".join(mspans)}))
+    found = read_spans(memory, graphs.native(), Heap(0, [HEAP], spans, [0], 0), cast(Types, TypesOfMSpan()))
+    assert found is not None
+    assert [(one.size, one.kind, one.large) for one in found] == [(704, 62, 0), (40960, 0, 0x400000)]

@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Optional
 
 from findleaks.errors import Interrupted
+from findleaks.runtimes.go.goroutine_findings import is_library
 from findleaks.runtimes.go.moduledata import ModuleData
 from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.target.arch import AARCH64, X86_64
@@ -141,8 +142,15 @@ OPERANDS = {X86_64.name: _Operands(_operands_x86, (0, 1, 4)), AARCH64.name: _Ope
 
 
 def _name_functions(table: FunctionTable, places: Sequence[int]) -> list[str]:
+    """Return the function at each of these places. If functions are inlined there, it is the
+    innermost one that is not in the standard library: main.load, not sync.(*Map).Store. Functions
+    of the package runtime are returned, because they tell that the variable is the runtime's."""
     found = (table.places(place) for place in places)
-    return [named[0].function for named in found if named]
+    return [next(filter(_is_own, names), names[-1]) for names in ([one.function for one in named] for named in found) if names]
+
+
+def _is_own(name: str) -> bool:
+    return name.startswith("runtime.") or not is_library(name)
 
 
 def _rank(names: Sequence[str]) -> list[str]:

@@ -35,7 +35,15 @@ from findleaks.runtimes.go.panics import PANIC, find_fatal_message
 from findleaks.runtimes.go.root_groups import group_goroutines
 from findleaks.runtimes.go.sliced_arrays import find_sliced_arrays
 from findleaks.runtimes.go.stack_roots import StackRoots, live_stacks
-from findleaks.runtimes.go.verdict_findings import TIMERS, add_site, find_free_memory, find_queued_finalizers, find_sparse_maps, find_timers
+from findleaks.runtimes.go.verdict_findings import (
+    TIMERS,
+    add_remedy,
+    add_site,
+    find_free_memory,
+    find_queued_finalizers,
+    find_sparse_maps,
+    find_timers,
+)
 from findleaks.runtimes.object_graph import ObjectGraph
 from findleaks.runtimes.retained_findings import find_large_types, find_retainer
 from findleaks.runtimes.user_threads import group_user_threads
@@ -94,7 +102,7 @@ class Go(Runtime):
     @cached_property
     def _metadata(self) -> Metadata:
         if self._heap is None:
-            return Metadata([], [])
+            return Metadata([], [], [])
         return metadata(self._memory, self._engine, self._heap, self.variables_memory)
 
     @cached_property
@@ -315,7 +323,7 @@ class Go(Runtime):
             cycles = find_finalizer_cycles(self._object_graph, self._objects, live)
             held = [*timers, *queued, *cycles] or held
         held = held or list(find_large_types(self._object_graph, self.name, self._types, known))
-        return [*found, *(add_site(one, self._sites) for one in held)]
+        return [*found, *(add_site(add_remedy(one), self._sites) for one in held)]
 
     def reserved(self) -> Sequence[Range]:
         """Return the arenas; see Runtime."""
@@ -327,6 +335,9 @@ class Go(Runtime):
     def dead(self) -> Sequence[Range]:
         """Return pages that belong to no span in use."""
         return subtract(self._ranges, [Range(span.start, span.end) for span in self._spans]) if self._spans else []
+
+    def bookkeeping(self) -> Sequence[Range]:
+        return self._metadata.lengths
 
     def note(self) -> str:
         if self._heap is None:

@@ -22,6 +22,7 @@ from findleaks.value_classes import NamedTuple
 _CHUNK = 256 << 10  # persistentChunkSize
 _MAX_CHUNKS = 1 << 16
 _LEVELS = (14, 17, 20, 23, 26)  # log2 of the capacities of pageAlloc.summary
+_SUMMARY = 24 * len(_LEVELS)  # bytes of pageAlloc.summary: a slice for each level
 _SECOND_LEVELS = 1 << 13  # pallocChunksL1Bits: pointers to groups of chunks
 _GROUP = 128 << 13  # bytes of a group: a pallocData has 128 bytes
 _PAGE = 4096
@@ -29,19 +30,24 @@ _PAGE = 4096
 
 class Metadata(NamedTuple):
     """The memory that Go's runtime maps for itself: ranges that are mapped, readable and writable,
-    sorted and disjoint. `persistent`: the part that is never freed."""
+    sorted and disjoint. `persistent`: the part that is never freed. `lengths`: variables with the
+    addresses and lengths of bitmaps (pageAlloc.summary). In a program that is not
+    position-independent, a length may look like the address of a block of malloc: with a heap at
+    0x3653a4400000, Go 1.26 has the length 0x5b29d8."""
 
     ranges: Sequence[Range]
     persistent: Sequence[Range]
+    lengths: Sequence[Range]
 
 
 def metadata(memory: Memory, engine: Engine, heap: Heap, data: Sequence[Range]) -> Metadata:
     """Return the memory that Go's runtime maps for itself. `data`: the program's variables."""
     regions = anonymous(memory.target.regions())
     if not regions:
-        return Metadata([], [])
+        return Metadata([], [], [])
     persistent: list[Range] = []
     found: list[Range] = [Range(entry, entry + heap.layout + 8 * PAGES + _PAGE) for entry in heap.entries]
+    lengths: list[Range] = []
     tried: set[int] = set()
     spans = sorted(span.address for span in heap.spans)
     for start, end in data:
@@ -54,10 +60,13 @@ def metadata(memory: Memory, engine: Engine, heap: Heap, data: Sequence[Range]) 
                 chunks = _persistent_chunks(memory, value)
                 if any(_has(chunk, spans) for chunk in chunks):
                     persistent += chunks
-                found += _page_allocator(memory, address)
+                bitmaps = _page_allocator(memory, address)
+                found += bitmaps
+                lengths += [Range(address, address + _SUMMARY)] if bitmaps else []
     mapped = merge_ranges(Range(region.start, region.end) for region in regions)
     arenas = [Range(base, base + ARENA) for base in heap.arenas]
-    return Metadata(*(subtract(intersection(mapped, merge_ranges(part)), arenas) for part in ([*found, *persistent], persistent)))
+    own, kept = (subtract(intersection(mapped, merge_ranges(part)), arenas) for part in ([*found, *persistent], persistent))
+    return Metadata(own, kept, lengths)
 
 
 def _persistent_chunks(memory: Memory, head: int) -> list[Range]:
@@ -83,5 +92,5 @@ def _page_allocator(memory: Memory, address: int) -> list[Range]:
     if words is None or any(words[3 * level + 2] != 1 << bits for level, bits in enumerate(_LEVELS)):
         return []
     found = [Range(words[3 * level], words[3 * level] + (8 << bits)) for level, bits in enumerate(_LEVELS)]
-    groups: Sequence[int] = memory.words(address + 24 * len(_LEVELS), _SECOND_LEVELS) or array("Q")
+    groups: Sequence[int] = memory.words(address + _SUMMARY, _SECOND_LEVELS) or array("Q")
     return [*found, *(Range(group, group + _GROUP) for group in groups if group)]

@@ -1,8 +1,9 @@
 """Read the spans of Go's heap, and which of their slots have objects.
 
 Sources: Go 1.18 to 1.26, src/runtime: mheap.go (mspan, spanClass, special), mbitmap.go
-(mspan.isFree: slot k has an object if k < freeindex, or if its bit in allocBits is set). The
-offsets of fields come from the type descriptor of runtime.mspan."""
+(mspan.isFree: slot k has an object if k < freeindex, or if its bit in allocBits is set), malloc.go
+(mallocgcLarge: only large objects, of size class 0, set largeType). The offsets of fields come from
+the type descriptor of runtime.mspan."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def read_spans(memory: Memory, engine: Engine, heap: Heap, types: Types) -> Opti
             return None
         if not (size and 0 < slots <= _MAX_SLOTS and size * slots <= end - start and free <= slots and size % GRANULE == 0):
             return None
-        found.append(ObjectSpan(start, end, size, slots, free, category, bits, large, specials))
+        # Go does not clear largeType if an mspan describes small objects later.
+        found.append(ObjectSpan(start, end, size, slots, free, category, bits, 0 if category >> 1 else large, specials))
     found.sort()
     return found
 

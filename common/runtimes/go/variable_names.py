@@ -45,15 +45,20 @@ class VariableNames:
         main.fill)".
 
         The compiler also creates variables without a name, such as X for `var cache = &X{}`. These
-        get the name of a variable that refers to them."""
+        get the name of a variable that refers to them. Code refers to a structure such as sync.Map
+        by its first byte only, so a field may get the name "variable at 0x5a5bd8 (at +16 of one
+        used in main.fill)"."""
         name = self.symbol(address)
         if name:
             return f"variable {name}"
         owner = self.owner(address)
         if owner:
             return f"variable {owner} (through {address:#x})"
-        users = self.users_of(address)
-        return f"variable at {address:#x}" + (f" (used in {some(users)})" if users else "")
+        users, distance = self.users_of(address), 0
+        if not users:
+            distance, users = self._nearest_users(address)
+        where = f"at +{distance} of one used in" if distance else "used in"
+        return f"variable at {address:#x}" + (f" ({where} {some(users)})" if users else "")
 
     def users_of(self, address: int) -> Sequence[str]:
         """Return functions that use a variable, or a variable that refers to it."""
@@ -69,6 +74,15 @@ class VariableNames:
             if users is not None:
                 return users
         return own
+
+    def _nearest_users(self, address: int) -> tuple[int, Sequence[str]]:
+        """Return the distance in bytes from the nearest address before this one to which code or a
+        variable refers, and the functions that use it; (0, []) if there is none."""
+        for base in _bases(address):
+            users = next(filter(None, map(self._users.get, (base, *self._owners_of(base)))), None)
+            if users:
+                return address - base, users
+        return 0, []
 
     def owner(self, address: int) -> str:
         """Return the symbol of a variable that refers to the one at this address, or ""."""

@@ -28,6 +28,17 @@ _MOST_TYPES, _MOST_CALLERS = 3, 2  # types and callers that a sentence names
 TIMERS = ("[]runtime.timerWhen", "[]*runtime.timer")
 """Types of a processor's list of timers: since 1.23, and before."""
 
+# What to do, by a part of the path to live objects: a type's field, or the package of the variable
+# or of the function that uses it. Sources: Go 1.18 to 1.26, src/context/context.go (cancelCtx),
+# src/runtime/cgo/handle.go (handles).
+_REMEDIES = {
+    "context.cancelCtx.children": "call the cancel function of each context: a context refers to its children until then",
+    "runtime/cgo.": "call Delete for each cgo.Handle that C no longer needs",
+}
+# The function of a timer that ends a context: context.WithDeadlineCause.func2 (up to 1.20,
+# context.WithDeadline.func2).
+_DEADLINE = "func context.WithDeadline"
+
 _LEAST_HELD = 4 << 20  # least bytes of live objects for a finding about timers or finalizers
 # The function of the goroutine that runs finalizers, by version.
 _FINALIZER_LOOPS = ("runtime.runFinalizers", "runtime.runfinq")
@@ -95,12 +106,21 @@ def add_site(finding: Finding, sites: Sequence[Site]) -> Finding:
     return replace(finding, cause=cause, facts=facts, commands=(*finding.commands, "runtime --only go --by site"))
 
 
+def add_remedy(finding: Finding) -> Finding:
+    """Return a finding about live objects with what to do, if the path to them is a known one."""
+    path = f"{finding.facts.get('root')} {finding.facts.get('path')}"
+    return replace(finding, remedies=(*finding.remedies, *(remedy for part, remedy in _REMEDIES.items() if part in path)))
+
+
 def find_timers(graph: GoGraph, live: int) -> Iterator[Finding]:
     """Yield a finding if timers retain at least half of the bytes of live objects (`live`)."""
     for held in retained_by(graph, PROCESSORS, live):
         title = f"In use, not leaked: timers that have not fired retain {held.amount}."
         cause = f"These are timers of time.AfterFunc, NewTimer and NewTicker. Most by type: {held.types}."
-        remedies = ("stop timers and tickers that are no longer needed: Timer.Stop, Ticker.Stop",)
+        remedies: tuple[str, ...] = ("stop timers and tickers that are no longer needed: Timer.Stop, Ticker.Stop",)
+        contexts = sum(one.blocks for title, one in held.rows if title.startswith(_DEADLINE))
+        if contexts and 2 * contexts >= held.rows[0][1].blocks:
+            remedies = ("call the cancel function of each context with a timeout", *remedies)
         yield Finding("go-timers", held.totals.bytes, title, cause, remedies, ("roots",), held.facts)
 
 
@@ -126,10 +146,11 @@ def find_queued_finalizers(graph: GoGraph, live: int, threads: Sequence[UserThre
 
 
 class Held(NamedTuple):
-    """What a root retains, as text and as facts for JSON. `members(most)` returns the indices of at
-    most `most` objects that the root retains."""
+    """What a root retains, as text and as facts for JSON. `rows`: all types, most bytes first.
+    `members(most)` returns the indices of at most `most` objects that the root retains."""
 
     totals: Totals
+    rows: Sequence[tuple[str, Totals]]
     amount: str
     types: str
     facts: dict[str, object]
@@ -145,7 +166,8 @@ def retained_by(graph: GoGraph, name: str, live: int) -> Iterator[Held]:
     for at, (group, totals) in enumerate(zip(found.groups, found.totals)):
         if group.name != name or 2 * totals.bytes < live:
             continue
-        types = graph.types_below(found.tree, root_node(at))[:_MOST_TYPES]
+        rows = graph.types_below(found.tree, root_node(at))
+        types = rows[:_MOST_TYPES]
         largest = [f"{number(one.blocks)} {shortened(title)} ({size(one.bytes)})" for title, one in types]
         facts: dict[str, object] = {
             "root": group.name,
@@ -154,4 +176,4 @@ def retained_by(graph: GoGraph, name: str, live: int) -> Iterator[Held]:
             "types": [{"type": title, "objects": one.blocks, "bytes": one.bytes} for title, one in types],
         }
         amount = f"{size(totals.bytes)} in {number(totals.blocks)} objects of Go"
-        yield Held(totals, amount, some(largest, _MOST_TYPES), facts, partial(found.tree.members, root_node(at), 0))
+        yield Held(totals, rows, amount, some(largest, _MOST_TYPES), facts, partial(found.tree.members, root_node(at), 0))
