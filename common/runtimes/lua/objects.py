@@ -228,7 +228,7 @@ class Objects:
         function, tag = self._memory.words(slot, 2) or (0, FUNCTION)
         if layout.version == "5.1" and tag & 15 == FUNCTION:
             return self._memory.read(function + 10, 1) in (b"", b"\0")
-        return tag & (15 | 3 * C_FUNCTION // 2) == FUNCTION
+        return tag & 0x3F == FUNCTION
 
     def _number(self, name: str) -> int:
         if name not in self._numbers:

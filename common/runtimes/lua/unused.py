@@ -2,9 +2,9 @@
 
 Lua requests exactly the bytes of an object. The allocator may return more, and Lua does not clear
 them. For nil (and, in 5.4, for booleans), Lua sets only the type of a value, so that the first word
-of the value is stale. In 5.4, Lua sets only the first byte of the second word, so that this word can
-look like an interior pointer. Keys of nil are not references either: the collector does not follow
-them.
+of the value is stale. In 5.4, Lua sets only the first byte of the second word, so that this word
+can look like an interior pointer. Keys of nil are not references either: the collector does not
+follow them.
 
 Sources: lobject.h, lfunc.h, ltable.c (luaH_realasize), lgc.c (clearkey) of Lua 5.1.5, 5.2.4, 5.3.6
 and 5.4.4, 64-bit."""
@@ -27,7 +27,7 @@ _MOST_RANGES = 1 << 17
 _LONGER = 0x80  # in the flags of a table of 5.4: the array is longer than its length
 _CLOSED = 24  # offset in an upvalue of the value that it has after its function returned
 _TABLE_BYTES = {"5.1": 64}  # 56 since 5.2
-_HEAD = 0xFFFF00FF  # of the second word of an object: the type, and what follows the collector's bits
+_HEAD = 0xFFFF00FF  # in the second word of an object: all except the collector's bits
 _MOST_KNOWN = 32  # values or nodes of a part whose pattern is remembered
 _USERDATA_LENGTH = {"5.1": 32, "5.2": 32, "5.3": 24, "5.4": 16}  # offset
 
