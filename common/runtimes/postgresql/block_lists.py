@@ -22,7 +22,7 @@ SIZE_PLACES = (16, 24)  # offset of the size in a GenerationBlock: up to 15, and
 SLABS_OLD = 128  # bytes of a SlabContext before its lists, up to 15
 SLABS = (("PPPI", 192), ("IIII", 176))
 """In a SlabContext, the members from offset 80 on (bytes of a chunk without and with its head,
-bytes of a block, number of chunks in a block), and the bytes of the SlabContext: in 16, since 17."""
+bytes of a block, number of chunks in a block), and its own bytes: in 16, and since 17."""
 SLAB_LISTS = 3  # lists of blocks in use, at the end of a SlabContext
 EMPTY_LIST = 72  # bytes from the list of empty blocks to the end of a SlabContext
 NODE_OLD, NODE = 0, 32  # offset of the node in a SlabBlock
