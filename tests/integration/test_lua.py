@@ -76,6 +76,19 @@ def test_registry(program: str, tmp_path: Path) -> None:
     assert "local kept in programs/registry.lua" not in retained
 
 
+@pytest.mark.parametrize("program", ["luajit", *(pytest.param(f"lua{one.values[0]}", marks=one.marks) for one in VERSIONS)])
+def test_stale_words(program: str, tmp_path: Path) -> None:
+    """Words that freed objects left in tables, functions and variables do not count as references. Those on the stack of C may keep a few
+    orders. Kept orders are never garbage."""
+    with cores.Running([real.executable(program), str(truth.PROGRAMS / "stale.lua")], tmp_path / "run", stdin=-1) as made:
+        answer = json.loads(ran("find", "--json", "--limit", "0", "--pid", str(made.pid)).stdout)
+        (lua,) = found("runtime", "--limit", "0", "--pid", str(made.pid))["runtimes"]
+    (orders,) = [row["objects"] for row in lua["types"] if row["name"] == "Order"]
+    dropped = [one for one in answer["groups"] if one["type"] == "Order" and one["kind"] == "definite"]
+    assert orders == 500 and 225 < sum(one["blocks"] for one in dropped) <= 250, answer["groups"]
+    assert all(one["garbage"] for one in dropped)
+
+
 @pytest.mark.parametrize("debugger", [gdb, pytest.param(lldb, marks=pytest.mark.matrix)])
 def test_core(debugger: Any, tmp_path: Path) -> None:
     """Debuggers give the same answer. A damaged list of objects is reported, and the rest is read."""

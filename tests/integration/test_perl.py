@@ -118,6 +118,14 @@ def test_debuggers(values: cores.Running, debugger: Any) -> None:
     assert json.loads(text)["totals"] == found("find", "--pid", str(values.pid))["totals"]
 
 
+def test_tied_variables(tmp_path: Path) -> None:
+    """A tied variable has no elements of its own. It is named as the holder of the object that implements it."""
+    with cores.Running([*program()[:1], str(truth.PROGRAMS / "tied.pl")], tmp_path / "run") as made:
+        rows = found("roots", "--limit", "30", "--pid", str(made.pid))["roots"]
+    lengths = {row["name"]: row["container"]["length"] for row in rows if row["container"]}
+    assert (lengths["%main::sessions (Perl variable)"], lengths["@main::queue (Perl variable)"]) == (3000, 2001)
+
+
 def test_a_healthy_process_has_no_leak(tmp_path: Path) -> None:
     with cores.Running(program("keep"), tmp_path / "run") as made:
         done = ran("find", "--json", "--pid", str(made.pid))

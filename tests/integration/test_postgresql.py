@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Optional
 
 import postgresqls
 import pytest
+import truth
 from debuggers import gdb, lldb, objects, ran
 from idle import wait_until_idle
 from rubies import postgres
@@ -26,7 +27,11 @@ from findleaks.runtimes.postgresql.instance import PostgreSQL
 from findleaks.session import Session
 from findleaks.target.core import open_core
 
-LINE = re.compile(r"^(?:.*level: (\d+); |( *))(.+): (\d+) total in (\d+) blocks; (\d+) free \((\d+) chunks\); (\d+) used(?:: (.*))?$", re.M)
+LINE = re.compile(
+    r"^(?:.*level: (\d+); |( *))(.+): (\d+) total in (\d+) blocks(?: \(\d+ chunks\))?;(?: \d+ empty blocks;)? "
+    r"(\d+) free(?: \((\d+) chunks\))?; (\d+) used(?:: (.*))?$",
+    re.M,
+)
 TOTAL = re.compile(r"Grand total: (\d+) bytes in (\d+) blocks; (\d+) free \((\d+) chunks\); (\d+) used")
 SHORTENED = 60  # characters of an ident that are compared: PostgreSQL shortens long ones, and replaces line feeds
 QUIET = {"PGOPTIONS": "-c track_counts=off"}  # without statistics, which an idle session frees after ten seconds
@@ -64,6 +69,8 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             session.stdin.write(f"prepare long as select '{'x' * (6 << 20)}';\nselect 'pid', pg_backend_pid();\n")
             session.stdin.flush()
             pid = next(int(line.split("|")[1]) for line in session.stdout if line.startswith("pid"))
+            major = int(ask(port, "show server_version_num")) // 10000
+            gdb([f"set $major = {major}", f"source {truth.PROGRAMS / 'pg_contexts.py'}"], "-p", str(pid))
             if request.param.startswith("13."):  # PostgreSQL 13 does not have pg_log_backend_memory_contexts
                 gdb(["call (void)MemoryContextStats(*(void**)&TopMemoryContext)"], "-p", str(pid))
             else:
@@ -98,6 +105,7 @@ def check(backend: Backend, *where: str) -> None:
         sums = wanted.setdefault(name.split(": ")[0], Counter())
         sums.update({"objects": 1, "bytes": int(total), "blocks": int(blocks), "free": int(free), "used": int(used)})
     assert wanted["index info"]["objects"] > TABLES and wanted["CachedPlanSource"]["bytes"] > 6 << 20
+    assert {"Slab test", "Generation test"} <= wanted.keys()
     assert {row["name"]: {"objects": row["objects"], "bytes": row["bytes"], **row["own"]} for row in one["types"]} == wanted
     ((total, blocks, free, chunks, used),) = TOTAL.findall(backend.log)
     counters = one["counters"]
@@ -124,7 +132,7 @@ def test_contexts_in_a_core(backend: Backend, tmp_path: Path) -> None:
     first = int(rows[0][0] or 0)  # the level of the outermost context
     depths = [int(level) - first if level else len(spaces) // 2 for level, spaces, *_ in rows]
     printed = [
-        (depth + 1, name, int(total), int(free), int(chunks), ident[:SHORTENED])
+        (depth + 1, name, int(total), int(free), int(chunks or 0), ident[:SHORTENED])
         for depth, (_, _, name, total, _, free, chunks, _, ident) in zip(depths, rows)
     ]
     assert contexts == printed

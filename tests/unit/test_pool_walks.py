@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Optional
 
+import pytest
 from fake import FakeTarget
 
 from findleaks.allocators.memory import Memory
@@ -88,6 +89,39 @@ def test_free_lists_of_postgresql_that_lead_to_one_chain() -> None:
     found = postgresql.ContextReader(memory).read(POOLS)
     assert len(found) == COUNT and sum(one.usage.chunks or 0 for one in found) == LENGTH
     assert memory.reads < 3 * LENGTH + 10 * COUNT
+
+
+@pytest.mark.parametrize("damage", ["", "previous", "size", "unreadable"])
+def test_lists_of_blocks_of_postgresql(damage: str) -> None:
+    """A Bump context (PostgreSQL 17) with two blocks of 1,024 bytes. If a link or a size is damaged, the context is one block of unknown
+    use, which is reported."""
+    context, keeper, other = POOLS, POOLS + 112, NODES
+    words = [0] * postgresql.HEAD
+    words[postgresql.ALLOCATED] = 112 + 1024 + (1000 if damage == "size" else 1024)
+    head = context + 96
+    made = struct.pack("<14Q", *words, 0, 0, keeper, other).ljust(112, b"\0")
+    first = struct.pack("<4Q", other, head, keeper + 1000, keeper + 1024)
+    second = struct.pack("<4Q", keeper if damage == "previous" else head, keeper, other + 32, other + 1024)
+    memory = {POOLS: made + first} if damage == "unreadable" else {POOLS: made + first, NODES: second}
+    reader = postgresql.ContextReader(Counting(FakeTarget(memory)))
+    (one,) = reader.read(POOLS)
+    if damage:
+        assert (one.usage.free, one.usage.blocks) == (None, [POOLS]) and "unknown type" in reader.problems[0][1]
+    else:
+        assert one.usage == (2048, 24 + 992, 0, [other, keeper], 0) and not reader.problems
+
+
+def test_lists_of_postgresql_in_a_circle() -> None:
+    """A SlabContext of PostgreSQL 15 whose 4,096 lists all lead to one chain, which never returns to them."""
+    lists = 4096
+    block = 24 + 64 * (lists - 1)
+    words = [0] * postgresql.HEAD
+    words[postgresql.ALLOCATED] = block
+    made = struct.pack("<15QII", *words, 48, 64, block, 128 + 16 * lists, lists - 1, 0, 0)[:128]
+    chain = b"".join(struct.pack("<QQ", NODES + 16 * (number - 1), NODES + 16 * ((number + 1) % LENGTH)) for number in range(LENGTH))
+    memory = Counting(FakeTarget({POOLS: made + struct.pack("<QQ", NODES, NODES) * lists, NODES: chain}))
+    (one,) = postgresql.ContextReader(memory).read(POOLS)
+    assert one.usage.free is None and memory.reads < 4 * lists
 
 
 def test_the_pool_with_most_memory() -> None:

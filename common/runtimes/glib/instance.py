@@ -11,6 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Optional
 
 from findleaks.allocators.base import Problem
@@ -27,6 +28,7 @@ from findleaks.runtimes.count_verdict import CountVerdict
 from findleaks.runtimes.glib import variants
 from findleaks.runtimes.glib.contexts import Contexts
 from findleaks.runtimes.glib.signals import CALLBACK, CLOSURE_HEADER, Handler, Signals
+from findleaks.runtimes.glib.weak import find_handler_words, find_record_words
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import region_at
 
@@ -37,6 +39,7 @@ MOST_REFERENCES = 1 << 30
 MANY = 16  # fewest handlers of one signal of one instance that are a root with a name
 MOST_NAMED = 1000  # most such roots
 HANDLER, CLOSURE, SOURCE = "signal handler", "GClosure", "GSource"
+MOST_WEAK = 1 << 17  # most words that refer to instances and are not counted
 MOST_NAMES = 1 << 12  # most names of closures and sources
 _VERSION = re.compile(r"\.so\.0\.(\d+)(\d\d)\.(\d+)$")  # libglib-2.0.so.0.7400.6: 2.74.6
 
@@ -184,6 +187,22 @@ class GLib(Runtime):
             types[index] = number
         ranks = array("I", [3 if number < own else 2 if name.startswith("GVariant") else 1 for number, name in enumerate(names)])
         return ObjectTypes(types, names, ranks, self.name, "GLib object", True)
+
+    def bookkeeping(self) -> Sequence[Range]:
+        """Return words that refer to instances and are not counted references."""
+        return self._weak_words
+
+    @cached_property
+    def _weak_words(self) -> Sequence[Range]:
+        found, _, own = self._found
+        blocks, types = self._directory.blocks, self._instance_types
+        counted = ((index, types[number]) for index, number in found.items() if number < own)
+        instances = sorted(blocks.address(index) + one.private for index, one in counted if one.fundamental == OBJECT)
+        image = self._images.get(OBJECTS)
+        words = list(islice(find_handler_words(self._memory, self.signals), MOST_WEAK))
+        if image is not None:
+            words += islice(find_record_words(self._memory, self._engine, instances, image.module.path), MOST_WEAK - len(words))
+        return [*words, *self.signals.instance_keys]
 
     def interior_offsets(self) -> Sequence[tuple[int, int]]:
         """Return the offsets of instances behind private data, of closures, and of the TypeNodes of

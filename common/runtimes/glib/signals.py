@@ -21,6 +21,7 @@ from findleaks.target.base import Range
 from findleaks.value_classes import NamedTuple
 
 HANDLER = "Q8xQ4xI8xQQ"  # sequential_number, prev, signal_id, closure, instance
+INSTANCE = 48  # offset of `instance`
 CLOSURE_HEADER = 32  # bytes of GRealClosure before GClosure, in the same block
 DATA, CALLBACK = 16, 32  # offsets in GClosure and GCClosure
 SIGNAL_NAME = 16  # offset of `name` in SignalNode
@@ -45,6 +46,8 @@ class Signals:
     def __init__(self, memory: Memory, engine: Engine, data: Sequence[Range], classes: Mapping[int, object]) -> None:
         self._memory, self._engine, self._data, self._classes = memory, engine, data, classes
         self._known: dict[int, str] = {}
+        # Keys and hashes of tables of instances. It is empty before `handlers` is read.
+        self.instance_keys: list[Range] = []
         self._form = struct.Struct(memory.arch.word_format[0] + HANDLER)
 
     @cached_property
@@ -59,7 +62,11 @@ class Signals:
         found = []
         for address, table in find_tables(self._memory, self._data):
             sample = [key for key, _ in islice(read_entries(self._memory, table), SAMPLE)]
-            if sample and (all(map(self._is_instance, sample)) or (table.keys == table.values and all(map(self._is_handler, sample)))):
+            by_instance = sample and table.big_keys and all(map(self._is_instance, sample))
+            if by_instance:
+                # The hash of an instance is the low half of its address, like a compressed pointer.
+                self.instance_keys += [Range(table.keys, table.keys + 8 * table.slots), Range(table.hashes, table.hashes + 4 * table.slots)]
+            if sample and (by_instance or (table.keys == table.values and all(map(self._is_handler, sample)))):
                 found.append((address, [key for key, _ in read_entries(self._memory, table)]))
         return found
 

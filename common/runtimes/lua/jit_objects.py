@@ -76,7 +76,7 @@ class JitObjects(lua.Objects):
     """The objects of all states of LuaJIT in a process; see lua.Objects. `interior`: (bytes of a
     block, offset) pairs at which objects, or what refers to them, begin inside blocks."""
 
-    exclusions = EXCLUSIONS
+    _exclusions = EXCLUSIONS
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, states: Sequence[State]) -> None:
         self.interior: set[tuple[int, int]] = set()

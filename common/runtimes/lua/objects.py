@@ -5,7 +5,6 @@ Sources: lgc.c, lobject.h, lstate.h, lstring.c, ltable.c of Lua 5.1.5 to 5.4.4, 
 from __future__ import annotations
 
 import os
-import re
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Optional
@@ -18,6 +17,7 @@ from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import EVERY_WORD, NO_BLOCK, Exclusion, Totals
 from findleaks.runtimes.lua.layout import C_FUNCTION, FUNCTION, NUMBER, STRING, TABLE, TEXT, THREAD, USERDATA, Layout, State
 from findleaks.runtimes.lua.locals import LAYOUTS, list_calls, list_locals
+from findleaks.runtimes.lua.unused import VALUE, Unused, array_length, list_unused_values
 from findleaks.target.base import Range, Target
 
 STRINGS, TABLES, FUNCTIONS, C_FUNCTIONS, USERDATAS, THREADS, PROTOTYPES, UPVALUES, PARTS, NAMED = range(10)
@@ -31,9 +31,8 @@ MOST_TYPES = 1 << 16
 MOST_UPVALUES = 255  # of one function
 LONGEST = 1 << 10  # bytes of a name
 _CALL_51, _GLOBALS = 40, 120  # offsets in lua_State of 5.1: CallInfo, the table of global variables
-VALUE = 16  # bytes of a value (TValue): first an object's address or a number, then the type
-_NIL = re.compile(rb"[\x00\x10\x20]+")  # types nil, empty, and absent key
 _LEAF = 1
+_MOST_SLOTS = 1 << 12  # of a stack, whose types are examined
 EXCLUSIONS: Sequence[Exclusion] = (
     Exclusion(0),
     Exclusion(EVERY_WORD),
@@ -73,12 +72,14 @@ class Objects:
     - `roots` are blocks that the collector does not free before it closes the state.
     - `exclusions` are the words that are not references, by pattern."""
 
-    exclusions: Sequence[Exclusion] = EXCLUSIONS
+    _exclusions: Sequence[Exclusion] = EXCLUSIONS
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, states: Sequence[State]) -> None:
         self._target, self._engine, self._blocks = target, engine, directory.blocks
         self._heaps = directory.ranges()
         self._memory = Memory(target)
+        # On big-endian machines, the place of a type in a value depends on the version.
+        self._is_little = target.arch.byteorder == "little"
         self.found = array("I", [NO_ROOT]) * len(self._blocks)
         self.patterns = bytearray(len(self._blocks))
         self.names = list(NAMES)
@@ -86,6 +87,7 @@ class Objects:
         self.tables: dict[int, tuple[int, State]] = {}  # by block of the elements: the table
         self.threads: list[tuple[State, int]] = []
         self.dead: list[Range] = []
+        self._unused = Unused(self._exclusions)
         self.roots: list[int] = []
         self.problems: list[tuple[int, str]] = []
         self._stacks = set[int]()  # blocks of stacks that were read
@@ -94,6 +96,14 @@ class Objects:
         self._classes: dict[int, dict[int, str]] = {}
         for state in states:
             self._read(state)
+        self.dead += self._unused.ranges
+        if self._unused.is_full:
+            where = self._unused.ranges[-1].start
+            self.problems.append((where, "many of Lua's tables have unused elements: stale words in some of these count as references"))
+
+    @property
+    def exclusions(self) -> Sequence[Exclusion]:
+        return self._unused.exclusions
 
     def total(self, number: int) -> Totals:
         """Return number and bytes of the objects of a type."""
@@ -134,15 +144,17 @@ class Objects:
         """Add an object of `size` bytes, given its first 9 words."""
         layout = state.layout
         head = words[1].to_bytes(8, self._target.arch.byteorder)
-        kind, pattern = head[0] & 15, 4
+        kind, pattern, is_c, whole = head[0] & 15, 4, False, size
         if kind == STRING:
             number, pattern = STRINGS, _LEAF
         elif kind == TABLE:
             number, pattern = self._object_number(state, words[layout.metatable // 8], TABLES), 2
             size += self._add_parts(state, address, head, words)
         elif kind == FUNCTION:
-            is_c = head[0] & C_FUNCTION or (layout.version == "5.1" and head[2])
+            is_c = bool(head[0] & C_FUNCTION or (layout.version == "5.1" and head[2]))
             number, pattern = (C_FUNCTIONS if is_c else self._function_number(state, words[layout.function // 8])), 3
+            if layout.version == "5.3" and not is_c:
+                self._add_upvalues(address, head[2])
         elif kind == USERDATA:
             number = self._object_number(state, words[3 if layout.version == "5.4" else 2], USERDATAS)
         elif kind == THREAD:
@@ -156,36 +168,67 @@ class Objects:
         else:
             self.problems.append((address, f"Lua's object at {address:#x} has the unknown type {kind}"))
             return
+        if self._is_little and pattern != _LEAF:
+            pattern = self._unused.object_pattern(layout, pattern, address, whole, words, is_c)
         self.found[index], self.patterns[index] = number, pattern
         self.totals[number][0] += 1
         self.totals[number][1] += size
 
+    def _add_upvalues(self, function: int, count: int) -> None:
+        """Add the upvalues of a function of Lua 5.3. They are in no list of objects."""
+        for cell in self._memory.words(function + 32, count) or ():
+            found = self._blocks.lookup(cell)
+            if found is not None and found[1] == cell and self.found[found[0]] == NO_ROOT:
+                self.found[found[0]] = UPVALUES
+                self.patterns[found[0]] = self._unused.pattern(0, cell, found[2], [(4, found[2] // 8)])
+                self.totals[UPVALUES][0] += 1
+                self.totals[UPVALUES][1] += found[2]
+
     def _add_parts(self, state: State, address: int, head: bytes, words: Sequence[int]) -> int:
         """Set the type of the blocks with a table's elements. Returns their bytes."""
-        added = 0
-        for part in (words[state.layout.array // 8], words[state.layout.node // 8]):
+        added, layout = 0, state.layout
+        nodes = min(1 << head[3] % 64, MOST_NODES)
+        for place, used in ((layout.array, VALUE * array_length(layout, words)), (layout.node, layout.node_size * nodes)):
+            part = words[place // 8]
             found = self._blocks.lookup(part) if part else None
             if found is not None and found[1] == part and self.found[found[0]] == NO_ROOT:
                 self.found[found[0]] = PARTS
                 self.tables[found[0]] = address, state
                 added += found[2]
+                if self._is_little:
+                    data, step = self._memory.read(part, min(used, found[2])), 2 if place == layout.array else layout.node_size // 8
+                    self.patterns[found[0]] = self._unused.part_pattern(layout, part, found[2], data, step)
         return added
 
     def _add_thread(self, state: State, thread: int) -> None:
-        """Add the unused part of a thread's stack to `dead`. It is above the top of the thread and
-        the top of the running function. Add also values that are nil: Lua sets only their type."""
+        """Add the unused part of a thread's stack to `dead`. It is above the top of the thread and,
+        unless a function in C runs, above the top of the running function: only C functions
+        maintain the top of the thread. Add also values without references; see unused.py."""
         layout = state.layout
         self.threads.append((state, thread))
         words = self._memory.words(thread, 9) or (0,) * 9
         stack, call = words[layout.stack // 8], words[layout.call_info // 8]
-        top = max(words[2], (self._memory.word(call + layout.top) or 0) if call else 0)
+        top = words[2]
+        if not self._is_little or self._runs_lua(layout, call):
+            top = max(top, (self._memory.word(call + layout.top) or 0) if call else 0)
         found = self._blocks.lookup(stack) if stack else None
         if found is not None and found[1] <= top < found[1] + found[2] and found[0] not in self._stacks:
             self._stacks.add(found[0])
-            self.dead.append(Range(top, found[1] + (found[2] & -8)))
-            # On big-endian machines, the place of a type depends on the version.
-            tags = self._memory.read(stack, top - stack)[8::VALUE] if self._target.arch.byteorder == "little" else b""
-            self.dead += [Range(stack + VALUE * run.start(), stack + VALUE * run.end()) for run in _NIL.finditer(tags)]
+            data = self._memory.read(stack, top - stack) if self._is_little else b""
+            if data:
+                unused = list_unused_values(layout, data, found[2], _MOST_SLOTS)
+                self.patterns[found[0]] = self._unused.pattern(0, stack, found[2], unused)
+            else:
+                self.dead.append(Range(top, found[1] + (found[2] & -8)))
+
+    def _runs_lua(self, layout: Layout, call: int) -> bool:
+        """Return whether the function of a CallInfo is a function of Lua. Return True if that is
+        unknown."""
+        slot = self._memory.word(call + LAYOUTS[layout.version].function) or 0
+        function, tag = self._memory.words(slot, 2) or (0, FUNCTION)
+        if layout.version == "5.1" and tag & 15 == FUNCTION:
+            return self._memory.read(function + 10, 1) in (b"", b"\0")
+        return tag & 0x3F == FUNCTION
 
     def _number(self, name: str) -> int:
         if name not in self._numbers:

@@ -1,6 +1,6 @@
 """Name the variables of a Perl program, and the elements of arrays, hashes and pads.
 
-Sources: gv.h (struct gp), hv.h, pad.h, cv.h of Perl 5.36 to 5.40, 64-bit."""
+Sources: gv.h (struct gp), hv.h, pad.h, cv.h, mg.h (struct magic) of Perl 5.36 to 5.40, 64-bit."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ MOST = 1 << 14  # most variables
 MOST_PACKAGES = 1 << 16
 SHOWN = 40  # characters of a key that are shown
 _SCALAR, _HASH, _ARRAY = 0, 32, 40  # offsets in struct gp
+_MAGIC_TYPE, _MAGIC_OBJECT = 18, 32  # offsets in struct magic
+_TIED = b"P"  # PERL_MAGIC_tied
 
 
 class Names:
@@ -101,8 +103,9 @@ class Names:
         flags = self._memory.int32(value + 12) if known else None
         return flags if flags is not None else FREE
 
-    def _variable(self, name: str, place: int) -> Optional[Variable]:
-        """Return the variable whose value a word refers to; None if its value is small."""
+    def _variable(self, name: str, place: int, is_tied: bool = False) -> Optional[Variable]:
+        """Return the variable whose value a word refers to; None if its value is small. Of a tied
+        variable, the value is the object that implements it; `is_tied`: the word refers to that."""
         value = self._memory.word(place) or 0
         flags = self._flags(value)
         through = flags & FREE <= LVALUE and flags & FREE != GLOB and bool(flags & v.REFERENCE)
@@ -116,6 +119,9 @@ class Names:
         length = self._memory.word(words[0] + 16) if flags & FREE in (ARRAY, HASH) else None
         if flags & FREE == ARRAY and length is not None:
             length = length + 1 & self._memory.arch.mask
+        tie = self._tie(words[0]) if length == 0 and flags & v.MAGICAL and not is_tied else 0
+        if tie:
+            return self._variable(name, tie, True)
         if length is not None and (not length or (flags & FREE == HASH and flags & v.OFFSET and self._structures.package(value))):
             return None  # It is empty, or it is a package.
         found = self._blocks.lookup(words[2])
@@ -124,6 +130,14 @@ class Names:
             return None
         table = found[1] if found is not None and (large or length is not None) else 0
         return Variable(name, place, value, table, what, length, "elements" if length is not None else "")
+
+    def _tie(self, body: int) -> int:
+        """Return the address of the reference to the object of a tied array or hash; 0 if the
+        variable with this body is not tied."""
+        magic = self._memory.word(body + 8) or 0
+        if magic and self._memory.read(magic + _MAGIC_TYPE, 1) == _TIED:
+            return magic + _MAGIC_OBJECT
+        return 0
 
     def member(self, address: int) -> str:
         """Return the name of the word at an address: an element of an array or a hash, or a

@@ -2,7 +2,7 @@
 
 Sources: src/include/nodes/memnodes.h (MemoryContextData), src/backend/utils/mmgr/aset.c
 (AllocSetContext, AllocBlockData, AllocSetStats) of PostgreSQL 13 to 18, for 64-bit programs. Nearly
-all contexts are AllocSets. Free memory is counted only in AllocSets."""
+all contexts are AllocSets. For the others, see block_lists.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.pool_tree import PoolNode, add_up
-from findleaks.value_classes import NamedTuple, dataclass, field
+from findleaks.runtimes.postgresql.block_lists import BlockLists, Usage
+from findleaks.value_classes import dataclass, field
 
 HEAD = 10  # words of MemoryContextData
 ALLOCATED, PARENT, FIRST, NEXT, NAME, IDENT = 1, 3, 4, 6, 7, 8  # places of its members, in words
@@ -26,25 +27,12 @@ HASH_TABLE = "dynahash"
 LONGEST = 256  # bytes of a name
 
 
-class Usage(NamedTuple):
-    """The memory of one context, as pg_log_backend_memory_contexts counts it.
-
-    `total` is the bytes of its blocks and of the context itself. `free` is the unused bytes in its
-    blocks, `chunks` the number of free chunks; both are None if the context is not an AllocSet.
-    `blocks` lists the addresses of its blocks, or that of the context if they are unknown."""
-
-    total: int
-    free: Optional[int]
-    chunks: Optional[int]
-    blocks: Sequence[int]
-
-
 @dataclass
 class Context(PoolNode):
     """A memory context. `bytes` is the total of its usage."""
 
     ident: str = ""
-    usage: Usage = field(default_factory=lambda: Usage(0, 0, 0, ()))
+    usage: Usage = field(default_factory=lambda: Usage(0, 0, 0, []))
 
 
 class ContextReader:
@@ -56,6 +44,7 @@ class ContextReader:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self.problems: list[tuple[int, str]] = []
+        self._lists = BlockLists(memory)
         self._seen = set[int]()  # blocks and chunks that were met
 
     def read(self, root: int) -> list[Context]:
@@ -94,7 +83,11 @@ class ContextReader:
         for size in SET_BYTES:
             if self._memory.word(address + size) == address:
                 return self._read_set(address, size, words[ALLOCATED])
-        return Usage(words[ALLOCATED], None, None, [address])
+        found = self._lists.read(address, words[ALLOCATED])
+        if found is None:
+            self.problems.append((address, f"the memory context at {address:#x} has an unknown type: its free memory is unknown"))
+            return Usage(words[ALLOCATED], None, None, [address])
+        return found
 
     def _read_set(self, address: int, size: int, allocated: int) -> Usage:
         """Return the memory of the AllocSet at an address. `size` is the bytes of its

@@ -57,7 +57,7 @@ class PostgreSQL(Runtime):
         free = sum(usage.free or 0 for usage in usages)
         total = sum(usage.total for usage in usages)
         counts = {"Grand total": total, "free": free, "used": total - free}
-        blocks = sum(len(usage.blocks) for usage in usages)
+        blocks = sum(len(usage.blocks) - usage.empty for usage in usages)
         chunks = sum(usage.chunks or 0 for usage in usages)
         return {**{name: Count(value, "bytes") for name, value in counts.items()}, "blocks": Count(blocks), "free chunks": Count(chunks)}
 
@@ -114,5 +114,5 @@ class PostgreSQL(Runtime):
 def _type(name: str, contexts: Sequence[Context]) -> Type:
     total = sum(one.usage.total for one in contexts)
     free = sum(one.usage.free or 0 for one in contexts)
-    blocks = sum(len(one.usage.blocks) for one in contexts)
+    blocks = sum(len(one.usage.blocks) - one.usage.empty for one in contexts)
     return Type(name, len(contexts), total, {"used": total - free, "free": free, "blocks": blocks})

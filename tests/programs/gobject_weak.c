@@ -1,0 +1,39 @@
+/* 2,000 instances of GSimpleAction are forgotten: 1,000 of them have a handler of a signal, whose data is the instance itself, and 1,000 a
+ * weak reference. 2,000 more, with the same, are kept in an array. Prints "ready". */
+#include <gio/gio.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { COUNT = 1000 };
+GSimpleAction *kept[2 * COUNT];
+
+static void ended(gpointer data, GObject *instance) {
+    (void)data;
+    (void)instance;
+}
+
+static void activated(GSimpleAction *action, GVariant *parameter, gpointer data) {
+    (void)action;
+    (void)parameter;
+    (void)data;
+}
+
+static __attribute__((noinline)) GSimpleAction *make(int number) {
+    GSimpleAction *action = g_simple_action_new("action", NULL);
+    if (number < COUNT)
+        g_signal_connect(action, "activate", G_CALLBACK(activated), action);
+    else
+        g_object_weak_ref((GObject *)action, ended, NULL);
+    return action;
+}
+
+int main(void) {
+    for (int number = 0; number < 2 * COUNT; number++) {
+        make(number);
+        kept[number] = make(number);
+    }
+    puts("ready");
+    fflush(stdout);
+    for (;;)
+        pause();
+}
