@@ -104,6 +104,15 @@ function guarded (depth) {
 function spread (...all) { return run(...all) }
 function defaults (depth, value = run(depth)) { return value }
 function tagged (strings, depth) { return run(depth) }
+// Functions that have the same source, and names that the program computes
+const shown = ['first', 'second', 'δ'].map(name => ({ [name]: depth => run(depth) })[name])
+class Computed {
+  ['method' + 1] (depth) { return run(depth) }
+  static ['made' + 1] (depth) { return run(depth) }
+  get ['read' + 1] () { return run(derived.depth) }
+}
+const computed = new Computed()
+const renamed = Object.defineProperty(function original (depth) { return run(depth) }, 'name', { value: 'renamed' })
 function order (a, b) { run(1); return a - b }
 const ways = [
   depth => one(depth),
@@ -143,6 +152,11 @@ const ways = [
   depth => { new Map([[1, 2]]).forEach((value, key) => run(depth - 1)); return 2 },
   depth => extra(1, depth - 1, 3, 4),
   depth => Array.from([1, 2], x => run(depth - 2)).length,
+  depth => shown[random(shown.length)](depth - 1),
+  depth => computed.method1(depth - 1),
+  depth => computed.constructor.made1(depth - 1),
+  depth => { derived.depth = depth - 2; return computed.read1 },
+  depth => renamed(depth - 1),
   depth => { const inner = n => { if (n) return inner(n - 1); return run(depth - 2) }; return inner(2) }
 ]
 if (mode === 'calls') {

@@ -68,6 +68,19 @@ class Strings:
         """Whether a word is the tagged address of a string."""
         return self._type(word) is not None
 
+    def is_composed(self, word: int, most: int) -> bool:
+        """Whether a word is the tagged address of a string that contains its characters, or is
+        composed of up to `most` such strings."""
+        for _ in range(most):
+            kind = self._type(word)
+            if kind is None or kind & self._kinds != self._cons or not self._first or not self._second:
+                return kind is not None and kind & self._kinds == 0
+            second = self._type(self._memory.word(word - TAG + self._second) or 0)
+            if second is None or second & self._kinds != 0:
+                return False
+            word = self._memory.word(word - TAG + self._first) or 0
+        return False
+
     def _type(self, word: int) -> Optional[int]:
         first = self._memory.word(word - TAG) if word & TAG_MASK == TAG else None
         data = self._maps.data(first) if first is not None else None
