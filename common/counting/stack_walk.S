@@ -89,7 +89,7 @@
         .set JAVASCRIPT, 5                      # V8: each frame of code that executes functions has a pointer to its function; see js_frame
         .set GENERATED, -0x80000000             # rules of code that executes JavaScript functions have this added to their offset
         .set UNKNOWN_FUNCTION, 0x7ffffff        # its number
-        .set CONCATENATED, 4                    # strings of which the name of a JavaScript function may be composed
+        .set COMPOSED, 4                        # strings that lead to the last part of the name of a JavaScript function
         .set MOST_HASHED, 4096                  # at most so many bytes of a name or a table of lines are hashed
 
 # Words of a frame of the JVM's interpreter: distances from the frame pointer (frame_x86.hpp of OpenJDK 8 to 25)
@@ -930,19 +930,21 @@ js_mix:
         rol     rax, 29
         ret
 
-# Mix the characters of the string rcx into rax, if it is a sequential string, or was composed of at most CONCATENATED such strings. Clobbers
+# Mix the characters of the string rcx into rax, if it is a sequential string, or is composed of such strings, in at most COMPOSED steps. Clobbers
 # rcx, rdx.
 js_mix_text:
         push    rbx
-        mov     ebx, CONCATENATED
+        mov     ebx, COMPOSED
 1:      call    js_string
+        cmp     edx, 5                          # a reference to an equal string
+        je      3f
         cmp     edx, 1                          # two strings; the first one may be composed, too
         jne     2f
         push    rcx
         mov     rcx, [rcx + 24 - 1]
         call    js_mix_sequential
         pop     rcx
-        mov     rcx, [rcx + 16 - 1]
+3:      mov     rcx, [rcx + 16 - 1]
         dec     ebx
         jnz     1b
         pop     rbx
@@ -972,8 +974,8 @@ js_mix_sequential:
         pop     rsi
 2:      ret
 
-# Set edx to the representation of the string rcx (0: sequential, 1: two strings), plus 8 if this string has characters of one byte and is
-# sequential. It is -1 if rcx is not a string. Preserves rax.
+# Set edx to the representation of the string rcx (0: sequential, 1: two strings, 5: a reference to a string), or to 8 if it is sequential and
+# has characters of one byte. edx is -1 if rcx is not a string. Preserves rax.
 js_string:
         push    rax
         call    js_object
@@ -983,9 +985,8 @@ js_string:
         jae     1f
         mov     edx, eax
         and     edx, 15                         # kStringRepresentationMask | kStringEncodingMask
-        cmp     edx, 9
-        jne     1f
-        mov     edx, 1
+        and     eax, 7
+        cmovnz  edx, eax
 1:      pop     rax
         ret
 

@@ -118,6 +118,34 @@ def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool) -> 
     assert shown[f"global handle of variable {names['global']} of {file}"] == 1
 
 
+@pytest.mark.parametrize("version", [nodes.NEWEST, *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS[:-1])])
+@pytest.mark.parametrize("kind", ["wrapped", "buffers"])
+def test_the_holder_of_native_blocks(tmp_path: Path, version: str, kind: str) -> None:
+    """JavaScript objects own the blocks. `verdict` says which object retains one of them, and its first command prints the path."""
+    command = [nodes.get(version), "--expose-gc", "--no-memory-reducer", str(PROGRAM), kind, "2000", str(addon(tmp_path))]
+    with cores.Running(command, tmp_path) as running:
+        made = json.loads(running.output.splitlines()[0])
+        pid = str(running.pid)
+        found = answer("verdict", "--pid", pid)["findings"][0]
+        place = next(word for word in found["next"] if word.startswith("path ")).split()[1]
+        path = answer("path", place, "--pid", pid)
+    assert found["finding"] in ("held-by-many", "held-from-managed-heap", "held-by-managed-objects"), found
+    assert re.search(rf"reached by .*{made['holder']} \({PROGRAM}\) → .*{made['content']}", found["cause"]), found
+    steps = " ".join(step["in"]["text"] for step in path["path"] if step["in"])
+    assert made["holder"] in steps and made["content"] in steps
+
+
+@pytest.mark.parametrize("version", [nodes.NEWEST, *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS[:-1])])
+def test_holders_with_one_name(tmp_path: Path, version: str) -> None:
+    """Node has a list of timers for each duration. `verdict` sums what they retain."""
+    command = [nodes.get(version), "--expose-gc", "--no-memory-reducer", str(PROGRAM), "intervals", "120000"]
+    with cores.Running(command, tmp_path) as running:
+        findings = answer("verdict", "--pid", str(running.pid))["findings"]
+    (found,) = [one for one in findings if one["finding"] == "large-v8-heap"]
+    (amount,) = re.findall(r"Retained by: variable timerListMap \([^)]*\): ([0-9]+) MiB in 8 objects\.", found["cause"])
+    assert int(amount) << 20 > 0.7 * found["evidence"]["bytes"]
+
+
 CONTENT = [
     ("buffers", 3000, r"3,0\d\d objects of ArrayBuffer .* one of them is reached by .*global variable audit → .* → Buffer → ArrayBuffer\."),
     pytest.param("pairs", 600_000, r"global variable audit retains .* It retains 600,000 Outer, 600,000 Inner", marks=pytest.mark.matrix),

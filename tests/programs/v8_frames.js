@@ -112,6 +112,7 @@ class Computed {
   get ['read' + 1] () { return run(derived.depth) }
 }
 const computed = new Computed()
+const literal = { ['inLiteral' + 1] (depth) { return run(depth) } }
 const renamed = Object.defineProperty(function original (depth) { return run(depth) }, 'name', { value: 'renamed' })
 function order (a, b) { run(1); return a - b }
 const ways = [
@@ -156,6 +157,7 @@ const ways = [
   depth => computed.method1(depth - 1),
   depth => computed.constructor.made1(depth - 1),
   depth => { derived.depth = depth - 2; return computed.read1 },
+  depth => literal.inLiteral1(depth - 1),
   depth => renamed(depth - 1),
   depth => { const inner = n => { if (n) return inner(n - 1); return run(depth - 2) }; return inner(2) }
 ]

@@ -70,15 +70,19 @@ class Strings:
 
     def is_composed(self, word: int, most: int) -> bool:
         """Whether a word is the tagged address of a string that contains its characters, or is
-        composed of up to `most` such strings."""
+        composed of such strings. `most`: the strings that lead to the last one of these."""
         for _ in range(most):
             kind = self._type(word)
-            if kind is None or kind & self._kinds != self._cons or not self._first or not self._second:
-                return kind is not None and kind & self._kinds == 0
-            second = self._type(self._memory.word(word - TAG + self._second) or 0)
-            if second is None or second & self._kinds != 0:
-                return False
-            word = self._memory.word(word - TAG + self._first) or 0
+            form = kind & self._kinds if kind is not None else None
+            if form == self._thin and self._actual:
+                word = self._memory.word(word - TAG + self._actual) or 0
+            elif form == self._cons and self._first and self._second:
+                second = self._type(self._memory.word(word - TAG + self._second) or 0)
+                if second is None or second & self._kinds != 0:
+                    return False
+                word = self._memory.word(word - TAG + self._first) or 0
+            else:
+                return form == 0
         return False
 
     def _type(self, word: int) -> Optional[int]:

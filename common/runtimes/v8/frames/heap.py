@@ -25,8 +25,8 @@ ANONYMOUS, EVALUATED = "(anonymous)", "eval"
 """Names of functions without a name, and of those that are evaluated text."""
 
 _MOST_TABLES = 1 << 26  # bytes of all tables that are read; a damaged process may refer to many
-# Values of properties that a stub hashes, and strings of which each is composed, as in stack_walk.S
-_HASHED, _CONCATENATED = 2, 4
+# Values of properties that a stub hashes, and strings that each is composed of, as in stack_walk.S
+_HASHED, _COMPOSED = 2, 4
 _WEAK = 2  # a bit of the tag
 _VERSION = ("_ZN2v88internal7Version6major_E", "_ZN2v88internal7Version6minor_E")
 _SAMPLED = "scope_info_map"  # its objects are sampled, see Maps.scope_info_start
@@ -117,7 +117,7 @@ class FrameHeap:
         `name` of this function, which is at a tagged address. See js_frame of stack_walk.S."""
         found = self._own_name(function)
         hashed = self._properties.inside(function - TAG)[:_HASHED]
-        return found is not None and found.place in hashed and self._strings.is_composed(found.value, _CONCATENATED)
+        return found is not None and found.place in hashed and self._strings.is_composed(found.value, _COMPOSED)
 
     def _own_name(self, function: int) -> Optional[Property]:
         """Return the property `name` of the function at a tagged address; None if it has none."""
