@@ -131,8 +131,8 @@ def test_the_holder_of_native_blocks(tmp_path: Path, version: str, kind: str) ->
         path = answer("path", place, "--pid", pid)
     assert found["finding"] in ("held-by-many", "held-from-managed-heap", "held-by-managed-objects"), found
     assert re.search(rf"reached by .*{made['holder']} \({PROGRAM}\) → .*{made['content']}", found["cause"]), found
-    steps = " ".join(step["in"]["text"] for step in path["path"] if step["in"])
-    assert made["holder"] in steps and made["content"] in steps
+    # The middle of a long path is left out.
+    assert made["content"] in " ".join(step["in"]["text"] for step in path["path"] if step["in"])
 
 
 @pytest.mark.parametrize("version", [nodes.NEWEST, *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS[:-1])])
@@ -150,6 +150,16 @@ CONTENT = [
     ("buffers", 3000, r"3,0\d\d objects of ArrayBuffer .* one of them is reached by .*global variable audit → .* → Buffer → ArrayBuffer\."),
     pytest.param("pairs", 600_000, r"global variable audit retains .* It retains 600,000 Outer, 600,000 Inner", marks=pytest.mark.matrix),
 ]
+
+
+@pytest.mark.parametrize("version", [pytest.param(one, marks=[] if one == "18.20.8" else pytest.mark.matrix) for one in VERSIONS])
+def test_the_line_of_a_closure_with_a_computed_name(tmp_path: Path, version: str) -> None:
+    program = truth.PROGRAMS / "v8_content.js"
+    command = [nodes.get(version), "--expose-gc", "--no-memory-reducer", str(program), "closures", "200000"]
+    with cores.Running(command, tmp_path) as running:
+        found = answer("verdict", "--pid", str(running.pid))["findings"]
+    (line,) = [at for at, text in enumerate(program.read_text().splitlines(), 1) if "closures: n" in text]
+    assert any(f"anonymous ({program}:{line})" in str(one["cause"]) for one in found), found
 
 
 @pytest.mark.parametrize(("kind", "count", "sentence"), CONTENT)

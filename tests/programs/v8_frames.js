@@ -153,15 +153,15 @@ const ways = [
   depth => { new Map([[1, 2]]).forEach((value, key) => run(depth - 1)); return 2 },
   depth => extra(1, depth - 1, 3, 4),
   depth => Array.from([1, 2], x => run(depth - 2)).length,
-  depth => shown[random(shown.length)](depth - 1),
-  depth => computed.method1(depth - 1),
-  depth => computed.constructor.made1(depth - 1),
-  depth => { derived.depth = depth - 2; return computed.read1 },
-  depth => literal.inLiteral1(depth - 1),
-  depth => renamed(depth - 1),
   depth => { const inner = n => { if (n) return inner(n - 1); return run(depth - 2) }; return inner(2) }
 ]
 if (mode === 'calls') {
+  ways.push(depth => shown[random(shown.length)](depth - 1))
+  ways.push(depth => computed.method1(depth - 1))
+  ways.push(depth => computed.constructor.made1(depth - 1))
+  ways.push(depth => { derived.depth = depth - 2; return computed.read1 })
+  ways.push(depth => literal.inLiteral1(depth - 1))
+  ways.push(depth => renamed(depth - 1))
   ways.push(depth => { native.callBack(() => run(depth - 1)); return 1 })
 }
 function run (depth) {

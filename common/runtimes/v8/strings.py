@@ -23,6 +23,8 @@ DEEPEST = 16  # strings that a string is composed of
 LOCALS, MOST_INLINED = 2, 75
 MOST_LOCALS, WORDS_AFTER = 1 << 12, 6
 SMI_SHIFT = 32
+# Small integers in a ScopeInfo: kNoSharedNameSentinel, and -1 because no variable has the function
+NO_NAME = 0, (1 << 64) - (1 << SMI_SHIFT)
 _RECORD = 80  # bytes of a short string, with its header
 
 
@@ -164,7 +166,7 @@ class Strings:
 
         After flags, number of parameters and number of locals, there are small integers, the names
         of the locals, as many small integers, and then the first string is the name of the
-        function."""
+        function. NO_NAME is in its place if only the functions have the name."""
         first = address + self._maps.scope_info_start
         head = self._memory.words(first, LOCALS + 1)
         count = head[LOCALS] >> SMI_SHIFT if head else MOST_LOCALS
@@ -173,7 +175,7 @@ class Strings:
         inlined = count if count < MOST_INLINED else 1
         words = self._words(first + 8 * (LOCALS + 1), inlined + count + WORDS_AFTER)
         at = 0
-        while at < min(WORDS_AFTER, len(words)) and not words[at] & TAG:
+        while at < min(WORDS_AFTER, len(words)) and not words[at] & TAG and tuple(words[at : at + 2]) != NO_NAME:
             at += 1  # positions in the source, and the number of variables of a module
         skipped = at + inlined + count if count else at
         return Scope(count, words[:at], words[at : at + inlined] if count else (), words[skipped : skipped + WORDS_AFTER])

@@ -101,9 +101,11 @@ class FrameHeap:
 
     def name_function(self, shared: int, function: int) -> tuple[str, str]:
         """Return the name and the script of a function, as in the stack of an error: the name is
-        that of its property `name`, or of the source. `function`: its tagged address, 0 if it is
-        unknown."""
+        that of its property `name`, or of the source. It is "" if only the function has it, and the
+        function is unknown. `function`: its tagged address, 0 if it is unknown."""
         found, own = self.functions.of_shared(shared), self.own_name(shared, function)
+        if own is None and self.shared_of(function) != shared and self.functions.has_computed_name(shared):
+            return "", found.script
         return (found.name if own is None else own) or (ANONYMOUS if found.script else EVALUATED), found.script
 
     def own_name(self, shared: int, function: int) -> Optional[str]:

@@ -81,6 +81,11 @@ class RecordedCalls:
             if calls is not None and self._collectors and not self.chain_settings and (self._layout.tls or key < KEYS_OF_BLOCK):
                 self.chain_settings = calls.chain_settings(self._layout.tls or place_of_key(key))
 
+    @property
+    def has_isolates(self) -> bool:
+        """Whether a thread was seen in an isolate that can be read."""
+        return any(self._readable())
+
     def code_distance(self, pc: int) -> Optional[int]:
         """See ManagedFrames."""
         known = (calls.code_distance(pc) for calls in self._readable())
