@@ -16,6 +16,7 @@ import truth
 
 import cores
 import findleaks
+from findleaks.audit.managed_holder import find_managed_path
 from findleaks.runtimes.node.addon_variables import choose_variables
 from findleaks.runtimes.node.handle_owners import HandleOwners
 from findleaks.runtimes.node.instance import Node
@@ -121,18 +122,18 @@ def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool) -> 
 @pytest.mark.parametrize("version", [nodes.NEWEST, *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS[:-1])])
 @pytest.mark.parametrize("kind", ["wrapped", "buffers"])
 def test_the_holder_of_native_blocks(tmp_path: Path, version: str, kind: str) -> None:
-    """JavaScript objects own the blocks. `verdict` says which object retains one of them, and its first command prints the path."""
+    """JavaScript objects own the blocks, of which each has 20,008 usable bytes."""
     command = [nodes.get(version), "--expose-gc", "--no-memory-reducer", str(PROGRAM), kind, "2000", str(addon(tmp_path))]
-    with cores.Running(command, tmp_path) as running:
+    with cores.Running(command, tmp_path) as running, findleaks.attach(running.pid) as process:
         made = json.loads(running.output.splitlines()[0])
-        pid = str(running.pid)
-        found = answer("verdict", "--pid", pid)["findings"][0]
-        place = next(word for word in found["next"] if word.startswith("path ")).split()[1]
-        path = answer("path", place, "--pid", pid)
-    assert found["finding"] in ("held-by-many", "held-from-managed-heap", "held-by-managed-objects"), found
-    assert re.search(rf"reached by .*{made['holder']} \({PROGRAM}\) → .*{made['content']}", found["cause"]), found
-    # The middle of a long path is left out.
-    assert made["content"] in " ".join(step["in"]["text"] for step in path["path"] if step["in"])
+        found = find_managed_path(process._session, 20_008, 2000)
+        assert found is not None
+        verdict = answer("verdict", "--pid", str(running.pid))["findings"][0]
+    assert re.search(rf"{made['holder']} \({PROGRAM}\) → .*{made['content']}", found.path), found
+    # Uninitialised buffers may contain old pointers to the blocks: then another finding attributes the blocks to these buffers.
+    if verdict["finding"] in ("held-by-many", "held-from-managed-heap"):
+        assert f"One of them is reached by {verdict['evidence']['path']}" in verdict["cause"]
+        assert made["content"] in verdict["evidence"]["path"] and any(word.startswith("path ") for word in verdict["next"])
 
 
 @pytest.mark.parametrize("version", [nodes.NEWEST, *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS[:-1])])

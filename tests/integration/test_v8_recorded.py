@@ -75,6 +75,8 @@ def check(version: str, way: str, folder: Path, *flags: str, thread: str = "main
     found: Counter[Frames] = Counter()
     for frames, count in native_calls.recorded(made, KIND).items():
         found[comparable(with_script(frames), way)] += count
+    alike = Counter(json.dumps([stack["frames"], stack.get("end")]) for stack in made.stacks)
+    assert max(alike.values()) == 1
     assert found == listed(made.printed, way)
     assert found.total() == ROUNDS * CALLS
 
