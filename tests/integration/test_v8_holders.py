@@ -120,13 +120,14 @@ def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool) -> 
 
 
 @pytest.mark.parametrize("version", [nodes.NEWEST, *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS[:-1])])
-@pytest.mark.parametrize("kind", ["wrapped", "buffers"])
+@pytest.mark.parametrize("kind", ["wrapped", pytest.param("buffers", marks=pytest.mark.matrix)])
 def test_the_holder_of_native_blocks(tmp_path: Path, version: str, kind: str) -> None:
     """JavaScript objects own the blocks, of which each has 20,008 usable bytes."""
     command = [nodes.get(version), "--expose-gc", "--no-memory-reducer", str(PROGRAM), kind, "2000", str(addon(tmp_path))]
-    with cores.Running(command, tmp_path) as running, findleaks.attach(running.pid) as process:
+    with cores.Running(command, tmp_path) as running:
         made = json.loads(running.output.splitlines()[0])
-        found = find_managed_path(process._session, 20_008, 2000)
+        with findleaks.attach(running.pid) as process:
+            found = find_managed_path(process._session, 20_008, 2000)
         assert found is not None
         verdict = answer("verdict", "--pid", str(running.pid))["findings"][0]
     assert re.search(rf"{made['holder']} \({PROGRAM}\) → .*{made['content']}", found.path), found
@@ -136,7 +137,8 @@ def test_the_holder_of_native_blocks(tmp_path: Path, version: str, kind: str) ->
         assert made["content"] in verdict["evidence"]["path"] and any(word.startswith("path ") for word in verdict["next"])
 
 
-@pytest.mark.parametrize("version", [nodes.NEWEST, *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS[:-1])])
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", VERSIONS)
 def test_holders_with_one_name(tmp_path: Path, version: str) -> None:
     """Node has a list of timers for each duration. `verdict` sums what they retain."""
     command = [nodes.get(version), "--expose-gc", "--no-memory-reducer", str(PROGRAM), "intervals", "120000"]
