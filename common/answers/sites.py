@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from findleaks.allocators.sites import SourceFrame
 from findleaks.audit import site_stacks
@@ -13,8 +14,10 @@ from findleaks.session import Session
 from findleaks.unwind.stacks import NamedFrame
 
 
+@lru_cache(1 << 14)
 def native_frame(frame: NamedFrame) -> StackFrame:
-    """Return a frame as a result. In an inlined function, the offset is unknown."""
+    """Return a frame as a result. In an inlined function, the offset is unknown. Many stacks have
+    the same frames, which are then the same objects."""
     return StackFrame(
         None if frame.kind else frame.address,
         frame.function or None,

@@ -49,6 +49,7 @@
         .set NUMBER_AT, 0x128                   # offset of the script's number in the script
         .set OFFSET_AT, 0x130                   # offset, from an interpreter's frame pointer, of the word with the bytecode's offset
         .set TYPES, 0x138                       # types, 2 bytes each: first of functions, last minus first, SharedFunctionInfo, script
+        .set NO_STRING, 0x140                   # the types of strings are less
         .set ENABLED, 0x1000
         .set SERVED, 0x1008                     # whether there is a server to answer
         .set PARENT, 0x1010                     # whether this is the process, not a forked child
@@ -88,6 +89,7 @@
         .set JAVASCRIPT, 5                      # V8: each frame of code that executes functions has a pointer to its function; see js_frame
         .set GENERATED, -0x80000000             # rules of code that executes JavaScript functions have this added to their offset
         .set UNKNOWN_FUNCTION, 0x7ffffff        # its number
+        .set COMPOSED, 4                        # strings that lead to the last part of the name of a JavaScript function
         .set MOST_HASHED, 4096                  # at most so many bytes of a name or a table of lines are hashed
 
 # Words of a frame of the JVM's interpreter: distances from the frame pointer (frame_x86.hpp of OpenJDK 8 to 25)
@@ -783,8 +785,25 @@ js_frame:
         mov     rbp, rax                        # kept for the server, which needs the isolate to name the functions
         mov     rdx, [rcx - 1]                  # the map determines whether the function has a name of its own
         call    js_mix
-        mov     rdx, [rdx + 8 - 1]
+        mov     rdx, [rdx + 8 - 1]              # its lowest bytes: words of the object, and words before the first property inside it
         call    js_mix
+        push    rcx
+        movzx   ebx, dh
+        lea     rcx, [rcx + 8 * rbx - 1]
+        mov     bl, 2                           # such a name is one of the first two properties: V8 before 9.5 has the home object, too
+5:      cmp     dh, dl
+        jae     6f
+        push    rcx
+        push    rdx
+        mov     rcx, [rcx]
+        call    js_mix_text
+        pop     rdx
+        pop     rcx
+        add     rcx, 8
+        inc     dh
+        dec     bl
+        jnz     5b
+6:      pop     rcx
         mov     rdx, [r8 + SHARED_AT]
         mov     rcx, [rcx + rdx - 1]
         call    js_typed
@@ -909,6 +928,66 @@ js_mix:
         xor     rax, rdx
         imul    rax, [r8 + GOLDEN]
         rol     rax, 29
+        ret
+
+# Mix the characters of the string rcx into rax, if it is a sequential string, or is composed of such strings, in at most COMPOSED steps. Clobbers
+# rcx, rdx.
+js_mix_text:
+        push    rbx
+        mov     ebx, COMPOSED
+1:      call    js_string
+        cmp     edx, 5                          # a reference to an equal string
+        je      3f
+        cmp     edx, 1                          # two strings; the first one may be composed, too
+        jne     2f
+        push    rcx
+        mov     rcx, [rcx + 24 - 1]
+        call    js_mix_sequential
+        pop     rcx
+3:      mov     rcx, [rcx + 16 - 1]
+        dec     ebx
+        jnz     1b
+        pop     rbx
+        ret
+2:      pop     rbx
+# Mix the characters of the string rcx into rax, if it is a sequential string. Clobbers rcx, rdx.
+js_mix_sequential:
+        call    js_string
+        test    edx, ~8                         # kStringEncodingMask: characters of one byte
+        jnz     2f
+        push    rsi
+        push    rbp
+        lea     rsi, [rcx + 16 - 1]
+        cmp     edx, 8
+        mov     edx, [rcx + 12 - 1]
+        je      1f
+        add     rdx, rdx
+1:      mov     ebp, MOST_HASHED
+        cmp     rdx, rbp
+        cmovb   rbp, rdx
+        lea     rbp, [rcx + rbp + 16 - 2]       # the last byte that is hashed: it is in the same page of V8 (256 KiB)
+        xor     rbp, rcx
+        shr     rbp, 18
+        jnz     3f
+        call    mix
+3:      pop     rbp
+        pop     rsi
+2:      ret
+
+# Set edx to the representation of the string rcx (0: sequential, 1: two strings, 5: a reference to a string), or to 8 if it is sequential and
+# has characters of one byte. edx is -1 if rcx is not a string. Preserves rax.
+js_string:
+        push    rax
+        call    js_object
+        mov     edx, -1
+        jc      1f
+        cmp     eax, [r8 + NO_STRING]
+        jae     1f
+        mov     edx, eax
+        and     edx, 15                         # kStringRepresentationMask | kStringEncodingMask
+        and     eax, 7
+        cmovnz  edx, eax
+1:      pop     rax
         ret
 
 # Find the execution context of the thread (rb_execution_context_t). Its first words are: stack of values, length of this stack, innermost

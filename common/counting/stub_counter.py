@@ -27,6 +27,7 @@ from findleaks.runtimes.v8.layout import Underivable, derive
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
 from findleaks.target.control import InjectionHost, Outcome
+from findleaks.unwind.stacks import NamedFrame
 
 
 class Injected:
@@ -153,10 +154,13 @@ class Injected:
                         rows[key] = rows.get(key, 0) + count
         # The lock is released after each stack, because threads of the process may wait for it, and
         # reading debug information may take long.
-        stacks = []
+        named: dict[tuple[tuple[NamedFrame, ...], str], int] = {}
         for (keys, end), count in rows.items():
             with running.rules.lock:
-                stacks.append(StackCount(count, self._names.named(keys), end))
+                frames = self._names.named(keys)
+            # Stacks with different keys may have the same names; see WalkedStacks.
+            named[frames, end] = named.get((frames, end), 0) + count
+        stacks = [StackCount(count, frames, end) for (frames, end), count in named.items()]
         unsure, events = running.counter(UNSURE), running.counter(EVENTS)
         matched = sum(one.count for one in stacks) + lost
         # Without a scope, all calls match. If a signal handler forked a child while the thread was

@@ -89,6 +89,9 @@ class Record:
         return made
 
 
+_UNCHANGED = frozenset([str, bool, float, type(None)])  # types of values that are the same in JSON
+
+
 @cache
 def json_fields(record: Hashable) -> tuple[Field, ...]:
     """Return those fields of a class of results that appear in JSON, in order."""
@@ -104,6 +107,8 @@ def json_fields(record: Hashable) -> tuple[Field, ...]:
 
 def plain(value: Any, address: bool = False) -> Any:
     """Return a value as it appears in JSON. `address`: whether integers are addresses."""
+    if type(value) in _UNCHANGED:  # most values
+        return value
     if isinstance(value, Record):
         return value.to_json()
     if isinstance(value, Mapping):

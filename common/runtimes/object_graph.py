@@ -29,7 +29,7 @@ NO_ROOT = "a root that was not found"
 
 NEARLY_ALL = 0.8  # of what an object retains
 _LEAST_SHARE = 50
-MOST_LEVELS, _MOST_NAMED = 32, 8  # levels of the tree that are descended; types that a path names
+MOST_LEVELS, MOST_NAMED = 32, 8  # levels of the tree that are descended; types that a path names
 _MOST_SPLIT, _MOST_CHILDREN = 64, 16  # objects that `retainers` looks at; parts of each
 _EXAMPLES, _MOST_SAMPLED = 7, 1 << 20  # objects whose paths are compared; objects of such a heap
 _MOST_TRIED = 1 << 14  # objects of a larger heap of which a live one is returned
@@ -62,8 +62,8 @@ def count_labels(engine: Engine, blocks: Blocks, labels: array[int], tree: Domin
 
 def join_path(names: list[str]) -> str:
     """Return the names of a path in words, the middle ones of a long path left out."""
-    if len(names) > _MOST_NAMED:
-        names[_MOST_NAMED // 2 : -(_MOST_NAMED // 2)] = ["…"]
+    if len(names) > MOST_NAMED:
+        names[MOST_NAMED // 2 : -(MOST_NAMED // 2)] = ["…"]
     return " → ".join(names)
 
 

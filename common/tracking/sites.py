@@ -166,15 +166,17 @@ def _name_sites(found: Mapping[int, TrackedSite], nodes: Mapping[int, Node], nam
     """Return the sites with the frames of their stacks. Sites whose stacks look alike are
     merged."""
     made: dict[tuple[tuple[int, ...], str], TrackedSite] = {}
+    alike: dict[tuple[tuple[NamedFrame, ...], str], TrackedSite] = {}
     for stack, site in found.items():
         keys = _keys(stack & ~1, nodes)
         key = names.followed(keys, bool(stack & 1)) if keys else ((), FULL)
-        if key in made:
+        if key not in made:
+            site.frames, site.end = names.named(key[0]), key[1]
+            # A runtime may move the code of a function, or compile the function again.
+            made[key] = alike.setdefault((site.frames, site.end), site)
+        if made[key] is not site:
             add_tallies(made[key], site)
-            continue
-        made[key] = site
-        site.frames, site.end = names.named(key[0]), key[1]
-    return list(made.values())
+    return list(alike.values())
 
 
 def _keys(address: int, nodes: Mapping[int, Node]) -> tuple[int, ...]:

@@ -104,6 +104,16 @@ function guarded (depth) {
 function spread (...all) { return run(...all) }
 function defaults (depth, value = run(depth)) { return value }
 function tagged (strings, depth) { return run(depth) }
+// Functions that have the same source, and names that the program computes
+const shown = ['first', 'second', 'δ'].map(name => ({ [name]: depth => run(depth) })[name])
+class Computed {
+  ['method' + 1] (depth) { return run(depth) }
+  static ['made' + 1] (depth) { return run(depth) }
+  get ['read' + 1] () { return run(derived.depth) }
+}
+const computed = new Computed()
+const literal = { ['inLiteral' + 1] (depth) { return run(depth) } }
+const renamed = Object.defineProperty(function original (depth) { return run(depth) }, 'name', { value: 'renamed' })
 function order (a, b) { run(1); return a - b }
 const ways = [
   depth => one(depth),
@@ -146,6 +156,12 @@ const ways = [
   depth => { const inner = n => { if (n) return inner(n - 1); return run(depth - 2) }; return inner(2) }
 ]
 if (mode === 'calls') {
+  ways.push(depth => shown[random(shown.length)](depth - 1))
+  ways.push(depth => computed.method1(depth - 1))
+  ways.push(depth => computed.constructor.made1(depth - 1))
+  ways.push(depth => { derived.depth = depth - 2; return computed.read1 })
+  ways.push(depth => literal.inLiteral1(depth - 1))
+  ways.push(depth => renamed(depth - 1))
   ways.push(depth => { native.callBack(() => run(depth - 1)); return 1 })
 }
 function run (depth) {

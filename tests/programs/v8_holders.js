@@ -31,6 +31,19 @@ const holders = {
     return ['global variable start', 'Session']
   },
   napi () { const addon = require(file); for (let n = 0; n < total; n++) addon.keep(new Session(n)); return [file, 'Session'] },
+  wrapped () {
+    const addon = require(file)
+    for (let n = 0; n < total; n++) { const own = new Session(n); addon.wrap(own); cache.set(n, own) }
+    return ['variable cache', 'Session']
+  },
+  buffers () {
+    for (let n = 0; n < total; n++) cache.set(n, (own => () => own)(Buffer.alloc(20000, 1)))
+    return ['variable cache', 'Buffer']
+  },
+  intervals () {
+    for (let n = 0; n < total; n++) setInterval(handlerFor(n), 1e8 + n % 8)
+    return ['variable timerListMap', 'Session']
+  },
   addon () {
     const addon = require(file)
     for (const way of ['keep', 'keepInTable', 'keepInCache', 'forget']) for (let n = 0; n < total; n++) addon[way](new Session(n))

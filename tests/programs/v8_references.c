@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <string.h>
 typedef struct napi_env__ *napi_env; typedef struct napi_value__ *napi_value; typedef struct napi_ref__ *napi_ref; typedef struct napi_info__ *napi_info;
 typedef napi_value (*napi_callback)(napi_env, napi_info);
 extern int napi_get_cb_info(napi_env, napi_info, size_t *, napi_value *, napi_value *, void **);
@@ -10,7 +11,8 @@ extern int napi_create_reference(napi_env, napi_value, unsigned, napi_ref *);
 extern int napi_create_function(napi_env, const char *, size_t, napi_callback, void *, napi_value *);
 extern int napi_set_named_property(napi_env, napi_value, const char *, napi_value);
 extern void *current(void) __asm__("_ZN2v87Isolate10GetCurrentEv");
-enum { MOST = 1 << 15 };
+extern int napi_wrap(napi_env, napi_value, void *, void (*)(napi_env, void *, void *), void *, napi_ref *);
+enum { MOST = 1 << 15, WRAPPED = 20008 };
 struct holder { napi_ref ref; struct holder *next; long pad[3]; };
 struct cache { long hits; napi_ref *items; size_t used; };
 static napi_env environment;
@@ -56,6 +58,14 @@ static napi_value forget(napi_env env, napi_info info) {
   refer(env, info);
   return 0;
 }
+/* Attach a block to the argument, as addons attach their C++ objects. */
+static void release(napi_env env, void *data, void *hint) { free(data); }
+static napi_value wrap(napi_env env, napi_info info) {
+  size_t count = 1; napi_value args[1];
+  napi_get_cb_info(env, info, &count, args, 0, 0);
+  napi_wrap(env, args[0], memset(malloc(WRAPPED), 'w', WRAPPED), release, 0, 0);
+  return 0;
+}
 static void export(napi_env env, napi_value exports, const char *name, napi_callback callback) {
   napi_value f; napi_create_function(env, name, (size_t)-1, callback, 0, &f);
   napi_set_named_property(env, exports, name, f);
@@ -64,6 +74,6 @@ __attribute__((visibility("default"))) napi_value napi_register_module_v1(napi_e
   environment = env; isolate = current();
   export(env, exports, "keep", keep); export(env, exports, "keepInTable", keep_in_table);
   export(env, exports, "keepInCache", keep_in_cache); export(env, exports, "forget", forget);
-  export(env, exports, "keepGlobal", keep_global);
+  export(env, exports, "keepGlobal", keep_global); export(env, exports, "wrap", wrap);
   return exports;
 }

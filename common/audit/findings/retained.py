@@ -15,7 +15,7 @@ from findleaks.audit.findings.significance import PART, denominator_without_file
 from findleaks.audit.managed import RuntimeHoldings
 from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.engine.terms import Kind, Totals
-from findleaks.formatting import blocks, counted, number, size, some
+from findleaks.formatting import blocks, counted, number, shortened, size, some
 from findleaks.quoting import shell_quoted
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.finding import Finding
@@ -187,7 +187,7 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
     facts: dict[str, object] = {"root": found.owner.name, "where": found.owner.where or None, "blocks": retained.blocks}
     part = 100 * retained.bytes // max(figures.of(Kind.REACHABLE).bytes, 1)
     if found.owner.managed:
-        yield _retained_by_managed_heap(found, retained, part, facts)
+        yield _retained_by_managed_heap(session, found, retained, part, facts)
         return
     title = f"In use, not leaked: {found.owner.label} alone retains {retained.amount} in {blocks(retained.blocks)}, "
     title += f"{part} % of the reachable memory."
@@ -228,14 +228,28 @@ def describe_field(one: RetainedNode) -> str:
     return f"{one.name}, which several fields refer to{f': {one.what}' if one.what else ', retains most of it'}."
 
 
-def _retained_by_managed_heap(found: TopRetainer, retained: Figures, part: int, facts: dict[str, object]) -> Finding:
+def _retained_by_managed_heap(session: Session, found: TopRetainer, retained: Figures, part: int, facts: dict[str, object]) -> Finding:
     title = f"In use, not leaked: {found.owner.label}, a managed heap, retains {retained.amount} of native memory in "
     title += f"{blocks(retained.blocks)}, {part} % of the reachable memory."
     most, count = found.most_common_size()
-    cause = describe_size(most, count)
     facts.update({"size": most, "blocks_of_size": count})
-    commands = ("runtime", f"roots {shell_quoted(found.owner.word)} --depth 4", f"blocks --size {most} --limit 10")
+    sentence, path = _describe_managed_path(session, most, count, facts)
+    cause = describe_size(most, count) + sentence
+    commands = ("runtime", *path, f"roots {shell_quoted(found.owner.word)} --depth 4", f"blocks --size {most} --limit 10")
     return Finding("held-from-managed-heap", retained.bytes, title, cause, (), commands, facts, retained.resident)
+
+
+def _describe_managed_path(session: Session, most: int, count: int, facts: dict[str, object]) -> tuple[str, list[str]]:
+    """Return a sentence on the managed objects through which one of `count` blocks of size `most`
+    is reachable, and the command that prints the whole path; ("", []) if there are none. Adds the
+    path to the facts."""
+    from findleaks.audit.managed_holder import find_managed_path
+
+    found = find_managed_path(session, most, count)
+    if found is None:
+        return "", []
+    facts["path"] = found.path
+    return f" One of them is reached by {shortened(found.path, 400)}.", [f"path {found.address:#x}"]
 
 
 def describe_size(most: int, count: int) -> str:
@@ -262,11 +276,12 @@ def _find_many_roots(session: Session, accounting: Accounting, figures: BlockFig
     title = f"In use, not leaked: {amount} in {blocks(reached.blocks)} are reachable, and no single root retains half of it."
     cause = describe_size(most, count)
     facts: dict[str, object] = {"blocks": reached.blocks, "size": most, "blocks_of_size": count}
+    sentence, path = _describe_managed_path(session, most, count, facts)
     shared, part = describe_shared_part(session)
-    cause += shared
+    cause += sentence + shared
     if part is not None:
         facts["shared"] = part
-    commands = ("roots", f"blocks --size {most} --kind reachable --limit 10")
+    commands = (*path, "roots", f"blocks --size {most} --kind reachable --limit 10")
     yield Finding("held-by-many", reached.bytes, title, cause, (), commands, facts, reached.resident)
 
 

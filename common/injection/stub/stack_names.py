@@ -33,7 +33,8 @@ class StackNames:
         """Return one line for each reason why lines or names are missing."""
         own = self._namer[1].warnings if self._namer is not None else ()
         chained = [(_UNPAIRED, self._has_unpaired), (_MANY, self._rules.has_many_functions)]
-        return (*own, *(text for text, applies in chained if applies))
+        managed = (text for reader in self._rules.readers for text in reader.warnings)
+        return (*own, *managed, *(text for text, applies in chained if applies))
 
     def followed(self, keys: tuple[int, ...], broken: bool) -> tuple[tuple[int, ...], str]:
         """Return the keys of those frames of a stack that are code, innermost first, and why the

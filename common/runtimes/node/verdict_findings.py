@@ -11,6 +11,7 @@ from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES
 from findleaks.runtimes.retained_findings import find_retainer
 from findleaks.runtimes.v8.array_bytes import ARRAY_BYTES
+from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.runtimes.v8.object_graph import V8Graph
@@ -20,7 +21,8 @@ SHOWN = 5  # constructors that the finding names
 PART = 0.01  # of the heap: smaller shares are not named
 RETAINED, SHARE = 8 << 20, 0.4  # least live objects, and part of them that one object retains
 LEAST_HELD = 4 << 20  # bytes that global handles of one owner retain to be reported
-HOLDERS, HELD = 3, 0.05  # objects that retain most: number, and least part of the heap
+HOLDERS, HELD = 3, 0.05  # names of holders that are shown: number, and least part of the heap
+MOST_RETAINERS = 64  # objects that retain most, of which the holders are named
 
 
 def find_large_heap(types: Sequence[Type], is_complete: bool, graph: Optional[V8Graph]) -> Iterator[Finding]:
@@ -44,8 +46,9 @@ def find_large_heap(types: Sequence[Type], is_complete: bool, graph: Optional[V8
     cause = f"Most memory by constructor, with the arrays of objects: {shares}." if shares else ""
     internal = "; ".join(map(_amount, others))
     cause += f"{' ' if cause else ''}Arrays and other data: {internal}." if internal else ""
-    holders = [one for one in graph.retainers(HOLDERS) if one.retained.bytes >= HELD * total] if graph is not None else []
-    held = "; ".join(f"{shortened(graph.describe_holder(one.object.block), 120)}: {size(one.retained.bytes)}" for one in holders if graph)
+    holders = _name_holders(graph) if graph is not None else []
+    holders = [one for one in holders if one.bytes >= HELD * total][:HOLDERS]
+    held = "; ".join(f"{shortened(one.name, 120)}: {size(one.bytes)}{_in_objects(one.objects)}" for one in holders)
     cause += f"{' ' if cause else ''}Retained by: {held}." if held else ""
     facts: dict[str, object] = {
         "objects": objects,
@@ -53,9 +56,33 @@ def find_large_heap(types: Sequence[Type], is_complete: bool, graph: Optional[V8
         GARBAGE_BYTES: garbage,
         "types": [{"name": one.name, "objects": one.objects, "bytes": one.bytes, **one.own} for one in ranked[: 2 * SHOWN]],
     }
-    commands = (*(f"path {one.object.address:#x}" for one in holders[:1]), "runtime --only node")
+    commands = (*(f"path {one.address:#x}" for one in holders[:1]), "runtime --only node")
     remedy = "compare two moments with `findleaks runtime --only node`: objects of a leaking constructor become more"
     yield Finding("large-v8-heap", total + garbage, title, cause, (remedy,), commands, facts)
+
+
+class _Holder(NamedTuple):
+    """Objects that retain the most and are reached through the same name. `address`: of one of
+    them. `bytes`: those that they retain."""
+
+    name: str
+    address: int
+    objects: int
+    bytes: int
+
+
+def _name_holders(graph: V8Graph) -> list[_Holder]:
+    """Return the holders of the objects that retain the most, those of the most memory first."""
+    found: dict[str, _Holder] = {}
+    for one in graph.retainers(MOST_RETAINERS):
+        name = graph.describe_holder(one.object.block)
+        known = found.get(name, _Holder(name, one.object.address, 0, 0))
+        found[name] = known._replace(objects=known.objects + 1, bytes=known.bytes + one.retained.bytes)
+    return sorted(found.values(), key=lambda one: -one.bytes)
+
+
+def _in_objects(count: int) -> str:
+    return f" in {number(count)} objects" if count > 1 else ""
 
 
 def _find_holders(graph: V8Graph, types: Sequence[Type]) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.runtimes.v8.maps import Maps
 from findleaks.runtimes.v8.metadata import TAG, TAG_MASK
 from findleaks.runtimes.v8.properties import IN_ARRAY, SMI_SHIFT
-from findleaks.runtimes.v8.strings import MOST_INLINED, Scope, Strings
+from findleaks.runtimes.v8.strings import MOST_INLINED, NO_NAME, Scope, Strings
 from findleaks.target.encoded_numbers import signed
 from findleaks.value_classes import NamedTuple
 
@@ -113,6 +113,13 @@ class Functions:
         found = self._word(shared, self._script)
         return found if "script" in self._type(found) else 0
 
+    def has_computed_name(self, shared: int) -> bool:
+        """Whether the program computes the names of the functions that have the SharedFunctionInfo
+        at a tagged address, so that only the functions have them."""
+        name = self._word(shared, self._name)
+        scope = self._strings.scope(name - TAG) if "scope_info" in self._type(name) else None
+        return scope is not None and tuple(scope.after[:2]) == NO_NAME
+
     def positions(self, shared: int) -> Optional[tuple[int, int]]:
         """Return the first position of a function in its source, and the last one; None if they are
         unknown.
@@ -125,7 +132,7 @@ class Functions:
         if scope is not None:
             found = scope.before if len(scope.before) >= 2 else scope.after
             for start, end in zip(found, found[1:]):
-                if not (start | end) & 0xFFFFFFFF and start < end:
+                if not (start | end) & 0xFFFFFFFF and start < end < NO_NAME[1]:
                     return start >> SMI_SHIFT, end >> SMI_SHIFT
         for data in self._memory.words(shared - TAG, (self._name or 0) // 8) or ():
             if self._start is not None and any(one.startswith("uncompiled_data") for one in self._type(data)):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import groupby, islice
 
 from findleaks.formatting import number, some
-from findleaks.runtimes.object_graph import MOST_LEVELS, ObjectGraph, join_path
+from findleaks.runtimes.object_graph import MOST_LEVELS, MOST_NAMED, ObjectGraph, join_path
 from findleaks.runtimes.v8.functions import Functions
 from findleaks.runtimes.v8.names import CLOSURE, CONTEXT
 from findleaks.value_classes import NamedTuple
@@ -18,6 +18,7 @@ _MOST_MEMBERS = 1 << 22  # retained objects whose types are counted
 _MOST_CLOSURES = 1 << 12  # retained closures whose functions are counted
 _MOST_TYPES = 3
 _VARIABLE = "variable "
+_SCRIPT = "(/"  # before the name of a script that is a file; scripts of Node have no absolute names
 _MODULE = "Module"  # the type of modules of CommonJS
 
 
@@ -76,9 +77,13 @@ def describe_path(graph: NamedObjects, index: int) -> str:
         return ""
     if len(path) > 2 * MOST_LEVELS:
         path = [*path[:MOST_LEVELS], *path[-MOST_LEVELS:]]
-    names = [text for text, _ in groupby(step.text for step in _steps(graph, path))]
+    steps = list(_steps(graph, path))
+    # Of a long path, the part before the first name that a script of the program gives is left out.
+    first = next((at for at, step in enumerate(steps) if step.is_named and _SCRIPT in step.text), 0)
+    skipped = ["…"] if first and len(steps) >= MOST_NAMED else []
+    names = [text for text, _ in groupby(step.text for step in steps[first if skipped else 0 :])]
     length = graph.length_of(index)
-    return join_path([*names, graph.title_of(index) + (f" of {length}" if length else "")])
+    return join_path([*skipped, *names, graph.title_of(index) + (f" of {length}" if length else "")])
 
 
 def describe_holder(graph: NamedObjects, index: int) -> str:

@@ -86,29 +86,34 @@ class Properties:
         count = (bits & mask) >> shift if mask and shift is not None else 0
         descriptors = self.word(word - TAG, self._descriptors)
         words = self._memory.words(descriptors - TAG + _DESCRIPTORS, 3 * count) if count and descriptors & TAG_MASK == TAG else None
+        inside = self.inside(address)
         for key, details, value in zip(*[iter(words or ())] * 3):
             if (keys is None or key in keys) and not (details >> SMI_SHIFT) & self._kind:
-                yield self._field(address, word - TAG, key, details >> SMI_SHIFT, value)
+                yield self._field(address, inside, key, details >> SMI_SHIFT, value)
 
     @cached_property
     def _kind(self) -> int:
         return self._constant("prop_kind_mask") or 1
 
-    def _field(self, address: int, map_: int, key: int, details: int, value: int) -> Property:
+    def _field(self, address: int, inside: range, key: int, details: int, value: int) -> Property:
         constant = self._constant
         location = (details & (constant("prop_location_mask") or 0)) >> (constant("prop_location_shift") or 0)
         if location == constant("prop_location_Descriptor") or self._in_object is None:
             return Property(key, 0, value)
         index = (details & (constant("prop_index_mask") or 0)) >> (constant("prop_index_shift") or 0)
-        data = self._maps.data(map_ + TAG)
-        start = self._memory.read(map_ + self._in_object, 1)
-        inside = data.size // 8 - start[0] if data is not None and start else 0
-        if index < inside:
-            place, index = address + 8 * (start[0] + index), -1
+        if index < len(inside):
+            place, index = inside[index], -1
         else:
-            index -= inside
+            index -= len(inside)
             place = self.word(address, self._properties) - TAG + IN_ARRAY + 8 * index
         return Property(key, place, self._memory.word(place) or 0, index, self._is_number(details))
+
+    def inside(self, address: int) -> range:
+        """Return the addresses of the property values that are inside an object."""
+        word = self.word(address, 0)
+        data = self._maps.data(word)
+        start = self._memory.read(word - TAG + self._in_object, 1) if self._in_object is not None else b""
+        return range(address + 8 * start[0], address + data.size, 8) if data is not None and start else range(0)
 
     def _is_number(self, details: int) -> bool:
         """Whether the details of a property say that its value is a small integer or a double."""

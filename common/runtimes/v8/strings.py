@@ -23,6 +23,8 @@ DEEPEST = 16  # strings that a string is composed of
 LOCALS, MOST_INLINED = 2, 75
 MOST_LOCALS, WORDS_AFTER = 1 << 12, 6
 SMI_SHIFT = 32
+# Small integers in a ScopeInfo: kNoSharedNameSentinel, and -1 because no variable has the function
+NO_NAME = 0, (1 << 64) - (1 << SMI_SHIFT)
 _RECORD = 80  # bytes of a short string, with its header
 
 
@@ -67,6 +69,23 @@ class Strings:
     def is_string(self, word: int) -> bool:
         """Whether a word is the tagged address of a string."""
         return self._type(word) is not None
+
+    def is_composed(self, word: int, most: int) -> bool:
+        """Whether a word is the tagged address of a string that contains its characters, or is
+        composed of such strings. `most`: the strings that lead to the last one of these."""
+        for _ in range(most):
+            kind = self._type(word)
+            form = kind & self._kinds if kind is not None else None
+            if form == self._thin and self._actual:
+                word = self._memory.word(word - TAG + self._actual) or 0
+            elif form == self._cons and self._first and self._second:
+                second = self._type(self._memory.word(word - TAG + self._second) or 0)
+                if second is None or second & self._kinds != 0:
+                    return False
+                word = self._memory.word(word - TAG + self._first) or 0
+            else:
+                return form == 0
+        return False
 
     def _type(self, word: int) -> Optional[int]:
         first = self._memory.word(word - TAG) if word & TAG_MASK == TAG else None
@@ -147,7 +166,7 @@ class Strings:
 
         After flags, number of parameters and number of locals, there are small integers, the names
         of the locals, as many small integers, and then the first string is the name of the
-        function."""
+        function. NO_NAME is in its place if only the functions have the name."""
         first = address + self._maps.scope_info_start
         head = self._memory.words(first, LOCALS + 1)
         count = head[LOCALS] >> SMI_SHIFT if head else MOST_LOCALS
@@ -156,7 +175,7 @@ class Strings:
         inlined = count if count < MOST_INLINED else 1
         words = self._words(first + 8 * (LOCALS + 1), inlined + count + WORDS_AFTER)
         at = 0
-        while at < min(WORDS_AFTER, len(words)) and not words[at] & TAG:
+        while at < min(WORDS_AFTER, len(words)) and not words[at] & TAG and tuple(words[at : at + 2]) != NO_NAME:
             at += 1  # positions in the source, and the number of variables of a module
         skipped = at + inlined + count if count else at
         return Scope(count, words[:at], words[at : at + inlined] if count else (), words[skipped : skipped + WORDS_AFTER])

@@ -28,6 +28,7 @@ NO_BYTECODE = "the bytecode that the function executes is unknown"
 INTERRUPTED = "V8's tables describe calls only: the line and functions that are inlined at this instruction are unknown"
 UNKNOWN_CALL = "V8's tables do not describe this call: the line and functions that are inlined here are unknown"
 NO_FRAME = "the function has just been entered, or returns"
+NO_NAME = "the program computes the name of this function, and the function is unknown because it is inlined"
 NO_FUNCTION = "the frame does not refer to a function"
 
 _REGISTERS = X86_64.dwarf_registers
@@ -184,11 +185,12 @@ class FrameNames:
         positions = self.heap.functions.positions(shared)
         is_inside = position is not None and (positions is None or positions[0] <= position <= positions[1])
         line = self.heap.functions.line_at(shared, position) if position is not None and is_inside else 0
+        unnamed = "" if name else NO_NAME
         if line or not script:
-            return NamedFrame(0, name, 0, "", script, line, kind=KIND)
+            return NamedFrame(0, name, 0, "", script, line, kind=KIND, reason=unnamed)
         first = self.heap.functions.of_shared(shared).line
         why = f"{NO_TABLE if offset >= 0 else reason}{f'; the function begins at line {first}' if first else ''}"
-        return NamedFrame(0, name, 0, "", script, kind=KIND, reason=why)
+        return NamedFrame(0, name, 0, "", script, kind=KIND, reason=f"{why}; {unnamed}" if unnamed else why)
 
     def _name_code(self, code: Code, pc: int, exact: bool, registers: Mapping[int, int]) -> NamedFrame:
         """Name the function of code for which `names` has found no place."""

@@ -14,7 +14,7 @@ from findleaks.engine.contract import Engine
 from findleaks.runtimes.v8.functions import Functions
 from findleaks.runtimes.v8.maps import Maps
 from findleaks.runtimes.v8.metadata import META_MAP, TAG, TAG_MASK, Metadata
-from findleaks.runtimes.v8.properties import Properties
+from findleaks.runtimes.v8.properties import Properties, Property
 from findleaks.runtimes.v8.strings import SMI_SHIFT, Strings
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges, region_at
@@ -25,6 +25,8 @@ ANONYMOUS, EVALUATED = "(anonymous)", "eval"
 """Names of functions without a name, and of those that are evaluated text."""
 
 _MOST_TABLES = 1 << 26  # bytes of all tables that are read; a damaged process may refer to many
+# Values of properties that a stub hashes, and strings that each is composed of, as in stack_walk.S
+_HASHED, _COMPOSED = 2, 4
 _WEAK = 2  # a bit of the tag
 _VERSION = ("_ZN2v88internal7Version6major_E", "_ZN2v88internal7Version6minor_E")
 _SAMPLED = "scope_info_map"  # its objects are sampled, see Maps.scope_info_start
@@ -99,17 +101,29 @@ class FrameHeap:
 
     def name_function(self, shared: int, function: int) -> tuple[str, str]:
         """Return the name and the script of a function, as in the stack of an error: the name is
-        that of its property `name`, or of the source. `function`: its tagged address, 0 if it is
-        unknown."""
+        that of its property `name`, or of the source. It is "" if only the function has it, and the
+        function is unknown. `function`: its tagged address, 0 if it is unknown."""
         found, own = self.functions.of_shared(shared), self.own_name(shared, function)
+        if own is None and self.shared_of(function) != shared and self.functions.has_computed_name(shared):
+            return "", found.script
         return (found.name if own is None else own) or (ANONYMOUS if found.script else EVALUATED), found.script
 
     def own_name(self, shared: int, function: int) -> Optional[str]:
         """Return the value of the property `name` of a function; None if it has no such property,
         or if `shared` is not the SharedFunctionInfo of `function`."""
-        is_known = self.shared_of(function) == shared
-        values = self._properties.of(function - TAG, self.maps.tagged_roots("name_string")) if is_known else ()
-        return next((self._strings.read(one.value) for one in values), None)
+        found = self._own_name(function) if self.shared_of(function) == shared else None
+        return self._strings.read(found.value) if found is not None else None
+
+    def is_name_hashed(self, function: int) -> bool:
+        """Whether a stub distinguishes functions that differ only in the value of the property
+        `name` of this function, which is at a tagged address. See js_frame of stack_walk.S."""
+        found = self._own_name(function)
+        hashed = self._properties.inside(function - TAG)[:_HASHED]
+        return found is not None and found.place in hashed and self._strings.is_composed(found.value, _COMPOSED)
+
+    def _own_name(self, function: int) -> Optional[Property]:
+        """Return the property `name` of the function at a tagged address; None if it has none."""
+        return next(self._properties.of(function - TAG, self.maps.tagged_roots("name_string")), None)
 
     def is_shared(self, word: int) -> bool:
         """Whether a word is the tagged address of a SharedFunctionInfo."""

@@ -41,6 +41,9 @@ _REGISTERS = X86_64.dwarf_registers
 _SP, _FP, _PC, _R10 = (_REGISTERS.index(name) for name in ("rsp", "rbp", "rip", "r10"))
 _CALLS = {2: b"\xff", 3: b"\x41\xff", 5: b"\xe8"}  # size and first bytes of calls
 _NOT_READ = "frames of JavaScript functions are not read"
+_NOT_NAMED = "functions of JavaScript have no names in recorded stacks"
+_NOT_STARTED = f"{_NOT_NAMED}: no thread was in V8 when the recording began; record again"
+_UNSUPPORTED = f"{_NOT_NAMED}: symbols or constants of this V8 are missing"
 
 
 class JavaScriptFrames(ManagedFrames):
@@ -151,6 +154,8 @@ class JavaScriptFrames(ManagedFrames):
     def see_threads(self, thread_pointers: Sequence[int]) -> None:
         if self._calls is not None:
             self._calls.see_threads(thread_pointers)
+            if not self.chain_settings:
+                self.warnings.append(_UNSUPPORTED if self._calls.has_isolates else _NOT_STARTED)
 
     def executes(self, pc: int) -> bool:
         return self._calls is not None and self._calls.is_moving(pc)
@@ -167,6 +172,7 @@ class JavaScriptFrames(ManagedFrames):
     def inherit(self, before: ManagedFrames) -> None:
         if isinstance(before, JavaScriptFrames) and self._calls is not None and before._calls is not None:
             self._calls.inherit(before._calls)
+            self.warnings += (one for one in before.warnings if one not in self.warnings)
 
     def walk(self, thread_pointer: int) -> Optional[WalkFrame]:
         return self._calls.walk(thread_pointer) if self._calls is not None else None

@@ -25,7 +25,7 @@ from findleaks.target.base import Target
 from findleaks.unwind.managed_frames import CallFrame, WalkFrame
 from findleaks.unwind.stacks import NamedFrame
 
-OWN_NAME = "the function has a name of its own, which recorded stacks do not have"
+OWN_NAME = "the program has changed the name of the function, and recorded stacks do not have such names"
 _JAVASCRIPT = 5  # kind of chain, as in stack_walk.S
 # In V8 from version _FIRST to before _UNKNOWN, the number of a function in its script follows the
 # flags of its SharedFunctionInfo (src/objects/shared-function-info.tq, function_literal_id).
@@ -80,6 +80,11 @@ class RecordedCalls:
             # Without the collector's symbols, a stub would read objects while they are moved.
             if calls is not None and self._collectors and not self.chain_settings and (self._layout.tls or key < KEYS_OF_BLOCK):
                 self.chain_settings = calls.chain_settings(self._layout.tls or place_of_key(key))
+
+    @property
+    def has_isolates(self) -> bool:
+        """Whether a thread was seen in an isolate that can be read."""
+        return any(self._readable())
 
     def code_distance(self, pc: int) -> Optional[int]:
         """See ManagedFrames."""
@@ -188,11 +193,12 @@ class IsolateCalls:
         return pc - code.header
 
     def functions(self, pc: int, fp: int) -> Sequence[NamedFrame]:
-        """See ManagedFrames.call_functions. A stub cannot distinguish functions that have the same
-        source and different values of the property `name`."""
-        places = self._names.places(pc, fp, {})
+        """See ManagedFrames.call_functions. A stub distinguishes functions that have the same
+        source and different values of the property `name` only if V8 created them with it."""
+        places, heap = self._names.places(pc, fp, {}), self._names.heap
         frames = self._name_all(places, pc, fp)
-        if places and self._names.heap.own_name(places[-1].shared, places[-1].function) is not None:
+        own = places[-1].function if places and heap.own_name(places[-1].shared, places[-1].function) is not None else 0
+        if own and not heap.is_name_hashed(own):
             return (*frames[:-1], frames[-1]._replace(function="", reason=OWN_NAME))
         return frames
 
@@ -205,13 +211,14 @@ class IsolateCalls:
         shared, flags, number = offset("JSFunction", "shared"), offset("SharedFunctionInfo", "flags"), heap.functions.script_number
         kinds = types.get("shared_function_info"), types.get("script")
         functions = heap.maps.functions
-        if None in (script, shared, flags, number, *kinds) or not functions or not _FIRST <= heap.version < _UNKNOWN:
+        no_string = heap.metadata.constant("FirstNonstringType")
+        if None in (script, shared, flags, number, no_string, *kinds) or not functions or not _FIRST <= heap.version < _UNKNOWN:
             return ()
         sorts = functions[0], len(functions) - 1, *(kind or 0 for kind in kinds)
         if not all(0 <= one < 1 << 16 for one in sorts):
             return ()
         packed = struct.pack("<4H", *sorts)
-        words = place, shared, script, flags, number, self._names.offset_in_frame, int.from_bytes(packed, "little")
+        words = place, shared, script, flags, number, self._names.offset_in_frame, int.from_bytes(packed, "little"), no_string
         return [_JAVASCRIPT, *((word or 0) & (1 << 64) - 1 for word in words)]
 
     def _name(self, place: Place) -> NamedFrame:

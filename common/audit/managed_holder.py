@@ -1,0 +1,43 @@
+"""Name the managed objects through which native blocks are reachable."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import NamedTuple, Optional
+
+from findleaks.arg_types import SizeRange
+from findleaks.audit.block_rows import BlockFilters, BlockRows
+from findleaks.audit.managed_graph import find_object
+from findleaks.audit.references import find_root_references
+from findleaks.engine.terms import Kind, State
+from findleaks.session import Session
+
+_TRIED = 16  # root words that refer to a block
+
+
+class ManagedPath(NamedTuple):
+    """A path in words to the managed object through which a block is reachable. `address`: that of
+    the block."""
+
+    address: int
+    path: str
+
+
+def find_managed_path(session: Session, size: int, count: int) -> Optional[ManagedPath]:
+    """Return the path to one of the `count` reachable blocks that have this usable size; None if no
+    managed object refers to it, or to a block through which it is reachable."""
+    if not session.runtimes:
+        return None
+    filters = BlockFilters({Kind.REACHABLE}, {State.IN_USE}, SizeRange(size, size), None, None)
+    index = next(islice(BlockRows(session, filters).indices(), count // 2, None), -1)
+    chain = session.path(index) if index >= 0 else []
+    if not chain:
+        return None
+    blocks = session.directory.blocks
+    low = blocks.address(chain[0])
+    for one in islice(find_root_references(session, low, low + blocks.size(chain[0])), _TRIED):
+        found = find_object(session, one.address) if one.address else None
+        path = found.graph.describe_path(found.object.block) if found is not None and found.graph.graph is not None else ""
+        if path:
+            return ManagedPath(blocks.address(index), path)
+    return None
