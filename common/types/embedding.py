@@ -27,10 +27,13 @@ class Embedding:
         self._around: dict[int, set[int]] = {}  # By type: the types that have it somewhere.
 
     @cached_property
-    def _stored(self) -> dict[int, int]:
+    def stored(self) -> dict[int, int]:
         """Map a storage type (STORAGE) to the type of its value."""
-        table, found = self.table, {}  # type: ignore[var-annotated]
-        for number in range(len(table)) if any(one.encode() in table.strings for one in STORAGE) else ():
+        table = self.table
+        found: dict[int, int] = {}
+        if not any(one.encode() in table.strings for one in STORAGE):
+            return found
+        for number in range(len(table)):
             if table.kinds[number] in STRUCTURES and table.text(table.names[number]).startswith(STORAGE):
                 inner = next((part.type for part in table.parts_of(number) if part.kind == PartKind.TYPE_ARGUMENT), UNKNOWN)
                 if 0 < table.size_of(inner) <= table.sizes[number]:
@@ -41,9 +44,9 @@ class Embedding:
     def _owners(self) -> dict[int, list[tuple[int, int]]]:
         """Map a type to the types that have a member of it, with the offset."""
         table = self.table
-        found = {inner: [] for inner in self._stored.values()}  # type: dict[int, list[tuple[int, int]]]
-        for number, inner in self._stored.items():
-            found[inner].append((number, 0))
+        found: dict[int, list[tuple[int, int]]] = {}
+        for number, inner in self.stored.items():
+            found.setdefault(inner, []).append((number, 0))
         kinds, bare = table.kinds, table.bare
         for number in range(len(table)):
             if kinds[number] not in STRUCTURES or not table.sizes[number]:
@@ -118,8 +121,8 @@ class Embedding:
                 continue
             if table.kinds[outer] not in STRUCTURES:
                 return False
-            if outer in self._stored:
-                outer = self._stored[outer]
+            if outer in self.stored:
+                outer = self.stored[outer]
                 continue
             members = [
                 one for one in table.fields_of(outer) if not one.bits and one.offset <= offset < one.offset + max(self._size(one.type), 1)

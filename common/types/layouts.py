@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from typing import Optional
 
-from findleaks.debuginfo.type_table import UNKNOWN, VOID, Field, FieldKind, Flag, Kind, PartKind, TypeTable
+from findleaks.debuginfo.type_table import UNKNOWN, VOID, Field, FieldKind, Flag, Kind, TypeTable
 from findleaks.engine.type_spread import NO_FEATURE, Feature, Role, TypeSpread
 from findleaks.engine.type_spread import Flag as ReferenceFlag
 from findleaks.types.buffers import DANGLING, find_buffer
@@ -23,8 +23,6 @@ MOST_LEAVES = 2048  # Words of a type that are described one by one; larger arra
 INLINE = 64  # Elements of an array member that are described one by one.
 DEEPEST = 32
 
-_STORAGE = re.compile(r"__gnu_cxx::__aligned_(mem)?buf(fer)?<|std::aligned_storage<|ManuallyDrop<|MaybeUninit<|UnsafeCell<")
-"""Types that contain a value of their template argument, but have no member of that type."""
 _COUNTED = re.compile(r"_Vector_impl_data$|std::__1::(vector|__split_buffer)<|RawVec(Inner)?<|_Deque_impl_data$")
 """Types whose pointers refer to arrays."""
 _VECTOR = re.compile(r"_Vector_impl_data$|std::__1::vector<")
@@ -276,11 +274,10 @@ class _Walk:
         fields = table.fields_of(number)
         parts = table.parts_of(number) if "<" in name else ()
         node = find_container_node(table, parts) or node
-        if _STORAGE.match(name):
-            inner = next((part.type for part in parts if part.kind == PartKind.TYPE_ARGUMENT), UNKNOWN)
-            if table.size_of(inner):
-                self.type(inner, at, owner, inside, depth + 1, node)
-                return
+        stored = self._layouts.embedding.stored.get(number)
+        if stored is not None:
+            self.type(stored, at, owner, inside, depth + 1, node)
+            return
         variants = [one for one in fields if one.kind >= FieldKind.VARIANT]
         if variants:
             tag = next((one for one in fields if one.kind == FieldKind.DISCRIMINANT), None)
