@@ -360,8 +360,8 @@ class Rules:
         return self._table.text(self._table.names[number]).startswith(_LIBRARIES)
 
     def _is_storage(self, number: int) -> bool:
-        """Whether a library's type only stores a value of another type. Wherever the first type fits,
-        the other type fits, too."""
+        """Whether a library's type only stores a value of another type. Wherever the first type
+        fits, the other type fits, too."""
         return self._table.text(self._table.names[number]).startswith(_STORAGE)
 
     def _larger(self, pointee: int, of: Reference, offset: int, size: int, whole: Sequence[int]) -> Sequence[Candidate]:
