@@ -327,14 +327,16 @@ class Rules:
         kind, own = table.kinds[pointee], table.size_of(pointee)
         if of.used & ReferenceFlag.TABLE:
             return [Candidate(Spec(pointee, True), Level.ARRAY)] if offset and offset % own == 0 else ()
+        # The elements before the first one of a ring were removed, and have former content.
+        level = Level.BASE if of.used & ReferenceFlag.RING else Level.ARRAY
         if kind == Kind.POINTER:
-            return [Candidate(Spec(pointee, True, of.node), Level.ARRAY)] if offset % table.word == 0 else ()
+            return [Candidate(Spec(pointee, True, of.node), level)] if offset % table.word == 0 else ()
         if kind not in STRUCTURES:
             return ()
         if not own:
             return [Candidate(Spec(pointee), Level.BASE)] if offset == 0 else ()
         if of.counted:
-            return [Candidate(Spec(pointee, own * 2 <= size, of.node), Level.ARRAY)] if own <= size else ()
+            return [Candidate(Spec(pointee, own * 2 <= size, of.node), level)] if own <= size else ()
         whole = self._embedding.places(pointee).get(offset, ()) if offset < size else ()
         least, sizes = max(self._sizes.least(size), 1), table.sizes
         fitting = [one for one in whole if least <= sizes[one] <= size and (one == pointee or not self._is_storage(one))]
