@@ -80,12 +80,13 @@ static bool is_text(const uint8_t *bytes, unsigned least) {
     return true;
 }
 
-/* Whether a word is text that is too long to be a number of four bytes. */
-static bool is_long_text(uint64_t value) {
+/* Whether a word is text that is too long to be a number of four bytes. Some addresses consist of
+ * characters. */
+static bool is_long_text(const spread *s, uint64_t value) {
     uint8_t bytes[WORD];
     for (unsigned at = 0; at < WORD; at++)
         bytes[at] = (uint8_t)(value >> 8 * (BIG ? WORD - 1 - at : at));
-    return is_text(bytes, LEAST_LONG);
+    return is_text(bytes, LEAST_LONG) && !is_mapped(s, value);
 }
 
 /* Whether the first word of a block is an address in a block. Blocks of text or numbers seldom
@@ -103,7 +104,7 @@ static int compare_word(const spread *s, uint32_t role, uint64_t value) {
     uint32_t index = used_block(s, value, &start);
     bool begins = index != NONE && value == start;
     if (role == PLAIN)
-        return begins ? WRONG : is_long_text(value) ? TEXT_NUMBER : NEUTRAL;
+        return begins ? WRONG : is_long_text(s, value) ? TEXT_NUMBER : NEUTRAL;
     if (!is_mapped(s, value))
         return WRONG;
     if (begins && layout_of(s, index))
@@ -174,7 +175,7 @@ API void fl_spread_flags(spread *s, const uint8_t *flags, uint32_t count) {
 
 bool begins_with_text(const spread *s, uint64_t start, uint64_t size) {
     const uint8_t *at = size >= WORD ? word_at(s->pieces, s->piece_count, start) : NULL;
-    return at && is_text(at, LEAST_TEXT);
+    return at && is_text(at, LEAST_TEXT) && !is_mapped(s, load(at));
 }
 
 static uint64_t class_of(const spread *s, const uint8_t *bytes) {

@@ -188,7 +188,7 @@ typedef struct {
     int failed;
 } matching;
 
-/* Return whether the first word of a block is text. */
+/* Return whether the first word of a block is text. Words such as "@ZnUUU" may be addresses. */
 bool begins_with_text(const spread *s, uint64_t start, uint64_t size);
 void compare_block(matching *m, uint32_t layout, uint64_t start, uint64_t size, unsigned depth, uint32_t *counts);
 

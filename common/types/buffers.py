@@ -19,6 +19,10 @@ _DEQUE = "alloc::collections::vec_deque::VecDeque<"
 _TABLES = ("hashbrown::raw::RawTable<", "hashbrown::raw::inner::RawTable<")
 _STARTS = (_VECTOR, _DEQUE, *_TABLES)
 
+DANGLING = (_VECTOR, _DEQUE, "alloc::rc::Weak<", "alloc::sync::Weak<")
+"""Types of Rust whose pointer may be a number: the alignment of the elements if a container has no
+buffer (alloc/src/raw_vec/mod.rs, new_in), and usize::MAX in Weak::new() (alloc/src/rc.rs)."""
+
 
 class Buffer(NamedTuple):
     """The buffer of a container: the offset of its pointer in the container, the bare type of the

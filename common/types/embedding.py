@@ -7,12 +7,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from functools import cached_property
 
-from findleaks.debuginfo.type_table import FieldKind, Flag, Kind, TypeTable
+from findleaks.debuginfo.type_table import UNKNOWN, FieldKind, Flag, Kind, PartKind, TypeTable
 
 STRUCTURES = (Kind.STRUCT, Kind.UNION)
 MOST_ELEMENTS = 8  # Elements of an array member at which a pointer may lead to the whole.
 MOST_PLACES = 20_000  # Types that contain one type; more are left out.
 DEEPEST = 16
+STORAGE = ("__gnu_cxx::__aligned_membuf<", "__gnu_cxx::__aligned_buffer<")
+"""Types that contain a value of their template argument, but have no member of that type: the nodes
+of libstdc++'s containers and of std::make_shared have one (ext/aligned_buffer.h)."""
 
 
 class Embedding:
@@ -24,9 +27,26 @@ class Embedding:
         self._around: dict[int, set[int]] = {}  # By type: the types that have it somewhere.
 
     @cached_property
+    def stored(self) -> dict[int, int]:
+        """Map a storage type (STORAGE) to the type of its value."""
+        table = self.table
+        found: dict[int, int] = {}
+        if not any(one.encode() in table.strings for one in STORAGE):
+            return found
+        for number in range(len(table)):
+            if table.kinds[number] in STRUCTURES and table.text(table.names[number]).startswith(STORAGE):
+                inner = next((part.type for part in table.parts_of(number) if part.kind == PartKind.TYPE_ARGUMENT), UNKNOWN)
+                if 0 < table.size_of(inner) <= table.sizes[number]:
+                    found[number] = table.bare(inner)
+        return found
+
+    @cached_property
     def _owners(self) -> dict[int, list[tuple[int, int]]]:
         """Map a type to the types that have a member of it, with the offset."""
-        table, found = self.table, {}  # type: ignore[var-annotated]
+        table = self.table
+        found: dict[int, list[tuple[int, int]]] = {}
+        for number, inner in self.stored.items():
+            found.setdefault(inner, []).append((number, 0))
         kinds, bare = table.kinds, table.bare
         for number in range(len(table)):
             if kinds[number] not in STRUCTURES or not table.sizes[number]:
@@ -101,6 +121,9 @@ class Embedding:
                 continue
             if table.kinds[outer] not in STRUCTURES:
                 return False
+            if outer in self.stored:
+                outer = self.stored[outer]
+                continue
             members = [
                 one for one in table.fields_of(outer) if not one.bits and one.offset <= offset < one.offset + max(self._size(one.type), 1)
             ]

@@ -9,11 +9,12 @@ from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from typing import Optional
 
-from findleaks.debuginfo.type_table import UNKNOWN, VOID, Field, FieldKind, Flag, Kind, Part, PartKind, TypeTable
+from findleaks.debuginfo.type_table import UNKNOWN, VOID, Field, FieldKind, Flag, Kind, TypeTable
 from findleaks.engine.type_spread import NO_FEATURE, Feature, Role, TypeSpread
 from findleaks.engine.type_spread import Flag as ReferenceFlag
-from findleaks.types.buffers import find_buffer
+from findleaks.types.buffers import DANGLING, find_buffer
 from findleaks.types.embedding import STRUCTURES, Embedding
+from findleaks.types.nodes import find_container_node, is_node
 from findleaks.types.specs import Packed, Spec
 from findleaks.types.trait_objects import TRAIT_OBJECT
 from findleaks.value_classes import NamedTuple
@@ -22,10 +23,6 @@ MOST_LEAVES = 2048  # Words of a type that are described one by one; larger arra
 INLINE = 64  # Elements of an array member that are described one by one.
 DEEPEST = 32
 
-_NODE_TYPEDEFS = ("_Link_type", "__node_type", "_Node", "__node_pointer", "__node")
-"""Typedefs of the standard libraries' containers for their node type, or a pointer to it."""
-_STORAGE = re.compile(r"__gnu_cxx::__aligned_(mem)?buf(fer)?<|std::aligned_storage<|ManuallyDrop<|MaybeUninit<|UnsafeCell<")
-"""Types that contain a value of their template argument, but have no member of that type."""
 _COUNTED = re.compile(r"_Vector_impl_data$|std::__1::(vector|__split_buffer)<|RawVec(Inner)?<|_Deque_impl_data$")
 """Types whose pointers refer to arrays."""
 _VECTOR = re.compile(r"_Vector_impl_data$|std::__1::vector<")
@@ -229,7 +226,7 @@ class Layouts:
     def _node_of(self, number: int) -> int:
         """Return a node type itself if its base class links nodes of this type."""
         name = self.table.text(self.table.names[number])
-        return number if _is_node(name) else 0
+        return number if is_node(name) else 0
 
     def refer(self, reference: Reference) -> int:
         """Return the number of a reference."""
@@ -237,12 +234,6 @@ class Layouts:
             self._reference_numbers[reference] = len(self.references)
             self.references.append(reference)
         return self._reference_numbers[reference]
-
-
-def _is_node(name: str) -> bool:
-    return name.startswith(("std::_Rb_tree_node<", "std::_List_node<", "std::_Fwd_list_node<", "std::__detail::_Hash_node<")) or (
-        name.startswith("std::__1::__") and "_node<" in name
-    )
 
 
 class _Walk:
@@ -282,12 +273,11 @@ class _Walk:
             owner, inside = number, 0
         fields = table.fields_of(number)
         parts = table.parts_of(number) if "<" in name else ()
-        node = _container_node(table, parts) or node
-        if _STORAGE.match(name):
-            inner = next((part.type for part in parts if part.kind == PartKind.TYPE_ARGUMENT), UNKNOWN)
-            if table.size_of(inner):
-                self.type(inner, at, owner, inside, depth + 1, node)
-                return
+        node = find_container_node(table, parts) or node
+        stored = self._layouts.embedding.stored.get(number)
+        if stored is not None:
+            self.type(stored, at, owner, inside, depth + 1, node)
+            return
         variants = [one for one in fields if one.kind >= FieldKind.VARIANT]
         if variants:
             tag = next((one for one in fields if one.kind == FieldKind.DISCRIMINANT), None)
@@ -302,6 +292,21 @@ class _Walk:
             place = at + buffer.pointer
             self._leaves[:] = [leaf for leaf in self._leaves if leaf.offset != place]
             self._refer(place, Reference(Sort.POINTER, (buffer.element,), counted=True, is_certain=True, used=buffer.flags))
+        elif name.startswith(DANGLING):
+            self._allow_numbers(at, table.sizes[number])
+
+    def _allow_numbers(self, at: int, size: int) -> None:
+        """Allow numbers in place of the pointers in [at, at + size), which may refer to no
+        object."""
+        for index, leaf in enumerate(self._leaves):
+            if at <= leaf.offset < at + size and leaf.role == Role.DATA:
+                number = self._layouts.refer(Reference(Sort.DATA, (VOID,)))
+                self._leaves[index] = Leaf(leaf.offset, Role.REFERENCE, number)
+            elif at <= leaf.offset < at + size and leaf.role == Role.REFERENCE:
+                reference = self._layouts.references[leaf.reference]
+                if reference.sort == Sort.POINTER:
+                    number = self._layouts.refer(reference._replace(used=reference.used | ReferenceFlag.OPTIONAL))
+                    self._leaves[index] = leaf._replace(reference=number)
 
     def _count(self, at: int, size: int, first: int) -> None:
         """Mark the pointers in [at, at + size) as pointers to arrays. `first`: the flags of the
@@ -403,14 +408,3 @@ class _Walk:
 
     def _refer(self, at: int, reference: Reference) -> None:
         self._leaves.append(Leaf(at, Role.REFERENCE, self._layouts.refer(reference)))
-
-
-def _container_node(table: TypeTable, parts: Sequence[Part]) -> int:
-    """Return the node type of a container of the standard library; 0 for other types."""
-    for part in parts:
-        if part.kind == PartKind.TYPEDEF and part.name in _NODE_TYPEDEFS:
-            bare = table.bare(part.type)
-            node = table.bare(table.targets[bare]) if table.kinds[bare] == Kind.POINTER else bare
-            if table.kinds[node] == Kind.STRUCT and table.sizes[node]:
-                return node
-    return 0

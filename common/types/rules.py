@@ -24,7 +24,7 @@ from findleaks.engine.type_spread import (
     TypeSpread,
 )
 from findleaks.engine.type_spread import Flag as ReferenceFlag
-from findleaks.types.embedding import STRUCTURES, Embedding
+from findleaks.types.embedding import STORAGE, STRUCTURES, Embedding
 from findleaks.types.layouts import Layouts, Reference, Sort
 from findleaks.types.sizes import SizeClasses
 from findleaks.types.specs import Packed, Spec
@@ -39,7 +39,13 @@ MOST_COUNTS = 256  # Numbers of elements that an array in a block of some size m
 MOST_CUTS = 8  # Sizes to which a type may be truncated.
 MOST_CHOICES = 16  # Types of which a block may be one, for a pointer to it to be possible.
 _LIBRARIES = ("std::", "__gnu_cxx::", "core::", "alloc::")
-_STORAGE = ("core::mem::manually_drop::ManuallyDrop<", "core::mem::maybe_dangling::MaybeDangling<", "core::mem::maybe_uninit::MaybeUninit<")
+_STORAGE = (
+    *STORAGE,
+    "std::__detail::_Hash_node_value",
+    "core::mem::manually_drop::ManuallyDrop<",
+    "core::mem::maybe_dangling::MaybeDangling<",
+    "core::mem::maybe_uninit::MaybeUninit<",
+)
 
 
 class Candidate(NamedTuple):
@@ -90,7 +96,8 @@ class Rules:
         of, found = self._layouts.references[reference], self.candidates(reference, offset, third)
         if of.sort == Sort.POINTER:
             self._possible.setdefault(of.pointees[0], {})[sort << 32 | reference, offset, third] = None
-            found = [*found, *(Candidate(spec, Level.BASE) for spec in self._possible_parts(of.pointees[0], offset, third))]
+            others = [*self._counted_arrays(of, offset, third), *self._possible_parts(of.pointees[0], offset, third)]
+            found = [*found, *(Candidate(spec, Level.BASE) for spec in others)]
         if of.sort == Sort.POINTER and of.owner and not of.counted:
             # Links of lists and trees refer to nodes, and seldom to larger blocks that begin with
             # one. Otherwise, a block of zeros would be possible as an array of any type.
@@ -137,20 +144,29 @@ class Rules:
         number of the elements that follow; 0 if not. `new T[n]` stores n in this way if T has a
         destructor (Itanium C++ ABI, 2.7, Array Operator new Cookies). If blocks may have other
         types, these must begin with a pointer."""
-        table, pointee = self._table, of.pointees[0]
-        if not all(self._begins_with_pointer(one.spec) for one in others):
+        arrays = self._counted_arrays(of, offset, size)
+        if not arrays or not all(self._begins_with_pointer(one.spec) for one in others):
             return 0
+        counts = self._counts(self._table.size_of(of.pointees[0]), offset, size)
+        low = 0 if not self._layouts.big_endian else self._table.word - 4
+        claims = [self.claim(Candidate(arrays[0], Level.ARRAY))] * len(counts)
+        options = [word for one in others for word in (self.claim(one), NOT_ARRAY, self._layouts.size_of(one.spec))]
+        return DECISION | self._spread.add_decision(options, Feature.TARGET_BYTES << 8 | low + 128, counts, claims)
+
+    def _counted_arrays(self, of: Reference, offset: int, size: int) -> Sequence[Spec]:
+        """Return the content of a block that begins with the number of its elements, if pointers to
+        this offset may refer to the first element; () if not."""
+        table, pointee = self._table, of.pointees[0]
         own = table.size_of(pointee)
         if offset != table.word or table.kinds[pointee] not in STRUCTURES or not own or of.counted or of.used:
-            return 0
+            return ()
+        return [Spec(pointee, True, of.node, (Packed(offset, pointee, 0, own),))] if self._counts(own, offset, size) else ()
+
+    def _counts(self, own: int, offset: int, size: int) -> Sequence[int]:
+        """Return the possible numbers of elements of `own` bytes from an offset on, in a block of
+        `size` bytes."""
         most = (size - offset) // own
-        least = max(-(-(self._sizes.least(size) - offset) // own), 1, most - MOST_COUNTS)
-        counts = list(range(least, most + 1))
-        spec = Spec(pointee, True, of.node, (Packed(offset, pointee, 0, own),))
-        low = 0 if not self._layouts.big_endian else table.word - 4
-        claims = [self.claim(Candidate(spec, Level.ARRAY))] * len(counts)
-        options = [word for one in others for word in (self.claim(one), NOT_ARRAY, self._layouts.size_of(one.spec))]
-        return DECISION | self._spread.add_decision(options, Feature.TARGET_BYTES << 8 | low + 128, counts, claims) if counts else 0
+        return range(max(-(-(self._sizes.least(size) - offset) // own), 1, most - MOST_COUNTS), most + 1)
 
     def _begins_with_pointer(self, spec: Spec) -> bool:
         first = self._layouts.shape(spec)[:1]
@@ -311,14 +327,16 @@ class Rules:
         kind, own = table.kinds[pointee], table.size_of(pointee)
         if of.used & ReferenceFlag.TABLE:
             return [Candidate(Spec(pointee, True), Level.ARRAY)] if offset and offset % own == 0 else ()
+        # The elements before the first one of a ring were removed, and have former content.
+        level = Level.BASE if of.used & ReferenceFlag.RING else Level.ARRAY
         if kind == Kind.POINTER:
-            return [Candidate(Spec(pointee, True, of.node), Level.ARRAY)] if offset % table.word == 0 else ()
+            return [Candidate(Spec(pointee, True, of.node), level)] if offset % table.word == 0 else ()
         if kind not in STRUCTURES:
             return ()
         if not own:
             return [Candidate(Spec(pointee), Level.BASE)] if offset == 0 else ()
         if of.counted:
-            return [Candidate(Spec(pointee, own * 2 <= size, of.node), Level.ARRAY)] if own <= size else ()
+            return [Candidate(Spec(pointee, own * 2 <= size, of.node), level)] if own <= size else ()
         whole = self._embedding.places(pointee).get(offset, ()) if offset < size else ()
         least, sizes = max(self._sizes.least(size), 1), table.sizes
         fitting = [one for one in whole if least <= sizes[one] <= size and (one == pointee or not self._is_storage(one))]
@@ -344,8 +362,8 @@ class Rules:
         return self._table.text(self._table.names[number]).startswith(_LIBRARIES)
 
     def _is_storage(self, number: int) -> bool:
-        """Whether a type of Rust's library only stores a value of another type. Wherever the first
-        type fits, the other type fits, too."""
+        """Whether a library's type only stores a value of another type. Wherever the first type
+        fits, the other type fits, too."""
         return self._table.text(self._table.names[number]).startswith(_STORAGE)
 
     def _larger(self, pointee: int, of: Reference, offset: int, size: int, whole: Sequence[int]) -> Sequence[Candidate]:

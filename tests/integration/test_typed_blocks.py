@@ -152,6 +152,25 @@ def test_lists(flags: str, tmp_path: Path) -> None:
     assert figures.part(figures.held, "sure right") > 0.5, figures.held
 
 
+@pytest.mark.parametrize(
+    ("caches", "flags"), [(60, "-O2"), *(pytest.param(1000, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
+)
+def test_storage(caches: int, flags: str, tmp_path: Path) -> None:
+    """Owners of `new T[n]` and of values in nodes of containers have types, and so has all that is reached from them."""
+    figures = measured("typed_storage.cpp", tmp_path, caches, 1, "-std=c++17", *flags.split())
+    check(figures)
+    assert not figures.wrong, figures.wrong[:12]
+
+
+@pytest.mark.parametrize(("users", "flags"), [(60, "-O"), *(pytest.param(1000, flags, marks=pytest.mark.matrix) for flags in RUST)])
+def test_dangling(users: int, flags: str, tmp_path: Path) -> None:
+    """Structs with an empty vector, or with a `Weak` that refers to no object, have types."""
+    figures = measured("typed_dangling.rs", tmp_path, users, 1, "--edition=2021", *flags.split())
+    check(figures)
+    assert figures.part(figures.held + figures.leaked, "none") < 0.02
+    assert not figures.wrong, figures.wrong[:12]
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize("flags", LEVELS)
 @pytest.mark.parametrize(

@@ -277,6 +277,20 @@ def test_only_ends_of_tables_are_far_from_the_start(engine: Engine, flags: int, 
 
 
 @ENGINES
+def test_an_address_of_characters_is_no_text(engine: Engine) -> None:
+    """A word of characters is text, unless it is the address of readable memory. Text fits neither a number nor a member of a union."""
+    word = int.from_bytes(b"@ZnUUU", "little")
+    spread = one_heap(engine, {0x10000: word})
+    number = spread.add_layout((0, 24, 1, 0, 0, 0, 1), (), (0, Role.PLAIN))
+    member = spread.add_layout((0, 24, 1, 0, 0, 0, 0), ()) | Level.UNION << LEVEL_SHIFT
+    for start, is_address in ((word & -0x1000, True), (0x10000, False)):
+        spread.set_memory([Range(start, start + 0x1000)], [])
+        fits = spread.fits([number], array("I", [0]))
+        chosen = spread.choose([member, NOT_ARRAY, 24], Choosing.BY_CONTENT, array("I", [0]))
+        assert (fits, chosen) == (array("Q", [is_address]), array("I", [member * is_address]))
+
+
+@ENGINES
 def test_contradictions_are_retracted_with_what_follows_from_them(engine: Engine) -> None:
     """The root makes block 0 a node, block 2 makes it a leaf: the claims of block 0, and of block 1, to which it refers, are dropped."""
     spread = one_heap(engine, {0x8000: 0x10000, 0x8008: 0x10040, 0x10000: 0x10020, 0x10040: 0x10000})

@@ -127,9 +127,11 @@ class Matching:
         return WEAK if begins and not self._begins_with_address(value) else LOOSE
 
     def _is_long_text(self, value: int) -> bool:
-        """Whether a word is text that is too long to be a number of four bytes."""
+        """Whether a word is text that is too long to be a number of four bytes. Some addresses
+        consist of characters."""
         arch = self._spread.blocks.arch
-        return is_text(value.to_bytes(arch.word, arch.byteorder), LEAST_LONG)
+        is_address = range_at(self._spread.mapped, value) is not None
+        return is_text(value.to_bytes(arch.word, arch.byteorder), LEAST_LONG) and not is_address
 
     def _begins_with_address(self, block: int) -> bool:
         """Whether the first word of a block is an address in a block. Blocks of text or numbers

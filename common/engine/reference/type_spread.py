@@ -269,9 +269,10 @@ class PureTypeSpread:
         return WordClass.TEXT if is_text(data) else WordClass.NUMBER
 
     def begins_with_text(self, address: int, size: int) -> bool:
-        """Return whether the first word of `size` bytes of memory is text."""
+        """Return whether the first word of `size` bytes of memory is text. Words such as "@ZnUUU"
+        may be addresses."""
         data = self.memory.bytes(address, self._arch.word) if size >= self._arch.word else None
-        return data is not None and is_text(data)
+        return data is not None and is_text(data) and range_at(self.mapped, self._arch.unpack(data)[0]) is None
 
     def used_block(self, address: int) -> int:
         """Return the index of the block in use that contains an address, or -1."""
