@@ -185,6 +185,10 @@ class ObjectGraph:
         """Return a phrase for a reference that is in no field ("its class"), or ""."""
         return ""
 
+    def name_variable(self, index: int) -> str:
+        """Return the variable or field that refers to an object ("App.LOCK"), or ""."""
+        return ""
+
     def references_of(self, index: int, low: int, high: int) -> Iterator[ObjectWord]:
         """Yield the references of an object with a value in [low, high), in ascending order."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Report large shares of memory that are not blocks: stacks, shared memory, files, managed heaps.
+"""Report large shares of memory that are not blocks: shared memory, files, managed heaps.
 
 Private memory is compared with private memory only, because other processes may use the shared
 memory and files, too."""
@@ -16,15 +16,13 @@ from findleaks.audit.unread_memory import SHARED
 from findleaks.formatting import counted, number, shortened, size, some
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.base import Runtime
-from findleaks.runtimes.directory import find_frames
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_OBJECTS
 from findleaks.session import Session
 from findleaks.target.modules import DELETED
-from findleaks.unwind.stacks import NamedFrame, group_threads
 from findleaks.value_classes import NamedTuple
 
-_MANY = 32  # fewest mappings of one kind or file, or threads, that a finding mentions
+_MANY = 32  # fewest mappings of one kind or file that a finding mentions
 _KINDS = {"/memfd:": "memfd mapping", "/SYSV": "System V segment", "/dev/shm/": "POSIX shared memory mapping"}
 METASPACE = "metaspace"  # name of the part of a JVM's memory that contains class metadata
 DEFINE_CLASS = "JVM_DefineClassWithSource"  # the function of libjvm that defines a class
@@ -32,41 +30,7 @@ DEFINE_CLASS = "JVM_DefineClassWithSource"  # the function of libjvm that define
 _OF_TYPE = "class loaders of type "
 _MANY_OF_TYPE = 100  # class loaders of one type; so many are reported even with few bytes
 _REFLECTION = ("jdk.internal.", "sun.reflect.")  # packages of the JVM's own class loaders
-_MANAGED_LIBRARIES = ("java.", "javax.", "jdk.", "sun.")  # packages of Java's own library
 _OTHER = "anonymous shared mapping"
-
-
-def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding if stacks of running threads are at least a tenth of the private memory."""
-    share = accounting.share(ShareSort.STACKS)
-    if share is None or share.count < 2 or not is_large(share.bytes, private_bytes(accounting)):
-        return
-    percent = 100 * share.bytes // max(private_bytes(accounting), 1)
-    if accounting.known:
-        title = f"{number(share.count)} threads run: their stacks take {size(share.bytes)}, {percent} % of the private memory."
-    elif share.count >= _MANY:
-        title = f"{number(share.count)} threads run: {size(share.bytes)} are mapped for their stacks, of which most may be untouched."
-    else:
-        return
-    most = next(iter(group_threads(session.target, readers=find_frames(session.target))), None)
-    frame = _own_frame(most.frames) if most is not None else None
-    place = shortened(frame.short_name(), 200) if frame is not None else ""
-    several = most is not None and len(most.threads) > 1 and place
-    cause = f"{number(len(most.threads))} of them have the same stack, in {place}." if most is not None and several else ""
-    facts: dict[str, object] = {
-        "threads": share.count,
-        "same_stack": len(most.threads) if most is not None else None,
-        "place": place or None,
-    }
-    yield Finding("thread-stacks", share.bytes, title, cause, (), ("stacks",), facts, _resident(share, accounting))
-
-
-def _own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:
-    """Return the innermost frame of the program: of a managed function, if there is one."""
-    from findleaks.audit.crash import own_frame  # in few processes stacks take much memory
-
-    managed = [one for one in frames if one.kind]
-    return next((one for one in managed if not one.function.startswith(_MANAGED_LIBRARIES)), None) or next(iter(managed), own_frame(frames))
 
 
 def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Finding]:
