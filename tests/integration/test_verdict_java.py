@@ -110,3 +110,30 @@ def test_threads_that_wait_for_one_object(version: str, kind: str, tmp_path: Pat
         assert (lock["kind"], lock["owner"]) == ("parking to wait for", None)
         assert lock["variable"] == "JavaBlocked.QUEUE → java.util.concurrent.LinkedBlockingQueue.notEmpty"
         assert one["cause"].endswith(f"to which {lock['variable']} refers.")
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "files", "options"),
+    [
+        (jvms.SYSTEM, "buffer", 1, ()),
+        *(pytest.param(version, "buffer", 40, (), marks=pytest.mark.matrix) for version in ("11", "21.0.4")),
+        *(pytest.param("25.0.2", "segment", 1, options, marks=pytest.mark.matrix) for options in ((), ("-XX:+UseZGC",))),
+    ],
+)
+def test_mapped_files(version: str, kind: str, files: int, options: tuple[str, ...], tmp_path: Path) -> None:
+    """The finding names the objects that refer to the mappings, and the variable that keeps these objects."""
+    count = 40
+    jvms.compile_java(ROOT / "tests/programs/JavaMapped.java", tmp_path, "--release", "11")
+    (tmp_path / "data").mkdir()
+    words = [str(tmp_path / "data"), str(count), str(files), kind]
+    with Running(jvms.command(version, tmp_path, "JavaMapped", *words, options=("-Xmx64m", *options)), tmp_path) as run:
+        one = finding(verdict("--pid", str(run.pid)), "mapped-file")
+        (word,) = (word for word in one["next"] if word.startswith("path "))
+        path = json.loads(findleaks(*word.split(), "--json", "--pid", str(run.pid)))
+    name = "java.nio.DirectByteBuffer" if kind == "buffer" else "jdk.internal.foreign.MappedMemorySegmentImpl"
+    assert (one["evidence"]["referrers"]["type"], path["target"]["object"]["type"]) == (name, name)
+    assert one["evidence"]["referrers"]["objects"] >= count and one["bytes"] >= count << 20
+    assert (
+        f"JavaMapped static .MAPPINGS → java.util.HashMap.table → java.util.HashMap$Node[] → java.util.HashMap$Node.value → {name}."
+        in one["cause"]
+    )

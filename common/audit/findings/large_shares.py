@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks.audit.accounting import Accounting, Share
@@ -19,7 +19,9 @@ from findleaks.runtimes.base import Runtime
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_OBJECTS
 from findleaks.session import Session
+from findleaks.target.base import Range, Region
 from findleaks.target.modules import DELETED
+from findleaks.target.ranges import merge_ranges
 from findleaks.value_classes import NamedTuple
 
 _MANY = 32  # fewest mappings of one kind or file that a finding mentions
@@ -52,25 +54,85 @@ def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Fin
 
 
 def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding if many mappings of one data file are at least a tenth of all memory."""
+    """Yield one finding if many mappings of one data file are at least a tenth of all memory, or
+    those of many data files to which objects of a managed runtime refer."""
     share = accounting.share(ShareSort.FILES)
-    modules = {os.path.basename(module.path.removesuffix(DELETED)) for module in session.target.modules()}
-    part = next((part for part in share.parts if part.name not in modules), None) if share is not None else None
-    if share is None or part is None or not is_large(part.bytes, accounting.total):
+    mappings = _list_data_mappings(session)
+    parts = [part for part in share.parts if part.name in mappings] if share is not None else []
+    if not parts or not is_large(sum(part.bytes for part in parts), accounting.total):
         return
-    mappings = [r for r in session.target.regions() if os.path.basename(r.name.removesuffix(DELETED)) == part.name]
-    if len(mappings) < _MANY:
+    first = mappings[parts[0].name]
+    if len(first) >= _MANY and is_large(parts[0].bytes, accounting.total):
+        parts = parts[:1]
+    regions = sorted((region for part in parts for region in mappings[part.name]), key=lambda one: one.start)
+    if len(regions) < _MANY:
         return
-    name = shortened(mappings[0].name.removesuffix(DELETED), 200)
-    private = sum(region.writable and region.private for region in mappings)
-    title = f"{size(part.bytes)} are {counted(len(mappings), 'mapping')} of the file {name}."
+    holders = _find_referrers(session, regions)
+    if len(parts) > 1 and holders is None:
+        return
+    total = sum(part.bytes for part in parts)
+    name = shortened(first[0].name.removesuffix(DELETED), 200)
+    files = f"the file {name}" if len(parts) == 1 else f"{number(len(parts))} files. The largest is {name}"
+    private = sum(region.writable and region.private for region in regions)
+    title = f"{size(total)} are {counted(len(regions), 'mapping')} of {files}."
     if private:
         cause = f"{number(private)} are private and writable: pages that were written to are copies, which only this process has."
     else:
         cause = "These pages are in the kernel's page cache, which can drop them."
-    facts: dict[str, object] = {"file": name, "mappings": len(mappings), "private_writable": private}
-    commands = (*(["count mmap"] if session.target.live else []), f"whatis {mappings[0].start:#x}")
-    yield Finding("mapped-file", part.bytes, title, cause, (), commands, facts, part.bytes if accounting.known else None)
+    facts: dict[str, object] = {"file": name, "mappings": len(regions), "private_writable": private}
+    commands = (*(["count mmap"] if session.target.live else []), f"whatis {first[0].start:#x}")
+    if holders is not None:
+        cause += holders.cause
+        facts["referrers"] = holders.facts
+        commands = (*holders.commands, *commands)
+    yield Finding("mapped-file", total, title, cause, (), commands, facts, total if accounting.known else None)
+
+
+def _list_data_mappings(session: Session) -> Mapping[str, Sequence[Region]]:
+    """Return the mappings of data files by name. Files beside the library of a runtime, such as the
+    JVM's class data archive, belong to the runtime."""
+    modules = {_file_name(module.path): os.path.dirname(module.path) for module in session.target.modules()}
+    folders = {modules.get(runtime.where, "") for runtime in session.runtimes}
+    folders |= {os.path.dirname(folder) for folder in folders}
+    found: dict[str, list[Region]] = {}
+    for region in session.target.regions():
+        name = _file_name(region.name)
+        if name and name not in modules and os.path.dirname(region.name) not in folders - {""}:
+            found.setdefault(name, []).append(region)
+    return found
+
+
+def _file_name(path: str) -> str:
+    return os.path.basename(path.removesuffix(DELETED))
+
+
+class _MappingReferrers(NamedTuple):
+    """What a finding says about the managed objects that refer to mappings."""
+
+    cause: str
+    facts: dict[str, object]
+    commands: tuple[str, ...]
+
+
+def _find_referrers(session: Session, mappings: Sequence[Region]) -> Optional[_MappingReferrers]:
+    """Return the most frequent type of managed objects that refer to mappings; None if no objects
+    do."""
+    ranges = merge_ranges(Range(one.start, one.end) for one in mappings)
+    for runtime in session.runtimes:
+        graph = runtime.object_graph()
+        found = next(iter(graph.list_referrers(ranges)), None) if graph is not None else None
+        if graph is None or found is None:
+            continue
+        refer = "refers" if found.objects == 1 else "refer"
+        cause = f" {counted(found.objects, 'object')} of {shortened(found.type, 200)} {refer} to these mappings"
+        cause += f", {number(found.garbage)} more are garbage." if found.garbage else "."
+        example = graph.find(found.example) if found.example else None
+        path = graph.describe_path(example.block) if example is not None else ""
+        if path:
+            cause += f" One of them is reached by {shortened(path, 400)}."
+        commands = (f"path {found.example:#x}",) if path else ()
+        return _MappingReferrers(cause, {"type": found.type, "objects": found.objects, "garbage_objects": found.garbage}, commands)
+    return None
 
 
 def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Finding]:

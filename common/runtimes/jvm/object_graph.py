@@ -14,12 +14,15 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import Dominators
 from findleaks.runtimes.jvm.engine import FIXED, MIRROR, OBJECTS
 from findleaks.runtimes.jvm.fields import SIZES, FieldReader, JavaField
+from findleaks.runtimes.jvm.holders import find_holders, list_referrers
 from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.reachability import Reachability
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import thread_object
 from findleaks.runtimes.object_graph import ObjectField, ObjectGraph, ObjectWord
+from findleaks.runtimes.referrers import Referrers
+from findleaks.target.base import Range
 
 _FORMATS = {"Z": "?", "B": "b", "C": "H", "S": "h", "I": "i", "F": "f", "J": "q", "D": "d"}
 _ELEMENTS = {"boolean": "Z", "byte": "B", "char": "C", "short": "S", "int": "I", "float": "F", "long": "J", "double": "D"}
@@ -159,7 +162,7 @@ class JavaGraph(ObjectGraph):
         return f"{self.type_of(owner)}{name}" if name.startswith(".") else ""
 
     def name_variable(self, index: int) -> str:
-        """See ObjectGraph. If it is a field, the variable that refers to its object precedes it:
+        """See ReferrerSearch. If it is a field, the variable that refers to its object precedes it:
         "App.QUEUE → java.util.concurrent.LinkedBlockingQueue.notEmpty"."""
         names: list[str] = []
         for _ in range(_MOST_FIELDS):
@@ -174,6 +177,11 @@ class JavaGraph(ObjectGraph):
             if self._class_of(index).kind == MIRROR:
                 break
         return " → ".join(names)
+
+    def list_referrers(self, memory: Sequence[Range]) -> Sequence[Referrers]:
+        kinds = self.graph.kinds() if self.graph is not None else None
+        found = find_holders(self._objects, self.engine, self.target, memory, kinds, ())
+        return list_referrers(found, self.target, self._tables.memory, memory)
 
     def name_implicit(self, source: int, target: int) -> str:
         if self._class_of(target).kind == MIRROR:
