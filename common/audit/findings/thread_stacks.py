@@ -37,7 +37,7 @@ class _Group(NamedTuple):
     stacks: Sequence[Stack]
 
     @property
-    def count(self) -> int:
+    def threads(self) -> int:
         """The number of threads."""
         return sum(len(stack.threads) for stack in self.stacks)
 
@@ -73,7 +73,7 @@ def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Fin
     facts: dict[str, object] = {
         "threads": threads,
         "same_stack": len(group.stacks[0].threads) if group.stacks else None,
-        "same_place": group.count,
+        "same_place": group.threads,
         "place": group.place or None,
         "lock": _lock_facts(wait, names) if wait is not None else None,
     }
@@ -89,7 +89,7 @@ def _find_largest_group(stacks: Sequence[Stack]) -> _Group:
         frame = _own_frame(stack.frames)
         name = frame.short_name() if frame is not None else ""
         groups.setdefault(name if frame is not None and frame.kind else f"{at} {name}", []).append(stack)
-    found = max((_Group("", some) for some in groups.values()), key=lambda one: one.count, default=_Group("", ()))
+    found = max((_Group("", some) for some in groups.values()), key=lambda one: one.threads, default=_Group("", ()))
     frame = _own_frame(found.stacks[0].frames) if found.stacks else None
     return found._replace(place=shortened(frame.short_name(), 200) if frame is not None else "")
 
@@ -113,11 +113,11 @@ def _is_of_library(frame: NamedFrame) -> bool:
 
 def _describe_group(group: _Group) -> str:
     same = len(group.stacks[0].threads) if group.stacks else 0
-    if not group.place or group.count < 2:
+    if not group.place or group.threads < 2:
         return ""
-    if same == group.count:
+    if same == group.threads:
         return f"{number(same)} of them have the same stack, in {group.place}."
-    return f"{number(group.count)} of them are in {group.place}{f', {number(same)} of these with the same stack' if same > 1 else ''}."
+    return f"{number(group.threads)} of them are in {group.place}{f', {number(same)} of these with the same stack' if same > 1 else ''}."
 
 
 def _find_wait(session: Session, group: _Group) -> Optional[_Wait]:
@@ -127,7 +127,7 @@ def _find_wait(session: Session, group: _Group) -> Optional[_Wait]:
     innermost = [next((one.lock for one in locks if one.lock.kind in _WAITS and one.lock.address), None) for locks in each]
     waits = [lock for lock in innermost if lock is not None]
     address, count = next(iter(Counter(lock.address for lock in waits).most_common(1)), (0, 0))
-    if count < 2 or 2 * count < group.count:
+    if count < 2 or 2 * count < group.threads:
         return None
     waits = [lock for lock in waits if lock.address == address]
     owners = Counter(lock.owner for lock in waits if lock.owner).most_common(1)
@@ -149,8 +149,8 @@ def _thread_names(session: Session, readers: Sequence[ManagedFrames]) -> Mapping
 
 
 def _describe_wait(wait: _Wait, names: Mapping[int, str]) -> str:
-    """Return "300 of them are waiting to lock <0xf1a0> (a java.lang.Object; App.LOCK), which thread
-    12 (worker) holds."."""
+    """Return "300 of them are waiting to lock <0xf1a0> (a java.lang.Object), to which App.LOCK refers
+    and which thread 12 (worker) holds."."""
     sentence = f"{number(wait.threads)} of them are {printable(wait.lock.label(), 256)}"
     sentence += f", to which {shortened(wait.name, 300)} refers" if wait.name else ""
     held = f"{' and' if wait.name else ','} which {describe_thread(wait.owner, names)} holds" if wait.owner else ""
