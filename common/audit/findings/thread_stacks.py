@@ -149,8 +149,8 @@ def _thread_names(session: Session, readers: Sequence[ManagedFrames]) -> Mapping
 
 
 def _describe_wait(wait: _Wait, names: Mapping[int, str]) -> str:
-    """Return "300 of them are waiting to lock <0xf1a0> (a java.lang.Object), to which App.LOCK refers
-    and which thread 12 (worker) holds."."""
+    """Return "300 of them are waiting to lock <0xf1a0> (a java.lang.Object), to which App.LOCK
+    refers and which thread 12 (worker) holds."."""
     sentence = f"{number(wait.threads)} of them are {printable(wait.lock.label(), 256)}"
     sentence += f", to which {shortened(wait.name, 300)} refers" if wait.name else ""
     held = f"{' and' if wait.name else ','} which {describe_thread(wait.owner, names)} holds" if wait.owner else ""
