@@ -18,6 +18,7 @@ from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
 from findleaks.engine.terms import Kind, State, Totals
 from findleaks.errors import Interrupted
+from findleaks.runtimes.referrers import ReferrerSearch
 from findleaks.target.base import Target
 from findleaks.target.elf import occurrences
 from findleaks.value_classes import NamedTuple
@@ -155,7 +156,7 @@ class ObjectRoot(NamedTuple):
     retained: Totals
 
 
-class ObjectGraph:
+class ObjectGraph(ReferrerSearch):
     """The objects as blocks. `graph` has their references and is marked; it is None if live objects
     cannot be distinguished from garbage. `noun`: the word for an object: "Go object"."""
 

@@ -78,3 +78,62 @@ def test_values_of_thread_local_variables(tmp_path: Path) -> None:
     assert "The largest type is byte[]: " in held["cause"]
     path = "java.lang.ThreadLocal$ThreadLocalMap$Entry.value → ThreadContexts$Context.buffer → byte[]"
     assert held["cause"].rstrip(".").endswith(f"{path} (thread-local variable ThreadContexts$Task.context)")
+
+
+THREADS = 200
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [
+        (jvms.SYSTEM, "lock"),
+        *(pytest.param(version, kind, marks=pytest.mark.matrix) for version in ("8", "11", *jvms.VERSIONS) for kind in ("lock", "queue")),
+        pytest.param(jvms.SYSTEM, "queue", marks=pytest.mark.matrix),
+    ],
+)
+def test_threads_that_wait_for_one_object(version: str, kind: str, tmp_path: Path) -> None:
+    """The finding names the function, the variable that refers to the object, and the thread that holds the lock. A thread whose wait has
+    just begun may not refer to the object yet."""
+    jvms.compile_java(ROOT / "tests/programs/JavaBlocked.java", tmp_path, "--release", "8")
+    options = ("-Xmx64m", "-XX:+UseSerialGC", "-Xint")
+    with Running(jvms.command(version, tmp_path, "JavaBlocked", str(THREADS), kind, options=options), tmp_path) as run:
+        one = finding(verdict("--pid", str(run.pid)), "thread-stacks")
+    assert THREADS <= one["evidence"]["same_place"] < one["evidence"]["threads"]
+    assert one["evidence"]["place"] == f"JavaBlocked.{'enter' if kind == 'lock' else 'take'}"
+    assert one["next"] == ["stacks"]
+    lock = one["evidence"]["lock"]
+    assert 0.9 * THREADS <= lock["threads"] <= THREADS
+    if kind == "lock":
+        assert (lock["kind"], lock["variable"], lock["owner_name"]) == ("waiting to lock", "JavaBlocked.LOCK", "holder")
+        assert f"to which JavaBlocked.LOCK refers and which thread {lock['owner']} (holder) holds." in one["cause"]
+    else:
+        assert (lock["kind"], lock["owner"]) == ("parking to wait for", None)
+        assert lock["variable"] == "JavaBlocked.QUEUE → java.util.concurrent.LinkedBlockingQueue.notEmpty"
+        assert one["cause"].endswith(f"to which {lock['variable']} refers.")
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "files", "options"),
+    [
+        (jvms.SYSTEM, "buffer", 1, ()),
+        *(pytest.param(version, "buffer", 40, (), marks=pytest.mark.matrix) for version in ("11", "21.0.4")),
+        *(pytest.param("25.0.2", "segment", 1, options, marks=pytest.mark.matrix) for options in ((), ("-XX:+UseZGC",))),
+    ],
+)
+def test_mapped_files(version: str, kind: str, files: int, options: tuple[str, ...], tmp_path: Path) -> None:
+    """The finding names the objects that refer to the mappings, and the variable that keeps these objects."""
+    count = 40
+    jvms.compile_java(ROOT / "tests/programs/JavaMapped.java", tmp_path, "--release", "11")
+    (tmp_path / "data").mkdir()
+    words = [str(tmp_path / "data"), str(count), str(files), kind]
+    with Running(jvms.command(version, tmp_path, "JavaMapped", *words, options=("-Xmx64m", *options)), tmp_path) as run:
+        one = finding(verdict("--pid", str(run.pid)), "mapped-file")
+        (word,) = (word for word in one["next"] if word.startswith("path "))
+        path = json.loads(findleaks(*word.split(), "--json", "--pid", str(run.pid)))
+    name = "java.nio.DirectByteBuffer" if kind == "buffer" else "jdk.internal.foreign.MappedMemorySegmentImpl"
+    assert (one["evidence"]["referrers"]["type"], path["target"]["object"]["type"]) == (name, name)
+    assert one["evidence"]["referrers"]["objects"] >= count and one["bytes"] >= count << 20
+    assert (
+        f"JavaMapped static .MAPPINGS → java.util.HashMap.table → java.util.HashMap$Node[] → java.util.HashMap$Node.value → {name}."
+        in one["cause"]
+    )

@@ -18,7 +18,6 @@ from findleaks.audit.findings.large_shares import (
     find_class_metadata,
     find_mapped_files,
     find_shared_memory,
-    find_thread_stacks,
     find_unlisted_heaps,
 )
 from findleaks.audit.findings.leaked import find_leaked_memory, find_possible_leaks, find_uncollected_garbage
@@ -26,6 +25,7 @@ from findleaks.audit.findings.leaked_mappings import find_leaked_mappings
 from findleaks.audit.findings.module_data import find_module_data
 from findleaks.audit.findings.open_files import find_open_files
 from findleaks.audit.findings.retained import find_retained_memory
+from findleaks.audit.findings.thread_stacks import find_thread_stacks
 from findleaks.audit.findings.threads import find_unjoined_threads
 from findleaks.audit.findings.unread import find_unattributed_memory, find_unread_heaps
 from findleaks.audit.findings.without_finding import has_unexplained_blocks

@@ -1,4 +1,4 @@
-"""Report large shares of memory that are not blocks: stacks, shared memory, files, managed heaps.
+"""Report large shares of memory that are not blocks: shared memory, files, managed heaps.
 
 Private memory is compared with private memory only, because other processes may use the shared
 memory and files, too."""
@@ -16,15 +16,15 @@ from findleaks.audit.unread_memory import SHARED
 from findleaks.formatting import counted, number, shortened, size, some
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.base import Runtime
-from findleaks.runtimes.directory import find_frames
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_OBJECTS
 from findleaks.session import Session
+from findleaks.target.base import Range, Region
 from findleaks.target.modules import DELETED
-from findleaks.unwind.stacks import NamedFrame, group_threads
+from findleaks.target.ranges import merge_ranges
 from findleaks.value_classes import NamedTuple
 
-_MANY = 32  # fewest mappings of one kind or file, or threads, that a finding mentions
+_MANY = 32  # fewest mappings of one kind or file that a finding mentions
 _KINDS = {"/memfd:": "memfd mapping", "/SYSV": "System V segment", "/dev/shm/": "POSIX shared memory mapping"}
 METASPACE = "metaspace"  # name of the part of a JVM's memory that contains class metadata
 DEFINE_CLASS = "JVM_DefineClassWithSource"  # the function of libjvm that defines a class
@@ -32,41 +32,7 @@ DEFINE_CLASS = "JVM_DefineClassWithSource"  # the function of libjvm that define
 _OF_TYPE = "class loaders of type "
 _MANY_OF_TYPE = 100  # class loaders of one type; so many are reported even with few bytes
 _REFLECTION = ("jdk.internal.", "sun.reflect.")  # packages of the JVM's own class loaders
-_MANAGED_LIBRARIES = ("java.", "javax.", "jdk.", "sun.")  # packages of Java's own library
 _OTHER = "anonymous shared mapping"
-
-
-def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding if stacks of running threads are at least a tenth of the private memory."""
-    share = accounting.share(ShareSort.STACKS)
-    if share is None or share.count < 2 or not is_large(share.bytes, private_bytes(accounting)):
-        return
-    percent = 100 * share.bytes // max(private_bytes(accounting), 1)
-    if accounting.known:
-        title = f"{number(share.count)} threads run: their stacks take {size(share.bytes)}, {percent} % of the private memory."
-    elif share.count >= _MANY:
-        title = f"{number(share.count)} threads run: {size(share.bytes)} are mapped for their stacks, of which most may be untouched."
-    else:
-        return
-    most = next(iter(group_threads(session.target, readers=find_frames(session.target))), None)
-    frame = _own_frame(most.frames) if most is not None else None
-    place = shortened(frame.short_name(), 200) if frame is not None else ""
-    several = most is not None and len(most.threads) > 1 and place
-    cause = f"{number(len(most.threads))} of them have the same stack, in {place}." if most is not None and several else ""
-    facts: dict[str, object] = {
-        "threads": share.count,
-        "same_stack": len(most.threads) if most is not None else None,
-        "place": place or None,
-    }
-    yield Finding("thread-stacks", share.bytes, title, cause, (), ("stacks",), facts, _resident(share, accounting))
-
-
-def _own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:
-    """Return the innermost frame of the program: of a managed function, if there is one."""
-    from findleaks.audit.crash import own_frame  # in few processes stacks take much memory
-
-    managed = [one for one in frames if one.kind]
-    return next((one for one in managed if not one.function.startswith(_MANAGED_LIBRARIES)), None) or next(iter(managed), own_frame(frames))
 
 
 def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Finding]:
@@ -88,25 +54,85 @@ def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Fin
 
 
 def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding if many mappings of one data file are at least a tenth of all memory."""
+    """Yield one finding if many mappings of one data file are at least a tenth of all memory, or
+    those of many data files to which objects of a managed runtime refer."""
     share = accounting.share(ShareSort.FILES)
-    modules = {os.path.basename(module.path.removesuffix(DELETED)) for module in session.target.modules()}
-    part = next((part for part in share.parts if part.name not in modules), None) if share is not None else None
-    if share is None or part is None or not is_large(part.bytes, accounting.total):
+    mappings = _list_data_mappings(session)
+    parts = [part for part in share.parts if part.name in mappings] if share is not None else []
+    if not parts or not is_large(sum(part.bytes for part in parts), accounting.total):
         return
-    mappings = [r for r in session.target.regions() if os.path.basename(r.name.removesuffix(DELETED)) == part.name]
-    if len(mappings) < _MANY:
+    first = mappings[parts[0].name]
+    if len(first) >= _MANY and is_large(parts[0].bytes, accounting.total):
+        parts = parts[:1]
+    regions = sorted((region for part in parts for region in mappings[part.name]), key=lambda one: one.start)
+    if len(regions) < _MANY:
         return
-    name = shortened(mappings[0].name.removesuffix(DELETED), 200)
-    private = sum(region.writable and region.private for region in mappings)
-    title = f"{size(part.bytes)} are {counted(len(mappings), 'mapping')} of the file {name}."
+    holders = _find_referrers(session, regions)
+    if len(parts) > 1 and holders is None:
+        return
+    total = sum(part.bytes for part in parts)
+    name = shortened(first[0].name.removesuffix(DELETED), 200)
+    files = f"the file {name}" if len(parts) == 1 else f"{number(len(parts))} files. The largest is {name}"
+    private = sum(region.writable and region.private for region in regions)
+    title = f"{size(total)} are {counted(len(regions), 'mapping')} of {files}."
     if private:
         cause = f"{number(private)} are private and writable: pages that were written to are copies, which only this process has."
     else:
         cause = "These pages are in the kernel's page cache, which can drop them."
-    facts: dict[str, object] = {"file": name, "mappings": len(mappings), "private_writable": private}
-    commands = (*(["count mmap"] if session.target.live else []), f"whatis {mappings[0].start:#x}")
-    yield Finding("mapped-file", part.bytes, title, cause, (), commands, facts, part.bytes if accounting.known else None)
+    facts: dict[str, object] = {"file": name, "mappings": len(regions), "private_writable": private}
+    commands = (*(["count mmap"] if session.target.live else []), f"whatis {first[0].start:#x}")
+    if holders is not None:
+        cause += holders.cause
+        facts["referrers"] = holders.facts
+        commands = (*holders.commands, *commands)
+    yield Finding("mapped-file", total, title, cause, (), commands, facts, total if accounting.known else None)
+
+
+def _list_data_mappings(session: Session) -> Mapping[str, Sequence[Region]]:
+    """Return the mappings of data files by name. Files beside the library of a runtime, such as the
+    JVM's class data archive, belong to the runtime."""
+    modules = {_file_name(module.path): os.path.dirname(module.path) for module in session.target.modules()}
+    folders = {modules.get(runtime.where, "") for runtime in session.runtimes}
+    folders |= {os.path.dirname(folder) for folder in folders}
+    found: dict[str, list[Region]] = {}
+    for region in session.target.regions():
+        name = _file_name(region.name)
+        if name and name not in modules and os.path.dirname(region.name) not in folders - {""}:
+            found.setdefault(name, []).append(region)
+    return found
+
+
+def _file_name(path: str) -> str:
+    return os.path.basename(path.removesuffix(DELETED))
+
+
+class _MappingReferrers(NamedTuple):
+    """What a finding says about the managed objects that refer to mappings."""
+
+    cause: str
+    facts: dict[str, object]
+    commands: tuple[str, ...]
+
+
+def _find_referrers(session: Session, mappings: Sequence[Region]) -> Optional[_MappingReferrers]:
+    """Return the most frequent type of managed objects that refer to mappings; None if no objects
+    do."""
+    ranges = merge_ranges(Range(one.start, one.end) for one in mappings)
+    for runtime in session.runtimes:
+        graph = runtime.object_graph()
+        found = next(iter(graph.list_referrers(ranges)), None) if graph is not None else None
+        if graph is None or found is None:
+            continue
+        refer = "refers" if found.objects == 1 else "refer"
+        cause = f" {counted(found.objects, 'object')} of {shortened(found.type, 200)} {refer} to these mappings"
+        cause += f", {number(found.garbage)} more are garbage." if found.garbage else "."
+        example = graph.find(found.example) if found.example else None
+        path = graph.describe_path(example.block) if example is not None else ""
+        if path:
+            cause += f" One of them is reached by {shortened(path, 400)}."
+        commands = (f"path {found.example:#x}",) if path else ()
+        return _MappingReferrers(cause, {"type": found.type, "objects": found.objects, "garbage_objects": found.garbage}, commands)
+    return None
 
 
 def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Finding]:

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.bulk import MOST_RANGES, read_records, search_ranges
+from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import NO_BLOCK
@@ -28,9 +30,10 @@ from findleaks.runtimes.jvm.engine import FIXED, MIRROR
 from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.object_graph import GARBAGE
+from findleaks.runtimes.referrers import Referrers
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
-from findleaks.target.ranges import merge_to_most
+from findleaks.target.ranges import merge_to_most, region_at
 
 _WORD = 8
 _SOME = 1 << 14  # buffers that are read together
@@ -94,6 +97,26 @@ def find_example(holders: Holders, name: str) -> Optional[int]:
     most = max(found, default=(0, 0))[0]
     largest = [address for size, address in found if size == most]
     return largest[len(largest) // 2] if largest else None
+
+
+def list_referrers(holders: Holders, target: Target, contents: Memory, memory: Sequence[Range]) -> list[Referrers]:
+    """Return the objects that refer to `memory` by class, the most frequent class first. Inner
+    classes follow classes with as many objects: an object of an inner class often frees the memory
+    to which the object of another class refers, as with FileChannelImpl$Unmapper and
+    DirectByteBuffer. `holders`: found for this memory. They include objects that refer to gaps
+    between the ranges."""
+    live: dict[str, list[int]] = {}
+    garbage: Counter[str] = Counter()
+    for address, size, number in interruptible(target, zip(holders.addresses, holders.sizes, holders.types)):
+        words = contents.words(address, size // _WORD) or () if number != NO_ROOT else ()
+        if any(region_at(memory, word) is not None for word in words):
+            found = live.setdefault(holders.names[number], [])
+            if number < holders.garbage:
+                found.append(address)
+            else:
+                garbage[holders.names[number]] += 1
+    rows = [Referrers(name, len(found), garbage[name], found[len(found) // 2] if found else 0) for name, found in live.items()]
+    return sorted(rows, key=lambda one: (-one.objects, -one.garbage, "$" in one.type, one.type))
 
 
 def _find_pointing(objects: JavaObjects, engine: Engine, native: Sequence[Range]) -> Sequence[int]:

@@ -18,7 +18,7 @@ The following memory is left out:
   of blocks with 32 handles, and a table of protection domains.
 - Tables of the collectors that contain one address in each region of the heap.
 - The bounds of threads' buffers (TLABs).
-- Unused JNI handles of Java threads (jni_handles.py).
+- Unused JNI handles of Java threads (jni_handles.py), and unused parts of their arenas (arenas.py).
 - References that were replaced, which ZGC with generations records for each thread.
 - The code cache: compiled code lives as long as its classes.
 
@@ -39,6 +39,7 @@ from findleaks.allocators.directory import Directory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.errors import Interrupted
+from findleaks.runtimes.jvm.arenas import unused_parts
 from findleaks.runtimes.jvm.concurrent import shenandoah_regions
 from findleaks.runtimes.jvm.jni_handles import handle_blocks, handles, stale_handles
 from findleaks.runtimes.jvm.references import BELOW, References
@@ -48,7 +49,7 @@ from findleaks.runtimes.jvm.threads import java_thread_stacks, java_threads
 from findleaks.runtimes.object_graph import ObjectWord
 from findleaks.target.base import Module, Piece, Range
 from findleaks.target.elf import occurrences
-from findleaks.target.ranges import intersection, merge_ranges, nonzero_pieces
+from findleaks.target.ranges import intersection, merge_ranges, nonzero_pieces, region_at
 
 _LARGE = 64 << 10  # bytes; a block of malloc of this size or more is not read. Arenas have 32 KiB.
 _HANDLES = 64  # in a block of an OopStorage: `_data`, then `_allocated_bitmask`, `_owner_address`
@@ -98,6 +99,7 @@ class NativeRoots:
         self._region_tables: dict[int, bool] = {}
         self._regions = region_addresses(tables) or shenandoah_regions(tables)
         self._unused_words = {*buffer_words(tables), *stale_handles(tables)}
+        self._unused_parts = unused_parts(tables)
 
     def find(self, excluded: Collection[int], unread: Sequence[Range]) -> Iterator[Sequence[int]]:
         """Yield addresses of objects; see `find_by_kind`."""
@@ -153,7 +155,7 @@ class NativeRoots:
                     raise Interrupted
                 for address in self._search(piece, start):
                     found = self._directory.blocks.lookup(address)
-                    if found is not None and address not in self._unused_words and self._may_refer(*found, indices):
+                    if found is not None and not self._is_unused(address) and self._may_refer(*found, indices):
                         name = self._storage_name(found[1]) if found[2] in _STORAGE_SIZES else ""
                         name = name or self._old_handles.get(address, "")
                         yield ObjectWord(address, start, f"handle of the JVM: {name}" if name else "")
@@ -225,11 +227,15 @@ class NativeRoots:
                 usual: list[int] = []
                 jni: list[int] = []
                 for place, value, index, start, size, state in zip(places, values, found, *known):
-                    if index != NO_BLOCK and place not in self._unused_words and self._may_refer(index, start, size, state, excluded):
+                    if index != NO_BLOCK and not self._is_unused(place) and self._may_refer(index, start, size, state, excluded):
                         is_jni = size in _STORAGE_SIZES and self._storage_name(start) == _JNI_GLOBAL
                         (jni if is_jni else usual).append(value)
                 yield RootObjects(RootKind.OTHER, self.starts(usual))
                 yield RootObjects(RootKind.JNI_GLOBAL, self.starts(jni))
+
+    def _is_unused(self, place: int) -> bool:
+        """Return whether the word at an address is stale."""
+        return place in self._unused_words or region_at(self._unused_parts, place) is not None
 
     def _may_refer(self, index: int, start: int, size: int, state: int, excluded: Collection[int]) -> bool:
         """Return whether words of this block of malloc are roots."""

@@ -14,18 +14,23 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import Dominators
 from findleaks.runtimes.jvm.engine import FIXED, MIRROR, OBJECTS
 from findleaks.runtimes.jvm.fields import SIZES, FieldReader, JavaField
+from findleaks.runtimes.jvm.holders import find_holders, list_referrers
 from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.reachability import Reachability
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import thread_object
 from findleaks.runtimes.object_graph import ObjectField, ObjectGraph, ObjectWord
+from findleaks.runtimes.referrers import Referrers
+from findleaks.target.base import Range
 
 _FORMATS = {"Z": "?", "B": "b", "C": "H", "S": "h", "I": "i", "F": "f", "J": "q", "D": "d"}
 _ELEMENTS = {"boolean": "Z", "byte": "B", "char": "C", "short": "S", "int": "I", "float": "F", "long": "J", "double": "D"}
 _STRING = "java.lang.String"
 _ENTRY = "java.lang.ThreadLocal$ThreadLocalMap$Entry"
 _MOST_OWNERS = 64  # referrers of a ThreadLocal that are searched for its variable
+_MOST_FIELDS, _MOST_REFERRERS = 4, 1 << 12  # fields of `name_variable`; referrers of each object
+_UNNAMED_FIELDS = (".parkBlocker", ".this$0")
 _MOST_TEXT = 200  # bytes of a String that are shown
 _SLICE = 1 << 20  # bytes of an array that are read together
 
@@ -155,6 +160,28 @@ class JavaGraph(ObjectGraph):
             return next((name for name, one in self.static_references(owner) if one == value), "")
         name = self.link(owner, value).name if self.type_of(owner) != _ENTRY else ""
         return f"{self.type_of(owner)}{name}" if name.startswith(".") else ""
+
+    def name_variable(self, index: int) -> str:
+        """See ReferrerSearch. If it is a field, the variable that refers to its object precedes it:
+        "App.QUEUE → java.util.concurrent.LinkedBlockingQueue.notEmpty"."""
+        names: list[str] = []
+        for _ in range(_MOST_FIELDS):
+            owners = [one for one in islice(self.referrers(index), _MOST_REFERRERS) if self._is_live(one)]
+            # Each thread refers to what it waits for, and an inner object to its outer one.
+            named = [(one, name) for one in owners if (name := self._variable_with(one, index)) and not name.endswith(_UNNAMED_FIELDS)]
+            best = next((pair for pair in named if self._class_of(pair[0]).kind == MIRROR), next(iter(named), None))
+            if best is None:
+                break
+            index, name = best
+            names.insert(0, name)
+            if self._class_of(index).kind == MIRROR:
+                break
+        return " → ".join(names)
+
+    def list_referrers(self, memory: Sequence[Range]) -> Sequence[Referrers]:
+        kinds = self.graph.kinds() if self.graph is not None else None
+        found = find_holders(self._objects, self.engine, self.target, memory, kinds, ())
+        return list_referrers(found, self.target, self._tables.memory, memory)
 
     def name_implicit(self, source: int, target: int) -> str:
         if self._class_of(target).kind == MIRROR:

@@ -1,0 +1,170 @@
+"""Report stacks of threads that take much memory, and what most of these threads wait for."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Optional
+
+from findleaks.audit.accounting import Accounting
+from findleaks.audit.findings.large_shares import private_bytes
+from findleaks.audit.findings.significance import is_large
+from findleaks.formatting import number, printable, shortened, size
+from findleaks.results.share_sort import ShareSort
+from findleaks.runtimes.directory import find_frames
+from findleaks.runtimes.finding import Finding
+from findleaks.session import Session
+from findleaks.unwind.frame_locks import LOCK, PARK, RELOCK, WAIT, FrameLock, describe_thread
+from findleaks.unwind.managed_frames import ManagedFrames
+from findleaks.unwind.stacks import NamedFrame, Stack, group_threads
+from findleaks.value_classes import NamedTuple
+
+JAVA_STACKS = "stacks of Java threads"  # name of the part of a JVM's memory that contains stacks
+_MANY = 32  # fewest threads that a finding mentions if residency is unknown
+_JAVA_LIBRARIES = ("java.", "javax.", "jdk.", "sun.")  # packages of Java's own library
+# Functions of Java's library through which other functions of this library wait
+_WAITING = ("jdk.internal.", "sun.misc.", "java.lang.", "java.util.concurrent.locks.", "java.util.concurrent.ForkJoinPool.")
+# Files of the libraries of Python and Ruby, without installed packages
+_LIBRARY_FILE = re.compile(r"<frozen|/(python\d[\d.]*t?|ruby/\d[\d.]*)/(?!.*(-packages|gems)/)")
+_WAITS = (LOCK, RELOCK, WAIT, PARK)
+
+
+class _Group(NamedTuple):
+    """Threads in one function of the program ("" if it is unknown), by call stack."""
+
+    place: str
+    stacks: Sequence[Stack]
+
+    @property
+    def threads(self) -> int:
+        """The number of threads."""
+        return sum(len(stack.threads) for stack in self.stacks)
+
+
+class _Wait(NamedTuple):
+    """A lock, and the number of threads of a group that wait for it. `owner`: the kernel's number
+    of the thread that holds the lock, 0 if it is unknown. `name`: the variable that refers to the
+    object, or ""."""
+
+    lock: FrameLock
+    threads: int
+    owner: int
+    name: str
+
+
+def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Finding]:
+    """Yield one finding if stacks of running threads are at least a tenth of the private memory."""
+    shares = [one for one in accounting.shares if one.sort == ShareSort.STACKS or one.of.endswith(f" {JAVA_STACKS}")]
+    threads, total = max((one.count for one in shares), default=0), sum(one.bytes for one in shares)
+    if threads < 2 or not is_large(total, private_bytes(accounting)):
+        return
+    percent = 100 * total // max(private_bytes(accounting), 1)
+    if accounting.known:
+        title = f"{number(threads)} threads run: their stacks take {size(total)}, {percent} % of the private memory."
+    elif threads >= _MANY:
+        title = f"{number(threads)} threads run: {size(total)} are mapped for their stacks, of which most may be untouched."
+    else:
+        return
+    readers = find_frames(session.target)
+    group = _find_largest_group(group_threads(session.target, readers=readers))
+    wait = _find_wait(session, group)
+    names = _thread_names(session, readers)
+    facts: dict[str, object] = {
+        "threads": threads,
+        "same_stack": len(group.stacks[0].threads) if group.stacks else None,
+        "same_place": group.threads,
+        "place": group.place or None,
+        "lock": _lock_facts(wait, names) if wait is not None else None,
+    }
+    cause = f"{_describe_group(group)} {_describe_wait(wait, names) if wait is not None else ''}".strip()
+    yield Finding("thread-stacks", total, title, cause, (), ("stacks",), facts, total if accounting.known else None)
+
+
+def _find_largest_group(stacks: Sequence[Stack]) -> _Group:
+    """Return the threads with the most common stack, or those in the most common managed function:
+    threads with different stacks may wait in the same function."""
+    groups: dict[str, list[Stack]] = {}
+    for at, stack in enumerate(stacks):
+        frame = _own_frame(stack.frames)
+        name = frame.short_name() if frame is not None else ""
+        groups.setdefault(name if frame is not None and frame.kind else f"{at} {name}", []).append(stack)
+    found = max((_Group("", some) for some in groups.values()), key=lambda one: one.threads, default=_Group("", ()))
+    frame = _own_frame(found.stacks[0].frames) if found.stacks else None
+    return found._replace(place=shortened(frame.short_name(), 200) if frame is not None else "")
+
+
+def _own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:
+    """Return the innermost frame of the program: of a managed function, if there is one."""
+    from findleaks.audit.crash import own_frame  # in few processes stacks take much memory
+
+    managed = [one for one in frames if one.kind]
+    own = next((one for one in managed if not _is_of_library(one)), None)
+    return own or next((one for one in managed if not one.function.startswith(_WAITING)), None) or next(iter(managed), own_frame(frames))
+
+
+def _is_of_library(frame: NamedFrame) -> bool:
+    """Return whether a managed function belongs to the library of its language. Functions of Python
+    and Ruby without a file are written in C."""
+    if frame.kind == "Java":
+        return frame.function.startswith(_JAVA_LIBRARIES)
+    return not frame.file or _LIBRARY_FILE.search(frame.file) is not None
+
+
+def _describe_group(group: _Group) -> str:
+    same = len(group.stacks[0].threads) if group.stacks else 0
+    if not group.place or group.threads < 2:
+        return ""
+    if same == group.threads:
+        return f"{number(same)} of them have the same stack, in {group.place}."
+    return f"{number(group.threads)} of them are in {group.place}{f', {number(same)} of these with the same stack' if same > 1 else ''}."
+
+
+def _find_wait(session: Session, group: _Group) -> Optional[_Wait]:
+    """Return the lock for which at least half of the threads of a group wait; None if there is
+    none."""
+    each = [locks for stack in group.stacks for locks in stack.locks]
+    innermost = [next((one.lock for one in locks if one.lock.kind in _WAITS and one.lock.address), None) for locks in each]
+    waits = [lock for lock in innermost if lock is not None]
+    address, count = next(iter(Counter(lock.address for lock in waits).most_common(1)), (0, 0))
+    if count < 2 or 2 * count < group.threads:
+        return None
+    waits = [lock for lock in waits if lock.address == address]
+    owners = Counter(lock.owner for lock in waits if lock.owner).most_common(1)
+    return _Wait(waits[0], count, owners[0][0] if owners else 0, _name_variable(session, address))
+
+
+def _name_variable(session: Session, address: int) -> str:
+    """Return the variable or field that refers to a managed object, or ""."""
+    graphs = (runtime.object_graph(address) for runtime in session.runtimes)
+    found = ((graph, graph.find(address)) for graph in graphs if graph is not None)
+    return next((graph.name_variable(one.block) for graph, one in found if one is not None), "")
+
+
+def _thread_names(session: Session, readers: Sequence[ManagedFrames]) -> Mapping[int, str]:
+    names = dict(session.target.thread_names())
+    for reader in readers:
+        names.update(reader.thread_names())
+    return names
+
+
+def _describe_wait(wait: _Wait, names: Mapping[int, str]) -> str:
+    """Return "300 of them are waiting to lock <0xf1a0> (a java.lang.Object), to which App.LOCK
+    refers and which thread 12 (worker) holds."."""
+    sentence = f"{number(wait.threads)} of them are {printable(wait.lock.label(), 256)}"
+    sentence += f", to which {shortened(wait.name, 300)} refers" if wait.name else ""
+    held = f"{' and' if wait.name else ','} which {describe_thread(wait.owner, names)} holds" if wait.owner else ""
+    return f"{sentence}{held}."
+
+
+def _lock_facts(wait: _Wait, names: Mapping[int, str]) -> dict[str, object]:
+    lock = wait.lock
+    return {
+        "threads": wait.threads,
+        "kind": lock.kind,
+        "type": lock.type or None,
+        "address": hex(lock.address),
+        "variable": wait.name or None,
+        "owner": wait.owner or None,
+        "owner_name": names.get(wait.owner),
+    }

@@ -1,0 +1,33 @@
+"""What refers to single managed objects, and to memory outside the heap such as mapped files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from findleaks.target.base import Range
+from findleaks.value_classes import NamedTuple
+
+
+class Referrers(NamedTuple):
+    """The objects of one type that refer to some memory. `objects`: the number of live ones.
+    `garbage`: the number of those that are garbage. `example`: the address of a live one, 0 if
+    there is none."""
+
+    type: str
+    objects: int
+    garbage: int
+    example: int
+
+
+class ReferrerSearch:
+    """The part of an ObjectGraph that finds referrers. Runtimes that cannot find them inherit these
+    methods."""
+
+    def name_variable(self, index: int) -> str:
+        """Return the variable or field that refers to an object ("App.LOCK"), or ""."""
+        return ""
+
+    def list_referrers(self, memory: Sequence[Range]) -> Sequence[Referrers]:
+        """Return the objects that refer to `memory`, which is sorted and outside the heap. The most
+        frequent type comes first."""
+        return ()
