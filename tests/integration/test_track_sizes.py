@@ -17,6 +17,8 @@ from tracking import by_gdb, by_line, finished, recording, tracked
 
 pytestmark = pytest.mark.platform("x86-64", "`count --inject`, `track`")
 IDLE_SECONDS = "0.5"
+STOPPED_SECONDS = "2"
+"""So long that the process is seen in its stop at least once, on however busy a machine."""
 
 
 program = building.fixture("tracked_stacks.c", "-O2")
@@ -64,8 +66,8 @@ def python() -> Iterator[int]:
         process.kill()
 
 
-def _reasons(pid: int, size: str) -> dict[str, str]:
-    command = by_line(pid, "--json", "--size", size, "--for", IDLE_SECONDS)
+def _reasons(pid: int, size: str, seconds: str = IDLE_SECONDS) -> dict[str, str]:
+    command = by_line(pid, "--json", "--size", size, "--for", seconds)
     working = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
     report = finished(working)
     assert (report["stacks"], report["entries"], report["recorded"]) == ([], [], 0)
@@ -83,7 +85,9 @@ def test_an_idle_process_and_a_stopped_one(program: Path) -> None:
         assert set(_reasons(running.pid, "64")) == {"idle"}
         os.kill(running.pid, signal.SIGSTOP)
         until(lambda: ") T " in Path(f"/proc/{running.pid}/stat").read_text(), "its stop")
-        assert set(_reasons(running.pid, "64")) == {"stopped"}
+        found = _reasons(running.pid, "64", STOPPED_SECONDS)
+        # On a busy machine, it returns late into its stop after findleaks has let it go. Then only a part of the time is named.
+        assert set(found) == {"stopped"} or (set(found) == {"idle", "stopped"} and found["stopped"].endswith("% of the time")), found
         until(lambda: ") T " in Path(f"/proc/{running.pid}/stat").read_text(), "its stop again")
         os.kill(running.pid, signal.SIGCONT)
         assert running.round()
