@@ -115,6 +115,7 @@ def _find_managed_objects(
             facts["variables"] = [{"name": _name_holder(owner), "bytes": held.bytes, "blocks": held.blocks} for owner, held in named]
         elif grown is not None and grown.is_most and not grown.owner.managed and session.object_types is not None:
             field = f" {describe_field(grown.field)}" if grown.field is not None and grown.field.what else ""
+            field = f" {_describe_callbacks(grown.owner)}" if grown.owner.sort == OwnerSort.CALLBACKS else field
             cause += f" {grown.owner.label} alone retains {size(grown.totals.bytes)}.{field}"
             commands.append(f"roots {shell_quoted(grown.owner.word)} --depth 4" if grown.owner.word else "roots")
             facts["root"] = {"name": grown.owner.name, "bytes": grown.totals.bytes, "blocks": grown.totals.blocks}
@@ -223,8 +224,8 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
         facts["type"] = found.type
     variable = _is_variable(found)
     known = session.object_types
-    if found.owner.sort == OwnerSort.CALLBACKS and found.owner.length is not None:
-        cause = f"It has {number(found.owner.length)} {found.owner.unit}{f', {found.owner.what}' if found.owner.what else ''}."
+    if found.owner.sort == OwnerSort.CALLBACKS:
+        cause = _describe_callbacks(found.owner)
     if variable or (known is not None and known.are_native):
         types = found.object_types(session)[:TYPES]
         if types:
@@ -242,6 +243,11 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
         other = f"roots {last}"  # what retains the object that calls the functions
     commands = (f"roots {shell_quoted(word)} --depth {max(found.level + 1, 4)}", other) if word else ("roots",)
     yield Finding("held", retained.bytes, title, cause, (), commands, facts, retained.resident)
+
+
+def _describe_callbacks(owner: Owner) -> str:
+    """Return a sentence about a list of callbacks."""
+    return f"It has {number(owner.length or 0)} {owner.unit}{f', {owner.what}' if owner.what else ''}."
 
 
 def describe_field(one: RetainedNode) -> str:
