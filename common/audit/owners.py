@@ -102,7 +102,8 @@ def _separate_callbacks(session: Session, variables: Sequence[Owner]) -> list[Ow
     for runtime in session.runtimes:
         for one in runtime.callbacks():
             if one.address:
-                tables.setdefault((one.name, one.what or "table of the library"), []).append(Range(one.address, one.address + session.target.arch.word))
+                table = one.name, one.what or "table of the library"
+                tables.setdefault(table, []).append(Range(one.address, one.address + session.target.arch.word))
             else:
                 made = Owner(OwnerSort.CALLBACKS, one.name, runtime.name, words=[("value", one.value)])
                 made.what, made.length, made.unit = one.what, one.length, one.unit

@@ -20,6 +20,7 @@ from findleaks.runtimes.directory import find_frames
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_OBJECTS
 from findleaks.session import Session
+from findleaks.target.base import Region
 from findleaks.target.modules import DELETED
 from findleaks.unwind.stacks import NamedFrame, group_threads
 from findleaks.value_classes import NamedTuple
@@ -87,26 +88,46 @@ def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Fin
     yield Finding("shared-memory", share.bytes, title, cause, (), commands, facts, _resident(share, accounting))
 
 
-def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding if many mappings of one data file are at least a tenth of all memory."""
+class DataFile(NamedTuple):
+    """A file that is mapped and not loaded as code. `bytes`: the resident bytes of its mappings."""
+
+    name: str  # path
+    bytes: int
+    regions: Sequence[Region]
+
+    @property
+    def private_writable(self) -> int:
+        """Number of the mappings whose pages the process has copied if it wrote to them."""
+        return sum(region.writable and region.private for region in self.regions)
+
+
+def find_largest_data_file(session: Session, accounting: Accounting) -> Optional[DataFile]:
+    """Return the data file that takes most memory, if it is a large part of all memory."""
     share = accounting.share(ShareSort.FILES)
     modules = {os.path.basename(module.path.removesuffix(DELETED)) for module in session.target.modules()}
     part = next((part for part in share.parts if part.name not in modules), None) if share is not None else None
-    if share is None or part is None or not is_large(part.bytes, accounting.total):
+    if part is None or not is_large(part.bytes, accounting.total):
+        return None
+    regions = [r for r in session.target.regions() if os.path.basename(r.name.removesuffix(DELETED)) == part.name]
+    return DataFile(regions[0].name, part.bytes, regions) if regions else None
+
+
+def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Finding]:
+    """Yield one finding if many mappings of one data file are at least a tenth of all memory."""
+    file = find_largest_data_file(session, accounting)
+    if file is None or len(file.regions) < _MANY:
         return
-    mappings = [r for r in session.target.regions() if os.path.basename(r.name.removesuffix(DELETED)) == part.name]
-    if len(mappings) < _MANY:
-        return
-    name = shortened(mappings[0].name.removesuffix(DELETED), 200)
-    private = sum(region.writable and region.private for region in mappings)
-    title = f"{size(part.bytes)} are {counted(len(mappings), 'mapping')} of the file {name}."
-    if private:
-        cause = f"{number(private)} are private and writable: pages that were written to are copies, which only this process has."
+    name = shortened(file.name.removesuffix(DELETED), 200)
+    title = f"{size(file.bytes)} are {counted(len(file.regions), 'mapping')} of the file {name}."
+    if file.private_writable:
+        cause = (
+            f"{number(file.private_writable)} are private and writable: pages that were written to are copies, which only this process has."
+        )
     else:
         cause = "These pages are in the kernel's page cache, which can drop them."
-    facts: dict[str, object] = {"file": name, "mappings": len(mappings), "private_writable": private}
-    commands = (*(["count mmap"] if session.target.live else []), f"whatis {mappings[0].start:#x}")
-    yield Finding("mapped-file", part.bytes, title, cause, (), commands, facts, part.bytes if accounting.known else None)
+    facts: dict[str, object] = {"file": name, "mappings": len(file.regions), "private_writable": file.private_writable}
+    commands = (*(["count mmap"] if session.target.live else []), f"whatis {file.regions[0].start:#x}")
+    yield Finding("mapped-file", file.bytes, title, cause, (), commands, facts, file.bytes if accounting.known else None)
 
 
 def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Finding]:
