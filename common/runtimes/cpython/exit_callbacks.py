@@ -27,7 +27,7 @@ class ExitCallbacks(NamedTuple):
 
     place: int  # address of the pointer to the array
     start: int  # address of the array
-    count: int  # entries, including those of functions that were unregistered
+    length: int  # entries, including those of functions that were unregistered
     functions: Sequence[int]
 
 

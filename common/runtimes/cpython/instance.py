@@ -358,11 +358,11 @@ class CPython(DumpableBlocks):
         """Return the functions that `atexit.register` keeps: as a list of callbacks, and as the
         variable that refers to them."""
         made, blocks = list[Variable](), self._directory.blocks
-        for place, start, count, functions in self._lists.exit_callbacks:
+        for place, start, length, functions in self._lists.exit_callbacks:
             names = Counter(self.name_object(blocks.find(function)) for function in functions)
             name, most = names.most_common(1)[0]
             what = f"calling {name}" if name and 2 * most > len(functions) else ""
-            made += [Variable(_EXIT, 0, start, 0, what, count, "callbacks"), Variable("atexit callbacks", place, start, 0, self.name)]
+            made += [Variable(_EXIT, 0, start, 0, what, length, "callbacks"), Variable("atexit callbacks", place, start, 0, self.name)]
         return made
 
     user_thread = "asyncio task"
