@@ -145,31 +145,25 @@ class Session:
         atexit.register(self.close)
     def close(self):
         pass
-sample = id(Session(0).text)
-for number in range(1, 12_000):
+for number in range(12_000):
     Session(number)
-os.write(1, str(sample).encode() + b" ready\\n")
+os.write(1, b"ready\\n")
 while True:
     signal.pause()
 """
 
-EXITS_VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in ("3.11", "3.13")]
 
-
-@pytest.mark.parametrize("version", EXITS_VERSIONS)
-def test_callbacks_of_atexit_are_named(version: str, tmp_path: Path) -> None:
-    python = mallocs_python.get(version)
+@pytest.mark.matrix
+def test_callbacks_of_atexit_are_named(tmp_path: Path) -> None:
+    python = mallocs_python.get("3.11")
     with cores.Running(python.command("-c", EXITS), tmp_path, python.environment()) as run:
-        sample = int(run.output.split()[0])
         found = said("verdict", "--pid", str(run.pid))
         roots = said("roots", "--pid", str(run.pid))["roots"]
-        chain = said("path", hex(sample), "--pid", str(run.pid))["path"]
     (held,) = [one for one in found["findings"] if one["finding"].startswith("held")]
     assert held["evidence"]["root"]["name"] == "list of atexit callbacks"
     assert "It has 12,00" in held["cause"] and "callbacks, calling method Session.close." in held["cause"]
     (row,) = [one for one in roots if one["name"].startswith("list of atexit callbacks")]
     assert row["retained_bytes"] > 12_000 * 300
-    assert chain[0]["from"].startswith("atexit callbacks, ")
 
 
 QUEUE = """
