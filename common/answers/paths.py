@@ -161,7 +161,9 @@ def _root_step(session: Session, describer: Describer, index: int) -> Step:
     if not best.address:
         return Step(f"register {best.register} of thread {best.tid}", 0, best.value, best.value - low, None)
     answer = describer.answer(best.address)
-    return Step(answer.phrase, best.address, best.value, best.value - low, answer)
+    tables = (one for runtime in session.runtimes for one in runtime.callbacks() if one.address == best.address)
+    table = next((f"{one.name}, {answer.phrase}" for one in tables), "")
+    return Step(table or answer.phrase, best.address, best.value, best.value - low, answer)
 
 
 def _block_step(session: Session, describer: Describer, source: int, to: int, holder: int = -1) -> Step:

@@ -62,6 +62,11 @@ class Owner:
         return f"{self.name} ({self.where})" if self.where else self.name
 
     @property
+    def is_managed_frame(self) -> bool:
+        """Whether this is a frame of a managed language that is not on the thread's stack."""
+        return self.sort == OwnerSort.MAPPING and self.thread != 0
+
+    @property
     def word(self) -> str:
         """The word that names the owner on a command line, not quoted.
         It is the owner's address if a debugger would evaluate the name even in quotes, or would

@@ -98,11 +98,12 @@ def _managed_variable(runtime: Runtime, one: Variable, objects: Optional[Totals]
 def _separate_callbacks(session: Session, variables: Sequence[Owner]) -> list[Owner]:
     """Return these owners without the words that refer to tables of callbacks, and the owners of
     callbacks."""
-    callbacks, tables = list[Owner](), dict[str, list[Range]]()
+    callbacks, tables = list[Owner](), dict[tuple[str, str], list[Range]]()
     for runtime in session.runtimes:
         for one in runtime.callbacks():
             if one.address:
-                tables.setdefault(one.name, []).append(Range(one.address, one.address + session.target.arch.word))
+                table = one.name, one.what or "table of the library"
+                tables.setdefault(table, []).append(Range(one.address, one.address + session.target.arch.word))
             else:
                 made = Owner(OwnerSort.CALLBACKS, one.name, runtime.name, words=[("value", one.value)])
                 made.what, made.length, made.unit = one.what, one.length, one.unit
@@ -110,7 +111,7 @@ def _separate_callbacks(session: Session, variables: Sequence[Owner]) -> list[Ow
     words = sorted(part for ranges in tables.values() for part in ranges)
     for owner in variables if words else ():
         owner.ranges = subtract_few(owner.ranges, words)
-    named = [Owner(OwnerSort.TABLE, name, "table of the library", ranges=sorted(ranges)) for name, ranges in tables.items()]
+    named = [Owner(OwnerSort.TABLE, name, where, ranges=sorted(ranges)) for (name, where), ranges in tables.items()]
     return [*variables, *callbacks, *named]
 
 

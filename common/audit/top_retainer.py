@@ -33,8 +33,10 @@ MOST = 0.5
 
 
 _ATTRIBUTE = re.compile(r"\.\w+\Z")
+_COLLECTION = re.compile(r" of \d[\d,]+ at 0x")
+"""In the name of a block that is a collection of ten elements or more."""
 MEMBERS = 1 << 23  # retained blocks that are listed at a time; 4 bytes each
-NAMED = 12  # maximum number of variables of managed languages that are named
+NAMED = 12  # maximum number of variables and frames of managed languages that are named
 
 
 class TopRetainer(NamedTuple):
@@ -45,7 +47,8 @@ class TopRetainer(NamedTuple):
     reached: Totals
     # The field that retains most of the root's memory; None if no field does
     field: Optional[RetainedNode]
-    variables: Sequence[tuple[Owner, Totals]]  # variables of managed languages that retain the most
+    # Variables and frames of managed languages that retain the most
+    variables: Sequence[tuple[Owner, Totals]]
     tree: Dominators
     node: int  # number of the root in `tree`
     level: int = 0  # level of `field` below a variable of a managed language
@@ -100,7 +103,8 @@ def find_top_retainer(session: Session) -> Optional[TopRetainer]:
     reached = tree.total()
     if most < 0:
         return None
-    order = sorted(range(named.priorities[0]), key=lambda number: (-totals[number].bytes, number))[:NAMED]
+    programs = (number for number, owner in enumerate(named.all) if owner.sort == OwnerSort.MANAGED or owner.is_managed_frame)
+    order = sorted(programs, key=lambda number: (-totals[number].bytes, number))[:NAMED]
     variables = [(named.all[number], totals[number]) for number in order]
     found = TopRetainer(named.all[most], totals[most], reached, None, variables, tree, root_node(most))
     if not found.is_most:
@@ -115,22 +119,36 @@ def find_top_retainer(session: Session) -> Optional[TopRetainer]:
     return found._replace(field=field, level=level, type="" if recognised else name_template(session, found.owner))
 
 
-def find_shared_part(session: Session, least: float) -> Optional[tuple[Totals, RetainedNode]]:
-    """Return the memory that several roots retain together, and the row of its largest part.
-    Returns None if it is less than the fraction `least` of the reachable memory, or if no part is
-    much larger than the others."""
+class SharedPart(NamedTuple):
+    """The largest part of the memory that several roots retain together."""
+
+    together: Totals  # all of this memory
+    row: RetainedNode
+    is_one_block: bool  # a single block retains the part
+
+
+def find_shared_part(session: Session, least: float) -> Optional[SharedPart]:
+    """Return the largest part of the memory that several roots retain together. Returns None if
+    they retain less than the fraction `least` of the reachable memory, or if no part is much larger
+    than the others."""
     reader, named, tree = build_owner_tree(session)
     totals = tree.retained(SHARED)
     if totals.bytes < least * tree.total().bytes:
         return None
     row = build_shared_row(TreeBuilder(session, reader, tree, 1, NAMED), named, NAMED, tree.spread(SHARED, NAMED))
-    return (totals, row.fields[0]) if row.fields and row.fields[0].totals.bytes >= PART * totals.bytes else None
+    if not row.fields or row.fields[0].totals.bytes < PART * totals.bytes:
+        return None
+    part = row.fields[0]
+    content = _largest_part(part)
+    if not part.what and content is not None and content.name.endswith(f" at {content.address:#x}"):
+        part = replace(part, what=content.name)  # for example the list in a queue
+    return SharedPart(totals, part, tree.retained(reader.blocks.find(part.address)) == part.totals)
 
 
 def _deepest_named(row: RetainedNode) -> tuple[Optional[RetainedNode], int]:
     """Return the deepest field that retains most of the memory and whose name the program's author
-    knows, and its level. The result's name begins with that of the named field above it: "local
-    variable q → ._queue"."""
+    knows, and its level; or else a large collection. The result's name begins with that of the
+    named field above it: "local variable q → ._queue"."""
     found, holder, level = row if row.what else None, "", 0
     for depth in count(1):
         below = _largest_part(row)
@@ -145,6 +163,8 @@ def _deepest_named(row: RetainedNode) -> tuple[Optional[RetainedNode], int]:
         elif below.sort == "block" and _ATTRIBUTE.match(below.what):
             # "__main__.Broker at 0x…" and ".queue"
             holder = below.name.partition(" at 0x")[0] + below.what
+        elif below.sort == "block" and not level and _COLLECTION.search(below.name):
+            found, level = below, depth
     return found, level
 
 

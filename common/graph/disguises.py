@@ -30,6 +30,9 @@ LEAST_NUMBERS = 32  # the same for 32-bit numbers: one counter in three may be a
 # the share of a form's words into these blocks that must point to offsets that count
 PRECISE = 0.75
 OFFSETS = 4  # maximum number of offsets that are accepted: links inside blocks, tags of four bits
+# Bytes of a block for each of these. Random addresses refer to all of the few offsets of a small
+# block: four offsets would explain nearly all of them.
+ROOM = 64
 LOW_TAGS = 8  # 32-bit numbers must point below this offset: V8 sets their lowest bit
 COMMON = 0.1  # minimum share of a form's words that point to an offset that is accepted
 PER_BLOCK = 16  # words of a form for each leaked block; a form with more words is dropped
@@ -232,12 +235,13 @@ class _Search:
             ranked = sorted((offset for offset in offsets if offset < ANY_OFFSET), key=lambda offset: (-offsets[offset], offset))
             narrow = form.kind in NARROW
             ranked = [one for one in ranked if one < LOW_TAGS] if narrow else ranked
-            ranked = ranked[: 1 if narrow or form.kind in UNTAGGED else OFFSETS]
+            least = self._sizes[max(size, 0)]
+            ranked = ranked[: 1 if narrow or form.kind in UNTAGGED else min(OFFSETS, max(1, least // ROOM))]
             chosen = [one for one in ranked if offsets[one] >= COMMON * words]
             blocks = sum(self._counts) if size < 0 else self._counts[size]
             # If the starts of blocks are one number apart in this form, every small number points
             # to a start.
-            apart = not narrow or self._sizes[max(size, 0)] >= 2 << form.shift
+            apart = not narrow or least >= 2 << form.shift
             precise = sum(offsets[one] for one in chosen) >= PRECISE * words and apart
             wanted = range(len(self._sizes)) if size < 0 else (size,)
             reached, reached_live = (

@@ -307,7 +307,7 @@ class Runtime:
 
     def callbacks(self) -> Sequence[Variable]:
         """Return lists of callbacks, whose `address` is 0, and variables that refer to tables of
-        all callbacks. They own only memory that no other variable or mapping reaches."""
+        all callbacks (`what`: the table's place). They own what no other variable reaches."""
         return []
 
     def object_graph(self, address: Optional[int] = None) -> Optional[ObjectGraph]:

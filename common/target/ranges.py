@@ -143,13 +143,18 @@ def blank_out(piece: Piece, holes: Sequence[Range]) -> Piece:
     """Return a piece with zeros in place of sorted, disjoint holes. If no hole overlaps the piece,
     return the piece itself."""
     low, high = piece.address, piece.address + len(piece.data)
-    near = holes[max(bisect_right(holes, (low, low)) - 1, 0) : bisect_left(holes, (high,))]
-    parts = [(max(start, low) - low, min(end, high) - low) for start, end in near if end > low]
-    if not parts:
+    first = max(bisect_right(holes, (low, low)) - 1, 0)
+    near = list(holes[first : bisect_left(holes, (high,))])
+    if near and near[0].end <= low:
+        del near[0]
+    if not near:
         return piece
+    # Only the first and the last hole may extend beyond the piece. There may be 100,000 others.
+    near[0] = Range(max(near[0].start, low), near[0].end)
+    near[-1] = Range(near[-1].start, min(near[-1].end, high))
     data = bytearray(piece.data)
-    for start, end in parts:
-        data[start:end] = bytes(end - start)
+    for start, end in near:
+        data[start - low : end - low] = bytes(end - start)
     return Piece(low, memoryview(data))
 
 

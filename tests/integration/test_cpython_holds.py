@@ -83,6 +83,60 @@ def test_no_one_variable_has_most(tmp_path: Path) -> None:
     assert not [one for one in found["findings"] if one["finding"].startswith("held") and one is not held]
 
 
+BACKLOG = """
+import concurrent.futures, os, signal, threading
+def handle(item):
+    threading.Event().wait()
+def main():
+    executor = concurrent.futures.ThreadPoolExecutor(2)
+    for number in range(8_000):
+        executor.submit(handle, str(number) * 20)
+    os.write(1, b"ready\\n")
+    while True:
+        signal.pause()
+main()
+"""
+
+
+def test_the_backlog_of_an_executor_is_named(tmp_path: Path) -> None:
+    """Several roots refer to it, and no type of object has most of its memory."""
+    python = mallocs_python.get("3.11")
+    with cores.Running(python.command("-c", BACKLOG), tmp_path, python.environment()) as run:
+        found = said("verdict", "--pid", str(run.pid))
+    (held,) = [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
+    shared = held["evidence"]["shared"]
+    assert shared["part_bytes"] > 8_000 * 1_000 and "Several roots retain" in held["cause"]
+    assert any("concurrent.futures.thread._threads_queues" in one for one in shared["roots"])
+    assert "roots" in held["next"]
+
+
+FRAMES = """
+import os, signal, threading
+def collect(start, ready):
+    pending = [str(number) * 40 for number in range(start, start + 20_000)]
+    ready.set()
+    threading.Event().wait()
+for part in range(3):
+    ready = threading.Event()
+    threading.Thread(target=collect, args=(part * 20_000, ready), daemon=True).start()
+    ready.wait()
+os.write(1, b"ready\\n")
+while True:
+    signal.pause()
+"""
+
+
+@pytest.mark.matrix
+def test_frames_that_retain_most_are_named(tmp_path: Path) -> None:
+    python = mallocs_python.get("3.11")
+    with cores.Running(python.command("-c", FRAMES), tmp_path, python.environment()) as run:
+        found = said("verdict", "--pid", str(run.pid))
+    (held,) = [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
+    frames = [one["name"] for one in held["evidence"]["variables"]]
+    assert sorted(frames) == [f"collect (CPython frame, thread {number})" for number in (2, 3, 4)]
+    assert "Frames that retain it: collect (CPython frame, thread " in held["cause"]
+
+
 QUEUE = """
 import array, collections, ctypes, os, signal
 queue = [collections.deque(str(number) * 200 for number in range(20_000))]

@@ -65,6 +65,22 @@ def test_private_mappings_of_a_file(program: Path, tmp_path: Path) -> None:
         assert one["bytes"] == COUNT * PART
 
 
+FILES = {
+    "private": ("file ", "it is mapped private and writable, and pages that were written to are copies, which only this process has"),
+    "shared": ("deleted file ", "; the file keeps its space until it is unmapped"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_one_mapping_of_a_file(kind: str, program: Path, tmp_path: Path) -> None:
+    """It needs no finding, but a sentence."""
+    with run(program, tmp_path, kind, COUNT) as running:
+        found = json.loads(ran("verdict", "--json", "--pid", str(running.pid)).stdout)
+    start, end = FILES[kind]
+    (note,) = [one for one in found["notes"] if "page.data" in one]
+    assert note.startswith(f"{start}{tmp_path / 'page.data'} (") and note.endswith(end)
+
+
 def test_a_large_variable(program: Path, tmp_path: Path) -> None:
     live, _ = findings(program, tmp_path, "variable")
     one = live["module-data"]

@@ -3,7 +3,9 @@
  * variable: COUNT * 256 KiB of one variable, at most 60 MiB. code: COUNT executable mappings, to which `table` refers.
  * leaked, kept, chain: separate anonymous mappings. Nothing refers to a leaked mapping. A table in malloc's heap refers to each kept
  * mapping. In a chain, each mapping refers to the next one.
- * Usage: large_shares threads|memfd|shm|sysv|file|open|variable|code|leaked|kept|chain COUNT FILE. Prints "ready" and waits. */
+ * private, shared: one mapping of FILE, whose pages are written to; shared removes FILE.
+ * Usage: large_shares private|shared|threads|memfd|shm|sysv|file|open|variable|code|leaked|kept|chain COUNT FILE.
+ * Prints "ready" and waits. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -36,6 +38,16 @@ __attribute__((noinline)) static void map_apart(const char *kind, int number, vo
     }
 }
 
+__attribute__((noinline)) static void map_file(const char *path, size_t size, int flags) {
+    int fd = open(path, O_RDWR);
+    if (fd < 0 || ftruncate(fd, (off_t)size)) _exit(3);
+    first = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, 0);
+    if (first == MAP_FAILED) _exit(4);
+    memset(first, 1, size);
+    close(fd);
+    if (flags == MAP_SHARED) unlink(path);
+}
+
 __attribute__((noinline)) static void wait_for_client(void) {
     volatile char frame[PART / 4];
     for (size_t at = 0; at < sizeof frame; at += 512) frame[at] = 1;
@@ -55,6 +67,10 @@ int main(int count, char **words) {
     pthread_barrier_init(&all, NULL, (unsigned)number + 1);
     void **link = &first;
     table = calloc((size_t)number, sizeof *table);
+    if (!strcmp(words[1], "private") || !strcmp(words[1], "shared")) {
+        map_file(words[3], (size_t)number * PART, !strcmp(words[1], "shared") ? MAP_SHARED : MAP_PRIVATE);
+        number = 0;
+    }
     for (int i = 0; i < number; i++) {
         void *made = NULL;
         if (!strcmp(words[1], "leaked") || !strcmp(words[1], "kept") || !strcmp(words[1], "chain")) {

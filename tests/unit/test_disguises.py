@@ -304,3 +304,30 @@ def test_chance_hides_no_leak(noise: str, size: int) -> None:
     found, graph = judged(graphs.native(), heap)
     assert not found.conventions and not found.held.blocks
     assert graph.totals(Kind.DEFINITE).blocks >= 450
+
+
+WIDE_FORMS = [Form(Disguise.TAGGED), Form(Disguise.UNALIGNED), Form(Disguise.SHIFTED_LEFT, shift=8), Form(Disguise.SHIFTED_RIGHT, shift=4)]
+
+
+@pytest.mark.parametrize("form", WIDE_FORMS, ids=lambda form: form.kind.name.lower())
+def test_random_addresses_hide_no_small_group(form: Form) -> None:
+    """In small heaps, many random words are addresses of each of a few leaked blocks, but not only of their starts."""
+    for seed in range(60):
+        rng = random.Random(seed)
+        size, count, table = rng.choice((24, 40, 72)), rng.randrange(LEAST, 17), rng.choice((1 << 12, 1 << 14))
+        heap = Heap(graphs.X86_64, MIDDLE, [table, *[size] * count], 256)
+        heap.root_memory[8:16] = heap.word(MIDDLE)
+        for at in range(1, table - 7, 8) if form.kind == Disguise.UNALIGNED else range(0, table, 8):
+            heap.put(0, at, encoded(form, near(rng, heap), rng.getrandbits(16), heap.arch))
+        found, graph = judged(graphs.native(), heap)
+        assert not found.conventions and graph.totals(Kind.DEFINITE).blocks == count, seed
+
+
+def test_links_in_large_blocks_have_two_offsets() -> None:
+    """The nodes of a list are referenced at their links, and the first of each list at its start."""
+    for engine in engines():
+        heap = table_of(Form(Disguise.TAGGED), lambda n: 8 * n, size=136)
+        for number in range(0, 100, 2):
+            heap.put(0, 8 * number, encoded(Form(Disguise.TAGGED), heap.blocks[1 + number][0] + 64, number, heap.arch))
+        found, graph = judged(engine, heap)
+        assert [one.blocks for one in found.conventions] == [100] and not graph.has_kind(Kind.DEFINITE, 1)

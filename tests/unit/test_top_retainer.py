@@ -24,3 +24,11 @@ def test_a_block_of_several_fields_is_named_by_its_class() -> None:
         found, level = _deepest_named(row("root", "policy", "", [scheduled]))
         assert found is not None
         assert (found.name, found.what, level) == (expected, "collections.deque of 20,000", 3)
+
+
+def test_a_collection_of_several_fields_is_named_if_no_field_is() -> None:
+    items = row("block", "dict of 30,000 at 0x7f813bfabaf0", "", [row("field", "", "29,998 blocks of 64 B")])
+    unnamed = row("block", "tuple of 2 at 0x7f860f1f9870", "", shared=[items])
+    active = row("root", "threading._active", "dict of 3", shared=[unnamed])
+    assert _deepest_named(active) == (items, 2)
+    assert _deepest_named(row("root", "threading._active", "dict of 3", [row("field", "._jobs", "list of 2", shared=[items])]))[1] == 1

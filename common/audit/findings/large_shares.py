@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks.audit.accounting import Accounting, Share
@@ -53,34 +53,49 @@ def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Fin
     yield Finding("shared-memory", share.bytes, title, cause, (), commands, facts, _resident(share, accounting))
 
 
+class DataFile(NamedTuple):
+    """A file that is mapped and not loaded as code. `bytes`: the resident bytes of its mappings."""
+
+    name: str  # path
+    bytes: int
+    regions: Sequence[Region]
+
+    @property
+    def private_writable(self) -> int:
+        """Number of the mappings whose pages the process has copied if it wrote to them."""
+        return sum(region.writable and region.private for region in self.regions)
+
+
+def find_largest_data_file(session: Session, accounting: Accounting) -> Optional[DataFile]:
+    """Return the data file that takes most memory, if it is a large part of all memory."""
+    file = next(_list_data_files(session, accounting), None)
+    return file if file is not None and is_large(file.bytes, accounting.total) else None
+
+
 def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Finding]:
     """Yield one finding if many mappings of one data file are at least a tenth of all memory, or
     those of many data files to which objects of a managed runtime refer."""
-    share = accounting.share(ShareSort.FILES)
-    mappings = _list_data_mappings(session)
-    parts = [part for part in share.parts if part.name in mappings] if share is not None else []
-    if not parts or not is_large(sum(part.bytes for part in parts), accounting.total):
+    files = _omit_files_of_runtimes(session, _list_data_files(session, accounting))
+    if not files or not is_large(sum(file.bytes for file in files), accounting.total):
         return
-    first = mappings[parts[0].name]
-    if len(first) >= _MANY and is_large(parts[0].bytes, accounting.total):
-        parts = parts[:1]
-    regions = sorted((region for part in parts for region in mappings[part.name]), key=lambda one: one.start)
+    if len(files[0].regions) >= _MANY and is_large(files[0].bytes, accounting.total):
+        files = files[:1]
+    regions = sorted((region for file in files for region in file.regions), key=lambda one: one.start)
     if len(regions) < _MANY:
         return
     holders = _find_referrers(session, regions)
-    if len(parts) > 1 and holders is None:
+    if len(files) > 1 and holders is None:
         return
-    total = sum(part.bytes for part in parts)
-    name = shortened(first[0].name.removesuffix(DELETED), 200)
-    files = f"the file {name}" if len(parts) == 1 else f"{number(len(parts))} files. The largest is {name}"
-    private = sum(region.writable and region.private for region in regions)
-    title = f"{size(total)} are {counted(len(regions), 'mapping')} of {files}."
+    total, private = sum(file.bytes for file in files), sum(file.private_writable for file in files)
+    name = shortened(files[0].name.removesuffix(DELETED), 200)
+    what = f"the file {name}" if len(files) == 1 else f"{number(len(files))} files. The largest is {name}"
+    title = f"{size(total)} are {counted(len(regions), 'mapping')} of {what}."
     if private:
         cause = f"{number(private)} are private and writable: pages that were written to are copies, which only this process has."
     else:
         cause = "These pages are in the kernel's page cache, which can drop them."
     facts: dict[str, object] = {"file": name, "mappings": len(regions), "private_writable": private}
-    commands = (*(["count mmap"] if session.target.live else []), f"whatis {first[0].start:#x}")
+    commands = (*(["count mmap"] if session.target.live else []), f"whatis {files[0].regions[0].start:#x}")
     if holders is not None:
         cause += holders.cause
         facts["referrers"] = holders.facts
@@ -88,18 +103,25 @@ def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Find
     yield Finding("mapped-file", total, title, cause, (), commands, facts, total if accounting.known else None)
 
 
-def _list_data_mappings(session: Session) -> Mapping[str, Sequence[Region]]:
-    """Return the mappings of data files by name. Files beside the library of a runtime, such as the
-    JVM's class data archive, belong to the runtime."""
-    modules = {_file_name(module.path): os.path.dirname(module.path) for module in session.target.modules()}
-    folders = {modules.get(runtime.where, "") for runtime in session.runtimes}
-    folders |= {os.path.dirname(folder) for folder in folders}
-    found: dict[str, list[Region]] = {}
+def _list_data_files(session: Session, accounting: Accounting) -> Iterator[DataFile]:
+    """Yield the data files, the largest first."""
+    modules = {_file_name(module.path) for module in session.target.modules()}
+    mappings: dict[str, list[Region]] = {}
     for region in session.target.regions():
-        name = _file_name(region.name)
-        if name and name not in modules and os.path.dirname(region.name) not in folders - {""}:
-            found.setdefault(name, []).append(region)
-    return found
+        mappings.setdefault(_file_name(region.name), []).append(region)
+    share = accounting.share(ShareSort.FILES)
+    for part in share.parts if share is not None else ():
+        if part.name not in modules and part.name in mappings:
+            yield DataFile(mappings[part.name][0].name, part.bytes, mappings[part.name])
+
+
+def _omit_files_of_runtimes(session: Session, files: Iterable[DataFile]) -> Sequence[DataFile]:
+    """Return the files that are not beside the library of a runtime, as the JVM's archive of class
+    data is, or in the folder above it."""
+    modules = {_file_name(module.path): os.path.dirname(module.path) for module in session.target.modules()}
+    folders = {modules[runtime.where] for runtime in session.runtimes if runtime.where in modules}
+    folders |= {os.path.dirname(folder) for folder in folders}
+    return [file for file in files if os.path.dirname(file.name) not in folders]
 
 
 def _file_name(path: str) -> str:

@@ -44,8 +44,9 @@ TYPES = 3  # maximum number of types of objects that a finding names
 
 CONCENTRATED, MUCH = 0.5, 256 << 20
 """Managed objects are reported if one type has the fraction CONCENTRATED of their bytes, if one
-variable retains half of this fraction, or if they have MUCH bytes. Other managed objects may be the
-modules that an interpreter has loaded: objects of many types that no single variable retains."""
+object that several roots refer to retains this fraction, if one variable retains half of it, or if
+they have MUCH bytes. Other managed objects may be the modules that an interpreter has loaded:
+objects of many types that no single object retains."""
 
 
 def find_retained_memory(session: Session, accounting: Accounting, figures: BlockFigures, scopes: Sequence[Finding]) -> Iterator[Finding]:
@@ -97,7 +98,7 @@ def _find_managed_objects(
         if grown is not None and not grown.owner.managed and grown.is_most and grown.totals.bytes >= 2 * one.bytes:
             continue
         named = [(owner, held) for owner, held in (grown.variables if grown is not None else ()) if held.bytes >= SHOWN * one.bytes]
-        if not (one.unreported or one.bytes >= MUCH or _is_concentrated(one, named)):
+        if not (one.unreported or one.bytes >= MUCH or _is_concentrated(one, named) or _has_shared_retainer(session, one, grown)):
             continue
         title = f"In use, not leaked: {one.sentence()}."
         example = one.example()
@@ -106,14 +107,15 @@ def _find_managed_objects(
         if example is not None:
             commands.append(f"path {example:#x}")
         if named:
-            cause += f" Variables that retain it: {some([f'{owner.name} ({size(held.bytes)})' for owner, held in named], 6)}."
+            cause += _describe_holders(named)
             # If one variable retains most of the objects, it explains them. Otherwise all holders
             # are named.
             first, held = named[0]
             commands.append(f"roots {shell_quoted(first.word)} --depth 4" if held.bytes >= CONCENTRATED * one.bytes else "roots")
-            facts["variables"] = [{"name": owner.name, "bytes": held.bytes, "blocks": held.blocks} for owner, held in named]
+            facts["variables"] = [{"name": _name_holder(owner), "bytes": held.bytes, "blocks": held.blocks} for owner, held in named]
         elif grown is not None and grown.is_most and not grown.owner.managed and session.object_types is not None:
             field = f" {describe_field(grown.field)}" if grown.field is not None and grown.field.what else ""
+            field = f" {_describe_callbacks(grown.owner)}" if grown.owner.sort == OwnerSort.CALLBACKS else field
             cause += f" {grown.owner.label} alone retains {size(grown.totals.bytes)}.{field}"
             commands.append(f"roots {shell_quoted(grown.owner.word)} --depth 4" if grown.owner.word else "roots")
             facts["root"] = {"name": grown.owner.name, "bytes": grown.totals.bytes, "blocks": grown.totals.blocks}
@@ -133,6 +135,17 @@ def _find_managed_objects(
         yield Finding("held-by-managed-objects", one.bytes, title, cause, tuple(remedies), tuple(commands), facts, resident)
 
 
+def _name_holder(owner: Owner) -> str:
+    """Return the name of a variable, or of a frame and its thread."""
+    return owner.label if owner.is_managed_frame else owner.name
+
+
+def _describe_holders(named: Sequence[tuple[Owner, Totals]]) -> str:
+    frames = sum(owner.is_managed_frame for owner, _ in named)
+    what = "Frames" if frames == len(named) else "Variables and frames" if frames else "Variables"
+    return f" {what} that retain it: {some([f'{_name_holder(owner)} ({size(held.bytes)})' for owner, held in named], 6)}."
+
+
 def _is_of_garbage(one: RuntimeHoldings) -> bool:
     """Return whether garbage retains at least half of the native memory, and the collector does not
     free this garbage. In this case, the memory is probably leaked, even if it is a small part of
@@ -143,6 +156,17 @@ def _is_of_garbage(one: RuntimeHoldings) -> bool:
 def _is_concentrated(one: RuntimeHoldings, named: Sequence[tuple[Owner, Totals]]) -> bool:
     parts = [*(row.bytes for row in one.types), *(2 * held.bytes for _, held in named if held.bytes >= PART * one.bytes)]
     return max(parts, default=0) >= CONCENTRATED * one.bytes
+
+
+def _has_shared_retainer(session: Session, one: RuntimeHoldings, grown: Optional[TopRetainer]) -> bool:
+    """Whether one object that several roots refer to retains most of the managed objects, for
+    example the queue of an executor: a variable refers to it, and the stacks of its workers."""
+    if grown is None or grown.is_most or session.object_types is None:
+        return False
+    from findleaks.audit.top_retainer import find_shared_part
+
+    part = find_shared_part(session, CONCENTRATED)
+    return part is not None and part.is_one_block and part.row.totals.bytes >= CONCENTRATED * one.bytes
 
 
 def _resident_upper_bound(one: RuntimeHoldings, accounting: Accounting, figures: BlockFigures) -> Optional[int]:
@@ -200,8 +224,8 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
         facts["type"] = found.type
     variable = _is_variable(found)
     known = session.object_types
-    if found.owner.sort == OwnerSort.CALLBACKS and found.owner.length is not None:
-        cause = f"It has {number(found.owner.length)} {found.owner.unit}{f', {found.owner.what}' if found.owner.what else ''}."
+    if found.owner.sort == OwnerSort.CALLBACKS:
+        cause = _describe_callbacks(found.owner)
     if variable or (known is not None and known.are_native):
         types = found.object_types(session)[:TYPES]
         if types:
@@ -219,6 +243,11 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
         other = f"roots {last}"  # what retains the object that calls the functions
     commands = (f"roots {shell_quoted(word)} --depth {max(found.level + 1, 4)}", other) if word else ("roots",)
     yield Finding("held", retained.bytes, title, cause, (), commands, facts, retained.resident)
+
+
+def _describe_callbacks(owner: Owner) -> str:
+    """Return a sentence about a list of callbacks."""
+    return f"It has {number(owner.length or 0)} {owner.unit}{f', {owner.what}' if owner.what else ''}."
 
 
 def describe_field(one: RetainedNode) -> str:
@@ -294,7 +323,7 @@ def describe_shared_part(session: Session, least: float = PART) -> tuple[str, Op
     shared = find_shared_part(session, least)
     if shared is None:
         return "", None
-    totals, part = shared
+    totals, part = shared.together, shared.row
     more = f": {part.what}" if part.what else ""
     more += f", reached from {some(part.holders)}" if part.holders else ""
     sentence = f" Several roots retain {size(totals.bytes)} together, {size(part.totals.bytes)} of it below {part.name}{more}."

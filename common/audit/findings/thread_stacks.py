@@ -15,6 +15,7 @@ from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.directory import find_frames
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
+from findleaks.target.ranges import region_at
 from findleaks.unwind.frame_locks import LOCK, PARK, RELOCK, WAIT, FrameLock, describe_thread
 from findleaks.unwind.managed_frames import ManagedFrames
 from findleaks.unwind.stacks import NamedFrame, Stack, group_threads
@@ -78,7 +79,16 @@ def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Fin
         "lock": _lock_facts(wait, names) if wait is not None else None,
     }
     cause = f"{_describe_group(group)} {_describe_wait(wait, names) if wait is not None else ''}".strip()
-    yield Finding("thread-stacks", total, title, cause, (), ("stacks",), facts, total if accounting.known else None)
+    # If residency is unknown, the finding is ranked by the bytes that are certainly in use.
+    touched = total if accounting.known else min(_used_bytes(session), total)
+    yield Finding("thread-stacks", touched, title, cause, (), ("stacks",), facts, total if accounting.known else None)
+
+
+def _used_bytes(session: Session) -> int:
+    """Return the bytes of all stacks from the stack pointers on."""
+    regions = session.target.regions()
+    found = ((region_at(regions, thread.sp), thread.sp) for thread in session.target.threads())
+    return sum(region.end - sp for region, sp in found if region is not None)
 
 
 def _find_largest_group(stacks: Sequence[Stack]) -> _Group:

@@ -8,15 +8,16 @@ from collections.abc import Iterator, Sequence
 
 from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.findings.figures import BlockFigures
-from findleaks.audit.findings.large_shares import private_bytes
+from findleaks.audit.findings.large_shares import find_largest_data_file, private_bytes
 from findleaks.audit.findings.retained import describe_field, describe_shared_part
 from findleaks.audit.findings.significance import LEAST, PART, denominator
 from findleaks.audit.findings.thread_stacks import JAVA_STACKS
 from findleaks.engine.terms import Kind
-from findleaks.formatting import blocks, size, some
+from findleaks.formatting import blocks, shortened, size, some
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
+from findleaks.target.modules import DELETED
 
 # Fewest bytes that are explained: of blocks, and of another share
 LEAST_BLOCKS, LEAST_SHARE = 256 << 10, 1 << 20
@@ -74,6 +75,23 @@ def explain_shares(session: Session, accounting: Accounting, found: Sequence[Fin
         kind, what, reason = _REASONS.get(one.sort, ("", "", ""))
         if reason and kind not in kinds and "unread-memory" not in kinds:
             yield f"{_amount(one, what.format(one.of))}: {reason}"
+    if "mapped-file" not in kinds:
+        yield from _describe_data_file(session, accounting)
+
+
+def _describe_data_file(session: Session, accounting: Accounting) -> Iterator[str]:
+    """Yield a sentence about a large file with writable mappings. Pages of other files need none,
+    because the kernel can drop them and read them again."""
+    file = find_largest_data_file(session, accounting) if accounting.known else None
+    if file is None or not any(region.writable for region in file.regions):
+        return
+    name, deleted = shortened(file.name.removesuffix(DELETED), 200), file.name.endswith(DELETED)
+    reason = "it is mapped shared and writable, and the kernel writes changed pages to the file before it drops them"
+    if file.private_writable:
+        reason = "it is mapped private and writable, and pages that were written to are copies, which only this process has"
+    elif deleted:
+        reason += "; the file keeps its space until it is unmapped"
+    yield f"{'deleted ' * deleted}file {name} ({size(file.bytes)}): {reason}"
 
 
 def _whole(accounting: Accounting) -> int:

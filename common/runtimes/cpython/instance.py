@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import BinaryIO, Optional
@@ -39,6 +40,7 @@ from findleaks.runtimes.managed_frame import Frame
 from findleaks.target.base import Piece, Range, Target, Thread
 from findleaks.target.ranges import blank_out, merge_ranges
 
+_EXIT = "list of atexit callbacks"
 HEAD = 160  # bytes of a block read to recognise its object, which begins in them
 
 
@@ -351,6 +353,17 @@ class CPython(DumpableBlocks):
     def containers(self) -> Iterable[tuple[int, Sequence[int]]]:
         blocks, memory = self._directory.blocks, Memory(self._target)
         return list_deque_blocks(memory, blocks, self.known, self.tally, self._target.interrupted)
+
+    def callbacks(self) -> Sequence[Variable]:
+        """Return the functions that `atexit.register` keeps: as a list of callbacks, and as the
+        variable that refers to them."""
+        made, blocks = list[Variable](), self._directory.blocks
+        for place, start, length, functions in self._lists.exit_callbacks:
+            names = Counter(self.name_object(blocks.find(function)) for function in functions)
+            name, most = names.most_common(1)[0]
+            what = f"calling {name}" if name and 2 * most > len(functions) else ""
+            made += [Variable(_EXIT, 0, start, 0, what, length, "callbacks"), Variable("atexit callbacks", place, start, 0, self.name)]
+        return made
 
     user_thread = "asyncio task"
 

@@ -37,6 +37,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.errors import Interrupted
 from findleaks.runtimes.cpython.engine import NO_OBJECT
+from findleaks.runtimes.cpython.exit_callbacks import ExitCallbackReader, ExitCallbacks
 from findleaks.runtimes.cpython.free_arrays import FreeArrays
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import table
@@ -77,6 +78,7 @@ class InterpreterMemory(NamedTuple):
     free_objects: Sequence[tuple[int, int]]
     chained: Sequence[tuple[int, int]]  # blocks in free lists of 3.14, and the offset of their link
     threads: Sequence[int]  # addresses of datastack_chunk in the states of threads
+    exit_callbacks: Sequence[ExitCallbacks]  # these are references
 
 
 class _Words(NamedTuple):
@@ -119,7 +121,9 @@ def read_interpreter_memory(
     stale += reader.blocks_of_code() if version.startswith(("3.9", "3.10")) and reader.word == 8 else ()
     stale += reader.file_buffers()
     chained = dict(one for state in states for one in reader.chained(state))
-    return InterpreterMemory(heads, unused, stale, list(free.items()), list(chained.items()), threads)
+    exits = ExitCallbackReader(Memory(target), blocks, known, found)
+    callbacks = [one for state in states for one in exits.find((state.address + at * reader.word, index) for at, index in state.others)]
+    return InterpreterMemory(heads, unused, stale, list(free.items()), list(chained.items()), threads, callbacks)
 
 
 class _Reader:
