@@ -98,6 +98,7 @@ main()
 """
 
 
+@pytest.mark.matrix
 def test_the_backlog_of_an_executor_is_named(tmp_path: Path) -> None:
     """Several roots refer to it, and no type of object has most of its memory."""
     python = mallocs_python.get("3.11")
@@ -106,7 +107,7 @@ def test_the_backlog_of_an_executor_is_named(tmp_path: Path) -> None:
     (held,) = [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
     shared = held["evidence"]["shared"]
     assert shared["part_bytes"] > 8_000 * 1_000 and "Several roots retain" in held["cause"]
-    assert any("concurrent.futures.thread._threads_queues" in one for one in shared["roots"])
+    assert any("concurrent.futures.thread._threads_queues" in one for one in shared["roots"]), held
     assert "roots" in held["next"]
 
 
