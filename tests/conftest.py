@@ -32,7 +32,7 @@ sys.path.append(str(SUPPORT))
 pytest.register_assert_rewrite(*(file.stem for file in SUPPORT.glob("*.py")))
 
 UNTIMED: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-"""Settings of Hypothesis with which a busy machine fails no test."""
+"""Settings of Hypothesis without time limits, so that tests do not fail on a busy machine."""
 settings.register_profile("steady", **UNTIMED, derandomize=True)
 settings.register_profile("random", **UNTIMED)
 settings.load_profile("steady")

@@ -67,7 +67,7 @@ def tracking() -> str:
         made += f"{what.upper()} = {{{', '.join(f'{name!r}: {where}' for name, where in places.items())}}}\n".replace("'", '"')
     begin = at["routines_begin"]
     offsets = ", ".join(str(at[f"routines_{name}"] - begin) for name in ROUTINES)
-    made += f"{', '.join(name.upper() for name in ROUTINES)} = {offsets}  # of ROUTINES\n"
+    made += f"{', '.join(name.upper() for name in ROUTINES)} = {offsets}  # offsets in ROUTINES\n"
     made += "".join(_constant(name.upper(), code[at[f"{name}_begin"] : at[f"{name}_end"]]) for name in STUBS)
     return made + _constant("ROUTINES", code[begin : at["routines_end"]])
 

@@ -16,8 +16,8 @@ from findleaks.unwind.stacks import NamedFrame
 
 @lru_cache(1 << 14)
 def native_frame(frame: NamedFrame) -> StackFrame:
-    """Return a frame as a result. In an inlined function, the offset is unknown. Many stacks have
-    the same frames, which are then the same objects."""
+    """Return a frame as a result. If its function is inlined, the offset is unknown. Equal
+    frames have the same object as their result, because many stacks have equal frames."""
     return StackFrame(
         None if frame.kind else frame.address,
         frame.function or None,

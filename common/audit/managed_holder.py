@@ -12,20 +12,21 @@ from findleaks.audit.references import find_root_references
 from findleaks.engine.terms import Kind, State
 from findleaks.session import Session
 
-_TRIED = 16  # root words that refer to a block
+_TRIED = 16  # maximum number of root words that are tried for one block
 
 
 class ManagedPath(NamedTuple):
-    """A path in words to the managed object through which a block is reachable. `address`: that of
-    the block."""
+    """The path, as text, to the managed object through which a block is reachable. `address`: the
+    address of the block."""
 
     address: int
     path: str
 
 
 def find_managed_path(session: Session, size: int, count: int) -> Optional[ManagedPath]:
-    """Return the path to one of the `count` reachable blocks that have this usable size; None if no
-    managed object refers to it, or to a block through which it is reachable."""
+    """Choose one of the `count` reachable blocks of this usable size, and return the path to the
+    managed object through which the block is reachable. Returns None if no managed object refers
+    to the block, or to another block that leads to it."""
     if not session.runtimes:
         return None
     filters = BlockFilters({Kind.REACHABLE}, {State.IN_USE}, SizeRange(size, size), None, None)

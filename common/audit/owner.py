@@ -63,7 +63,7 @@ class Owner:
 
     @property
     def is_managed_frame(self) -> bool:
-        """Whether this is a frame of a managed language that is not on the thread's stack."""
+        """Whether this is a frame of a managed language, stored outside the thread's stack."""
         return self.sort == OwnerSort.MAPPING and self.thread != 0
 
     @property

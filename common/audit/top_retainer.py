@@ -34,7 +34,7 @@ MOST = 0.5
 
 _ATTRIBUTE = re.compile(r"\.\w+\Z")
 _COLLECTION = re.compile(r" of \d[\d,]+ at 0x")
-"""In the name of a block that is a collection of ten elements or more."""
+"""This matches the name of a block that is a collection of ten elements or more."""
 MEMBERS = 1 << 23  # retained blocks that are listed at a time; 4 bytes each
 NAMED = 12  # maximum number of variables and frames of managed languages that are named
 
@@ -122,9 +122,9 @@ def find_top_retainer(session: Session) -> Optional[TopRetainer]:
 class SharedPart(NamedTuple):
     """The largest part of the memory that several roots retain together."""
 
-    together: Totals  # all of this memory
+    together: Totals  # all memory that several roots retain together
     row: RetainedNode
-    is_one_block: bool  # a single block retains the part
+    is_one_block: bool  # whether a single block retains the part
 
 
 def find_shared_part(session: Session, least: float) -> Optional[SharedPart]:
@@ -147,8 +147,8 @@ def find_shared_part(session: Session, least: float) -> Optional[SharedPart]:
 
 def _deepest_named(row: RetainedNode) -> tuple[Optional[RetainedNode], int]:
     """Return the deepest field that retains most of the memory and whose name the program's author
-    knows, and its level; or else a large collection. The result's name begins with that of the
-    named field above it: "local variable q → ._queue"."""
+    knows, and the level of this field. If there is no such field, return a large collection. The
+    returned name begins with the name of the field above: "local variable q → ._queue"."""
     found, holder, level = row if row.what else None, "", 0
     for depth in count(1):
         below = _largest_part(row)

@@ -158,7 +158,7 @@ class Injected:
         for (keys, end), count in rows.items():
             with running.rules.lock:
                 frames = self._names.named(keys)
-            # Stacks with different keys may have the same names; see WalkedStacks.
+            # Stacks with different keys may have the same names; WalkedStacks.stacks explains why.
             named[frames, end] = named.get((frames, end), 0) + count
         stacks = [StackCount(count, frames, end) for (frames, end), count in named.items()]
         unsure, events = running.counter(UNSURE), running.counter(EVENTS)

@@ -30,8 +30,8 @@ LEAST_NUMBERS = 32  # the same for 32-bit numbers: one counter in three may be a
 # the share of a form's words into these blocks that must point to offsets that count
 PRECISE = 0.75
 OFFSETS = 4  # maximum number of offsets that are accepted: links inside blocks, tags of four bits
-# Bytes of a block for each of these. Random addresses refer to all of the few offsets of a small
-# block: four offsets would explain nearly all of them.
+# At most one offset is accepted for each ROOM bytes of a block. If four were accepted in a small
+# block, nearly all random addresses in the block would refer to one of these four.
 ROOM = 64
 LOW_TAGS = 8  # 32-bit numbers must point below this offset: V8 sets their lowest bit
 COMMON = 0.1  # minimum share of a form's words that point to an offset that is accepted

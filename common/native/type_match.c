@@ -80,8 +80,8 @@ static bool is_text(const uint8_t *bytes, unsigned least) {
     return true;
 }
 
-/* Whether a word is text that is too long to be a number of four bytes. Some addresses consist of
- * characters. */
+/* Whether a word is text that is too long to be a number of four bytes. A valid address is not
+ * text, even if all its bytes are characters. */
 static bool is_long_text(const spread *s, uint64_t value) {
     uint8_t bytes[WORD];
     for (unsigned at = 0; at < WORD; at++)

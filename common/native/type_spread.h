@@ -188,7 +188,8 @@ typedef struct {
     int failed;
 } matching;
 
-/* Return whether the first word of a block is text. Words such as "@ZnUUU" may be addresses. */
+/* Return whether the first word of a block is text. A valid address is not text, even if all its
+ * bytes are characters, as in "@ZnUUU". */
 bool begins_with_text(const spread *s, uint64_t start, uint64_t size);
 void compare_block(matching *m, uint32_t layout, uint64_t start, uint64_t size, unsigned depth, uint32_t *counts);
 

@@ -89,7 +89,7 @@ class Record:
         return made
 
 
-_UNCHANGED = frozenset([str, bool, float, type(None)])  # types of values that are the same in JSON
+_UNCHANGED = frozenset([str, bool, float, type(None)])  # types whose values do not change in JSON
 
 
 @cache

@@ -306,8 +306,8 @@ class Runtime:
         return ()
 
     def callbacks(self) -> Sequence[Variable]:
-        """Return lists of callbacks, whose `address` is 0, and variables that refer to tables of
-        all callbacks (`what`: the table's place). They own what no other variable reaches."""
+        """Return lists of callbacks, with the `address` 0, and variables that refer to tables of
+        callbacks, with the table's place as `what`. They own what no other variable reaches."""
         return []
 
     def object_graph(self, address: Optional[int] = None) -> Optional[ObjectGraph]:

@@ -1,4 +1,4 @@
-"""What refers to single managed objects, and to memory outside the heap such as mapped files."""
+"""Find what refers to a managed object, or to memory outside the heap such as a mapped file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from findleaks.value_classes import NamedTuple
 
 
 class Referrers(NamedTuple):
-    """The objects of one type that refer to some memory. `objects`: the number of live ones.
-    `garbage`: the number of those that are garbage. `example`: the address of a live one, 0 if
+    """The objects of one type that refer to some memory. `objects`: the number of live objects.
+    `garbage`: the number of objects that are garbage. `example`: the address of a live object; 0 if
     there is none."""
 
     type: str
@@ -28,6 +28,6 @@ class ReferrerSearch:
         return ""
 
     def list_referrers(self, memory: Sequence[Range]) -> Sequence[Referrers]:
-        """Return the objects that refer to `memory`, which is sorted and outside the heap. The most
-        frequent type comes first."""
+        """Return the objects that refer to `memory`, by type. The most frequent type comes first.
+        The ranges of `memory` are sorted and outside the heap."""
         return ()

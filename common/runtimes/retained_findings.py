@@ -15,7 +15,7 @@ _LEAST = 16 << 20  # bytes of live objects of which one object may retain most
 _LARGE = 4 << 20  # bytes of live objects whose types are named
 _SHARE = 0.5  # of these, that one object retains
 _TYPES = 4  # types that a finding names
-_LEAST_SHARE = 0.125  # of live objects, that a type must have to be the example
+_LEAST_SHARE = 0.125  # least part of the live objects' bytes for a type whose path is shown
 
 
 def find_retainer(
@@ -52,8 +52,8 @@ def find_retainer(
 
 def find_large_types(graph: ObjectGraph, runtime: str, types: Sequence[Type], known: int = 0) -> Iterator[Finding]:
     """Yield a finding with the largest types and the path to one of their objects, if the live
-    objects are large. If the types of most objects are unknown, the finding has the root that
-    retains most. The arguments are as in `find_retainer`."""
+    objects are large. If the types of most objects are unknown, the finding names the root that
+    retains the most. For the arguments, see `find_retainer`."""
     live = sum(one.bytes for one in types)
     if live < _LARGE or 2 * known >= live:
         return

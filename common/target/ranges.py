@@ -149,7 +149,8 @@ def blank_out(piece: Piece, holes: Sequence[Range]) -> Piece:
         del near[0]
     if not near:
         return piece
-    # Only the first and the last hole may extend beyond the piece. There may be 100,000 others.
+    # Only the first and the last hole may extend beyond the piece. The others, of which there may
+    # be 100,000, need no change.
     near[0] = Range(max(near[0].start, low), near[0].end)
     near[-1] = Range(near[-1].start, min(near[-1].end, high))
     data = bytearray(piece.data)

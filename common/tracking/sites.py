@@ -172,7 +172,8 @@ def _name_sites(found: Mapping[int, TrackedSite], nodes: Mapping[int, Node], nam
         key = names.followed(keys, bool(stack & 1)) if keys else ((), FULL)
         if key not in made:
             site.frames, site.end = names.named(key[0]), key[1]
-            # A runtime may move the code of a function, or compile the function again.
+            # Different keys may have the same frames: a runtime may move the code of a function,
+            # or compile the function again.
             made[key] = alike.setdefault((site.frames, site.end), site)
         if made[key] is not site:
             add_tallies(made[key], site)

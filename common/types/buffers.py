@@ -20,8 +20,9 @@ _TABLES = ("hashbrown::raw::RawTable<", "hashbrown::raw::inner::RawTable<")
 _STARTS = (_VECTOR, _DEQUE, *_TABLES)
 
 DANGLING = (_VECTOR, _DEQUE, "alloc::rc::Weak<", "alloc::sync::Weak<")
-"""Types of Rust whose pointer may be a number: the alignment of the elements if a container has no
-buffer (alloc/src/raw_vec/mod.rs, new_in), and usize::MAX in Weak::new() (alloc/src/rc.rs)."""
+"""Types of Rust whose pointer may be a number instead. In a container without a buffer, it is the
+alignment of the elements (alloc/src/raw_vec/mod.rs, new_in). In Weak::new(), it is usize::MAX
+(alloc/src/rc.rs)."""
 
 
 class Buffer(NamedTuple):

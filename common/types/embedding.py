@@ -14,8 +14,8 @@ MOST_ELEMENTS = 8  # Elements of an array member at which a pointer may lead to 
 MOST_PLACES = 20_000  # Types that contain one type; more are left out.
 DEEPEST = 16
 STORAGE = ("__gnu_cxx::__aligned_membuf<", "__gnu_cxx::__aligned_buffer<")
-"""Types that contain a value of their template argument, but have no member of that type: the nodes
-of libstdc++'s containers and of std::make_shared have one (ext/aligned_buffer.h)."""
+"""Types that store a value whose type is their template argument, but have no member of that type.
+Nodes of libstdc++'s containers and of std::make_shared have such members (ext/aligned_buffer.h)."""
 
 
 class Embedding:

@@ -296,8 +296,7 @@ class _Walk:
             self._allow_numbers(at, table.sizes[number])
 
     def _allow_numbers(self, at: int, size: int) -> None:
-        """Allow numbers in place of the pointers in [at, at + size), which may refer to no
-        object."""
+        """Allow the pointers in [at, at + size) to be numbers that refer to no object."""
         for index, leaf in enumerate(self._leaves):
             if at <= leaf.offset < at + size and leaf.role == Role.DATA:
                 number = self._layouts.refer(Reference(Sort.DATA, (VOID,)))

@@ -154,8 +154,8 @@ class Rules:
         return DECISION | self._spread.add_decision(options, Feature.TARGET_BYTES << 8 | low + 128, counts, claims)
 
     def _counted_arrays(self, of: Reference, offset: int, size: int) -> Sequence[Spec]:
-        """Return the content of a block that begins with the number of its elements, if pointers to
-        this offset may refer to the first element; () if not."""
+        """Return the content of a block that begins with the number of its elements, if a pointer
+        to `offset` in the block may refer to the first element; () if not."""
         table, pointee = self._table, of.pointees[0]
         own = table.size_of(pointee)
         if offset != table.word or table.kinds[pointee] not in STRUCTURES or not own or of.counted or of.used:
@@ -163,8 +163,8 @@ class Rules:
         return [Spec(pointee, True, of.node, (Packed(offset, pointee, 0, own),))] if self._counts(own, offset, size) else ()
 
     def _counts(self, own: int, offset: int, size: int) -> Sequence[int]:
-        """Return the possible numbers of elements of `own` bytes from an offset on, in a block of
-        `size` bytes."""
+        """Return the possible numbers of elements of `own` bytes each that begin at an offset in a
+        block of `size` bytes."""
         most = (size - offset) // own
         return range(max(-(-(self._sizes.least(size) - offset) // own), 1, most - MOST_COUNTS), most + 1)
 
@@ -327,7 +327,7 @@ class Rules:
         kind, own = table.kinds[pointee], table.size_of(pointee)
         if of.used & ReferenceFlag.TABLE:
             return [Candidate(Spec(pointee, True), Level.ARRAY)] if offset and offset % own == 0 else ()
-        # The elements before the first one of a ring were removed, and have former content.
+        # In a ring buffer, elements before the first one were removed, and have stale content.
         level = Level.BASE if of.used & ReferenceFlag.RING else Level.ARRAY
         if kind == Kind.POINTER:
             return [Candidate(Spec(pointee, True, of.node), level)] if offset % table.word == 0 else ()
@@ -362,8 +362,8 @@ class Rules:
         return self._table.text(self._table.names[number]).startswith(_LIBRARIES)
 
     def _is_storage(self, number: int) -> bool:
-        """Whether a library's type only stores a value of another type. Wherever the first type
-        fits, the other type fits, too."""
+        """Whether a type of a library only stores a value of another type. That type fits wherever
+        the type of the library fits."""
         return self._table.text(self._table.names[number]).startswith(_STORAGE)
 
     def _larger(self, pointee: int, of: Reference, offset: int, size: int, whole: Sequence[int]) -> Sequence[Candidate]:

@@ -100,7 +100,7 @@ main()
 
 @pytest.mark.matrix
 def test_the_backlog_of_an_executor_is_named(tmp_path: Path) -> None:
-    """Several roots refer to it, and no type of object has most of its memory."""
+    """Several roots refer to the backlog, and no single type of objects has most of the memory."""
     python = mallocs_python.get("3.11")
     with cores.Running(python.command("-c", BACKLOG), tmp_path, python.environment()) as run:
         found = said("verdict", "--pid", str(run.pid))

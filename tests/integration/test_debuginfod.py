@@ -120,8 +120,8 @@ FAILURES: dict[str, tuple[Callable[[socket.socket], None], str]] = {
     "circular": (debugservers.circular, "answered 302"),
 }
 SLOW = {"silent": "1", "dripping": "3"}
-"""Seconds after which a server that does not answer, or sends only a few bytes, is given up; a busy machine must not delay the first byte
-so long. All others answer, however long it takes."""
+"""Timeouts in seconds, by kind of server. "silent" never answers. "dripping" sends a few bytes, of which the first must arrive in time even
+on a busy machine. All other servers have a long timeout, because they always answer."""
 
 
 @pytest.mark.parametrize("how", FAILURES)

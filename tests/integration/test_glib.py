@@ -95,8 +95,8 @@ def test_leaks(where: list[str]) -> None:
 
 
 def test_references_that_are_not_counted(tmp_path: Path) -> None:
-    """References from an instance's own signal handlers and from the record of its weak references do not keep it. Stale words may keep
-    some. Those that the program keeps are not reported."""
+    """An instance is leaked if only its own signal handlers, or the record of its weak references, refer to it. Stale words may refer to
+    some of these instances. Instances that the program keeps are not reported."""
     with cores.Running([str(build_with(tmp_path, "gobject_weak.c", "gio-2.0"))], tmp_path / "run") as made:
         answer = found("find", "--limit", "0", "--pid", str(made.pid))
     (row,) = [row for row in answer["reference_counts"]["types"] if row["name"] == "GSimpleAction"]

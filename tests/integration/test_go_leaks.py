@@ -93,7 +93,7 @@ def test_handles_of_cgo(tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 def test_objects_in_spans_that_had_large_objects(tmp_path: Path) -> None:
-    """All arrays have their type. A few more may be live, because stale words refer to them."""
+    """The types of all live arrays are known. Stale words may refer to a few more arrays, which then count as live."""
     with Running([str(build(tmp_path, "", STRIPPED, name="go_leaks")), "history", "50000"], tmp_path / "run") as run:
         types = {one["name"]: one["objects"] for one in runtime_page("go", "--pid", str(run.pid))["types"]}
     assert 5_000 <= types["[]main.Event"] <= 5_010

@@ -222,7 +222,7 @@ def test_two_libraries_with_a_runtime_each(tmp_path: Path) -> None:
 
 
 def library_host(kind: str, folder: Path) -> list[str]:
-    """Return the command of a host of programs/go_library.go, which is linked with the host, or loaded by CPython."""
+    """Return the command of a program that uses programs/go_library.go. This is a C program linked with the library, or CPython."""
     library = str(build(folder, "", f"-buildmode={kind}", "-ldflags=-s -w", name="go_library", cgo=True))
     if kind == "c-shared":
         return [sys.executable, str(truth.PROGRAMS / "go_library_host.py"), library, str(COUNT)]
@@ -232,7 +232,7 @@ def library_host(kind: str, folder: Path) -> list[str]:
 @pytest.mark.matrix
 @pytest.mark.parametrize("kind", ["c-archive", "c-shared"])
 def test_hosts_in_other_languages(kind: str, tmp_path: Path) -> None:
-    """The objects of Go retain blocks of the host's malloc. Stale words may refer to a few of the leaked blocks."""
+    """Go objects retain blocks that malloc of the host program returned. Stale words may refer to a few of the leaked blocks."""
     with Running(library_host(kind, tmp_path), tmp_path / "run") as run:
         core = str(run.gcore())
     found = json.loads(findleaks("find", "--kind", "definite", "--json", core))["groups"]

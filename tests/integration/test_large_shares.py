@@ -73,7 +73,7 @@ FILES = {
 
 @pytest.mark.parametrize("kind", FILES)
 def test_one_mapping_of_a_file(kind: str, program: Path, tmp_path: Path) -> None:
-    """It needs no finding, but a sentence."""
+    """`verdict` prints a sentence about the mapping, but no finding."""
     with run(program, tmp_path, kind, COUNT) as running:
         found = json.loads(ran("verdict", "--json", "--pid", str(running.pid)).stdout)
     start, end = FILES[kind]

@@ -78,8 +78,8 @@ def test_registry(program: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", ["luajit", *(pytest.param(f"lua{one.values[0]}", marks=one.marks) for one in VERSIONS)])
 def test_stale_words(program: str, tmp_path: Path) -> None:
-    """Words that freed objects left in tables, functions and variables do not count as references. Those on the stack of C may keep a few
-    orders. Kept orders are never garbage."""
+    """Stale words in tables, functions and variables do not count as references. Stale words on the C stack may refer to a few dropped
+    orders. Orders that the program keeps are never garbage."""
     with cores.Running([real.executable(program), str(truth.PROGRAMS / "stale.lua")], tmp_path / "run", stdin=-1) as made:
         answer = json.loads(ran("find", "--json", "--limit", "0", "--pid", str(made.pid)).stdout)
         (lua,) = found("runtime", "--limit", "0", "--pid", str(made.pid))["runtimes"]

@@ -119,7 +119,7 @@ def test_debuggers(values: cores.Running, debugger: Any) -> None:
 
 
 def test_tied_variables(tmp_path: Path) -> None:
-    """A tied variable has no elements of its own. It is named as the holder of the object that implements it."""
+    """A tied variable has no elements. `roots` names it as the root that retains the object which implements it."""
     with cores.Running([*program()[:1], str(truth.PROGRAMS / "tied.pl")], tmp_path / "run") as made:
         rows = found("roots", "--limit", "30", "--pid", str(made.pid))["roots"]
     lengths = {row["name"]: row["container"]["length"] for row in rows if row["container"]}

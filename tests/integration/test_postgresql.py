@@ -76,7 +76,7 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             else:
                 ask(port, f"select pg_log_backend_memory_contexts({pid})")
             log = _log(folder / "postgres.log")
-            wait_until_idle(pid)  # the context of messages has contents until the last line is written
+            wait_until_idle(pid)  # the memory context of messages is in use until the last line is written
             yield Backend(request.param, pid, log)
             session.stdin.close()
 

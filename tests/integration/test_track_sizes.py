@@ -18,7 +18,7 @@ from tracking import by_gdb, by_line, finished, recording, tracked
 pytestmark = pytest.mark.platform("x86-64", "`count --inject`, `track`")
 IDLE_SECONDS = "0.5"
 STOPPED_SECONDS = "2"
-"""So long that the process is seen in its stop at least once, on however busy a machine."""
+"""Long enough that findleaks sees the stopped process at least once, even on a busy machine."""
 
 
 program = building.fixture("tracked_stacks.c", "-O2")
@@ -86,7 +86,7 @@ def test_an_idle_process_and_a_stopped_one(program: Path) -> None:
         os.kill(running.pid, signal.SIGSTOP)
         until(lambda: ") T " in Path(f"/proc/{running.pid}/stat").read_text(), "its stop")
         found = _reasons(running.pid, "64", STOPPED_SECONDS)
-        # On a busy machine, it returns late into its stop after findleaks has let it go. Then only a part of the time is named.
+        # On a busy machine, the process may stop again late after findleaks resumes it. Then it is stopped for only a part of the time.
         assert set(found) == {"stopped"} or (set(found) == {"idle", "stopped"} and found["stopped"].endswith("% of the time")), found
         until(lambda: ") T " in Path(f"/proc/{running.pid}/stat").read_text(), "its stop again")
         os.kill(running.pid, signal.SIGCONT)

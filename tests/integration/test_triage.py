@@ -25,7 +25,7 @@ SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
 FILES = 18
 """Files in a folder of good and bad cores: those of each kind, and four good ones."""
 MANY = 2000
-"""Files of which most are hard links. Reading all takes minutes."""
+"""The number of files, most of which are hard links. Reading all of them takes minutes."""
 
 
 def run(*words: object, status: int = 0) -> str:
@@ -182,12 +182,12 @@ def killed(folder: Path, base: Path, at: int, count: int) -> None:
         for _ in range(before + at):
             assert process.stdout.readline()
         process.kill()
-    if at:  # on a busy machine, all may have been read before the signal
+    if at:  # on a busy machine, all files may have been read before the signal
         assert before + at <= len(triaged.tables(base)["cores"]) <= count
 
 
 def test_ctrl_c_ends_all_and_prints_what_is_known(made: Made, tmp_path: Path) -> None:
-    # So many that they are not all read before the signal, however late it comes.
+    # So many files that some are still unread when the signal arrives, even if it arrives late.
     mixed(tmp_path / "many", [core.path for core in made.cores], MANY)
     command = [sys.executable, "-m", "findleaks", "triage", "--json", "-j", "2", tmp_path / "many"]
     with open(tmp_path / "errors", "w+") as errors:

@@ -156,7 +156,7 @@ def test_lists(flags: str, tmp_path: Path) -> None:
     ("caches", "flags"), [(60, "-O2"), *(pytest.param(1000, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
 )
 def test_storage(caches: int, flags: str, tmp_path: Path) -> None:
-    """Owners of `new T[n]` and of values in nodes of containers have types, and so has all that is reached from them."""
+    """Blocks that own a `new T[n]`, or values in nodes of containers, have types. So have all blocks that are reachable from them."""
     figures = measured("typed_storage.cpp", tmp_path, caches, 1, "-std=c++17", *flags.split())
     check(figures)
     assert not figures.wrong, figures.wrong[:12]

@@ -122,7 +122,7 @@ def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool) -> 
 @pytest.mark.parametrize("version", [nodes.NEWEST, *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS[:-1])])
 @pytest.mark.parametrize("kind", ["wrapped", pytest.param("buffers", marks=pytest.mark.matrix)])
 def test_the_holder_of_native_blocks(tmp_path: Path, version: str, kind: str) -> None:
-    """JavaScript objects own the blocks, of which each has 20,008 usable bytes."""
+    """JavaScript objects own the native blocks. Each block has 20,008 usable bytes."""
     command = [nodes.get(version), "--expose-gc", "--no-memory-reducer", str(PROGRAM), kind, "2000", str(addon(tmp_path))]
     with cores.Running(command, tmp_path) as running:
         made = json.loads(running.output.splitlines()[0])
@@ -131,7 +131,7 @@ def test_the_holder_of_native_blocks(tmp_path: Path, version: str, kind: str) ->
         assert found is not None
         verdict = answer("verdict", "--pid", str(running.pid))["findings"][0]
     assert re.search(rf"{made['holder']} \({PROGRAM}\) → .*{made['content']}", found.path), found
-    # Uninitialised buffers may contain old pointers to the blocks: then another finding attributes the blocks to these buffers.
+    # Uninitialised buffers may contain old pointers to the blocks. Then another finding attributes the blocks to these buffers.
     if verdict["finding"] in ("held-by-many", "held-from-managed-heap"):
         assert f"One of them is reached by {verdict['evidence']['path']}" in verdict["cause"]
         assert made["content"] in verdict["evidence"]["path"] and any(word.startswith("path ") for word in verdict["next"])
@@ -140,7 +140,7 @@ def test_the_holder_of_native_blocks(tmp_path: Path, version: str, kind: str) ->
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", VERSIONS)
 def test_holders_with_one_name(tmp_path: Path, version: str) -> None:
-    """Node has a list of timers for each duration. `verdict` sums what they retain."""
+    """Node has a list of timers for each duration. `verdict` prints the sum of the bytes that these lists retain."""
     command = [nodes.get(version), "--expose-gc", "--no-memory-reducer", str(PROGRAM), "intervals", "120000"]
     with cores.Running(command, tmp_path) as running:
         findings = answer("verdict", "--pid", str(running.pid))["findings"]

@@ -59,8 +59,8 @@ def listed(printed: str, way: str) -> Counter[Frames]:
 
 
 def comparable(frames: Frames, way: str) -> Frames:
-    """Remove names that cannot always be read: of closures that are inlined; and with injected code, of functions that are not inlined and
-    got the name after V8 had created them."""
+    """Remove names that cannot always be read: the names of inlined closures. With injected code, also remove the names of functions that
+    are not inlined and were renamed after V8 created them."""
     removed = (*CLOSURES, RENAMED) if way in INJECTED else CLOSURES
     return tuple(("" if name in removed else name, script, line) for name, script, line in frames)
 

@@ -8,8 +8,8 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * Keeps COUNT mappings of 1 MiB of files in FOLDER. Prints "ready". Arguments: FOLDER, COUNT, number of files, and "buffer" or "segment":
- * whether they are instances of MappedByteBuffer or, since Java 22, of java.lang.foreign.MemorySegment.
+ * Keeps COUNT mappings of files in FOLDER, each of 1 MiB. Prints "ready". Arguments: FOLDER, COUNT, number of files, and the class of the
+ * mappings: "buffer" (MappedByteBuffer) or "segment" (java.lang.foreign.MemorySegment, since Java 22).
  */
 public class JavaMapped {
     static final int SIZE = 1 << 20;
@@ -23,7 +23,7 @@ public class JavaMapped {
         return buffer;
     }
 
-    /** This program is compiled for an earlier version of Java. */
+    /** Uses reflection, because this program is compiled for an earlier version of Java. */
     static Object segment(FileChannel channel) throws IOException, ReflectiveOperationException {
         Class<?> type = Class.forName("java.lang.foreign.Arena");
         Object arena = type.getMethod("global").invoke(null);

@@ -1,4 +1,4 @@
-// COUNT handles of runtime/cgo are never deleted. Prints "ready".
+// Creates COUNT handles of runtime/cgo and deletes none. Prints "ready".
 package main
 
 /*

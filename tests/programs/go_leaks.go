@@ -1,6 +1,6 @@
 // Leaks of kinds that users report. Arguments: KIND COUNT. Kinds: "bodies" (HTTP responses that are not closed), "timers" (time.AfterFunc),
 // "tickers" (goroutines with time.Tick), "senders" (goroutines that send to a channel from which nobody receives), "history" (a map of
-// slices that grow), "finalizers" (one waits for a lock, so that no other runs), "headers" (slices of 16 bytes, each of
+// slices that grow), "finalizers" (one waits for a lock, so that no other runs), "headers" (slices of 16 bytes, each in
 // a large array), "documents" (slices of half a large array each), "contexts" and "deadlines" (contexts that are not cancelled),
 // "syncmap" (a sync.Map that grows), "list" (a linked list). Prints "ready".
 package main

@@ -1,5 +1,5 @@
-// A library in Go for a host in another language. Start(COUNT) takes COUNT Items, each of which has a block of malloc of 700 bytes, drops as
-// many blocks of 900 bytes, and starts as many goroutines that wait for ever.
+// A Go library for a program in another language. Start(COUNT) creates COUNT Items, each with a malloc block of 700 bytes, leaks COUNT
+// blocks of 900 bytes, and starts COUNT goroutines that wait for ever.
 package main
 
 /*

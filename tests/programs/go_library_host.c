@@ -1,4 +1,4 @@
-/* Linked with the archive of go_library.go. Calls Start(COUNT), and prints "ready". */
+/* This program is linked with the archive of go_library.go. It calls Start(COUNT), and prints "ready". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -3,7 +3,7 @@
  * variable: COUNT * 256 KiB of one variable, at most 60 MiB. code: COUNT executable mappings, to which `table` refers.
  * leaked, kept, chain: separate anonymous mappings. Nothing refers to a leaked mapping. A table in malloc's heap refers to each kept
  * mapping. In a chain, each mapping refers to the next one.
- * private, shared: one mapping of FILE, whose pages are written to; shared removes FILE.
+ * private, shared: one mapping of FILE, whose pages are written to. With shared, the program also removes FILE.
  * Usage: large_shares private|shared|threads|memfd|shm|sysv|file|open|variable|code|leaked|kept|chain COUNT FILE.
  * Prints "ready" and waits. */
 #define _GNU_SOURCE

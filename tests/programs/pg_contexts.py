@@ -1,10 +1,10 @@
-"""A script for GDB, attached to a backend of PostgreSQL. It makes memory contexts of the types Slab, Generation and (from 17 on) Bump,
-allocates 150 chunks of 200 bytes in each, and frees some of them. Of the Slab, some blocks become free as a whole. The convenience
-variable $major has PostgreSQL's version."""
+"""A script for GDB, attached to a backend of PostgreSQL. It creates memory contexts of the types Slab, Generation and Bump (since
+PostgreSQL 17), allocates 150 chunks of 200 bytes in each, and frees some of them, except in Bump. Some blocks of the Slab context become
+completely free. The convenience variable $major has PostgreSQL's major version."""
 
 import gdb
 
-CHUNK, CHUNKS = 200, 150  # bytes, number
+CHUNK, CHUNKS = 200, 150  # bytes of a chunk, number of chunks
 
 
 def call(function: str, *arguments: str) -> int:

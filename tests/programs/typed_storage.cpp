@@ -1,4 +1,4 @@
-/* A program that prints the true type of each of its blocks, as typed_truth.cpp does: caches own arrays made by new T[n], values in the
+/* A program that prints the true type of each of its blocks, as typed_truth.cpp does. Caches own arrays made by new T[n], values in the
  * nodes of containers, and objects made by std::make_shared and std::allocate_shared. Other pointers refer to these values. A fifth of
  * the caches is leaked. Blocks of the standard library are not printed.
  *
@@ -33,7 +33,7 @@ struct Job {
     std::variant<std::monostate, Shape *, std::unique_ptr<Label>, std::string> what;
     std::optional<Label> maybe;
     std::shared_ptr<Shape> shared;
-    Label *chosen = nullptr; /* in a node of Cache::by_id */
+    Label *chosen = nullptr; /* refers into a node of Cache::by_id */
 };
 struct Cache {
     std::unordered_map<std::string, Shape *> by_name;

@@ -115,7 +115,7 @@ class Busy:
 
 
 def _state(pid: int, tid: str) -> str:
-    """The state of a thread; "" if it has just ended."""
+    """Return the state letter of a thread from /proc; "" if the thread has just ended."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/task/{tid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     return ""

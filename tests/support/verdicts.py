@@ -48,7 +48,7 @@ def share(found: dict[str, Any], sort: str, of: str = "") -> int:
 
 
 def reported(running: Running, number: signal.Signals) -> list[str]:
-    """Send a signal; what the program then prints on a line, once it sleeps again."""
+    """Send a signal. Return the words that the program then prints on a line, after all its threads sleep again."""
     out = running.folder / "stdout"
     before = out.read_text()
     os.kill(running.pid, number)

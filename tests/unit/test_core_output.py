@@ -175,7 +175,7 @@ def opened(pid: str, fd: int) -> str:
 
 
 def children() -> list[str]:
-    """The processes that this one has started. Threads of earlier tests may end meanwhile."""
+    """Return the child processes of this process. Threads of earlier tests may end during the loop."""
     found: list[str] = []
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):

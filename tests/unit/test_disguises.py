@@ -311,7 +311,7 @@ WIDE_FORMS = [Form(Disguise.TAGGED), Form(Disguise.UNALIGNED), Form(Disguise.SHI
 
 @pytest.mark.parametrize("form", WIDE_FORMS, ids=lambda form: form.kind.name.lower())
 def test_random_addresses_hide_no_small_group(form: Form) -> None:
-    """In small heaps, many random words are addresses of each of a few leaked blocks, but not only of their starts."""
+    """In small heaps, many random words refer to each of a few leaked blocks: to all their offsets, not only to their starts."""
     for seed in range(60):
         rng = random.Random(seed)
         size, count, table = rng.choice((24, 40, 72)), rng.randrange(LEAST, 17), rng.choice((1 << 12, 1 << 14))
@@ -324,7 +324,7 @@ def test_random_addresses_hide_no_small_group(form: Form) -> None:
 
 
 def test_links_in_large_blocks_have_two_offsets() -> None:
-    """The nodes of a list are referenced at their links, and the first of each list at its start."""
+    """Pointers between the nodes of a list refer to the links in the nodes. Pointers to the first node of a list refer to its start."""
     for engine in engines():
         heap = table_of(Form(Disguise.TAGGED), lambda n: 8 * n, size=136)
         for number in range(0, 100, 2):

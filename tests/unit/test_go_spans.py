@@ -1,4 +1,4 @@
-"""Spans of Go's heap: their fields, and which of their slots have objects."""
+"""Test how the fields of spans in Go's heap are read, and which slots of spans contain objects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Sized(NamedTuple):
 
 
 class TypesOfMSpan:
-    """Types whose addresses are their sizes."""
+    """Fake types: the address of a type is also its size."""
 
     def find(self, name: str) -> int:
         return MSPAN.size

@@ -104,7 +104,7 @@ def test_threads_block_signals_and_end() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, old)
     assert set(seen) == {threading.get_ident()}
-    # The kernel removes a thread from /proc a moment after pthread_join has returned. Threads of earlier tests may end meanwhile.
+    # The kernel removes a thread from /proc a moment after pthread_join returns. Threads of earlier tests may end during this test.
     assert wait_for(lambda: set(tasks.iterdir()) <= before)
 
 

@@ -17,7 +17,8 @@ LENGTH = 216
 
 
 def parts(before: int, header: int, arena: Sequence[int], chunks: Sequence[tuple[int, int]] = ((CHUNKS[1], LENGTH), (0, LENGTH))) -> object:
-    """Return the unused parts for threads that all refer to one arena. `before`, `header`: words before `_first`, and of a chunk."""
+    """Return the unused parts for threads that all refer to one arena. `before`: number of words before `_first`. `header`: number of
+    words in the header of a chunk."""
     image = Image("Serial", [(0, 0, 0)] * COUNT, [(0, 0, 0)])
     image.sizes["JavaThread"] = SIZE
     for chunk, (following, length) in zip(CHUNKS, chunks):
@@ -42,7 +43,7 @@ def test_damaged_arenas() -> None:
     start = last + 16
     end = start + LENGTH
     assert parts(1, 2, [first, last, start - 8, end]) == []  # the used part ends before the chunk
-    assert parts(1, 2, [first, last, start, end + 8]) == []  # not the end of the chunk
+    assert parts(1, 2, [first, last, start, end + 8]) == []  # the end is not that of the chunk
     assert parts(1, 2, [first, first, first + 16, first + 16 + LENGTH]) == []  # there is a newer chunk
     assert parts(1, 2, [first, last, start, end], [(first, LENGTH), (0, LENGTH)]) == []  # a cycle
     assert parts(1, 2, [8, last, start, end]) == []

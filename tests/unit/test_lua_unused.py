@@ -1,4 +1,4 @@
-"""Words of Lua's objects that are not references."""
+"""Test which words of Lua's objects do not count as references."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from findleaks.runtimes.lua.layout import FUNCTION, LAYOUTS, TABLE, USERDATA, La
 from findleaks.runtimes.lua.unused import Unused, array_length, list_unused, list_unused_nodes, list_unused_values
 from findleaks.target.base import Range
 
-NEW, _, _, OLD = LAYOUTS  # 5.4, 5.1
+NEW, _, _, OLD = LAYOUTS  # Lua 5.4, Lua 5.1
 NIL, FALSE, INTEGER, OBJECT = 0, 1, 3, 0x45
 
 
 def head(kind: int, *further: int) -> int:
-    """The second word of an object: its type, the bits of the collector, and `further` bytes."""
+    """Return the second word of an object: a byte with its type, a byte with the bits of the collector, and the bytes `further`."""
     return int.from_bytes(bytes((kind, 0, *further)).ljust(8, b"\0"), "little")
 
 
@@ -53,7 +53,7 @@ def test_values() -> None:
 
 
 def test_nodes() -> None:
-    """The key of nil is no reference, that of false is one."""
+    """The key of a node is a reference if the value is false, but not if the value is nil."""
     data = b"".join(struct.pack("<QQQ", 0x5000, one, 0x6000) for one in (OBJECT, NIL, NIL, FALSE))
     assert list_unused_nodes(data, 104, 3) == [(3, 9), (9, 10), (12, 13)]
 
@@ -64,7 +64,7 @@ def test_length_of_an_array(flags: int, length: int, found: int) -> None:
 
 
 def test_patterns() -> None:
-    """Equal masks share a pattern. Words that no mask describes, and those of further masks, are ranges."""
+    """Equal masks share a pattern. Words are listed as ranges if no mask can describe them, or if there are too many masks."""
     unused = Unused([Exclusion(0), Exclusion(EVERY_WORD), Exclusion(1)])
     assert unused.pattern(2, 0x1000, 56, []) == 2
     assert unused.pattern(2, 0x1000, 56, [(6, 7)]) == unused.pattern(2, 0x2000, 56, [(6, 8)]) == 3

@@ -93,8 +93,8 @@ def test_free_lists_of_postgresql_that_lead_to_one_chain() -> None:
 
 @pytest.mark.parametrize("damage", ["", "previous", "size", "unreadable"])
 def test_lists_of_blocks_of_postgresql(damage: str) -> None:
-    """A Bump context (PostgreSQL 17) with two blocks of 1,024 bytes. If a link or a size is damaged, the context is one block of unknown
-    use, which is reported."""
+    """A Bump context (PostgreSQL 17) with two blocks of 1,024 bytes. If a link or a size is damaged, the context is reported as one
+    block of unknown use."""
     context, keeper, other = POOLS, POOLS + 112, NODES
     words = [0] * postgresql.HEAD
     words[postgresql.ALLOCATED] = 112 + 1024 + (1000 if damage == "size" else 1024)
@@ -112,7 +112,7 @@ def test_lists_of_blocks_of_postgresql(damage: str) -> None:
 
 
 def test_lists_of_postgresql_in_a_circle() -> None:
-    """A SlabContext of PostgreSQL 15 whose 4,096 lists all lead to one chain, which never returns to them."""
+    """All 4,096 lists of a damaged SlabContext (PostgreSQL 15) lead to one circular chain, which contains none of the list heads."""
     lists = 4096
     block = 24 + 64 * (lists - 1)
     words = [0] * postgresql.HEAD

@@ -18,7 +18,7 @@ from findleaks.triage.row import OK, Row
 
 PLENTY = 1 << 40
 LONG = 3.0
-"""Seconds in which a process does nothing and ends, on however busy a machine."""
+"""Seconds that are enough for a process that does nothing to end, even on a busy machine."""
 
 
 def sources(*names: str) -> list[Source]:
@@ -70,7 +70,7 @@ def test_closing_ends_all_at_once() -> None:
     own = Path("/proc/self/cmdline").read_bytes()
 
     def children() -> set[str]:
-        """The forked ones. Processes that earlier tests started may become children, and end, meanwhile."""
+        """Return the forked children. Processes that earlier tests started may become children, too, and may end during the loop."""
         found: set[str] = set()
         for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
             with suppress(OSError):

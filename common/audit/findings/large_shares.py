@@ -1,7 +1,7 @@
 """Report large shares of memory that are not blocks: shared memory, files, managed heaps.
 
-Private memory is compared with private memory only, because other processes may use the shared
-memory and files, too."""
+Class metadata and managed heaps are compared with the private memory only, because other processes
+may use the shared memory and files, too."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from findleaks.target.modules import DELETED
 from findleaks.target.ranges import merge_ranges
 from findleaks.value_classes import NamedTuple
 
-_MANY = 32  # fewest mappings of one kind or file that a finding mentions
+_MANY = 32  # minimum number of mappings in a finding
 _KINDS = {"/memfd:": "memfd mapping", "/SYSV": "System V segment", "/dev/shm/": "POSIX shared memory mapping"}
 METASPACE = "metaspace"  # name of the part of a JVM's memory that contains class metadata
 DEFINE_CLASS = "JVM_DefineClassWithSource"  # the function of libjvm that defines a class
@@ -54,7 +54,7 @@ def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Fin
 
 
 class DataFile(NamedTuple):
-    """A file that is mapped and not loaded as code. `bytes`: the resident bytes of its mappings."""
+    """A mapped file, not the program or a library. `bytes`: the resident bytes of its mappings."""
 
     name: str  # path
     bytes: int
@@ -62,19 +62,19 @@ class DataFile(NamedTuple):
 
     @property
     def private_writable(self) -> int:
-        """Number of the mappings whose pages the process has copied if it wrote to them."""
+        """The number of private, writable mappings. Pages that were written to are copies."""
         return sum(region.writable and region.private for region in self.regions)
 
 
 def find_largest_data_file(session: Session, accounting: Accounting) -> Optional[DataFile]:
-    """Return the data file that takes most memory, if it is a large part of all memory."""
+    """Return the data file that takes the most memory; None if no file takes a large part."""
     file = next(_list_data_files(session, accounting), None)
     return file if file is not None and is_large(file.bytes, accounting.total) else None
 
 
 def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding if many mappings of one data file are at least a tenth of all memory, or
-    those of many data files to which objects of a managed runtime refer."""
+    """Yield one finding if many mappings of one data file take at least a tenth of all memory. The
+    mappings of several files are added if objects of a managed runtime refer to them."""
     files = _omit_files_of_runtimes(session, _list_data_files(session, accounting))
     if not files or not is_large(sum(file.bytes for file in files), accounting.total):
         return
@@ -116,8 +116,8 @@ def _list_data_files(session: Session, accounting: Accounting) -> Iterator[DataF
 
 
 def _omit_files_of_runtimes(session: Session, files: Iterable[DataFile]) -> Sequence[DataFile]:
-    """Return the files that are not beside the library of a runtime, as the JVM's archive of class
-    data is, or in the folder above it."""
+    """Return the files without those of runtimes, for example the JVM's archive of class data.
+    These are in the folder of a runtime's library, or in the folder above it."""
     modules = {_file_name(module.path): os.path.dirname(module.path) for module in session.target.modules()}
     folders = {modules[runtime.where] for runtime in session.runtimes if runtime.where in modules}
     folders |= {os.path.dirname(folder) for folder in folders}
@@ -129,7 +129,7 @@ def _file_name(path: str) -> str:
 
 
 class _MappingReferrers(NamedTuple):
-    """What a finding says about the managed objects that refer to mappings."""
+    """The part of a finding that describes the managed objects that refer to mappings."""
 
     cause: str
     facts: dict[str, object]
@@ -137,8 +137,8 @@ class _MappingReferrers(NamedTuple):
 
 
 def _find_referrers(session: Session, mappings: Sequence[Region]) -> Optional[_MappingReferrers]:
-    """Return the most frequent type of managed objects that refer to mappings; None if no objects
-    do."""
+    """Describe the managed objects of the most frequent type that refer to mappings. Returns None
+    if no objects refer to them."""
     ranges = merge_ranges(Range(one.start, one.end) for one in mappings)
     for runtime in session.runtimes:
         graph = runtime.object_graph()

@@ -43,10 +43,11 @@ fraction of the memory in use."""
 TYPES = 3  # maximum number of types of objects that a finding names
 
 CONCENTRATED, MUCH = 0.5, 256 << 20
-"""Managed objects are reported if one type has the fraction CONCENTRATED of their bytes, if one
-object that several roots refer to retains this fraction, if one variable retains half of it, or if
-they have MUCH bytes. Other managed objects may be the modules that an interpreter has loaded:
-objects of many types that no single object retains."""
+"""Managed objects are reported if they have at least MUCH bytes, or if one of these is true: one
+type has at least the fraction CONCENTRATED of their bytes; one object that several roots refer to
+retains this fraction; one variable or frame retains half of this fraction. Otherwise the objects
+may be the modules that an interpreter has loaded. Modules have objects of many types, and no single
+object retains them."""
 
 
 def find_retained_memory(session: Session, accounting: Accounting, figures: BlockFigures, scopes: Sequence[Finding]) -> Iterator[Finding]:
@@ -136,7 +137,7 @@ def _find_managed_objects(
 
 
 def _name_holder(owner: Owner) -> str:
-    """Return the name of a variable, or of a frame and its thread."""
+    """Return the name of a variable, or the name of a frame with that of its thread."""
     return owner.label if owner.is_managed_frame else owner.name
 
 
@@ -159,8 +160,8 @@ def _is_concentrated(one: RuntimeHoldings, named: Sequence[tuple[Owner, Totals]]
 
 
 def _has_shared_retainer(session: Session, one: RuntimeHoldings, grown: Optional[TopRetainer]) -> bool:
-    """Whether one object that several roots refer to retains most of the managed objects, for
-    example the queue of an executor: a variable refers to it, and the stacks of its workers."""
+    """Return whether one object that several roots refer to retains most of the managed objects.
+    For example, a variable and the stacks of the workers refer to the queue of an executor."""
     if grown is None or grown.is_most or session.object_types is None:
         return False
     from findleaks.audit.top_retainer import find_shared_part
@@ -246,7 +247,7 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
 
 
 def _describe_callbacks(owner: Owner) -> str:
-    """Return a sentence about a list of callbacks."""
+    """Return a sentence about the number of callbacks in a list."""
     return f"It has {number(owner.length or 0)} {owner.unit}{f', {owner.what}' if owner.what else ''}."
 
 
@@ -269,9 +270,9 @@ def _retained_by_managed_heap(session: Session, found: TopRetainer, retained: Fi
 
 
 def _describe_managed_path(session: Session, most: int, count: int, facts: dict[str, object]) -> tuple[str, list[str]]:
-    """Return a sentence on the managed objects through which one of `count` blocks of size `most`
-    is reachable, and the command that prints the whole path; ("", []) if there are none. Adds the
-    path to the facts."""
+    """Return a sentence with the path through managed objects to one of `count` blocks of size
+    `most`, and the command that prints the whole path. Returns ("", []) if no path is found. Adds
+    the path to the facts."""
     from findleaks.audit.managed_holder import find_managed_path
 
     found = find_managed_path(session, most, count)

@@ -22,17 +22,18 @@ from findleaks.unwind.stacks import NamedFrame, Stack, group_threads
 from findleaks.value_classes import NamedTuple
 
 JAVA_STACKS = "stacks of Java threads"  # name of the part of a JVM's memory that contains stacks
-_MANY = 32  # fewest threads that a finding mentions if residency is unknown
+_MANY = 32  # minimum number of threads in a finding if residency is unknown
 _JAVA_LIBRARIES = ("java.", "javax.", "jdk.", "sun.")  # packages of Java's own library
-# Functions of Java's library through which other functions of this library wait
+# Prefixes of functions of Java's library that its other functions call in order to wait
 _WAITING = ("jdk.internal.", "sun.misc.", "java.lang.", "java.util.concurrent.locks.", "java.util.concurrent.ForkJoinPool.")
-# Files of the libraries of Python and Ruby, without installed packages
+# Files of the standard libraries of Python and Ruby, but not of installed packages
 _LIBRARY_FILE = re.compile(r"<frozen|/(python\d[\d.]*t?|ruby/\d[\d.]*)/(?!.*(-packages|gems)/)")
 _WAITS = (LOCK, RELOCK, WAIT, PARK)
 
 
 class _Group(NamedTuple):
-    """Threads in one function of the program ("" if it is unknown), by call stack."""
+    """Threads in one function of the program, grouped by call stack. `place`: the name of the
+    function, or "" if it is unknown."""
 
     place: str
     stacks: Sequence[Stack]
@@ -46,7 +47,7 @@ class _Group(NamedTuple):
 class _Wait(NamedTuple):
     """A lock, and the number of threads of a group that wait for it. `owner`: the kernel's number
     of the thread that holds the lock, 0 if it is unknown. `name`: the variable that refers to the
-    object, or ""."""
+    locked object, or "" if none is known."""
 
     lock: FrameLock
     threads: int
@@ -85,15 +86,15 @@ def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Fin
 
 
 def _used_bytes(session: Session) -> int:
-    """Return the bytes of all stacks from the stack pointers on."""
+    """Return the bytes that are in use on all stacks: from the stack pointer to the end."""
     regions = session.target.regions()
     found = ((region_at(regions, thread.sp), thread.sp) for thread in session.target.threads())
     return sum(region.end - sp for region, sp in found if region is not None)
 
 
 def _find_largest_group(stacks: Sequence[Stack]) -> _Group:
-    """Return the threads with the most common stack, or those in the most common managed function:
-    threads with different stacks may wait in the same function."""
+    """Return the largest group of threads. Threads in the same managed function form a group, even
+    if their stacks differ. Other threads are grouped by stack."""
     groups: dict[str, list[Stack]] = {}
     for at, stack in enumerate(stacks):
         frame = _own_frame(stack.frames)
@@ -105,8 +106,9 @@ def _find_largest_group(stacks: Sequence[Stack]) -> _Group:
 
 
 def _own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:
-    """Return the innermost frame of the program: of a managed function, if there is one."""
-    from findleaks.audit.crash import own_frame  # in few processes stacks take much memory
+    """Return the innermost frame of the program's own code. Frames of managed functions are
+    preferred."""
+    from findleaks.audit.crash import own_frame  # imported late: seldom needed
 
     managed = [one for one in frames if one.kind]
     own = next((one for one in managed if not _is_of_library(one)), None)
@@ -115,7 +117,7 @@ def _own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:
 
 def _is_of_library(frame: NamedFrame) -> bool:
     """Return whether a managed function belongs to the library of its language. Functions of Python
-    and Ruby without a file are written in C."""
+    and Ruby without a file belong to it, because they are written in C."""
     if frame.kind == "Java":
         return frame.function.startswith(_JAVA_LIBRARIES)
     return not frame.file or _LIBRARY_FILE.search(frame.file) is not None
@@ -145,7 +147,7 @@ def _find_wait(session: Session, group: _Group) -> Optional[_Wait]:
 
 
 def _name_variable(session: Session, address: int) -> str:
-    """Return the variable or field that refers to a managed object, or ""."""
+    """Return the name of a variable or field that refers to a managed object; "" if none does."""
     graphs = (runtime.object_graph(address) for runtime in session.runtimes)
     found = ((graph, graph.find(address)) for graph in graphs if graph is not None)
     return next((graph.name_variable(one.block) for graph, one in found if one is not None), "")
@@ -159,8 +161,8 @@ def _thread_names(session: Session, readers: Sequence[ManagedFrames]) -> Mapping
 
 
 def _describe_wait(wait: _Wait, names: Mapping[int, str]) -> str:
-    """Return "300 of them are waiting to lock <0xf1a0> (a java.lang.Object), to which App.LOCK
-    refers and which thread 12 (worker) holds."."""
+    """Return a sentence, for example "300 of them are waiting to lock <0xf1a0> (a
+    java.lang.Object), to which App.LOCK refers and which thread 12 (worker) holds."."""
     sentence = f"{number(wait.threads)} of them are {printable(wait.lock.label(), 256)}"
     sentence += f", to which {shortened(wait.name, 300)} refers" if wait.name else ""
     held = f"{' and' if wait.name else ','} which {describe_thread(wait.owner, names)} holds" if wait.owner else ""

@@ -80,8 +80,8 @@ def explain_shares(session: Session, accounting: Accounting, found: Sequence[Fin
 
 
 def _describe_data_file(session: Session, accounting: Accounting) -> Iterator[str]:
-    """Yield a sentence about a large file with writable mappings. Pages of other files need none,
-    because the kernel can drop them and read them again."""
+    """Yield a sentence about a large file with writable mappings. Other files need no sentence,
+    because the kernel can drop their pages and read them again."""
     file = find_largest_data_file(session, accounting) if accounting.known else None
     if file is None or not any(region.writable for region in file.regions):
         return

@@ -127,8 +127,8 @@ class Matching:
         return WEAK if begins and not self._begins_with_address(value) else LOOSE
 
     def _is_long_text(self, value: int) -> bool:
-        """Whether a word is text that is too long to be a number of four bytes. Some addresses
-        consist of characters."""
+        """Whether a word is text that is too long to be a number of four bytes. A valid address
+        is not text, even if all its bytes are characters."""
         arch = self._spread.blocks.arch
         is_address = range_at(self._spread.mapped, value) is not None
         return is_text(value.to_bytes(arch.word, arch.byteorder), LEAST_LONG) and not is_address

@@ -269,8 +269,8 @@ class PureTypeSpread:
         return WordClass.TEXT if is_text(data) else WordClass.NUMBER
 
     def begins_with_text(self, address: int, size: int) -> bool:
-        """Return whether the first word of `size` bytes of memory is text. Words such as "@ZnUUU"
-        may be addresses."""
+        """Return whether the first word of `size` bytes of memory is text. A valid
+        address is not text, even if all its bytes are characters, as in "@ZnUUU"."""
         data = self.memory.bytes(address, self._arch.word) if size >= self._arch.word else None
         return data is not None and is_text(data) and range_at(self.mapped, self._arch.unpack(data)[0]) is None
 

@@ -2,9 +2,9 @@
 
 Source: Include/internal/pycore_atexit.h (pycore_interp.h in 3.11; atexit_state: callbacks,
 ncallbacks, callback_len; atexit_py_callback: function, tuple of arguments, dictionary or NULL) of
-CPython 3.11 to 3.13. The state is part of the interpreter's state, in the program's data. 3.9 keeps
-the callbacks in a block of the module, 3.10 in the block of the interpreter's state, and 3.14 in a
-list."""
+CPython 3.11 to 3.13. atexit_state is part of the interpreter's state, which is in the program's
+data. Other versions are not examined. CPython 3.9 keeps the callbacks in a block of the module
+atexit, 3.10 in the block of the interpreter's state, and 3.14 in a list."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from findleaks.runtimes.cpython.engine import NO_OBJECT
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 
 EXAMINED = 16  # callbacks that are examined at each end of the array
-_MOST = 1 << 28  # entries of an array; more are corrupt
+_MOST = 1 << 28  # most entries of a valid array
 
 
 class ExitCallbacks(NamedTuple):
-    """An interpreter's callbacks. `functions`: addresses of the first and the last ones."""
+    """The callbacks of an interpreter. `functions`: the addresses of the functions of its first and
+    its last callbacks."""
 
     place: int  # address of the pointer to the array
     start: int  # address of the array
-    length: int  # entries, including those of functions that were unregistered
+    length: int  # number of entries, including those of functions that were unregistered
     functions: Sequence[int]
 
 
@@ -39,8 +40,8 @@ class ExitCallbackReader:
         self._memory, self._blocks, self._known, self._found = memory, blocks, known, found
 
     def find(self, places: Iterable[tuple[int, int]]) -> Iterator[ExitCallbacks]:
-        """Yield the arrays at these places: the address of a pointer outside of blocks, and the
-        index of the block that it refers to."""
+        """Yield the arrays to which pointers outside of blocks refer. `places`: the address of each
+        pointer, and the index of the block to which the pointer refers."""
         for place, index in places:
             found = self._read(place, index)
             if found is not None and self._blocks.find(place) < 0:
@@ -60,7 +61,7 @@ class ExitCallbackReader:
         return ExitCallbacks(place, start, count, functions) if functions and all(functions) else None
 
     def _function(self, callback: int) -> int:
-        """Return the address of the function of a callback; 0 if there is none at this address."""
+        """Return the address of the function of a callback; 0 if no callback is at this address."""
         words = self._memory.words(callback, 3)
         if words is None or not self._has_flag(words[1], "tuple") or (words[2] and not self._has_flag(words[2], "dict")):
             return 0
@@ -69,8 +70,8 @@ class ExitCallbackReader:
         return words[0] if own and self._type(words[0]) >= 0 else 0
 
     def _type(self, address: int) -> int:
-        """Return the number of an object's type, or -1. Objects of the interpreter's own data, such
-        as the empty tuple, are not in blocks."""
+        """Return the number of an object's type; -1 if it is unknown. The object may be outside of
+        blocks, such as the empty tuple, which is in the interpreter's data."""
         return self._known.number(self._memory.word(address + self._known.shift + self._memory.size) or 0)
 
     def _has_flag(self, address: int, name: str) -> bool:

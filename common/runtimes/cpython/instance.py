@@ -355,8 +355,8 @@ class CPython(DumpableBlocks):
         return list_deque_blocks(memory, blocks, self.known, self.tally, self._target.interrupted)
 
     def callbacks(self) -> Sequence[Variable]:
-        """Return the functions that `atexit.register` keeps: as a list of callbacks, and as the
-        variable that refers to them."""
+        """Return two variables for each interpreter: the list of the callbacks of `atexit`, and the
+        variable that refers to this list."""
         made, blocks = list[Variable](), self._directory.blocks
         for place, start, length, functions in self._lists.exit_callbacks:
             names = Counter(self.name_object(blocks.find(function)) for function in functions)

@@ -78,7 +78,7 @@ class InterpreterMemory(NamedTuple):
     free_objects: Sequence[tuple[int, int]]
     chained: Sequence[tuple[int, int]]  # blocks in free lists of 3.14, and the offset of their link
     threads: Sequence[int]  # addresses of datastack_chunk in the states of threads
-    exit_callbacks: Sequence[ExitCallbacks]  # these are references
+    exit_callbacks: Sequence[ExitCallbacks]  # unlike the other members, these are references
 
 
 class _Words(NamedTuple):

@@ -39,7 +39,7 @@ MOST_REFERENCES = 1 << 30
 MANY = 16  # fewest handlers of one signal of one instance that are a root with a name
 MOST_NAMED = 1000  # most such roots
 HANDLER, CLOSURE, SOURCE = "signal handler", "GClosure", "GSource"
-MOST_WEAK = 1 << 17  # most words that refer to instances and are not counted
+MOST_WEAK = 1 << 17  # most words that refer to instances and that `ref_count` does not include
 MOST_NAMES = 1 << 12  # most names of closures and sources
 _VERSION = re.compile(r"\.so\.0\.(\d+)(\d\d)\.(\d+)$")  # libglib-2.0.so.0.7400.6: 2.74.6
 
@@ -189,7 +189,7 @@ class GLib(Runtime):
         return ObjectTypes(types, names, ranks, self.name, "GLib object", True)
 
     def bookkeeping(self) -> Sequence[Range]:
-        """Return words that refer to instances and are not counted references."""
+        """Return the words that refer to instances and that `ref_count` does not include."""
         return self._weak_words
 
     @cached_property

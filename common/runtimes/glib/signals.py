@@ -40,13 +40,13 @@ class Handler(NamedTuple):
 
 
 class Signals:
-    """The signal handlers of a process. `data` is the writable memory of libgobject, `nodes` are
-    the classes of instances."""
+    """The signal handlers of a process. `data` is the writable memory of libgobject, `classes`
+    are the classes of instances."""
 
     def __init__(self, memory: Memory, engine: Engine, data: Sequence[Range], classes: Mapping[int, object]) -> None:
         self._memory, self._engine, self._data, self._classes = memory, engine, data, classes
         self._known: dict[int, str] = {}
-        # Keys and hashes of tables of instances. It is empty before `handlers` is read.
+        # The keys and hashes of tables of instances. This list is empty until `handlers` is read.
         self.instance_keys: list[Range] = []
         self._form = struct.Struct(memory.arch.word_format[0] + HANDLER)
 
@@ -64,7 +64,7 @@ class Signals:
             sample = [key for key, _ in islice(read_entries(self._memory, table), SAMPLE)]
             by_instance = sample and table.big_keys and all(map(self._is_instance, sample))
             if by_instance:
-                # The hash of an instance is the low half of its address, like a compressed pointer.
+                # A hash is the low half of an instance's address. It looks like a reference.
                 self.instance_keys += [Range(table.keys, table.keys + 8 * table.slots), Range(table.hashes, table.hashes + 4 * table.slots)]
             if sample and (by_instance or (table.keys == table.values and all(map(self._is_handler, sample)))):
                 found.append((address, [key for key, _ in read_entries(self._memory, table)]))

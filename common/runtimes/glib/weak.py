@@ -1,9 +1,9 @@
-"""Words that refer to an instance of GObject and that the instance does not count.
+"""Find words that refer to an instance of GObject and that its reference count does not include.
 
-- Each signal handler refers to its instance, as does a table of all instances with handlers. The
-  instance owns its handlers.
-- The records of its weak references, watched closures and toggle references, which it keeps in its
-  data, begin with its address.
+- Each signal handler refers to its instance, which owns the handler. A table refers to all
+  instances with handlers.
+- The data of an instance has records of its weak references, watched closures and toggle
+  references. Each record begins with the address of the instance.
 
 Source: gobject/gobject.c (WeakRefStack, CArray, ToggleRefStack), gsignal.c (struct _Handler),
 glib/gdataset.c (struct _GData) of GLib 2.74 and 2.84, 64-bit targets."""
@@ -20,14 +20,14 @@ from findleaks.runtimes.glib.signals import DATA, INSTANCE, Signals
 from findleaks.target.base import Range
 from findleaks.target.ranges import region_at
 
-QDATA = 16  # offset in a GObject
-FLAGS = 7  # low bits of the address of a GData
-DATUM = 24  # bytes of a GDataElt: key, data, function that destroys them
-MOST_DATA = 1 << 8  # elements of a GData that are read
+QDATA = 16  # offset of `qdata` in a GObject
+FLAGS = 7  # mask of the flags in the low bits of the address of a GData
+DATUM = 24  # bytes of a GDataElt: key, data, function that destroys the data
+MOST_DATA = 1 << 8  # most elements of a GData that is read
 
 
 def find_handler_words(memory: Memory, signals: Signals) -> Iterator[Range]:
-    """Yield the words of signal handlers that refer to their own instance."""
+    """Yield the words of handlers and of their closures that refer to the handler's instance."""
     for one in signals.handlers:
         yield Range(one.address + INSTANCE, one.address + INSTANCE + 8)
         if memory.word(one.closure + DATA) == one.instance:
@@ -35,9 +35,9 @@ def find_handler_words(memory: Memory, signals: Signals) -> Iterator[Range]:
 
 
 def find_record_words(memory: Memory, engine: Engine, instances: Sequence[int], library: str) -> Iterator[Range]:
-    """Yield the first words of records in the data of instances, if they refer to the instance.
-    `instances` are the addresses of GObjects, ascending. `library` is the path of libgobject, which
-    has the functions that destroy such records."""
+    """Yield the first word of each record in an instance's data if this word refers to the
+    instance. `instances`: the addresses of GObjects, ascending. `library`: the path of libgobject,
+    which has the functions that destroy such records."""
     records, _ = read_records(memory.target, engine, array("Q", instances), QDATA + 8)
     modules = memory.target.modules()
     for instance, data in zip(instances, memory.arch.words(records)[QDATA // 8 :: QDATA // 8 + 1]):

@@ -142,9 +142,9 @@ OPERANDS = {X86_64.name: _Operands(_operands_x86, (0, 1, 4)), AARCH64.name: _Ope
 
 
 def _name_functions(table: FunctionTable, places: Sequence[int]) -> list[str]:
-    """Return the function at each of these places. If functions are inlined there, it is the
+    """Return the function at each of these places. If functions are inlined there, return the
     innermost one that is not in the standard library: main.load, not sync.(*Map).Store. Functions
-    of the package runtime are returned, because they tell that the variable is the runtime's."""
+    of the package runtime are returned, because they show that the runtime uses the variable."""
     found = (table.places(place) for place in places)
     return [next(filter(_is_own, names), names[-1]) for names in ([one.function for one in named] for named in found) if names]
 

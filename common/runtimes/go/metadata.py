@@ -29,11 +29,11 @@ _PAGE = 4096
 
 
 class Metadata(NamedTuple):
-    """The memory that Go's runtime maps for itself: ranges that are mapped, readable and writable,
-    sorted and disjoint. `persistent`: the part that is never freed. `lengths`: variables with the
-    addresses and lengths of bitmaps (pageAlloc.summary). In a program that is not
-    position-independent, a length may look like the address of a block of malloc: with a heap at
-    0x3653a4400000, Go 1.26 has the length 0x5b29d8."""
+    """The memory that Go's runtime maps for itself. `ranges`: all of this memory that is mapped,
+    readable and writable, sorted and disjoint. `persistent`: the part that is never freed.
+    `lengths`: the variables that contain the addresses and lengths of bitmaps (pageAlloc.summary).
+    In a program that is not position-independent, such a length may look like the address of a
+    block of malloc. Example: 0x5b29d8 in Go 1.26 with a heap at 0x3653a4400000."""
 
     ranges: Sequence[Range]
     persistent: Sequence[Range]

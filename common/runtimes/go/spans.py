@@ -1,4 +1,4 @@
-"""Read the spans of Go's heap, and which of their slots have objects.
+"""Read the spans of Go's heap, and find the slots that have objects.
 
 Sources: Go 1.18 to 1.26, src/runtime: mheap.go (mspan, spanClass, special), mbitmap.go
 (mspan.isFree: slot k has an object if k < freeindex, or if its bit in allocBits is set), malloc.go
@@ -82,7 +82,7 @@ def read_spans(memory: Memory, engine: Engine, heap: Heap, types: Types) -> Opti
             return None
         if not (size and 0 < slots <= _MAX_SLOTS and size * slots <= end - start and free <= slots and size % GRANULE == 0):
             return None
-        # Go does not clear largeType if an mspan describes small objects later.
+        # Go does not clear largeType when it reuses an mspan for small objects.
         found.append(ObjectSpan(start, end, size, slots, free, category, bits, 0 if category >> 1 else large, specials))
     found.sort()
     return found

@@ -41,13 +41,13 @@ class VariableNames:
             self._users.update((address, found.get(address, [])) for address in missing)
 
     def name(self, address: int) -> str:
-        """Return "variable main.sessions"; for a stripped program "variable at 0x5a5bd8 (used in
-        main.fill)".
+        """Return the name of the variable at an address: "variable main.sessions", or in a stripped
+        program "variable at 0x5a5bd8 (used in main.fill)".
 
         The compiler also creates variables without a name, such as X for `var cache = &X{}`. These
-        get the name of a variable that refers to them. Code refers to a structure such as sync.Map
-        by its first byte only, so a field may get the name "variable at 0x5a5bd8 (at +16 of one
-        used in main.fill)"."""
+        get the name of a variable that refers to them. Code contains only the address of the first
+        byte of a structure such as sync.Map, so a field may get the name "variable at 0x5a5bd8 (at
+        +16 of one used in main.fill)"."""
         name = self.symbol(address)
         if name:
             return f"variable {name}"
@@ -76,8 +76,8 @@ class VariableNames:
         return own
 
     def _nearest_users(self, address: int) -> tuple[int, Sequence[str]]:
-        """Return the distance in bytes from the nearest address before this one to which code or a
-        variable refers, and the functions that use it; (0, []) if there is none."""
+        """Find the nearest address before this one to which code or a variable refers. Return the
+        distance from it in bytes, and the functions that use it; (0, []) if it is not found."""
         for base in _bases(address):
             users = next(filter(None, map(self._users.get, (base, *self._owners_of(base)))), None)
             if users:

@@ -26,17 +26,17 @@ _MOST_MAPS = 3  # maps that are reported
 _LEAST_MAP, _SPARSE = 1 << 20, 16  # bytes of a map, and slots for each entry, that are reported
 _MOST_TYPES, _MOST_CALLERS = 3, 2  # types and callers that a sentence names
 TIMERS = ("[]runtime.timerWhen", "[]*runtime.timer")
-"""Types of a processor's list of timers: since 1.23, and before."""
+"""Types of a processor's list of timers: the first since Go 1.23, the second before Go 1.23."""
 
-# What to do, by a part of the path to live objects: a type's field, or the package of the variable
-# or of the function that uses it. Sources: Go 1.18 to 1.26, src/context/context.go (cancelCtx),
-# src/runtime/cgo/handle.go (handles).
+# Remedies. Each key is a part of the path to live objects: a field of a type, or the package of a
+# variable or of a function that uses the variable. Sources: Go 1.18 to 1.26,
+# src/context/context.go (cancelCtx), src/runtime/cgo/handle.go (handles).
 _REMEDIES = {
     "context.cancelCtx.children": "call the cancel function of each context: a context refers to its children until then",
     "runtime/cgo.": "call Delete for each cgo.Handle that C no longer needs",
 }
-# The function of a timer that ends a context: context.WithDeadlineCause.func2 (up to 1.20,
-# context.WithDeadline.func2).
+# The function of a timer that ends a context has a name that begins with this:
+# context.WithDeadlineCause.func2, or in Go up to 1.20 context.WithDeadline.func2.
 _DEADLINE = "func context.WithDeadline"
 
 _LEAST_HELD = 4 << 20  # least bytes of live objects for a finding about timers or finalizers
@@ -107,7 +107,7 @@ def add_site(finding: Finding, sites: Sequence[Site]) -> Finding:
 
 
 def add_remedy(finding: Finding) -> Finding:
-    """Return a finding about live objects with what to do, if the path to them is a known one."""
+    """Return a finding about live objects, with the remedies for the path to them, if any."""
     path = f"{finding.facts.get('root')} {finding.facts.get('path')}"
     return replace(finding, remedies=(*finding.remedies, *(remedy for part, remedy in _REMEDIES.items() if part in path)))
 
@@ -146,8 +146,8 @@ def find_queued_finalizers(graph: GoGraph, live: int, threads: Sequence[UserThre
 
 
 class Held(NamedTuple):
-    """What a root retains, as text and as facts for JSON. `rows`: all types, most bytes first.
-    `members(most)` returns the indices of at most `most` objects that the root retains."""
+    """The objects that a root retains, as text and as facts for JSON. `rows`: their types, the type
+    with the most bytes first. `members(most)` returns the indices of at most `most` objects."""
 
     totals: Totals
     rows: Sequence[tuple[str, Totals]]

@@ -5,9 +5,9 @@ area for temporary data. Both are arenas: lists of chunks that are used one afte
 JVM releases the newest references by lowering the end of the used part (`_hwm`), and does not clear
 them. Therefore the words between this end and the end of the chunk (`_max`) are stale.
 
-Sources: OpenJDK 11, 17, 21 and 25, src/hotspot/share/memory/arena.hpp (in 8,
-src/share/vm/memory/allocation.hpp): Arena (`_first`, `_chunk`, `_hwm` and `_max` follow each
-other), Chunk (`_next`, `_len`, since 25 `_stamp`, and `_len` bytes)."""
+Sources: OpenJDK 11, 17, 21 and 25, src/hotspot/share/memory/arena.hpp (in OpenJDK 8,
+src/share/vm/memory/allocation.hpp): Arena (`_first`, `_chunk`, `_hwm` and `_max` are adjacent),
+Chunk (`_next`, `_len`, in OpenJDK 25 also `_stamp`, then `_len` bytes of data)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from findleaks.runtimes.jvm.threads import java_threads
 from findleaks.target.base import Range
 
 _SAMPLED = 8  # threads of which all words are read
-_MOST_FIELDS = 1 << 10  # words of such a thread
-_ARENA = 6  # words of an arena up to the end of `_max`. In JDK 8 to 17, there are 5
+_MOST_FIELDS = 1 << 10  # most words of a thread that are read
+_ARENA = 6  # words of an arena up to `_max`, including it; only 5 in JDK 8 to 17
 _FIELDS = 4  # words from `_first` to `_max`
 _CHUNK = 2  # words of a chunk that are read
-_HEADERS = (2, 3)  # words before the data of a chunk; JDK 25 has `_stamp`, too
-_MOST_CHUNKS = 1 << 12  # of one arena
+_HEADERS = (2, 3)  # words before the data of a chunk: 2, or 3 in JDK 25 (`_stamp`)
+_MOST_CHUNKS = 1 << 12  # most chunks of one arena
 
 
 def unused_parts(tables: Tables) -> list[Range]:
-    """Return the unused parts of the newest chunks of the arenas to which JavaThreads refer,
-    sorted. The first threads show which fields refer to arenas."""
+    """Return the unused part of the newest chunk of each arena to which a JavaThread refers,
+    sorted. All words of the first threads are read, to find the fields that refer to arenas."""
     threads = java_threads(tables)
     count = min(max(tables.sizes.get(kind, 0) for kind in ("JavaThread", "Thread")) // tables.memory.size, _MOST_FIELDS)
     found: set[Range] = set()
@@ -55,8 +55,8 @@ def _unused_part(tables: Tables, address: int) -> Iterator[Range]:
 
 
 def _is_newest(tables: Tables, first: int, chunk: int, used: int, end: int) -> bool:
-    """Return whether there is a chunk with this end, which is the last one in the list that begins
-    with the chunk at `first`."""
+    """Return whether there is a chunk from `chunk` to `end`, and whether it is the last one in the
+    list that begins with the chunk at `first`."""
     words = _chunk(tables, chunk)
     header = end - chunk - words[1] if words is not None else 0
     if words is None or words[0] or header not in [count * tables.memory.size for count in _HEADERS] or used < chunk + header:

@@ -100,11 +100,11 @@ def find_example(holders: Holders, name: str) -> Optional[int]:
 
 
 def list_referrers(holders: Holders, target: Target, contents: Memory, memory: Sequence[Range]) -> list[Referrers]:
-    """Return the objects that refer to `memory` by class, the most frequent class first. Inner
-    classes follow classes with as many objects: an object of an inner class often frees the memory
-    to which the object of another class refers, as with FileChannelImpl$Unmapper and
-    DirectByteBuffer. `holders`: found for this memory. They include objects that refer to gaps
-    between the ranges."""
+    """Return the objects that refer to `memory`, by class. The class with the most objects comes
+    first. Of classes with equally many objects, inner classes come last, because they often only
+    free the memory that another class uses, such as FileChannelImpl$Unmapper for DirectByteBuffer.
+    `holders`: the holders that were found for `memory`. They include objects that refer only to
+    gaps between its ranges."""
     live: dict[str, list[int]] = {}
     garbage: Counter[str] = Counter()
     for address, size, number in interruptible(target, zip(holders.addresses, holders.sizes, holders.types)):

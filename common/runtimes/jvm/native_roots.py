@@ -13,18 +13,19 @@ but never fewer.
 The following memory is left out:
 
 - Large blocks of malloc: they are work queues of the collectors, and contain stale addresses.
-- Blocks with handles of class loaders (loaders.py): the objects live as long as the loader.
+- Blocks with handles of class loaders (loaders.py), because their objects live as long as the
+  loader.
 - Blocks with weak handles: these handles keep no object alive. JDK 8 has no OopStorage, but lists
   of blocks with 32 handles, and a table of protection domains.
 - Tables of the collectors that contain one address in each region of the heap.
 - The bounds of threads' buffers (TLABs).
 - Unused JNI handles of Java threads (jni_handles.py), and unused parts of their arenas (arenas.py).
-- References that were replaced, which ZGC with generations records for each thread.
+- Previous values of references, which generational ZGC records for each thread.
 - The code cache: compiled code lives as long as its classes.
 
 Sources: OpenJDK 11, 17, 21 and 25, src/hotspot/share/gc/shared/oopStorage.hpp and
-oopStorage.inline.hpp; 8, src/share/vm/runtime/jniHandles.hpp, classfile/dictionary.hpp and
-utilities/hashtable.hpp; 21 and 25, src/hotspot/share/gc/z/zStoreBarrierBuffer.hpp."""
+oopStorage.inline.hpp; OpenJDK 8, src/share/vm/runtime/jniHandles.hpp, classfile/dictionary.hpp and
+utilities/hashtable.hpp; OpenJDK 21 and 25, src/hotspot/share/gc/z/zStoreBarrierBuffer.hpp."""
 
 from __future__ import annotations
 

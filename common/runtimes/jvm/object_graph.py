@@ -29,7 +29,7 @@ _ELEMENTS = {"boolean": "Z", "byte": "B", "char": "C", "short": "S", "int": "I",
 _STRING = "java.lang.String"
 _ENTRY = "java.lang.ThreadLocal$ThreadLocalMap$Entry"
 _MOST_OWNERS = 64  # referrers of a ThreadLocal that are searched for its variable
-_MOST_FIELDS, _MOST_REFERRERS = 4, 1 << 12  # fields of `name_variable`; referrers of each object
+_MOST_FIELDS, _MOST_REFERRERS = 4, 1 << 12  # fields in one name; referrers of one object
 _UNNAMED_FIELDS = (".parkBlocker", ".this$0")
 _MOST_TEXT = 200  # bytes of a String that are shown
 _SLICE = 1 << 20  # bytes of an array that are read together
@@ -162,12 +162,12 @@ class JavaGraph(ObjectGraph):
         return f"{self.type_of(owner)}{name}" if name.startswith(".") else ""
 
     def name_variable(self, index: int) -> str:
-        """See ReferrerSearch. If it is a field, the variable that refers to its object precedes it:
+        """See ReferrerSearch. A field follows the variable that refers to the field's object:
         "App.QUEUE → java.util.concurrent.LinkedBlockingQueue.notEmpty"."""
         names: list[str] = []
         for _ in range(_MOST_FIELDS):
             owners = [one for one in islice(self.referrers(index), _MOST_REFERRERS) if self._is_live(one)]
-            # Each thread refers to what it waits for, and an inner object to its outer one.
+            # Ignore fields that every thread (.parkBlocker) or inner object (.this$0) has.
             named = [(one, name) for one in owners if (name := self._variable_with(one, index)) and not name.endswith(_UNNAMED_FIELDS)]
             best = next((pair for pair in named if self._class_of(pair[0]).kind == MIRROR), next(iter(named), None))
             if best is None:

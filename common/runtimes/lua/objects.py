@@ -32,7 +32,7 @@ MOST_UPVALUES = 255  # of one function
 LONGEST = 1 << 10  # bytes of a name
 _CALL_51, _GLOBALS = 40, 120  # offsets in lua_State of 5.1: CallInfo, the table of global variables
 _LEAF = 1
-_MOST_SLOTS = 1 << 12  # of a stack, whose types are examined
+_MOST_SLOTS = 1 << 12  # values of a stack whose types are examined
 EXCLUSIONS: Sequence[Exclusion] = (
     Exclusion(0),
     Exclusion(EVERY_WORD),
@@ -78,7 +78,8 @@ class Objects:
         self._target, self._engine, self._blocks = target, engine, directory.blocks
         self._heaps = directory.ranges()
         self._memory = Memory(target)
-        # On big-endian machines, the place of a type in a value depends on the version.
+        # Unused words are searched for on little-endian machines only. On others, the place of the
+        # type in a value depends on the version.
         self._is_little = target.arch.byteorder == "little"
         self.found = array("I", [NO_ROOT]) * len(self._blocks)
         self.patterns = bytearray(len(self._blocks))
@@ -175,7 +176,7 @@ class Objects:
         self.totals[number][1] += size
 
     def _add_upvalues(self, function: int, count: int) -> None:
-        """Add the upvalues of a function of Lua 5.3. They are in no list of objects."""
+        """Add the upvalues of a function of Lua 5.3. These upvalues are in no list of objects."""
         for cell in self._memory.words(function + 32, count) or ():
             found = self._blocks.lookup(cell)
             if found is not None and found[1] == cell and self.found[found[0]] == NO_ROOT:
@@ -201,9 +202,9 @@ class Objects:
         return added
 
     def _add_thread(self, state: State, thread: int) -> None:
-        """Add the unused part of a thread's stack to `dead`. It is above the top of the thread and,
-        unless a function in C runs, above the top of the running function: only C functions
-        maintain the top of the thread. Add also values without references; see unused.py."""
+        """Exclude the words of a thread's stack that are not references: the part above its top,
+        and values without references (see unused.py). While a function of Lua runs, the top is at
+        least that of the function, because only C functions maintain the top of the thread."""
         layout = state.layout
         self.threads.append((state, thread))
         words = self._memory.words(thread, 9) or (0,) * 9
@@ -222,8 +223,7 @@ class Objects:
                 self.dead.append(Range(top, found[1] + (found[2] & -8)))
 
     def _runs_lua(self, layout: Layout, call: int) -> bool:
-        """Return whether the function of a CallInfo is a function of Lua. Return True if that is
-        unknown."""
+        """Return whether the function of a CallInfo is written in Lua; True if it is unknown."""
         slot = self._memory.word(call + LAYOUTS[layout.version].function) or 0
         function, tag = self._memory.words(slot, 2) or (0, FUNCTION)
         if layout.version == "5.1" and tag & 15 == FUNCTION:

@@ -1,10 +1,10 @@
-"""Find the words of Lua's objects that are not references, and that have stale values.
+"""Find the words of Lua's objects that are not references and that may have stale values.
 
-Lua requests exactly the bytes of an object. The allocator may return more, and Lua does not clear
-them. For nil (and, in 5.4, for booleans), Lua sets only the type of a value, so that the first word
-of the value is stale. In 5.4, Lua sets only the first byte of the second word, so that this word
-can look like an interior pointer. Keys of nil are not references either: the collector does not
-follow them.
+Lua requests exactly the bytes of an object. The allocator may return more bytes, and Lua does not
+clear these. For nil (and, in 5.4, for booleans), Lua sets only the type of a value, so the first
+word of the value is stale. In 5.4, Lua sets only the first byte of the second word of a value, so
+this word can look like an interior pointer. A key whose value is nil is not a reference either,
+because the collector does not follow it.
 
 Sources: lobject.h, lfunc.h, ltable.c (luaH_realasize), lgc.c (clearkey) of Lua 5.1.5, 5.2.4, 5.3.6
 and 5.4.4, 64-bit."""
@@ -24,30 +24,30 @@ _NIL = re.compile(rb"[\x00\x10\x20]+")
 _BOOLEAN = re.compile(rb"[\x01\x11]")
 _MOST_PATTERNS = 256
 _MOST_RANGES = 1 << 17
-_LONGER = 0x80  # in the flags of a table of 5.4: the array is longer than its length
-_CLOSED = 24  # offset in an upvalue of the value that it has after its function returned
-_TABLE_BYTES = {"5.1": 64}  # 56 since 5.2
-_HEAD = 0xFFFF00FF  # in the second word of an object: all except the collector's bits
-_MOST_KNOWN = 32  # values or nodes of a part whose pattern is remembered
-_USERDATA_LENGTH = {"5.1": 32, "5.2": 32, "5.3": 24, "5.4": 16}  # offset
+_LONGER = 0x80  # flag of a table of 5.4: the array is longer than `alimit`
+_CLOSED = 24  # offset of the value in a closed upvalue, whose function has returned
+_TABLE_BYTES = {"5.1": 64}  # bytes of a Table; 56 since 5.2
+_HEAD = 0xFFFF00FF  # mask of the second word of an object, without the collector's bits
+_MOST_KNOWN = 32  # patterns are reused only for parts with fewer values or nodes
+_USERDATA_LENGTH = {"5.1": 32, "5.2": 32, "5.3": 24, "5.4": 16}  # offset of the length
 
 Words = tuple[int, int]
-"""Words of a block: the first, and the one after the last."""
+"""Successive words of a block: the index of the first one, and of the one after the last one."""
 
 
 class Unused:
     """The words of blocks that are not references.
 
-    - `exclusions` are masks of words, by pattern. It begins with those that are given.
-    - `ranges` are such words that no pattern can describe.
-    - `is_full` is True if there are more of them; these count as references."""
+    - `exclusions` has the mask of such words for each pattern. The masks that are given come first.
+    - `ranges` has the words that no pattern can describe.
+    - `is_full` is True if `ranges` cannot have all these words. The others count as references."""
 
     def __init__(self, exclusions: Sequence[Exclusion]) -> None:
         self.exclusions = list(exclusions)
         self.ranges: list[Range] = []
         self.is_full = False
         self._numbers = {one.words: number for number, one in enumerate(self.exclusions)}
-        self._known: dict[object, int] = {}  # patterns by what they depend on
+        self._known: dict[object, int] = {}  # patterns, by the properties on which they depend
 
     def object_pattern(self, layout: Layout, plain: int, start: int, size: int, words: Sequence[int], is_c: bool) -> int:
         """Return the pattern of an object, given its first 9 words; see `pattern` and
@@ -61,7 +61,7 @@ class Unused:
 
     def part_pattern(self, layout: Layout, start: int, size: int, data: bytes, step: int) -> int:
         """Return the pattern of a block with the values or nodes `data`, each of `step` words.
-        Nothing is excluded if they are unreadable (b"")."""
+        No words are excluded if `data` is unreadable (b"")."""
         if not data:
             return 0
         tags = data[8 : 8 * step * _MOST_KNOWN : 8 * step]
@@ -80,13 +80,13 @@ class Unused:
         return number
 
     def pattern(self, plain: int, start: int, size: int, words: Sequence[Words]) -> int:
-        """Return the pattern of the block of `size` bytes at `start`. `plain` is the pattern of the
-        words that all objects of the type exclude, `words` are further words."""
+        """Return the pattern of the block of `size` bytes at `start`. `plain`: the pattern of the
+        words to exclude in all objects of the type. `words`: further words to exclude."""
         mask, count = self.exclusions[plain].words, size // 8
         beyond: list[Words] = []
         for first, end in words:
             if first < LAST_WORD and (end <= LAST_WORD or end >= count):
-                # The words after the block do not matter: fewer masks are needed with them.
+                # Including the words after the block does no harm, and results in fewer masks.
                 mask |= EVERY_WORD << first & EVERY_WORD >> (LAST_WORD + 1 - end if end < count else 0)
             else:
                 beyond.append((first, min(end, count)))
@@ -107,7 +107,8 @@ class Unused:
 
 def list_unused(layout: Layout, size: int, words: Sequence[int], is_c: bool) -> list[Words]:
     """Return the unused words of an object in a block of `size` bytes, given its first 9 words.
-    `is_c`: it is a function in C. Strings, threads and prototypes are not examined."""
+    `is_c`: whether the object is a function written in C. No words of strings, threads and
+    prototypes are returned."""
     kind, old, version = words[1] & 15, layout.version == "5.1", layout.version
     used, found = size, []
     if kind == TABLE:
@@ -135,8 +136,8 @@ def array_length(layout: Layout, words: Sequence[int]) -> int:
 
 
 def list_unused_values(layout: Layout, data: bytes, size: int, most: int = LAST_WORD // 2) -> list[Words]:
-    """Return the unused words of a block of `size` bytes with the array `data`. The second words of
-    values of 5.4 are examined in the first `most` values."""
+    """Return the unused words of a block of `size` bytes that begins with the array `data`. In Lua
+    5.4, the second words of used values are included, but only for the first `most` values."""
     tags, step = data[8::VALUE], VALUE // 8
     found = [(step * run.start(), step * run.end()) for run in _UNSET.finditer(tags)]
     if layout.version == "5.4":
@@ -145,8 +146,8 @@ def list_unused_values(layout: Layout, data: bytes, size: int, most: int = LAST_
 
 
 def list_unused_nodes(data: bytes, size: int, step: int) -> list[Words]:
-    """Return the unused words of a block of `size` bytes with the nodes `data`, each of `step`
-    words. Booleans are examined only in the words that patterns describe."""
+    """Return the unused words of a block of `size` bytes that begins with the nodes `data`, each of
+    `step` words. Booleans are found only in the first LAST_WORD words, which patterns describe."""
     tags = data[8 :: 8 * step]
     found = [(step * run.start(), step * run.end()) for run in _NIL.finditer(tags)]
     found += [(step * one.start(), step * one.start() + 1) for one in _BOOLEAN.finditer(tags, 0, LAST_WORD // step)]

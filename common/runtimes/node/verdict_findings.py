@@ -21,8 +21,8 @@ SHOWN = 5  # constructors that the finding names
 PART = 0.01  # of the heap: smaller shares are not named
 RETAINED, SHARE = 8 << 20, 0.4  # least live objects, and part of them that one object retains
 LEAST_HELD = 4 << 20  # bytes that global handles of one owner retain to be reported
-HOLDERS, HELD = 3, 0.05  # names of holders that are shown: number, and least part of the heap
-MOST_RETAINERS = 64  # objects that retain most, of which the holders are named
+HOLDERS, HELD = 3, 0.05  # most holders that are named; least part of the heap for each
+MOST_RETAINERS = 64  # number of objects that retain the most, whose holders are searched
 
 
 def find_large_heap(types: Sequence[Type], is_complete: bool, graph: Optional[V8Graph]) -> Iterator[Finding]:
@@ -62,8 +62,9 @@ def find_large_heap(types: Sequence[Type], is_complete: bool, graph: Optional[V8
 
 
 class _Holder(NamedTuple):
-    """Objects that retain the most and are reached through the same name. `address`: of one of
-    them. `bytes`: those that they retain."""
+    """A holder of objects that retain the most: the last object with a name on a path to them.
+    `address`: the address of one of these objects. `objects`: their number. `bytes`: the bytes that
+    they retain."""
 
     name: str
     address: int
@@ -72,7 +73,7 @@ class _Holder(NamedTuple):
 
 
 def _name_holders(graph: V8Graph) -> list[_Holder]:
-    """Return the holders of the objects that retain the most, those of the most memory first."""
+    """Return the holders of the objects that retain the most, the one with the most bytes first."""
     found: dict[str, _Holder] = {}
     for one in graph.retainers(MOST_RETAINERS):
         name = graph.describe_holder(one.object.block)

@@ -23,7 +23,7 @@ MOST = 1 << 14  # most variables
 MOST_PACKAGES = 1 << 16
 SHOWN = 40  # characters of a key that are shown
 _SCALAR, _HASH, _ARRAY = 0, 32, 40  # offsets in struct gp
-_MAGIC_TYPE, _MAGIC_OBJECT = 18, 32  # offsets in struct magic
+_MAGIC_TYPE, _MAGIC_OBJECT = 18, 32  # offsets of mg_type and mg_obj in struct magic
 _TIED = b"P"  # PERL_MAGIC_tied
 
 
@@ -104,8 +104,9 @@ class Names:
         return flags if flags is not None else FREE
 
     def _variable(self, name: str, place: int, is_tied: bool = False) -> Optional[Variable]:
-        """Return the variable whose value a word refers to; None if its value is small. Of a tied
-        variable, the value is the object that implements it; `is_tied`: the word refers to that."""
+        """Return the variable to whose value the word at `place` refers; None if the value is
+        small. The value of a tied variable is the object that implements it. `is_tied`: whether the
+        word refers to such an object."""
         value = self._memory.word(place) or 0
         flags = self._flags(value)
         through = flags & FREE <= LVALUE and flags & FREE != GLOB and bool(flags & v.REFERENCE)
@@ -132,8 +133,8 @@ class Names:
         return Variable(name, place, value, table, what, length, "elements" if length is not None else "")
 
     def _tie(self, body: int) -> int:
-        """Return the address of the reference to the object of a tied array or hash; 0 if the
-        variable with this body is not tied."""
+        """Return the address of the word that refers to the object of a tied array or hash; 0 if
+        the variable with this body is not tied."""
         magic = self._memory.word(body + 8) or 0
         if magic and self._memory.read(magic + _MAGIC_TYPE, 1) == _TIED:
             return magic + _MAGIC_OBJECT

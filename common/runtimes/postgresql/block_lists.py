@@ -1,7 +1,7 @@
 """Read the memory contexts of PostgreSQL whose blocks are in doubly linked lists: Generation, Slab
 and Bump.
 
-The type of a context is the one whose blocks have all bytes that PostgreSQL counts for the context.
+A context has the type for which the bytes of all blocks are those that PostgreSQL counts for it.
 
 Sources: generation.c, slab.c, bump.c (src/backend/utils/mmgr) and src/include/lib/ilist.h of
 PostgreSQL 13 to 18, for 64-bit programs."""
@@ -15,30 +15,32 @@ from findleaks.allocators.memory import Memory
 from findleaks.value_classes import NamedTuple
 
 HEADS = range(96, 152, 8)
-"""Offsets in a context of the list of its blocks, which is the last member of a GenerationContext
-and of a BumpContext."""
+"""Possible offsets of the list of blocks in a GenerationContext or a BumpContext. The list is the
+last member of these."""
 LIST = 16  # bytes of a list's head (dlist_head) and of a node: previous and next node
-SIZE_PLACES = (16, 24)  # offset of the size in a GenerationBlock: up to 15, and since 16
-SLABS_OLD = 128  # bytes of a SlabContext before its lists, up to 15
+SIZE_PLACES = (16, 24)  # offset of a GenerationBlock's size: in PostgreSQL 13 to 15, and 16 to 18
+SLABS_OLD = 128  # bytes of a SlabContext before its lists, up to PostgreSQL 15
 SLABS = (("PPPI", 192), ("IIII", 176))
-"""In a SlabContext, the members from offset 80 on (bytes of a chunk without and with its head,
-bytes of a block, number of chunks in a block), and its own bytes: in 16, and since 17."""
+"""For PostgreSQL 16, and for 17 or later: the members of a SlabContext from offset 80 on (bytes of
+a chunk without and with its head, bytes of a block, number of chunks in a block), and the bytes of
+a SlabContext."""
 SLAB_LISTS = 3  # lists of blocks in use, at the end of a SlabContext
 EMPTY_LIST = 72  # bytes from the list of empty blocks to the end of a SlabContext
-NODE_OLD, NODE = 0, 32  # offset of the node in a SlabBlock
-BLOCK_OLD, BLOCK = 24, 48  # bytes of the head of a SlabBlock
-MOST = 1 << 20  # blocks of one context
-MOST_LISTS = 1 << 22  # of all contexts
-MOST_CHUNKS = 1 << 16  # of one block of a Slab
+NODE_OLD, NODE = 0, 32  # offset of the node in a SlabBlock: up to PostgreSQL 15, it is NODE_OLD
+BLOCK_OLD, BLOCK = 24, 48  # bytes of the head of a SlabBlock: up to PostgreSQL 15, BLOCK_OLD
+MOST = 1 << 20  # most blocks of one context
+MOST_LISTS = 1 << 22  # most lists of all contexts
+MOST_CHUNKS = 1 << 16  # most chunks of one block of a Slab
 
 
 class Usage(NamedTuple):
     """The memory of one context, as pg_log_backend_memory_contexts counts it.
 
-    `total` is the bytes of its blocks and of the context itself. `free` is the unused bytes in its
-    blocks, `chunks` the number of free chunks; both are None if the type of the context is unknown.
-    `blocks` lists the addresses of its blocks, or that of the context if they are unknown. `empty`
-    is the number of blocks that PostgreSQL does not count."""
+    - `total`: the bytes of its blocks and of the context itself.
+    - `free`: the unused bytes in its blocks; None if the type of the context is unknown.
+    - `chunks`: the number of free chunks; None if the type of the context is unknown.
+    - `blocks`: the addresses of its blocks; if they are unknown, only the context's address.
+    - `empty`: the number of blocks that PostgreSQL does not include in its number of blocks."""
 
     total: int
     free: Optional[int]
@@ -50,8 +52,8 @@ class Usage(NamedTuple):
 class BlockLists:
     """Reads contexts that have lists of blocks.
 
-    A node has one previous node, so it belongs to one list. A limit on the number of all lists
-    bounds the time, even if the memory is damaged."""
+    A node has one previous node, so it belongs to one list. The number of all lists that are read
+    is limited. These two facts limit the time, even if the memory is damaged."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -91,8 +93,8 @@ class BlockLists:
         return found if words[0] == previous else None
 
     def _read_generation(self, blocks: list[int], place: int, size: int, allocated: int) -> Optional[Usage]:
-        """Return the memory of a GenerationContext of `size` bytes. In a block, its size is at
-        `place`; two 32-bit numbers (chunks, free chunks), freeptr and endptr follow."""
+        """Return the memory of a GenerationContext of `size` bytes. A block has its size at the
+        offset `place`. Two 32-bit numbers (chunks, free chunks), freeptr and endptr follow."""
         total = free = chunks = 0
         for at in blocks:
             found = self._memory.members(at + place, "PIIPP")
@@ -113,7 +115,7 @@ class BlockLists:
         return Usage(total, free, 0, blocks) if blocks and total + size == allocated else None
 
     def _read_slab(self, address: int, members: str, size: int, allocated: int) -> Optional[Usage]:
-        """Return the memory of a SlabContext of `size` bytes since PostgreSQL 16."""
+        """Return the memory of a SlabContext of PostgreSQL 16 or later, which has `size` bytes."""
         found = self._memory.members(address + 80, members)
         if found is None or not _is_slab(found[0], found[1], found[2], found[3], BLOCK):
             return None
@@ -122,8 +124,8 @@ class BlockLists:
         return self._add_slabs(lists, empty, found[1], found[2], NODE, size, allocated)
 
     def _read_old_slab(self, address: int, allocated: int) -> Optional[Usage]:
-        """Return the memory of a SlabContext up to PostgreSQL 15. It has a list for each number of
-        free chunks of a block."""
+        """Return the memory of a SlabContext of PostgreSQL 15 or earlier. It has a list of blocks
+        for each possible number of free chunks in a block."""
         found = self._memory.members(address + 80, "PPPPI")
         if found is None or not _is_slab(found[0], found[1], found[2], found[4], BLOCK_OLD):
             return None
@@ -154,13 +156,13 @@ class BlockLists:
         return Usage(size + allocated, whole * chunks, chunks, blocks, len(empty))
 
     def _free_chunks(self, blocks: list[int], node: int) -> Iterator[int]:
-        """Yield the number of free chunks of each SlabBlock. It follows the node up to 15, and the
-        address of the context since 16."""
+        """Yield the number of free chunks of each SlabBlock. Up to PostgreSQL 15, this number
+        follows the node. Since 16, it follows the address of the context."""
         for at in blocks:
             yield self._memory.int32(at + (8 if node else LIST)) or 0
 
 
 def _is_slab(chunk: int, whole: int, block: int, number: int, head: int) -> bool:
-    """Return whether sizes are possible: the bytes of a chunk without and with its head, and of a
-    block, and the number of chunks in a block, whose head has `head` bytes."""
+    """Return whether a Slab may have chunks of `chunk` bytes without and `whole` bytes with their
+    head, and blocks of `block` bytes with `number` chunks and a head of `head` bytes."""
     return 0 < chunk < whole < block and 0 < number <= MOST_CHUNKS and number == (block - head) // whole

@@ -115,7 +115,7 @@ class Functions:
 
     def has_computed_name(self, shared: int) -> bool:
         """Whether the program computes the names of the functions that have the SharedFunctionInfo
-        at a tagged address, so that only the functions have them."""
+        at a tagged address. Such names are only in the function objects."""
         name = self._word(shared, self._name)
         scope = self._strings.scope(name - TAG) if "scope_info" in self._type(name) else None
         return scope is not None and tuple(scope.after[:2]) == NO_NAME

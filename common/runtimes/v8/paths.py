@@ -18,7 +18,7 @@ _MOST_MEMBERS = 1 << 22  # retained objects whose types are counted
 _MOST_CLOSURES = 1 << 12  # retained closures whose functions are counted
 _MOST_TYPES = 3
 _VARIABLE = "variable "
-_SCRIPT = "(/"  # before the name of a script that is a file; scripts of Node have no absolute names
+_SCRIPT = "(/"  # precedes the path of a script; the names of Node's own scripts are no paths
 _MODULE = "Module"  # the type of modules of CommonJS
 
 
@@ -78,7 +78,7 @@ def describe_path(graph: NamedObjects, index: int) -> str:
     if len(path) > 2 * MOST_LEVELS:
         path = [*path[:MOST_LEVELS], *path[-MOST_LEVELS:]]
     steps = list(_steps(graph, path))
-    # Of a long path, the part before the first name that a script of the program gives is left out.
+    # Leave out the part of a long path before the first name that is from a script of the program.
     first = next((at for at, step in enumerate(steps) if step.is_named and _SCRIPT in step.text), 0)
     skipped = ["…"] if first and len(steps) >= MOST_NAMED else []
     names = [text for text, _ in groupby(step.text for step in steps[first if skipped else 0 :])]

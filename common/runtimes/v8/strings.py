@@ -23,7 +23,8 @@ DEEPEST = 16  # strings that a string is composed of
 LOCALS, MOST_INLINED = 2, 75
 MOST_LOCALS, WORDS_AFTER = 1 << 12, 6
 SMI_SHIFT = 32
-# Small integers in a ScopeInfo: kNoSharedNameSentinel, and -1 because no variable has the function
+# Small integers in a ScopeInfo: kNoSharedNameSentinel, then -1 because no variable refers to the
+# function.
 NO_NAME = 0, (1 << 64) - (1 << SMI_SHIFT)
 _RECORD = 80  # bytes of a short string, with its header
 
@@ -71,8 +72,8 @@ class Strings:
         return self._type(word) is not None
 
     def is_composed(self, word: int, most: int) -> bool:
-        """Whether a word is the tagged address of a string that contains its characters, or is
-        composed of such strings. `most`: the strings that lead to the last one of these."""
+        """Whether a word is the tagged address of a string that contains its characters, or that is
+        composed of such strings. `most`: how many strings are followed, including this one."""
         for _ in range(most):
             kind = self._type(word)
             form = kind & self._kinds if kind is not None else None
@@ -164,9 +165,9 @@ class Strings:
     def scope(self, address: int) -> Optional[Scope]:
         """Return the contents of a ScopeInfo; None if they are not as expected.
 
-        After flags, number of parameters and number of locals, there are small integers, the names
-        of the locals, as many small integers, and then the first string is the name of the
-        function. NO_NAME is in its place if only the functions have the name."""
+        A ScopeInfo begins with flags, number of parameters and number of locals. Small integers,
+        the names of the locals, and as many small integers follow. The first string after these is
+        the name of the function. If only the function objects have it, NO_NAME is in its place."""
         first = address + self._maps.scope_info_start
         head = self._memory.words(first, LOCALS + 1)
         count = head[LOCALS] >> SMI_SHIFT if head else MOST_LOCALS

@@ -7,7 +7,7 @@ entered, BACK where the function that it calls returns to.
 TABLE, KEY, OTHER = 0, 8, 16
 ENTRY = {"first": 152, "second": 152, "product": 156, "stored": 164, "throwing": 169, "moving": 218, "remapping": 208, "freeing": 91}
 BACK = {"first": 114, "second": 114, "product": 118, "stored": 118, "throwing": 123, "moving": 150, "remapping": 146}
-BEGIN, RECORD, FORGET, REVIVE = 0, 3933, 4206, 4368  # of ROUTINES
+BEGIN, RECORD, FORGET, REVIVE = 0, 3933, 4206, 4368  # offsets in ROUTINES
 
 FIRST = bytes.fromhex(
     "0000000000000000000000000000000000000000000000004c015008554889e541504c8b05d7ffffff4983b800100000"

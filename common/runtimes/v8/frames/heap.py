@@ -25,7 +25,8 @@ ANONYMOUS, EVALUATED = "(anonymous)", "eval"
 """Names of functions without a name, and of those that are evaluated text."""
 
 _MOST_TABLES = 1 << 26  # bytes of all tables that are read; a damaged process may refer to many
-# Values of properties that a stub hashes, and strings that each is composed of, as in stack_walk.S
+# As in stack_walk.S: the number of properties whose values a stub hashes, and the most strings that
+# lead to the last part of such a value.
 _HASHED, _COMPOSED = 2, 4
 _WEAK = 2  # a bit of the tag
 _VERSION = ("_ZN2v88internal7Version6major_E", "_ZN2v88internal7Version6minor_E")
@@ -101,8 +102,9 @@ class FrameHeap:
 
     def name_function(self, shared: int, function: int) -> tuple[str, str]:
         """Return the name and the script of a function, as in the stack of an error: the name is
-        that of its property `name`, or of the source. It is "" if only the function has it, and the
-        function is unknown. `function`: its tagged address, 0 if it is unknown."""
+        the value of its property `name`, or else the name in the source. It is "" if only the
+        function object has the name, and this object is unknown. `function`: the tagged address of
+        the function object; 0 if it is unknown."""
         found, own = self.functions.of_shared(shared), self.own_name(shared, function)
         if own is None and self.shared_of(function) != shared and self.functions.has_computed_name(shared):
             return "", found.script
@@ -115,8 +117,8 @@ class FrameHeap:
         return self._strings.read(found.value) if found is not None else None
 
     def is_name_hashed(self, function: int) -> bool:
-        """Whether a stub distinguishes functions that differ only in the value of the property
-        `name` of this function, which is at a tagged address. See js_frame of stack_walk.S."""
+        """Whether a stub distinguishes the function at a tagged address from functions that differ
+        only in the value of the property `name`. See js_frame of stack_walk.S."""
         found = self._own_name(function)
         hashed = self._properties.inside(function - TAG)[:_HASHED]
         return found is not None and found.place in hashed and self._strings.is_composed(found.value, _COMPOSED)

@@ -193,8 +193,8 @@ class IsolateCalls:
         return pc - code.header
 
     def functions(self, pc: int, fp: int) -> Sequence[NamedFrame]:
-        """See ManagedFrames.call_functions. A stub distinguishes functions that have the same
-        source and different values of the property `name` only if V8 created them with it."""
+        """See ManagedFrames.call_functions. Some functions differ only in the value of the property
+        `name`. A stub distinguishes these only if V8 created them with this property."""
         places, heap = self._names.places(pc, fp, {}), self._names.heap
         frames = self._name_all(places, pc, fp)
         own = places[-1].function if places and heap.own_name(places[-1].shared, places[-1].function) is not None else 0
