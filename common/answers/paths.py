@@ -161,8 +161,8 @@ def _root_step(session: Session, describer: Describer, index: int) -> Step:
     if not best.address:
         return Step(f"register {best.register} of thread {best.tid}", 0, best.value, best.value - low, None)
     answer = describer.answer(best.address)
-    tables = (one for runtime in session.runtimes for one in runtime.callbacks() if one.address == best.address)
-    table = next((f"{one.name}, {answer.phrase}" for one in tables), "")
+    tables = session.once(("callbacks",), lambda: [one for runtime in session.runtimes for one in runtime.callbacks()])
+    table = next((f"{one.name}, {answer.phrase}" for one in tables if one.address == best.address), "")
     return Step(table or answer.phrase, best.address, best.value, best.value - low, answer)
 
 

@@ -142,7 +142,8 @@ def find_shared_part(session: Session, least: float) -> Optional[SharedPart]:
     content = _largest_part(part)
     if not part.what and content is not None and content.name.endswith(f" at {content.address:#x}"):
         part = replace(part, what=content.name)  # for example the list in a queue
-    return SharedPart(totals, part, tree.retained(reader.blocks.find(part.address)) == part.totals)
+    index = reader.blocks.find(part.address)
+    return SharedPart(totals, part, index >= 0 and tree.retained(index) == part.totals)
 
 
 def _deepest_named(row: RetainedNode) -> tuple[Optional[RetainedNode], int]:

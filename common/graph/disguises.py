@@ -163,6 +163,8 @@ class _Search:
     def __init__(self, graph: Graph, engine: Engine, memory: Memory, roots: Sequence[Range], sizes: array[int], counts: array[int]) -> None:
         self._graph, self._engine, self._memory, self._roots = graph, engine, memory, roots
         self._sizes, self._counts = sizes, counts
+        # The index of the size that most blocks have
+        self._most_frequent = max(range(len(counts)), key=counts.__getitem__, default=0)
         self._ranges = merge_to_most(memory.heap_ranges(), MOST_SEGMENTS, NEAR)
         self._most = min(PER_BLOCK * sum(counts) + SPARE, MOST_WORDS)
 
@@ -235,8 +237,8 @@ class _Search:
             ranked = sorted((offset for offset in offsets if offset < ANY_OFFSET), key=lambda offset: (-offsets[offset], offset))
             narrow = form.kind in NARROW
             ranked = [one for one in ranked if one < LOW_TAGS] if narrow else ranked
-            least = self._sizes[max(size, 0)]
-            ranked = ranked[: 1 if narrow or form.kind in UNTAGGED else min(OFFSETS, max(1, least // ROOM))]
+            least, usual = self._sizes[max(size, 0)], self._sizes[size if size >= 0 else self._most_frequent]
+            ranked = ranked[: 1 if narrow or form.kind in UNTAGGED else min(OFFSETS, max(1, usual // ROOM))]
             chosen = [one for one in ranked if offsets[one] >= COMMON * words]
             blocks = sum(self._counts) if size < 0 else self._counts[size]
             # If the starts of blocks are one number apart in this form, every small number points

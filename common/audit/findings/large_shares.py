@@ -75,11 +75,13 @@ def find_largest_data_file(session: Session, accounting: Accounting) -> Optional
 def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Finding]:
     """Yield one finding if many mappings of one data file take at least a tenth of all memory. The
     mappings of several files are added if objects of a managed runtime refer to them."""
-    files = _omit_files_of_runtimes(session, _list_data_files(session, accounting))
-    if not files or not is_large(sum(file.bytes for file in files), accounting.total):
-        return
-    if len(files[0].regions) >= _MANY and is_large(files[0].bytes, accounting.total):
+    files = list(_list_data_files(session, accounting))
+    if files and len(files[0].regions) >= _MANY and is_large(files[0].bytes, accounting.total):
         files = files[:1]
+    elif files:
+        files = _omit_files_of_runtimes(session, files)
+    if not is_large(sum(file.bytes for file in files), accounting.total):
+        return
     regions = sorted((region for file in files for region in file.regions), key=lambda one: one.start)
     if len(regions) < _MANY:
         return
@@ -115,10 +117,11 @@ def _list_data_files(session: Session, accounting: Accounting) -> Iterator[DataF
             yield DataFile(mappings[part.name][0].name, part.bytes, mappings[part.name])
 
 
-def _omit_files_of_runtimes(session: Session, files: Iterable[DataFile]) -> Sequence[DataFile]:
+def _omit_files_of_runtimes(session: Session, files: Iterable[DataFile]) -> list[DataFile]:
     """Return the files without those of runtimes, for example the JVM's archive of class data.
-    These are in the folder of a runtime's library, or in the folder above it."""
-    modules = {_file_name(module.path): os.path.dirname(module.path) for module in session.target.modules()}
+    These are in the folder of a runtime's library, or in the folder above it. A runtime in the
+    program itself has no such files."""
+    modules = {_file_name(one.path): os.path.dirname(one.path) for one in session.target.modules() if one.path != session.target.exe_path}
     folders = {modules[runtime.where] for runtime in session.runtimes if runtime.where in modules}
     folders |= {os.path.dirname(folder) for folder in folders}
     return [file for file in files if os.path.dirname(file.name) not in folders]
@@ -145,9 +148,11 @@ def _find_referrers(session: Session, mappings: Sequence[Region]) -> Optional[_M
         found = next(iter(graph.list_referrers(ranges)), None) if graph is not None else None
         if graph is None or found is None:
             continue
-        refer = "refers" if found.objects == 1 else "refer"
-        cause = f" {counted(found.objects, 'object')} of {shortened(found.type, 200)} {refer} to these mappings"
-        cause += f", {number(found.garbage)} more are garbage." if found.garbage else "."
+        objects = found.objects or found.garbage
+        refer = "refers" if objects == 1 else "refer"
+        what = "object" if found.objects else "garbage object"
+        cause = f" {counted(objects, what)} of {shortened(found.type, 200)} {refer} to these mappings"
+        cause += f", {number(found.garbage)} more are garbage." if found.objects and found.garbage else "."
         example = graph.find(found.example) if found.example else None
         path = graph.describe_path(example.block) if example is not None else ""
         if path:

@@ -26,8 +26,8 @@ _MANY = 32  # minimum number of threads in a finding if residency is unknown
 _JAVA_LIBRARIES = ("java.", "javax.", "jdk.", "sun.")  # packages of Java's own library
 # Prefixes of functions of Java's library that its other functions call in order to wait
 _WAITING = ("jdk.internal.", "sun.misc.", "java.lang.", "java.util.concurrent.locks.", "java.util.concurrent.ForkJoinPool.")
-# Files of the standard libraries of Python and Ruby, but not of installed packages
-_LIBRARY_FILE = re.compile(r"<frozen|/(python\d[\d.]*t?|ruby/\d[\d.]*)/(?!.*(-packages|gems)/)")
+# Files of the standard libraries of Python, Ruby and Node, but not of installed packages
+_LIBRARY_FILE = re.compile(r"<frozen|^node:|/lib(?:64)?/(python\d[\d.]*t?|ruby/\d[\d.]*)/(?!.*(-packages|gems)/)")
 _WAITS = (LOCK, RELOCK, WAIT, PARK)
 
 

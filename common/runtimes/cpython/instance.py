@@ -359,7 +359,8 @@ class CPython(DumpableBlocks):
         variable that refers to this list."""
         made, blocks = list[Variable](), self._directory.blocks
         for place, start, length, functions in self._lists.exit_callbacks:
-            names = Counter(self.name_object(blocks.find(function)) for function in functions)
+            indices = (blocks.find(function) for function in functions)
+            names = Counter(self.name_object(index) if index >= 0 else "" for index in indices)
             name, most = names.most_common(1)[0]
             what = f"calling {name}" if name and 2 * most > len(functions) else ""
             made += [Variable(_EXIT, 0, start, 0, what, length, "callbacks"), Variable("atexit callbacks", place, start, 0, self.name)]
