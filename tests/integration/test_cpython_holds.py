@@ -98,7 +98,6 @@ main()
 """
 
 
-@pytest.mark.matrix
 def test_the_backlog_of_an_executor_is_named(tmp_path: Path) -> None:
     """Several roots refer to the backlog, and no single type of objects has most of the memory."""
     python = mallocs_python.get("3.11")
@@ -107,7 +106,9 @@ def test_the_backlog_of_an_executor_is_named(tmp_path: Path) -> None:
     (held,) = [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
     shared = held["evidence"]["shared"]
     assert shared["part_bytes"] > 8_000 * 1_000 and "Several roots retain" in held["cause"]
-    assert any("concurrent.futures.thread._threads_queues" in one for one in shared["roots"]), held
+    assert "below _queue.SimpleQueue at 0x" in held["cause"]
+    # A stale word may refer to the dictionary of the variable. Then the frames of the workers are the closest roots.
+    assert any(name in one for one in shared["roots"] for name in ("concurrent.futures.thread._threads_queues", "_worker (CPython frame"))
     assert "roots" in held["next"]
 
 
