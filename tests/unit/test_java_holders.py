@@ -1,14 +1,24 @@
-"""Which Java object findleaks chooses as the example of a class whose objects refer to native memory."""
+"""Which Java objects refer to native memory, and how they are named."""
 
 from __future__ import annotations
 
 from array import array
-from typing import Optional
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, Optional
 
+import graphs
 import pytest
+from fake import FakeTarget
 
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
+from findleaks.errors import Interrupted
 from findleaks.runtimes.base import Holders
-from findleaks.runtimes.jvm.holders import find_example
+from findleaks.runtimes.jvm.engine import FIXED
+from findleaks.runtimes.jvm.holders import find_example, list_referrers
+from findleaks.runtimes.jvm.object_graph import JavaGraph
+from findleaks.target.base import Range
 
 LONGS, BUFFER, FILE = "long[]", "java.nio.DirectByteBuffer", "App$File"
 NAMES = [BUFFER, BUFFER, LONGS, FILE, BUFFER, LONGS, FILE]
@@ -30,3 +40,56 @@ def test_example(name: str, address: Optional[int]) -> None:
     """The example is live, and one of the largest objects. A buffer is not an example, because its Deallocator owns the memory."""
     columns = (array(code, values) for code, values in zip("QII", zip(*OBJECTS)))
     assert find_example(Holders(*columns, NAMES, owning=1, garbage=4), name) == address
+
+
+HEAP, SIZE = 0x100000, 4 << 20
+MEMORY = [Range(0x9000_0000 + 0x1000 * number, 0x9000_0800 + 0x1000 * number) for number in range(9)]
+
+
+@pytest.mark.parametrize("engine", [graphs.native(), graphs.pure()], ids=["native", "pure"])
+def test_referrers(engine: Engine) -> None:
+    """Two objects with a word in MEMORY, of which one is large, and two with words between its ranges."""
+    objects = [(HEAP, 32, 0), (HEAP + 64, 32, 0), (HEAP + 0x10000, SIZE, 1), (HEAP + 0x10000 + SIZE, SIZE, 1)]
+    target = FakeTarget({HEAP: bytes(0x10000 + 2 * SIZE)})
+    for (start, size, _), value in zip(objects, (MEMORY[0].start, MEMORY[0].end, MEMORY[8].end - 1, MEMORY[8].end)):
+        target.write_word(start + size - 8, value)
+    target.write_word(objects[2][0] + 8, MEMORY[3].end)
+    holders = Holders(*(array(code, values) for code, values in zip("QQI", zip(*objects))), [FILE, LONGS], garbage=2)
+    found = list_referrers(holders, engine, Memory(target), MEMORY)
+    assert [(one.type, one.objects, one.garbage, one.example) for one in found] == [(LONGS, 1, 0, HEAP + 0x10000), (FILE, 1, 0, HEAP)]
+    target.stop_after(6)  # four objects, and the first slices of a large one
+    with pytest.raises(Interrupted):
+        list_referrers(holders, engine, Memory(target), MEMORY)
+
+
+class Referring(JavaGraph):
+    """Objects of one class, given as {index: indices of its referrers}."""
+
+    def __init__(self, owners: dict[int, Sequence[int]]) -> None:
+        self._owners = owners
+
+    def referrers(self, index: int) -> Iterator[int]:
+        return iter(self._owners[index])
+
+    def _is_live(self, index: int) -> bool:
+        return True
+
+    def _class_of(self, index: int) -> Any:
+        return SimpleNamespace(kind=FIXED)
+
+    def _variable_with(self, owner: int, value: int) -> str:
+        return f"{owner}.field"
+
+
+@pytest.mark.parametrize(
+    ("owners", "name"),
+    [
+        ({0: [0]}, ""),
+        ({0: [1], 1: [0]}, "1.field"),
+        ({0: [1], 1: [0, 2], 2: [1]}, "2.field → 1.field"),
+        ({0: [1], 1: [2], 2: [0]}, "2.field → 1.field"),
+    ],
+)
+def test_name_of_objects_that_refer_to_each_other(owners: dict[int, Sequence[int]], name: str) -> None:
+    """Each object is in the name once."""
+    assert Referring(owners).name_variable(0) == name

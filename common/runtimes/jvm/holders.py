@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from findleaks.allocators.bulk import MOST_RANGES, read_records, search_ranges
+from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into, read_records, search_ranges
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
@@ -37,6 +37,8 @@ from findleaks.target.ranges import merge_to_most, region_at
 
 _WORD = 8
 _SOME = 1 << 14  # buffers that are read together
+_SMALL = 1 << 12  # bytes of the largest object that is read as a tuple of words
+_SLICE = 1 << 20  # bytes of a larger object that are searched together
 _LONGS = "long[]"
 _FILLERS = ("int[]", "jdk.internal.vm.FillerElement[]")
 """Classes of the arrays with which the JVM fills gaps. Other arrays of int contain no addresses."""
@@ -99,17 +101,17 @@ def find_example(holders: Holders, name: str) -> Optional[int]:
     return largest[len(largest) // 2] if largest else None
 
 
-def list_referrers(holders: Holders, target: Target, contents: Memory, memory: Sequence[Range]) -> list[Referrers]:
+def list_referrers(holders: Holders, engine: Engine, contents: Memory, memory: Sequence[Range]) -> list[Referrers]:
     """Return the objects that refer to `memory`, by class. The class with the most objects comes
     first. Of classes with equally many objects, inner classes come last, because they often only
     free the memory that another class uses, such as FileChannelImpl$Unmapper for DirectByteBuffer.
     `holders`: the holders that were found for `memory`. They include objects that refer only to
-    gaps between its ranges."""
+    gaps between its ranges. `memory`: sorted and disjoint."""
     live: dict[str, list[int]] = {}
     garbage: Counter[str] = Counter()
-    for address, size, number in interruptible(target, zip(holders.addresses, holders.sizes, holders.types)):
-        words = contents.words(address, size // _WORD) or () if number != NO_ROOT else ()
-        if any(region_at(memory, word) is not None for word in words):
+    searched = merge_to_most(memory, MOST_RANGES)
+    for address, size, number in interruptible(contents.target, zip(holders.addresses, holders.sizes, holders.types)):
+        if number != NO_ROOT and _refers(address, size, engine, contents, memory, searched):
             found = live.setdefault(holders.names[number], [])
             if number < holders.garbage:
                 found.append(address)
@@ -117,6 +119,19 @@ def list_referrers(holders: Holders, target: Target, contents: Memory, memory: S
                 garbage[holders.names[number]] += 1
     rows = [Referrers(name, len(found), garbage[name], found[len(found) // 2] if found else 0) for name, found in live.items()]
     return sorted(rows, key=lambda one: (-one.objects, -one.garbage, "$" in one.type, one.type))
+
+
+def _refers(address: int, size: int, engine: Engine, contents: Memory, memory: Sequence[Range], searched: Sequence[Range]) -> bool:
+    """Return whether an object of `size` bytes refers to `memory`. `searched`: a few ranges that
+    cover `memory`. An array may have more than 1 GiB, so large objects are searched in slices."""
+    if size <= _SMALL:
+        return any(region_at(memory, word) is not None for word in contents.words(address, size // _WORD) or ())
+    for start in interruptible(contents.target, range(address, address + size, _SLICE)):
+        for piece in contents.target.pieces(start, min(start + _SLICE, address + size)):
+            _, values = find_pointers_into(engine, piece, searched)
+            if any(region_at(memory, word) is not None for word in set(values)):
+                return True
+    return False
 
 
 def _find_pointing(objects: JavaObjects, engine: Engine, native: Sequence[Range]) -> Sequence[int]:

@@ -165,14 +165,17 @@ class JavaGraph(ObjectGraph):
         """See ReferrerSearch. A field follows the variable that refers to the field's object:
         "App.QUEUE → java.util.concurrent.LinkedBlockingQueue.notEmpty"."""
         names: list[str] = []
+        seen = {index}  # two objects may refer to each other
         for _ in range(_MOST_FIELDS):
-            owners = [one for one in islice(self.referrers(index), _MOST_REFERRERS) if self._is_live(one)]
+            referrers = islice(self.referrers(index), _MOST_REFERRERS)
+            owners = [one for one in referrers if one not in seen and self._is_live(one)]
             # Ignore fields that every thread (.parkBlocker) or inner object (.this$0) has.
             named = [(one, name) for one in owners if (name := self._variable_with(one, index)) and not name.endswith(_UNNAMED_FIELDS)]
             best = next((pair for pair in named if self._class_of(pair[0]).kind == MIRROR), next(iter(named), None))
             if best is None:
                 break
             index, name = best
+            seen.add(index)
             names.insert(0, name)
             if self._class_of(index).kind == MIRROR:
                 break
@@ -181,7 +184,7 @@ class JavaGraph(ObjectGraph):
     def list_referrers(self, memory: Sequence[Range]) -> Sequence[Referrers]:
         kinds = self.graph.kinds() if self.graph is not None else None
         found = find_holders(self._objects, self.engine, self.target, memory, kinds, ())
-        return list_referrers(found, self.target, self._tables.memory, memory)
+        return list_referrers(found, self.engine, self._tables.memory, memory)
 
     def name_implicit(self, source: int, target: int) -> str:
         if self._class_of(target).kind == MIRROR:
