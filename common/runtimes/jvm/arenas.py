@@ -11,12 +11,14 @@ Chunk (`_next`, `_len`, in OpenJDK 25 also `_stamp`, then `_len` bytes of data).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Optional
 
+from findleaks.errors import Interrupted
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_threads
 from findleaks.target.base import Range
+from findleaks.target.ranges import merge_ranges
 
 _SAMPLED = 8  # threads of which all words are read
 _MOST_FIELDS = 1 << 10  # most words of a thread that are read
@@ -24,53 +26,73 @@ _ARENA = 6  # words of an arena up to `_max`, including it; only 5 in JDK 8 to 1
 _FIELDS = 4  # words from `_first` to `_max`
 _CHUNK = 2  # words of a chunk that are read
 _HEADERS = (2, 3)  # words before the data of a chunk: 2, or 3 in JDK 25 (`_stamp`)
-_MOST_CHUNKS = 1 << 12  # most chunks of one arena
+_MOST_READS = 1 << 20  # most reads of threads, arenas and chunks, all together
+_CHECKED = 1 << 10  # reads between two checks for Ctrl-C
 
 
 def unused_parts(tables: Tables) -> list[Range]:
-    """Return the unused part of the newest chunk of each arena to which a JavaThread refers,
-    sorted. All words of the first threads are read, to find the fields that refer to arenas."""
-    threads = java_threads(tables)
-    count = min(max(tables.sizes.get(kind, 0) for kind in ("JavaThread", "Thread")) // tables.memory.size, _MOST_FIELDS)
-    found: set[Range] = set()
-    fields: set[int] = set()
-    for thread in threads[:_SAMPLED]:
-        for at, address in enumerate(tables.memory.words(thread, count) or ()):
-            parts = list(_unused_part(tables, address))
-            found.update(parts)
-            fields.update([at] if parts else [])
-    for thread in threads[_SAMPLED:]:
-        for at in fields:
-            found.update(_unused_part(tables, tables.memory.word(thread + at * tables.memory.size) or 0))
-    return sorted(found)
+    """Return the unused part of the newest chunk of each arena to which a JavaThread refers, sorted
+    and disjoint. Raises Interrupted."""
+    return merge_ranges(_ArenaReader(tables).read())
 
 
-def _unused_part(tables: Tables, address: int) -> Iterator[Range]:
-    """Yield the unused part of the arena at an address. Yield nothing if there is no arena."""
-    words = (tables.memory.words(address, _ARENA) if address and address % tables.memory.size == 0 else None) or ()
-    for at in range(len(words) - _FIELDS + 1):
-        first, chunk, used, end = words[at : at + _FIELDS]
-        if chunk < used < end and _is_newest(tables, first, chunk, used, end):
-            yield Range(used, end)
+class _ArenaReader:
+    """Reads the arenas of Java threads. In damaged memory, many words may refer to one list of
+    chunks, or to lists without an end. Therefore the number of all reads is limited."""
 
+    def __init__(self, tables: Tables) -> None:
+        self._tables, self._memory = tables, tables.memory
+        self._left = _MOST_READS
 
-def _is_newest(tables: Tables, first: int, chunk: int, used: int, end: int) -> bool:
-    """Return whether there is a chunk from `chunk` to `end`, and whether it is the last one in the
-    list that begins with the chunk at `first`."""
-    words = _chunk(tables, chunk)
-    header = end - chunk - words[1] if words is not None else 0
-    if words is None or words[0] or header not in [count * tables.memory.size for count in _HEADERS] or used < chunk + header:
-        return False
-    for _ in range(_MOST_CHUNKS):
-        if first == chunk:
-            return True
-        words = _chunk(tables, first) if first else None
-        if words is None:
+    def read(self) -> Iterator[Range]:
+        """Yield the unused parts. All words of the first threads are read, to find the fields that
+        refer to arenas. All threads have the same fields, so a field of only one of several threads
+        does not count: it refers to an arena by chance."""
+        threads, sizes = java_threads(self._tables), self._tables.sizes
+        count = min(max(sizes.get(kind, 0) for kind in ("JavaThread", "Thread")) // self._memory.size, _MOST_FIELDS)
+        sampled, rest = threads[:_SAMPLED], threads[_SAMPLED:]
+        found = [
+            (field, part)
+            for thread in sampled
+            for field, address in enumerate(self._words(thread, count))
+            for part in self._unused_part(address)
+        ]
+        threads_with = Counter(field for field, _ in found)
+        fields = {field for field, number in threads_with.items() if number > 1 or len(sampled) == 1}
+        yield from (part for field, part in found if field in fields)
+        for thread in rest:
+            for field in fields:
+                for address in self._words(thread + field * self._memory.size, 1):
+                    yield from self._unused_part(address)
+
+    def _unused_part(self, address: int) -> Sequence[Range]:
+        """Return the unused part of the arena at an address; empty if there is no arena."""
+        words = self._words(address, _ARENA)
+        for at in range(len(words) - _FIELDS + 1):
+            first, chunk, used, end = words[at : at + _FIELDS]
+            if chunk < used < end and self._is_newest(first, chunk, used, end):
+                return [Range(used, end)]
+        return []
+
+    def _is_newest(self, first: int, chunk: int, used: int, end: int) -> bool:
+        """Return whether there is a chunk from `chunk` to `end`, and whether it is the last one in
+        the list that begins with the chunk at `first`."""
+        words = self._words(chunk, _CHUNK)
+        header = end - chunk - words[1] if words else 0
+        if not words or words[0] or header not in [count * self._memory.size for count in _HEADERS] or used < chunk + header:
             return False
-        first = words[0]
-    return False
+        seen: set[int] = set()
+        while first and first != chunk and first not in seen:
+            seen.add(first)
+            first = next(iter(self._words(first, _CHUNK)), 0)
+        return first == chunk
 
-
-def _chunk(tables: Tables, address: int) -> Optional[Sequence[int]]:
-    """Return `_next` and `_len` of a chunk."""
-    return tables.memory.words(address, _CHUNK) if address % tables.memory.size == 0 else None
+    def _words(self, address: int, count: int) -> Sequence[int]:
+        """Read `count` words; return none if the address is not aligned, if one of them is
+        unreadable, or after _MOST_READS calls. Raises Interrupted."""
+        if not address or address % self._memory.size or not self._left:
+            return ()
+        if self._left % _CHECKED == 0 and self._memory.target.interrupted():
+            raise Interrupted
+        self._left -= 1
+        return self._memory.words(address, count) or ()
