@@ -11,7 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Optional
 
 from findleaks.allocators.base import Problem
@@ -189,7 +189,8 @@ class GLib(Runtime):
         return ObjectTypes(types, names, ranks, self.name, "GLib object", True)
 
     def bookkeeping(self) -> Sequence[Range]:
-        """Return the words that refer to instances and that `ref_count` does not include."""
+        """Return the words that refer to instances and that `ref_count` does not include. They are
+        in blocks of handlers, closures, records and tables."""
         return self._weak_words
 
     @cached_property
@@ -199,9 +200,11 @@ class GLib(Runtime):
         counted = ((index, types[number]) for index, number in found.items() if number < own)
         instances = sorted(blocks.address(index) + one.private for index, one in counted if one.fundamental == OBJECT)
         image = self._images.get(OBJECTS)
-        words = list(islice(find_handler_words(self._memory, self.signals), MOST_WEAK))
-        if image is not None:
-            words += islice(find_record_words(self._memory, self._engine, instances, image.module.path), MOST_WEAK - len(words))
+        records = find_record_words(self._memory, self._engine, instances, image.module) if image is not None else ()
+        words = list(islice(chain(find_handler_words(self._memory, self.signals), records), MOST_WEAK + 1))
+        if len(words) > MOST_WEAK:
+            what = f"more than {MOST_WEAK:,} words of signal handlers and weak references: further ones count as references"
+            self.problems.append(Problem(words.pop().start, what, False))
         return [*words, *self.signals.instance_keys]
 
     def interior_offsets(self) -> Sequence[tuple[int, int]]:

@@ -17,35 +17,40 @@ from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.glib.signals import DATA, INSTANCE, Signals
-from findleaks.target.base import Range
-from findleaks.target.ranges import region_at
+from findleaks.target.base import Module, Range
+from findleaks.target.interruptible import interruptible
 
 QDATA = 16  # offset of `qdata` in a GObject
 FLAGS = 7  # mask of the flags in the low bits of the address of a GData
 DATUM = 24  # bytes of a GDataElt: key, data, function that destroys the data
 MOST_DATA = 1 << 8  # most elements of a GData that is read
+CHECKED = 1 << 10  # handlers or GDatas between two checks for Ctrl-C
 
 
 def find_handler_words(memory: Memory, signals: Signals) -> Iterator[Range]:
-    """Yield the words of handlers and of their closures that refer to the handler's instance."""
-    for one in signals.handlers:
+    """Yield the words of handlers and of their closures that refer to the handler's instance.
+    Raises Interrupted."""
+    for one in interruptible(memory.target, signals.handlers, CHECKED):
         yield Range(one.address + INSTANCE, one.address + INSTANCE + 8)
         if memory.word(one.closure + DATA) == one.instance:
             yield Range(one.closure + DATA, one.closure + DATA + 8)
 
 
-def find_record_words(memory: Memory, engine: Engine, instances: Sequence[int], library: str) -> Iterator[Range]:
+def find_record_words(memory: Memory, engine: Engine, instances: Sequence[int], library: Module) -> Iterator[Range]:
     """Yield the first word of each record in an instance's data if this word refers to the
-    instance. `instances`: the addresses of GObjects, ascending. `library`: the path of libgobject,
-    which has the functions that destroy such records."""
-    records, _ = read_records(memory.target, engine, array("Q", instances), QDATA + 8)
-    modules = memory.target.modules()
-    for instance, data in zip(instances, memory.arch.words(records)[QDATA // 8 :: QDATA // 8 + 1]):
-        at = data & ~FLAGS
-        count = memory.int32(at) if at else None
-        words = memory.words(at + 8, DATUM // 8 * count) if count and count <= MOST_DATA else None
-        for record, destroy in zip((words or ())[1::3], (words or ())[2::3]):
-            if record and memory.word(record) == instance:
-                module = region_at(modules, destroy)
-                if module is not None and module.path == library:
-                    yield Range(record, record + 8)
+    instance. `instances`: the addresses of GObjects, ascending. `library`: libgobject, which has
+    the functions that destroy such records. Raises Interrupted."""
+    target = memory.target
+    records, _ = read_records(target, engine, array("Q", instances), QDATA + 8)
+    data = memory.arch.words(records)[QDATA // 8 :: QDATA // 8 + 1]
+    lists = sorted((word & ~FLAGS, instance) for word, instance in zip(data, instances) if word & ~FLAGS)
+    counts, _ = read_records(target, engine, array("Q", (at for at, _ in lists)), 4)
+    end = 0  # of the previous list; in damaged memory, lists may overlap, and are read only once
+    for (at, instance), count in interruptible(target, zip(lists, memory.arch.words32(counts)), CHECKED):
+        words = memory.words(at + 8, DATUM // 8 * count) if at >= end and 0 < count <= MOST_DATA else None
+        if words is None:
+            continue
+        end = at + 8 + DATUM * count
+        for record, destroy in zip(words[1::3], words[2::3]):
+            if record and library.start <= destroy < library.end and memory.word(record) == instance:
+                yield Range(record, record + 8)

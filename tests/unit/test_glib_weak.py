@@ -1,0 +1,65 @@
+"""Find records of weak references in made-up GObjects, also in damaged ones."""
+
+from __future__ import annotations
+
+import struct
+
+import graphs
+import pytest
+from fake import FakeTarget
+
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
+from findleaks.errors import Interrupted
+from findleaks.runtimes.glib import weak
+from findleaks.target.base import Module, Range
+
+LIBRARY = Module("/lib/libgobject-2.0.so.0", 0x7F0000000000, 0x7F0000000000, 0x7F0000010000)
+INSTANCES, DATA, RECORDS = 0x100000, 0x200000, 0x300000
+COUNT, STEP = 3000, 64
+
+
+def process() -> FakeTarget:
+    """COUNT instances, each with a GData of two elements. Functions of LIBRARY destroy the records of the first element."""
+    numbers = range(COUNT)
+    instances = b"".join(struct.pack("<3Q", 1, 1, (DATA + STEP * number) | 2).ljust(STEP, b"\0") for number in numbers)
+    own, other = LIBRARY.start + 16, LIBRARY.end
+    data = b"".join(struct.pack("<II6Q", 2, 2, 7, RECORDS + 16 * at, own, 8, RECORDS + 16 * at, other).ljust(STEP, b"\0") for at in numbers)
+    records = b"".join(struct.pack("<2Q", INSTANCES + STEP * number, 5) for number in numbers)
+    return FakeTarget({INSTANCES: instances, DATA: data, RECORDS: records})
+
+
+def find(target: FakeTarget, engine: Engine) -> list[Range]:
+    instances = range(INSTANCES, INSTANCES + STEP * COUNT, STEP)
+    return list(weak.find_record_words(Memory(target), engine, instances, LIBRARY))
+
+
+def word(number: int) -> Range:
+    return Range(RECORDS + 16 * number, RECORDS + 16 * number + 8)
+
+
+@pytest.mark.parametrize("engine", [graphs.native(), graphs.pure()], ids=["native", "pure"])
+def test_records(engine: Engine) -> None:
+    target = process()
+    assert find(target, engine) == [word(number) for number in range(COUNT)]
+    target.write_word(INSTANCES + 16, 3)  # an instance without data, only with flags
+    target.write_word(INSTANCES + STEP + 16, 0x1234_5678_9ABC_DEF0)  # unreadable data
+    target.write_word(DATA + 2 * STEP, 1 << 20)  # more elements than are read
+    target.write_word(RECORDS + 16 * 3, INSTANCES)  # the record of another instance
+    assert find(target, engine) == [word(number) for number in range(4, COUNT)]
+
+
+def test_lists_that_overlap() -> None:
+    """Each instance refers to one list, of as many elements as are read: it is read once."""
+    target = process()
+    for number in range(COUNT):
+        target.write_word(INSTANCES + STEP * number + 16, DATA)
+    target.write_word(DATA, weak.MOST_DATA)
+    assert find(target, graphs.native()) == [word(0)]
+
+
+def test_interrupted() -> None:
+    target = process()
+    target.stop_after(2)
+    with pytest.raises(Interrupted):
+        find(target, graphs.native())
