@@ -9,6 +9,7 @@ import pytest
 from fake import FakeTarget
 
 from findleaks.allocators.memory import Memory
+from findleaks.errors import Interrupted
 from findleaks.runtimes.apr import pools as apr
 from findleaks.runtimes.pool_tree import PoolNode, Words, add_up, find_large_pool
 from findleaks.runtimes.postgresql import contexts as postgresql
@@ -119,9 +120,34 @@ def test_lists_of_postgresql_in_a_circle() -> None:
     words[postgresql.ALLOCATED] = block
     made = struct.pack("<15QII", *words, 48, 64, block, 128 + 16 * lists, lists - 1, 0, 0)[:128]
     chain = b"".join(struct.pack("<QQ", NODES + 16 * (number - 1), NODES + 16 * ((number + 1) % LENGTH)) for number in range(LENGTH))
-    memory = Counting(FakeTarget({POOLS: made + struct.pack("<QQ", NODES, NODES) * lists, NODES: chain}))
+    target = FakeTarget({POOLS: made + struct.pack("<QQ", NODES, NODES) * lists, NODES: chain})
+    memory = Counting(target)
     (one,) = postgresql.ContextReader(memory).read(POOLS)
     assert one.usage.free is None and memory.reads < 4 * lists
+    target.stop_after(2)  # one context, and one list
+    with pytest.raises(Interrupted):
+        postgresql.ContextReader(memory).read(POOLS)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_contexts_of_postgresql_of_unknown_type(count: int) -> None:
+    """They are one problem. Ctrl-C ends the walk."""
+    made = bytearray(512 * count)
+    for number in range(count):
+        words = [0] * postgresql.HEAD
+        words[postgresql.PARENT] = POOLS if number else 0
+        words[postgresql.FIRST] = POOLS + 512 if count > 1 and not number else 0
+        words[postgresql.NEXT] = POOLS + 512 * (number + 1) if 0 < number < count - 1 else 0
+        struct.pack_into(f"<{len(words)}Q", made, 512 * number, *words)
+    target = FakeTarget({POOLS: bytes(made)})
+    reader = postgresql.ContextReader(Memory(target))
+    assert len(reader.read(POOLS)) == count
+    names = {1: "the memory context at 0x100000 has", 3: "3 memory contexts have"}
+    ((address, what),) = reader.problems
+    assert address == POOLS and what.startswith(f"{names[count]} an unknown type") and "0x100000" in what
+    target.stop_after(0)
+    with pytest.raises(Interrupted):
+        postgresql.ContextReader(Memory(target)).read(POOLS)
 
 
 def test_the_pool_with_most_memory() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.errors import Interrupted
 from findleaks.value_classes import NamedTuple
 
 HEADS = range(96, 152, 8)
@@ -31,6 +32,7 @@ BLOCK_OLD, BLOCK = 24, 48  # bytes of the head of a SlabBlock: up to PostgreSQL 
 MOST = 1 << 20  # most blocks of one context
 MOST_LISTS = 1 << 22  # most lists of all contexts
 MOST_CHUNKS = 1 << 16  # most chunks of one block of a Slab
+CHECKED = 1 << 12  # nodes of a list between two checks for Ctrl-C
 
 
 class Usage(NamedTuple):
@@ -61,7 +63,8 @@ class BlockLists:
 
     def read(self, address: int, allocated: int) -> Optional[Usage]:
         """Return the memory of the Slab, Generation or Bump context at an address; None if it is
-        none of them, or damaged. `allocated` is the bytes that PostgreSQL counts for it."""
+        none of them, or damaged. `allocated` is the bytes that PostgreSQL counts for it. Raises
+        Interrupted."""
         found = self._read_old_slab(address, allocated)
         for members, size in SLABS:
             found = found or self._read_slab(address, members, size, allocated)
@@ -85,6 +88,8 @@ class BlockLists:
             return None
         found, previous, at = list[int](), head, words[1]
         while at != head:
+            if len(found) % CHECKED == 0 and self._memory.target.interrupted():
+                raise Interrupted
             following = self._memory.words(at, 2)
             if following is None or following[0] != previous or len(found) >= MOST:
                 return None

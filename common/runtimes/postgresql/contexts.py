@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.errors import Interrupted
 from findleaks.runtimes.pool_tree import PoolNode, add_up
 from findleaks.runtimes.postgresql.block_lists import BlockLists, Usage
 from findleaks.value_classes import dataclass, field
@@ -46,13 +47,17 @@ class ContextReader:
         self.problems: list[tuple[int, str]] = []
         self._lists = BlockLists(memory)
         self._seen = set[int]()  # blocks and chunks that were met
+        self._unknown: list[int] = []  # contexts of unknown type
 
     def read(self, root: int) -> list[Context]:
-        """Return the context at `root` and all contexts below it, each before its children."""
+        """Return the context at `root` and all contexts below it, each before its children. Raises
+        Interrupted."""
         found: list[Context] = []
         seen: set[int] = set()
         todo: list[tuple[int, Optional[Context]]] = [(root, None)]
         while todo and len(found) < MOST_CONTEXTS:
+            if self._memory.target.interrupted():
+                raise Interrupted
             address, parent = todo.pop()
             words = self._memory.words(address, HEAD)
             if address in seen or words is None or words[PARENT] != (parent.address if parent is not None else 0):
@@ -66,6 +71,12 @@ class ContextReader:
                 todo.append((words[NEXT], parent))
             if words[FIRST]:
                 todo.append((words[FIRST], one))
+        if self._unknown:
+            first, count = self._unknown[0], len(self._unknown)
+            what = f"{count:,} memory contexts have an unknown type, the first at {first:#x}: their free memory is unknown"
+            if count == 1:
+                what = f"the memory context at {first:#x} has an unknown type: its free memory is unknown"
+            self.problems.append((first, what))
         add_up(found)
         return found
 
@@ -85,7 +96,7 @@ class ContextReader:
                 return self._read_set(address, size, words[ALLOCATED])
         found = self._lists.read(address, words[ALLOCATED])
         if found is None:
-            self.problems.append((address, f"the memory context at {address:#x} has an unknown type: its free memory is unknown"))
+            self._unknown.append(address)
             return Usage(words[ALLOCATED], None, None, [address])
         return found
 
