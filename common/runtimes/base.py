@@ -336,9 +336,9 @@ class Runtime:
         return self.excluded_words()
 
     def bookkeeping(self) -> Sequence[Range]:
-        """Return memory outside blocks, in any order, whose words are not references in any graph.
+        """Return unsorted ranges, also in blocks, whose words are not references in any graph.
 
-        Examples: heads of lists of all objects, unused parts of its stacks."""
+        Examples: heads of lists of all objects, unused parts of its stacks, weak references."""
         return []
 
     def interior_offsets(self) -> Sequence[tuple[int, int]]:

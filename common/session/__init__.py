@@ -292,8 +292,8 @@ class Session(DebugInformation):
     @cached_property
     def no_references(self) -> Sequence[Range]:
         """Memory whose words are not references for any command, sorted and disjoint: `dead`, and
-        the data with which runtimes find their own objects. For words inside blocks, see
-        Runtime.links."""
+        what runtimes use to find their objects, also inside blocks (Runtime.bookkeeping). For other
+        words of blocks, see Runtime.excluded_words."""
         return merge_ranges([*self.dead, *(part for runtime in self.runtimes for part in runtime.bookkeeping())])
 
     @cached_property
