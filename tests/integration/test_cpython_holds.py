@@ -139,6 +139,36 @@ def test_frames_that_retain_most_are_named(tmp_path: Path) -> None:
     assert "Frames that retain it: collect (CPython frame, thread " in held["cause"]
 
 
+EXITS = """
+import atexit, os, signal
+class Session:
+    def __init__(self, number):
+        self.text = str(number) * 100
+        atexit.register(self.close)
+    def close(self):
+        pass
+for number in range(12_000):
+    Session(number)
+os.write(1, b"ready\\n")
+while True:
+    signal.pause()
+"""
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", ["3.11", "3.13"])
+def test_callbacks_of_atexit_are_named(version: str, tmp_path: Path) -> None:
+    python = mallocs_python.get(version)
+    with cores.Running(python.command("-c", EXITS), tmp_path, python.environment()) as run:
+        found = said("verdict", "--pid", str(run.pid))
+        roots = said("roots", "--pid", str(run.pid))["roots"]
+    (held,) = [one for one in found["findings"] if one["finding"].startswith("held")]
+    assert held["evidence"]["root"]["name"] == "list of atexit callbacks", held["cause"]
+    assert "It has 12,00" in held["cause"] and "callbacks, calling method Session.close." in held["cause"]
+    (row,) = [one for one in roots if one["name"].startswith("list of atexit callbacks")]
+    assert row["retained_bytes"] > 12_000 * 300
+
+
 QUEUE = """
 import array, collections, ctypes, os, signal
 queue = [collections.deque(str(number) * 200 for number in range(20_000))]

@@ -179,3 +179,31 @@ def test_the_collectors_links_are_no_references(leaked: Leaked) -> None:
         assert [one for one in answer["references"] if one["live"] and one["value"] == place] == []
         steps = asked(leaked.before, "path", place)["path"]
         assert [step for step in steps if step["in"]["block"]["kind"] not in ("definite", "indirect")] == []  # a stale word in another leak
+
+
+DOCSTRINGS = """
+import ctypes, os, signal, struct
+class Lost:
+    __slots__ = ("text",)
+def make():
+    lost = [Lost() for _ in range(500)]
+    for one in lost:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))
+    # 128 bytes each. The last word is an address. Types reuse these blocks for docstrings of 117 bytes.
+    addresses = [bytes(88) + struct.pack("<Q", id(one))[:7] for one in lost]
+    del lost[:], one, addresses[:]
+    return [type("T", (), {"__doc__": "d" * 116}) for _ in range(500)]
+types = make()
+os.write(1, b"ready\\n")
+while True:
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_words_after_docstrings_hold_nothing(version: str, tmp_path: Path) -> None:
+    python = mallocs_python.get(version)
+    with cores.Running(python.command("-c", DOCSTRINGS), tmp_path, python.environment()) as run:
+        found = json.loads(debuggers.findleaks("find", "--json", "--pid", str(run.pid)))
+    lost = sum(group["blocks"] for group in found["groups"] if (group["kind"], group["type"]) == ("definite", "__main__.Lost"))
+    assert LEAST * 500 <= lost <= 500

@@ -10,7 +10,8 @@
 - Freed objects and dictionaries' tables in free lists, with their former contents, and the unused
   entries of the arrays that are free lists (free_arrays.py).
 - Caches of attributes, types and functions by version (version_caches.py).
-- Buffers of files, which are not initialized and contain words of earlier blocks.
+- Buffers of files, and blocks with the names and docstrings of types: the part that is not in use
+  contains words of earlier blocks.
 
 Sources, CPython 3.9 to 3.14: Include/internal/pycore_gc.h (PyGC_Head: next, previous with flags in
 its two low bits), Include/internal/pycore_pystate.h and pycore_runtime.h (the state of the main
@@ -54,6 +55,7 @@ LARGEST_CHUNK = 1 << 30
 CHUNK_HEAD = 3  # words: previous, size, top
 MOST_CHUNKS = 1 << 16  # of one thread
 MOST_THREADS = 1 << 20
+TEXT_SLACK = 32  # most bytes of the block of a C string after its characters
 CHAIN = 3  # index of the word by which tuples and frames in a free list are chained
 MOST_FREE = 1 << 12  # maximum length of a free list
 STACK_CHUNKS = range(2048, 2048 + 64)  # usable bytes of _PyObjectStackChunk (pycore_object_stack.h)
@@ -120,6 +122,7 @@ def read_interpreter_memory(
     stale = [index for state in states for index in reader.stale_tables(state)]
     stale += reader.blocks_of_code() if version.startswith(("3.9", "3.10")) and reader.word == 8 else ()
     stale += reader.file_buffers()
+    stale += reader.texts_of_types()
     chained = dict(one for state in states for one in reader.chained(state))
     exits = ExitCallbackReader(Memory(target), blocks, known, found)
     callbacks = [one for state in states for one in exits.find((state.address + at * reader.word, index) for at, index in state.others)]
@@ -264,6 +267,15 @@ class _Reader:
             if frame and self._memory.word(frame) == 0:
                 yield from self._plain_block(frame)
             yield from self._plain_block(cache)
+
+    def texts_of_types(self) -> Iterator[int]:
+        """Yield the blocks that contain the name or the docstring of a type, and nothing else."""
+        blocks = self._blocks
+        for address in self._known.texts:
+            for index in self._plain_block(address):
+                size = blocks.size(index)
+                if blocks.address(index) == address and size - len(self._memory.c_string(address, size)) <= TEXT_SLACK:
+                    yield index
 
     def file_buffers(self) -> Iterator[int]:
         """Yield the blocks of the buffers of files."""

@@ -17,8 +17,8 @@ from findleaks.target.base import Target
 from findleaks.target.encoded_numbers import signed
 
 # Offsets in a type, in words: tp_name, tp_basicsize, tp_itemsize, tp_dealloc, tp_flags,
-# tp_weaklistoffset, tp_base, tp_dict, tp_version_tag (3.9 to 3.14).
-NAME, BASIC_SIZE, ITEM_SIZE, DEALLOC, FLAGS, WEAK_LIST, BASE, DICT, VERSION = 3, 4, 5, 6, 21, 26, 32, 33, 48
+# tp_doc, tp_weaklistoffset, tp_base, tp_dict, tp_version_tag (3.9 to 3.14).
+NAME, BASIC_SIZE, ITEM_SIZE, DEALLOC, FLAGS, DOC, WEAK_LIST, BASE, DICT, VERSION = 3, 4, 5, 6, 21, 22, 26, 32, 33, 48
 
 LENGTH = 34  # words read of a type
 
@@ -91,6 +91,9 @@ class Types:
         self.sizes = [0] * len(theirs) + [size(number) for number in kept[len(theirs) :]]
         self.weak_lists = [signed(words[number * LENGTH + WEAK_LIST], 8 * word) - shift for number in kept]
         self._bases = [words[number * LENGTH + BASE] for number in kept]
+        # Addresses of the names and docstrings of heap types, which are C strings
+        heap = [number for number in kept if words[number * LENGTH + FLAGS] & HEAP_TYPE]
+        self.texts = [words[number * LENGTH + at] for number in heap for at in (NAME, DOC) if words[number * LENGTH + at]]
 
     def __len__(self) -> int:
         return len(self.addresses)
