@@ -5,14 +5,19 @@ from __future__ import annotations
 import struct
 
 import pytest
+from fake import FakeTarget
 
+from findleaks.allocators.memory import Memory
 from findleaks.engine.terms import EVERY_WORD, Exclusion
+from findleaks.errors import Interrupted
+from findleaks.runtimes.lua import unused as lua_unused
 from findleaks.runtimes.lua.layout import FUNCTION, LAYOUTS, TABLE, USERDATA, Layout
-from findleaks.runtimes.lua.unused import Unused, array_length, list_unused, list_unused_nodes, list_unused_values
+from findleaks.runtimes.lua.unused import VALUE, Elements, Unused, array_length, list_unused, list_unused_nodes, list_unused_values
 from findleaks.target.base import Range
 
 NEW, _, _, OLD = LAYOUTS  # Lua 5.4, Lua 5.1
 NIL, FALSE, INTEGER, OBJECT = 0, 1, 3, 0x45
+START = 0x10000
 
 
 def head(kind: int, *further: int) -> int:
@@ -45,17 +50,100 @@ def test_objects(layout: Layout, size: int, words: list[int], unused: list[tuple
     assert list_unused(layout, size, words + [0] * (9 - len(words)), False) == unused
 
 
+def elements(data: bytes, step: int = 2) -> Elements:
+    return Elements(Memory(FakeTarget({START: data})), START, len(data), step)
+
+
+def unused_of(data: bytes) -> Unused:
+    return Unused([Exclusion(0), Exclusion(EVERY_WORD)], Memory(FakeTarget({START: data})))
+
+
 def test_values() -> None:
-    data = values(OBJECT, NIL, FALSE, OBJECT)
-    assert list_unused_values(OLD, data, 72) == [(2, 6), (8, 9)]
-    assert list_unused_values(NEW, data, 64) == [(2, 6), (1, 2), (7, 8)]
-    assert list_unused_values(NEW, data, 64, most=1) == [(2, 6), (1, 2)]
+    data = elements(values(OBJECT, NIL, FALSE, OBJECT))
+    assert list_unused_values(OLD, data, 9) == [(2, 6)] and data.words_after(72) == [(8, 9)]
+    assert list_unused_values(NEW, data, 9) == [(2, 6), (1, 2), (7, 8)] and data.words_after(64) == []
+    assert list_unused_values(NEW, data, 9, most_slots=1) == [(2, 6), (1, 2)]
 
 
 def test_nodes() -> None:
     """The key of a node is a reference if the value is false, but not if the value is nil."""
-    data = b"".join(struct.pack("<QQQ", 0x5000, one, 0x6000) for one in (OBJECT, NIL, NIL, FALSE))
-    assert list_unused_nodes(data, 104, 3) == [(3, 9), (9, 10), (12, 13)]
+    data = elements(b"".join(struct.pack("<QQQ", 0x5000, one, 0x6000) for one in (OBJECT, NIL, NIL, FALSE)), 3)
+    assert list_unused_nodes(data, 9) == [(3, 9), (9, 10)] and data.words_after(104) == [(12, 13)]
+
+
+@pytest.mark.parametrize("step", [2, 3, 5])
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+def test_slices(step: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are the same if a part is read in slices."""
+    kinds = [NIL, NIL, OBJECT, NIL, OBJECT, OBJECT, NIL, NIL, NIL, NIL, NIL, NIL, OBJECT, NIL]
+    data = b"".join(struct.pack("<QQ", 0x5000, one).ljust(8 * step, b"\0") for one in kinds)
+    monkeypatch.setattr(lua_unused, "_SLICE", 8 * step * size + 8)
+    found = list_unused_nodes(elements(data, step), 99)
+    assert found == [(step * first, step * end) for first, end in ((0, 2), (3, 4), (6, 12), (13, 14))]
+
+
+def test_slices_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run ends at memory that is unreadable. If the beginning is unreadable, no words are excluded."""
+    monkeypatch.setattr(lua_unused, "_SLICE", 4096)
+    memory = Memory(FakeTarget({START: bytes(4096), START + 8192: bytes(4096)}))
+    assert list_unused_values(OLD, Elements(memory, START, 12288, 2), 9) == [(0, 512), (1024, 1536)]
+    unused = Unused([Exclusion(0)], memory)
+    assert unused.part_pattern(OLD, START + 4096, 8192, 8192, 2) == 0 and not unused.ranges
+
+
+def test_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lua_unused, "_SLICE", 4096)
+    target = FakeTarget({START: bytes(8192)}, stop_after=1)
+    with pytest.raises(Interrupted):
+        Unused([Exclusion(0)], Memory(target)).part_pattern(OLD, START, 8192, 8192, 2)
+
+
+def test_large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more runs are listed than can be kept. Of further tables, only the words that patterns describe are read."""
+    monkeypatch.setattr(lua_unused, "_MOST_RANGES", 40)
+    data = values(OBJECT, NIL) * 1000
+    target = FakeTarget({START: data})
+    unused = Unused([Exclusion(0)], Memory(target))
+    listed: list[int] = []
+    real = list_unused_values
+    monkeypatch.setattr(lua_unused, "list_unused_values", lambda *words: [listed.append(len(found := real(*words))), found][1])
+    number = unused.part_pattern(OLD, START, len(data), len(data), 2)
+    mask = sum(0b1100 << 4 * one for one in range(15)) | 0b11 << 62 & EVERY_WORD
+    assert unused.is_full and listed == [63 + 40]
+    # The run at word 62 is not described: bit 63 is all further words.
+    assert unused.exclusions[number].words == mask & (1 << 62) - 1
+    assert unused.ranges == [Range(START + 8 * at, START + 8 * at + 16) for at in range(62, 62 + 40 * 4, 4)]
+    sizes: list[int] = []
+    read = target.read
+    monkeypatch.setattr(target, "read", lambda address, size: [sizes.append(size), read(address, size)][1])
+    again = unused.part_pattern(OLD, START, len(data), len(data), 2)
+    assert unused.exclusions[again].words == mask & (1 << 63) - 1 and max(sizes) <= 512 and len(unused.ranges) == 40
+
+
+def test_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stacks do not use up the ranges of tables. The words above the top of a stack are always excluded."""
+    monkeypatch.setattr(lua_unused, "_MOST_STACK_RANGES", 3)
+    data = values(*[OBJECT, NIL] * 50)
+    unused, size, top = unused_of(data), len(data), START + len(data) - 160
+    rest = Range(top, START + size)
+    first = unused.stack_pattern(OLD, START, size, top)
+    assert unused.is_full and unused.ranges == [rest, *(Range(START + 8 * at, START + 8 * at + 16) for at in (62, 66, 70))]
+    second = unused.stack_pattern(OLD, START, size, top)
+    assert unused.ranges[4:] == [rest] and unused.exclusions[second].words & (1 << 62) - 1 == unused.exclusions[first].words
+    unused.part_pattern(OLD, START, size, size, 2)
+    assert len(unused.ranges) == 5 + 35
+    empty = unused_of(data)
+    assert empty.stack_pattern(OLD, START, size, START) == 0 and empty.ranges == [Range(START, START + size)]
+
+
+@pytest.mark.parametrize("top", [8, 16, 48])
+def test_stack_inside_a_block(top: int) -> None:
+    """Only the words of the stack itself, and those above its top, are excluded. No words precede a top below the stack."""
+    data = values(OBJECT, OBJECT, NIL, OBJECT, NIL, NIL, OBJECT)
+    unused = unused_of(data)
+    unused.add_stack(START + VALUE, START + top, START + len(data) - 1)
+    wanted = [Range(START + 32, START + 48)] if top == 48 else []
+    assert unused.ranges == [Range(START + top, START + len(data) - 8), *wanted]
 
 
 @pytest.mark.parametrize(("flags", "length", "found"), [(0, 5, 5), (0x80, 5, 8), (0x80, 8, 8), (0x80, 0, 0)])
@@ -65,7 +153,7 @@ def test_length_of_an_array(flags: int, length: int, found: int) -> None:
 
 def test_patterns() -> None:
     """Equal masks share a pattern. Words are listed as ranges if no mask can describe them, or if there are too many masks."""
-    unused = Unused([Exclusion(0), Exclusion(EVERY_WORD), Exclusion(1)])
+    unused = Unused([Exclusion(0), Exclusion(EVERY_WORD), Exclusion(1)], Memory(FakeTarget({})))
     assert unused.pattern(2, 0x1000, 56, []) == 2
     assert unused.pattern(2, 0x1000, 56, [(6, 7)]) == unused.pattern(2, 0x2000, 56, [(6, 8)]) == 3
     assert unused.exclusions[3].words == 1 | EVERY_WORD << 6 & EVERY_WORD

@@ -17,7 +17,7 @@ from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import EVERY_WORD, NO_BLOCK, Exclusion, Totals
 from findleaks.runtimes.lua.layout import C_FUNCTION, FUNCTION, NUMBER, STRING, TABLE, TEXT, THREAD, USERDATA, Layout, State
 from findleaks.runtimes.lua.locals import LAYOUTS, list_calls, list_locals
-from findleaks.runtimes.lua.unused import VALUE, Unused, array_length, list_unused_values
+from findleaks.runtimes.lua.unused import VALUE, Unused, array_length
 from findleaks.target.base import Range, Target
 
 STRINGS, TABLES, FUNCTIONS, C_FUNCTIONS, USERDATAS, THREADS, PROTOTYPES, UPVALUES, PARTS, NAMED = range(10)
@@ -32,7 +32,6 @@ MOST_UPVALUES = 255  # of one function
 LONGEST = 1 << 10  # bytes of a name
 _CALL_51, _GLOBALS = 40, 120  # offsets in lua_State of 5.1: CallInfo, the table of global variables
 _LEAF = 1
-_MOST_SLOTS = 1 << 12  # values of a stack whose types are examined
 EXCLUSIONS: Sequence[Exclusion] = (
     Exclusion(0),
     Exclusion(EVERY_WORD),
@@ -88,7 +87,7 @@ class Objects:
         self.tables: dict[int, tuple[int, State]] = {}  # by block of the elements: the table
         self.threads: list[tuple[State, int]] = []
         self.dead: list[Range] = []
-        self._unused = Unused(self._exclusions)
+        self._unused = Unused(self._exclusions, self._memory)
         self.roots: list[int] = []
         self.problems: list[tuple[int, str]] = []
         self._stacks = set[int]()  # blocks of stacks that were read
@@ -99,8 +98,8 @@ class Objects:
             self._read(state)
         self.dead += self._unused.ranges
         if self._unused.is_full:
-            where = self._unused.ranges[-1].start
-            self.problems.append((where, "many of Lua's tables have unused elements: stale words in some of these count as references"))
+            why = "many tables and stacks of Lua have unused elements: stale words in some of these count as references"
+            self.problems.append((self._unused.ranges[-1].start, why))
 
     @property
     def exclusions(self) -> Sequence[Exclusion]:
@@ -197,8 +196,8 @@ class Objects:
                 self.tables[found[0]] = address, state
                 added += found[2]
                 if self._is_little:
-                    data, step = self._memory.read(part, min(used, found[2])), 2 if place == layout.array else layout.node_size // 8
-                    self.patterns[found[0]] = self._unused.part_pattern(layout, part, found[2], data, step)
+                    step = 2 if place == layout.array else layout.node_size // 8
+                    self.patterns[found[0]] = self._unused.part_pattern(layout, part, found[2], used, step)
         return added
 
     def _add_thread(self, state: State, thread: int) -> None:
@@ -215,12 +214,13 @@ class Objects:
         found = self._blocks.lookup(stack) if stack else None
         if found is not None and found[1] <= top < found[1] + found[2] and found[0] not in self._stacks:
             self._stacks.add(found[0])
-            data = self._memory.read(stack, top - stack) if self._is_little else b""
-            if data:
-                unused = list_unused_values(layout, data, found[2], _MOST_SLOTS)
-                self.patterns[found[0]] = self._unused.pattern(0, stack, found[2], unused)
-            else:
+            if not self._is_little:
                 self.dead.append(Range(top, found[1] + (found[2] & -8)))
+            elif stack == found[1]:
+                self.patterns[found[0]] = self._unused.stack_pattern(layout, stack, found[2], top)
+            else:
+                # A program's own allocator may place a stack inside a larger block.
+                self._unused.add_stack(stack, top, found[1] + (found[2] & -8))
 
     def _runs_lua(self, layout: Layout, call: int) -> bool:
         """Return whether the function of a CallInfo is written in Lua; True if it is unknown."""

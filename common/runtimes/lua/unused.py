@@ -12,18 +12,25 @@ and 5.4.4, 64-bit."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
 
+from findleaks.allocators.memory import Memory
 from findleaks.engine.terms import EVERY_WORD, LAST_WORD, Exclusion
 from findleaks.runtimes.lua.layout import FUNCTION, TABLE, USERDATA, Layout
 from findleaks.target.base import Range
+from findleaks.target.interruptible import interruptible
 
 VALUE = 16  # bytes of a value (TValue): first an object's address or a number, then the type
 _UNSET = re.compile(rb"[\x00\x10\x20\x01\x11]+")  # types nil, empty, absent key, false and true
 _NIL = re.compile(rb"[\x00\x10\x20]+")
 _BOOLEAN = re.compile(rb"[\x01\x11]")
+_UNREADABLE = b"\xff"  # stands for a type that cannot be read
+_SLICE = 1 << 20  # bytes of a large part that are read at once
 _MOST_PATTERNS = 256
-_MOST_RANGES = 1 << 17
+_MOST_RANGES, _MOST_STACK_RANGES = 1 << 17, 1 << 15  # of tables and other objects; of stacks
+_MOST_SLOTS = 1 << 12  # values of a stack of 5.4 whose second words are excluded
 _LONGER = 0x80  # flag of a table of 5.4: the array is longer than `alimit`
 _CLOSED = 24  # offset of the value in a closed upvalue, whose function has returned
 _TABLE_BYTES = {"5.1": 64}  # bytes of a Table; 56 since 5.2
@@ -35,6 +42,42 @@ Words = tuple[int, int]
 """Successive words of a block: the index of the first one, and of the one after the last one."""
 
 
+class Elements:
+    """The types of the values of an array or a stack, or those of nodes. `used`: bytes of all
+    values or nodes. `step`: words of each."""
+
+    def __init__(self, memory: Memory, start: int, used: int, step: int) -> None:
+        self.used, self.step = max(used, 0), step
+        self._memory, self._start = memory, start
+        self._slice = _SLICE // (8 * step) * 8 * step
+
+    @cached_property
+    def first(self) -> bytes:
+        """The types of the first _SLICE bytes; b"" if these are unreadable."""
+        return self._read(0)
+
+    def slices(self) -> Iterator[bytes]:
+        """Yield the types of all values or nodes. Raises Interrupted."""
+        for at in interruptible(self._memory.target, range(0, self.used, self._slice)):
+            yield (self._read(at) if at else self.first) or _UNREADABLE * self._count(min(self._slice, self.used - at))
+
+    def words_after(self, size: int) -> list[Words]:
+        """Return the words that follow all values or nodes in a block of `size` bytes."""
+        return [(self.step * self._count(self.used), size // 8)] if self.used < size else []
+
+    def begin(self) -> Elements:
+        """Return the values or nodes that have the first LAST_WORD words."""
+        return Elements(self._memory, self._start, min(self.used, -(-LAST_WORD // self.step) * 8 * self.step), self.step)
+
+    def _read(self, at: int) -> bytes:
+        size = min(self._slice, self.used - at)
+        return self._memory.read(self._start + at, size)[8 :: 8 * self.step] if size > 0 else b""
+
+    def _count(self, size: int) -> int:
+        """Return the number of types in `size` bytes. The type is in the second word."""
+        return max(0, -(-(size - 8) // (8 * self.step)))
+
+
 class Unused:
     """The words of blocks that are not references.
 
@@ -42,12 +85,19 @@ class Unused:
     - `ranges` has the words that no pattern can describe.
     - `is_full` is True if `ranges` cannot have all these words. The others count as references."""
 
-    def __init__(self, exclusions: Sequence[Exclusion]) -> None:
+    def __init__(self, exclusions: Sequence[Exclusion], memory: Memory) -> None:
         self.exclusions = list(exclusions)
         self.ranges: list[Range] = []
-        self.is_full = False
+        self._memory = memory
+        # Further ranges that are kept: of tables and other objects, and of stacks; -1 if some were
+        # not kept. Many coroutines must not use up the ranges of tables.
+        self._left = [_MOST_RANGES, _MOST_STACK_RANGES]
         self._numbers = {one.words: number for number, one in enumerate(self.exclusions)}
         self._known: dict[object, int] = {}  # patterns, by the properties on which they depend
+
+    @property
+    def is_full(self) -> bool:
+        return min(self._left) < 0
 
     def object_pattern(self, layout: Layout, plain: int, start: int, size: int, words: Sequence[int], is_c: bool) -> int:
         """Return the pattern of an object, given its first 9 words; see `pattern` and
@@ -59,18 +109,46 @@ class Unused:
             number = self._remember(key, plain, start, size, list_unused(layout, size, words, is_c))
         return number
 
-    def part_pattern(self, layout: Layout, start: int, size: int, data: bytes, step: int) -> int:
-        """Return the pattern of a block with the values or nodes `data`, each of `step` words.
-        No words are excluded if `data` is unreadable (b"")."""
-        if not data:
+    def part_pattern(self, layout: Layout, start: int, size: int, used: int, step: int) -> int:
+        """Return the pattern of a block that begins with `used` bytes of values or nodes, each of
+        `step` words. No words are excluded if the first values or nodes are unreadable."""
+        elements = whole = Elements(self._memory, start, min(used, size), step)
+        if self._left[False] < 0:
+            elements = whole.begin()
+        if not elements.first:
             return 0
-        tags = data[8 : 8 * step * _MOST_KNOWN : 8 * step]
-        key = layout.version, size, step, len(data), tags
-        number = self._known.get(key) if len(data) < 8 * step * _MOST_KNOWN else None
+        is_small = whole.used < 8 * step * _MOST_KNOWN
+        key = layout.version, size, step, whole.used, elements.first[:_MOST_KNOWN]
+        number = self._known.get(key) if is_small else None
         if number is None:
-            found = list_unused_values(layout, data, size) if step == VALUE // 8 else list_unused_nodes(data, size, step)
-            number = self._remember(key, 0, start, size, found)
+            most = LAST_WORD + max(self._left[False], 0)  # further runs are not kept
+            found = list_unused_values(layout, elements, most) if step == VALUE // 8 else list_unused_nodes(elements, most)
+            found = [*found, *whole.words_after(size)] if elements.used == whole.used else _first_words(found)
+            number = self._remember(key, 0, start, size, found) if is_small else self.pattern(0, start, size, found)
         return number
+
+    def stack_pattern(self, layout: Layout, start: int, size: int, top: int) -> int:
+        """Return the pattern of a block that begins with a stack up to `top`. If the stack is
+        unreadable, only the words from `top` on are excluded."""
+        elements = Elements(self._memory, start, top - start, VALUE // 8)
+        if not elements.first:
+            self.ranges.append(Range(top, start + (size & -8)))
+            return 0
+        most, after = LAST_WORD + max(self._left[True], 0), elements.words_after(size)
+        if self._left[True] < 0:
+            found = _first_words(list_unused_values(layout, elements.begin(), most))
+        else:
+            found = list_unused_values(layout, elements, most, _MOST_SLOTS)
+        return self.pattern(0, start, size, [*after, *found], True)
+
+    def add_stack(self, start: int, top: int, end: int) -> None:
+        """Add the unused words of a stack inside a block that ends at `end`. The rest of the block
+        may have anything."""
+        self.ranges.append(Range(top, end & -8))
+        elements = Elements(self._memory, start, top - start, VALUE // 8)
+        runs = find_runs(_NIL, elements.slices()) if elements.first and self._left[True] >= 0 else ()
+        for first, after in islice(runs, self._left[True] + 1):
+            self._add(Range(start + VALUE * first, start + VALUE * after), True)
 
     def _remember(self, key: object, plain: int, start: int, size: int, words: Sequence[Words]) -> int:
         count = len(self.ranges)
@@ -79,7 +157,7 @@ class Unused:
             self._known[key] = number
         return number
 
-    def pattern(self, plain: int, start: int, size: int, words: Sequence[Words]) -> int:
+    def pattern(self, plain: int, start: int, size: int, words: Sequence[Words], is_stack: bool = False) -> int:
         """Return the pattern of the block of `size` bytes at `start`. `plain`: the pattern of the
         words to exclude in all objects of the type. `words`: further words to exclude."""
         mask, count = self.exclusions[plain].words, size // 8
@@ -98,11 +176,24 @@ class Unused:
                 number = self._numbers[mask] = len(self.exclusions)
                 self.exclusions.append(Exclusion(mask))
         for first, end in beyond:
-            if len(self.ranges) >= _MOST_RANGES:
-                self.is_full = True
-                break
-            self.ranges.append(Range(start + 8 * first, start + 8 * end))
+            one = Range(start + 8 * first, start + 8 * end)
+            if is_stack and end == count:  # the words above its top
+                self.ranges.append(one)
+            else:
+                self._add(one, is_stack)
         return number
+
+    def _add(self, one: Range, is_stack: bool) -> None:
+        if self._left[is_stack] > 0:
+            self._left[is_stack] -= 1
+            self.ranges.append(one)
+        else:
+            self._left[is_stack] = -1
+
+
+def _first_words(found: Sequence[Words]) -> list[Words]:
+    """Return those of the words that a pattern can describe."""
+    return [(first, min(end, LAST_WORD)) for first, end in found if first < LAST_WORD]
 
 
 def list_unused(layout: Layout, size: int, words: Sequence[int], is_c: bool) -> list[Words]:
@@ -135,20 +226,36 @@ def array_length(layout: Layout, words: Sequence[int]) -> int:
     return length
 
 
-def list_unused_values(layout: Layout, data: bytes, size: int, most: int = LAST_WORD // 2) -> list[Words]:
-    """Return the unused words of a block of `size` bytes that begins with the array `data`. In Lua
-    5.4, the second words of used values are included, but only for the first `most` values."""
-    tags, step = data[8::VALUE], VALUE // 8
-    found = [(step * run.start(), step * run.end()) for run in _UNSET.finditer(tags)]
+def find_runs(types: re.Pattern[bytes], slices: Iterable[bytes]) -> Iterator[Words]:
+    """Yield the index of the first element, and that after the last one, of each run of elements
+    that have one of these types. Runs continue in the next slice."""
+    first = end = start = 0
+    for part in slices:
+        for run in types.finditer(part):
+            if start + run.start() != end:
+                if first < end:
+                    yield first, end
+                first = start + run.start()
+            end = start + run.end()
+        start += len(part)
+    if first < end:
+        yield first, end
+
+
+def list_unused_values(layout: Layout, values: Elements, most: int, most_slots: int = LAST_WORD // 2) -> list[Words]:
+    """Return the unused words of an array: at most `most` runs of values. In Lua 5.4, the second
+    words of used values are included, but only for the first `most_slots` values."""
+    step = values.step
+    found = [(step * first, step * end) for first, end in islice(find_runs(_UNSET, values.slices()), most)]
     if layout.version == "5.4":
-        found += [(step * number + 1, step * number + 2) for number, tag in enumerate(tags[:most]) if tag & 15 > 1]
-    return [*found, (step * len(tags), size // 8)] if len(data) < size else found
+        found += [(step * number + 1, step * number + 2) for number, tag in enumerate(values.first[:most_slots]) if tag & 15 > 1]
+    return found
 
 
-def list_unused_nodes(data: bytes, size: int, step: int) -> list[Words]:
-    """Return the unused words of a block of `size` bytes that begins with the nodes `data`, each of
-    `step` words. Booleans are found only in the first LAST_WORD words, which patterns describe."""
-    tags = data[8 :: 8 * step]
-    found = [(step * run.start(), step * run.end()) for run in _NIL.finditer(tags)]
-    found += [(step * one.start(), step * one.start() + 1) for one in _BOOLEAN.finditer(tags, 0, LAST_WORD // step)]
-    return [*found, (step * len(tags), size // 8)] if len(data) < size else found
+def list_unused_nodes(nodes: Elements, most: int) -> list[Words]:
+    """Return the unused words of nodes: at most `most` runs of nodes. Booleans are found only in
+    the first LAST_WORD words, which patterns describe."""
+    step = nodes.step
+    found = [(step * first, step * end) for first, end in islice(find_runs(_NIL, nodes.slices()), most)]
+    found += [(step * one.start(), step * one.start() + 1) for one in _BOOLEAN.finditer(nodes.first, 0, LAST_WORD // step)]
+    return found
