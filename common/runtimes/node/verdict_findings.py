@@ -11,6 +11,7 @@ from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES
 from findleaks.runtimes.retained_findings import find_retainer
 from findleaks.runtimes.v8.array_bytes import ARRAY_BYTES
+from findleaks.target.interruptible import interruptible
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ RETAINED, SHARE = 8 << 20, 0.4  # least live objects, and part of them that one 
 LEAST_HELD = 4 << 20  # bytes that global handles of one owner retain to be reported
 HOLDERS, HELD = 3, 0.05  # most holders that are named; least part of the heap for each
 MOST_RETAINERS = 64  # number of objects that retain the most, whose holders are searched
+LARGE, MOST_IN_LARGE = 1 << 20, 8  # number of objects of a large heap, and MOST_RETAINERS for it
 
 
 def find_large_heap(types: Sequence[Type], is_complete: bool, graph: Optional[V8Graph]) -> Iterator[Finding]:
@@ -73,9 +75,12 @@ class _Holder(NamedTuple):
 
 
 def _name_holders(graph: V8Graph) -> list[_Holder]:
-    """Return the holders of the objects that retain the most, the one with the most bytes first."""
+    """Return the holders of the objects that retain the most, the one with the most bytes first.
+    Raises Interrupted."""
     found: dict[str, _Holder] = {}
-    for one in graph.retainers(MOST_RETAINERS):
+    # The search for a holder takes time proportional to the size of the heap.
+    most = MOST_IN_LARGE if len(graph.blocks) > LARGE else MOST_RETAINERS
+    for one in interruptible(graph.target, graph.retainers(MOST_RETAINERS)[:most]):
         name = graph.describe_holder(one.object.block)
         known = found.get(name, _Holder(name, one.object.address, 0, 0))
         found[name] = known._replace(objects=known.objects + 1, bytes=known.bytes + one.retained.bytes)
