@@ -11,7 +11,7 @@ import fake
 import pytest
 
 from findleaks.allocators.memory import Memory
-from findleaks.runtimes.v8.frames import bytecode, safepoints, translations
+from findleaks.runtimes.v8.frames import bytecode, reader, recorded_calls, safepoints, translations
 from findleaks.runtimes.v8.frames.machine_code import MAGLEV, OPTIMIZED, Code
 
 BASE = 0x10000
@@ -134,3 +134,26 @@ def test_bytecodes_of_baseline_code() -> None:
     read.__dict__["_sizes"] = sizes
     places = {1: -1, 40: -1, 41: 0, 50: 0, 51: 2, 250: 2, 251: 5, 281: 7, 287: 7, 288: 10, 337: 10, 338: -1}
     assert {offset: read.of_baseline(BASE + 1, 1, offset) for offset in places} == places
+
+
+@pytest.mark.parametrize(
+    ("has_isolates", "version", "reason"),
+    [
+        (False, (14, 1), "no thread was in V8 when the recording began"),
+        (True, (7, 7), "V8 7.7 is not supported"),
+        (True, (14, 0), "V8 14.0 is not supported"),
+        (True, (13, 6), "symbols or constants of this V8 are missing"),
+        (True, (0, 0), "symbols or constants of this V8 are missing"),  # the version has no symbols
+    ],
+)
+def test_reasons_why_recorded_stacks_have_no_names(has_isolates: bool, version: tuple[int, int], reason: str) -> None:
+    frames: Any = reader.JavaScriptFrames(fake.FakeTarget({}), None)  # type: ignore[arg-type]
+    frames._heap = heap(version)
+    frames._calls = SimpleNamespace(has_isolates=has_isolates, chain_settings=(), see_threads=lambda pointers: None)
+    frames.see_threads([])
+    (warning,) = frames.warnings
+    assert warning.partition(": ")[2].startswith(reason)
+
+
+def test_versions_with_names_in_recorded_stacks() -> None:
+    assert reader._RECORDED == (recorded_calls._FIRST, recorded_calls._UNKNOWN)

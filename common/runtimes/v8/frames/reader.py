@@ -43,7 +43,10 @@ _CALLS = {2: b"\xff", 3: b"\x41\xff", 5: b"\xe8"}  # size and first bytes of cal
 _NOT_READ = "frames of JavaScript functions are not read"
 _NOT_NAMED = "functions of JavaScript have no names in recorded stacks"
 _NOT_STARTED = f"{_NOT_NAMED}: no thread was in V8 when the recording began; record again"
-_UNSUPPORTED = f"{_NOT_NAMED}: symbols or constants of this V8 are missing"
+_MISSING = f"{_NOT_NAMED}: symbols or constants of this V8 are missing"
+# Versions of V8 from the first one to before the last one have names in recorded stacks; see
+# IsolateCalls.chain_settings.
+_RECORDED = (7, 8), (14, 0)
 
 
 class JavaScriptFrames(ManagedFrames):
@@ -155,7 +158,16 @@ class JavaScriptFrames(ManagedFrames):
         if self._calls is not None:
             self._calls.see_threads(thread_pointers)
             if not self.chain_settings:
-                self.warnings.append(_UNSUPPORTED if self._calls.has_isolates else _NOT_STARTED)
+                self.warnings.append(self._explain_no_settings(self._calls))
+
+    def _explain_no_settings(self, calls: RecordedCalls) -> str:
+        """Return a warning that recorded stacks have no names of functions."""
+        if not calls.has_isolates:
+            return _NOT_STARTED
+        major, minor = self._heap.version if self._heap is not None else (0, 0)
+        if major and not _RECORDED[0] <= (major, minor) < _RECORDED[1]:
+            return f"{_NOT_NAMED}: V8 {major}.{minor} is not supported"
+        return _MISSING
 
     def executes(self, pc: int) -> bool:
         return self._calls is not None and self._calls.is_moving(pc)
