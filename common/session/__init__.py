@@ -23,6 +23,7 @@ from findleaks.graph.reserved import Reserved, reserved_by_owner
 from findleaks.graph.roots import dead_ranges, kernel_words, library_words, register_words, root_ranges, root_regions, stack_region
 from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
 from findleaks.injection.own_memory import own_memory
+from findleaks.libc.stdio_buffers import find_buffers
 from findleaks.session.block_directory import compute_directory
 from findleaks.session.debug_information import DebugInformation
 from findleaks.session.host import Host
@@ -291,10 +292,9 @@ class Session(DebugInformation):
 
     @cached_property
     def no_references(self) -> Sequence[Range]:
-        """Memory whose words are not references for any command, sorted and disjoint: `dead`, and
-        what runtimes use to find their objects, also inside blocks (Runtime.bookkeeping). For other
-        words of blocks, see Runtime.excluded_words."""
-        return merge_ranges([*self.dead, *(part for runtime in self.runtimes for part in runtime.bookkeeping())])
+        """Memory whose words are not references for any command, sorted and disjoint: `dead`,
+        buffers of files, and Runtime.bookkeeping. For others, see Runtime.excluded_words."""
+        return merge_ranges([*self.dead, *find_buffers(self.target), *(part for one in self.runtimes for part in one.bookkeeping())])
 
     @cached_property
     def stale_slots(self) -> Sequence[Range]:

@@ -1,0 +1,37 @@
+"""Words of earlier blocks in buffers of files keep no blocks alive."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import building
+import pytest
+from debuggers import findleaks, gdb, objects
+
+import cores
+
+COUNT = 5_000
+FEW = 50
+"""Blocks to which stale words on the stack or in registers may refer."""
+
+program = building.fixture("stdio_buffer.c", "-O1")
+
+
+def test_leaked_blocks_are_found(program: Path, tmp_path: Path) -> None:
+    with cores.Running([str(program), str(COUNT)], tmp_path) as running:
+        live = json.loads(findleaks("find", "--json", "--pid", str(running.pid)))
+        core = running.kernel_core()
+    for found in (live, json.loads(findleaks("find", "--json", str(core)))):
+        assert COUNT - FEW <= found["totals"]["definite"]["blocks"] <= COUNT
+    example = live["groups"][0]["examples"][2]  # the words of the first two were overwritten
+    references = json.loads(findleaks("refs", example, "--json", str(core)))["references"]
+    assert references and not any(one["live"] for one in references)
+
+
+@pytest.mark.matrix
+def test_in_a_debugger(program: Path, tmp_path: Path) -> None:
+    with cores.Running([str(program), str(COUNT)], tmp_path) as running:
+        core = running.kernel_core()
+    (found,) = map(json.loads, objects(gdb(["leaks find --json"], str(program), str(core))))
+    assert COUNT - FEW <= found["totals"]["definite"]["blocks"] <= COUNT
