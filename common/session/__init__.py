@@ -121,8 +121,7 @@ class Session(DebugInformation):
 
     def with_heuristics(self, heuristics: Heuristic) -> Session:
         """Return a session of the same process in the same state, in which other interior pointers
-        count as references. Data that depends on references is computed again; all other data is
-        shared."""
+        count as references. Only data that depends on references is computed again."""
         if heuristics == self.heuristics:
             return self
         return self.once(("heuristics", heuristics), lambda: self._copy(heuristics))
@@ -164,10 +163,8 @@ class Session(DebugInformation):
 
     @cached_property
     def in_flight(self) -> dict[int, ThreadInside]:
-        """Blocks in use that threads inside an allocator are working on, each with the thread. The
-        thread may refer to a block in a form that only the allocator knows."""
-        # `directory` sets `self.inside`, so this line must come first.
-        blocks = self.directory.blocks
+        """Blocks in use on which threads inside an allocator are working, each with the thread."""
+        blocks = self.directory.blocks  # must come first, because it sets `self.inside`
         return find_blocks_in_flight(self.inside, blocks)
 
     @cached_property
@@ -266,8 +263,7 @@ class Session(DebugInformation):
 
     @property
     def sites(self) -> Sites:
-        """The allocation stacks that were recorded in the process. Those that runtimes recorded
-        come first."""
+        """The recorded allocation stacks. Those that runtimes recorded come first."""
         return self.once("sites", self._read_sites)
 
     def _read_sites(self) -> Sites:
@@ -294,7 +290,11 @@ class Session(DebugInformation):
     def no_references(self) -> Sequence[Range]:
         """Memory whose words are not references for any command, sorted and disjoint: `dead`,
         buffers of files, and Runtime.bookkeeping. For others, see Runtime.excluded_words."""
-        return merge_ranges([*self.dead, *find_buffers(self.target), *(part for one in self.runtimes for part in one.bookkeeping())])
+        return merge_ranges([*self._managed_words, *find_buffers(self.target)])
+
+    @cached_property
+    def _managed_words(self) -> Sequence[Range]:
+        return merge_ranges([*self.dead, *(part for runtime in self.runtimes for part in runtime.bookkeeping())])
 
     @cached_property
     def stale_slots(self) -> Sequence[Range]:
@@ -371,8 +371,8 @@ class Session(DebugInformation):
         """Yield the memory of these ranges. Tags of pointers are removed, and encoded references
         are decoded. The ranges in `no_references` are left out or replaced by zeros, unless `dead`
         is set. Long runs of zeros are left out. If `whole` is set, nothing is left out, and zeros
-        replace the ranges in `no_references`. Checks for Ctrl-C."""
-        holes = () if dead else self.no_references
+        replace these ranges, except buffers of files. Checks for Ctrl-C."""
+        holes = () if dead else self._managed_words if whole else self.no_references
         total, done, left = sum(end - start for start, end in ranges) or 1, 0, 0
         for start, end in ranges:
             for piece in self.target.pieces(start, end) if whole else nonzero_pieces(self.target, start, end, BEGINNING):
