@@ -61,9 +61,9 @@ static uint64_t element_bytes(const uint8_t *data, uint32_t slots, uint64_t size
 
 /* Set the type of the block that contains an array's hash slots and then its elements. The places
  * after the used elements contain old data. Set the pattern of the block, which excludes them; if
- * there is no such pattern, append their bounds to `unused`. If elements were deleted, append the
- * address, the number and the size of the used elements to `sparse`. Add the size of the block to
- * `bytes`. */
+ * there is no such pattern, append their bounds to `unused`. If elements of the array were deleted,
+ * append the address of the first element, the number of used elements and the bytes of each to
+ * `sparse`. Add the size of the block to `bytes`. */
 static int mark_elements(const blocks *b, const uint8_t *data, uint32_t *found, uint8_t *patterns, uint64_t *bytes, words *unused,
                          words *sparse) {
     uint64_t elements = load(data + ELEMENTS_AT);
@@ -90,7 +90,8 @@ static int mark_elements(const blocks *b, const uint8_t *data, uint32_t *found, 
  * their bytes for each type; the bytes of an array include its elements. Append the addresses of
  * blocks that continue after the piece to `cut`. If a block of elements has no pattern, append the
  * start and the end of its unused memory to `unused`. For each array with deleted elements, append
- * the address, the number and the size of its used elements to `sparse`. */
+ * the address of its first element, the number of used elements and the bytes of each to
+ * `sparse`. */
 API int fl_php_values(const blocks *b, const piece *p, uint32_t *found, uint8_t *patterns, uint64_t *sums, words *cut, words *unused,
                       words *sparse) {
     uint64_t start = 0;

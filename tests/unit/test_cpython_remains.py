@@ -180,8 +180,8 @@ def test_words_behind_items(engine: Any, arch: Arch) -> None:
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_attributes_behind_an_object(engine: Any, arch: Arch) -> None:
-    """A word and values follow an object. The first byte of the word is the number of values. If its fourth byte is 0, a dictionary has the
-    values now, and the values here are unused. Words after the values are unused."""
+    """A word and the values of attributes follow an object. The first byte of this word is the number of values. If its fourth byte is 0, a
+    dictionary has the attributes, and the values after the object are unused. Words after the values are always unused."""
     for head, last, expected in (
         (b"\4\2\1\1", 0, 0),
         (b"\4\2\0\0", 0, 6),

@@ -156,4 +156,4 @@ def test_reasons_why_recorded_stacks_have_no_names(has_isolates: bool, version: 
 
 
 def test_versions_with_names_in_recorded_stacks() -> None:
-    assert reader._RECORDED == (recorded_calls._FIRST, recorded_calls._UNKNOWN)
+    assert reader.VERSIONS == recorded_calls.VERSIONS == ((7, 8), (14, 0))

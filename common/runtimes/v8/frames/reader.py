@@ -26,7 +26,7 @@ from findleaks.runtimes.v8.frames.builtins import HANDLER, PREFIX, is_interprete
 from findleaks.runtimes.v8.frames.frame_names import MICROTASKS, FrameNames
 from findleaks.runtimes.v8.frames.heap import FrameHeap
 from findleaks.runtimes.v8.frames.partial_frames import ABSENT, COMPLETE, PUSHED, frame_state
-from findleaks.runtimes.v8.frames.recorded_calls import RecordedCalls
+from findleaks.runtimes.v8.frames.recorded_calls import VERSIONS, RecordedCalls
 from findleaks.runtimes.v8.isolates import Isolate, isolates
 from findleaks.runtimes.v8.layout import Layout, Underivable, derive
 from findleaks.runtimes.v8.metadata import has_metadata
@@ -44,9 +44,6 @@ _NOT_READ = "frames of JavaScript functions are not read"
 _NOT_NAMED = "functions of JavaScript have no names in recorded stacks"
 _NOT_STARTED = f"{_NOT_NAMED}: no thread was in V8 when the recording began; record again"
 _MISSING = f"{_NOT_NAMED}: symbols or constants of this V8 are missing"
-# Versions of V8 from the first one to before the last one have names in recorded stacks; see
-# IsolateCalls.chain_settings.
-_RECORDED = (7, 8), (14, 0)
 
 
 class JavaScriptFrames(ManagedFrames):
@@ -165,7 +162,7 @@ class JavaScriptFrames(ManagedFrames):
         if not calls.has_isolates:
             return _NOT_STARTED
         major, minor = self._heap.version if self._heap is not None else (0, 0)
-        if major and not _RECORDED[0] <= (major, minor) < _RECORDED[1]:
+        if major and not VERSIONS[0] <= (major, minor) < VERSIONS[1]:
             return f"{_NOT_NAMED}: V8 {major}.{minor} is not supported"
         return _MISSING
 

@@ -27,9 +27,10 @@ from findleaks.unwind.stacks import NamedFrame
 
 OWN_NAME = "the program has changed the name of the function, and recorded stacks do not have such names"
 _JAVASCRIPT = 5  # kind of chain, as in stack_walk.S
-# In V8 from version _FIRST to before _UNKNOWN, the number of a function in its script follows the
-# flags of its SharedFunctionInfo (src/objects/shared-function-info.tq, function_literal_id).
-_FIRST, _UNKNOWN = (7, 8), (14, 0)
+VERSIONS = (7, 8), (14, 0)
+"""The first version of V8 whose recorded stacks have names, and the first one after it whose layout
+is unknown. Between them, the number of a function in its script follows the flags of its
+SharedFunctionInfo (src/objects/shared-function-info.tq, function_literal_id)."""
 _MOVING = "_ZN2v88internal4Heap14CollectGarbage", "_ZN2v88internal4Heap24PerformGarbageCollection"
 """Prefixes of the symbols of functions that V8's garbage collections execute."""
 
@@ -212,7 +213,7 @@ class IsolateCalls:
         kinds = types.get("shared_function_info"), types.get("script")
         functions = heap.maps.functions
         no_string = heap.metadata.constant("FirstNonstringType")
-        if None in (script, shared, flags, number, no_string, *kinds) or not functions or not _FIRST <= heap.version < _UNKNOWN:
+        if None in (script, shared, flags, number, no_string, *kinds) or not functions or not VERSIONS[0] <= heap.version < VERSIONS[1]:
             return ()
         sorts = functions[0], len(functions) - 1, *(kind or 0 for kind in kinds)
         if not all(0 <= one < 1 << 16 for one in sorts):
