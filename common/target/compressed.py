@@ -25,7 +25,7 @@ _KEPT_FREE = 10  # a tenth of the free disk space stays free
 
 
 class _Stream(Protocol):
-    """A file that returns its unpacked contents: Python's GzipFile, LZMAFile, BZ2File or ZstdFile,
+    """A file that returns its unpacked contents: Python's LZMAFile, BZ2File or ZstdFile, or Members
     or Frames."""
 
     def read1(self, size: int) -> bytes:
@@ -64,10 +64,11 @@ _Errors = tuple[type[Exception], ...]
 def _stream(file: io.FileIO, name: str, start: bytes) -> tuple[_Stream, _Errors]:
     try:
         if start[:3] == b"\x1f\x8b\x08":
-            import gzip
             import zlib
 
-            return gzip.GzipFile(fileobj=file), (zlib.error,)
+            from findleaks.target.gzip_members import Members
+
+            return Members(file), (zlib.error,)
         if start[:6] == b"\xfd7zXZ\0":
             import lzma
 
@@ -218,8 +219,7 @@ def _unpack(stream: _Stream, errors: _Errors, file: io.FileIO, out: _Output, pro
             return f"{out.name}: the compressed file is cut off after {human(out.at)} of the core; the rest is missing.", True
         except bad as error:
             why = " ".join(str(error).split())
-            # "Not a gzipped file" is gzip.BadGzipFile for data after the first member.
-            if isinstance(error, TrailingData) or (out.at and why.startswith("Not a gzipped file")):
+            if isinstance(error, TrailingData):
                 return f"{out.name}: the compressed core is followed by other data, which are ignored.", False
             where = f"the compressed file is damaged near byte {file.tell():,} of {size:,} ({why})"
             return f"{out.name}: {where}: {human(out.at)} of the core were read, the end of them may be wrong; the rest is missing.", True
