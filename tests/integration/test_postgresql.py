@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import IO, Any, NamedTuple, Optional
 
 import postgresqls
 import pytest
@@ -59,7 +59,9 @@ def archive(release: str) -> Optional[Path]:
 def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
     """A session that used some tables, and then keeps 12 MiB in one context: a prepared statement with a long constant."""
     folder = tmp_path_factory.mktemp("postgres")
-    with postgres(folder, archive(request.param)) as port:
+    library = folder / "pg_contexts.so"
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", str(truth.PROGRAMS / "pg_contexts.c"), "-o", str(library), "-ldl"], check=True)
+    with postgres(folder, archive(request.param), library) as port:
         ask(port, *(f"create table t{number}(id int primary key, v text)" for number in range(TABLES)))
         command = ["psql", "-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-qAt"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **QUIET}) as session:
@@ -70,15 +72,26 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             session.stdin.flush()
             pid = next(int(line.split("|")[1]) for line in session.stdout if line.startswith("pid"))
             major = int(ask(port, "show server_version_num")) // 10000
-            gdb([f"set $major = {major}", f"source {truth.PROGRAMS / 'pg_contexts.py'}"], "-p", str(pid))
-            if request.param.startswith("13."):  # PostgreSQL 13 does not have pg_log_backend_memory_contexts
-                gdb(["call (void)MemoryContextStats(*(void**)&TopMemoryContext)"], "-p", str(pid))
-            else:
+            _create_contexts(Path(ask(port, "show data_directory").strip()), session.stdin, pid, major)
+            if major > 13:
                 ask(port, f"select pg_log_backend_memory_contexts({pid})")
             log = _log(folder / "postgres.log")
             wait_until_idle(pid)  # the memory context of messages is in use until the last line is written
             yield Backend(request.param, pid, log)
             session.stdin.close()
+
+
+def _create_contexts(data: Path, session: IO[str], pid: int, major: int) -> None:
+    """Let the session's backend create contexts (pg_contexts.c)."""
+    request = data / "contexts"
+    request.write_text(f"{pid} {major}")
+    request.chmod(0o644)
+    session.write("select 'pid', 0;\n")
+    session.flush()
+    limit = time.monotonic() + cores.PATIENCE
+    while request.exists():
+        assert time.monotonic() < limit, "the backend created no contexts"
+        time.sleep(0.05)
 
 
 def _log(path: Path) -> str:

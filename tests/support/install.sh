@@ -54,13 +54,13 @@ luajit luajit
 /usr/include/luajit-2.1/lua.h libluajit-5.1-dev
 cargo cargo
 go golang-go
+ocamlopt ocaml-nox
 '
 
 # For `make test-matrix`, by `sh install.sh machines`: interpreters, and what cores of other machines are made of.
 machines='
 llvm-dwp llvm
 erl erlang-base
-ocaml ocaml-nox
 lua5.1 lua5.1
 lua5.2 lua5.2
 lua5.3 lua5.3

@@ -103,9 +103,9 @@ class Pausing(cores.Running):
 
 
 @contextmanager
-def postgres(folder: Path, archive: Optional[Path] = None) -> Iterator[int]:
+def postgres(folder: Path, archive: Optional[Path] = None, preload: Optional[Path] = None) -> Iterator[int]:
     """Run a PostgreSQL server with a new, empty cluster until the `with` block ends. Yields its port on 127.0.0.1. `archive` contains the
-    programs of PostgreSQL; None: the installed ones are used."""
+    programs of PostgreSQL; None: the installed ones are used. `preload`: a library for LD_PRELOAD."""
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not programs and archive is None:
         raise RuntimeError("PostgreSQL is not installed: apt-get install postgresql")
@@ -122,9 +122,12 @@ def postgres(folder: Path, archive: Optional[Path] = None) -> Iterator[int]:
         subprocess.run(made, check=True, capture_output=True, cwd="/", timeout=cores.PATIENCE)
         port = free_port()
         options = ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off"]
+        environment = dict(os.environ)
+        if preload is not None:  # where the server's user may read it
+            environment["LD_PRELOAD"] = shutil.copy(preload, work)
         with open(folder / "postgres.log", "wb") as log:
             command = [*plain, str(programs[-1] / "postgres"), "-D", str(data), "-p", str(port), *options]
-            server = subprocess.Popen(command, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            server = subprocess.Popen(command, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
         _wait_for(port, server, folder / "postgres.log")
         yield port
     finally:
