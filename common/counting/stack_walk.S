@@ -4,7 +4,7 @@
 # findleaks made from call frame information, and finds the stack in a tree. Each frame has a node,
 # with the callee's node as parent; the node of the last frame is the stack. All of it is lock-free:
 # new entries are published by one cmpxchg16b. For a place without a rule it asks the rule server
-# (rule_server.py), and waits for a bounded time. It reads no memory but the table and what the rules
+# (rule_service.py), and waits for a bounded time. It reads no memory but the table and what the rules
 # say is a frame of this stack, and the frames that an interpreter maintains for the thread. The layout
 # of the table is in common/injection/stub/table.py.
 

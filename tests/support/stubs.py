@@ -12,7 +12,8 @@ from typing import Optional
 import truth
 
 from findleaks.counting.generated import stub as stubcode
-from findleaks.injection.stub.rule_server import Rules, Service
+from findleaks.injection.stub.rule_server import Rules
+from findleaks.injection.stub.rule_service import Service
 from findleaks.injection.stub.table import ENABLED, EVENTS, EXACT, FULL, ORPHANED, SHARED, STACK, UNSURE, CountTable, Scoped, paths
 
 WORDS = 4096

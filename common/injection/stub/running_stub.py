@@ -10,7 +10,8 @@ from findleaks.injection.stub.guard import Guard
 from findleaks.injection.stub.patcher import Stub, StubCode, enable, install
 from findleaks.injection.stub.proc_memory import ProcMemory, writable_memory
 from findleaks.injection.stub.relocate import Patch, Refused, plan
-from findleaks.injection.stub.rule_server import Rules, Service
+from findleaks.injection.stub.rule_server import Rules
+from findleaks.injection.stub.rule_service import Service
 from findleaks.injection.stub.stub_removal import clean, remove_stub
 from findleaks.injection.stub.table import ENABLED, EVENTS, SERVED, SHARED, STACK, CountTable
 from findleaks.target.base import Target
