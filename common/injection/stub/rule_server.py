@@ -1,7 +1,7 @@
 """Answer the requests of threads that wait in the stub.
 
-They request an unwind rule, the end of a stack, whether an address is an isolate, or that the
-function of an interpreter's frame is read. An answer also contains the rules of all outer frames on
+They request an unwind rule, the end of a stack, whether an address is an isolate, which pages are
+readable, or that the function of an interpreter's frame is read. An answer also contains the rules of all outer frames on
 the stack, so that a new stack makes a thread wait only once."""
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Optional
 from findleaks.injection.own_memory import Read
 from findleaks.injection.remote_syscall import read_mappings
 from findleaks.injection.stub.chain_walk import ChainedFunctions, ChainWalk, name_frame
+from findleaks.injection.stub.readable_pages import ReadablePages, is_readable_key
 from findleaks.injection.stub.table import (
     ADDRESS,
     DEEPEST,
@@ -50,7 +51,8 @@ class Rules:
     """The unwind rules of one process, by key. Hold `lock`, because only one thread may use them at
     a time. `generated`: frames of code that a runtime generated, and `functions`: those that an
     interpreter executes, by key; both as they were when a thread had them on its stack. `chained`:
-    functions in the chain of an interpreter's frames. `has_many_functions`: whether functions that
+    functions in the chain of an interpreter's frames. `pages`: the memory that stubs may read.
+    `has_many_functions`: whether functions that
     are called for the first time from now on have no names."""
 
     def __init__(
@@ -69,6 +71,7 @@ class Rules:
         self.functions: dict[int, Hashable] = {}
         self.chained = ChainedFunctions()
         self.has_many_functions = False
+        self.pages = ReadablePages(pid)
         self._current: dict[int, bool] = {}
         self._open, self._pid, self._read, self._isolate = opened, pid, read, isolate
         self._top: tuple[int, bytes] = 0, b""  # the innermost part of a stack during `walk`
@@ -237,6 +240,8 @@ class Rules:
     def asked(self, request: Request) -> list[tuple[int, int]]:
         """Return the (key, value) pairs of rules that answer a request; [] if there are none."""
         key = request.key
+        if is_readable_key(key):
+            return [(key, self.pages.ask(key, request.place))]
         self._read_again()
         if key & VALUE and key & NUMBERED:
             return [(key, self.chained.number(self._chained_function(request)) << NUMBER_AT)]

@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable
 from typing import Optional
 
+from findleaks.injection.stub.readable_pages import MOST_UNREADABLE, REFRESH_SECONDS, is_readable_key
 from findleaks.injection.stub.rule_server import Rules
 from findleaks.injection.stub.table import (
     ANSWERED,
     ANSWERS,
     ASKED,
+    DAMAGED,
     EVENTS,
     MANY,
     NUMBERED,
@@ -27,6 +29,7 @@ from findleaks.injection.stub.table import (
     VALUE,
     Request,
     answer,
+    store_value,
 )
 
 BUSY_SECONDS, IDLE_SECONDS = 0.0002, 0.002  # seconds between polls: soon after a request, and later
@@ -51,12 +54,15 @@ class Service(threading.Thread):
         self._most = capacity * 3 // 4
         self._functions = 0
         self._over = threading.Event()
+        self._table = memoryview(shared)[(SLOTS - SHARED) + REQUESTS * SLOT_STEP :][: 16 * capacity]
+        self._refreshed_at = 0.0
 
     def run(self) -> None:
         try:
             notified, pause = False, BUSY_SECONDS
             while not self._over.is_set():
                 served = self._serve()
+                self._refresh_pages()
                 if not notified and ((self._limit and self._events() >= self._limit) or self._ended()):
                     notified = True
                     self._notify()
@@ -72,6 +78,16 @@ class Service(threading.Thread):
         self._over.set()
         if self.is_alive():
             self.join()
+
+    def _refresh_pages(self) -> None:
+        """Change the bitmaps of readable pages if the process has mapped or unmapped memory."""
+        if time.monotonic() < self._refreshed_at + REFRESH_SECONDS:
+            return
+        self._refreshed_at = time.monotonic()
+        with self._rules.lock:
+            changed = self._rules.pages.refresh()
+        for key, bitmap in changed.items():
+            store_value(self._table, key, bitmap)
 
     def _count_function(self) -> None:
         """Count an answer about a function of a chain. A program may create new functions all the
@@ -96,6 +112,10 @@ class Service(threading.Thread):
                 request = Request(*struct.unpack_from("<4Q", shared, slot))
                 with self._rules.lock:
                     pairs = self._rules.asked(request)
+                if is_readable_key(request.key):
+                    store_value(self._table, *pairs[0])  # it may be there, with the bitmap of earlier mappings
+                    if self._rules.pages.unreadable >= MOST_UNREADABLE:
+                        shared[DAMAGED - SHARED] = 1
                 data = answer(pairs)
                 self._given.update(key for key, _ in pairs)
                 if request.key & VALUE and request.key & NUMBERED:

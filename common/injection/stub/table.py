@@ -24,7 +24,8 @@ from typing import NamedTuple, Optional
 EXACT, STACK, ISOLATE, VALUE, NUMBERED = 1 << 63, 1 << 62, 1 << 61, 1 << 60, 1 << 59
 # Mask of the address in a key. If no higher bit is set, it is a return address. With EXACT it is
 # the instruction that a thread is at; with STACK, the page number of a stack; with ISOLATE, a V8
-# isolate. With VALUE it is a word of an interpreter's frame: its key is followed by two more, of
+# isolate. With STACK and ISOLATE, it is the number of 256 KiB of memory, and the value is a bitmap of
+# their readable pages (readable_pages.py). With VALUE it is a word of an interpreter's frame: its key is followed by two more, of
 # the bytecode's address and of the function. With VALUE and NUMBERED it is a frame of an
 # interpreter's chain: the bits from NUMBER_AT up to NUMBERED are the number of the frame's
 # function, and the lower bits are the place of the instruction. In a request, the key is a hash of
@@ -37,7 +38,7 @@ UNPAIRED = VALUE | NUMBERED  # a frame of the chain and a native frame do not be
 SWITCHES, SHARED = 0x1000, 0x2000  # offsets of the page of switches, and of the shared part
 # Offsets of two switches: whether calls are counted; whether a server answers requests
 ENABLED, SERVED = 0x1000, 0x1008
-EVENTS, FULL, UNSURE, ORPHANED, MANY = 0x2000, 0x2008, 0x2010, 0x2018, 0x2020
+EVENTS, FULL, UNSURE, ORPHANED, MANY, DAMAGED = 0x2000, 0x2008, 0x2010, 0x2018, 0x2020, 0x2028
 STATES, SLOTS, REQUESTS = 0x2100, 0x3000, 16
 STATE_STEP, SLOT_STEP = 64, 0x400
 ASKED, ANSWERED = 2, 3
@@ -172,6 +173,17 @@ def pack(kind: int, offset: int = 0, how: int = 0, pointer: int = 0) -> int:
     saved; 0: it was not saved, 1: at `pointer` from the caller's frame, 2: at `pointer` from the
     frame pointer."""
     return int.from_bytes(struct.pack("<BBhi", kind, how, pointer, offset), "little")
+
+
+def store_value(rules: memoryview, key: int, value: int) -> None:
+    """Change the value of a key that is in the table of rules."""
+    entries = len(rules) // 16
+    at = place(key, entries)
+    for _ in range(PROBES):
+        if struct.unpack_from("<Q", rules, 16 * at)[0] == key:
+            struct.pack_into("<Q", rules, 16 * at + 8, value)
+            return
+        at = at + 1 & entries - 1
 
 
 class Rule(NamedTuple):
