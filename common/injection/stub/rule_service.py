@@ -51,10 +51,9 @@ class Service(threading.Thread):
         self.error: Optional[BaseException] = None
         self._shared, self._rules, self._limit, self._notify, self._ended = shared, rules, limit, notify, ended
         self._given: set[int] = set()
-        self._most = capacity * 3 // 4
+        self._capacity, self._most = capacity, capacity * 3 // 4
         self._functions = 0
         self._over = threading.Event()
-        self._table = memoryview(shared)[(SLOTS - SHARED) + REQUESTS * SLOT_STEP :][: 16 * capacity]
         self._refreshed_at = 0.0
 
     def run(self) -> None:
@@ -87,7 +86,7 @@ class Service(threading.Thread):
         with self._rules.lock:
             changed = self._rules.pages.refresh()
         for key, bitmap in changed.items():
-            store_value(self._table, key, bitmap)
+            store_value(self._shared, self._capacity, key, bitmap)
 
     def _count_function(self) -> None:
         """Count an answer about a function of a chain. A program may create new functions all the
@@ -113,7 +112,7 @@ class Service(threading.Thread):
                 with self._rules.lock:
                     pairs = self._rules.asked(request)
                 if is_readable_key(request.key):
-                    store_value(self._table, *pairs[0])  # it may be there, with the bitmap of earlier mappings
+                    store_value(shared, self._capacity, *pairs[0])  # it may be there, with the bitmap of earlier mappings
                     if self._rules.pages.unreadable >= MOST_UNREADABLE:
                         shared[DAMAGED - SHARED] = 1
                 data = answer(pairs)

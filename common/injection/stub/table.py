@@ -15,11 +15,12 @@ there is no free entry within PROBES entries, a call is counted without its stac
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
 EXACT, STACK, ISOLATE, VALUE, NUMBERED = 1 << 63, 1 << 62, 1 << 61, 1 << 60, 1 << 59
 # Mask of the address in a key. If no higher bit is set, it is a return address. With EXACT it is
@@ -175,13 +176,13 @@ def pack(kind: int, offset: int = 0, how: int = 0, pointer: int = 0) -> int:
     return int.from_bytes(struct.pack("<BBhi", kind, how, pointer, offset), "little")
 
 
-def store_value(rules: memoryview, key: int, value: int) -> None:
-    """Change the value of a key that is in the table of rules."""
-    entries = len(rules) // 16
-    at = place(key, entries)
+def store_value(shared: Union[mmap.mmap, memoryview], entries: int, key: int, value: int) -> None:
+    """Change the value of a key that is in the table of rules. `shared`: the shared part of the
+    table, with `entries` rules."""
+    first, at = SLOTS + REQUESTS * SLOT_STEP - SHARED, place(key, entries)
     for _ in range(PROBES):
-        if struct.unpack_from("<Q", rules, 16 * at)[0] == key:
-            struct.pack_into("<Q", rules, 16 * at + 8, value)
+        if struct.unpack_from("<Q", shared, first + 16 * at)[0] == key:
+            struct.pack_into("<Q", shared, first + 16 * at + 8, value)
             return
         at = at + 1 & entries - 1
 
