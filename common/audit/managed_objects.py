@@ -33,7 +33,7 @@ class OwnedObjects(NamedTuple):
     """Objects that single variables retain.
 
     The columns `starts`, `ends` and `owners` have one value for each object, ascending by address.
-    An owner is an index into `variables`. `totals`: number and bytes of the objects that each
+    An owner is an index into `variables`, which has one variable for each name. `totals`: number and bytes of the objects that each
     variable retains. `blocks`: all objects and their buffers; `graph` contains their references."""
 
     runtime: Runtime
@@ -57,8 +57,8 @@ def list_owned_objects(session: Session) -> list[OwnedObjects]:
 
 def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObjects]:
     session.report_progress(f"reading the variables of {runtime.name}", 0.0)
-    variables = runtime.variables()
-    objects = runtime.object_nodes() if variables else None
+    every = runtime.variables()
+    objects = runtime.object_nodes() if every else None
     joined = _join_directories(session, objects) if objects is not None and objects.addresses else None
     if objects is None or joined is None:
         return None
@@ -68,17 +68,19 @@ def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObj
     ranges = merge_ranges([*ranges, *_find_outside(ranges, objects.buffers)])
     for piece in session.pieces(ranges, f"reading the objects of {runtime.name}"):
         graph.scan_blocks(piece)
-    graph.root_words([one.value for one in variables])
+    values = [one.value for one in every]
+    graph.root_words(values)
     graph.settle()
+    variables, numbers = _join_by_name(every)
     tree = graph.dominators(len(variables))
     # A variable's value belongs to the variable, even if other objects refer to it.
     parts = array("I", [NO_ROOT]) * len(blocks)
-    for number, index in enumerate(blocks.find_all([one.value for one in variables])[0]):
+    for number, index in zip(numbers, blocks.find_all(values)[0]):
         if index < len(parts):
             parts[index] = number
     tree.set_owners(parts, [root_node(number) for number in range(len(variables))])
-    for number, one in enumerate(variables):
-        tree.root_words([one.value], number)
+    for number, value in zip(numbers, values):
+        tree.root_words([value], number)
     session.computed(tree, f"computing memory retained by variables of {runtime.name}")
     labels = array("I", [NO_ROOT]) * len(blocks)
     for number, total in enumerate(tree.by_root()):
@@ -89,6 +91,20 @@ def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObj
     for span in places:
         owners += labels[span.place : span.place + span.number]
     return _build_columns(session, runtime, variables, objects, owners, blocks, graph)
+
+
+def _join_by_name(variables: Sequence[Variable]) -> tuple[list[Variable], list[int]]:
+    """Return one variable for each name, and for each of `variables` the number of the variable with
+    its name. Variables that a program creates at run time may have one name (finalizers)."""
+    numbers: dict[str, int] = {}
+    found = [numbers.setdefault(one.name, len(numbers)) for one in variables]
+    lengths, counts = [0] * len(numbers), [0] * len(numbers)
+    for number, one in zip(found, variables):
+        lengths[number] += one.length or 0
+        counts[number] += 1
+    first = dict(zip(reversed(found), reversed(variables)))
+    joined = [first[number] for number in range(len(numbers))]
+    return [one._replace(length=length) if count > 1 else one for one, length, count in zip(joined, lengths, counts)], found
 
 
 def _build_columns(
@@ -181,7 +197,7 @@ def find_links_to(session: Session, word: int) -> Optional[tuple[OwnedObjects, V
         chain = one.graph.path(index) if index >= 0 else []
         if chain:
             first = one.blocks.address(chain[0])
-            variable = next(each for each in one.variables if each.value == first)
+            variable = next(each for each in one.runtime.variables() if each.value == first)
             return one, variable, [_link(session, one.blocks, *both) for both in zip(chain, chain[1:])]
     return None
 

@@ -253,7 +253,7 @@ class Ruby(DumpableHeap):
 
     def _slots(self) -> Slots:
         values, counts = self._values, self._variables.counts
-        return Slots(self._memory, self._engine, self._census, values.long, self._shared, counts)
+        return Slots(self._memory, self._engine, self._census, values.long, self._shared, counts, self._wrapped)
 
     @property
     def _shared(self) -> int:
@@ -273,7 +273,7 @@ class Ruby(DumpableHeap):
         getters = {name: found.address for name in GETTERS if (found := exported(self._target, [self._layout.module], name)) is not None}
         words = Exported(self._exported("rb_cObject") or 0, *(getters.get(name, 0) for name in GETTERS))
         methods = self._select(lambda sort: sort.flags == c.METHOD_ENTRY)
-        starts = Starts(interruptible(self._target, classes), singular, self._select_data(THREAD), methods)
+        starts = Starts(interruptible(self._target, classes), singular, self._select_data(THREAD), methods, self._layout.objspace)
         return Finder(self._memory, self._engine, self._values, self.pages.slot, words, starts, self._data, self._layout.numbers).find()
 
     def _select_data(self, name: str) -> array[int]:

@@ -8,7 +8,8 @@ entries {variable, ID, …}. It has no exported symbol. It is recognised because
 equals the key of the entry. A variable is {counters, data, getter, …}. If the variable was defined
 in Ruby, the data is its value. Otherwise the data may be the address of a C variable that contains
 the value. The getter shows which of the two the data is.
-Queues: thread_sync.c (struct rb_queue, queue_data_type) of these versions and of 3.4.1."""
+Queues: thread_sync.c (struct rb_queue, queue_data_type) of these versions and of 3.4.1.
+Finalizers: gc.c (rb_objspace_t, define_final0) of these versions."""
 
 from __future__ import annotations
 
@@ -35,6 +36,9 @@ FEWEST = 8  # minimum number of entries of the table of global variables
 SET = "Set"
 QUEUES, QUEUED = ("queue", "sized_queue"), 24
 """Data types of queues; offset in a struct rb_queue of the pointer to the Array of its elements."""
+
+_HAS_FINALIZERS = 1 << 7  # FL_FINALIZE
+_SPACE_WORDS = 256  # of an object space, one of which points to the table of finalizers
 
 NO_VALUES = (c.T_NONE, c.T_CLASS, c.T_MODULE, c.T_ICLASS, c.T_IMEMO, c.T_ZOMBIE, c.T_MOVED, 0x1B)
 """Types of slots that are never listed as values of variables. Classes and modules are among them:
@@ -74,12 +78,14 @@ class Found(NamedTuple):
 
 class Starts(NamedTuple):
     """Addresses of objects at which the search begins. `classes`: classes and modules. `singular`:
-    objects with singleton methods. `threads`: Thread objects. `methods`: method entries."""
+    objects with singleton methods. `threads`: Thread objects. `methods`: method entries.
+    `object_space`: the rb_objspace_t, 0 if unknown."""
 
     classes: Iterable[int]
     singular: Iterable[int]
     threads: Sequence[int]
     methods: Sequence[int]
+    object_space: int = 0
 
 
 class Finder:
@@ -117,7 +123,7 @@ class Finder:
         variables and thread variables, variables that the blocks of methods captured."""
         if self._symbols.ids is None:
             return Found([], [], self._members.number_of)
-        for found in (self._globals, self._of_classes, self._of_main, self._threads.find, self._of_methods):
+        for found in (self._globals, self._of_classes, self._of_main, self._threads.find, self._of_methods, self._finalizers):
             for name, address, value in found():
                 self._take(name, address, value, 0)
         extension = self._members.constants[0] if self._members.constants is not None else -1
@@ -233,6 +239,22 @@ class Finder:
             owner = f"singleton method {method}" if is_singleton else f"{self._values.class_name(one.owner)}#{method}"
             for name, address, value in self._closures.variables(one.proc) if method else ():
                 yield f"{owner}'s captured variable {name}", address, value
+
+    def _finalizers(self) -> Iterator[tuple[str, int, int]]:
+        """Yield the Arrays of finalizers (ObjectSpace.define_finalizer). The object space points to
+        the st_table that has them by object."""
+        words = self._memory.words(self._starts.object_space, _SPACE_WORDS) if self._starts.object_space else None
+        for word in words or ():
+            found = self._tables.entries(word, MOST) if word and word % 8 == 0 else ()
+            if found and all(map(self._is_finalizer, found)):
+                for one in found:
+                    yield f"finalizers of objects of {self._values.class_name(self._kind(one.key)[1])}", one.address, one.value
+                return
+
+    def _is_finalizer(self, item: Item) -> bool:
+        """Whether an entry has an object with finalizers, and an Array."""
+        flags = self._memory.word(item.key) or 0 if self._slot_at(item.key) is not None else 0
+        return bool(flags & _HAS_FINALIZERS) and self._kind(item.value)[0] == c.T_ARRAY
 
     def _named(self, prefix: str, one: Member) -> Iterator[tuple[str, int, int]]:
         name = self._symbols.name(one.serial)
