@@ -21,7 +21,7 @@ from findleaks.engine.terms import Kind
 from findleaks.errors import Interrupted, UsageError
 from findleaks.formatting import counted
 from findleaks.results.references import Path, Skipped
-from findleaks.runtimes.base import Runtime
+from findleaks.runtimes.base import Runtime, name_variable
 from findleaks.session import Session
 from findleaks.target.base import Range
 
@@ -85,7 +85,7 @@ def _from_variable(session: Session, chain: list[int]) -> tuple[list[int], Optio
     for at in range(len(chain) - 1, -1, -1):
         if chain[at] in known:
             runtime, one = known[chain[at]]
-            name = f"{one.name} ({runtime.name} variable)"
+            name = name_variable(one, runtime.name)
             return chain[at:], Step(name, one.address, one.value, one.value - blocks.address(chain[at]), None)
     return chain, None
 
@@ -106,7 +106,7 @@ def _through_objects(session: Session, describer: Describer, chain: list[int]) -
         found = find_links_to(session, word.address)
         if found is not None:
             one, variable, links = found
-            steps = [Step(f"{variable.name} ({one.runtime.name} variable)", variable.address, variable.value, 0, None)]
+            steps = [Step(name_variable(variable, one.runtime.name), variable.address, variable.value, 0, None)]
             for place, value in links[:NEAREST] + links[max(len(links) - NEAREST, NEAREST) :]:
                 steps.append(_object_step(describer, one.runtime, place, value, 0))
             if len(links) > 2 * NEAREST:

@@ -20,7 +20,7 @@ from findleaks.audit.references import find_register_references
 from findleaks.engine.dominators import Dominators
 from findleaks.engine.terms import LAST_WORD
 from findleaks.errors import Interrupted
-from findleaks.runtimes.base import NO_OBJECT, Variable
+from findleaks.runtimes.base import NO_OBJECT, Variable, name_variable
 from findleaks.runtimes.heap_dump import DumpableHeap
 from findleaks.runtimes.object_graph import ManagedObject, ObjectGraph, ObjectWord
 from findleaks.session import Session
@@ -132,7 +132,7 @@ class JoinedObjects(ObjectGraph):
         return f"; {self._name_variable(found)}" if found is not None else ""
 
     def _name_variable(self, one: Variable) -> str:
-        return f"{one.name} ({self._runtime.name} variable)"
+        return name_variable(one, self._runtime.name)
 
     @cached_property
     def _owners(self) -> Owners:

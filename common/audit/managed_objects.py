@@ -57,7 +57,7 @@ def list_owned_objects(session: Session) -> list[OwnedObjects]:
 
 def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObjects]:
     session.report_progress(f"reading the variables of {runtime.name}", 0.0)
-    every = runtime.variables()
+    every = sorted(runtime.variables(), key=lambda one: one.is_local)
     objects = runtime.object_nodes() if every else None
     joined = _join_directories(session, objects) if objects is not None and objects.addresses else None
     if objects is None or joined is None:
@@ -72,11 +72,12 @@ def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObj
     graph.root_words(values)
     graph.settle()
     variables, numbers = _join_by_name(every)
-    tree = graph.dominators(len(variables))
+    first_local = next((number for number, one in enumerate(variables) if one.is_local), len(variables))
+    tree = graph.dominators(len(variables), priorities=[first_local])
     # A variable's value belongs to the variable, even if other objects refer to it.
     parts = array("I", [NO_ROOT]) * len(blocks)
     for number, index in zip(numbers, blocks.find_all(values)[0]):
-        if index < len(parts):
+        if index < len(parts) and number < first_local:
             parts[index] = number
     tree.set_owners(parts, [root_node(number) for number in range(len(variables))])
     for number, value in zip(numbers, values):
@@ -95,16 +96,18 @@ def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObj
 
 def _join_by_name(variables: Sequence[Variable]) -> tuple[list[Variable], list[int]]:
     """Return one variable for each name, and for each of `variables` the number of the variable with
-    its name. Variables that a program creates at run time may have one name (finalizers)."""
+    its name. Finalizers, and the variables of a method, may have one name. If they are of different
+    classes, the content is that of the largest collection."""
     numbers: dict[str, int] = {}
     found = [numbers.setdefault(one.name, len(numbers)) for one in variables]
-    lengths, counts = [0] * len(numbers), [0] * len(numbers)
+    joined: dict[int, Variable] = {}
     for number, one in zip(found, variables):
-        lengths[number] += one.length or 0
-        counts[number] += 1
-    first = dict(zip(reversed(found), reversed(variables)))
-    joined = [first[number] for number in range(len(numbers))]
-    return [one._replace(length=length) if count > 1 else one for one, length, count in zip(joined, lengths, counts)], found
+        before = joined.setdefault(number, one)
+        if before is not one and (before.what, before.unit) == (one.what, one.unit) and one.length is not None:
+            joined[number] = before._replace(length=(before.length or 0) + one.length)
+        elif (one.length or 0) > (before.length or 0):
+            joined[number] = one
+    return list(joined.values()), found
 
 
 def _build_columns(

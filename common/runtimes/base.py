@@ -157,7 +157,8 @@ class Variable(NamedTuple):
 
     `address` is the address of the reference, `value` that of the object. `table` is the block with
     the object's storage (such as a dictionary's), or 0. `what` is the type of the object, "" if
-    unknown. `length` is the length of a collection, in `unit`s ("elements")."""
+    unknown. `length` is the length of a collection, in `unit`s ("elements"). `is_local`: a word on
+    the stack of a function; objects that other variables reach are attributed to those."""
 
     name: str
     address: int
@@ -166,6 +167,12 @@ class Variable(NamedTuple):
     what: str = ""
     length: Optional[int] = None
     unit: str = ""
+    is_local: bool = False
+
+
+def name_variable(one: Variable, runtime: str) -> str:
+    """Return the name of a variable for paths: "App.cache (Ruby variable)"."""
+    return one.name if one.is_local else f"{one.name} ({runtime} variable)"
 
 
 class UserThread(NamedTuple):
