@@ -13,7 +13,7 @@ from findleaks.answers.path_steps import STEPS, Step, select_links
 from findleaks.audit.address_info import Describer
 from findleaks.audit.disguises import DisguisedReference, disguised_references
 from findleaks.audit.managed_graph import find_object
-from findleaks.audit.managed_objects import find_links_to, list_owned_objects
+from findleaks.audit.managed_objects import find_links_to, list_owned_objects, name_variable
 from findleaks.audit.member_names import name_in_block
 from findleaks.audit.references import find_root_references
 from findleaks.engine.contract import Graph
@@ -21,7 +21,7 @@ from findleaks.engine.terms import Kind
 from findleaks.errors import Interrupted, UsageError
 from findleaks.formatting import counted
 from findleaks.results.references import Path, Skipped
-from findleaks.runtimes.base import Runtime, name_variable
+from findleaks.runtimes.base import Runtime
 from findleaks.session import Session
 from findleaks.target.base import Range
 

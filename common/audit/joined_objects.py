@@ -13,14 +13,14 @@ from findleaks.allocators.bulk import find_pointers
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.heap_retention import JoinedHeap, compute_heap_tree, join_heap
 from findleaks.audit.managed_graph import FoundObject
-from findleaks.audit.managed_objects import find_links_to
+from findleaks.audit.managed_objects import find_links_to, name_variable
 from findleaks.audit.object_roots import label_root
 from findleaks.audit.owners import Owners, find_owners
 from findleaks.audit.references import find_register_references
 from findleaks.engine.dominators import Dominators
 from findleaks.engine.terms import LAST_WORD
 from findleaks.errors import Interrupted
-from findleaks.runtimes.base import NO_OBJECT, Variable, name_variable
+from findleaks.runtimes.base import NO_OBJECT, Variable
 from findleaks.runtimes.heap_dump import DumpableHeap
 from findleaks.runtimes.object_graph import ManagedObject, ObjectGraph, ObjectWord
 from findleaks.session import Session

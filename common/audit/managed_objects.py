@@ -33,8 +33,9 @@ class OwnedObjects(NamedTuple):
     """Objects that single variables retain.
 
     The columns `starts`, `ends` and `owners` have one value for each object, ascending by address.
-    An owner is an index into `variables`, which has one variable for each name. `totals`: number and bytes of the objects that each
-    variable retains. `blocks`: all objects and their buffers; `graph` contains their references."""
+    An owner is an index into `variables`, which has one variable for each name. `totals`: number
+    and bytes of the objects that each variable retains. `blocks`: all objects and their buffers;
+    `graph` contains their references."""
 
     runtime: Runtime
     variables: Sequence[Variable]
@@ -45,6 +46,11 @@ class OwnedObjects(NamedTuple):
     blocks: Blocks
     graph: Graph
     objects: Objects  # all objects, including those that no single variable retains
+
+
+def name_variable(one: Variable, runtime: str) -> str:
+    """Return the name of a variable for paths: "App.cache (Ruby variable)"."""
+    return one.name if one.is_local else f"{one.name} ({runtime} variable)"
 
 
 def list_owned_objects(session: Session) -> list[OwnedObjects]:
@@ -95,9 +101,9 @@ def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObj
 
 
 def _join_by_name(variables: Sequence[Variable]) -> tuple[list[Variable], list[int]]:
-    """Return one variable for each name, and for each of `variables` the number of the variable with
-    its name. Finalizers, and the variables of a method, may have one name. If they are of different
-    classes, the content is that of the largest collection."""
+    """Return one variable for each name, and for each of `variables` the number of the variable
+    with its name. Finalizers, and the variables of a method, may have one name. If they are of
+    different classes, the content is that of the largest collection."""
     numbers: dict[str, int] = {}
     found = [numbers.setdefault(one.name, len(numbers)) for one in variables]
     joined: dict[int, Variable] = {}

@@ -15,7 +15,7 @@ from variants import mark_matrix_except
 import cores
 
 PROGRAM = truth.PROGRAMS / "ruby_retained.rb"
-COUNT, BYTES = 3000, 400
+COUNT, BYTES = 3000, 2000
 HOLDERS = {
     r"\$procs": "procs",
     r"\$methods": "methods",
@@ -30,8 +30,7 @@ HOLDERS = {
 def test_holders_of_texts(version: str, tmp_path: Path) -> None:
     ruby = rubies.get(version)
     with cores.Running([*ruby.words, str(PROGRAM)], tmp_path, dict(ruby.environment)) as program:
-        core = str(program.gcore())
-    roots = json.loads(debuggers.findleaks("roots", "--json", "--limit", "0", core))["roots"]
+        roots = json.loads(debuggers.findleaks("roots", "--json", "--limit", "0", "--pid", str(program.pid)))["roots"]
     for pattern, kind in HOLDERS.items():
         found = [one for one in roots if re.fullmatch(pattern + r" \(Ruby( variable)?\)", one["name"])]
         assert len(found) == 1, (kind, [one["name"] for one in roots][:20])

@@ -1,6 +1,6 @@
 # For each kind of holder, texts that only this holder retains. It prints the number of the texts of each kind and the line of its holder,
 # then "ready", and waits.
-COUNT, BYTES = 3000, 400
+COUNT, BYTES = 3000, 2000
 $procs, $methods = [], []
 
 def texts(kind)

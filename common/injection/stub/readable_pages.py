@@ -1,9 +1,10 @@
 """Which pages of a process a stub may read.
 
 A stub follows pointers of an interpreter's frames, without system calls. In a damaged process, such
-a pointer can lead to unmapped memory. Therefore the stub reads only pages that are marked as readable
-in a rule: one rule for each 256 KiB of memory, whose value is a bitmap of their 64 pages. A marked
-page may be unmapped until the next refresh of the rules; intact frames do not refer to such pages."""
+a pointer can lead to unmapped memory. Therefore the stub reads only pages that are marked as
+readable in a rule: one rule for each 256 KiB of memory, whose value is a bitmap of their 64 pages.
+A page that is unmapped stays marked until the next refresh of the rules. Frames would have to refer
+to such a page to harm the process, and intact frames do not."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Answer the requests of threads that wait in the stub.
 
 They request an unwind rule, the end of a stack, whether an address is an isolate, which pages are
-readable, or that the function of an interpreter's frame is read. An answer also contains the rules of all outer frames on
-the stack, so that a new stack makes a thread wait only once."""
+readable, or that the function of an interpreter's frame is read. An answer also contains the rules
+of all outer frames on the stack, so that a new stack makes a thread wait only once."""
 
 from __future__ import annotations
 

@@ -112,7 +112,8 @@ class Service(threading.Thread):
                 with self._rules.lock:
                     pairs = self._rules.asked(request)
                 if is_readable_key(request.key):
-                    store_value(shared, self._capacity, *pairs[0])  # it may be there, with the bitmap of earlier mappings
+                    # The key may be in the table, with the bitmap of earlier mappings.
+                    store_value(shared, self._capacity, *pairs[0])
                     if self._rules.pages.unreadable >= MOST_UNREADABLE:
                         shared[DAMAGED - SHARED] = 1
                 data = answer(pairs)

@@ -25,12 +25,12 @@ from typing import NamedTuple, Optional, Union
 EXACT, STACK, ISOLATE, VALUE, NUMBERED = 1 << 63, 1 << 62, 1 << 61, 1 << 60, 1 << 59
 # Mask of the address in a key. If no higher bit is set, it is a return address. With EXACT it is
 # the instruction that a thread is at; with STACK, the page number of a stack; with ISOLATE, a V8
-# isolate. With STACK and ISOLATE, it is the number of 256 KiB of memory, and the value is a bitmap of
-# their readable pages (readable_pages.py). With VALUE it is a word of an interpreter's frame: its key is followed by two more, of
-# the bytecode's address and of the function. With VALUE and NUMBERED it is a frame of an
-# interpreter's chain: the bits from NUMBER_AT up to NUMBERED are the number of the frame's
-# function, and the lower bits are the place of the instruction. In a request, the key is a hash of
-# the data that identify the function.
+# isolate. With STACK and ISOLATE, it is the number of 256 KiB of memory, and the value is a bitmap
+# of their readable pages (readable_pages.py). With VALUE it is a word of an interpreter's frame:
+# its key is followed by two more, of the bytecode's address and of the function. With VALUE and
+# NUMBERED it is a frame of an interpreter's chain: the bits from NUMBER_AT up to NUMBERED are the
+# number of the frame's function, and the lower bits are the place of the instruction. In a request,
+# the key is a hash of the data that identify the function.
 ADDRESS = ISOLATE - 1
 # Position of the function's number in a key; the number that all unknown functions have
 NUMBER_AT, UNKNOWN_FUNCTION = 32, (1 << 27) - 1

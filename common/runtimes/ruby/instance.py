@@ -232,8 +232,8 @@ class Ruby(DumpableHeap):
         memory."""
         if not self._variables.variables:
             return None
-        slots = self._slots()
-        return slots.objects(self._variables.divided, self.pages.ranges(), self._inside), slots.plain
+        slots, ranges = self._slots(), subtract(self.pages.ranges(), self.pages.behind(self._inside))
+        return slots.objects(self._variables.divided, ranges, self._inside), slots.plain
 
     @cached_property
     def _io_buffers(self) -> array[int]:
@@ -319,7 +319,8 @@ class Ruby(DumpableHeap):
 
     @cached_property
     def object_names(self) -> ObjectNames:
-        from findleaks.runtimes.ruby.object_names import RubyNames  # only commands that describe single objects need it
+        # Imported here, because only commands that describe single objects need this module.
+        from findleaks.runtimes.ruby.object_names import RubyNames
 
         return RubyNames(self._memory, self._values, self._variables, self._value_stacks())
 

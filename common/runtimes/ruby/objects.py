@@ -41,8 +41,8 @@ from findleaks.target.interruptible import interruptible
 
 T_MATCH, T_COMPLEX, T_RATIONAL = 0xD, 0xE, 0xF
 FOLLOWED = (c.T_OBJECT, c.T_STRING, c.T_ARRAY, c.T_HASH, c.T_STRUCT, T_MATCH, T_COMPLEX, T_RATIONAL)
-"""Types whose pointers all keep their targets alive. T_DATA is not among them, except for Procs and Methods: its
-structure belongs to an extension, and may point anywhere."""
+"""Types whose pointers all keep their targets alive. T_DATA is not among them, except for Procs and
+Methods: its structure belongs to an extension, and may point anywhere."""
 
 HEAD = 16  # bytes of flags and class
 TABLE = 56  # bytes of a struct st_table
@@ -124,12 +124,15 @@ class Slots:
 
     def _buffers(self, numbers: array[int], ranges: Sequence[Range]) -> array[int]:
         """Return the start and size of each buffer. If buffers overlap, which happens only in
-        corrupt memory, the first one is kept."""
+        corrupt memory, the first one is kept. Memory that a dead Proc captured may have been
+        allocated again, so other buffers are preferred."""
         outside = bytearray(map(self._is_outside, self._census.sorts)) + b"\0"
         slots, _, kinds = self._census.addresses(outside, numbers) if any(outside) else (array("Q"), (), array("I"))
         made = array("Q")
         end = 0
-        for start, size, is_table, slot in sorted(self._storage(slots, kinds, ranges)):
+        captured: list[tuple[int, int, bool, int]] = []
+        others = sorted(self._storage(slots, kinds, ranges, captured))
+        for start, size, is_table, slot in sorted([*others, *_without_overlaps(captured, others)]):
             if not is_table:
                 self.plain.append(start)
             if start >= end and start + size <= self._memory.arch.mask:
@@ -172,9 +175,12 @@ class Slots:
             yield first, [words[column::WORDS] for column in range(WORDS)]
             first = last
 
-    def _storage(self, slots: array[int], kinds: array[int], ranges: Sequence[Range]) -> Iterator[tuple[int, int, bool, int]]:
-        """Yield a tuple for each buffer: its start, its size, whether it is an st_table or captured,
-        and the address of the object to which it belongs. These two also contain other pointers."""
+    def _storage(
+        self, slots: array[int], kinds: array[int], ranges: Sequence[Range], captured: list[tuple[int, int, bool, int]]
+    ) -> Iterator[tuple[int, int, bool, int]]:
+        """Yield a tuple for each buffer: its start, its size, whether it also contains pointers to
+        other memory, as an st_table does, and the address of the object to which it belongs. Add
+        such tuples of memory that Procs and Methods refer to to `captured`."""
         tags = array("B", [*(sort.tag for sort in self._census.sorts), 0])
         for first, words in self._words(slots, ranges):
             count = len(words[0])
@@ -183,7 +189,7 @@ class Slots:
             ):
                 tag = tags[kind]
                 if tag == c.T_DATA:
-                    yield from ((start, size, True, slot) for start, size in self._captured(slot, second, third, fourth))
+                    captured += ((start, size, True, slot) for start, size in self._captured(slot, second, third, fourth))
                     continue
                 if tag == c.T_ARRAY:
                     start, size = fourth, 8 * second
@@ -217,3 +223,16 @@ class Slots:
                     places = range(table[6] + 8, table[6] + 24 * table[5], 24)
                     self.deleted += [Range(at, at + 16) for at, hashed in zip(places, words[0::3]) if hashed == DELETED]
                 yield table[6], 24 * table[5], False, slot
+
+
+def _without_overlaps(
+    captured: Sequence[tuple[int, int, bool, int]], others: Sequence[tuple[int, int, bool, int]]
+) -> Iterator[tuple[int, int, bool, int]]:
+    """Yield the tuples of `captured` whose memory overlaps with none of `others`, which are sorted;
+    see Slots._storage."""
+    starts = [one[0] for one in others]
+    for one in captured:
+        at = bisect_left(starts, one[0])
+        is_after = not at or others[at - 1][0] + others[at - 1][1] <= one[0]
+        if is_after and (at == len(others) or one[0] + one[1] <= starts[at]):
+            yield one

@@ -58,7 +58,8 @@ def reported_at(target: Target, data_type: int, adjust: int) -> Optional[int]:
 def read_reported(memory: Memory, slot: int, offset: int) -> int:
     """Return the bytes that the typed T_DATA in this slot reported, and that it stores at `offset`
     of its structure; 0 if this is not a number of bytes."""
-    where = memory.word(slot + DATA) if memory.word(slot + FLAG) == 1 else 0  # else the data is in the slot itself
+    # With another flag, the data is in the slot itself.
+    where = memory.word(slot + DATA) if memory.word(slot + FLAG) == 1 else 0
     value = memory.word(where + offset) if where else 0
     return value if value is not None and value < memory.arch.mask >> 1 else 0
 
