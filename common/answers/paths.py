@@ -13,7 +13,7 @@ from findleaks.answers.path_steps import STEPS, Step, select_links
 from findleaks.audit.address_info import Describer
 from findleaks.audit.disguises import DisguisedReference, disguised_references
 from findleaks.audit.managed_graph import find_object
-from findleaks.audit.managed_objects import find_links_to, list_owned_objects
+from findleaks.audit.managed_objects import find_links_to, list_owned_objects, name_variable
 from findleaks.audit.member_names import name_in_block
 from findleaks.audit.references import find_root_references
 from findleaks.engine.contract import Graph
@@ -85,7 +85,7 @@ def _from_variable(session: Session, chain: list[int]) -> tuple[list[int], Optio
     for at in range(len(chain) - 1, -1, -1):
         if chain[at] in known:
             runtime, one = known[chain[at]]
-            name = f"{one.name} ({runtime.name} variable)"
+            name = name_variable(one, runtime.name)
             return chain[at:], Step(name, one.address, one.value, one.value - blocks.address(chain[at]), None)
     return chain, None
 
@@ -106,7 +106,7 @@ def _through_objects(session: Session, describer: Describer, chain: list[int]) -
         found = find_links_to(session, word.address)
         if found is not None:
             one, variable, links = found
-            steps = [Step(f"{variable.name} ({one.runtime.name} variable)", variable.address, variable.value, 0, None)]
+            steps = [Step(name_variable(variable, one.runtime.name), variable.address, variable.value, 0, None)]
             for place, value in links[:NEAREST] + links[max(len(links) - NEAREST, NEAREST) :]:
                 steps.append(_object_step(describer, one.runtime, place, value, 0))
             if len(links) > 2 * NEAREST:

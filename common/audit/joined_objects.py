@@ -13,7 +13,7 @@ from findleaks.allocators.bulk import find_pointers
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.heap_retention import JoinedHeap, compute_heap_tree, join_heap
 from findleaks.audit.managed_graph import FoundObject
-from findleaks.audit.managed_objects import find_links_to
+from findleaks.audit.managed_objects import find_links_to, name_variable
 from findleaks.audit.object_roots import label_root
 from findleaks.audit.owners import Owners, find_owners
 from findleaks.audit.references import find_register_references
@@ -132,7 +132,7 @@ class JoinedObjects(ObjectGraph):
         return f"; {self._name_variable(found)}" if found is not None else ""
 
     def _name_variable(self, one: Variable) -> str:
-        return f"{one.name} ({self._runtime.name} variable)"
+        return name_variable(one, self._runtime.name)
 
     @cached_property
     def _owners(self) -> Owners:

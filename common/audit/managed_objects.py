@@ -33,8 +33,9 @@ class OwnedObjects(NamedTuple):
     """Objects that single variables retain.
 
     The columns `starts`, `ends` and `owners` have one value for each object, ascending by address.
-    An owner is an index into `variables`. `totals`: number and bytes of the objects that each
-    variable retains. `blocks`: all objects and their buffers; `graph` contains their references."""
+    An owner is an index into `variables`, which has one variable for each name. `totals`: number
+    and bytes of the objects that each variable retains. `blocks`: all objects and their buffers;
+    `graph` contains their references."""
 
     runtime: Runtime
     variables: Sequence[Variable]
@@ -47,6 +48,11 @@ class OwnedObjects(NamedTuple):
     objects: Objects  # all objects, including those that no single variable retains
 
 
+def name_variable(one: Variable, runtime: str) -> str:
+    """Return the name of a variable for paths: "App.cache (Ruby variable)"."""
+    return one.name if one.is_local else f"{one.name} ({runtime} variable)"
+
+
 def list_owned_objects(session: Session) -> list[OwnedObjects]:
     """Return the owned objects of each runtime that has variables and such objects. They are
     computed once for a session."""
@@ -57,8 +63,8 @@ def list_owned_objects(session: Session) -> list[OwnedObjects]:
 
 def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObjects]:
     session.report_progress(f"reading the variables of {runtime.name}", 0.0)
-    variables = runtime.variables()
-    objects = runtime.object_nodes() if variables else None
+    every = sorted(runtime.variables(), key=lambda one: one.is_local)
+    objects = runtime.object_nodes() if every else None
     joined = _join_directories(session, objects) if objects is not None and objects.addresses else None
     if objects is None or joined is None:
         return None
@@ -68,17 +74,20 @@ def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObj
     ranges = merge_ranges([*ranges, *_find_outside(ranges, objects.buffers)])
     for piece in session.pieces(ranges, f"reading the objects of {runtime.name}"):
         graph.scan_blocks(piece)
-    graph.root_words([one.value for one in variables])
+    values = [one.value for one in every]
+    graph.root_words(values)
     graph.settle()
-    tree = graph.dominators(len(variables))
+    variables, numbers = _join_by_name(every)
+    first_local = next((number for number, one in enumerate(variables) if one.is_local), len(variables))
+    tree = graph.dominators(len(variables), priorities=[first_local])
     # A variable's value belongs to the variable, even if other objects refer to it.
     parts = array("I", [NO_ROOT]) * len(blocks)
-    for number, index in enumerate(blocks.find_all([one.value for one in variables])[0]):
-        if index < len(parts):
+    for number, index in zip(numbers, blocks.find_all(values)[0]):
+        if index < len(parts) and number < first_local:
             parts[index] = number
     tree.set_owners(parts, [root_node(number) for number in range(len(variables))])
-    for number, one in enumerate(variables):
-        tree.root_words([one.value], number)
+    for number, value in zip(numbers, values):
+        tree.root_words([value], number)
     session.computed(tree, f"computing memory retained by variables of {runtime.name}")
     labels = array("I", [NO_ROOT]) * len(blocks)
     for number, total in enumerate(tree.by_root()):
@@ -89,6 +98,22 @@ def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObj
     for span in places:
         owners += labels[span.place : span.place + span.number]
     return _build_columns(session, runtime, variables, objects, owners, blocks, graph)
+
+
+def _join_by_name(variables: Sequence[Variable]) -> tuple[list[Variable], list[int]]:
+    """Return one variable for each name, and for each of `variables` the number of the variable
+    with its name. Finalizers, and the variables of a method, may have one name. If they are of
+    different classes, the content is that of the largest collection."""
+    numbers: dict[str, int] = {}
+    found = [numbers.setdefault(one.name, len(numbers)) for one in variables]
+    joined: dict[int, Variable] = {}
+    for number, one in zip(found, variables):
+        before = joined.setdefault(number, one)
+        if before is not one and (before.what, before.unit) == (one.what, one.unit) and one.length is not None:
+            joined[number] = before._replace(length=(before.length or 0) + one.length)
+        elif (one.length or 0) > (before.length or 0):
+            joined[number] = one
+    return list(joined.values()), found
 
 
 def _build_columns(
@@ -181,7 +206,7 @@ def find_links_to(session: Session, word: int) -> Optional[tuple[OwnedObjects, V
         chain = one.graph.path(index) if index >= 0 else []
         if chain:
             first = one.blocks.address(chain[0])
-            variable = next(each for each in one.variables if each.value == first)
+            variable = next(each for each in one.runtime.variables() if each.value == first)
             return one, variable, [_link(session, one.blocks, *both) for both in zip(chain, chain[1:])]
     return None
 

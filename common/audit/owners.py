@@ -89,7 +89,8 @@ def find_owners(session: Session, reader: ContainerReader) -> Owners:
 def _managed_variable(runtime: Runtime, one: Variable, objects: Optional[Totals] = None) -> Owner:
     """Return the owner for a managed variable. `objects`: objects that only this variable retains,
     for runtimes whose objects are not blocks."""
-    made = Owner(OwnerSort.MANAGED, one.name, f"{runtime.name} variable", words=[("value", one.value)], table=one.table)
+    kind = runtime.name if one.is_local else f"{runtime.name} variable"
+    made = Owner(OwnerSort.MANAGED, one.name, kind, words=[("value", one.value)], table=one.table)
     made.what, made.length, made.unit = one.what, one.length, one.unit
     made.apart, made.objects = objects is not None, objects or Totals(0, 0)
     return made

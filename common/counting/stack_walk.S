@@ -4,9 +4,9 @@
 # findleaks made from call frame information, and finds the stack in a tree. Each frame has a node,
 # with the callee's node as parent; the node of the last frame is the stack. All of it is lock-free:
 # new entries are published by one cmpxchg16b. For a place without a rule it asks the rule server
-# (rule_server.py), and waits for a bounded time. It reads no memory but the table and what the rules
-# say is a frame of this stack, and the frames that an interpreter maintains for the thread. The layout
-# of the table is in common/injection/stub/table.py.
+# (rule_service.py), and waits for a bounded time. It reads no memory but the table and what the rules
+# say is a frame of this stack, and the frames that an interpreter maintains for the thread, of which it
+# checks each pointer (readable_pages.py). The layout of the table is in common/injection/stub/table.py.
 
         .intel_syntax noprefix
 
@@ -57,6 +57,7 @@
         .set FULL, 0x2008
         .set ORPHANED, 0x2018
         .set MANY, 0x2020                       # whether stubs must stop asking for functions of a chain
+        .set DAMAGED, 0x2028                    # whether stubs must stop reading frames of an interpreter
         .set STATES, 0x2100                     # of the 16 requests, each in its own cache line of 64 bytes
         .set SLOTS, 0x3000                      # the requests, 0x400 bytes each
         .set PROBES, 64
@@ -91,6 +92,10 @@
         .set UNKNOWN_FUNCTION, 0x7ffffff        # its number
         .set COMPOSED, 4                        # strings that lead to the last part of the name of a JavaScript function
         .set MOST_HASHED, 4096                  # at most so many bytes of a name or a table of lines are hashed
+        .set ISOLATE_BIT, 61                    # with STACK: 256 KiB of memory; the rule is a bitmap of its readable pages
+        .set FRAME_BYTES, 80                    # of a frame of CPython 3.11 to 3.14, up to the last field that is read
+        .set PAIRED_BYTES, 112                  # the same for CPython 3.9 and 3.10
+        .set CODE_BYTES, 168                    # the same for a code object
 
 # Words of a frame of the JVM's interpreter: distances from the frame pointer (frame_x86.hpp of OpenJDK 8 to 25)
         .set METHOD, 24
@@ -99,6 +104,7 @@
         .set INTERRUPTED, 16                    # the bit of r15 that is set beyond a signal's frame
         .set EXECUTING, 17                      # the bit of r15 that is set in a frame whose rule has EXECUTES
         .set MOVING, 18                         # the bit of r15 that is set for the callers of a function that moves V8's objects
+        .set UNREADABLE, 19                     # the bit of r15 that is set if a word of an interpreter's frame leads to unmapped memory
 
 # Words that the walk keeps on the stack: their offsets from the stack pointer, and their size in bytes.
         .set FRAME, 0                           # the next frame of the chain
@@ -114,6 +120,19 @@
         imul    rax, rdi
         shr     rax, 40
         and     rax, [r8 + \mask]
+        .endm
+
+# To `otherwise` unless the `size` bytes at `address` are readable. Changes no register but r15. In a damaged process, any word can
+# lead to unmapped memory. `address` does not use rsp.
+        .macro check address, size, otherwise
+        push    rcx
+        push    rdx
+        lea     rcx, [\address]
+        mov     edx, \size
+        call    readable
+        pop     rdx
+        pop     rcx
+        jc      \otherwise
         .endm
 
 # Walk the stack above r14, the stack pointer at a function's entry, from there: r9 is r14, r10 the
@@ -308,8 +327,9 @@ complete:
         jmp     whole
         .endm
 
-# Add the node of the frame at FRAME, and store the address of the previous frame there.
-        .macro add_python_frame
+# Add the node of the frame at FRAME, which is also in rcx and has `size` bytes, and store the address of the previous frame there.
+        .macro add_python_frame size
+        check   rcx, \size, damaged
         call    python_frame
         jc      managed_full
         mov     rcx, [rsp + WALK + FRAME]
@@ -504,6 +524,86 @@ waited:
 11:     stc
 12:     ret
 
+# Carry, and UNREADABLE is set: some of the edx bytes at rcx (1 to 4096) are not known to be readable. Clobbers rcx, rdx.
+readable:
+        push    rax
+        lea     rdx, [rcx + rdx - 1]
+        call    page
+        jc      2f
+        xor     rcx, rdx
+        shr     rcx, 12
+        jz      1f
+        mov     rcx, rdx
+        call    page
+        jc      2f
+1:      pop     rax
+        clc
+        ret
+2:      bts     r15d, UNREADABLE
+        pop     rax
+        stc
+        ret
+
+# Carry: the page of the address rcx is not known to be readable. Clobbers rax.
+page:
+        push    rdi
+        mov     rdi, rcx
+        shr     rdi, 18
+        mov     rax, rdi
+        shr     rax, 29
+        jnz     2f                              # no address of a process
+        bts     rdi, STACK
+        bts     rdi, ISOLATE_BIT
+        place   RULES_MASK
+        shl     rax, 4
+        add     rax, [r8 + RULES]
+        cmp     [rax], rdi
+        jne     1f
+        mov     rax, [rax + 8]
+        push    rcx
+        shr     rcx, 12
+        bt      rax, rcx
+        pop     rcx
+        cmc
+        jnc     3f
+1:      call    ask_page
+        jmp     3f
+2:      stc
+3:      pop     rdi
+        ret
+
+# Find the bitmap with the key rdi, which is not at the first place, or has no bit for the page of the address rcx. Carry: the page is not
+# readable, even after asking. Preserves all registers but rax.
+ask_page:
+        push    rbp
+        push    rbx
+        push    rcx
+        push    rdx
+        push    rsi
+        push    r11
+        mov     r11, rcx
+        call    rule
+        jc      1f
+        mov     rcx, r11
+        shr     rcx, 12
+        bt      rax, rcx
+        cmc
+        jnc     1f
+        mov     ebp, 1
+        call    few
+        jc      1f
+        mov     rcx, r11
+        shr     rcx, 12
+        bt      rax, rcx
+        cmc
+1:      pop     r11
+        pop     rsi
+        pop     rdx
+        pop     rcx
+        pop     rbx
+        pop     rbp
+        ret
+
 # Add nodes for the interpreter's frames that the native frame from r9 to rbx executes, innermost
 # first. Carry: the table is full. Clobbers rax, rcx, rsi, rbp, r11; r12 becomes the last node.
 managed:
@@ -511,6 +611,9 @@ managed:
         push    rdi
         push    rdx
         .set WALK, 32                           # offset from the stack pointer to the words of the walk
+        cmp     qword ptr [r8 + DAMAGED], 0
+        jne     executed
+        btr     r15d, UNREADABLE
         cmp     qword ptr [r8 + CHAIN_KIND], JAVASCRIPT
         je      js_frame
         cmp     qword ptr [rsp + WALK + BEGUN], 0
@@ -527,11 +630,13 @@ managed:
         test    rcx, rcx
         jz      begun
         mov     rax, [r8 + CHAIN_TOP]
+        check   "rcx + rax", 8, damaged
         mov     rcx, [rcx + rax]
         cmp     qword ptr [r8 + CHAIN_THROUGH], 0
         je      segment
         test    rcx, rcx
         jz      begun
+        check   rcx, 8, damaged
         mov     rcx, [rcx]
 segment:                                        # rcx: the next frame of the chain; in CPython 3.11 the _PyCFrame
         cmp     qword ptr [r8 + CHAIN_KIND], C_FRAMES
@@ -541,6 +646,7 @@ segment:                                        # rcx: the next frame of the cha
         mov     edx, 4096                       # limit of frames before the frame that is stored in the native frame
 1:      test    rcx, rcx
         jz      anchored
+        check   rcx, FRAME_BYTES, damaged
         mov     rax, [r8 + CHAIN_OWNER]
         cmp     byte ptr [rcx + rax], 3
         jae     2f
@@ -555,11 +661,13 @@ c_frame:
         xor     eax, eax
         test    rcx, rcx
         jz      anchored
+        check   rcx, 24, damaged
         mov     rax, [rcx + 8]
         mov     [rsp + WALK + FRAME], rax
         mov     rax, [rcx + 16]
         test    rax, rax
         jz      anchored
+        check   rax, 16, damaged
         mov     rax, [rax + 8]
 anchored:                                       # rcx: an address in the native frame. The chain ends if it is not above the previous one
         mov     [rsp + WALK + STOP], rax
@@ -586,7 +694,7 @@ next_frame:
         je      next_segment
         cmp     r15w, 1
         je      executed
-        add_python_frame
+        add_python_frame FRAME_BYTES
         jmp     next_frame
 next_segment:
         mov     rcx, [rsp + WALK + ANCHOR]
@@ -594,14 +702,21 @@ next_segment:
         cmp     qword ptr [r8 + CHAIN_KIND], C_FRAMES
         jne     4f
         mov     eax, 16
-4:      mov     rcx, [rcx + rax]
+4:      check   "rcx + rax", 8, damaged
+        mov     rcx, [rcx + rax]
         jmp     segment
 paired:
+        cmp     r15w, 1
+        je      executed
         mov     rcx, [rsp + WALK + FRAME]
         test    rcx, rcx
         jz      unpaired
-        add_python_frame
+        add_python_frame PAIRED_BYTES
         jmp     executed
+damaged:                                        # the other frames of the chain cannot be found
+        mov     qword ptr [rsp + WALK + FRAME], 0
+        mov     qword ptr [rsp + WALK + ANCHOR], 0
+        mov     qword ptr [rsp + WALK + STOP], 0
 unpaired:                                       # the chain has ended too early, so the pairs of frames cannot be trusted
         mov     r11, 3 << NUMBERED
         call    node
@@ -621,6 +736,7 @@ python_frame:
         mov     rbx, [rcx + rax]
         and     rbx, -8                         # in CPython 3.14, the low bits of references are tags
         jz      unknown_code
+        check   rbx, CODE_BYTES, unproven
         mov     rax, [r8 + CHAIN_TYPE]
         cmp     [rbx + 8], rax
         jne     unknown_code
@@ -637,6 +753,8 @@ python_frame:
         test    eax, eax
         jz      no_version
 identified:                                     # rax differs between code objects that have had the same address
+        btr     r15d, UNREADABLE
+        jc      unproven
         mov     rdi, rbx
         imul    rdi, [r8 + GOLDEN]
         rol     rdi, 32
@@ -657,9 +775,11 @@ numbered:
         call    node
         ret
 unproven:                                       # the function cannot be named
+        btr     r15d, UNREADABLE
         movabs  r11, UNKNOWN_FUNCTION << 32
         jmp     numbered
-unknown_code:                                   # no function
+unknown_code:                                   # no function; in a damaged process, such frames may form a cycle
+        dec     r15w
         clc
         ret
 
@@ -682,6 +802,7 @@ content:
         mov     rdi, [r8 + CHAIN_TEXTS]
 2:      movzx   ecx, dil
         mov     rcx, [rbx + rcx]
+        check   rcx, 36, unproven
         mov     rdx, [rcx + 16]                 # ob_size, or the length of the text
         lea     rsi, [rcx + 32]
         shr     rdi, 8
@@ -707,6 +828,15 @@ mix:
         mov     ecx, MOST_HASHED
         cmp     rdx, rcx
         cmova   rdx, rcx
+        test    edx, edx
+        jz      1f
+        push    rdx
+        mov     rcx, rsi
+        add     edx, 7                          # words are read
+        and     edx, -8
+        call    readable
+        pop     rdx
+        jc      3f
 1:      imul    rax, [r8 + GOLDEN]
         rol     rax, 29
         sub     rdx, 8
@@ -734,9 +864,11 @@ rest:
         je      2f
 1:      cmp     rcx, [rsp + 8 + STOP]
         jae     3f
+        check   rcx, 40, 4f
         cmp     qword ptr [rcx + 16], 0
         je      5f
         mov     rax, [rcx + 32]
+        check   rax, 4, 4f
         mov     eax, [rax]
         and     eax, 0x7fff0001
         cmp     eax, 0x79990001                 # VM_FRAME_MAGIC_DUMMY
@@ -793,6 +925,7 @@ js_frame:
         mov     bl, 2                           # such a name is one of the first two properties: V8 before 9.5 has the home object, too
 5:      cmp     dh, dl
         jae     6f
+        check   rcx, 8, 6f
         push    rcx
         push    rdx
         mov     rcx, [rcx]
@@ -805,20 +938,25 @@ js_frame:
         jnz     5b
 6:      pop     rcx
         mov     rdx, [r8 + SHARED_AT]
+        check   "rcx + rdx - 1", 8, executed
         mov     rcx, [rcx + rdx - 1]
         call    js_typed
         jc      executed
         mov     rdx, [r8 + FLAGS_AT]
+        check   "rcx + rdx - 1", 8, executed
         mov     rdx, [rcx + rdx - 1]
         call    js_mix
         mov     rdx, [r8 + SCRIPT_AT]
+        check   "rcx + rdx - 1", 8, executed
         mov     rcx, [rcx + rdx - 1]
         call    js_typed
         jc      executed
         mov     rdx, [r8 + NUMBER_AT]
+        check   "rcx + rdx - 1", 8, executed
         mov     rdx, [rcx + rdx - 1]
         call    js_mix
         mov     rbx, rcx
+        check   "rbx + 8 - 1", 16, executed
         mov     rcx, [rbx + 8 - 1]              # the source
         call    js_mix_head
         mov     rcx, [rbx + 16 - 1]             # the name
@@ -856,7 +994,9 @@ js_frame:
         and     edx, -8
         call    mix
         pop     rbp
-3:      shr     rax, 5
+3:      bt      r15d, UNREADABLE
+        jc      executed
+        shr     rax, 5
         mov     rdi, rax
         bts     rdi, NUMBERED
         bts     rdi, VALUE
@@ -883,6 +1023,7 @@ js_object:
         jz      1f                              # an address below 4 GiB: V8's heap is above, and this may be a 32-bit number
         shr     rdx, 15
         jnz     1f
+        check   "rcx - 1", 8, 1f
         mov     rdx, [rcx - 1]
         mov     eax, edx
         and     eax, 3
@@ -893,6 +1034,7 @@ js_object:
         jz      1f
         shr     rax, 15
         jnz     1f
+        check   "rdx - 1", 16, 1f
         movzx   eax, word ptr [rdx + 12 - 1]
         clc
         ret
@@ -922,6 +1064,7 @@ js_mix_head:
         pop     rax
         mov     edx, 0
         jc      js_mix
+        check   "rcx + 8 - 1", 8, js_mix
         mov     rdx, [rcx + 8 - 1]
 # Mix rdx into rax.
 js_mix:
@@ -940,11 +1083,13 @@ js_mix_text:
         je      3f
         cmp     edx, 1                          # two strings; the first one may be composed, too
         jne     2f
+        check   "rcx + 24 - 1", 8, 2f
         push    rcx
         mov     rcx, [rcx + 24 - 1]
         call    js_mix_sequential
         pop     rcx
-3:      mov     rcx, [rcx + 16 - 1]
+3:      check   "rcx + 16 - 1", 8, 2f
+        mov     rcx, [rcx + 16 - 1]
         dec     ebx
         jnz     1b
         pop     rbx
@@ -955,6 +1100,7 @@ js_mix_sequential:
         call    js_string
         test    edx, ~8                         # kStringEncodingMask: characters of one byte
         jnz     2f
+        check   "rcx + 12 - 1", 4, 2f
         push    rsi
         push    rbp
         lea     rsi, [rcx + 16 - 1]
@@ -1012,6 +1158,7 @@ find_context:
 2:      mov     rdi, [rcx]
         test    rdi, rdi
         jz      executed
+        check   rdi, 32, damaged
         mov     rcx, [rdi + 24]
         call    inside
         jc      executed
@@ -1026,6 +1173,9 @@ control_frame:                                  # add nodes up to the frame with
         mov     rcx, [rsp + WALK + FRAME]
         cmp     rcx, [rsp + WALK + STOP]
         jae     unpaired
+        check   rcx, 40, damaged
+        mov     rax, [rcx + 32]
+        check   "rax - 16", 24, damaged
         mov     rax, [rcx + 8]                  # the frame's stack pointer must be inside the stack of values
         cmp     rax, [rsp + WALK + ANCHOR]
         jb      damaged
@@ -1042,9 +1192,6 @@ control_frame:                                  # add nodes up to the frame with
         test    byte ptr [rax], 0x20
         jz      control_frame
         jmp     executed
-damaged:
-        mov     qword ptr [rsp + WALK + STOP], 0
-        jmp     unpaired
 
 # Add a node for the method or block of the control frame rcx (rb_control_frame_t), as python_frame does.
 ruby_frame:
@@ -1055,6 +1202,7 @@ ruby_frame:
         mov     rsi, [rcx]                      # the next instruction
         test    rsi, rsi
         jz      unknown_code
+        check   rbx, 24, unproven
         mov     eax, [rbx]
         and     eax, 0xf01f
         cmp     eax, 0x701a                     # T_IMEMO, imemo_iseq; another type while the garbage collector moves objects
@@ -1066,14 +1214,17 @@ ruby_frame:
         cmp     eax, 0x79990001
         je      unknown_code
         mov     rdi, [rbx + 16]                 # struct rb_iseq_constant_body: type, size, instructions
+        check   rdi, 16, unproven
         sub     rsi, [rdi + 8]
         mov     [rsp + WALK + 8 + BYTECODE], esi
         mov     rax, [rdi + 8]
         xor     rax, [rdi]
         mov     rcx, [r8 + RUBY_LOCATION]
         add     rcx, rdi
+        check   rcx, 24, unproven
         push    rcx
         mov     rcx, [rcx]
+        check   rcx, 32, 7f
         mov     edx, [rcx]
         and     edx, 31
         cmp     edx, 7                          # T_ARRAY: it contains the path and the real path
@@ -1088,6 +1239,7 @@ ruby_frame:
         pop     rcx
         mov     rcx, [r8 + RUBY_LINES]
         add     rcx, rdi
+        check   rcx, 32, unproven
         mov     rsi, [rcx]
         mov     edx, [rcx + 16]
         imul    rdx, [r8 + RUBY_ENTRY]
@@ -1127,17 +1279,20 @@ c_method:
         jz      unproven
         test    bl, 7
         jnz     unproven
+        check   rbx, 24, unproven
         mov     eax, [rbx]
         and     eax, 0xf01f
         cmp     eax, 0x601a                     # T_IMEMO, imemo_ment
         jne     unproven
         mov     rax, [rbx + 16]                 # the definition
+        check   rax, 40, unproven
         mov     rax, [rax + 32]                 # original_id
         mov     dword ptr [rsp + WALK + 8 + BYTECODE], 0
         jmp     identified
 
 # Mix the String rcx into rax. Ignore an object of another type, which the server does not name. Clobbers rcx, rdx, rsi, rbp.
 mix_string:
+        check   rcx, 32, 1f
         mov     edx, [rcx]
         and     edx, 31
         cmp     edx, 5                          # T_STRING

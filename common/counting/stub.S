@@ -4,7 +4,7 @@
 #
 # It walks the stack (stack_walk.S), and counts the call at the node of the last frame. Besides what
 # the walk reads, it reads (in V8) an isolate that the rule server has confirmed. It makes no system
-# call, takes no lock, uses 500 bytes of stack below the red zone, and changes general registers
+# call, takes no lock, uses 700 bytes of stack below the red zone, and changes general registers
 # only, all of which it restores.
 
 #include "stack_walk.S"

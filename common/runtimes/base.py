@@ -4,8 +4,7 @@ To add a runtime, add a file or folder with a finder, and list it in the directo
 
 A runtime has its own heap, whose objects refer to native blocks, and counters of its memory.
 Readers call nothing in the target: they use exported symbols, the code of exported functions, and
-invariants. For an unknown version, `problems` states what could not be read; the rest is
-reported."""
+invariants. For an unknown version, `problems` states what could not be read."""
 
 from __future__ import annotations
 
@@ -156,8 +155,8 @@ class Variable(NamedTuple):
     """A variable of the managed language ("shop.orders.cache").
 
     `address` is the address of the reference, `value` that of the object. `table` is the block with
-    the object's storage (such as a dictionary's), or 0. `what` is the type of the object, "" if
-    unknown. `length` is the length of a collection, in `unit`s ("elements")."""
+    the object's storage (a dictionary's), or 0. `what`: the type of the object, "" if unknown.
+    `length`: of a collection, in `unit`s. `is_local`: objects of other variables stay theirs."""
 
     name: str
     address: int
@@ -166,6 +165,7 @@ class Variable(NamedTuple):
     what: str = ""
     length: Optional[int] = None
     unit: str = ""
+    is_local: bool = False
 
 
 class UserThread(NamedTuple):

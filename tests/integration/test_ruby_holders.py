@@ -81,10 +81,10 @@ def test_a_path_begins_at_the_variable_and_names_the_words(waiting: Waiting, nam
 
 @pytest.mark.parametrize("name", HOLDERS)
 def test_references_are_those_that_the_program_made(waiting: Waiting, name: str) -> None:
-    """The last word of the path is among the references to the object. Other references on stacks may be stale."""
+    """The last word of the path is among the references to the object. Other references, on stacks and in registers, may be stale."""
     found = ask(waiting, "refs", waiting.objects[name])
     last = ask(waiting, "path", waiting.objects[name])["path"][-1]
-    assert last["address"] in [one["address"] for one in found["references"] if one["live"]]
+    assert last["address"] in [one.get("address") for one in found["references"] if one["live"]]
 
 
 @pytest.mark.parametrize("name", FRAMES)

@@ -38,10 +38,14 @@ KINDS_OF_CODE = [
 ]
 
 
+def addon_in(folder: Path) -> Path:
+    options = ("-O2", "-g", "-fno-omit-frame-pointer", "-shared", "-fPIC")
+    return building.compiled(folder, "v8_native_calls.c", *options, name="v8_native_calls.node")
+
+
 @contextmanager
 def calling(version: str, folder: Path, *flags: str, thread: str = "main") -> Iterator[Calls]:
-    options = ("-O2", "-g", "-fno-omit-frame-pointer", "-shared", "-fPIC")
-    addon = building.compiled(folder, "v8_native_calls.c", *options, name="v8_native_calls.node")
+    addon = addon_in(folder)
     program = Calls([nodes.get(version), *flags, str(v8_frames.PROGRAM), str(addon), "calls", str(CALLS), "7", thread], addon)
     try:
         yield program
@@ -118,6 +122,33 @@ def test_no_names_while_functions_move(version: str, way: str, tmp_path: Path) -
     frames = [frame for stack in report["stacks"] for frame in stack["frames"]]
     assert "Builtins_InterpreterEntryTrampoline" in {frame["function"] for frame in frames}
     assert not any(frame.get("kind") for frame in frames)
+
+
+FORGING = """
+const addon = require(process.argv[1]);
+function inner() { return addon.probeForged(); }
+function outer() { return inner(); }
+console.log('ready');
+require('readline').createInterface(process.stdin).on('line', () => console.log(`${outer()}\ndone`));
+"""
+
+
+@pytest.mark.parametrize("way", ["track", pytest.param("inject", marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("version", [nodes.NEWEST, *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS[:-1])])
+def test_frames_that_refer_to_unmapped_memory(version: str, way: str, tmp_path: Path) -> None:
+    """The process is unharmed, calls are counted, and a warning says why the functions are missing."""
+    addon = addon_in(tmp_path)
+    program = Calls([nodes.get(version), "-e", FORGING, str(addon)], addon)
+    try:
+        made = native_calls.record(program, way, ROUNDS, 1, "1000")
+        assert int(made.printed) >= 2
+        assert int(program.round()) >= 2
+    finally:
+        program.end()
+    stacks = [[frame["function"] for frame in stack["frames"]] for stack in made.stacks]
+    assert sum(amount for stack, amount in zip(stacks, made.amounts) if "probe_forged" in stack) == ROUNDS
+    assert not any({"inner", "outer"} & {*stack} for stack in stacks)
+    assert any("refer to memory that is not mapped" in warning for warning in made.warnings)
 
 
 def test_warning_if_no_thread_is_in_v8(tmp_path: Path) -> None:

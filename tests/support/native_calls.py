@@ -56,6 +56,7 @@ class Recording(NamedTuple):
     stacks: Sequence[Mapping[str, Any]]
     amounts: Sequence[int]
     printed: str
+    warnings: Sequence[str] = ()
 
 
 def library(folder: Path) -> Path:
@@ -73,8 +74,9 @@ def record(program: Calls, way: str, rounds: int, calls: int, sizes: str, *words
         working = tracking.recording(tracking.by_line(program.pid, "--size", sizes, "--limit", "0", "--json"), program.pid)
         printed = [program.round() for _ in range(rounds)][-1]
         working.send_signal(signal.SIGINT)
-        stacks = tracking.finished(working)["stacks"]
-        return Recording(stacks, [stack["allocated"]["blocks"] for stack in stacks], printed)
+        report = tracking.finished(working)
+        stacks = report["stacks"]
+        return Recording(stacks, [stack["allocated"]["blocks"] for stack in stacks], printed, report["warnings"])
     options = ["probed", "--json", "--limit", "0", "--events", str(rounds * calls), *(["--inject"] if way == "inject" else [])]
     door = counts.by_lldb if way == "LLDB" else counts.by_command_line
     command = door(program.pid, options)
@@ -85,7 +87,7 @@ def record(program: Calls, way: str, rounds: int, calls: int, sizes: str, *words
     printed = [program.round() for _ in range(rounds)][-1]
     (report,) = counts.reported(counting.finish())
     stacks = report["stacks"]
-    return Recording(stacks, [stack["count"] for stack in stacks], printed)
+    return Recording(stacks, [stack["count"] for stack in stacks], printed, report["warnings"])
 
 
 def listed(printed: str) -> Counter[Frames]:

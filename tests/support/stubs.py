@@ -12,7 +12,8 @@ from typing import Optional
 import truth
 
 from findleaks.counting.generated import stub as stubcode
-from findleaks.injection.stub.rule_server import Rules, Service
+from findleaks.injection.stub.rule_server import Rules
+from findleaks.injection.stub.rule_service import Service
 from findleaks.injection.stub.table import ENABLED, EVENTS, EXACT, FULL, ORPHANED, SHARED, STACK, UNSURE, CountTable, Scoped, paths
 
 WORDS = 4096
@@ -46,17 +47,17 @@ class Machine:
         self.library = library
         self.memory = mmap.mmap(-1, CountTable(0, **sizes).size)
         self.layout = CountTable(address(self.memory), **sizes)
-        self.code = mmap.mmap(-1, 8192, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        self.code = mmap.mmap(-1, 16384, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
         settings = self.layout.settings(scoped, limit, patience)
         self.memory[: len(settings)] = settings
         self.memory[ENABLED] = 1
         self.count = self._put(0, stubcode.COUNT, self.key)
-        self.opens = self._put(2048, stubcode.STEP, 1)
-        self.closes = self._put(4096, stubcode.STEP, -1)
+        self.opens = self._put(8192, stubcode.STEP, 1)
+        self.closes = self._put(10240, stubcode.STEP, -1)
         self.stack = (ctypes.c_uint64 * WORDS)()
         self.sp = ctypes.addressof(self.stack) + 8 * ROOM
         self.end = ctypes.addressof(self.stack) + 8 * WORDS
-        self.back = int(library.run(self._put(6144, b"", 0), self.sp, 0))
+        self.back = int(library.run(self._put(12288, b"", 0), self.sp, 0))
 
     def _put(self, at: int, blob: bytes, operand: int) -> int:
         made = bytearray(blob)

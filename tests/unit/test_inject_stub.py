@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 import threading
 
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stubs import WORDS, Machine, harness
 
+from findleaks.injection.stub.readable_pages import ReadablePages
 from findleaks.injection.stub.rule_server import Rules
 from findleaks.injection.stub.table import (
     ASKED,
@@ -285,6 +287,7 @@ class Known(Rules):
         self.lock = threading.Lock()
         self.rules, self.machine = rules, machine
         self.steps = {}
+        self.pages = ReadablePages(os.getpid())
         self._read = lambda address, size: ctypes.string_at(address, size)
 
     def step(self, key: int) -> Step:

@@ -1,14 +1,11 @@
-"""The rule server: a thread that polls the shared table, and answers the threads that wait in the
-stub.
+"""Answer the requests of threads that wait in the stub.
 
-They request an unwind rule, the end of a stack, whether an address is an isolate, or that the
-function of an interpreter's frame is read. An answer also contains the rules of all outer frames on
-the stack, so that a new stack makes a thread wait only once."""
+They request an unwind rule, the end of a stack, whether an address is an isolate, which pages are
+readable, or that the function of an interpreter's frame is read. An answer also contains the rules
+of all outer frames on the stack, so that a new stack makes a thread wait only once."""
 
 from __future__ import annotations
 
-import mmap
-import struct
 import threading
 import time
 from bisect import bisect_right
@@ -19,36 +16,24 @@ from typing import Optional
 from findleaks.injection.own_memory import Read
 from findleaks.injection.remote_syscall import read_mappings
 from findleaks.injection.stub.chain_walk import ChainedFunctions, ChainWalk, name_frame
+from findleaks.injection.stub.readable_pages import ReadablePages, is_readable_key
 from findleaks.injection.stub.table import (
     ADDRESS,
-    ANSWERED,
-    ANSWERS,
-    ASKED,
     DEEPEST,
-    EVENTS,
     EXACT,
     EXECUTES,
     FUNCTION,
     INTERPRETED,
     ISOLATE,
     LAST,
-    MANY,
     MOST,
     NUMBER_AT,
     NUMBERED,
-    ORPHANED,
-    REQUESTS,
-    SHARED,
     SIGNAL,
-    SLOT_STEP,
-    SLOTS,
     STACK,
-    STATE_STEP,
-    STATES,
     SWITCH,
     VALUE,
     Request,
-    answer,
     pack,
     unpack,
 )
@@ -58,18 +43,16 @@ from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.managed_frames import CallFrame, CodeDescriptions, ManagedFrames, WalkFrame
 from findleaks.unwind.stacks import NamedFrame
 
-BUSY_SECONDS, IDLE_SECONDS = 0.0002, 0.002  # seconds between polls: soon after a request, and later
 REOPEN_SECONDS = 0.2  # seconds between readings of mapped files, while addresses are in none
 _TOP_BYTES = 1 << 14  # bytes of a stack that are read at once
-# Values of the word ORPHANED: no answer in time, or no server; the table of rules is full
-_NO_ANSWER, _TABLE_FULL = 1, 2
 
 
 class Rules:
     """The unwind rules of one process, by key. Hold `lock`, because only one thread may use them at
     a time. `generated`: frames of code that a runtime generated, and `functions`: those that an
     interpreter executes, by key; both as they were when a thread had them on its stack. `chained`:
-    functions in the chain of an interpreter's frames. `has_many_functions`: whether functions that
+    functions in the chain of an interpreter's frames. `pages`: the memory that stubs may read.
+    `has_many_functions`: whether functions that
     are called for the first time from now on have no names."""
 
     def __init__(
@@ -88,6 +71,7 @@ class Rules:
         self.functions: dict[int, Hashable] = {}
         self.chained = ChainedFunctions()
         self.has_many_functions = False
+        self.pages = ReadablePages(pid)
         self._current: dict[int, bool] = {}
         self._open, self._pid, self._read, self._isolate = opened, pid, read, isolate
         self._top: tuple[int, bytes] = 0, b""  # the innermost part of a stack during `walk`
@@ -256,6 +240,8 @@ class Rules:
     def asked(self, request: Request) -> list[tuple[int, int]]:
         """Return the (key, value) pairs of rules that answer a request; [] if there are none."""
         key = request.key
+        if is_readable_key(key):
+            return [(key, self.pages.ask(key, request.place))]
         self._read_again()
         if key & VALUE and key & NUMBERED:
             return [(key, self.chained.number(self._chained_function(request)) << NUMBER_AT)]
@@ -342,79 +328,3 @@ class Rules:
         if len(data) < 8:
             raise LookupError(address)
         return int.from_bytes(data, "little")
-
-
-class Service(threading.Thread):
-    """Answers requests until `finish` is called, or until the table of `capacity` rules is nearly
-    full.
-    `notify` is called once: after `limit` counted calls (0: never), or when `ended` returns True.
-    `ended` is called at each poll."""
-
-    def __init__(
-        self, shared: mmap.mmap, rules: Rules, capacity: int, limit: int, notify: Callable[[], None], ended: Callable[[], bool]
-    ) -> None:
-        super().__init__(daemon=True)
-        self.asked = 0
-        self.error: Optional[BaseException] = None
-        self._shared, self._rules, self._limit, self._notify, self._ended = shared, rules, limit, notify, ended
-        self._given: set[int] = set()
-        self._most = capacity * 3 // 4
-        self._functions = 0
-        self._over = threading.Event()
-
-    def run(self) -> None:
-        try:
-            notified, pause = False, BUSY_SECONDS
-            while not self._over.is_set():
-                served = self._serve()
-                if not notified and ((self._limit and self._events() >= self._limit) or self._ended()):
-                    notified = True
-                    self._notify()
-                pause = BUSY_SECONDS if served else min(1.1 * pause, IDLE_SECONDS)
-                time.sleep(pause)
-        except BaseException as error:
-            self.error = error
-            self._shared[ORPHANED - SHARED] = _NO_ANSWER
-            self._notify()
-
-    def finish(self) -> None:
-        """Stop answering, and wait until the thread has ended."""
-        self._over.set()
-        if self.is_alive():
-            self.join()
-
-    def _count_function(self) -> None:
-        """Count an answer about a function of a chain. A program may create new functions all the
-        time. They get at most half of the table, because rules of code need space, too."""
-        self._functions += 1
-        if self._functions > self._most // 2:
-            self._rules.has_many_functions = True
-            self._shared[MANY - SHARED] = 1
-
-    def _events(self) -> int:
-        return int.from_bytes(self._shared[EVENTS - SHARED : EVENTS - SHARED + 8], "little")
-
-    def _serve(self) -> bool:
-        shared, served = self._shared, False
-        if shared[ORPHANED - SHARED] == _NO_ANSWER:
-            # A thread stopped waiting, because the machine was too busy
-            shared[ORPHANED - SHARED] = 0
-        for number in range(REQUESTS):
-            state = STATES - SHARED + STATE_STEP * number
-            if shared[state] == ASKED:
-                slot = SLOTS - SHARED + SLOT_STEP * number
-                request = Request(*struct.unpack_from("<4Q", shared, slot))
-                with self._rules.lock:
-                    pairs = self._rules.asked(request)
-                data = answer(pairs)
-                self._given.update(key for key, _ in pairs)
-                if request.key & VALUE and request.key & NUMBERED:
-                    self._count_function()
-                if len(self._given) > self._most:
-                    # Without this, rules that do not fit would be requested again and again.
-                    shared[ORPHANED - SHARED] = _TABLE_FULL
-                shared[slot + ANSWERS : slot + ANSWERS + len(data)] = data
-                shared[state] = ANSWERED
-                self.asked += 1
-                served = True
-        return served

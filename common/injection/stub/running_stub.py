@@ -10,7 +10,8 @@ from findleaks.injection.stub.guard import Guard
 from findleaks.injection.stub.patcher import Stub, StubCode, enable, install
 from findleaks.injection.stub.proc_memory import ProcMemory, writable_memory
 from findleaks.injection.stub.relocate import Patch, Refused, plan
-from findleaks.injection.stub.rule_server import Rules, Service
+from findleaks.injection.stub.rule_server import Rules
+from findleaks.injection.stub.rule_service import Service
 from findleaks.injection.stub.stub_removal import clean, remove_stub
 from findleaks.injection.stub.table import ENABLED, EVENTS, SERVED, SHARED, STACK, CountTable
 from findleaks.target.base import Target
@@ -20,6 +21,7 @@ from findleaks.unwind.managed_frames import CodeDescriptions
 
 # Maximum number of bytes of a function that are searched for jumps into the patched bytes
 MAX_FUNCTION_BYTES = 1 << 20
+_PART_OF_PAGES = 8  # one in so many rules may initially describe readable pages
 L = TypeVar("L", bound=CountTable)
 
 
@@ -112,6 +114,8 @@ class RunningStub(Generic[L]):
             region = self.rules.stack(place.sp)
             if region is not None:
                 pairs[STACK | place.sp >> 12] = region.end
+        if self.rules.chain:
+            pairs.update(self.rules.pages.seed(self.layout.rules // _PART_OF_PAGES))
         for address, data in self.layout.seeds(pairs.items()).items():
             self.write(address - self.layout.address, data)
 

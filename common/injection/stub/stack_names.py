@@ -15,6 +15,7 @@ from findleaks.unwind.stacks import NamedFrame, Namer
 
 _UNPAIRED = "frames of interpreted functions are missing in some stacks: they cannot be matched with native frames"
 _MANY = "the program creates many functions: frames of those that were called late are missing"
+_DAMAGED = "functions are missing in some stacks: the interpreter's frames refer to memory that is not mapped, so they are damaged"
 
 
 class StackNames:
@@ -32,7 +33,7 @@ class StackNames:
     def warnings(self) -> Sequence[str]:
         """Return one line for each reason why lines or names are missing."""
         own = self._namer[1].warnings if self._namer is not None else ()
-        chained = [(_UNPAIRED, self._has_unpaired), (_MANY, self._rules.has_many_functions)]
+        chained = [(_UNPAIRED, self._has_unpaired), (_MANY, self._rules.has_many_functions), (_DAMAGED, self._rules.pages.unreadable > 0)]
         managed = (text for reader in self._rules.readers for text in reader.warnings)
         return (*own, *managed, *(text for text, applies in chained if applies))
 

@@ -15,20 +15,22 @@ there is no free entry within PROBES entries, a call is counted without its stac
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
 EXACT, STACK, ISOLATE, VALUE, NUMBERED = 1 << 63, 1 << 62, 1 << 61, 1 << 60, 1 << 59
 # Mask of the address in a key. If no higher bit is set, it is a return address. With EXACT it is
 # the instruction that a thread is at; with STACK, the page number of a stack; with ISOLATE, a V8
-# isolate. With VALUE it is a word of an interpreter's frame: its key is followed by two more, of
-# the bytecode's address and of the function. With VALUE and NUMBERED it is a frame of an
-# interpreter's chain: the bits from NUMBER_AT up to NUMBERED are the number of the frame's
-# function, and the lower bits are the place of the instruction. In a request, the key is a hash of
-# the data that identify the function.
+# isolate. With STACK and ISOLATE, it is the number of 256 KiB of memory, and the value is a bitmap
+# of their readable pages (readable_pages.py). With VALUE it is a word of an interpreter's frame:
+# its key is followed by two more, of the bytecode's address and of the function. With VALUE and
+# NUMBERED it is a frame of an interpreter's chain: the bits from NUMBER_AT up to NUMBERED are the
+# number of the frame's function, and the lower bits are the place of the instruction. In a request,
+# the key is a hash of the data that identify the function.
 ADDRESS = ISOLATE - 1
 # Position of the function's number in a key; the number that all unknown functions have
 NUMBER_AT, UNKNOWN_FUNCTION = 32, (1 << 27) - 1
@@ -37,7 +39,7 @@ UNPAIRED = VALUE | NUMBERED  # a frame of the chain and a native frame do not be
 SWITCHES, SHARED = 0x1000, 0x2000  # offsets of the page of switches, and of the shared part
 # Offsets of two switches: whether calls are counted; whether a server answers requests
 ENABLED, SERVED = 0x1000, 0x1008
-EVENTS, FULL, UNSURE, ORPHANED, MANY = 0x2000, 0x2008, 0x2010, 0x2018, 0x2020
+EVENTS, FULL, UNSURE, ORPHANED, MANY, DAMAGED = 0x2000, 0x2008, 0x2010, 0x2018, 0x2020, 0x2028
 STATES, SLOTS, REQUESTS = 0x2100, 0x3000, 16
 STATE_STEP, SLOT_STEP = 64, 0x400
 ASKED, ANSWERED = 2, 3
@@ -172,6 +174,17 @@ def pack(kind: int, offset: int = 0, how: int = 0, pointer: int = 0) -> int:
     saved; 0: it was not saved, 1: at `pointer` from the caller's frame, 2: at `pointer` from the
     frame pointer."""
     return int.from_bytes(struct.pack("<BBhi", kind, how, pointer, offset), "little")
+
+
+def store_value(shared: Union[mmap.mmap, memoryview], entries: int, key: int, value: int) -> None:
+    """Change the value of a key that is in the table of rules. `shared`: the shared part of the
+    table, with `entries` rules."""
+    first, at = SLOTS + REQUESTS * SLOT_STEP - SHARED, place(key, entries)
+    for _ in range(PROBES):
+        if struct.unpack_from("<Q", shared, first + 16 * at)[0] == key:
+            struct.pack_into("<Q", shared, first + 16 * at + 8, value)
+            return
+        at = at + 1 & entries - 1
 
 
 class Rule(NamedTuple):

@@ -10,6 +10,7 @@ rb_iseq_constant_body) and vm.c (vm_make_env_each) of 2.7.4, 3.1.2, 3.3.8 and 3.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.ruby.census import IMEMO_MASK, IMEMO_SHIFT, IMEMOS, MASK, T_IMEMO
@@ -17,12 +18,23 @@ from findleaks.runtimes.ruby.instruction_sequences import SequenceReader
 from findleaks.runtimes.ruby.symbols import Symbols, serial_number
 from findleaks.runtimes.ruby.values import Values
 
-_TYPE_NAME = "proc"
-_DEEPEST = 16  # maximum number of nested environments that are followed
+TYPE_NAME = "proc"
+DEEPEST = 16  # maximum number of nested environments that are followed
 _MOST = 256  # maximum number of local variables of an environment; methods have some dozens at most
-_TAG = 3  # low bits of the reference to the next environment; they are no part of its address
-_LOCAL = 2  # flag of the environment of a method, which refers to no other environment
+TAG = 3  # low bits of the reference to the next environment; they are no part of its address
+LOCAL = 2  # flag of the environment of a method, which refers to no other environment
 _AFTER = 2  # words between the local variables and the address of the environment
+
+
+class Environment(NamedTuple):
+    """`number` local variables from `start` on, the word that refers to the outer environment, the
+    flags, and the instruction sequence."""
+
+    start: int
+    number: int
+    outer: int
+    flags: int
+    sequence: int
 
 
 class Closures:
@@ -36,30 +48,39 @@ class Closures:
         reference, and the value. Yields nothing if there is no Proc at this address. Variables
         without a name are left out."""
         kind, data = self._values.typed_data(value)
-        captured = self._memory.words(data, 2) if kind == _TYPE_NAME else None
+        captured = self._memory.words(data, 2) if kind == TYPE_NAME else None
         environment = captured[1] if captured is not None else 0
-        for _ in range(_DEEPEST):
-            found = self._memory.words(environment - 8, 3) if environment and environment % 8 == 0 else None
+        for _ in range(DEEPEST):
+            found = read_environment(self._memory, environment)
             if found is None:
                 return
-            yield from self._locals(environment, found[2])
-            if found[1] & _LOCAL:
+            yield from self._locals(found)
+            if found.flags & LOCAL:
                 return
-            environment = found[0] & ~_TAG
+            environment = found.outer & ~TAG
 
-    def _locals(self, environment: int, header: int) -> Iterator[tuple[str, int, int]]:
-        """Yield the local variables of an environment. `header`: the address of its imemo_env
-        {flags, instruction sequence, environment, first variable, …}."""
-        words = self._memory.words(header, 4) if header and header % 8 == 0 else None
-        if words is None or words[0] & MASK != T_IMEMO or IMEMOS[(words[0] >> IMEMO_SHIFT & IMEMO_MASK) % len(IMEMOS)] != "env":
-            return
-        number, rest = divmod(environment - words[3], 8)
-        if words[2] != environment or rest or not _AFTER < number <= _AFTER + _MOST:
-            return
-        table = self._sequences.local_table(words[1])
-        ids = self._memory.words(table, number - _AFTER) if table else None
-        values = self._memory.words(words[3], number - _AFTER)
+    def _locals(self, environment: Environment) -> Iterator[tuple[str, int, int]]:
+        """Yield the local variables of an environment."""
+        table = self._sequences.local_table(environment.sequence)
+        ids = self._memory.words(table, environment.number) if table else None
+        values = self._memory.words(environment.start, environment.number)
         for at, (number, value) in enumerate(zip(ids or (), values or ())):
             name = self._symbols.name(serial_number(number))
             if name:
-                yield name, words[3] + 8 * at, value
+                yield name, environment.start + 8 * at, value
+
+
+def read_environment(memory: Memory, address: int) -> Optional[Environment]:
+    """Return the environment that a Proc refers to by this address; None if there is none. The
+    words around the address are {…, outer environment, flags, imemo_env}; the imemo_env is {flags,
+    instruction sequence, address, first variable, …}."""
+    found = memory.words(address - 8, 3) if address and address % 8 == 0 else None
+    header = found[2] if found is not None else 0
+    words = memory.words(header, 4) if header and header % 8 == 0 else None
+    if found is None or words is None or words[0] & MASK != T_IMEMO:
+        return None
+    number, rest = divmod(address - words[3], 8)
+    is_environment = IMEMOS[(words[0] >> IMEMO_SHIFT & IMEMO_MASK) % len(IMEMOS)] == "env"
+    if not is_environment or words[2] != address or rest or not _AFTER < number <= _AFTER + _MOST:
+        return None
+    return Environment(words[3], number - _AFTER, found[0], found[1], words[1])

@@ -28,6 +28,7 @@ from findleaks.runtimes.ruby.census import IMEMO_MASK, IMEMO_SHIFT, IMEMOS, MASK
 from findleaks.runtimes.ruby.instruction_sequences import LineTable, SequenceReader
 from findleaks.runtimes.ruby.layout import exported, read_version
 from findleaks.runtimes.ruby.symbols import Symbols, serial_number
+from findleaks.runtimes.ruby.value_stacks import ValueStack
 from findleaks.runtimes.ruby.values import Values
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Module, Range, Target, Thread
@@ -48,6 +49,7 @@ _SEARCHED = 1 << 17  # bytes at each end of a native stack in which the context 
 _MOST_READ = 1 << 16  # control frames that are read to find those of one thread
 _SIZES = range(1 << 8, 1 << 24)  # words of a stack of values
 _CURRENT = "ruby_current_execution_context_ptr"  # exported by 2.7
+_FIBER_WORDS = 64  # words at the beginning of a fiber that contain its context
 _THREAD_HEAD = 24  # words at the beginning of a thread that have its pthread_t
 _MAX_DATA = 1 << 24  # bytes of the interpreter's variables that are searched
 
@@ -69,17 +71,6 @@ class _Frame(NamedTuple):
     sequence: int
     environment: int
     flags: int
-
-
-class ValueStack(NamedTuple):
-    """A stack of values [start, end), and its frames, outermost first. `tops` has, for
-    each frame, the end of its part of the stack. `frames` has None for a frame that a backtrace
-    omits."""
-
-    start: int
-    end: int
-    tops: Sequence[int]
-    frames: Sequence[Optional[NamedFrame]]
 
 
 def find_frame_reader(target: Target, files: Sequence[Module]) -> Optional[FrameReader]:
@@ -321,13 +312,15 @@ class FrameReader(ManagedFrames):
                 return frames
         return []
 
-    def value_stacks(self, threads: Iterable[int]) -> list[ValueStack]:
-        """Return the stacks of values of these threads (rb_thread_t)."""
+    def value_stacks(self, holders: Iterable[int]) -> list[ValueStack]:
+        """Return the stacks of values of these threads (rb_thread_t) and fibers (rb_fiber_t). A
+        thread points to the context that it executes, and a fiber contains its context."""
         found: dict[int, ValueStack] = {}
         self._left = _MOST_READ
-        for thread in threads:
-            for context in self._memory.words(thread, _THREAD_WORDS) or ():
-                words = self._memory.words(context, 3) if context and context % 8 == 0 else None
+        for holder in holders:
+            own = self._memory.words(holder, _FIBER_WORDS) or self._memory.words(holder, _THREAD_WORDS) or ()
+            contexts = [self._memory.words(one, 3) for one in own[:_THREAD_WORDS] if one and one % 8 == 0]
+            for words in (*contexts, *(own[at : at + 3] for at in range(len(own) - 2))):
                 frames = self._read_frames(*words)[::-1] if words is not None and words[0] not in found else []
                 if words is not None and frames:
                     tops = [self._memory.word(frame.address + 8) or 0 for frame in frames]

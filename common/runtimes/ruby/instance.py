@@ -22,7 +22,7 @@ from findleaks.runtimes.ruby.counters import Counters
 from findleaks.runtimes.ruby.layout import Layout, exported
 from findleaks.runtimes.ruby.objects import Slots
 from findleaks.runtimes.ruby.pages import Pages
-from findleaks.runtimes.ruby.reported import reported_at
+from findleaks.runtimes.ruby.reported import DATA, read_reported, reported_at
 from findleaks.runtimes.ruby.tables import NEWEST_SHARED, SHARED
 from findleaks.runtimes.ruby.traces import TraceReader, Traces
 from findleaks.runtimes.ruby.values import Values
@@ -34,18 +34,15 @@ from findleaks.target.ranges import merge_ranges, subtract
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
     from findleaks.runtimes.ruby.transient_heap import TransientHeap
-
-FLAG, DATA = 24, 32
-"""Offsets in a slot of typed T_DATA: the flag that shows whether the data is in the slot, and the
-pointer to the data."""
+    from findleaks.runtimes.ruby.value_stacks import ValueStack
 
 LOOK = 4096  # objects between two checks for the user's interrupt
 NAMED = 1 << 16  # groups of objects that are distinguished; a sound heap has some hundreds
 SEARCHED = 2048  # data types whose free functions are analysed; a program has at most some hundreds
 MAX_DATA = 1 << 24  # bytes of the interpreter's variables that are searched
 OTHER = "(of further classes)"
-VM, THREAD = "VM", "VM/thread"
-"""Names of data types. VM: the type of the object whose data is the rb_vm_t. THREAD: threads."""
+VM, THREAD, FIBER = "VM", "VM/thread", "fiber"
+"""Names of data types. VM: the type of the object whose data is the rb_vm_t."""
 
 _NO_TRANSIENT_HEAP = (3, 3)  # the first version without a transient heap
 _EMPTY = (c.T_FLOAT, c.T_MOVED)  # types that refer to no native memory
@@ -183,12 +180,7 @@ class Ruby(DumpableHeap):
         wanted = bytearray(name in totals for name in self._names) + b"\0"
         slots, _, numbers = self._census.addresses(wanted, array("I", range(len(wanted)))) if any(wanted) else ((), (), ())
         for slot, number in interruptible(self._target, zip(slots, numbers), LOOK):
-            if self._memory.word(slot + FLAG) != 1:  # the data is in the slot itself
-                continue
-            where = self._memory.word(slot + DATA)
-            value = self._memory.word(where + (offsets[number] or 0)) if where else 0
-            if value is not None and value < self._target.arch.mask >> 1:
-                totals[self._names[number]] += value
+            totals[self._names[number]] += read_reported(self._memory, slot, offsets[number] or 0)
         return totals
 
     def dead(self) -> Sequence[Range]:
@@ -240,8 +232,8 @@ class Ruby(DumpableHeap):
         memory."""
         if not self._variables.variables:
             return None
-        slots = self._slots()
-        return slots.objects(self._variables.divided, self.pages.ranges(), self._inside), slots.plain
+        slots, ranges = self._slots(), subtract(self.pages.ranges(), self.pages.behind(self._inside))
+        return slots.objects(self._variables.divided, ranges, self._inside), slots.plain
 
     @cached_property
     def _io_buffers(self) -> array[int]:
@@ -253,7 +245,7 @@ class Ruby(DumpableHeap):
 
     def _slots(self) -> Slots:
         values, counts = self._values, self._variables.counts
-        return Slots(self._memory, self._engine, self._census, values.long, self._shared, counts)
+        return Slots(self._memory, self._engine, self._census, values.long, self._shared, counts, self._wrapped)
 
     @property
     def _shared(self) -> int:
@@ -273,8 +265,16 @@ class Ruby(DumpableHeap):
         getters = {name: found.address for name in GETTERS if (found := exported(self._target, [self._layout.module], name)) is not None}
         words = Exported(self._exported("rb_cObject") or 0, *(getters.get(name, 0) for name in GETTERS))
         methods = self._select(lambda sort: sort.flags == c.METHOD_ENTRY)
-        starts = Starts(interruptible(self._target, classes), singular, self._select_data(THREAD), methods)
+        named = interruptible(self._target, classes)
+        starts = Starts(named, singular, self._select_data(THREAD), methods, self._layout.objspace, self._value_stacks)
         return Finder(self._memory, self._engine, self._values, self.pages.slot, words, starts, self._data, self._layout.numbers).find()
+
+    def _value_stacks(self) -> Sequence[ValueStack]:
+        from findleaks.runtimes.ruby.frame_reader import find_frame_reader
+
+        frames = find_frame_reader(self._target, [self._layout.module])
+        holders = (self._memory.word(slot + DATA) or 0 for name in (THREAD, FIBER) for slot in self._select_data(name))
+        return frames.value_stacks(holders) if frames is not None else ()
 
     def _select_data(self, name: str) -> array[int]:
         """Return the addresses of the typed T_DATA whose data type has this name."""
@@ -319,12 +319,10 @@ class Ruby(DumpableHeap):
 
     @cached_property
     def object_names(self) -> ObjectNames:
-        # Imported here, because only commands that describe single objects need these modules.
-        from findleaks.runtimes.ruby.frame_reader import find_frame_reader
+        # Imported here, because only commands that describe single objects need this module.
         from findleaks.runtimes.ruby.object_names import RubyNames
 
-        threads = [self._memory.word(slot + DATA) or 0 for slot in self._select_data(THREAD)]
-        return RubyNames(self._memory, self._values, self._variables, threads, find_frame_reader(self._target, [self._layout.module]))
+        return RubyNames(self._memory, self._values, self._variables, self._value_stacks())
 
     def _opaque(self) -> Iterator[int]:
         """For each block whose words keep no object alive, yield an address in the block."""

@@ -9,20 +9,18 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.heap_dump import ObjectNames
 from findleaks.runtimes.ruby import census as c
-from findleaks.runtimes.ruby.frame_reader import FrameReader, ValueStack
 from findleaks.runtimes.ruby.objects import HEAD
 from findleaks.runtimes.ruby.symbols import static_serial
 from findleaks.runtimes.ruby.tables import BOUND, BOUND_SHIFT, HASH_LONG, HINTS, LONGEST, ST_TABLE, elements, st_span, struct_length
+from findleaks.runtimes.ruby.value_stacks import ValueStack, name_place
 from findleaks.runtimes.ruby.values import Values
 from findleaks.runtimes.ruby.variables import Found
 from findleaks.target.encoded_numbers import signed
-from findleaks.unwind.stacks import NamedFrame
 
 _LONGEST_KEY = 60  # bytes that are shown of a String or Symbol that is a key
 _ENTRY, _PAIR = 24, 16  # bytes of an entry of a struct st_table, and of a pair of a small Hash
@@ -30,11 +28,11 @@ _SPECIAL = {0: "false", 0x14: "true"}  # nil is 8 before 3.2, else 4
 
 
 class RubyNames(ObjectNames):
-    """See ObjectNames. Words have names in Ruby's syntax: ".@peer", "[3]", '["key"]'. `threads`:
-    the addresses of the interpreter's threads (rb_thread_t). `frames` reads their frames."""
+    """See ObjectNames. Words have names in Ruby's syntax: ".@peer", "[3]", '["key"]'. `stacks`:
+    the stacks of values of threads and fibers."""
 
-    def __init__(self, memory: Memory, values: Values, found: Found, threads: Sequence[int], frames: Optional[FrameReader]) -> None:
-        self._memory, self._values, self._found, self._threads, self._frames = memory, values, found, threads, frames
+    def __init__(self, memory: Memory, values: Values, found: Found, stacks: Sequence[ValueStack]) -> None:
+        self._memory, self._values, self._found, self._stacks = memory, values, found, stacks
 
     def name_object(self, address: int) -> str:
         words = self._memory.words(address, 2) or (0, 0)
@@ -50,12 +48,7 @@ class RubyNames(ObjectNames):
         at = bisect_right(stack.tops, place) if stack is not None else 0
         if stack is None or at == len(stack.tops):
             return ""
-        frame = stack.frames[at]
-        return f"local variable or argument of {_describe(frame) if frame is not None else 'a frame of the interpreter'}"
-
-    @cached_property
-    def _stacks(self) -> list[ValueStack]:
-        return self._frames.value_stacks(self._threads) if self._frames is not None else []
+        return name_place(stack.frames[at]) or "local variable or argument of a frame of the interpreter"
 
     def name_word(self, address: int, place: int) -> str:
         value, words = address, self._memory.words(address, 5)
@@ -112,11 +105,6 @@ class RubyNames(ObjectNames):
         if words[0] & c.MASK == c.T_SYMBOL:
             return f":{self._values.text(words[3], _LONGEST_KEY) or ''}"
         return self._values.class_name(words[1]) or "an object"
-
-
-def _describe(frame: NamedFrame) -> str:
-    name = frame.function or "a method"
-    return f"{name} ({frame.file}:{frame.line})" if frame.file else name
 
 
 def _index(place: int, start: int, number: int) -> str:

@@ -19,6 +19,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.base import Objects
 from findleaks.runtimes.ruby import census as c
+from findleaks.runtimes.ruby.captured_memory import CAPTURING, find_captured_memory
 from findleaks.runtimes.ruby.tables import (
     BOUND,
     BOUND_SHIFT,
@@ -40,8 +41,8 @@ from findleaks.target.interruptible import interruptible
 
 T_MATCH, T_COMPLEX, T_RATIONAL = 0xD, 0xE, 0xF
 FOLLOWED = (c.T_OBJECT, c.T_STRING, c.T_ARRAY, c.T_HASH, c.T_STRUCT, T_MATCH, T_COMPLEX, T_RATIONAL)
-"""Types whose pointers all keep their targets alive. T_DATA is not among them: its structure
-belongs to an extension, and may point anywhere."""
+"""Types whose pointers all keep their targets alive. T_DATA is not among them, except for Procs and
+Methods: its structure belongs to an extension, and may point anywhere."""
 
 HEAD = 16  # bytes of flags and class
 TABLE = 56  # bytes of a struct st_table
@@ -57,11 +58,22 @@ class Slots:
 
     `long`: whether the version is 3.2 or later. `shared`: the flag of an Array whose elements
     belong to another Array, to which it refers. `count_of` returns the number of variables of
-    objects with a given shape."""
+    objects with a given shape. `name_data` returns the name of a data type."""
 
-    def __init__(self, memory: Memory, engine: Engine, taken: c.Census, long: bool, shared: int, count_of: Callable[[int], int]) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        engine: Engine,
+        taken: c.Census,
+        long: bool,
+        shared: int,
+        count_of: Callable[[int], int],
+        name_data: Callable[[int], str] = lambda data_type: "",
+    ) -> None:
         self._memory, self._engine, self._census, self._long, self._count_of = memory, engine, taken, long, count_of
         self._shared = shared
+        data_types = {sort.data for sort in taken.sorts if sort.data}
+        self._capturing = {one: name for one in data_types if (name := name_data(one)) in CAPTURING}
         # Set by `objects`. `plain`: addresses in buffers that contain no references to native
         # memory. `texts`: addresses of texts and of bins of tables, which contain no references at
         # all.
@@ -83,7 +95,7 @@ class Slots:
         addresses, sizes, kinds = self._census.addresses(wanted, numbers)
         in_use = [min(self.in_use(sort), sort.size) for sort in sorts]
         used = array("I", map(in_use.__getitem__, interruptible(self._memory.target, kinds, LOOK)))
-        heads = [size if sort.tag in FOLLOWED else HEAD for sort, size in zip(sorts, in_use)]
+        heads = [size if sort.tag in FOLLOWED or self._is_capturing(sort) else HEAD for sort, size in zip(sorts, in_use)]
         followed = array("I", map(heads.__getitem__, interruptible(self._memory.target, kinds, LOOK)))
         self.texts.extend(self._texts(numbers, ranges))
         self.plain.extend(self.texts)
@@ -112,12 +124,15 @@ class Slots:
 
     def _buffers(self, numbers: array[int], ranges: Sequence[Range]) -> array[int]:
         """Return the start and size of each buffer. If buffers overlap, which happens only in
-        corrupt memory, the first one is kept."""
+        corrupt memory, the first one is kept. Memory that a dead Proc captured may have been
+        allocated again, so other buffers are preferred."""
         outside = bytearray(map(self._is_outside, self._census.sorts)) + b"\0"
         slots, _, kinds = self._census.addresses(outside, numbers) if any(outside) else (array("Q"), (), array("I"))
         made = array("Q")
         end = 0
-        for start, size, is_table, slot in sorted(self._storage(slots, kinds, ranges)):
+        captured: list[tuple[int, int, bool, int]] = []
+        others = sorted(self._storage(slots, kinds, ranges, captured))
+        for start, size, is_table, slot in sorted([*others, *_without_overlaps(captured, others)]):
             if not is_table:
                 self.plain.append(start)
             if start >= end and start + size <= self._memory.arch.mask:
@@ -128,11 +143,16 @@ class Slots:
 
     def _is_outside(self, sort: c.Sort) -> bool:
         tag, flags = sort.tag, sort.flags
+        if self._is_capturing(sort):
+            return True
         if tag in (c.T_OBJECT, c.T_ARRAY):
             return not flags & (EMBEDDED if tag == c.T_OBJECT else EMBEDDED | self._shared)
         if tag == c.T_STRUCT:
             return not struct_length(flags, self._long)
         return tag == c.T_HASH and bool(flags & ST_TABLE or not self._long)
+
+    def _is_capturing(self, sort: c.Sort) -> bool:
+        return sort.tag == c.T_DATA and sort.data in self._capturing
 
     def _texts(self, numbers: array[int], ranges: Sequence[Range]) -> Iterator[int]:
         """Yield addresses of Strings' texts that are not in their slots."""
@@ -155,9 +175,12 @@ class Slots:
             yield first, [words[column::WORDS] for column in range(WORDS)]
             first = last
 
-    def _storage(self, slots: array[int], kinds: array[int], ranges: Sequence[Range]) -> Iterator[tuple[int, int, bool, int]]:
-        """Yield a tuple for each buffer: its start, its size, whether it is an st_table, and the
-        address of the object to which it belongs. An st_table also contains other pointers."""
+    def _storage(
+        self, slots: array[int], kinds: array[int], ranges: Sequence[Range], captured: list[tuple[int, int, bool, int]]
+    ) -> Iterator[tuple[int, int, bool, int]]:
+        """Yield a tuple for each buffer: its start, its size, whether it also contains pointers to
+        other memory, as an st_table does, and the address of the object to which it belongs. Add
+        such tuples of memory that Procs and Methods refer to to `captured`."""
         tags = array("B", [*(sort.tag for sort in self._census.sorts), 0])
         for first, words in self._words(slots, ranges):
             count = len(words[0])
@@ -165,6 +188,9 @@ class Slots:
                 slots[first : first + count], kinds[first : first + count], zip(*words)
             ):
                 tag = tags[kind]
+                if tag == c.T_DATA:
+                    captured += ((start, size, True, slot) for start, size in self._captured(slot, second, third, fourth))
+                    continue
                 if tag == c.T_ARRAY:
                     start, size = fourth, 8 * second
                 elif tag == c.T_HASH and flags & ST_TABLE:
@@ -178,6 +204,9 @@ class Slots:
                     start, size = third, 8 * (second & 0xFFFFFFFF)
                 if start and start % 8 == 0 and 0 < size <= 8 * LONGEST:
                     yield start, size, False, slot
+
+    def _captured(self, slot: int, data_type: int, flag: int, pointer: int) -> Iterator[tuple[int, int]]:
+        return find_captured_memory(self._memory, self._capturing.get(data_type, ""), slot, flag, pointer)
 
     def _table(self, slot: int, pointer: int) -> Iterator[tuple[int, int, bool, int]]:
         """Yield a Hash's table, and the table's entries. Deleted entries keep their keys and
@@ -194,3 +223,16 @@ class Slots:
                     places = range(table[6] + 8, table[6] + 24 * table[5], 24)
                     self.deleted += [Range(at, at + 16) for at, hashed in zip(places, words[0::3]) if hashed == DELETED]
                 yield table[6], 24 * table[5], False, slot
+
+
+def _without_overlaps(
+    captured: Sequence[tuple[int, int, bool, int]], others: Sequence[tuple[int, int, bool, int]]
+) -> Iterator[tuple[int, int, bool, int]]:
+    """Yield the tuples of `captured` whose memory overlaps with none of `others`, which are sorted;
+    see Slots._storage."""
+    starts = [one[0] for one in others]
+    for one in captured:
+        at = bisect_left(starts, one[0])
+        is_after = not at or others[at - 1][0] + others[at - 1][1] <= one[0]
+        if is_after and (at == len(others) or one[0] + one[1] <= starts[at]):
+            yield one

@@ -27,6 +27,9 @@ CALLS, PATHS, STEPS = 3, 64, 2000
 in total."""
 
 THIS = -1
+FLAG, DATA = 24, 32
+"""Offsets in a slot of typed T_DATA: the flag that shows whether the data is in the slot, and the
+pointer to the data."""
 
 
 class Field(NamedTuple):
@@ -50,6 +53,15 @@ def reported_at(target: Target, data_type: int, adjust: int) -> Optional[int]:
     if module is None or module.start <= adjust < module.end:
         return None
     return _Search(target, memory, module, adjust).offset(free)
+
+
+def read_reported(memory: Memory, slot: int, offset: int) -> int:
+    """Return the bytes that the typed T_DATA in this slot reported, and that it stores at `offset`
+    of its structure; 0 if this is not a number of bytes."""
+    # With another flag, the data is in the slot itself.
+    where = memory.word(slot + DATA) if memory.word(slot + FLAG) == 1 else 0
+    value = memory.word(where + offset) if where else 0
+    return value if value is not None and value < memory.arch.mask >> 1 else 0
 
 
 class _Search:

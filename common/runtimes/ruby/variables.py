@@ -8,7 +8,8 @@ entries {variable, ID, …}. It has no exported symbol. It is recognised because
 equals the key of the entry. A variable is {counters, data, getter, …}. If the variable was defined
 in Ruby, the data is its value. Otherwise the data may be the address of a C variable that contains
 the value. The getter shows which of the two the data is.
-Queues: thread_sync.c (struct rb_queue, queue_data_type) of these versions and of 3.4.1."""
+Queues: thread_sync.c (struct rb_queue, queue_data_type) of these versions and of 3.4.1.
+Finalizers: gc.c (rb_objspace_t, define_final0) of these versions."""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ from findleaks.runtimes.ruby.members import Member, Members
 from findleaks.runtimes.ruby.symbols import CLASS, GLOBAL, INSTANCE, KIND, SHIFT, Symbols
 from findleaks.runtimes.ruby.tables import Item, Tables, elements, hash_length
 from findleaks.runtimes.ruby.thread_variables import ThreadVariables
+from findleaks.runtimes.ruby.value_stacks import ValueStack, name_place
 from findleaks.runtimes.ruby.values import Values
 from findleaks.target.base import Range
 
@@ -35,6 +37,9 @@ FEWEST = 8  # minimum number of entries of the table of global variables
 SET = "Set"
 QUEUES, QUEUED = ("queue", "sized_queue"), 24
 """Data types of queues; offset in a struct rb_queue of the pointer to the Array of its elements."""
+
+_HAS_FINALIZERS = 1 << 7  # FL_FINALIZE
+_SPACE_WORDS = 256  # of an object space, one of which points to the table of finalizers
 
 NO_VALUES = (c.T_NONE, c.T_CLASS, c.T_MODULE, c.T_ICLASS, c.T_IMEMO, c.T_ZOMBIE, c.T_MOVED, 0x1B)
 """Types of slots that are never listed as values of variables. Classes and modules are among them:
@@ -74,12 +79,16 @@ class Found(NamedTuple):
 
 class Starts(NamedTuple):
     """Addresses of objects at which the search begins. `classes`: classes and modules. `singular`:
-    objects with singleton methods. `threads`: Thread objects. `methods`: method entries."""
+    objects with singleton methods. `threads`: Thread objects. `methods`: method entries.
+    `object_space`: the rb_objspace_t, 0 if unknown.
+    `stacks` returns the stacks of values of threads and fibers."""
 
     classes: Iterable[int]
     singular: Iterable[int]
     threads: Sequence[int]
     methods: Sequence[int]
+    object_space: int = 0
+    stacks: Callable[[], Sequence[ValueStack]] = tuple
 
 
 class Finder:
@@ -114,25 +123,28 @@ class Finder:
 
         If several variables refer to an object, only the first in this order is listed: global
         variables, constants, variables of classes, variables of the program's `main`, fiber-local
-        variables and thread variables, variables that the blocks of methods captured."""
+        variables and thread variables, variables that the blocks of methods captured, finalizers,
+        words on stacks of values."""
         if self._symbols.ids is None:
             return Found([], [], self._members.number_of)
-        for found in (self._globals, self._of_classes, self._of_main, self._threads.find, self._of_methods):
+        for found in (self._globals, self._of_classes, self._of_main, self._threads.find, self._of_methods, self._finalizers):
             for name, address, value in found():
                 self._take(name, address, value, 0)
+        for name, address, value in self._of_frames():
+            self._take(name, address, value, DEEPEST, is_local=True)
         extension = self._members.constants[0] if self._members.constants is not None else -1
         variables = sorted(self._taken.values(), key=lambda one: one.address)
         counts, capacities = self._members.number_of, self._members.capacity_of
         return Found(variables, self._divided, counts, extension, self._symbols, capacities, self._members)
 
-    def _take(self, name: str, address: int, value: int, depth: int) -> None:
+    def _take(self, name: str, address: int, value: int, depth: int, is_local: bool = False) -> None:
         if len(self._taken) >= MOST or value in self._taken:
             return
         tag, klass = self._kind(value)
         if tag is None:
             return
         what, length, unit = self._contents(value, tag, klass)
-        self._taken[value] = Variable(name, address, value, 0, what, length, unit)
+        self._taken[value] = Variable(name, address, value, 0, what, length, unit, is_local)
         if tag == c.T_OBJECT and length is None and depth < DEEPEST:
             members = list(self._members.of_object(value, self._values.real(klass) or 0))
             if members:
@@ -233,6 +245,34 @@ class Finder:
             owner = f"singleton method {method}" if is_singleton else f"{self._values.class_name(one.owner)}#{method}"
             for name, address, value in self._closures.variables(one.proc) if method else ():
                 yield f"{owner}'s captured variable {name}", address, value
+
+    def _of_frames(self) -> Iterator[tuple[str, int, int]]:
+        """Yield the words on stacks of values, up to the end of the innermost frame."""
+        for stack in self._starts.stacks():
+            at = 0
+            top = stack.tops[-1] if stack.start < stack.tops[-1] < stack.end else stack.start
+            for place, word in zip(range(stack.start, top, 8), self._memory.words(stack.start, (top - stack.start) // 8) or ()):
+                while at < len(stack.tops) - 1 and stack.tops[at] <= place:
+                    at += 1
+                name = name_place(stack.frames[at])
+                if name and word % 8 == 0 and word:
+                    yield name, place, word
+
+    def _finalizers(self) -> Iterator[tuple[str, int, int]]:
+        """Yield the Arrays of finalizers (ObjectSpace.define_finalizer). The object space points to
+        the st_table that has them by object."""
+        words = self._memory.words(self._starts.object_space, _SPACE_WORDS) if self._starts.object_space else None
+        for word in words or ():
+            found = self._tables.entries(word, MOST) if word and word % 8 == 0 else ()
+            if found and all(map(self._is_finalizer, found)):
+                for one in found:
+                    yield f"finalizers of objects of {self._values.class_name(self._kind(one.key)[1])}", one.address, one.value
+                return
+
+    def _is_finalizer(self, item: Item) -> bool:
+        """Whether an entry has an object with finalizers, and an Array."""
+        flags = self._memory.word(item.key) or 0 if self._slot_at(item.key) is not None else 0
+        return bool(flags & _HAS_FINALIZERS) and self._kind(item.value)[0] == c.T_ARRAY
 
     def _named(self, prefix: str, one: Member) -> Iterator[tuple[str, int, int]]:
         name = self._symbols.name(one.serial)

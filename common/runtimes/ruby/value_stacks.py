@@ -1,0 +1,28 @@
+"""Stacks of values of threads and fibers: where they are, and which frame each word belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Optional
+
+from findleaks.unwind.stacks import NamedFrame
+from findleaks.value_classes import NamedTuple
+
+
+class ValueStack(NamedTuple):
+    """A stack of values [start, end), and its frames, outermost first. `tops` has, for each frame,
+    the end of its part of the stack. `frames` has None for a frame that a backtrace omits."""
+
+    start: int
+    end: int
+    tops: Sequence[int]
+    frames: Sequence[Optional[NamedFrame]]
+
+
+def name_place(frame: Optional[NamedFrame]) -> str:
+    """Return a name for a word of the part of a stack that belongs to a frame; "" if a backtrace
+    omits the frame."""
+    if frame is None:
+        return ""
+    name = frame.function or "a method"
+    return f"local variable or argument of {name} ({frame.file}:{frame.line})" if frame.file else f"local variable or argument of {name}"
