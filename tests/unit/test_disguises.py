@@ -377,3 +377,27 @@ def test_links_in_large_blocks_have_two_offsets() -> None:
             heap.put(0, 8 * number, encoded(Form(Disguise.TAGGED), heap.blocks[1 + number][0] + 64, number, heap.arch))
         found, graph = judged(engine, heap)
         assert [one.blocks for one in found.conventions] == [100] and not graph.has_kind(Kind.DEFINITE, 1)
+
+
+NUMBERS: dict[str, Callable[[random.Random, Heap, int, int], int]] = {
+    "distances": lambda rng, heap, place, size: near(rng, heap) - place,
+    "sizes": lambda rng, heap, place, size: rng.choice(((size + 23) // 16 * 16, size, 16, 64, 4096)),
+    "series": lambda rng, heap, place, size: (place - heap.start) // 8 * size + heap.root_memory[0] * 8,
+    "safe-linked": lambda rng, heap, place, size: near(rng, heap) ^ place >> 12,
+    "tagged": lambda rng, heap, place, size: near(rng, heap) + rng.randrange(16) | rng.getrandbits(16) << 48,
+    "shifted": lambda rng, heap, place, size: near(rng, heap) + rng.randrange(16) << 8,
+}
+"""Numbers for a place in a table before leaked blocks of a size."""
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_in_a_table_hide_no_group(name: str) -> None:
+    for seed in range(100):
+        rng = random.Random(seed)
+        size, count, table = rng.choice((40, 64, 72, 104, 136)), rng.randrange(LEAST, 150), rng.choice((1 << 10, 1 << 12, 1 << 14))
+        heap = Heap(graphs.X86_64, rng.choice((MIDDLE, HIGH)), [table, *[size] * count], 256)
+        heap.root_memory[0], heap.root_memory[8:16] = rng.choice((0, 1, 8, 200)), heap.word(heap.start)
+        for at in range(0, table, 8):
+            heap.put(0, at, heap.word(NUMBERS[name](rng, heap, heap.start + at, size) & MASK))
+        found, graph = judged(graphs.native(), heap)
+        assert not found.conventions and graph.totals(Kind.DEFINITE).blocks == count, seed
