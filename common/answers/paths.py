@@ -13,7 +13,7 @@ from findleaks.answers.path_steps import STEPS, Step, select_links
 from findleaks.audit.address_info import Describer
 from findleaks.audit.disguises import DisguisedReference, disguised_references
 from findleaks.audit.managed_graph import find_object
-from findleaks.audit.managed_objects import find_links_to, list_owned_objects, name_variable
+from findleaks.audit.managed_objects import find_links_to, list_callbacks, list_owned_objects, name_variable
 from findleaks.audit.member_names import name_in_block
 from findleaks.audit.references import find_root_references
 from findleaks.engine.contract import Graph
@@ -161,8 +161,8 @@ def _root_step(session: Session, describer: Describer, index: int) -> Step:
     if not best.address:
         return Step(f"register {best.register} of thread {best.tid}", 0, best.value, best.value - low, None)
     answer = describer.answer(best.address)
-    tables = session.once(("callbacks",), lambda: [one for runtime in session.runtimes for one in runtime.callbacks()])
-    table = next((f"{one.name}, {answer.phrase}" for one in tables if one.address == best.address), "")
+    callbacks = (one for _, one in list_callbacks(session))
+    table = next((f"{one.name}, {answer.phrase}" for one in callbacks if one.address == best.address), "")
     return Step(table or answer.phrase, best.address, best.value, best.value - low, answer)
 
 

@@ -219,3 +219,8 @@ def _link(session: Session, blocks: Blocks, source: int, to: int) -> ObjectLink:
             at = where - piece.address
             return ObjectLink(where, int.from_bytes(piece.data[at : at + GRANULE], session.target.arch.byteorder))
     return ObjectLink(start, low)
+
+
+def list_callbacks(session: Session) -> Sequence[tuple[Runtime, Variable]]:
+    """Return the callbacks of all runtimes, with their runtime; see Runtime.callbacks."""
+    return session.once(list_callbacks, lambda: [(runtime, one) for runtime in session.runtimes for one in runtime.callbacks()])

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Optional
 
 from findleaks.audit.leak_groups import Leak
+from findleaks.block_types.contents import LINKER_SYMBOLS
 from findleaks.engine.terms import Kind
 from findleaks.formatting import number, printable
 from findleaks.session import Session
@@ -40,6 +41,8 @@ def describe_module_word(session: Session, leak: Leak) -> tuple[str, Optional[di
         if module is None or count < max(_LEAST, _SHARE * len(sample)) or not name or name.startswith(_SYSTEM):
             continue
         symbol = session.target.symbolize(value)
+        if symbol is not None and symbol.name in LINKER_SYMBOLS:
+            continue
         where = f"{symbol.name} in {name}" if symbol is not None and symbol.name else f"{name}+{value - module.start:#x}"
         offset = at * session.target.arch.word
         text = f"{number(count)} of {number(len(sample))} sampled blocks of this size refer to {printable(where)} at offset {offset}."

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks.audit.containers.reader import ContainerReader
-from findleaks.audit.managed_objects import OwnedObjects, list_owned_objects
+from findleaks.audit.managed_objects import OwnedObjects, list_callbacks, list_owned_objects
 from findleaks.audit.owner import Owner, OwnerSort, ThreadName
 from findleaks.audit.references import SIGNAL_STACK
 from findleaks.audit.stack_owners import CONTROL_NAME, find_frame_owners, find_thread_locals
@@ -100,15 +100,14 @@ def _separate_callbacks(session: Session, variables: Sequence[Owner]) -> list[Ow
     """Return these owners without the words that refer to tables of callbacks, and the owners of
     callbacks."""
     callbacks, tables = list[Owner](), dict[tuple[str, str], list[Range]]()
-    for runtime in session.runtimes:
-        for one in runtime.callbacks():
-            if one.address:
-                table = one.name, one.what or "table of the library"
-                tables.setdefault(table, []).append(Range(one.address, one.address + session.target.arch.word))
-            else:
-                made = Owner(OwnerSort.CALLBACKS, one.name, runtime.name, words=[("value", one.value)])
-                made.what, made.length, made.unit = one.what, one.length, one.unit
-                callbacks.append(made)
+    for runtime, one in list_callbacks(session):
+        if one.address:
+            table = one.name, one.what or "table of the library"
+            tables.setdefault(table, []).append(Range(one.address, one.address + session.target.arch.word))
+        else:
+            made = Owner(OwnerSort.CALLBACKS, one.name, runtime.name, words=[("value", one.value)])
+            made.what, made.length, made.unit = one.what, one.length, one.unit
+            callbacks.append(made)
     words = sorted(part for ranges in tables.values() for part in ranges)
     for owner in variables if words else ():
         owner.ranges = subtract_few(owner.ranges, words)

@@ -28,6 +28,9 @@ WORDS = 64  # words of a block that are examined
 _LARGEST_FILE = 1 << 20
 _SHOWN = 2  # names that are printed
 _LEAST_TEXT = 3  # characters of a constant that names an object
+LINKER_SYMBOLS = ("__do_global_dtors_aux_fini_array_entry", "__frame_dummy_init_array_entry", "_DYNAMIC", "_GLOBAL_OFFSET_TABLE_")
+"""Symbols of every file. Saved registers often point to the first one, because the code that calls
+main() has the bounds of .init_array in registers; they say nothing about a block."""
 _COMMON = ("libc.", "libc-", "ld-linux", "ld-musl", "libpthread")
 """Beginnings of the names of files whose functions any program may store: malloc, free."""
 
@@ -114,7 +117,7 @@ class Contents:
         for other data."""
         symbol = self._target.symbolize(address)
         if symbol is not None and symbol.address == address:
-            return shortened(symbol.name, 80)
+            return shortened(symbol.name, 80) if symbol.name not in LINKER_SYMBOLS else ""
         for word in self._memory.words(address, 2) or ():
             region = region_at(self._target.regions(), word)
             if region is not None and region.name.startswith("/") and not region.writable and not region.executable:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from findleaks.allocators.memory import Memory
 from findleaks.errors import UnreadableMemory
+from findleaks.libc.stdio_buffers import MAGIC, MAGIC_MASK
 from findleaks.target.base import Target
 from findleaks.target.ranges import region_at
 
-_IO_MAGIC = 0xFBAD0000  # glibc 2.36 libio/libio.h, high half of _flags
 _SMALLEST_FILE = {8: 216, 4: 148}  # bytes by the size of words
 _LARGEST_FILE = 1024
 
@@ -34,7 +34,7 @@ def is_file(target: Target, first: int, address: int, size: int) -> bool:
     after the FILE in the structure that fopen allocates (struct locked_FILE)."""
     memory, word = Memory(target), target.arch.word
     flags, padding = memory.halves(first) if word == 8 else (first, 0)
-    if flags & 0xFFFF0000 != _IO_MAGIC or padding or not _SMALLEST_FILE[word] <= size <= _LARGEST_FILE:
+    if flags & MAGIC_MASK != MAGIC or padding or not _SMALLEST_FILE[word] <= size <= _LARGEST_FILE:
         return False
     words = memory.words(address, size // word) or ()
     return any(address + _SMALLEST_FILE[word] <= value < address + size for value in words[8:40])

@@ -42,11 +42,13 @@ class Disguise(IntEnum):
     SIX_BYTES = 7  # the low 48 bits of p >= 4 GiB, at any address; matches TAGGED, UNALIGNED too
     BYTE_SWAPPED = 8  # p in an aligned word, in the other byte order
     MANGLED = 9  # p ^ base in an aligned word, rotated left by `shift` bits
+    RELATIVE = 10  # p - a in the aligned word at address a; a multiple of 8 that is not 0
+    SAFE_LINKED = 11  # p ^ (a >> 12) in the aligned word at address a, as in glibc's free lists
 
 
 NARROW = (Disguise.COMPRESSED, Disguise.HALVES)
 """Forms that are stored as 32-bit numbers."""
-UNTAGGED = (Disguise.SIX_BYTES, Disguise.BYTE_SWAPPED, Disguise.MANGLED)
+UNTAGGED = (Disguise.SIX_BYTES, Disguise.BYTE_SWAPPED, Disguise.MANGLED, Disguise.RELATIVE, Disguise.SAFE_LINKED)
 """Forms of pointers without tags in their low bits."""
 
 

@@ -14,6 +14,7 @@ its words point to one offset."""
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -33,6 +34,10 @@ OFFSETS = 4  # maximum number of offsets that are accepted: links inside blocks,
 # At most one offset is accepted for each ROOM bytes of a block. If four were accepted in a small
 # block, nearly all random addresses in the block would refer to one of these four.
 ROOM = 64
+# Tags of four bits move a pointer to the start of a block to 16 offsets. In blocks of at least CELL
+# bytes, random addresses rarely are among these.
+TAG_CELL, CELL = 16, 64
+WITH_LOW_TAGS = (Disguise.TAGGED, Disguise.SHIFTED_LEFT)
 LOW_TAGS = 8  # 32-bit numbers must point below this offset: V8 sets their lowest bit
 COMMON = 0.1  # minimum share of a form's words that point to an offset that is accepted
 PER_BLOCK = 16  # words of a form for each leaked block; a form with more words is dropped
@@ -121,7 +126,7 @@ class Shown(NamedTuple):
 
 
 def search_disguises(
-    graph: Graph, engine: Engine, memory: Memory, roots: Sequence[Range], mangled: Sequence[Form] = ()
+    graph: Graph, engine: Engine, blocks: Blocks, memory: Memory, roots: Sequence[Range], mangled: Sequence[Form] = ()
 ) -> tuple[Disguised, array[int]]:
     """Search for disguised pointers to the leaked blocks of a classified graph. Return the accepted
     ones (`held` is not set yet), and the references to add to the graph. `mangled`: the forms
@@ -131,7 +136,7 @@ def search_disguises(
     total = sum(end - start for start, end in [*roots, *memory.heap_ranges()])
     if not leaks or (total > WHOLE and leaks < LEAST):
         return NOT_DISGUISED, array("Q")
-    search = _Search(graph, engine, memory, roots, sizes, counts)
+    search = _Search(graph, engine, blocks, memory, roots, sizes, counts)
     forms = search.promising(search.all_forms(mangled), -(-total // (TRIAL * STRIP)))
     if total > LITTLE:
         step = max(STEP, -(-total // SAMPLE))
@@ -160,8 +165,17 @@ def _is_likely(one: Shown, step: int) -> bool:
 class _Search:
     """The search of one graph's memory."""
 
-    def __init__(self, graph: Graph, engine: Engine, memory: Memory, roots: Sequence[Range], sizes: array[int], counts: array[int]) -> None:
-        self._graph, self._engine, self._memory, self._roots = graph, engine, memory, roots
+    def __init__(
+        self,
+        graph: Graph,
+        engine: Engine,
+        blocks: Blocks,
+        memory: Memory,
+        roots: Sequence[Range],
+        sizes: array[int],
+        counts: array[int],
+    ) -> None:
+        self._graph, self._engine, self._blocks, self._memory, self._roots = graph, engine, blocks, memory, roots
         self._sizes, self._counts = sizes, counts
         # The index of the size that most blocks have
         self._most_frequent = max(range(len(counts)), key=counts.__getitem__, default=0)
@@ -185,6 +199,8 @@ class _Search:
             Form(Disguise.SIX_BYTES),
             Form(Disguise.BYTE_SWAPPED),
             *mangled,
+            Form(Disguise.SAFE_LINKED),
+            Form(Disguise.RELATIVE),
             *(Form(Disguise.HALVES, base) for base in list(segments)[:BASES]),
             *(Form(Disguise.COMPRESSED, base, shift) for base in self._bases() for shift in COMPRESSIONS),
         ]
@@ -240,6 +256,10 @@ class _Search:
             least, usual = self._sizes[max(size, 0)], self._sizes[size if size >= 0 else self._most_frequent]
             ranked = ranked[: 1 if narrow or form.kind in UNTAGGED else min(OFFSETS, max(1, usual // ROOM))]
             chosen = [one for one in ranked if offsets[one] >= COMMON * words]
+            if len(chosen) < 2 and form.kind in WITH_LOW_TAGS and least >= CELL:
+                tagged = sorted(one for one in offsets if one < TAG_CELL)
+                if sum(offsets[one] for one in tagged) >= PRECISE * words:
+                    chosen = tagged
             blocks = sum(self._counts) if size < 0 else self._counts[size]
             # If the starts of blocks are one number apart in this form, every small number points
             # to a start.
@@ -250,6 +270,14 @@ class _Search:
                 sum(counts.get(number << 48 | which << 16 | offset, 0) for which in wanted for offset in chosen) for counts in (heads, live)
             )
             yield Shown(0 if size < 0 else self._sizes[size], blocks, number, tuple(chosen), reached, reached_live, precise)
+
+    def _is_varied(self, words: array[int], form: int, offset: int) -> bool:
+        """Whether the distances of the relative pointers of a form are neither few different
+        numbers nor a series. Sizes and counters may lead to the start of each block, too: the
+        number 112 in each of many adjacent blocks that are 112 bytes apart."""
+        rows = [(words[at], words[at + 1]) for at in range(0, len(words), 3) if words[at + 2] == form]
+        distances = [self._blocks.address(edge & NO_BLOCK) + offset - place for place, edge in rows]
+        return 2 * len(set(distances)) > len(distances) and not _is_series(distances)
 
     def accepted(self, forms: Sequence[Form], found: Sequence[Shown]) -> tuple[Disguised, array[int]]:
         """Return the conventions that the found forms show, and the references that are accepted by
@@ -271,6 +299,13 @@ class _Search:
         if not shown:
             return Disguised(partly=partly), array("Q")
         words = self._found.references(list(pairs))
+        regular = {form for form, offset in pairs if forms[form].kind == Disguise.RELATIVE and not self._is_varied(words, form, offset)}
+        if regular:
+            shown = [one for one in shown if one.form not in regular]
+            rows = (slice(at, at + 3) for at in range(0, len(words), 3))
+            words = array("Q", [word for row in rows if words[row][2] not in regular for word in words[row]])
+            if not shown:
+                return Disguised(partly=partly), array("Q")
         places, edges, of_forms = words[0::3], words[1::3], words[2::3]
         ordered = sorted({form for form, _ in pairs})
         number = {form: at for at, form in enumerate(ordered)}
@@ -280,6 +315,12 @@ class _Search:
             sizes = tuple(one.size for one in members if one.size)
             conventions.append(DisguiseConvention(forms[form], members[0].offsets[0], sizes, 0, 0))
         return Disguised(conventions, partly, NONE, 0, places, edges, [number[form] for form in of_forms]), edges
+
+
+def _is_series(values: Sequence[int]) -> bool:
+    """Whether most of the differences between neighbours are equal."""
+    steps = Counter(second - first for first, second in zip(values, values[1:]))
+    return not steps or 2 * max(steps.values()) > len(values)
 
 
 def lost_totals(graph: Graph) -> Totals:
@@ -307,7 +348,7 @@ def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) 
 
 def _least(form: Form) -> int:
     """Return the minimum number of blocks with pointers in a form."""
-    return LEAST_NUMBERS if form.kind == Disguise.COMPRESSED else LEAST
+    return LEAST_NUMBERS if form.kind in (Disguise.COMPRESSED, Disguise.RELATIVE) else LEAST
 
 
 def _rank(one: Shown) -> tuple[int, int, int]:

@@ -30,7 +30,7 @@ _OF_MANY = re.compile(r"(?<= variable )(\S+) of .*")  # "static variable App.cac
 _SHARED = re.compile(r"^[\d,]+ of | at …$")
 
 _ADDRESS = re.compile(r"(?<!\+)\b0x[0-9a-f]{5,16}\b")
-_COUNT = re.compile(r"\b\d[\d,]*\b")
+_COUNT = re.compile(r"\d[\d,]*( [a-z]|$)")  # "227 pages: 9 live", but not the file "7-zip, data"
 _PLACE = re.compile(r"block of .*(\+0x[0-9a-f]+)$")
 _NAMED_HOLDERS = 2
 _UNITS: dict[str, str] = {

@@ -142,9 +142,11 @@ API int fl_structures_examine(struct examination *e, const piece *pieces, uint64
 API int fl_structures_found(const struct examination *e, words *found);
 API int fl_structures_places(const struct graph *g, uint64_t most, words *found);
 
-/* disguises.c */
+/* disguises_forms.c */
 API struct disguises *fl_disguises_new(struct graph *g, const range *ranges, uint32_t range_count, const struct form *forms, uint32_t
                                        form_count, uint64_t most);
+
+/* disguises.c */
 API void fl_disguises_free(struct disguises *d);
 API int fl_disguises_scan(struct disguises *d, const piece *p, uint64_t step, bool roots);
 API int fl_disguises_tries(const struct disguises *d, words *found);

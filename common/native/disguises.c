@@ -1,6 +1,6 @@
 /* Searches memory for disguised addresses of leaked blocks: with tags in the upper bits, at
  * addresses that are not multiples of a word, in six bytes, shifted, combined with a key, with
- * swapped bytes, as 32-bit distances from a base, or in two halves.
+ * swapped bytes, as distances from themselves or from a base, or in two halves.
  *
  * Memory is searched in strips. Loops that compilers vectorise compare the upper bits of
  * possible addresses with those of the leaked blocks' address ranges. Few strips pass, and these
@@ -13,12 +13,8 @@
 #define BEYOND 16u  /* readable bytes after a strip */
 #define SOME_STRIPS 1024u /* strips that a thread takes at a time */
 
-/* Position of the upper 16 bits of an address in a word, from the first byte on: bits 32 to 47,
- * or bits 16 to 31 of a 4-byte word. */
-#define HIGH_SHIFT (WORD == 8 ? 32u : 16u)
+/* Position of the upper 16 bits of an address in a word, from the first byte on. */
 #define HIGH_AT (WORD == 8 ? (BIG ? 2u : 4u) : (BIG ? 0u : 2u))
-
-/* -- forms */
 
 INLINE uint64_t decode(const form *f, uint64_t word) {
     uint64_t value = f->kind == SHIFTED_LEFT    ? word >> f->shift
@@ -26,82 +22,6 @@ INLINE uint64_t decode(const form *f, uint64_t word) {
                      : f->kind == MANGLED       ? (word >> f->shift | word << (-f->shift & 63)) ^ f->base
                                                 : f->base + (word << f->shift);
     return value & HIGHEST;
-}
-
-static void add_interval(interval *all, uint32_t *count, uint64_t low, uint64_t high, uint32_t number, uint32_t segment) {
-    if (low <= high)
-        all[(*count)++] = (interval){low, high - low, number, segment};
-}
-
-/* All addresses of a segment have the same upper bits, and so have their mangled forms. The
- * rotation moves bit 0 of an address to bit `shift`; the bits below may have any value. */
-static void add_mangled(disguises *d, uint32_t number, uint32_t segment) {
-    const form *f = &d->forms[number];
-    uint64_t start = d->segments[segment].start, differing = start ^ (d->segments[segment].end - 1), varying = 0;
-    while (varying < differing)
-        varying = varying << 1 | 1;
-    uint64_t low = ((start ^ f->base) & ~varying) << f->shift;
-    add_interval(d->intervals, &d->interval_count, low, low | varying << f->shift | ((UINT64_C(1) << f->shift) - 1), number, segment);
-}
-
-static void add_form(disguises *d, uint32_t number, uint32_t segment) {
-    const form *f = &d->forms[number];
-    uint64_t low = d->segments[segment].start, high = d->segments[segment].end - 1, shift = f->shift;
-    if (f->kind == TAGGED)
-        d->tagged = number;
-    else if (f->kind == UNALIGNED)
-        d->unaligned = number;
-    else if (f->kind == SIX_BYTES)
-        d->six_bytes = number;
-    else if (f->kind == BYTE_SWAPPED)
-        d->swapped = number;
-    else if (f->kind == MANGLED)
-        add_mangled(d, number, segment);
-    else if (f->kind == SHIFTED_LEFT && high <= HIGHEST >> shift)
-        add_interval(d->intervals, &d->interval_count, low << shift, high << shift | ((UINT64_C(1) << shift) - 1), number, segment);
-    else if (f->kind == SHIFTED_RIGHT)
-        add_interval(d->intervals, &d->interval_count, low >> shift, high >> shift, number, segment);
-    else if ((f->kind == COMPRESSED || f->kind == HALVES) && high > f->base) {
-        uint64_t first = low > f->base ? (low - f->base) >> shift : 0, last = (high - f->base) >> shift;
-        add_interval(d->narrow, &d->narrow_count, first ? first : 1, last < UINT32_MAX ? last : UINT32_MAX, number, segment);
-    }
-}
-
-/* `ranges`: sorted and disjoint, with all leaked blocks. Each becomes the segment from the first
- * leaked block in it to the last. Returns NULL if out of memory. The graph must be classified. */
-API disguises *fl_disguises_new(graph *g, const range *ranges, uint32_t range_count, const form *forms, uint32_t form_count, uint64_t most) {
-    disguises *d = calloc(1, sizeof *d);
-    if (!d)
-        return NULL;
-    d->g = g;
-    d->most = most;
-    d->tagged = d->unaligned = d->six_bytes = d->swapped = NONE;
-    const lost *l = g->lost;
-    uint32_t at = 0;
-    for (uint32_t number = 0; number < range_count && d->segment_count < MOST_SEGMENTS; number++) {
-        BISECT(at, l->count, middle, block_address(g->b, l->indices[middle]) < ranges[number].start)
-        uint32_t last = at;
-        BISECT(last, l->count, middle, block_address(g->b, l->indices[middle]) < ranges[number].end)
-        if (last == at)
-            continue;
-        uint32_t end = l->indices[last - 1];
-        range *s = &d->segments[d->segment_count];
-        *s = (range){block_address(g->b, l->indices[at]), block_address(g->b, end) + size_of(g->b, end) + 1};
-        d->segment_count++;
-    }
-    uint64_t highest = d->segment_count ? d->segments[d->segment_count - 1].end - 1 : 0;
-    d->mask = WORD == 4 ? HIGHEST : highest >> 47 == 0 ? (UINT64_C(1) << 47) - 1 : highest >> 48 == 0 ? (UINT64_C(1) << 48) - 1 : HIGHEST;
-    for (uint32_t number = 0; number < d->segment_count; number++) {
-        uint64_t low = d->segments[number].start >> HIGH_SHIFT, high = (d->segments[number].end - 1) >> HIGH_SHIFT;
-        d->high_low[number] = (uint16_t)low;
-        d->high_span[number] = (uint16_t)(high - low);
-    }
-    d->form_count = form_count < MOST_FORMS ? form_count : MOST_FORMS;
-    memcpy(d->forms, forms, d->form_count * sizeof *forms);
-    for (uint32_t number = 0; number < d->form_count; number++)
-        for (uint32_t segment = 0; segment < d->segment_count; segment++)
-            add_form(d, number, segment);
-    return d;
 }
 
 /* -- words that pass the filters */
@@ -155,6 +75,9 @@ static void examine(const strip *s, unsigned place, unsigned width, uint32_t num
         if (source == NONE || source == target || b->states[source] != IN_USE)
             return;
         uint64_t size = size_of(b, source), offset = address - from;
+        /* glibc leaves a link of its thread cache in the first word of a block that it returns. */
+        if (number == d->safe_linked && offset == 0 && size == size_of(b, target))
+            return;
         if (offset >= size || size - offset < width || has_excluded(d->g, source, offset, width))
             return;
     }
@@ -245,6 +168,40 @@ INLINE void look_at_swapped(const strip *s) {
     }
 }
 
+/* The distance from a word to an address in the segment has upper halves in a small range, which
+ * includes 0 and all ones for words near the segment. A pointer to a block's word is aligned. */
+INLINE void look_at_relative(const strip *s, const uint32_t *high) {
+    const disguises *d = s->d;
+    for (unsigned segment = 0; segment < d->segment_count; segment++) {
+        uint32_t low = (uint32_t)((d->segments[segment].start - s->address - STRIP) >> 32), any = 0;
+        uint32_t span = (uint32_t)((d->segments[segment].end - s->address) >> 32) - low;
+        for (unsigned at = 0; at < STRIP / 8; at++)
+            any |= high[at] - low <= span;
+        for (unsigned at = 0; any && at < STRIP / 8; at++) {
+            uint64_t word = load64(s->data + at * 8), value = s->address + at * 8 + word;
+            if (word && word % 8 == 0 && in_segment(d, segment, value))
+                examine(s, at * 8, 8, d->relative, value, false);
+        }
+    }
+}
+
+/* A word that is an address of a segment as it is counts as a plain pointer. */
+INLINE void look_at_safe_linked(const strip *s, const uint32_t *high) {
+    const disguises *d = s->d;
+    uint32_t mangling = (uint32_t)(s->address >> 44);
+    for (unsigned segment = 0; segment < d->segment_count; segment++) {
+        uint32_t low = (uint32_t)(d->segments[segment].start >> 32), any = 0;
+        uint32_t span = (uint32_t)((d->segments[segment].end - 1) >> 32) - low;
+        for (unsigned at = 0; at < STRIP / 8; at++)
+            any |= (high[at] ^ mangling) - low <= span;
+        for (unsigned at = 0; any && at < STRIP / 8; at++) {
+            uint64_t word = load64(s->data + at * 8), value = word ^ (s->address + at * 8) >> 12;
+            if (in_segment(d, segment, value) && !in_segments(d, word))
+                examine(s, at * 8, 8, d->safe_linked, value, false);
+        }
+    }
+}
+
 INLINE void look_at_words(const strip *s) {
     const disguises *d = s->d;
     uint32_t high[STRIP / WORD];
@@ -267,6 +224,10 @@ INLINE void look_at_words(const strip *s) {
     }
     if (WORD == 8 && d->swapped != NONE)
         look_at_swapped(s);
+    if (WORD == 8 && d->relative != NONE)
+        look_at_relative(s, high);
+    if (WORD == 8 && d->safe_linked != NONE)
+        look_at_safe_linked(s, high);
     if (WORD == 4 || (d->tagged == NONE && d->six_bytes == NONE))
         return;
     for (unsigned segment = 0; segment < d->segment_count; segment++) {

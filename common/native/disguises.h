@@ -1,5 +1,4 @@
-/* Disguised addresses of leaked blocks: declarations that disguises.c and disguises_found.c
- * share. */
+/* Disguised addresses of leaked blocks: declarations that disguises*.c share. */
 #ifndef FINDLEAKS_DISGUISES_H
 #define FINDLEAKS_DISGUISES_H
 
@@ -8,8 +7,9 @@
 #include "threads.h"
 
 /* Also in ../engine/disguises.py, which describes them. */
-enum { TAGGED, UNALIGNED, SHIFTED_LEFT, SHIFTED_RIGHT, COMPRESSED, HALVES = 6, SIX_BYTES, BYTE_SWAPPED, MANGLED };
+enum { TAGGED, UNALIGNED, SHIFTED_LEFT, SHIFTED_RIGHT, COMPRESSED, HALVES = 6, SIX_BYTES, BYTE_SWAPPED, MANGLED, RELATIVE, SAFE_LINKED };
 
+#define HIGH_SHIFT (WORD == 8 ? 32u : 16u) /* of the upper 16 bits of an address in a word */
 #define MOST_FORMS 64u
 #define MOST_SEGMENTS 8u
 #define REACH 32 /* largest distance in bytes between the halves of a pointer; see HALVES */
@@ -47,7 +47,8 @@ typedef struct disguises {
     interval intervals[MOST_FORMS * MOST_SEGMENTS]; /* of aligned words */
     interval narrow[MOST_FORMS * MOST_SEGMENTS];    /* of aligned numbers of 32 bits */
     uint64_t mask;                                   /* bits that an address can have */
-    uint32_t tagged, unaligned, six_bytes, swapped;  /* indices of these forms, or NONE */
+    /* indices of these forms, or NONE */
+    uint32_t tagged, unaligned, six_bytes, swapped, relative, safe_linked;
     /* maximum number recorded of a form; 0: none */
     uint64_t most;
     _Atomic uint64_t counts[MOST_FORMS];

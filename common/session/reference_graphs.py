@@ -190,7 +190,7 @@ class ReferenceGraphs:
             roots = subtract(session.root_memory, [*unread.ranges(), *apart])
             key = read_pointer_guard(session.target)
             mangled = [Form(Disguise.MANGLED, key, ROTATION)] if key else []
-            found, references = search_disguises(graph, session.engine, session, roots, mangled)
+            found, references = search_disguises(graph, session.engine, session.directory.blocks, session, roots, mangled)
             if not references:
                 lists, references = search_xor_lists(graph, session.directory.blocks, session.target.arch.word, self._read_word)
                 found = lists if references else found

@@ -85,12 +85,19 @@ class _HeadSearch:
                 (others if in_block else certain).extend(vectors.find_vectors(self._memory, words, partial(self._ask, self._types)))
             if cpp and pointers >= deques.POINTERS:
                 double += deques.find_deques(self._memory, words)
+            if rust and not in_block:
+                yield from self._rust_buffers(words)
             if rust:
                 others += self._rust_vectors(words, in_block)
             if len(others) + len(double) > MAX_SEQUENCES:
                 self._left_out = True
                 break
         yield from self._unused(certain, others, double)
+
+    def _rust_buffers(self, words: HeapPointers) -> Iterator[Range]:
+        from findleaks.stale_slots import rust_stdio  # few programs contain code of Rust
+
+        return rust_stdio.find_buffers(self._memory, self._rust_files.select_words(words))
 
     def _rust_vectors(self, words: HeapPointers, in_block: bool) -> Iterator[SequenceStorage]:
         """Return Rust's vectors among these words. Words of unknown type are omitted first, because

@@ -86,7 +86,7 @@ class HeapMemory(Memory):
 
     def block_at(self, address: int) -> Optional[HeapBlock]:
         """Return the block in use that starts at `address`; None if there is none."""
-        if address not in self.starts and address not in self._others:
+        if address not in self.starts and address not in self._others and self.low <= address < self.high:
             self.find_starts({address})
         return self.starts.get(address)
 

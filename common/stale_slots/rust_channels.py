@@ -134,10 +134,13 @@ def _find_in_array(memory: HeapMemory, words: Sequence[int]) -> Iterator[Range]:
     line = LINE // memory.size
     rest = words[2 * line :]
     there = set(rest)
-    for capacity in {one for one in there if 0 < one < 1 << 32}:
+    # The channel stores the mark, a power of two, and one lap, which is twice the mark. Few other
+    # blocks contain such a pair.
+    marks = [one for one in there if not one & (one - 1) and 2 * one in there and one]
+    for capacity in {one for one in there if 0 < one < 1 << 32} if marks else ():
         mark = 1 << capacity.bit_length()  # the next power of two above the capacity
         sent = (words[line] & ~mark) >= (1 if capacity > 1 else LONG * 2 * mark)
-        if mark not in there or 2 * mark not in there or capacity * memory.size > MAX_BUFFER or not sent or rest.count(capacity) < 2:
+        if mark not in marks or capacity * memory.size > MAX_BUFFER or not sent or rest.count(capacity) < 2:
             continue
         stamps = _expected_stamps(words[0], words[line] & ~mark, capacity, mark)
         for address in {*rest} if stamps else ():

@@ -296,10 +296,12 @@ def has_ended(pid: int) -> bool:
 
 
 def is_exiting(pid: int) -> bool:
-    """Return whether the last thread has freed the memory of the process, but is not a zombie yet.
-    Kernel threads never had memory."""
+    """Return whether no thread uses the memory of the process any more. Kernel threads never had
+    memory. A process whose main thread called pthread_exit is not exiting."""
     lines = status(pid)
-    return bool(lines) and "VmSize" not in lines and not is_kernel_thread(pid) and len(tasks(pid)) < 2
+    if not lines or "VmSize" in lines or is_kernel_thread(pid):
+        return False
+    return not any("VmSize" in status(tid) for tid in tasks(pid))
 
 
 def is_kernel_thread(pid: int) -> bool:

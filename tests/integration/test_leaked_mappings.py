@@ -104,6 +104,18 @@ def test_all_mappings_count_as_live_if_live_ones_contain_too_many_words(program:
     assert (mappings(body), mappings(body, "possible_mappings")) == (0, 0)
 
 
+def test_mappings_that_leaked_with_their_owners(program: Path, tmp_path: Path) -> None:
+    """The mappings are in one finding, their owners in another, and no part of a finding is larger than the finding."""
+    with cores.Running([str(program), "owned", str(COUNT)], tmp_path / "run") as running:
+        body = json.loads(ran("verdict", "--json", "--pid", str(running.pid)).stdout)
+    found = {one["finding"]: one for one in body["findings"]}
+    number = found["leaked-mappings"]["evidence"]["mappings"]
+    assert COUNT - 2 <= number <= COUNT  # a stale word may refer to one of them
+    assert f"Leaked blocks refer to {number} of these mappings" in found["leaked-mappings"]["cause"]
+    assert "in blocks and mappings, is" in found["lost"]["cause"]
+    assert all(int(part) <= 100 for one in found.values() for part in re.findall(r"(\d+) %", one["cause"]))
+
+
 def test_every_command_knows_them(program: Path, tmp_path: Path) -> None:
     with cores.Running([str(program), "coroutines", str(COUNT)], tmp_path / "run") as running:
         core = str(running.gcore())

@@ -64,8 +64,16 @@ def test_a_process_that_has_given_up_its_memory(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(ptrace, "status", lambda pid: lines)
     monkeypatch.setattr(process, "status", lambda pid: lines)
     monkeypatch.setattr(ptrace, "stat_of", lambda proc: stat)
+    monkeypatch.setattr(ptrace, "tasks", lambda pid: list(range(77, 177)))
     assert is_exiting(77)
     assert refusal(77) == "pid 77: the process is exiting; its memory is gone"
+
+
+def test_a_main_thread_that_ended_before_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ptrace, "status", lambda pid: {"VmSize": "1 kB"} if pid == 80 else {"Tgid": "77"})
+    monkeypatch.setattr(ptrace, "stat_of", lambda proc: b"77 (x y) Z 1 77 77 0 -1 4194308 " + b"0 " * 40)
+    monkeypatch.setattr(ptrace, "tasks", lambda pid: [77, 78, 80])
+    assert not is_exiting(77)
 
 
 def test_another_tracer_is_named(counter: Callable[..., Counter]) -> None:

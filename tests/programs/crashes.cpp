@@ -88,6 +88,7 @@ __attribute__((noinline)) static void parse_header(const char *word) {
     }
     if (!strcmp(word, "number")) throw 42;
     if (!strcmp(word, "string")) throw "a plain text";
+    if (!strcmp(word, "object")) throw std::string("an object of class string");
     if (!strcmp(word, "assert")) assert(!"positive count");
     if (!strcmp(word, "null")) *(volatile int *)(uintptr_t)kept[60] = 1;
     if (!strcmp(word, "handled")) { /* the handler of the fault ends the process */

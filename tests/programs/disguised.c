@@ -50,6 +50,17 @@ static void numbers(size_t i, uintptr_t p) { (void)p; for (int n = 0; n < 16; n+
 #ifdef __x86_64__
 static void swapped(size_t i, uintptr_t p) { put_word(8 * i, p << 32 | p >> 32); }
 static void six_bytes(size_t i, uintptr_t p) { put(6 * i, &p, 6); }
+static void tags_below(size_t i, uintptr_t p) { put_word(8 * i, p | (uint64_t)(i % 60000 + 1) << 48 | (i & 15)); }
+static void tags_in_shifted(size_t i, uintptr_t p) { put_word(8 * i, (uint64_t)(p | (i & 15)) << 8 | (i & 0xff)); }
+static void safe_linked(size_t i, uintptr_t p) { put_word(8 * i, p ^ (uintptr_t)(table + 8 * i) >> 12); }
+
+/* Relative to places at different distances. */
+static void relative(size_t i, uintptr_t p) {
+    static size_t at;
+    at += 8 * (1 + i * i % 5);
+    put_word(at, p - (uintptr_t)(table + at));
+}
+
 static void swapped_bytes(size_t i, uintptr_t p) { put_word(8 * i, __builtin_bswap64(p)); }
 
 /* Contexts that have not started. makecontext saves its arguments as 64-bit registers, each with one half of an address. */
@@ -83,7 +94,7 @@ static const struct { const char *name; void (*encode)(size_t, uintptr_t); } kin
     {"tagged", tagged}, {"low", low_bits}, {"nan", nan_boxed}, {"itype", itype}, {"topbyte", top_byte}, {"shifted", shifted}, {"small", small}, {"pages", pages},
     {"compressed", compressed}, {"cage", cage}, {"packed", packed}, {"halves", halves}, {"crossing", page_crossing}, {"none", nothing}, {"xor", nothing},
 #ifdef __x86_64__
-    {"swapped", swapped}, {"six", six_bytes}, {"bytes", swapped_bytes}, {"context", context}, {"jump", jump}, {"noise-halves", random_halves}, {"noise-six", random_six_bytes},
+    {"swapped", swapped}, {"six", six_bytes}, {"tags16", tags_below}, {"shifted16", tags_in_shifted}, {"safe", safe_linked}, {"relative", relative}, {"bytes", swapped_bytes}, {"context", context}, {"jump", jump}, {"noise-halves", random_halves}, {"noise-six", random_six_bytes},
 #endif
     {"noise-random", random_bytes}, {"noise-text", letters}, {"noise-counters", counters}, {"noise-numbers", numbers},
 };

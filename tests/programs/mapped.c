@@ -8,6 +8,7 @@
  * ends: stacks; a table has the address of the upper end of each stack.
  * cloned: a thread without libc, on a mapped stack.
  * cycle: lost mappings; each mapping and a lost block of malloc refer to each other.
+ * owned: lost mappings, to which only lost blocks of malloc refer.
  * arenas: mappings in which each word contains its own address; a block of malloc refers to every second mapping, the others are lost.
  * chained: mappings to which handles refer. Tagged pointers in a table, and in the mappings of the first handles, refer to the handles.
  * large: lost mappings; the main thread also has large thread-local variables, to which nothing refers. */
@@ -136,6 +137,9 @@ static void use(const char *kind, int number) {
         void **block = malloc(200), **mapping = (void **)map_apart(PART);
         block[0] = mapping;
         mapping[1] = block;
+    } else if (!strcmp(kind, "owned")) {
+        struct handle *made = calloc(1, sizeof *made);
+        made->stack = map_apart(PART);
     } else if (!strcmp(kind, "chained")) {
         struct handle *first = calloc(1, sizeof *first);
         void **second = calloc(1, 200), **mapping = (void **)(first->stack = map_apart(PART));
@@ -160,7 +164,7 @@ static __attribute__((noinline)) void clear_stack(void) {
 int main(int count, char **words) {
     if (count < 3) return 2;
     int number = atoi(words[2]), half = has_coroutines(words[1]) || !strcmp(words[1], "arenas");
-    int lost = half ? number / 2 : !strcmp(words[1], "cycle") || !strcmp(words[1], "large") ? number : 0;
+    int lost = half ? number / 2 : !strcmp(words[1], "cycle") || !strcmp(words[1], "large") || !strcmp(words[1], "owned") ? number : 0;
     for (int i = 0; i < number; i++) use(words[1], i);
     variables[0] = 1;
     clear_stack();

@@ -27,8 +27,8 @@ KEY = 0x9D3AF2B1C8E45677
 MANGLED = Form(Disguise.MANGLED, KEY, 17)
 
 
-def encoded(form: Form, address: int, extra: int, arch: Arch) -> bytes:
-    """A pointer to `address` in this form; `extra`: bits for tags."""
+def encoded(form: Form, address: int, extra: int, arch: Arch, place: int = 0) -> bytes:
+    """A pointer to `address` in this form; `extra`: bits for tags; `place`: the address of the pointer."""
     word: int = {
         Disguise.TAGGED: address | (extra % 0xFFFF + 1) << 48 | extra % 4,
         Disguise.UNALIGNED: address,
@@ -38,6 +38,8 @@ def encoded(form: Form, address: int, extra: int, arch: Arch) -> bytes:
         Disguise.HALVES: address << 32 | address >> 32,
         Disguise.SIX_BYTES: address,
         Disguise.BYTE_SWAPPED: int.from_bytes(address.to_bytes(8, "little"), "big"),
+        Disguise.RELATIVE: (address - place) & MASK,
+        Disguise.SAFE_LINKED: address ^ place >> 12,
         Disguise.MANGLED: ((address ^ form.base) << form.shift | (address ^ form.base) >> 64 - form.shift) & MASK,
     }[form.kind]
     width = {Disguise.COMPRESSED: 4, Disguise.SIX_BYTES: 6}.get(form.kind, arch.word)
@@ -52,6 +54,7 @@ def forms_of(arch: Arch, base: int) -> list[Form]:
         forms += [Form(Disguise.COMPRESSED, at, shift) for at in (base, base >> 32 << 32) for shift in (0, 3, 4)]
         forms += [Form(Disguise.SIX_BYTES), Form(Disguise.BYTE_SWAPPED), Form(Disguise.HALVES, base >> 32 << 32)]
         forms += [MANGLED, Form(Disguise.MANGLED, KEY, 0), Form(Disguise.MANGLED, KEY)]
+        forms += [Form(Disguise.RELATIVE), Form(Disguise.SAFE_LINKED)]
     return forms
 
 
@@ -127,7 +130,8 @@ def random_heap(seed: int, arch: Arch) -> tuple[Heap, list[Form]]:
             target, size, _ = rng.choice(heap.blocks)
             target += rng.choice((0, 0, 0, 8, rng.randrange(size)))
             if way < 0.7:
-                data = encoded(rng.choice(forms), target, rng.getrandbits(20), arch)
+                place = at + (start if memory is heap.heap else ROOTS)
+                data = encoded(rng.choice(forms), target, rng.getrandbits(20), arch, place)
             else:
                 data = rng.choice((heap.word(target), rng.randbytes(8), b"some text", heap.word(rng.getrandbits(10))))
             memory[at : at + len(data)] = data[: len(memory) - at]
@@ -182,20 +186,25 @@ def engines() -> list[Engine]:
 def judged(engine: Engine, heap: Heap) -> tuple[Disguised, Graph]:
     graph = classified(engine, heap)
     before = lost_totals(graph)
-    found, references = search_disguises(graph, engine, heap, heap.roots, [MANGLED])
+    blocks = graph.blocks  # type: ignore[attr-defined]
+    found, references = search_disguises(graph, engine, blocks, heap, heap.roots, [MANGLED])
     if references:
         graph.connect(references)
         finish(graph)
-        found = with_effect(found, before, graph, graph.blocks)  # type: ignore[attr-defined]
+        found = with_effect(found, before, graph, blocks)
     return found, graph
 
 
-def table_of(form: Form, place: Callable[[int], int], count: int = 100, start: int = MIDDLE, size: int = 72) -> Heap:
-    """A block that a root refers to, with pointers in this form to all the other blocks."""
+def table_of(form: Form, place: Callable[[int], int], count: int = 100, start: int = MIDDLE, size: int = 72, low_tags: int = 1) -> Heap:
+    """A block that a root refers to, with pointers in this form to all the other blocks: relative ones in no order, others in the order
+    of their addresses. The low bits contain numbers below `low_tags`."""
     heap = Heap(graphs.X86_64, start, [32 * count, *[size] * count], 64)
     heap.root_memory[8:16] = heap.word(start)
-    for number in range(count):
-        heap.put(0, place(number), encoded(form, heap.blocks[1 + number][0], 7 * number + 1, heap.arch))
+    targets = random.Random(count).sample(range(count), count) if form.kind == Disguise.RELATIVE else range(count)
+    for number, target in enumerate(targets):
+        at = start + place(number)
+        block = heap.blocks[1 + target][0] + number % low_tags
+        heap.put(0, place(number), encoded(form, block, 7 * number + 1, heap.arch, at))
     return heap
 
 
@@ -210,6 +219,8 @@ FORMS = {
     "swapped bytes": (Form(Disguise.BYTE_SWAPPED), lambda n: 8 * n),
     "swapped halves": (Form(Disguise.HALVES, MIDDLE >> 32 << 32), lambda n: 8 * n),
     "combined with a key": (MANGLED, lambda n: 8 * n),
+    "relative": (Form(Disguise.RELATIVE), lambda n: 8 * n),
+    "safe-linked": (Form(Disguise.SAFE_LINKED), lambda n: 8 * n),
     "compressed from 4 GiB": (Form(Disguise.COMPRESSED, MIDDLE >> 32 << 32, 4), lambda n: 4 * n),
     "compressed from the heap": (Form(Disguise.COMPRESSED, MIDDLE, 3), lambda n: 4 * n),
 }
@@ -222,6 +233,41 @@ def test_a_convention(name: str) -> None:
         found, graph = judged(engine, table_of(form, place))
         assert [(one.form, one.offset) for one in found.conventions] == [(form, 0)]
         assert not graph.has_kind(Kind.DEFINITE, 1)
+
+
+@pytest.mark.parametrize("form", [Form(Disguise.TAGGED), Form(Disguise.SHIFTED_LEFT, shift=8)], ids=lambda form: form.kind.name.lower())
+@pytest.mark.parametrize("size", [72, 136])
+def test_tags_in_low_bits_too(form: Form, size: int) -> None:
+    for engine in engines():
+        found, graph = judged(engine, table_of(form, lambda n: 8 * n, size=size, low_tags=16))
+        assert [(one.form.kind, one.blocks) for one in found.conventions] == [(form.kind, 100)]
+        assert not graph.has_kind(Kind.DEFINITE, 1)
+
+
+def test_sizes_and_series_are_no_relative_pointers() -> None:
+    """Each number leads from its own place to the start of a block. The first number occurs in each block, the others are a series."""
+    for numbers in ([96] * 100, [400 + 88 * n for n in range(100)]):
+        heap = Heap(graphs.X86_64, MIDDLE, [800, *[72] * 100], 64)
+        heap.root_memory[8:16] = heap.word(MIDDLE)
+        place = 0 if numbers[0] != numbers[1] else 1
+        for number in range(100):
+            block, at = (0, 8 * number) if not place else (number, 0)
+            start = heap.blocks[block][0] + at
+            target = heap.blocks[number + 1][0] if not place else heap.blocks[min(number + 1, 100)][0]
+            heap.put(block, at, heap.word(target - start))
+        found, graph = judged(graphs.native(), heap)
+        assert not found.conventions and graph.totals(Kind.DEFINITE).blocks >= 99
+
+
+def test_links_that_a_thread_cache_left_hide_no_leak() -> None:
+    """glibc writes them into the first word of a free block, and returns the block with it."""
+    for engine in engines():
+        heap = Heap(graphs.X86_64, MIDDLE, [72] * 101, 64)
+        heap.root_memory[8:16] = heap.word(MIDDLE)
+        for number in range(100):
+            heap.put(number, 0, heap.word(heap.blocks[number + 1][0] ^ heap.blocks[number][0] >> 12))
+        found, graph = judged(engine, heap)
+        assert not found.conventions and graph.totals(Kind.DEFINITE).blocks == 100
 
 
 @pytest.mark.parametrize(("tags", "form"), [(10, Disguise.COMPRESSED), (100, Disguise.TAGGED)])
@@ -331,3 +377,27 @@ def test_links_in_large_blocks_have_two_offsets() -> None:
             heap.put(0, 8 * number, encoded(Form(Disguise.TAGGED), heap.blocks[1 + number][0] + 64, number, heap.arch))
         found, graph = judged(engine, heap)
         assert [one.blocks for one in found.conventions] == [100] and not graph.has_kind(Kind.DEFINITE, 1)
+
+
+NUMBERS: dict[str, Callable[[random.Random, Heap, int, int], int]] = {
+    "distances": lambda rng, heap, place, size: near(rng, heap) - place,
+    "sizes": lambda rng, heap, place, size: rng.choice(((size + 23) // 16 * 16, size, 16, 64, 4096)),
+    "series": lambda rng, heap, place, size: (place - heap.start) // 8 * size + heap.root_memory[0] * 8,
+    "safe-linked": lambda rng, heap, place, size: near(rng, heap) ^ place >> 12,
+    "tagged": lambda rng, heap, place, size: near(rng, heap) + rng.randrange(16) | rng.getrandbits(16) << 48,
+    "shifted": lambda rng, heap, place, size: near(rng, heap) + rng.randrange(16) << 8,
+}
+"""Numbers for a place in a table before leaked blocks of a size."""
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_in_a_table_hide_no_group(name: str) -> None:
+    for seed in range(100):
+        rng = random.Random(seed)
+        size, count, table = rng.choice((40, 64, 72, 104, 136)), rng.randrange(LEAST, 150), rng.choice((1 << 10, 1 << 12, 1 << 14))
+        heap = Heap(graphs.X86_64, rng.choice((MIDDLE, HIGH)), [table, *[size] * count], 256)
+        heap.root_memory[0], heap.root_memory[8:16] = rng.choice((0, 1, 8, 200)), heap.word(heap.start)
+        for at in range(0, table, 8):
+            heap.put(0, at, heap.word(NUMBERS[name](rng, heap, heap.start + at, size) & MASK))
+        found, graph = judged(graphs.native(), heap)
+        assert not found.conventions and graph.totals(Kind.DEFINITE).blocks == count, seed

@@ -230,7 +230,7 @@ def test_names_of_fields_have_no_addresses_and_no_counts() -> None:
     found = figures(
         {
             "roots": {
-                "roots": [tree("g_shop (227 pages: 9 live)", 200, children=children)],
+                "roots": [tree("g_shop (227 pages: 9 live)", 200, children=children), tree("table (7-zip, data)", 20)],
                 "shared": {"retained_blocks": 2, "retained_bytes": 90, "children": [shared, tree("block of 8 B at 0x7fa676", 8)]},
             }
         }
@@ -239,6 +239,7 @@ def test_names_of_fields_have_no_addresses_and_no_counts() -> None:
         ("root", "", "g_shop", 200),
         ("field", "g_shop", "Shop.carts", 60),
         ("field", "g_shop", "Shop.carts → +0x40", 50),
+        ("root", "", "table (7-zip, data)", 20),
         ("root", "", "several roots", 90),
         ("field", "several roots", "server (data), lctx", 80),
         ("field", "several roots", "server (data), lctx → +0x8", 70),

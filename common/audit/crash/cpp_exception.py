@@ -44,6 +44,8 @@ TYPE = {8: 80, 4: 48}
 _CLASSES = (0x474E5543432B2B00, 0x434C4E47432B2B00)  # "GNUCC++\\0", "CLNGC++\\0"
 _DEPENDENT = tuple(one | 1 for one in _CLASSES)  # classes of dependent exceptions
 _WITH_TEXT = {"St11logic_error", "St13runtime_error", "NSt3__111logic_errorE", "NSt3__113runtime_errorE"}
+# std::string of libstdc++, which begins with a pointer to its text
+_STRING = "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 _WHAT = 2  # number of what() in the vtable of std::exception, after two destructors
 _LIBRARIES = ("libstdc++.", "libc++.", "libc++abi.")
 _RETURNS = re.compile(
@@ -60,7 +62,7 @@ _TERMINATE = ("std::terminate", "__cxxabiv1::__terminate", "__cxa_rethrow", "__c
 
 
 class CppException(NamedTuple):
-    """An exception. `type`: the demangled type. `what`: the text that what() returns, or a thrown C
+    """An exception. `type`: the demangled type. `what`: the text that what() returns, or a thrown
     string; "" if unknown."""
 
     type: str
@@ -128,7 +130,7 @@ def _exception_class(memory: Memory, address: int) -> int:
 
 
 def _text(target: Target, memory: Memory, names: list[str], thrown: int) -> str:
-    if names[0] in ("PKc", "Pc"):
+    if names[0] in ("PKc", "Pc", _STRING):
         pointer = memory.word(thrown)
     elif "St9exception" in names and not _is_inherited(target, what := _what_function(memory, thrown)):
         pointer = _returned(memory, what, thrown)

@@ -92,6 +92,12 @@ class BlockFigures:
         below = Totals(every.blocks - len(own), every.bytes - sum(map(blocks.size, own)))
         return self.of_blocks([array("I", sorted(chosen))], *kinds), Figures(*below, below.bytes if self._known else None)
 
+    def mappings_below_blocks(self) -> list[int]:
+        """Return the indices of the leaked mappings to which only leaked blocks refer."""
+        blocks, graph, mappings = self._session.directory.blocks, self._graph, self._session.directory.mappings.ranges
+        starts = {blocks.find(start) for start, _ in mappings}
+        return sorted(index for index in starts if graph.kind(index) == Kind.INDIRECT and graph.leader(index) not in starts)
+
     def most_common_size(self, kind: Kind) -> tuple[int, int]:
         """Return a usable size and the number of blocks with this size: the size whose blocks of
         this kind have the most bytes together."""

@@ -24,6 +24,7 @@ from findleaks.target.modules import DELETED
 from findleaks.target.ranges import merge_ranges
 from findleaks.value_classes import NamedTuple
 
+_NAMED = 3  # names of shared memory in a finding
 _MANY = 32  # minimum number of mappings in a finding
 _KINDS = {"/memfd:": "memfd mapping", "/SYSV": "System V segment", "/dev/shm/": "POSIX shared memory mapping"}
 METASPACE = "metaspace"  # name of the part of a JVM's memory that contains class metadata
@@ -46,7 +47,7 @@ def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Fin
     kinds = Counter(next((kind for start, kind in _KINDS.items() if name.startswith(start)), _OTHER) for name in names)
     title = f"{size(share.bytes)} are shared memory: {some([counted(count, kind) for kind, count in kinds.most_common()], 3)}."
     named = [f"{shortened(part.name.removesuffix(DELETED), 60)} ({size(part.bytes)})" for part in share.parts if part.name]
-    cause = f"The largest: {some(named, 3)}." if named else ""
+    cause = f"The largest: {', '.join(named[:_NAMED])}." if named else ""
     cause = f"{cause} Other processes may use it, too.".strip()
     facts: dict[str, object] = {"mappings": share.count, "kinds": dict(kinds)}
     commands = (f"whatis {share.parts[0].address:#x}",)
@@ -107,7 +108,7 @@ def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Find
 
 def _list_data_files(session: Session, accounting: Accounting) -> Iterator[DataFile]:
     """Yield the data files, the largest first."""
-    modules = {_file_name(module.path) for module in session.target.modules()}
+    modules = _modules_by_name(session)
     mappings: dict[str, list[Region]] = {}
     for region in session.target.regions():
         mappings.setdefault(_file_name(region.name), []).append(region)
@@ -121,10 +122,16 @@ def _omit_files_of_runtimes(session: Session, files: Iterable[DataFile]) -> list
     """Return the files without those of runtimes, for example the JVM's archive of class data.
     These are in the folder of a runtime's library, or in the folder above it. A runtime in the
     program itself has no such files."""
-    modules = {_file_name(one.path): os.path.dirname(one.path) for one in session.target.modules() if one.path != session.target.exe_path}
-    folders = {modules[runtime.where] for runtime in session.runtimes if runtime.where in modules}
+    libraries = _modules_by_name(session)
+    paths = [libraries[runtime.where] for runtime in session.runtimes if runtime.where in libraries]
+    folders = {os.path.dirname(path) for path in paths if path != session.target.exe_path}
     folders |= {os.path.dirname(folder) for folder in folders}
     return [file for file in files if os.path.dirname(file.name) not in folders]
+
+
+def _modules_by_name(session: Session) -> dict[str, str]:
+    """Return the path of each module by its file name."""
+    return session.once(_modules_by_name, lambda: {_file_name(one.path): one.path for one in session.target.modules()})
 
 
 def _file_name(path: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.mapped import TYPE
 from findleaks.audit.accounting import Accounting
+from findleaks.audit.block_type import find_block_type
 from findleaks.audit.findings.figures import LEAKED, BlockFigures
 from findleaks.audit.findings.significance import is_significant
 from findleaks.audit.leak_groups import Leak, list_leaks, merge_leaks, suggest_mapping_track
@@ -27,7 +28,11 @@ def find_leaked_mappings(session: Session, accounting: Accounting, figures: Bloc
         groups = [leak for leak in merge_leaks(list_leaks(session, session.graph(), None)) if leak.kind in kinds and leak.is_mapping]
         title = f"{word}: {own.amount} in {counted(own.blocks, 'anonymous mapping')} that no word in live memory refers to"
         title += f": {some([_describe(one) for one in groups], _GROUPS)}." if groups else "."
-        cause = _explain(kinds, groups)
+        below_blocks = figures.mappings_below_blocks() if kinds == LEAKED else []
+        kind = groups[0].type if groups else find_block_type(session, below_blocks[0]) if below_blocks else TYPE
+        cause = _explain(kinds, kind)
+        if below_blocks:
+            cause += f" Leaked blocks refer to {number(len(below_blocks))} of these mappings: find how these blocks leak."
         cause += f" Only they refer to {blocks(below.blocks)} ({below.amount}), which leaked with them." if below.blocks else ""
         example = groups[0].examples[0] if groups else session.directory.mappings.ranges[0].start
         commands = (f"whatis {example:#x}", *suggest_mapping_track(session), "find")
@@ -52,10 +57,11 @@ def _describe(leak: Leak) -> str:
     return f"{number(leak.blocks)} of {sizes}{f' {function}' if function else ''}{begins}"
 
 
-def _explain(kinds: Sequence[Kind], groups: Sequence[Leak]) -> str:
+def _explain(kinds: Sequence[Kind], kind: str) -> str:
+    """Explain the mappings. `kind`: the type of the largest group."""
     if Kind.POSSIBLE in kinds:
         return "They may be in use without an address in memory: as signal stacks, as registered buffers, or by page numbers."
-    if groups and groups[0].type != TYPE:
+    if kind not in (TYPE, ""):
         return "These are stacks of coroutines whose handles were lost before they ended."
     return "Memory from mmap was not unmapped. The kernel merges neighbouring mappings, so that one may come from several calls of mmap."
 

@@ -84,7 +84,7 @@ class PureDisguises:
                 if form.kind in NARROW or (first and form.kind not in _ANY_BYTE) or (not first and form.kind == Disguise.UNALIGNED):
                     continue
                 skipped, width = (2 if self._order == "big" else 0, 6) if form.kind == Disguise.SIX_BYTES else (0, word)
-                for at, value in self._candidates(form, words, first):
+                for at, value in self._candidates(form, words, first, address):
                     self._examine(data, address, at + skipped, width, number, value, roots)
         numbers = self._nonzero(data, 0, 4)
         for number, form in enumerate(self._forms):
@@ -110,9 +110,10 @@ class PureDisguises:
             words.byteswap()
         return [(at, value) for at, value in zip(range(first, first + length, width), words) if value]
 
-    def _candidates(self, form: Form, words: list[tuple[int, int]], first: int = 0) -> Iterator[tuple[int, int]]:
+    def _candidates(self, form: Form, words: list[tuple[int, int]], first: int = 0, address: int = 0) -> Iterator[tuple[int, int]]:
         """Yield the offset of each word that, decoded in this form, is an address in a segment, and
-        this address. `first`: the distance of the words from a multiple of the word size."""
+        this address. `first`: the distance of the words from a multiple of the word size.
+        `address`: the place of offset 0."""
         mask, shift, base = self._mask, form.shift, form.base
         for start, end in self._segments:
             if form.kind == Disguise.TAGGED:
@@ -128,12 +129,21 @@ class PureDisguises:
             elif form.kind == Disguise.MANGLED:
                 plain = ((at, ((word >> shift | word << 64 - shift) ^ base) & (1 << 64) - 1) for at, word in words if self._word == 8)
                 yield from ((at, value) for at, value in plain if start <= value < end)
+            elif form.kind == Disguise.RELATIVE:
+                sums = ((at, (address + at + word) & (1 << 64) - 1) for at, word in words if self._word == 8 and word % 8 == 0)
+                yield from ((at, value) for at, value in sums if start <= value < end)
+            elif form.kind == Disguise.SAFE_LINKED:
+                linked = ((at, word ^ (address + at) >> 12) for at, word in words if self._word == 8 and not self._in_segments(word))
+                yield from ((at, value) for at, value in linked if start <= value < end)
             elif form.kind == Disguise.SHIFTED_LEFT:
                 low, beyond = start << shift, end << shift
                 yield from ((at, word >> shift) for at, word in words if low <= word < beyond)
             else:
                 low, beyond = -(-(start - base) >> shift), -(-(end - base) >> shift)
                 yield from ((at, base + (word << shift)) for at, word in words if low <= word < beyond)
+
+    def _in_segments(self, value: int) -> bool:
+        return any(start <= value < end for start, end in self._segments)
 
     def _whole_word(self, data: bytes, at: int) -> int:
         """Return the 8 bytes whose lower half is the number at `at`."""
@@ -176,6 +186,11 @@ class PureDisguises:
         if not roots:
             source = blocks.find(place)
             if source in (-1, target) or blocks.states[source] != State.IN_USE:
+                return
+            # glibc leaves the link of its thread cache in the first word of a block that it
+            # returns.
+            linked = self._forms[number].kind == Disguise.SAFE_LINKED
+            if linked and place == blocks.starts[source] and blocks.sizes[source] == blocks.sizes[target]:
                 return
             if place + width > blocks.starts[source] + blocks.sizes[source] or self._has_excluded(source, place, width):
                 return
