@@ -87,7 +87,7 @@ class _LoadedMethod(NamedTuple):
     """A method, and what tells loads of its class apart."""
 
     method: JavaMethod
-    loaded_class: bytes
+    loaded_class: int
 
 
 class JavaFrames(ManagedFrames):
