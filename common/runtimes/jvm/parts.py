@@ -117,4 +117,5 @@ def _archive(tables: Tables) -> Optional[Part]:
 
 def _stacks(tables: Tables) -> Optional[Part]:
     ranges = sorted(Range(base - size, base) for base, size in java_stacks(tables))
-    return Part("stacks of Java threads", merge_ranges(ranges), None, False, f"{len(ranges):,} threads") if ranges else None
+    detail = f"{len(ranges):,} threads"
+    return Part("stacks of Java threads", merge_ranges(ranges), None, False, detail, are_stacks=True) if ranges else None
