@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Optional
 
 from findleaks.target.base import Range
 from findleaks.value_classes import NamedTuple
+
+
+class Explanation(NamedTuple):
+    """Why a part is large. `sentence`: what most of it consists of. `facts`: the same for JSON.
+    `example`: the address of a managed object that keeps some of it, 0 if there is none."""
+
+    sentence: str
+    facts: Mapping[str, object]
+    example: int = 0
 
 
 class Part(NamedTuple):
@@ -17,7 +26,8 @@ class Part(NamedTuple):
     - `inside`: the part is in blocks of an allocator, whose total includes it.
     - `parts`: known components, within these ranges.
     - `freed`: memory that the runtime freed, but did not return to the kernel.
-    - `are_stacks`: the part consists of stacks of threads."""
+    - `are_stacks`: the part consists of stacks of threads.
+    - `explain`: a function that explains why the part is large, None if there is none."""
 
     name: str
     ranges: Sequence[Range]
@@ -27,6 +37,7 @@ class Part(NamedTuple):
     parts: Sequence[Part] = ()
     freed: bool = False
     are_stacks: bool = False
+    explain: Optional[Callable[[], Optional[Explanation]]] = None
 
     @property
     def bytes(self) -> int:
