@@ -52,7 +52,7 @@ CASES = [(QUICK, "loader"), ("25.0.2", "hidden")]
     ],
 )
 def test_generated_classes(version: str, kind: str, tmp_path: Path) -> None:
-    """The finding names the classes, the class loader, and the variable that keeps them. In JDK 8, data of the JVM refers to a class loader,
+    """The finding names the classes, the class loader, and the variable that keeps them. In JDK 8, the JVM's data refers to class loaders,
     too, so that the path may begin there."""
     count = 4000
     with generate(tmp_path, version, kind, count, "-Xshare:off") as running:
