@@ -349,7 +349,7 @@ class Runtime:
     collect_calls = "", ""  # calls that free garbage, and that enable the collector
     cycle_remedy = ""  # a clause: what to do about cycles, if nothing collects them; "": not needed
     garbage_remedy = ""  # a clause: what frees native memory of garbage; "": the collector does
-    garbage_cause = ""  # a clause: why garbage with native memory was not collected, and what does it
+    garbage_cause = ""  # a clause: why garbage with native memory was not collected
     report_call = ""  # function by which native code reports bytes to the collector; "": none
 
     def is_own_name(self, symbol: str) -> bool:

@@ -61,9 +61,9 @@ def _words(tables: Tables, data: int) -> Sequence[int]:
 
 
 def _chunks(tables: Tables, data: int, heap: Range) -> dict[int, tuple[int, ...]]:
-    """Return the chunks of a ClassLoaderData's handles by address, with the objects in each. Another
-    word of the ClassLoaderData refers to the oldest chunk, which has the handle of the class loader
-    itself, so the longest list is the right one."""
+    """Return the chunks of a ClassLoaderData's handles by address, with the objects in each.
+    Another word of the ClassLoaderData refers to the oldest chunk, which has the handle of the
+    class loader itself, so the longest list is the right one."""
     lists = (_follow_chunks(tables, word, heap) for word in _words(tables, data))
     return max((one for one in lists if any(map(any, one.values()))), key=len, default={})
 
