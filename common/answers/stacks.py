@@ -66,6 +66,7 @@ def group_stacks(
             names=[names.get(tid) for tid in stack.threads],
             frames=[native_frame(frame) for frame in stack.frames],
             complete=not stack.end,
+            incomplete=stack.end or None,
             locks=list_locks(stack),
         )
         for stack in (found[:limit] if limit else found)

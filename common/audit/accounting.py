@@ -105,6 +105,7 @@ class Share:
     detail: str = ""
     parts: tuple[NamedMemory, ...] = ()  # the largest named ranges in the share
     kinds: tuple[MemoryKind, ...] = ()  # mapped memory of the share by kind, the largest first
+    are_stacks: bool = False  # stacks of live threads
 
 
 @dataclass(frozen=True)
@@ -309,7 +310,7 @@ def _count_managed_heaps(session: Session, counter: _Counter, claimed: _Unclaime
         for part in runtime.parts():
             if not part.inside:
                 held = counter.bytes(claimed.take(part.ranges))
-                yield Share(ShareSort.RUNTIME, f"{runtime.name} {part.name}", held, detail=part.detail)
+                yield Share(ShareSort.RUNTIME, f"{runtime.name} {part.name}", held, detail=part.detail, are_stacks=part.are_stacks)
 
 
 def _count_stacks(
@@ -333,7 +334,7 @@ def _count_stacks(
     taken = counter.bytes(claimed.take(live))
     cached = counter.bytes(claimed.take(dead_stacks(target, session.engine, places)))
     shares = [
-        Share(ShareSort.STACKS, "", taken, len(target.threads())),
+        Share(ShareSort.STACKS, "", taken, len(target.threads()), are_stacks=True),
         Share(ShareSort.UNJOINED, "", sum(one.bytes for one in left), len(left)),
     ]
     return [*shares, Share(ShareSort.CACHED_STACKS, "", cached)], left, sum(one.stack.end - one.stack.start for one in ended)

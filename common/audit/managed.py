@@ -97,6 +97,13 @@ class RuntimeHoldings(NamedTuple):
         return sum(row.type.own.get(GARBAGE_NATIVE_BYTES, 0) for row in self.types)
 
     @property
+    def is_native_garbage(self) -> bool:
+        """Whether most of the memory of the type that retains the most belongs to garbage, so that
+        a path to a live object would mislead."""
+        top = self.by_native[0]
+        return 2 * top.type.own.get(GARBAGE_NATIVE_BYTES, 0) > top.held.bytes
+
+    @property
     def by_native(self) -> list[TypeHoldings]:
         """The types, those that retain the most native memory first."""
         return sorted(self.types, key=lambda row: -row.held.bytes)
@@ -127,7 +134,9 @@ class RuntimeHoldings(NamedTuple):
         words = f"{_objects(total)} of {shortened(top.type.name)} {verb} {size(top.held.bytes)}"
         if unused:
             words += f"; {number(lost)} of these are garbage that was not collected yet, and retain {size(unused)}"
-        chain = self.runtime.reference_chain(top.type.name)
+        if self.is_native_garbage and self.runtime.garbage_cause:
+            words += f"; {self.runtime.garbage_cause}"
+        chain = self.runtime.reference_chain(top.type.name) if not self.is_native_garbage else ""
         words += f"; one of them is reached by {shortened(chain, 400)}" if chain else ""
         if self.unreported:
             return f"{words}; {size(self.unreported)} of this memory was not reported to {self.name}, so its collector is not triggered"
@@ -135,9 +144,9 @@ class RuntimeHoldings(NamedTuple):
 
     def example(self) -> Optional[int]:
         """Return the address of a live object of the type that `cause` names first; None if it is
-        unknown."""
+        unknown, or if most objects are garbage."""
         if self.object_bytes <= self.held.bytes:
-            return self.runtime.native_example(self.by_native[0].type.name)
+            return self.runtime.native_example(self.by_native[0].type.name) if not self.is_native_garbage else None
         graph = self.runtime.object_graph()
         return graph.example(max(self.types, key=lambda row: row.bytes).type.name) if graph is not None else None
 

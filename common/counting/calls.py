@@ -24,7 +24,7 @@ def counted_calls(counter: Union[Counter, Injected], table: Table, limit: Option
         end=table.outcome.why if table.last else None,
         why=table.outcome.text or None,
         stacks=[
-            CountedStack(stack.count, [native_frame(frame) for frame in stack.frames], not stack.end)
+            CountedStack(stack.count, [native_frame(frame) for frame in stack.frames], not stack.end, stack.end or None)
             for stack in table.stacks[: limit or None]
         ],
     )

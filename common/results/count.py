@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Optional
 
-from findleaks.results.record import ADDRESS, Record
+from findleaks.results.record import ADDRESS, OPTIONAL, Record
 from findleaks.results.sites import StackFrame
 from findleaks.value_classes import dataclass, field
 
@@ -32,6 +32,8 @@ class CountedStack(Record):
     """The call stack, innermost frame first."""
     complete: bool
     """Whether the stack was unwound to its beginning."""
+    incomplete: Optional[str] = field(default=None, metadata=OPTIONAL)
+    """Why the outer frames of the stack are missing."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -43,6 +43,8 @@ class ThreadGroup(Record):
     """The call stack, innermost frame first."""
     complete: bool
     """Whether the stack was unwound to its beginning."""
+    incomplete: Optional[str] = field(default=None, metadata=OPTIONAL)
+    """Why the outer frames of the stack are missing."""
     locks: Sequence[FrameLock] = field(default=(), metadata=OPTIONAL)
     """The locks of all of these threads, thread by thread. The frames of these threads have locks
     of the same kinds and types, but the objects may differ."""

@@ -66,6 +66,8 @@ class TrackedStack(Fates):
     """The roots that retain these blocks, those with the most blocks first."""
     examples: Sequence[int] = field(metadata=ADDRESS)
     """Addresses of some of the leaked blocks. If none leaked, addresses of some held blocks."""
+    incomplete: Optional[str] = field(default=None, metadata=OPTIONAL)
+    """Why the outer frames of the stack are missing."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

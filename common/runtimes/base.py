@@ -19,6 +19,7 @@ from findleaks.engine.terms import Exclusion, Heuristic
 from findleaks.runtimes.allocation_site import Site as Site
 from findleaks.runtimes.count_verdict import MiscountedType as MiscountedType
 from findleaks.runtimes.count_verdict import ReferenceCounts as ReferenceCounts
+from findleaks.runtimes.memory_part import Part as Part
 from findleaks.target.base import Piece, Range, Target, Thread
 from findleaks.value_classes import NamedTuple
 
@@ -48,29 +49,6 @@ class Count(NamedTuple):
 
     value: int
     unit: str = ""
-
-
-class Part(NamedTuple):
-    """Memory that the runtime owns: code, metadata, its heap.
-
-    - `name` is used in a sentence ("code cache").
-    - `used`: bytes of live objects in `ranges` (sorted, disjoint), None if unknown.
-    - `inside`: the part is in blocks of an allocator, whose total includes it.
-    - `parts`: known components, within these ranges.
-    - `freed`: memory that the runtime freed, but did not return to the kernel."""
-
-    name: str
-    ranges: Sequence[Range]
-    used: Optional[int]
-    inside: bool = False
-    detail: str = ""  # "134 pages of 16 KiB: 31,204 slots live, 22,566 free"
-    parts: Sequence[Part] = ()
-    freed: bool = False
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of these ranges, resident or not."""
-        return sum(end - start for start, end in self.ranges)
 
 
 class Type(NamedTuple):
@@ -371,6 +349,7 @@ class Runtime:
     collect_calls = "", ""  # calls that free garbage, and that enable the collector
     cycle_remedy = ""  # a clause: what to do about cycles, if nothing collects them; "": not needed
     garbage_remedy = ""  # a clause: what frees native memory of garbage; "": the collector does
+    garbage_cause = ""  # a clause: why garbage with native memory was not collected
     report_call = ""  # function by which native code reports bytes to the collector; "": none
 
     def is_own_name(self, symbol: str) -> bool:

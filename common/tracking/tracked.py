@@ -63,6 +63,7 @@ def _stack(site: TrackedSite, entry: int) -> TrackedStack:
         entry=entry,
         frames=[native_frame(frame) for frame in site.frames],
         complete=not site.end,
+        incomplete=site.end or None,
         holders=[TrackedHolder(label, count) for label, count in site.holders],
         examples=site.examples[:EXAMPLES],
     )

@@ -7,6 +7,7 @@ are those of managed functions, which replace them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
 
@@ -88,11 +89,23 @@ class ChainPart(NamedTuple):
 
 class ManagedFrames:
     """Reads the managed frames of a runtime. `warnings`: sentences on what could not be read so
-    far. `reads_calls`: whether it reads frames of a running process, for which stacks are recorded.
-    If a runtime generates code, `call_frame` and `function` describe it. If an interpreter
-    maintains a chain of frames, `chain_settings` does."""
+    far. `kind`: that of its frames; see NamedFrame. `reads_calls`: whether it reads frames of a
+    running process, for which stacks are recorded. If a runtime generates code, `call_frame` and
+    `function` describe it. If an interpreter maintains a chain of frames, `chain_settings` does."""
 
     warnings: Sequence[str] = ()
+    kind = ""
+    library_files: Optional[re.Pattern[str]] = None  # matches files of the language's own library
+
+    def is_of_library(self, frame: NamedFrame) -> bool:
+        """Return whether a function belongs to the library of its language. Functions without a
+        file do: they are written in C."""
+        return not frame.file or (self.library_files is not None and self.library_files.search(frame.file) is not None)
+
+    def is_of_wait(self, frame: NamedFrame) -> bool:
+        """Return whether a function is one that other functions of the library call in order to
+        wait."""
+        return False
 
     @property
     def reads_calls(self) -> bool:

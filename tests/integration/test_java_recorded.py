@@ -21,7 +21,7 @@ from native_calls import Calls
 
 ROUNDS, CALLS = 5, 7  # calls of a round, each with another stack
 SIZES = "48-72"
-QUICK = [(jvms.SYSTEM, "mixed", "track"), (jvms.SYSTEM, "interpreted", "breakpoints")]
+QUICK = [(jvms.SYSTEM, "mixed", "track"), (jvms.SYSTEM, "interpreted", "breakpoints"), ("8", "mixed", "inject")]
 EACH = [
     pytest.param(version, mode, way, marks=() if (version, mode, way) in QUICK else pytest.mark.matrix, id=f"{version}-{mode}-{way}")
     for version in java_frames.VERSIONS
@@ -33,8 +33,7 @@ Stacks = Counter[tuple[tuple[str, str, int], ...]]
 
 @contextmanager
 def calling(version: str, folder: Path, program: str, *words: str, options: tuple[str, ...] = ()) -> Iterator[Calls]:
-    release = "8" if program == "JavaNativeCalls" else "17"
-    jvms.compile_java(truth.PROGRAMS / f"{program}.java", folder, "--release", release)
+    jvms.compile_java(truth.PROGRAMS / f"{program}.java", folder, "--release", "8")
     headers, library = jvms.jdk() / "include", folder / "calls.so"
     command = ["gcc", *jvms.FLAGS, "-I", headers, "-I", headers / "linux", "-o", library, truth.PROGRAMS / "java_native_calls.c"]
     subprocess.run([str(word) for word in command], check=True)
@@ -86,7 +85,7 @@ def test_frames_of_recorded_calls(version: str, mode: str, way: str, tmp_path: P
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("version", [jvms.SYSTEM, "21.0.4", "25.0.2"])
+@pytest.mark.parametrize("version", java_frames.VERSIONS)
 @pytest.mark.parametrize("options", [(), ("-Xint",), ("-XX:TieredStopAtLevel=1",)])
 def test_classes_that_are_unloaded(version: str, options: tuple[str, ...], tmp_path: Path) -> None:
     """Code and methods are unloaded, and others get their addresses. A name is right, or missing with the reason: the size of the blocks of
@@ -105,6 +104,7 @@ def test_classes_that_are_unloaded(version: str, options: tuple[str, ...], tmp_p
             # The number of blocks is an estimate, which is rounded.
             assert len(found) == 1 and abs(size / (1000 + int(number)) - blocks) <= 1, stack
         named += bool(found)
+        assert stack["complete"] != bool(stack.get("incomplete"))
         assert found or not stack["complete"] or all(one["function"] != "probed" for one in stack["frames"]), stack
     # Where addresses are often used again, no method of these classes can be told from an earlier one.
     assert named or options or version != jvms.SYSTEM

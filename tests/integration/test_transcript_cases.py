@@ -248,7 +248,8 @@ OTHERS = {
     "dead Java objects": Case(
         histograms("500"),
         (),
-        r"50[0-9] objects of java\.util\.zip\.Inflater\$InflaterZStreamRef retain .*; 500 of these are garbage that was not collected yet",
+        r"50[0-9] objects of java\.util\.zip\.Inflater\$InflaterZStreamRef retain .*; 500 of these are garbage that was not collected yet"
+        r", and retain [\d.]+ MiB; a collection \(jcmd PID GC\.run\) frees this memory",
     ),
     "iterators of pydantic": Case(pydantic("3000"), (), r"(2,9\d\d|3,000) × cycle of 3: pydantic_core\._pydantic_core\.ValidatorIterator"),
     "views of a MultiDict": Case(multidict("5000"), (), r"a Py_DECREF is missing \((4,9\d\d|5,000) of multidict\._multidict\._KeysView"),

@@ -137,3 +137,51 @@ def test_mapped_files(version: str, kind: str, files: int, options: tuple[str, .
         f"JavaMapped static .MAPPINGS → java.util.HashMap.table → java.util.HashMap$Node[] → java.util.HashMap$Node.value → {name}."
         in one["cause"]
     )
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    ("kind", "owner", "remedy"),
+    [
+        ("segments", "jdk.internal.foreign.SegmentFactories$1", "close() of each java.lang.foreign.Arena"),
+        ("arenas", "jdk.internal.foreign.SegmentFactories$1", "close() of each java.lang.foreign.Arena"),
+        ("global", "jdk.internal.foreign.NativeMemorySegmentImpl", "allocate memory in a java.lang.foreign.Arena that is closed"),
+    ],
+)
+def test_memory_of_arenas(kind: str, owner: str, remedy: str, tmp_path: Path) -> None:
+    """The memory of an arena is attributed to the object that frees it, and that of the global arena, which nothing frees, to segments.
+    Stale words may refer to some blocks."""
+    count = 500
+    jvms.compile_java(ROOT / "tests/programs/JavaArenas.java", tmp_path, "--release", "11")
+    with Running(jvms.command("25.0.2", tmp_path, "JavaArenas", kind, str(count), options=("-Xmx64m",)), tmp_path / "run") as run:
+        found = verdict("--pid", str(run.pid))
+    held = finding(found, "held-by-managed-objects")
+    assert found["findings"][0] == held
+    (top, *_) = held["evidence"]["types"]
+    assert top["name"] == owner
+    assert 0.95 * count <= top["native_blocks"] <= count + 2
+    assert "java.lang.Class of JavaArenas static .KEPT → java.util.ArrayList.elementData → java.lang.Object[]" in held["cause"]
+    assert held["try"][0].startswith(remedy)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    ("plugin", "holder"),
+    [
+        ("PluginLocal", "(thread-local variable PluginLocal.CONTEXT)"),
+        ("PluginDriver", "java.sql.DriverManager static .registeredDrivers → java.util.concurrent.CopyOnWriteArrayList.array"),
+        ("PluginHook", "java.lang.ApplicationShutdownHooks static .hooks → java.util.IdentityHashMap.table"),
+        ("PluginThread", 'stack of Java thread "plugin"'),
+    ],
+)
+def test_class_loaders_of_plugins(plugin: str, holder: str, tmp_path: Path) -> None:
+    """The finding about the largest type names what keeps the static variables of the plugin's class."""
+    jvms.compile_java(ROOT / "tests/programs/JavaPlugins.java", tmp_path, "--release", "11")
+    command = jvms.command(jvms.SYSTEM, tmp_path, "JavaPlugins", plugin, "120", options=("-Xmx256m",))
+    with Running(command, tmp_path / "run") as run:
+        found = verdict("--pid", str(run.pid))
+    held = finding(found, "held-by-managed-objects")
+    assert found["findings"][0] == held
+    assert "The largest type is byte[]" in held["cause"]
+    assert holder in held["cause"]
+    assert f"java.lang.Class of {plugin} static .CACHE → byte[]" in held["cause"]

@@ -113,8 +113,11 @@ def live_objects(pid: int, version: str) -> Mapping[str, tuple[int, int]]:
     return found
 
 
+OTHERS = [*ZGC[1:], *((version, "Shenandoah", ()) for version in ("system", *jvms.VERSIONS))]
+
+
 @pytest.mark.platform("x86-64", "JVM", of="17, 21, 25")
-@pytest.mark.parametrize(("version", "collector", "options"), [ZGC[0], *(pytest.param(*row, marks=pytest.mark.matrix) for row in ZGC[1:])])
+@pytest.mark.parametrize(("version", "collector", "options"), [ZGC[0], *(pytest.param(*row, marks=pytest.mark.matrix) for row in OTHERS)])
 def test_live_objects_are_those_of_the_jvm(tmp_path: Path, version: str, collector: str, options: tuple[str, ...]) -> None:
     with java(tmp_path, version, f"-XX:+Use{collector}GC", *options, words=("collect",)) as running:
         shown = live_objects(running.pid, version)

@@ -1,3 +1,4 @@
+import java.io.ByteArrayOutputStream;
 import java.io.InputStream;
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
@@ -18,7 +19,11 @@ public class JavaChangingClasses {
     /** The class Work00000, whose name is replaced. */
     static byte[] template() throws Exception {
         try (InputStream file = JavaChangingClasses.class.getResourceAsStream("Work00000.class")) {
-            return file.readAllBytes();
+            ByteArrayOutputStream code = new ByteArrayOutputStream();
+            for (int one; (one = file.read()) >= 0;) {
+                code.write(one);
+            }
+            return code.toByteArray();
         }
     }
 

@@ -18,6 +18,7 @@ from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.base import Runtime
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_OBJECTS
+from findleaks.runtimes.memory_part import Explanation
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
 from findleaks.target.modules import DELETED
@@ -189,7 +190,11 @@ def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Fi
             named = [f"{number(count)} are {shortened(name)}{_garbage(runtime, name)}" for name, count in by_type.items()]
             cause = f"Of the class loaders, {some(named, 3)}. {cause}".strip()
         facts: dict[str, object] = {"runtime": runtime.name, "class_loaders": loaders, "classes": classes, "loaders_by_type": by_type}
-        example = _live_loader(runtime, by_type)
+        explained = _explain(runtime, METASPACE)
+        if explained is not None:
+            cause = f"{explained.sentence} {cause}".strip()
+            facts["class_names"] = explained.facts
+        example = _live_loader(runtime, by_type) or (_live_object(runtime, explained.example) if explained is not None else None)
         if example is not None:
             cause += f" One of them is reached by {shortened(example.path, 400)}."
         paths = [f"path {example.address:#x}"] if example is not None else []
@@ -203,20 +208,32 @@ def _are_many(by_type: Mapping[str, int]) -> bool:
     return any(count >= _MANY_OF_TYPE and not name.startswith(_REFLECTION) for name, count in by_type.items())
 
 
-class _Loader(NamedTuple):
-    """A live class loader, and the path to it as types and fields."""
+class _Example(NamedTuple):
+    """A live object, and the path to it as types and fields."""
 
     address: int
     path: str
 
 
-def _live_loader(runtime: Runtime, by_type: Mapping[str, int]) -> Optional[_Loader]:
+def _live_loader(runtime: Runtime, by_type: Mapping[str, int]) -> Optional[_Example]:
     """Return a live class loader of the type that has the most class loaders; None if there is
     none."""
     graph = runtime.object_graph() if by_type else None
     address = graph.example(next(iter(by_type))) if graph is not None else None
-    found = graph.find(address) if graph is not None and address is not None else None
-    return _Loader(found.address, graph.describe_path(found.block)) if graph is not None and found is not None else None
+    return _live_object(runtime, address or 0)
+
+
+def _live_object(runtime: Runtime, address: int) -> Optional[_Example]:
+    """Return the object at an address with the path to it; None if there is no live one."""
+    graph = runtime.object_graph() if address else None
+    found = graph.find(address) if graph is not None else None
+    return _Example(address, graph.describe_path(found.block)) if graph is not None and found is not None and found.is_live else None
+
+
+def _explain(runtime: Runtime, name: str) -> Optional[Explanation]:
+    """Return why the part of a runtime's memory with this name is large; None if it is unknown."""
+    part = next((one for one in runtime.parts() if one.name == name), None)
+    return part.explain() if part is not None and part.explain is not None else None
 
 
 def _garbage(runtime: Runtime, name: str) -> str:

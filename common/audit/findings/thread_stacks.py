@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Optional
 
 from findleaks.audit.accounting import Accounting
 from findleaks.audit.findings.large_shares import private_bytes
 from findleaks.audit.findings.significance import is_large
 from findleaks.formatting import number, printable, shortened, size
-from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.directory import find_frames
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
@@ -21,13 +20,7 @@ from findleaks.unwind.managed_frames import ManagedFrames
 from findleaks.unwind.stacks import NamedFrame, Stack, group_threads
 from findleaks.value_classes import NamedTuple
 
-JAVA_STACKS = "stacks of Java threads"  # name of the part of a JVM's memory that contains stacks
 _MANY = 32  # minimum number of threads in a finding if residency is unknown
-_JAVA_LIBRARIES = ("java.", "javax.", "jdk.", "sun.")  # packages of Java's own library
-# Prefixes of functions of Java's library that its other functions call in order to wait
-_WAITING = ("jdk.internal.", "sun.misc.", "java.lang.", "java.util.concurrent.locks.", "java.util.concurrent.ForkJoinPool.")
-# Files of the standard libraries of Python, Ruby and Node, but not of installed packages
-_LIBRARY_FILE = re.compile(r"<frozen|^node:|/lib(?:64)?/(python\d[\d.]*t?|ruby/\d[\d.]*)/(?!.*(-packages|gems)/)")
 _WAITS = (LOCK, RELOCK, WAIT, PARK)
 
 
@@ -57,7 +50,7 @@ class _Wait(NamedTuple):
 
 def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Finding]:
     """Yield one finding if stacks of running threads are at least a tenth of the private memory."""
-    shares = [one for one in accounting.shares if one.sort == ShareSort.STACKS or one.of.endswith(f" {JAVA_STACKS}")]
+    shares = [one for one in accounting.shares if one.are_stacks]
     threads, total = max((one.count for one in shares), default=0), sum(one.bytes for one in shares)
     if threads < 2 or not is_large(total, private_bytes(accounting)):
         return
@@ -69,7 +62,7 @@ def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Fin
     else:
         return
     readers = find_frames(session.target)
-    group = _find_largest_group(group_threads(session.target, readers=readers))
+    group = _find_largest_group(group_threads(session.target, readers=readers), readers)
     wait = _find_wait(session, group)
     names = _thread_names(session, readers)
     facts: dict[str, object] = {
@@ -92,35 +85,29 @@ def _used_bytes(session: Session) -> int:
     return sum(region.end - sp for region, sp in found if region is not None)
 
 
-def _find_largest_group(stacks: Sequence[Stack]) -> _Group:
+def _find_largest_group(stacks: Sequence[Stack], readers: Sequence[ManagedFrames]) -> _Group:
     """Return the largest group of threads. Threads in the same managed function form a group, even
     if their stacks differ. Other threads are grouped by stack."""
     groups: dict[str, list[Stack]] = {}
+    by_kind = {reader.kind: reader for reader in readers}
     for at, stack in enumerate(stacks):
-        frame = _own_frame(stack.frames)
+        frame = _own_frame(stack.frames, by_kind)
         name = frame.short_name() if frame is not None else ""
         groups.setdefault(name if frame is not None and frame.kind else f"{at} {name}", []).append(stack)
     found = max((_Group("", some) for some in groups.values()), key=lambda one: one.threads, default=_Group("", ()))
-    frame = _own_frame(found.stacks[0].frames) if found.stacks else None
+    frame = _own_frame(found.stacks[0].frames, by_kind) if found.stacks else None
     return found._replace(place=shortened(frame.short_name(), 200) if frame is not None else "")
 
 
-def _own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:
+def _own_frame(frames: Sequence[NamedFrame], readers: Mapping[str, ManagedFrames]) -> Optional[NamedFrame]:
     """Return the innermost frame of the program's own code. Frames of managed functions are
-    preferred."""
+    preferred. `readers`: by the kind of their frames."""
     from findleaks.audit.crash import own_frame  # imported late: seldom needed
 
-    managed = [one for one in frames if one.kind]
-    own = next((one for one in managed if not _is_of_library(one)), None)
-    return own or next((one for one in managed if not one.function.startswith(_WAITING)), None) or next(iter(managed), own_frame(frames))
-
-
-def _is_of_library(frame: NamedFrame) -> bool:
-    """Return whether a managed function belongs to the library of its language. Functions of Python
-    and Ruby without a file belong to it, because they are written in C."""
-    if frame.kind == "Java":
-        return frame.function.startswith(_JAVA_LIBRARIES)
-    return not frame.file or _LIBRARY_FILE.search(frame.file) is not None
+    managed = [(one, readers.get(one.kind)) for one in frames if one.kind]
+    own = (one for one, reader in managed if reader is None or not reader.is_of_library(one))
+    others = (one for one, reader in managed if reader is None or not reader.is_of_wait(one))
+    return next(chain(own, others, (one for one, _ in managed)), None) or own_frame(frames)
 
 
 def _describe_group(group: _Group) -> str:

@@ -11,7 +11,6 @@ from findleaks.audit.findings.figures import BlockFigures
 from findleaks.audit.findings.large_shares import find_largest_data_file, private_bytes
 from findleaks.audit.findings.retained import describe_field, describe_shared_part
 from findleaks.audit.findings.significance import LEAST, PART, denominator
-from findleaks.audit.findings.thread_stacks import JAVA_STACKS
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, shortened, size, some
 from findleaks.results.share_sort import ShareSort
@@ -67,8 +66,7 @@ def explain_shares(session: Session, accounting: Accounting, found: Sequence[Fin
     kinds = {one.kind for one in found}
     judged = [one for one in accounting.shares if accounting.known or one.sort not in _MOSTLY_UNTOUCHED]
     large = [one for one in judged if one.bytes >= max(LEAST_SHARE, PART * _whole(accounting))]
-    of_stacks = f" {JAVA_STACKS}" if "thread-stacks" in kinds else None
-    managed = [one for one in large if one.sort == ShareSort.RUNTIME and not (of_stacks and one.of.endswith(of_stacks))]
+    managed = [one for one in large if one.sort == ShareSort.RUNTIME and not (one.are_stacks and "thread-stacks" in kinds)]
     if managed and not any(command.startswith("runtime") for one in found for command in one.commands):
         yield f"{some([_amount(one, one.of) for one in managed])}: `runtime` shows the contents"
     for one in large:

@@ -98,6 +98,9 @@ def find_frame_reader(target: Target) -> Optional[FrameReader]:
 class FrameReader(ManagedFrames):
     """Reads frames of Python functions; see ManagedFrames."""
 
+    kind = KIND
+    library_files = re.compile(r"<frozen|/lib(?:64)?/python\d[\d.]*t?/(?!.*(-packages|gems)/)")
+
     def __init__(self, target: Target, memory: Memory, runtime: Optional[Runtime], types: Optional[Types], symbol: Symbol) -> None:
         """`symbol`: _PyRuntime."""
         self._target, self._memory, self._symbol = target, memory, symbol

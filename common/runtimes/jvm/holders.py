@@ -10,7 +10,8 @@ without a Deallocator. All references of such a buffer are null. Netty and nativ
 such buffers, and their own objects also contain the address.
 
 Sources: OpenJDK 8, 17, 21 and 25, Direct-X-Buffer.java.template in java/nio; Netty 4.1,
-PlatformDependent.java (allocateDirectNoCleaner)."""
+PlatformDependent.java (allocateDirectNoCleaner); OpenJDK 21 and 25, jdk/internal/foreign:
+NativeMemorySegmentImpl.java, SegmentFactories.java (allocateNativeInternal)."""
 
 from __future__ import annotations
 
@@ -42,6 +43,9 @@ _SLICE = 1 << 20  # bytes of a larger object that are searched together
 _LONGS = "long[]"
 _FILLERS = ("int[]", "jdk.internal.vm.FillerElement[]")
 """Classes of the arrays with which the JVM fills gaps. Other arrays of int contain no addresses."""
+SEGMENT = "jdk.internal.foreign.NativeMemorySegmentImpl"
+_SEGMENT_CLEANUPS = ("jdk.internal.foreign.SegmentFactories$1", f"{SEGMENT}$1")
+_OWNING = 2  # number of types that own all memory to which they refer: of buffers, of arenas
 _DEALLOCATOR, _BUFFER = "java.nio.DirectByteBuffer$Deallocator", "java.nio.DirectByteBuffer"
 
 
@@ -59,17 +63,22 @@ def find_holders(
     objects, which separates garbage from live objects; None if it is unknown. unused: sorted parts
     of the heap in which no object starts. Words in these parts are not references.
 
-    The first type is that of Deallocators, and of buffers without a Deallocator. One type for each
-    class follows, then one type for the garbage of each class."""
+    The first type is that of Deallocators, and of buffers without a Deallocator. The second one is
+    that of the objects that free the memory of arenas. One type for each class follows, then one
+    type for the garbage of each class."""
     classes, count = objects.classes, len(objects.classes)
     numbers, may_refer = objects.numbers, [_may_refer(one, objects) for one in classes]
     indices = array("I", (index for index in _find_pointing(objects, engine, native) if may_refer[numbers[index]]))
     has_deallocators = any(one.name == _DEALLOCATOR for one in classes)
-    live, garbage = array("I", range(1, count + 1)), array("I", range(count + 1, 2 * count + 1))
+    live, garbage = array("I", range(_OWNING, count + _OWNING)), array("I", range(count + _OWNING, 2 * count + _OWNING))
+    known = {one.name for one in classes}
+    cleanup = next((name for name in _SEGMENT_CLEANUPS if name in known), _SEGMENT_CLEANUPS[0])
     for number, one in enumerate(classes):
         if one.name == _DEALLOCATOR:
             live[number] = 0
-        elif one.name == _BUFFER and has_deallocators:
+        elif one.name == cleanup:
+            live[number] = 1
+        elif one.name == SEGMENT or (one.name == _BUFFER and has_deallocators):
             garbage[number] = NO_ROOT  # the program no longer uses the address of a dead buffer
         elif one.name in _FILLERS:
             live[number] = garbage[number] = NO_ROOT  # they contain former objects
@@ -79,20 +88,20 @@ def find_holders(
     else:
         types = array("I", ((garbage if kinds[index] in GARBAGE else live)[numbers[index]] for index in indices))
     for at in _find_plain_buffers(objects, engine, target, indices):
-        if types[at] <= count:
+        if types[at] < count + _OWNING:
             types[at] = 0
     names = [_BUFFER if one.name == _DEALLOCATOR else one.name for one in classes]
     addresses, sizes = array("Q", bytes(columns.address)), array("Q", bytes(columns.size))
     if unused:
         addresses, sizes, types = _add_unused(addresses, sizes, types, unused)
-    return Holders(addresses, sizes, types, [_BUFFER, *names, *names], owning=1, garbage=count + 1)
+    return Holders(addresses, sizes, types, [_BUFFER, cleanup, *names, *names], owning=_OWNING, garbage=count + _OWNING)
 
 
 def find_example(holders: Holders, name: str) -> Optional[int]:
     """Return the address of one of the largest live objects of the class `name` that may refer to
     native memory. Return None if there is none, or if other objects own the memory, as with direct
     buffers. Most arrays of numbers, and objects that were closed, contain no address."""
-    if name in holders.names[: holders.owning]:
+    if name == _BUFFER:
         return None
     numbers = {number for number in range(holders.garbage) if holders.names[number] == name}
     found = [(size, address) for address, size, number in zip(holders.addresses, holders.sizes, holders.types) if number in numbers]

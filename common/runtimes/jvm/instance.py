@@ -73,6 +73,7 @@ class HotSpot(DumpableRuntime):
     """See Runtime."""
 
     name = "JVM"
+    garbage_cause = "a collection (jcmd PID GC.run) frees this memory, but the JVM collects only when the Java heap fills up"
     maps_unreferenced_memory = True  # it computes the addresses of card tables and bitmaps
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, module: Module) -> None:

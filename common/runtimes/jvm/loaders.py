@@ -61,18 +61,22 @@ def _words(tables: Tables, data: int) -> Sequence[int]:
 
 
 def _chunks(tables: Tables, data: int, heap: Range) -> dict[int, tuple[int, ...]]:
-    """Return the chunks of a ClassLoaderData's handles by address, with the objects in each."""
-    for word in _words(tables, data):
-        found: dict[int, tuple[int, ...]] = {}
-        while word and word not in found and len(found) < _MOSTCHUNKS:
-            chunk = tables.memory.words(word, CHUNK + 2)
-            count = chunk[CHUNK] & 0xFFFFFFFF if chunk else 0
-            objects = tuple(map(tables.decode_oop, chunk[:count])) if chunk else ()
-            if chunk is None or not 0 < count <= CHUNK or any(one and not heap.start <= one < heap.end for one in objects):
-                found = {}
-                break
-            found[word] = objects
-            word = chunk[CHUNK + 1]
-        if any(one for objects in found.values() for one in objects):
-            return found
-    return {}
+    """Return the chunks of a ClassLoaderData's handles by address, with the objects in each.
+    Another word of the ClassLoaderData refers to the oldest chunk, which has the handle of the
+    class loader itself, so the longest list is the right one."""
+    lists = (_follow_chunks(tables, word, heap) for word in _words(tables, data))
+    return max((one for one in lists if any(map(any, one.values()))), key=len, default={})
+
+
+def _follow_chunks(tables: Tables, word: int, heap: Range) -> dict[int, tuple[int, ...]]:
+    """Return the chunks of a list that begins at `word`; {} if this is no list of chunks."""
+    found: dict[int, tuple[int, ...]] = {}
+    while word and word not in found and len(found) < _MOSTCHUNKS:
+        chunk = tables.memory.words(word, CHUNK + 2)
+        count = chunk[CHUNK] & 0xFFFFFFFF if chunk else 0
+        objects = tuple(map(tables.decode_oop, chunk[:count])) if chunk else ()
+        if chunk is None or not 0 < count <= CHUNK or any(one and not heap.start <= one < heap.end for one in objects):
+            return {}
+        found[word] = objects
+        word = chunk[CHUNK + 1]
+    return found

@@ -33,6 +33,7 @@ from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import Enum
 from functools import cached_property
+from itertools import zip_longest
 from typing import NamedTuple
 
 from findleaks.allocators.bulk import find_pointers_into
@@ -40,6 +41,7 @@ from findleaks.allocators.directory import Directory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.errors import Interrupted
+from findleaks.libc.thread_state import waits_in_kernel
 from findleaks.runtimes.jvm.arenas import unused_parts
 from findleaks.runtimes.jvm.concurrent import shenandoah_regions
 from findleaks.runtimes.jvm.jni_handles import handle_blocks, handles, stale_handles
@@ -48,7 +50,7 @@ from findleaks.runtimes.jvm.spaces import buffer_words, region_addresses
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_thread_stacks, java_threads
 from findleaks.runtimes.object_graph import ObjectWord
-from findleaks.target.base import Module, Piece, Range
+from findleaks.target.base import Module, Piece, Range, Thread
 from findleaks.target.elf import occurrences
 from findleaks.target.ranges import intersection, merge_ranges, nonzero_pieces, region_at
 
@@ -118,7 +120,7 @@ class NativeRoots:
         stacks = [(base, size) for _, base, size in java_thread_stacks(self._tables)]
         for thread in self._tables.target.threads():
             base = next((base for base, size in stacks if base - size <= thread.sp < base), 0)
-            words = array("Q", (word for word in thread.words if word <= 0xFFFFFFFFFFFFFFFF))
+            words = array("Q", (word for _, word in self._register_words(thread)))
             yield RootObjects(RootKind.THREAD if base else RootKind.OTHER, self._decode(words), base)
             if base:
                 yield from (RootObjects(RootKind.THREAD, found, base) for found in self.words_in(Range(thread.sp & ~7, base)))
@@ -140,8 +142,7 @@ class NativeRoots:
                 yield from (ObjectWord(address, start) for address in self._search(piece, start))
         yield from sorted(self._block_words(start, excluded), key=lambda one: (not one.name, one.address))
         for thread in target.threads():
-            names = [*thread.names, *[""] * (len(thread.words) - len(thread.names))]
-            found_in = {name or "vector" for name, word in zip(names, thread.words) if start in self._references.targets(word)}
+            found_in = {name for name, word in self._register_words(thread) if start in self._values(array("Q", [word]))}
             yield from (ObjectWord(0, start, "", name, thread.tid) for name in sorted(found_in))
         yield from self._stack_words(start, name_thread)
 
@@ -170,6 +171,16 @@ class NativeRoots:
         found = dict.fromkeys((place for place, _ in handles(tables, tables.word("JNIHandles", "_global_handles"))), _JNI_GLOBAL)
         found.update((tables.place("JavaThread", "_threadObj", thread), "Thread") for thread in java_threads(tables))
         return found
+
+    def _register_words(self, thread: Thread) -> Iterator[tuple[str, int]]:
+        """Yield the words of a thread's registers, each with the name of its register. Vector
+        registers of a thread that waits in the kernel are left out: functions of C do not preserve
+        them, and copies of arrays leave stale references there."""
+        waits = waits_in_kernel(self._tables.target, thread.pc)
+        for name, word in zip_longest(thread.names, thread.words, fillvalue=""):
+            is_vector = name != "" and name not in thread.registers
+            if isinstance(word, int) and word <= 0xFFFFFFFFFFFFFFFF and not (is_vector and waits):
+                yield name or "vector", word
 
     def _stack_words(self, start: int, name_thread: Callable[[int], str]) -> Iterator[ObjectWord]:
         size, base, shift, _ = self._references
@@ -315,10 +326,14 @@ class NativeRoots:
 
     def _decode(self, words: array[int]) -> list[int]:
         """Return the addresses of the objects to which words, or halves of words, refer."""
+        return self.starts(sorted(self._values(words)))
+
+    def _values(self, words: array[int]) -> set[int]:
+        """Return the addresses in the heap to which words, or halves of words, refer."""
         found = {one for word in words for one in self._references.targets(word) if self._low <= one < self._high}
         size, base, shift, _ = self._references
         if size == 4:
             low, high = max(self._low - base, 0) >> shift, (self._high - base >> shift) + 1
             halves = memoryview(words).cast("B").cast("I")
             found.update(base + (half << shift) for half in halves if low <= half < high and half)
-        return self.starts(sorted(found))
+        return found

@@ -15,6 +15,7 @@ from findleaks.runtimes.jvm.spaces import REGION, Space, heap_addresses
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
 from findleaks.runtimes.jvm.virtual_spaces import metaspace_nodes
+from findleaks.runtimes.memory_part import Explanation
 from findleaks.target.base import Range
 from findleaks.target.ranges import intersection, merge_ranges
 
@@ -104,7 +105,15 @@ def _metaspace(tables: Tables) -> Optional[Part]:
     nodes = metaspace_nodes(tables)
     ranges = _committed(tables, merge_ranges(nodes))
     reserve = sum(node.end - node.start for node in nodes) >> 20
-    return Part("metaspace", ranges, None, False, f"{reserve:,} MiB reserved") if ranges else None
+    if not ranges:
+        return None
+    return Part("metaspace", ranges, None, False, f"{reserve:,} MiB reserved", explain=lambda: _explain_classes(tables))
+
+
+def _explain_classes(tables: Tables) -> Optional[Explanation]:
+    from findleaks.runtimes.jvm.class_groups import explain_classes  # seldom needed
+
+    return explain_classes(tables)
 
 
 def _archive(tables: Tables) -> Optional[Part]:
@@ -117,4 +126,5 @@ def _archive(tables: Tables) -> Optional[Part]:
 
 def _stacks(tables: Tables) -> Optional[Part]:
     ranges = sorted(Range(base - size, base) for base, size in java_stacks(tables))
-    return Part("stacks of Java threads", merge_ranges(ranges), None, False, f"{len(ranges):,} threads") if ranges else None
+    detail = f"{len(ranges):,} threads"
+    return Part("stacks of Java threads", merge_ranges(ranges), None, False, detail, are_stacks=True) if ranges else None

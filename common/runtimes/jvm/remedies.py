@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from findleaks.formatting import shortened
+from findleaks.runtimes.jvm.holders import SEGMENT
 from findleaks.runtimes.jvm.java_classes import ClassReader
 from findleaks.runtimes.jvm.tables import Tables
 
 _CLOSEABLE = "java.lang.AutoCloseable"
 _BUFFER, _CACHE = "java.nio.DirectByteBuffer", "sun.nio.ch.Util$BufferCache"
+_ARENA = "jdk.internal.foreign."
 _NETTY = "io.netty.buffer."
 _STREAM = "ZStreamRef"  # the end of the names of the classes that own the memory of zlib
 _MOST_INTERFACES = 1 << 12
@@ -32,6 +34,10 @@ def find_remedies(tables: Tables, reader: ClassReader, klass: int, path: str) ->
         yield "-Dio.netty.leakDetection.level=paranoid, with which Netty logs where it allocated buffers that were not released"
     elif name == _BUFFER:
         yield "-XX:MaxDirectMemorySize=BYTES limits direct buffers; the collector frees them, so drop or reuse them"
+    elif name == SEGMENT:
+        yield "allocate memory in a java.lang.foreign.Arena that is closed: nothing frees memory of Arena.global() or of malloc"
+    elif name.startswith(_ARENA):
+        yield "close() of each java.lang.foreign.Arena that is not needed any more, as in try-with-resources"
     elif _CLOSEABLE in _interfaces(tables, reader, klass):
         yield f"close() of each {shortened(name)} that is not needed any more, as in try-with-resources"
 

@@ -15,6 +15,7 @@ a backtrace has) of 2.7.4, 3.1.2 and 3.3.8."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Optional
@@ -86,6 +87,9 @@ def find_frame_reader(target: Target, files: Sequence[Module]) -> Optional[Frame
 
 class FrameReader(ManagedFrames):
     """Reads Ruby's control frames; see ManagedFrames."""
+
+    kind = KIND
+    library_files = re.compile(r"/lib(?:64)?/ruby/\d[\d.]*/(?!.*(-packages|gems)/)")
 
     def __init__(self, target: Target, memory: Memory, module: Module, version: tuple[int, int]) -> None:
         self._target, self._memory, self._module = target, memory, module

@@ -16,7 +16,7 @@ from findleaks.runtimes.jvm.tables import Tables
 from findleaks.value_classes import NamedTuple
 
 _CACHED = 1 << 14
-_END = 40  # bytes at the end of a Klass, which do not change and have its number
+_CHANGING_BITS = 16  # of a class's number
 _NATIVE = 0x100  # JVM_ACC_NATIVE
 _HIGH, _BITS = 192, 6  # a byte of 192 or more is not the last one of a number
 _MOST_DIGITS = 5  # bytes of a number
@@ -74,17 +74,19 @@ class MethodReader:
         self._classes = ClassReader(tables)
         self.read = lru_cache(_CACHED)(self._read)
         self._pairs = lru_cache(_CACHED)(self._read_pairs)
+        self._number = _place_number(tables)
         self._flag = next((tables.constants[name] for name in _FLAG if name in tables.constants), 0)
 
-    def loaded_class(self, address: int) -> bytes:
-        """Return bytes that differ between two loads of a method's class, even if both are at the
-        same address: the end of the Klass, with its number for JFR (klass.hpp, `_trace_id`)."""
+    def loaded_class(self, address: int) -> int:
+        """Return a number that differs between two loads of a method's class, even if both are at
+        the same address: the number that JFR gives to a Klass, without the bits that change (lower
+        16 bits, jfrTraceIdMacros.hpp). 0 if there is none. The other words at the end of a Klass
+        change when a lock is revoked, and in JDK 8 at each collection."""
         tables = self._tables
         const = tables.word("Method", "_constMethod", address) or 0
         klass = tables.word("ConstantPool", "_pool_holder", tables.word("ConstMethod", "_constants", const) or 0) or 0
-        end, flags = klass + tables.sizes.get("Klass", 0), tables.place("Klass", "_access_flags", klass)
-        start = max(flags + 4, end - _END)
-        return tables.memory.read(start, end - start) if klass and flags and start < end else b""
+        number = tables.memory.word(klass + self._number) if klass and self._number else None
+        return number >> _CHANGING_BITS if number is not None else 0
 
     def line(self, method: JavaMethod, bytecode: int) -> int:
         """Return the line of the bytecode with this index, 0 if it is unknown."""
@@ -152,3 +154,17 @@ class MethodReader:
                 yield bytecode, line
         except (IndexError, ValueError):
             return
+
+
+def _place_number(tables: Tables) -> int:
+    """Return the offset of `_trace_id` in a Klass (klass.hpp), which is not in the tables; 0 if it
+    is unknown. JDK 8: after the count of revoked locks, which follows the header for new objects.
+    JDK 11 to 24: after the access flags. JDK 25: at the end."""
+    size = tables.sizes.get("Klass", 0)
+    places = [tables.fields.get(("Klass", name)) for name in ("_class_loader_data", "_access_flags", "_prototype_header")]
+    loader, flags, header = (one.offset if one is not None else 0 for one in places)
+    if tables.is_jdk8:
+        place = header + 16 if header else 0
+    else:
+        place = flags + 4 + 7 & -8 if flags > loader else size - 8
+    return place if 0 < place <= size - 8 else 0

@@ -40,6 +40,9 @@ from findleaks.unwind.stacks import NamedFrame
 from findleaks.value_classes import NamedTuple
 
 KIND = "Java"
+_LIBRARIES = ("java.", "javax.", "jdk.", "sun.")  # packages of Java's own library
+# Prefixes of functions of Java's library that its other functions call in order to wait
+_WAITING = ("jdk.internal.", "sun.misc.", "java.lang.", "java.util.concurrent.locks.", "java.util.concurrent.ForkJoinPool.")
 _REGISTERS = X86_64.dwarf_registers
 _SP, _FP, _PC, _BCP, _RAX, _RBX = (_REGISTERS.index(name) for name in ("rsp", "rbp", "rip", "r13", "rax", "rbx"))
 _WORD = 8
@@ -87,11 +90,13 @@ class _LoadedMethod(NamedTuple):
     """A method, and what tells loads of its class apart."""
 
     method: JavaMethod
-    loaded_class: bytes
+    loaded_class: int
 
 
 class JavaFrames(ManagedFrames):
     """See ManagedFrames."""
+
+    kind = KIND
 
     def __init__(self, target: Target, module: Module) -> None:
         self.warnings: list[str] = []
@@ -122,6 +127,12 @@ class JavaFrames(ManagedFrames):
     @cached_property
     def _is_supported(self) -> bool:
         return not self.warnings
+
+    def is_of_library(self, frame: NamedFrame) -> bool:
+        return frame.function.startswith(_LIBRARIES)
+
+    def is_of_wait(self, frame: NamedFrame) -> bool:
+        return frame.function.startswith(_WAITING)
 
     def thread_names(self) -> Mapping[int, str]:
         from findleaks.runtimes.jvm.thread_names import java_thread_names

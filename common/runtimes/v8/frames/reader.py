@@ -15,6 +15,7 @@ Source: V8 7.8 to 13.6 (Node 12 to 24), src/execution/frame-constants.h, frames.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
@@ -23,7 +24,7 @@ from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.current_memory import CurrentMemory
 from findleaks.runtimes.v8.frames.builtins import HANDLER, PREFIX, is_interpreter
-from findleaks.runtimes.v8.frames.frame_names import MICROTASKS, FrameNames
+from findleaks.runtimes.v8.frames.frame_names import KIND, MICROTASKS, FrameNames
 from findleaks.runtimes.v8.frames.heap import FrameHeap
 from findleaks.runtimes.v8.frames.partial_frames import ABSENT, COMPLETE, PUSHED, frame_state
 from findleaks.runtimes.v8.frames.recorded_calls import VERSIONS, RecordedCalls
@@ -48,6 +49,9 @@ _MISSING = f"{_NOT_NAMED}: symbols or constants of this V8 are missing"
 
 class JavaScriptFrames(ManagedFrames):
     """See ManagedFrames."""
+
+    kind = KIND
+    library_files = re.compile("^node:")
 
     def __init__(self, target: Target, engine: Engine) -> None:
         self.warnings: list[str] = []

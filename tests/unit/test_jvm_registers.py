@@ -1,0 +1,71 @@
+"""Test which words of a thread's registers are roots of the Java heap."""
+
+from __future__ import annotations
+
+from array import array
+from types import SimpleNamespace
+from typing import Any
+
+import jvmimage
+
+from findleaks.engine.terms import NO_BLOCK
+from findleaks.runtimes.jvm.native_roots import NativeRoots
+from findleaks.runtimes.jvm.references import References
+from findleaks.runtimes.jvm.tables import Tables
+from findleaks.target.base import Thread
+
+BASE, FIRST, SECOND = 0x7000_0000_0000, 0x7000_0000_1000, 0x7000_0000_1100
+CODE = jvmimage.OBJECTS
+PAIR = (SECOND - BASE >> 3) << 32 | FIRST - BASE >> 3
+"""A word with two compressed references."""
+
+
+class Objects:
+    """Two objects."""
+
+    starts = (FIRST, SECOND)
+
+    def __len__(self) -> int:
+        return 2
+
+    def address(self, index: int) -> int:
+        return self.starts[index]
+
+    def find_all(self, addresses: list[int]) -> tuple[array[int], None]:
+        return array("I", (self.starts.index(one) if one in self.starts else NO_BLOCK for one in addresses)), None
+
+    def columns_of(self, indices: array[int]) -> Any:
+        return SimpleNamespace(address=[self.starts[index] for index in indices])
+
+
+def roots_of(code: int, names: tuple[str, ...]) -> tuple[set[int], set[str]]:
+    """Return the objects to which registers of a thread refer, and the registers that refer to the first object. `code`: the eight bytes
+    before the thread's program counter."""
+    image = jvmimage.Image("Serial", [(0, 0, 0)] * 4)
+    image.words(CODE, code)
+    target = image.target()
+    registers = {"rax": SECOND, "rip": CODE + 8}
+    target.threads = lambda: [Thread(7, registers, 0, CODE + 8, 0, (SECOND, PAIR), names)]  # type: ignore[method-assign]
+    none = SimpleNamespace(ranges=list, blocks=SimpleNamespace(find=lambda address: -1))
+    tables = Tables(target, target.modules()[0])
+    module = SimpleNamespace(start=0, end=0)
+    found = NativeRoots(tables, None, none, module, Objects(), References(4, BASE, 3))  # type: ignore[arg-type]
+    objects = {address for part in found.find_by_kind((), ()) for address in part.addresses}
+    return objects, {word.register for word in found.words_to(FIRST, (), str)}
+
+
+WAITS, RUNS = 0x050F_9090_9090_9090, 0x9090_9090_9090_9090
+"""The last instruction is a system call, or is none."""
+
+
+def test_vector_registers_of_a_thread_that_waits() -> None:
+    """Copies of arrays leave stale references in vector registers. No code reads them after a system call."""
+    assert roots_of(WAITS, ("rax", "xmm3")) == ({SECOND}, set())
+
+
+def test_vector_registers_of_a_thread_that_runs() -> None:
+    assert roots_of(RUNS, ("rax", "xmm3")) == ({FIRST, SECOND}, {"xmm3"})
+
+
+def test_registers_without_names() -> None:
+    assert roots_of(WAITS, ()) == ({FIRST, SECOND}, {"vector"})
