@@ -7,11 +7,10 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 
 from findleaks.runtimes.base import UserThread
-from findleaks.runtimes.go.goroutine_findings import is_library
 from findleaks.runtimes.go.objects import HeapObjects
+from findleaks.runtimes.go.packages import find_own_frame
 from findleaks.runtimes.go.variable_names import VariableNames
 from findleaks.runtimes.object_graph import RootGroup
-from findleaks.runtimes.user_threads import own_frame
 
 # Priorities. The order is that of `roots`, but what both a timer and a variable of the program
 # reach belongs to the variable. The runtime's own variables lead to processors through words that
@@ -98,7 +97,7 @@ def describe_goroutines(one: UserThread) -> str:
     """Return a phrase for goroutines like this one: "goroutines in main.wait (chan receive),
     created by main.start". Those of equal function, wait reason and creator have the same
     phrase."""
-    frame = own_frame(one.frames, is_library)
+    frame = find_own_frame(one.frames)
     where = f" in {frame.short_name()}" if frame is not None else ""
     state = one.reason or one.state
     creator = f", created by {one.creator.short_name()}" if one.creator is not None else ""

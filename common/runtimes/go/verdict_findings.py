@@ -13,13 +13,12 @@ from findleaks.engine.terms import Totals
 from findleaks.formatting import number, shortened, size, some
 from findleaks.runtimes.base import Part, Site, UserThread
 from findleaks.runtimes.finding import Finding
-from findleaks.runtimes.go.goroutine_findings import is_library
 from findleaks.runtimes.go.memstats import MemStats
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects
+from findleaks.runtimes.go.packages import find_own_frame, is_library
 from findleaks.runtimes.go.root_groups import PROCESSORS, QUEUE
 from findleaks.runtimes.object_graph import LIVE
-from findleaks.runtimes.user_threads import own_frame
 from findleaks.target.base import Target
 
 _MOST_MAPS = 3  # maps that are reported
@@ -129,7 +128,7 @@ def find_queued_finalizers(graph: GoGraph, live: int, threads: Sequence[UserThre
     objects (`live`). `threads`: all goroutines."""
     for held in retained_by(graph, QUEUE, live):
         one = next((one for one in threads if any(frame.function in _FINALIZER_LOOPS for frame in one.frames)), None)
-        frame = own_frame(one.frames, is_library) if one is not None else None
+        frame = find_own_frame(one.frames) if one is not None else None
         title = f"In use, not leaked: finalizers that have not run yet retain {held.amount}."
         cause = f"Most by type: {held.types}."
         remedies: tuple[str, ...] = ("release what objects need with a method such as Close, not with finalizers",)
