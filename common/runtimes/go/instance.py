@@ -32,6 +32,7 @@ from findleaks.runtimes.go.moduledata import Program, program
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects, Retained
 from findleaks.runtimes.go.panics import PANIC, find_fatal_message
+from findleaks.runtimes.go.processors import find_processors, list_buffers
 from findleaks.runtimes.go.root_groups import group_goroutines
 from findleaks.runtimes.go.sliced_arrays import find_sliced_arrays
 from findleaks.runtimes.go.stack_roots import StackRoots, live_stacks
@@ -98,6 +99,12 @@ class Go(Runtime):
         objects, manual = (sum(span.end - span.start for span in self._spans if span.state == state) for state in (OBJECTS, MANUAL))
         old = self.version.startswith("1.18")
         return mem_stats(self._memory, self.variables_memory, objects, manual, old) if objects else None
+
+    @cached_property
+    def _processors(self) -> Sequence[int]:
+        if self.program is None or self.goroutines is None:
+            return ()
+        return find_processors(self._memory, self.program.types, self.goroutines.tables)
 
     @cached_property
     def _metadata(self) -> Metadata:
@@ -337,7 +344,8 @@ class Go(Runtime):
         return subtract(self._ranges, [Range(span.start, span.end) for span in self._spans]) if self._spans else []
 
     def bookkeeping(self) -> Sequence[Range]:
-        return self._metadata.lengths
+        buffers = list_buffers(self._memory, self.program.types, self._processors) if self.program is not None else []
+        return [*self._metadata.lengths, *buffers]
 
     def note(self) -> str:
         if self._heap is None:
