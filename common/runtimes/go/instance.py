@@ -32,7 +32,7 @@ from findleaks.runtimes.go.moduledata import Program, program
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects, Retained
 from findleaks.runtimes.go.panics import PANIC, find_fatal_message
-from findleaks.runtimes.go.processors import find_processors, list_buffers
+from findleaks.runtimes.go.processors import find_processors, find_timer_lists, list_buffers
 from findleaks.runtimes.go.root_groups import group_goroutines
 from findleaks.runtimes.go.sliced_arrays import find_sliced_arrays
 from findleaks.runtimes.go.stack_roots import StackRoots, live_stacks
@@ -117,8 +117,9 @@ class Go(Runtime):
         """The objects of the heap; None if they cannot be read."""
         if self._heap is None or self.program is None or self.goroutines is None or not self._spans:
             return None
+        lists = find_timer_lists(self._memory, self.program.types, self._processors)
         stacks = StackRoots(self._memory, self._engine, self.program.types, self.goroutines, self.user_threads)
-        found = HeapObjects(self._memory, self._engine, self._heap, self.program, self._metadata.persistent, stacks)
+        found = HeapObjects(self._memory, self._engine, self._heap, self.program, self._metadata.persistent, stacks, lists)
         return found if found.spans else None
 
     @cached_property

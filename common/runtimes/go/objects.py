@@ -20,6 +20,7 @@ from functools import cached_property
 from itertools import repeat
 from typing import Optional
 
+from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
@@ -80,7 +81,7 @@ class HeapObjects:
     parts of objects in which `mark` took each word for a pointer.
 
     `persistent`: memory that the runtime never frees, in few ranges. `stacks`: the
-    pointers on goroutines' stacks."""
+    pointers on goroutines' stacks. `timer_lists`: see find_timer_lists."""
 
     def __init__(
         self,
@@ -90,9 +91,10 @@ class HeapObjects:
         program: Program,
         persistent: Sequence[Range],
         stacks: StackRoots,
+        timer_lists: Sequence[int],
     ) -> None:
         self._memory, self._engine, self._heap, self._program = memory, engine, heap, program
-        self._persistent, self.stacks = persistent, stacks
+        self._persistent, self.stacks, self._timer_lists = persistent, stacks, timer_lists
         self.spans: Optional[Sequence[ObjectSpan]] = read_spans(memory, engine, heap, program.types)
         self.names, self.unmapped = TypeNames(program.types), 0
 
@@ -251,6 +253,7 @@ class HeapObjects:
         graph = self._engine.graph(self.blocks)
         graph.set_labels(self.types, array("I", [1]) * (2 * len(self.names.names)))
         for piece in self.pointers.pieces(ranges_with_pointers(self.spans or ())):
+            self._cut_timers(piece)
             graph.scan_blocks(piece)
         self.unmapped = self.pointers.unknown
         for words in self.root_words():
@@ -260,6 +263,17 @@ class HeapObjects:
         for piece in self.pointers.pieces(self.finalized):
             graph.scan_roots(piece)
         return mark_objects(graph, self._memory.target)
+
+    def _cut_timers(self, piece: Piece) -> None:
+        """Remove the references of timers to the list that contains them. Otherwise everything that
+        has a timer would reach all other timers. The processors are reachable without them."""
+        lists = self._timer_lists
+        if not lists:
+            return
+        for place, value in zip(*find_pointers(self._engine, piece, min(lists), max(lists) + 1)):
+            if value in lists:
+                at = place - piece.address
+                piece.data[at : at + 8] = bytes(8)
 
     def retained_by(self, graph: Graph, groups: Sequence[Sequence[UserThread]]) -> list[Retained]:
         """Return what each of these groups of goroutines retains: the objects that are reachable

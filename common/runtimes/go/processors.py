@@ -1,7 +1,7 @@
 """Find the runtime's processors (runtime.p), and the buffers of the collector that belong to them.
 
 Sources: Go 1.18 to 1.26, src/runtime: runtime2.go (p), proc.go (allp, procresize), mwbbuf.go
-(wbBuf); since 1.25, mgcwork.go (gcWork.ptrBuf)."""
+(wbBuf), time.go (timer.ts, timers); since 1.25, mgcwork.go (gcWork.ptrBuf)."""
 
 from __future__ import annotations
 
@@ -31,6 +31,16 @@ def find_processors(memory: Memory, types: Types, tables: Sequence[FunctionTable
             if found and all((memory.word(one + number) or 0) & 0xFFFFFFFF == at for at, one in enumerate(found) if one):
                 return [one for one in found if one]
     return ()
+
+
+def find_timer_lists(memory: Memory, types: Types, processors: Sequence[int]) -> Sequence[int]:
+    """Return the addresses of processors' lists of timers to which timers refer (timer.ts, since
+    1.23); () before."""
+    structure, timer = types.find("runtime.p"), types.find("runtime.timer")
+    offset = types.offset(structure, "timers") if structure is not None else None
+    if offset is None or timer is None or types.offset(timer, "ts") is None:
+        return ()
+    return [processor + offset for processor in processors]
 
 
 def list_buffers(memory: Memory, types: Types, processors: Sequence[int]) -> list[Range]:

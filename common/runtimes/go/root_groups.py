@@ -13,9 +13,11 @@ from findleaks.runtimes.go.variable_names import VariableNames
 from findleaks.runtimes.object_graph import RootGroup
 
 # Priorities. The order is that of `roots`, but what both a timer and a variable of the program
-# reach belongs to the variable. The runtime's own variables lead to processors through words that
+# reach belongs to the variable. The timer of a goroutine that sleeps refers to the goroutine, so
+# what both reach belongs to the goroutine. The runtime's own goroutines, and those without stack
+# maps, may refer to processors. The runtime's own variables lead to processors through words that
 # are no pointers for Go's collector.
-_VARIABLE, _TIMER, _INTERNAL, _RECORD, _STACK, _REGISTER, _LIST = range(7)
+_VARIABLE, _WAITING, _TIMER, _INTERNAL, _RECORD, _STACK, _REGISTER, _LIST = range(8)
 RECORDS = "finalizers, cleanups and weak pointers"
 QUEUE = "the queue of finalizers that have not run yet"
 _REGISTERS = "registers of threads"
@@ -76,7 +78,8 @@ def _goroutines(objects: HeapObjects, structures: Mapping[int, int]) -> Iterator
         values = array("Q", filter(None, (structures.get(one.number) for one in threads)))
         for words in objects.stacks.words(threads):
             values.extend(words)
-        yield RootGroup(name, "threads", values, 0, len(threads), _STACK)
+        waits = all(one.state == "waiting" and not one.is_internal for one in threads)
+        yield RootGroup(name, "threads", values, 0, len(threads), _WAITING if waits else _STACK)
 
 
 def _registers(objects: HeapObjects) -> Iterator[RootGroup]:

@@ -24,14 +24,17 @@ from findleaks.target.base import Target
 _MOST_MAPS = 3  # maps that are reported
 _LEAST_MAP, _SPARSE = 1 << 20, 16  # bytes of a map, and slots for each entry, that are reported
 _MOST_TYPES, _MOST_CALLERS = 3, 2  # types and callers that a sentence names
-TIMERS = ("[]runtime.timerWhen", "[]*runtime.timer")
-"""Types of a processor's list of timers: the first since Go 1.23, the second before Go 1.23."""
+TIMERS = ("[]runtime.timerWhen", "[]*runtime.timer", "runtime.p", "[]*runtime.p")
+"""Types of the objects that lead to timers: a processor's list of timers since Go 1.23, and before;
+a processor, and the array of all processors."""
 
 # Remedies. Each key is a part of the path to live objects: a field of a type, or the package of a
 # variable or of a function that uses the variable. Sources: Go 1.18 to 1.26,
-# src/context/context.go (cancelCtx), src/runtime/cgo/handle.go (handles).
+# src/context/context.go (cancelCtx), src/runtime/cgo/handle.go (handles), src/runtime/runtime2.go
+# (g).
 _REMEDIES = {
     "context.cancelCtx.children": "call the cancel function of each context: a context refers to its children until then",
+    "runtime.g._defer": "do not defer in a loop: deferred calls run, and are freed, when their function returns",
     "runtime/cgo.": "call Delete for each cgo.Handle that C no longer needs",
 }
 # The function of a timer that ends a context has a name that begins with this:
