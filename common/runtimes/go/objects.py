@@ -35,6 +35,7 @@ from findleaks.runtimes.go.maps import GoMap, MapReader, heads
 from findleaks.runtimes.go.moduledata import Program
 from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.runtimes.go.pointer_maps import PointerMaps
+from findleaks.runtimes.go.shapes import ShapeReader
 from findleaks.runtimes.go.spans import (
     ObjectSpan,
     build_blocks,
@@ -134,6 +135,7 @@ class HeapObjects:
         addresses = self._type_addresses(pieces)
         known = self.names.register(addresses)
         known_objects = [(one.address, self.names.map_value(one.type)) for one in self.variable_maps if one.type]
+        known_objects += ShapeReader(self._memory, self._engine, self._program, self.names, self.blocks, spans).read()
         structure = self._program.types.find("runtime.g")
         if structure is not None:
             known_objects += zip(self.stacks.structures, repeat(self.names.value(structure)))
