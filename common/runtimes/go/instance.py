@@ -26,6 +26,7 @@ from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_
 from findleaks.runtimes.go.goroutines import CallFrame, Goroutines
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, Span, anonymous, heap
 from findleaks.runtimes.go.holders import find_holders
+from findleaks.runtimes.go.mappings import find_mappings
 from findleaks.runtimes.go.memstats import MemStats, mem_stats
 from findleaks.runtimes.go.metadata import Metadata, metadata
 from findleaks.runtimes.go.moduledata import Program, program
@@ -318,6 +319,7 @@ class Go(Runtime):
         found = [*find_free_memory(self._target, self.mem_stats, self._parts), *many]
         if self._object_graph is None or self._objects is None or self._graph is None:
             return found
+        found += find_mappings(self._memory, self._objects, self._engine, self._graph, self._unknown_memory())
         maps = list(find_sparse_maps(self._target, self._objects, self._graph, self._object_graph.names.name))
         found += maps
         live = sum(one.bytes for one in self._types)
@@ -332,6 +334,12 @@ class Go(Runtime):
             held = [*timers, *queued, *cycles] or held
         held = held or list(find_large_types(self._object_graph, self.name, self._types, known))
         return [*found, *(add_site(add_remedy(one), self._sites) for one in held)]
+
+    def _unknown_memory(self) -> list[Range]:
+        """Return anonymous memory that neither Go's runtime nor an allocator uses."""
+        known = [*self.reserved(), *self._metadata.ranges, *(self._directory.ranges() if self._directory is not None else ())]
+        whole = merge_ranges(Range(region.start, region.end) for region in anonymous(self._target.regions()))
+        return subtract(whole, merge_ranges(known))
 
     def reserved(self) -> Sequence[Range]:
         """Return the arenas; see Runtime."""
