@@ -33,7 +33,7 @@ from findleaks.runtimes.go.moduledata import Program, program
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects, Retained
 from findleaks.runtimes.go.panics import PANIC, find_fatal_message
-from findleaks.runtimes.go.processors import find_processors, find_timer_lists, list_buffers
+from findleaks.runtimes.go.processors import Processors, find_processors, list_buffers
 from findleaks.runtimes.go.root_groups import group_goroutines
 from findleaks.runtimes.go.sliced_arrays import find_sliced_arrays
 from findleaks.runtimes.go.stack_roots import StackRoots, live_stacks
@@ -102,9 +102,9 @@ class Go(Runtime):
         return mem_stats(self._memory, self.variables_memory, objects, manual, old) if objects else None
 
     @cached_property
-    def _processors(self) -> Sequence[int]:
+    def _processors(self) -> Optional[Processors]:
         if self.program is None or self.goroutines is None:
-            return ()
+            return None
         return find_processors(self._memory, self.program.types, self.goroutines.tables)
 
     @cached_property
@@ -118,9 +118,8 @@ class Go(Runtime):
         """The objects of the heap; None if they cannot be read."""
         if self._heap is None or self.program is None or self.goroutines is None or not self._spans:
             return None
-        lists = find_timer_lists(self._memory, self.program.types, self._processors)
         stacks = StackRoots(self._memory, self._engine, self.program.types, self.goroutines, self.user_threads)
-        found = HeapObjects(self._memory, self._engine, self._heap, self.program, self._metadata.persistent, stacks, lists)
+        found = HeapObjects(self._memory, self._engine, self._heap, self.program, self._metadata.persistent, stacks, self._processors)
         return found if found.spans else None
 
     @cached_property
@@ -353,7 +352,8 @@ class Go(Runtime):
         return subtract(self._ranges, [Range(span.start, span.end) for span in self._spans]) if self._spans else []
 
     def bookkeeping(self) -> Sequence[Range]:
-        buffers = list_buffers(self._memory, self.program.types, self._processors) if self.program is not None else []
+        found = self._processors
+        buffers = list_buffers(self._memory, self.program.types, found.addresses) if self.program is not None and found is not None else []
         return [*self._metadata.lengths, *buffers]
 
     def note(self) -> str:

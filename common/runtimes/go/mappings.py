@@ -49,7 +49,9 @@ def find_mappings(memory: Memory, objects: HeapObjects, engine: Engine, graph: G
     if total < _LEAST:
         return
     sizes = sorted({end - start for start, end in leaked}, reverse=True)
-    title = f"Probably leaked: {size(total)} in {counted(len(leaked), 'mapping')} of syscall.Mmap to which only the package's own map refers."
+    title = (
+        f"Probably leaked: {size(total)} in {counted(len(leaked), 'mapping')} of syscall.Mmap to which only the package's own map refers."
+    )
     counts = [f"{number(sum(end - start == one for start, end in leaked))} of {size(one)}" for one in sizes]
     cause = f"They were not unmapped, and the program has no slice of them any more: {some(counts, _MOST_SIZES)}."
     facts: dict[str, object] = {"mappings": len(leaked), "examples": [hex(start) for start, _ in leaked[:_MOST_SIZES]]}

@@ -6,6 +6,7 @@ Sources: Go 1.18 to 1.26, src/runtime: runtime2.go (p), proc.go (allp, procresiz
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.go.code_references import variables_of_function
@@ -18,22 +19,31 @@ _MOST = 1 << 12  # processors
 _WRITES, _SCANNED = "wbBuf.buf", "gcw.ptrBuf"  # an array, and a pointer to an array
 
 
-def find_processors(memory: Memory, types: Types, tables: Sequence[FunctionTable]) -> Sequence[int]:
-    """Return the addresses of all processors by number; () if they are not found."""
+class Processors(NamedTuple):
+    """The processors of a program. `variable`: the address of runtime.allp; `array`: that of the
+    array to which it refers; `addresses`: those of the processors."""
+
+    variable: int
+    array: int
+    addresses: Sequence[int]
+
+
+def find_processors(memory: Memory, types: Types, tables: Sequence[FunctionTable]) -> Optional[Processors]:
+    """Return all processors; None if they are not found."""
     structure = types.find("runtime.p")
     number = types.offset(structure, "id") if structure is not None else None
     if number is None:
-        return ()
+        return None
     for table in tables:
         for variable in variables_of_function(memory.target, table, _RESIZE):
             place, count, room = memory.words(variable, 3) or (0, 0, 0)
             found = memory.words(place, count) if place and 0 < count <= room <= _MOST else None
             if found and all((memory.word(one + number) or 0) & 0xFFFFFFFF == at for at, one in enumerate(found) if one):
-                return [one for one in found if one]
-    return ()
+                return Processors(variable, place, [one for one in found if one])
+    return None
 
 
-def find_timer_lists(memory: Memory, types: Types, processors: Sequence[int]) -> Sequence[int]:
+def find_timer_lists(types: Types, processors: Sequence[int]) -> Sequence[int]:
     """Return the addresses of processors' lists of timers to which timers refer (timer.ts, since
     1.23); () before."""
     structure, timer = types.find("runtime.p"), types.find("runtime.timer")

@@ -24,7 +24,8 @@ _REGISTERS = "registers of threads"
 PROCESSORS = "the runtime's processors (runtime.allp), with their timers and caches"
 _LISTED = "the runtime's list of goroutines (runtime.allgs), ended ones included"
 # Variables of the runtime that are recognised by the type of the object that they refer to.
-_OWN = {"[]*runtime.p": (PROCESSORS, _TIMER), "[]*runtime.g": (_LISTED, _LIST)}
+_PROCESSORS = "[]*runtime.p"
+_OWN = {_PROCESSORS: (PROCESSORS, _TIMER), "[]*runtime.g": (_LISTED, _LIST)}
 
 
 def list_root_groups(objects: HeapObjects, names: VariableNames, structures: Mapping[int, int]) -> list[RootGroup]:
@@ -45,7 +46,8 @@ def _variables(objects: HeapObjects, names: VariableNames) -> Iterator[RootGroup
         if 0 <= index < len(objects.blocks):
             # Processors have all timers, and goroutines have what they wait for, so these get names
             # that say so.
-            title = objects.title_at(index)
+            is_all = objects.processors is not None and address == objects.processors.variable
+            title = _PROCESSORS if is_all else objects.title_at(index)
             of, name = (own, title) if title in _OWN else (named, _symbol(names, address) or hex(address))
             of.setdefault(name, (address, []))[1].append(value)
     for title, (address, values) in own.items():

@@ -1,12 +1,13 @@
-"""Find objects of the runtime and of sync.Map by their contents. Their types are known even if only
+"""Find objects of the runtime and of the package sync by their contents. Their types are known even if only
 variables, closures or objects of unknown type refer to them.
 
 - A channel contains the address of the type of its elements. Only channels whose elements have
   pointers are looked for.
+- The objects of a sync.Pool for each processor are found through the list of all pools.
 - The root of a sync.Map has no parent, and refers to entries, or to nodes whose parent is the root.
 
-Sources: Go 1.18 to 1.26, src/runtime/chan.go (hchan, makechan); since 1.24,
-src/internal/sync/hashtriemap.go (indirect, entry)."""
+Sources: Go 1.18 to 1.26, src/runtime/chan.go (hchan, makechan), src/sync/pool.go (Pool, poolLocal,
+allPools, oldPools); since 1.24, src/internal/sync/hashtriemap.go (indirect, entry)."""
 
 from __future__ import annotations
 
@@ -19,13 +20,16 @@ from findleaks.allocators.base import size_at
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
+from findleaks.runtimes.go.code_references import variables_of_function
 from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.moduledata import Program, list_types
+from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.runtimes.go.spans import ObjectSpan
 from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.runtimes.go.types import CHAN
 
 _MOST_SLOTS = 1 << 20  # objects of a size that are examined
+_MOST_POOLS = 1 << 16
 _MOST_ROOTS = 1 << 14  # possible roots of sync.Map whose children are read
 _MAX_BUFFER = 1 << 40  # elements of a channel
 _ANY = "[interface {},interface {}]"  # arguments of the types of a sync.Map
@@ -38,6 +42,7 @@ class ShapeReader:
     def __init__(
         self, memory: Memory, engine: Engine, program: Program, names: TypeNames, blocks: Blocks, spans: Sequence[ObjectSpan]
     ) -> None:
+        self._tables = [FunctionTable(memory, module) for module in program.modules]
         self._memory, self._engine, self._program, self._names = memory, engine, program, names
         self._types, self._blocks = program.types, blocks
         self._spans = [span for span in spans if span.has_pointers]
@@ -46,6 +51,7 @@ class ShapeReader:
         """Yield the address and the type value of each object that is recognised."""
         yield from self._channels()
         yield from self._roots()
+        yield from self._pools()
 
     def _places(self, size: int) -> array[int]:
         """Return the addresses of the slots of the size class for objects of this size."""
@@ -81,6 +87,21 @@ class ShapeReader:
             if one.name.startswith("chan ") or one.elem not in found:
                 found[one.elem] = self._names.channel_value(one)
         return found
+
+    def _pools(self) -> Iterator[tuple[int, int]]:
+        """Yield the objects of each sync.Pool for the processors. All pools are in two slices to
+        which the code of sync.poolCleanup refers."""
+        structure = self._types.find("sync.poolLocal")
+        if structure is None:
+            return
+        value = self._names.value(structure, is_array=True)
+        variables = (one for table in self._tables for one in variables_of_function(self._memory.target, table, "sync.poolCleanup"))
+        for variable in dict.fromkeys(variables):
+            place, count, room = self._memory.words(variable, 3) or (0, 0, 0)
+            pools = self._memory.words(place, count) if place and 0 < count <= room <= _MOST_POOLS else None
+            for pool in pools or ():
+                local, length, victim, victims = self._memory.words(pool, 4) or (0, 0, 0, 0)
+                yield from ((array, value) for array, used in ((local, length), (victim, victims)) if array and used)
 
     def _roots(self) -> Iterator[tuple[int, int]]:
         structure, entry = self._types.find(_ROOT), self._types.find(_ENTRY)

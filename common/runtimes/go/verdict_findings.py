@@ -31,9 +31,10 @@ a processor, and the array of all processors."""
 # Remedies. Each key is a part of the path to live objects: a field of a type, or the package of a
 # variable or of a function that uses the variable. Sources: Go 1.18 to 1.26,
 # src/context/context.go (cancelCtx), src/runtime/cgo/handle.go (handles), src/runtime/runtime2.go
-# (g).
+# (g), src/sync/pool.go (poolLocal).
 _REMEDIES = {
     "context.cancelCtx.children": "call the cancel function of each context: a context refers to its children until then",
+    "sync.poolLocal": "do not put buffers into a sync.Pool that have become large: it keeps them until two collections have passed",
     "runtime.g._defer": "do not defer in a loop: deferred calls run, and are freed, when their function returns",
     "runtime/cgo.": "call Delete for each cgo.Handle that C no longer needs",
 }
