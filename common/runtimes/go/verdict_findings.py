@@ -46,6 +46,7 @@ _LEAST_HELD = 4 << 20  # least bytes of live objects for a finding about timers 
 # The function of the goroutine that runs finalizers, by version.
 _FINALIZER_LOOPS = ("runtime.runFinalizers", "runtime.runfinq")
 _PART_ALLOCATED = 4  # a site that allocated 1 / this of the live objects is named
+_PART_CALLED = 16  # a function is named if it is 1 / this of the objects that timers retain
 _LEAST_FREE, _PART_FREE = 8 << 20, 10  # bytes, and 1 / this of the heap, that are reported
 
 
@@ -120,11 +121,18 @@ def find_timers(graph: GoGraph, live: int) -> Iterator[Finding]:
     for held in retained_by(graph, PROCESSORS, live):
         title = f"In use, not leaked: timers that have not fired retain {held.amount}."
         cause = f"These are timers of time.AfterFunc, NewTimer and NewTicker. Most by type: {held.types}."
+        name, called = max(((title, one) for title, one in held.rows if title.startswith("func ")), key=_blocks, default=("", None))
+        if called is not None and called.blocks * _PART_CALLED >= held.totals.blocks:
+            cause += f" {number(called.blocks)} of the timers call {shortened(name.removeprefix('func '))}."
         remedies: tuple[str, ...] = ("stop timers and tickers that are no longer needed: Timer.Stop, Ticker.Stop",)
         contexts = sum(one.blocks for title, one in held.rows if title.startswith(_DEADLINE))
         if contexts and 2 * contexts >= held.rows[0][1].blocks:
             remedies = ("call the cancel function of each context with a timeout", *remedies)
         yield Finding("go-timers", held.totals.bytes, title, cause, remedies, ("roots",), held.facts)
+
+
+def _blocks(row: tuple[str, Totals]) -> int:
+    return row[1].blocks
 
 
 def find_queued_finalizers(graph: GoGraph, live: int, threads: Sequence[UserThread]) -> Iterator[Finding]:
