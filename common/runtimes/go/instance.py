@@ -51,7 +51,7 @@ from findleaks.runtimes.retained_findings import find_large_types, find_retainer
 from findleaks.runtimes.user_threads import group_user_threads
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Module, Range, Target, Thread
-from findleaks.target.ranges import intersection, merge_ranges, range_at, subtract
+from findleaks.target.ranges import intersection, merge_ranges, range_at, region_at, subtract
 from findleaks.unwind.frames import Frame, Unwinder
 
 
@@ -335,10 +335,12 @@ class Go(Runtime):
         return [*found, *(add_site(add_remedy(one), self._sites) for one in held)]
 
     def _unknown_memory(self) -> list[Range]:
-        """Return anonymous memory that neither Go's runtime nor an allocator uses."""
+        """Return anonymous memory that Go's runtime, allocators and stacks of threads do not use."""
         known = [*self.reserved(), *self._metadata.ranges, *(self._directory.ranges() if self._directory is not None else ())]
-        whole = merge_ranges(Range(region.start, region.end) for region in anonymous(self._target.regions()))
-        return subtract(whole, merge_ranges(known))
+        regions = anonymous(self._target.regions())
+        stacks = (region_at(regions, thread.sp) for thread in self._target.threads())
+        known += [Range(region.start, region.end) for region in stacks if region is not None]
+        return subtract(merge_ranges(Range(region.start, region.end) for region in regions), merge_ranges(known))
 
     def reserved(self) -> Sequence[Range]:
         """Return the arenas; see Runtime."""

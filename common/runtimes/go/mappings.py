@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into
@@ -41,7 +42,7 @@ def find_mappings(memory: Memory, objects: HeapObjects, engine: Engine, graph: G
     regions = [one for one in regions if one.end - one.start >= _LEAST_REGION]
     if sum(end - start for start, end in regions) < _LEAST:
         return
-    words = list(_references(objects, engine, graph, regions))
+    words = list(islice(_references(objects, engine, graph, regions), _MOST_WORDS + 1))
     if len(words) > _MOST_WORDS:
         return
     leaked = list(_leaked(memory, words, regions))

@@ -72,7 +72,10 @@ class ShapeReader:
             return
         places = self._places(one.size)
         columns = self._columns(places, offset // 8 + 1)
-        kinds = {word: elem.size for word in set(columns[-1]) if word and (elem := self._types.at(word)) is not None}
+        sections = self._types.sections
+        low, high = min(one.start for one in sections), max(one.end for one in sections)
+        possible = (word for word in set(columns[-1]) if low <= word < high)
+        kinds = {word: elem.size for word in possible if (elem := self._types.at(word)) is not None}
         values = self._channel_values() if kinds else {}
         for place, used, room, buffer, size, elem in zip(places, *columns[:4], columns[-1]):
             if elem not in values or size >> 32 > 1 or size & 0xFFFF != kinds[elem]:  # the other half: whether it is closed
