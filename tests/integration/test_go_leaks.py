@@ -16,7 +16,7 @@ from cores import Running
 # By kind: how many leak, the finding, and what it says.
 KINDS = {
     "bodies": (500, "goroutines", r"500 goroutines wait in net/http\.\(\*persistConn\)\.readLoop .* close the body of each response"),
-    "timers": (30_000, "go-timers", r"timers that have not fired retain .* 30,000 func main\.timers\.func1 .* stop timers and tickers"),
+    "timers": (30_000, "go-timers", r"timers that have not fired retain .* 30,000 of the timers call main\.timers\.func1\. stop timers"),
     "tickers": (5_000, "goroutines", r"5,000 goroutines wait in main\.\(\*Session\)\.refresh \(programs/go_leaks\.go:\d+\): chan receive"),
     "senders": (
         5_000,

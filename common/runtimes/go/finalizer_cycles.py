@@ -1,8 +1,9 @@
 """Find objects that Go never frees: they have a finalizer or a cleanup, and can be reached from
 themselves, or from the function that shall run.
 
-Source: Go 1.18 to 1.26, src/runtime/mgcmark.go (markroot: the function is a root, and what an object
-with a finalizer refers to; the object itself is not), mheap.go (specialfinalizer, specialCleanup)."""
+Source: Go 1.18 to 1.26, src/runtime: mgcmark.go (markroot: the function is a root, and what an
+object with a finalizer refers to; the object itself is not), mheap.go (specialfinalizer,
+specialCleanup)."""
 
 from __future__ import annotations
 

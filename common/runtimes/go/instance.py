@@ -335,7 +335,7 @@ class Go(Runtime):
         return [*found, *(add_site(add_remedy(one), self._sites) for one in held)]
 
     def _unknown_memory(self) -> list[Range]:
-        """Return anonymous memory that Go's runtime, allocators and stacks of threads do not use."""
+        """Return anonymous memory that no runtime, allocator or stack of a thread uses."""
         known = [*self.reserved(), *self._metadata.ranges, *(self._directory.ranges() if self._directory is not None else ())]
         regions = anonymous(self._target.regions())
         stacks = (region_at(regions, thread.sp) for thread in self._target.threads())

@@ -11,9 +11,9 @@ from typing import Optional
 from findleaks.runtimes.user_threads import own_frame
 from findleaks.unwind.stacks import NamedFrame
 
-# The first element of the import path of each package, and what may follow: the rest of the path, or
-# the name of a function, which may have arguments of types. "go.uber.org/zap.New" is not of the
-# library.
+# The first element of the import path of each package, and what may follow: the rest of the path,
+# or the name of a function, which may have arguments of types. "go.uber.org/zap.New" is not of
+# the library.
 _LIBRARY = re.compile(
     r"(?:archive|bufio|bytes|cmp|compress|container|context|crypto|database|debug|embed|encoding|errors|expvar|flag|fmt|go|hash|html|"
     r"image|index|internal|io|iter|log|maps|math|mime|net|os|path|plugin|reflect|regexp|runtime|slices|sort|strconv|strings|structs|"

@@ -14,7 +14,7 @@ from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.runtimes.go.types import Types
 from findleaks.target.base import Range
 
-_RESIZE = "runtime.procresize"  # allocates the array of processors, so its code refers to runtime.allp
+_RESIZE = "runtime.procresize"  # allocates the array of processors, so it refers to runtime.allp
 _MOST = 1 << 12  # processors
 _WRITES, _SCANNED = "wbBuf.buf", "gcw.ptrBuf"  # an array, and a pointer to an array
 

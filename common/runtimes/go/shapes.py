@@ -1,5 +1,5 @@
-"""Find objects of the runtime and of the package sync by their contents. Their types are known even if only
-variables, closures or objects of unknown type refer to them.
+"""Find objects of the runtime and of the package sync by their contents. Their types are known
+even if only variables, closures or objects of unknown type refer to them.
 
 - A channel contains the address of the type of its elements. Only channels whose elements have
   pointers are looked for.
@@ -78,7 +78,8 @@ class ShapeReader:
         kinds = {word: elem.size for word in possible if (elem := self._types.at(word)) is not None}
         values = self._channel_values() if kinds else {}
         for place, used, room, buffer, size, elem in zip(places, *columns[:4], columns[-1]):
-            if elem not in values or size >> 32 > 1 or size & 0xFFFF != kinds[elem]:  # the other half: whether it is closed
+            # The upper half of the size's word says whether the channel is closed.
+            if elem not in values or size >> 32 > 1 or size & 0xFFFF != kinds[elem]:
                 continue
             if used <= room < _MAX_BUFFER and (buffer if room else buffer == place + 16):
                 yield place, values[elem]

@@ -166,8 +166,8 @@ class TypeNames:
                     yield _Slot(0, kind, self.value(whole))
 
     def _atomic_slot(self, one: Type, offset: int) -> Optional[_Slot]:
-        """Return the slot of an atomic.Pointer[T]; None if its type cannot be read. One of its fields
-        has the type [0]*T, the last one contains the pointer."""
+        """Return the slot of an atomic.Pointer[T]; None if its type cannot be read. One of its
+        fields has the type [0]*T, the last one contains the pointer."""
         fields = self._types.fields(one.address)
         arrays = (array for array in (self._types.at(field.type) for field in fields) if array is not None and array.kind == ARRAY)
         pointer = next((self._types.at(array.elem) for array in arrays), None)
@@ -216,7 +216,7 @@ class TypeNames:
                 yield slot._replace(offset=offset + number * element.size + slot.offset)
 
     def channel_value(self, one: Type) -> int:
-        """Return the type value of a channel whose type is `one`; NONE if the runtime's is unknown."""
+        """Return the type value of a channel of type `one`; NONE if runtime.hchan is unknown."""
         if self._channel is None:
             return NONE
         return self._number(("channel", one.address), one.name, self._channel.size, terms.ANY) << 1
