@@ -53,7 +53,7 @@ KINDS = {
     "cycles": (
         10_000,
         "go-finalizer-cycles",
-        r"Probably leaked: finalizers of .* in (20,0|19,9)\d\d objects .*: (20,000|19,9\d\d) main\.node .* break the cycle",
+        r"Probably leaked: finalizers of .* in (20,0|19,9)\d\d objects .*: (20,000|19,9\d\d) main\.node .* break cycles",
     ),
     "finalizers": (
         20_000,
