@@ -21,7 +21,7 @@
 #define AHEAD 32u /* objects of the queue whose contents are fetched */
 #define TINY 5u          /* class of 16 bytes without pointers: slots that small objects share */
 
-enum { POINTER, SLICE, TEXT, INTERFACE, DIRECTORY, SECOND };
+enum { POINTER, SLICE, TEXT, INTERFACE, DIRECTORY, SECOND, INSIDE, TAGGED, UNTAGGED };
 
 /* An object to which a type shall be given. Many wait together, so that what is read of one is
  * fetched while others are looked at. They are served in their order. */
@@ -91,28 +91,45 @@ static void record(search *s, const object *o, uint32_t value) {
     s->queue[s->state[2]++] = o->begin;
 }
 
+/* Return the type of the object that contains a value of type `value` at `address`: `value`, or the
+ * type of which the value is a part. The slots that say so are the first ones of a type. */
+static uint32_t enclosing(search *s, const object *o, uint64_t address, uint32_t value) {
+    const go_types *known = s->known;
+    for (uint32_t at = known->first[value >> 1]; at < known->first[(value >> 1) + 1] && known->kinds[at] >= INSIDE; at++) {
+        if (address - o->begin != known->offsets[at] || known->targets[at] >> 1 >= known->numbers)
+            continue;
+        const uint8_t *tag = known->kinds[at] != INSIDE ? memory_near(&s->memory, o->begin, 1) : NULL;
+        if (known->kinds[at] == INSIDE || (tag && (known->kinds[at] == TAGGED) == (*tag != 0)))
+            return known->targets[at];
+    }
+    return value;
+}
+
 /* Give an object its type, unless it is known, or the object cannot be of that type. */
 static void give(search *s, const pending *one) {
     const go_types *known = s->known;
-    uint32_t number = one->value >> 1;
-    uint64_t address = one->address, size = known->sizes[number], bytes = one->bytes;
+    uint64_t address = one->address, bytes = one->bytes;
     object o;
     if (!object_in(s, address, one->index, one->start, &o) || s->types[o.index] != NONE)
         return;
-    bool array = one->value & 1;
+    uint32_t value = enclosing(s, &o, address, one->value), number = value >> 1;
+    uint64_t size = known->sizes[number];
+    if (value != one->value)
+        address = o.begin, bytes = 0;
+    bool array = value & 1;
     if (known->pointers[number] != ANY && (known->pointers[number] != 0) == (o.class & NOSCAN))
         return;
     /* a slice without its first elements, a part of a text, or of a slot that objects share */
     if (address != o.begin) {
         if ((array || o.class == TINY) && address > o.begin && (address - o.begin) % size == 0 && size <= o.room)
-            record(s, &o, one->value);
+            record(s, &o, value);
         return;
     }
     if (!array)
         bytes = size;
     bool is_small = bytes && known->pointers[number] != ANY && o.class != TINY && bytes + o.header <= known->below[o.class >> 1];
-    if (size <= o.room && bytes <= o.room && !is_small)
-        record(s, &o, one->value);
+    if (size && size <= o.room && bytes <= o.room && !is_small)
+        record(s, &o, value);
 }
 
 static void serve_waiting(search *s) {
@@ -217,7 +234,7 @@ static void follow(search *s, uint32_t number, uint64_t begin) {
     for (uint32_t at = known->first[number]; at < known->first[number + 1]; at++) {
         uint64_t place = begin + known->offsets[at], word = 0, second = 0;
         uint32_t target = known->targets[at];
-        if (known->kinds[at] == SECOND || !read_word(s, place, &word) || !word)
+        if (known->kinds[at] >= SECOND || !read_word(s, place, &word) || !word)
             continue;
         switch (known->kinds[at]) {
         case POINTER:

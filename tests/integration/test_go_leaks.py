@@ -16,7 +16,7 @@ from cores import Running
 # By kind: how many leak, the finding, and what it says.
 KINDS = {
     "bodies": (500, "goroutines", r"500 goroutines wait in net/http\.\(\*persistConn\)\.readLoop .* close the body of each response"),
-    "timers": (30_000, "go-timers", r"timers that have not fired retain .* 30,000 func main\.timers\.func1 .* stop timers and tickers"),
+    "timers": (30_000, "go-timers", r"timers that have not fired retain .* 30,000 of the timers call main\.timers\.func1\. stop timers"),
     "tickers": (5_000, "goroutines", r"5,000 goroutines wait in main\.\(\*Session\)\.refresh \(programs/go_leaks\.go:\d+\): chan receive"),
     "senders": (
         5_000,
@@ -53,7 +53,7 @@ KINDS = {
     "cycles": (
         10_000,
         "go-finalizer-cycles",
-        r"Probably leaked: finalizers of .* in (20,0|19,9)\d\d objects .*: (20,000|19,9\d\d) main\.node .* break the cycle",
+        r"Probably leaked: finalizers of .* in (20,0|19,9)\d\d objects .*: (20,000|19,9\d\d) main\.node .* break cycles",
     ),
     "finalizers": (
         20_000,

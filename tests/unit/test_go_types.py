@@ -16,6 +16,7 @@ from findleaks.runtimes.go.engine import (
     ANY,
     ARENA,
     DIRECTORY,
+    INSIDE,
     INTERFACE,
     NONE,
     NOTHING,
@@ -24,8 +25,10 @@ from findleaks.runtimes.go.engine import (
     RAW,
     SECOND,
     SLICE,
+    TAGGED,
     TEXT,
     TINY,
+    UNTAGGED,
     TypeSearch,
     TypeTable,
 )
@@ -107,6 +110,8 @@ def test_engines_agree(seed: int) -> None:
     for _ in range(numbers):
         size = state.choice([1, 8, 16, 40, 48, 96, 512, 0])
         its: Slots = []
+        for _ in range(state.choice([0, 0, 1, 2])):
+            its.append((state.choice([0, 0, 8]), state.choice([INSIDE, TAGGED, UNTAGGED]), state.randrange(2 * numbers + 3)))
         for offset in range(0, size - 15, 16):
             kind = state.choice([POINTER, SLICE, TEXT, INTERFACE, DIRECTORY])
             its.append((offset, kind, state.randrange(2 * numbers + 3)))
@@ -163,3 +168,22 @@ def test_headers_give_arrays_their_type(engine: Any) -> None:
     )
     assert values[BASE] == 1  # an array of type 0
     assert [start for start, value in values.items() if value == 2] == targets
+
+
+@pytest.mark.parametrize("engine", [graphs.native, graphs.pure])
+def test_objects_of_which_a_pointer_names_a_part(engine: Any) -> None:
+    """Type 0 is a part of objects of type 1, at offset 16. Type 2 is the first byte of objects of type 3 if this byte is not 0, and of
+    type 4 if it is 0. Types of such objects are followed, too."""
+    slots_of_parts: list[Slots] = [[(16, INSIDE, 2)], [(0, TAGGED, 6), (0, UNTAGGED, 8)]]
+    rows: list[tuple[int, int, Slots]] = [(40, 1, slots_of_parts[0]), (96, 1, [(8, POINTER, 4)]), (1, 0, slots_of_parts[1])]
+    rows += [(48, 1, [(8, POINTER, 4)]), (96, 1, [])]
+    types = Types(rows, {TYPES: (0, 0)})
+    classes = [12, 8]
+    slots = [(start, size, State.IN_USE) for start, size, _ in laid_out(classes, random.Random(0))]
+    memory = bytearray(2 * PAGE)
+    first, leaf, inner = BASE, BASE + PAGE, BASE + 96
+    struct.pack_into("<Q", memory, 8, leaf)  # to an object of 48 bytes with a tag
+    struct.pack_into("<QQ", memory, PAGE, 1, inner)  # to one of 96 bytes without
+    pieces = [graphs.piece(DATA, struct.pack("<QQ", TYPES, first + 16)), graphs.piece(BASE, bytes(memory))]
+    values = dict(zip((start for start, _, _ in slots), found(engine(), table(types, classes), slots, pieces, 100)))
+    assert {start: value for start, value in values.items() if value != NONE} == {first: 2, leaf: 6, inner: 8}

@@ -22,8 +22,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Optional
 
 from findleaks.errors import Interrupted
-from findleaks.runtimes.go.goroutine_findings import is_library
 from findleaks.runtimes.go.moduledata import ModuleData
+from findleaks.runtimes.go.packages import is_library
 from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Target

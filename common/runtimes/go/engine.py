@@ -30,10 +30,14 @@ RAW, NOTHING = 0xFE, 0xFF  # classes of pages of stacks, and of pages of no span
 ANY = 2  # in `pointers`
 TINY = 5  # the class of 16 bytes without pointers: small objects share a slot
 
-POINTER, SLICE, TEXT, INTERFACE, DIRECTORY, SECOND = range(6)
+POINTER, SLICE, TEXT, INTERFACE, DIRECTORY, SECOND, INSIDE, TAGGED, UNTAGGED = range(9)
 """Kinds of slots: a pointer; the three words of a slice; the two words of a string; the two words
 of an interface; the directory of a Swiss map and its length, with the type of the tables in the
-next slot (SECOND)."""
+next slot (SECOND).
+
+The others precede these. INSIDE: an object that has a value of this type at the slot's offset is
+an object of the slot's type. TAGGED and UNTAGGED: the same, if the first byte of the object is not
+0, and if it is 0."""
 
 SEEDED = 64
 _BUDGET = 1 << 20

@@ -91,12 +91,17 @@ class _Search(_Memory):
         self.search.state[2] += 1
 
     def assign(self, address: int, value: int, least: int) -> None:
-        known, number, is_array = self.known, value >> 1, value & 1
-        if number >= len(known.sizes) or not known.sizes[number]:
+        known = self.known
+        if value >> 1 >= len(known.sizes) or not known.sizes[value >> 1]:
             return
-        one, size = self.object_at(address), known.sizes[number]
+        one = self.object_at(address)
         if one is None or self.search.types[one.number] != NONE:
             return
+        enclosing = self.enclosing(one, address, value)
+        if enclosing != value:
+            address, value, least = one.begin, enclosing, 0
+        number, is_array = value >> 1, value & 1
+        size = known.sizes[number]
         if known.pointers[number] != terms.ANY and (known.pointers[number] != 0) == (one.kind & NOSCAN):
             return
         if address != one.begin:
@@ -107,8 +112,22 @@ class _Search(_Memory):
         is_small = (
             least and known.pointers[number] != terms.ANY and one.kind != terms.TINY and least + one.header <= known.below[one.kind >> 1]
         )
-        if size <= one.room and least <= one.room and not is_small:
+        if size and size <= one.room and least <= one.room and not is_small:
             self.record(one, value)
+
+    def enclosing(self, one: _Object, address: int, value: int) -> int:
+        """Return the type of an object that contains a value of type `value` at `address`."""
+        known = self.known
+        for at in range(known.first[value >> 1], known.first[(value >> 1) + 1]):
+            kind = known.kinds[at]
+            if kind < terms.INSIDE:
+                break
+            if address - one.begin != known.offsets[at] or known.targets[at] >> 1 >= len(known.sizes):
+                continue
+            tag = self.number_at(one.begin, 1)
+            if kind == terms.INSIDE or (tag is not None and (kind == terms.TAGGED) == (tag != 0)):
+                return known.targets[at]
+        return value
 
     def place(self, address: int) -> int:
         at = bisect_left(self.known.addresses, address) if address % 8 == 0 else len(self.known.addresses)
@@ -164,7 +183,7 @@ class _Search(_Memory):
         known = self.known
         for at in range(known.first[number], known.first[number + 1]):
             place, target, kind = begin + known.offsets[at], known.targets[at], known.kinds[at]
-            word = self.word(place) if kind != terms.SECOND else None
+            word = self.word(place) if kind < terms.SECOND else None
             if not word:
                 continue
             if kind == terms.POINTER:

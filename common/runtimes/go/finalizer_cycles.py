@@ -1,12 +1,15 @@
-"""Find objects that Go never frees: they have a finalizer and can be reached from themselves.
+"""Find objects that Go never frees: they have a finalizer or a cleanup, and can be reached from
+themselves, or from the function that shall run.
 
-Source: Go 1.18 to 1.26, src/runtime/mgcmark.go (markroot: what an object with a finalizer refers
-to is a root; the object itself is not)."""
+Source: Go 1.18 to 1.26, src/runtime: mgcmark.go (markroot: the function is a root, and what an
+object with a finalizer refers to; the object itself is not), mheap.go (specialfinalizer,
+specialCleanup)."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 
 from findleaks.formatting import number
@@ -26,23 +29,30 @@ def find_finalizer_cycles(graph: GoGraph, objects: HeapObjects, live: int) -> It
     """Yield a finding if finalizers retain at least half of the bytes of live objects (`live`), and
     a sample of the objects with finalizers are in cycles."""
     for held in retained_by(graph, RECORDS, live):
+        records = {graph.blocks.find(address): words for address, _, words in objects.records() if words}
         finalized = frozenset(graph.blocks.find(one.start) for one in objects.finalized_objects)
-        found = [index for index in held.members(_MOST_SEARCHED) if index in finalized]
+        found = [index for index in held.members(_MOST_SEARCHED) if index in records]
         sample = found[:: max(len(found) // _SAMPLE, 1)][:_SAMPLE]
-        if not sample or not all(_is_in_cycle(graph, index) for index in sample):
+        starts = (_find_blocks(graph, records[index]) + ([index] if index in finalized else []) for index in sample)
+        if not sample or not all(map(partial(_can_reach, graph), starts, sample)):
             return
         title = f"Probably leaked: finalizers of objects that refer to themselves retain {held.amount}."
-        cause = "Go never frees an object with a finalizer that can be reached from itself, for example in a cycle of two objects. "
-        cause += f"{number(len(sample))} objects were checked, and all are in such cycles. Most by type: {held.types}."
-        remedies = ("break the cycle before the last reference to it is dropped, or use runtime.AddCleanup instead of SetFinalizer",)
+        cause = "Go never frees an object with a finalizer that can be reached from itself, for example in a cycle of two objects, "
+        cause += "or from the function of its finalizer or cleanup, for example a closure that uses the object. "
+        cause += f"{number(len(sample))} objects were checked, and all can be reached like this. Most by type: {held.types}."
+        remedies = (
+            "let the function use only its argument, and break cycles before the last reference to them is dropped",
+            "use runtime.AddCleanup instead of SetFinalizer",
+        )
         address = graph.blocks.address(sample[0])
         commands = (f"path {address:#x}", "runtime --only go")
         yield Finding("go-finalizer-cycles", held.totals.bytes, title, cause, remedies, commands, held.facts)
 
 
-def _is_in_cycle(graph: GoGraph, index: int) -> bool:
-    """Whether an object can be reached from itself, by a short path."""
-    seen, waiting = set[int](), deque([index])
+def _can_reach(graph: GoGraph, starts: Sequence[int], index: int) -> bool:
+    """Whether these objects refer to an object, by a short path. An object in `starts` need not
+    refer to itself."""
+    seen, waiting = set[int](), deque(starts)
     while waiting and len(seen) < _MOST_VISITED:
         after = dict.fromkeys(_references(graph, waiting.popleft()))
         if index in after:
@@ -55,5 +65,9 @@ def _is_in_cycle(graph: GoGraph, index: int) -> bool:
 def _references(graph: GoGraph, index: int) -> Sequence[int]:
     """Return the objects to which the first references of an object refer."""
     words = islice(graph.references_of(index, 1, graph.target.arch.mask), _MOST_REFERENCES)
-    values = [word.value for word in words]
+    return _find_blocks(graph, [word.value for word in words])
+
+
+def _find_blocks(graph: GoGraph, values: Sequence[int]) -> list[int]:
+    """Return the objects to which these words refer."""
     return [one for one in graph.blocks.find_all(values)[0] if 0 <= one < len(graph.blocks)] if values else []

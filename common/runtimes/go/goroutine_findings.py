@@ -10,13 +10,13 @@ from findleaks.formatting import number, shortened, size, some
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.objects import Retained
-from findleaks.runtimes.user_threads import UserThreadGroup, own_frame
+from findleaks.runtimes.go.packages import find_own_frame
+from findleaks.runtimes.user_threads import UserThreadGroup
 
 _MANY, _MOST_GROUPS = 1000, 3  # goroutines of a group, and groups, that are reported
 _SOME, _PART = 100, 16  # goroutines that are reported if their stacks take 1 / _PART of the heap
 _FEW = 10  # goroutines that are reported if they are blocked for good
 _MOST_TYPES = 3  # types that a sentence names
-_LIBRARIES = ("runtime.", "internal/", "sync.", "time.", "net.", "syscall.", "os.", "io.", "bufio.", "context.")
 
 
 class _Advice(NamedTuple):
@@ -53,23 +53,32 @@ _FUNCTIONS = {
         "Each waits until the body of a response is read to its end or closed.",
         "close the body of each response: defer response.Body.Close()",
     ),
-    ("net/http.(*connReader).Read", "IO wait"): _Advice(
+    ("net/http.(*persistConn).readLoop", "IO wait"): _Advice(
+        "Each has a connection of an http.Transport, which waits for a response, or to be used again.",
+        "use one http.Client for all requests, and set IdleConnTimeout of its Transport",
+    ),
+    ("net/http.(*conn).serve", "IO wait"): _Advice(
         "Each serves a connection whose client sends no request.",
         "set IdleTimeout and ReadTimeout of http.Server, and close connections of clients",
     ),
 }
-# A second goroutine for each of the first function.
-_COMPANIONS = {"net/http.(*persistConn).writeLoop": "net/http.(*persistConn).readLoop"}
-
-
-def is_library(function: str) -> bool:
-    """Whether a function belongs to the parts of the standard library in which goroutines wait."""
-    return function.startswith(_LIBRARIES)
+# A second goroutine for each whose stack has this function: it writes the requests of a connection,
+# or reads from the connection while a handler runs.
+_COMPANIONS = {
+    "net/http.(*persistConn).writeLoop": "net/http.(*persistConn).readLoop",
+    "net/http.(*connReader).backgroundRead": "net/http.(*conn).serve",
+}
 
 
 def _function(group: UserThreadGroup) -> str:
-    frame = own_frame(group.frames, is_library)
+    frame = find_own_frame(group.frames)
     return frame.short_name() if frame is not None else ""
+
+
+def _leader(group: UserThreadGroup, groups: Sequence[UserThreadGroup]) -> Optional[UserThreadGroup]:
+    """Return the first of `groups` for which the goroutines of a group exist, or None."""
+    function = _COMPANIONS.get(_function(group))
+    return next((one for one in groups if any(frame.function == function for frame in one.frames)), None) if function else None
 
 
 def large_groups(groups: Sequence[UserThreadGroup], heap: int, blocked: frozenset[int]) -> list[UserThreadGroup]:
@@ -84,14 +93,14 @@ def large_groups(groups: Sequence[UserThreadGroup], heap: int, blocked: frozense
         return count >= _FEW and sum(one.number in blocked for one in group.threads) >= _FEW
 
     large = [group for group in groups if group.first.state == "waiting" and group.frames and is_large(group)]
-    names = {_function(group) for group in large}
-    return [group for group in large if _COMPANIONS.get(_function(group)) not in names][:_MOST_GROUPS]
+    return [group for group in large if _leader(group, large) is None][:_MOST_GROUPS]
 
 
 def with_companions(group: UserThreadGroup, groups: Sequence[UserThreadGroup]) -> list[UserThread]:
-    """Return the goroutines of a group, and those of `groups` that exist for these goroutines."""
-    function = _function(group)
-    others = [one for one in groups if _COMPANIONS.get(_function(one)) == function] if function in _COMPANIONS.values() else []
+    """Return the goroutines of a group, and those of `groups` that exist for these goroutines. If
+    they may exist for several groups, they are those of the first. `groups`: those with the most
+    goroutines first."""
+    others = [one for one in groups if _leader(one, groups) is group]
     return [thread for one in (group, *others) for thread in one.threads]
 
 
@@ -101,7 +110,7 @@ def describe_goroutines(
     """Return the finding about a group. `threads`: the result of `with_companions`. `retained`:
     what is reachable only from these. `blocked`: goroutines that are blocked for good; None:
     unknown."""
-    count, frame, creator = len(group.threads), own_frame(group.frames, is_library), group.first.creator
+    count, frame, creator = len(group.threads), find_own_frame(group.frames), group.first.creator
     function, reason = _function(group), group.first.reason
     forever = sum(one.number in blocked for one in group.threads) if blocked is not None else None
     advice = _FUNCTIONS.get((function, reason)) or _REASONS.get(reason) or _ADVICE

@@ -26,12 +26,14 @@ from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_
 from findleaks.runtimes.go.goroutines import CallFrame, Goroutines
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, Span, anonymous, heap
 from findleaks.runtimes.go.holders import find_holders
+from findleaks.runtimes.go.mappings import find_mappings
 from findleaks.runtimes.go.memstats import MemStats, mem_stats
 from findleaks.runtimes.go.metadata import Metadata, metadata
 from findleaks.runtimes.go.moduledata import Program, program
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects, Retained
 from findleaks.runtimes.go.panics import PANIC, find_fatal_message
+from findleaks.runtimes.go.processors import Processors, find_processors, list_buffers
 from findleaks.runtimes.go.root_groups import group_goroutines
 from findleaks.runtimes.go.sliced_arrays import find_sliced_arrays
 from findleaks.runtimes.go.stack_roots import StackRoots, live_stacks
@@ -49,7 +51,7 @@ from findleaks.runtimes.retained_findings import find_large_types, find_retainer
 from findleaks.runtimes.user_threads import group_user_threads
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Module, Range, Target, Thread
-from findleaks.target.ranges import intersection, merge_ranges, range_at, subtract
+from findleaks.target.ranges import intersection, merge_ranges, range_at, region_at, subtract
 from findleaks.unwind.frames import Frame, Unwinder
 
 
@@ -100,6 +102,12 @@ class Go(Runtime):
         return mem_stats(self._memory, self.variables_memory, objects, manual, old) if objects else None
 
     @cached_property
+    def _processors(self) -> Optional[Processors]:
+        if self.program is None or self.goroutines is None:
+            return None
+        return find_processors(self._memory, self.program.types, self.goroutines.tables)
+
+    @cached_property
     def _metadata(self) -> Metadata:
         if self._heap is None:
             return Metadata([], [], [])
@@ -111,7 +119,7 @@ class Go(Runtime):
         if self._heap is None or self.program is None or self.goroutines is None or not self._spans:
             return None
         stacks = StackRoots(self._memory, self._engine, self.program.types, self.goroutines, self.user_threads)
-        found = HeapObjects(self._memory, self._engine, self._heap, self.program, self._metadata.persistent, stacks)
+        found = HeapObjects(self._memory, self._engine, self._heap, self.program, self._metadata.persistent, stacks, self._processors)
         return found if found.spans else None
 
     @cached_property
@@ -310,6 +318,7 @@ class Go(Runtime):
         found = [*find_free_memory(self._target, self.mem_stats, self._parts), *many]
         if self._object_graph is None or self._objects is None or self._graph is None:
             return found
+        found += find_mappings(self._memory, self._objects, self._engine, self._graph, self._unknown_memory())
         maps = list(find_sparse_maps(self._target, self._objects, self._graph, self._object_graph.names.name))
         found += maps
         live = sum(one.bytes for one in self._types)
@@ -325,6 +334,14 @@ class Go(Runtime):
         held = held or list(find_large_types(self._object_graph, self.name, self._types, known))
         return [*found, *(add_site(add_remedy(one), self._sites) for one in held)]
 
+    def _unknown_memory(self) -> list[Range]:
+        """Return anonymous memory that no runtime, allocator or stack of a thread uses."""
+        known = [*self.reserved(), *self._metadata.ranges, *(self._directory.ranges() if self._directory is not None else ())]
+        regions = anonymous(self._target.regions())
+        stacks = (region_at(regions, thread.sp) for thread in self._target.threads())
+        known += [Range(region.start, region.end) for region in stacks if region is not None]
+        return subtract(merge_ranges(Range(region.start, region.end) for region in regions), merge_ranges(known))
+
     def reserved(self) -> Sequence[Range]:
         """Return the arenas; see Runtime."""
         return merge_ranges(Range(base, base + ARENA) for base in self._heap.arenas) if self._heap is not None else []
@@ -337,7 +354,9 @@ class Go(Runtime):
         return subtract(self._ranges, [Range(span.start, span.end) for span in self._spans]) if self._spans else []
 
     def bookkeeping(self) -> Sequence[Range]:
-        return self._metadata.lengths
+        found = self._processors
+        buffers = list_buffers(self._memory, self.program.types, found.addresses) if self.program is not None and found is not None else []
+        return [*self._metadata.lengths, *buffers]
 
     def note(self) -> str:
         if self._heap is None:

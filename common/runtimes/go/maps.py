@@ -17,7 +17,7 @@ from typing import Optional
 from findleaks.allocators.base import size_at
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
-from findleaks.runtimes.go.moduledata import Program
+from findleaks.runtimes.go.moduledata import Program, list_types
 from findleaks.runtimes.go.types import MAP, Type
 from findleaks.value_classes import NamedTuple
 
@@ -116,16 +116,10 @@ class MapReader:
         """Return the map types of the program, and the bytes of their groups or buckets."""
         if self._types is None:
             self._types = []
-            types, memory = self._program.types, self._memory
-            for module in self._program.modules:
-                content = array("i")
-                data = memory.read(module.typelinks.start, module.typelinks.end - module.typelinks.start)
-                content.frombytes(data)
-                for offset in content:
-                    one = types.at(module.types.start + offset)
-                    if one is not None and one.kind == MAP:
-                        size = memory.read(one.address + field[0], field[1])
-                        self._types.append((one, int.from_bytes(size, memory.arch.byteorder)))
+            memory = self._memory
+            for one in list_types(memory, self._program, MAP):
+                size = memory.read(one.address + field[0], field[1])
+                self._types.append((one, int.from_bytes(size, memory.arch.byteorder)))
         return self._types
 
 

@@ -9,12 +9,13 @@ Sources: Go 1.18 to 1.26, src/runtime/symtab.go (pcHeader, moduledata), src/inte
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
-from findleaks.runtimes.go.types import Types
+from findleaks.runtimes.go.types import Type, Types
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Module, Range, Target
 from findleaks.target.elf import occurrences
@@ -166,3 +167,11 @@ def _module(memory: Memory, types: Types, layout: int, address: int, version: in
         word("rodata"),
     )
     return one, word("next")
+
+
+def list_types(memory: Memory, program: Program, kind: int) -> Iterator[Type]:
+    """Yield the unnamed types of a kind (types.py), such as map[string]int."""
+    for module in program.modules:
+        offsets = array("i", memory.read(module.typelinks.start, (module.typelinks.end - module.typelinks.start) // 4 * 4))
+        found = (program.types.at(module.types.start + offset) for offset in offsets)
+        yield from (one for one in found if one is not None and one.kind == kind)

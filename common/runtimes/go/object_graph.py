@@ -17,13 +17,16 @@ from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.goroutines import Goroutines
 from findleaks.runtimes.go.members import name_member
 from findleaks.runtimes.go.objects import UNTYPED, HeapObjects
+from findleaks.runtimes.go.packages import find_own_frame
 from findleaks.runtimes.go.types import Types
 from findleaks.runtimes.go.variable_names import VariableNames
 from findleaks.runtimes.object_graph import ObjectGraph, ObjectWord, RootGroup
+from findleaks.runtimes.user_threads import describe_state
 from findleaks.target.base import Range, Target
 
 _TIMERS = "the list of timers that have not fired (time.AfterFunc, NewTimer, NewTicker)"
 _TIMER_LINKS = 3  # references from a root among which a processor's list of timers is looked for
+_GOROUTINE_LINKS = 2  # objects at the start of a path among which a goroutine is looked for
 _QUEUED = "finalizer that has not run yet"
 _RECORD = "record of a finalizer, a cleanup or a weak pointer"
 
@@ -102,13 +105,24 @@ class GoGraph(ObjectGraph):
         return self._objects.types_below(tree, node)
 
     def describe_root(self, index: int) -> str:
-        # A shortest path to a timer begins at a processor (runtime.p). Any stack of the runtime may
-        # refer to that, which says nothing about the program.
+        # A shortest path to a timer begins at a processor (runtime.p), and that to a deferred call
+        # at the list of goroutines. Any stack and variable of the runtime may refer to these,
+        # which says nothing about the program.
         path = self.path(index)
         links = zip(path[:_TIMER_LINKS], path[1:])
         if any(self.type_of(one) == "runtime.p" and self.link(one, after).name.startswith(".timers") for one, after in links):
             return _TIMERS
-        return super().describe_root(index)
+        goroutine = next(filter(None, map(self._describe_goroutine, path[:_GOROUTINE_LINKS])), "") if len(path) > _GOROUTINE_LINKS else ""
+        return goroutine or super().describe_root(index)
+
+    def _describe_goroutine(self, index: int) -> str:
+        """Return a phrase for the goroutine whose g structure is this object, or ""."""
+        if self.type_of(index) != "runtime.g" or self._goroutines is None:
+            return ""
+        address, structures = self.blocks.address(index), self._goroutines.structures
+        one = next((one for one in self._threads if structures.get(one.number) == address), None)
+        frame = find_own_frame(one.frames) if one is not None else None
+        return f"goroutine {one.number} ({describe_state(one)}), in {frame.short_name()}" if one is not None and frame is not None else ""
 
     @property
     def _threads(self) -> Sequence[UserThread]:

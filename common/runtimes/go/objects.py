@@ -20,6 +20,7 @@ from functools import cached_property
 from itertools import repeat
 from typing import Optional
 
+from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
@@ -34,6 +35,8 @@ from findleaks.runtimes.go.maps import GoMap, MapReader, heads
 from findleaks.runtimes.go.moduledata import Program
 from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.runtimes.go.pointer_maps import PointerMaps
+from findleaks.runtimes.go.processors import Processors, find_timer_lists
+from findleaks.runtimes.go.shapes import ShapeReader
 from findleaks.runtimes.go.spans import (
     ObjectSpan,
     build_blocks,
@@ -45,14 +48,14 @@ from findleaks.runtimes.go.spans import (
     special_records,
 )
 from findleaks.runtimes.go.stack_roots import StackRoots
+from findleaks.runtimes.go.type_addresses import TypeAddresses
 from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.runtimes.object_graph import GARBAGE, LIVE, count_labels, run_in_slices
 from findleaks.target.base import Piece, Range, Target
-from findleaks.target.ranges import merge_ranges, merge_to_most, nonzero_pieces, range_at
+from findleaks.target.ranges import merge_ranges, nonzero_pieces
 from findleaks.value_classes import NamedTuple
 
 _SLICE = 1 << 20  # objects that the engine visits between two checks for Ctrl-C
-_PART = 8 << 20  # bytes of memory that are searched at a time
 _MAX_MASKED = 64 << 20  # bytes of variables that are read by their bitmap of pointers
 _MAX_LISTED = 1 << 22  # objects that goroutines retain, of which the types are counted
 UNTYPED = "unknown type"
@@ -80,7 +83,7 @@ class HeapObjects:
     parts of objects in which `mark` took each word for a pointer.
 
     `persistent`: memory that the runtime never frees, in few ranges. `stacks`: the
-    pointers on goroutines' stacks."""
+    pointers on goroutines' stacks. `processors`: None if unknown."""
 
     def __init__(
         self,
@@ -90,9 +93,10 @@ class HeapObjects:
         program: Program,
         persistent: Sequence[Range],
         stacks: StackRoots,
+        processors: Optional[Processors],
     ) -> None:
         self._memory, self._engine, self._heap, self._program = memory, engine, heap, program
-        self._persistent, self.stacks = persistent, stacks
+        self._persistent, self.stacks, self.processors = persistent, stacks, processors
         self.spans: Optional[Sequence[ObjectSpan]] = read_spans(memory, engine, heap, program.types)
         self.names, self.unmapped = TypeNames(program.types), 0
 
@@ -129,12 +133,17 @@ class HeapObjects:
         """The value of `types`, and the addresses of all types that words refer to."""
         spans = self.spans or ()
         pieces = list(self.pieces(merge_ranges([*self._variables(), *joined_ranges(spans)])))
-        addresses = self._type_addresses(pieces)
+        addresses = TypeAddresses(self._memory, self._engine, self._program, self._persistent).find(pieces)
         known = self.names.register(addresses)
         known_objects = [(one.address, self.names.map_value(one.type)) for one in self.variable_maps if one.type]
+        known_objects += ShapeReader(self._memory, self._engine, self._program, self.names, self.blocks, spans).read()
         structure = self._program.types.find("runtime.g")
         if structure is not None:
             known_objects += zip(self.stacks.structures, repeat(self.names.value(structure)))
+        if self.processors is not None:
+            structure = self._program.types.find("runtime.p")
+            known_objects += zip(self.processors.addresses, repeat(self.names.value(structure) if structure is not None else NONE))
+            known_objects.append((self.processors.array, self.names.add_name("[]*runtime.p") << 1))
         for one in self.queued:
             pointer = self._program.types.at(one.pointer_type)
             if pointer is not None:
@@ -164,45 +173,6 @@ class HeapObjects:
         the type of large objects."""
         structure = self._program.types.find("runtime.mspan")
         return structure is not None and self._program.types.field(structure, "largeType") is not None
-
-    def _type_addresses(self, pieces: Sequence[Piece]) -> dict[int, int]:
-        """Return, by address of each type and itab that a word refers to, the address of the
-        type."""
-        found: dict[int, int] = {}
-        types = self._program.types
-        for section in types.sections:
-            for piece in pieces:
-                self._check()
-                for address in self._values(piece, section):
-                    # If a program is not position-independent, many integers look like addresses in
-                    # this section.
-                    if address % 8 == 0 and address not in found and types.at(address) is not None:
-                        found[address] = address
-        for itab in self._itabs(pieces):
-            words = self._memory.words(itab, 2)
-            if words is not None and types.at(words[0]) is not None and types.at(words[1]) is not None:
-                found[itab] = words[1]
-        return found
-
-    def _values(self, piece: Piece, where: Range) -> set[int]:
-        """Return the distinct words of a piece with a value in a range."""
-        found: set[int] = set()
-        for at in range(0, len(piece.data), _PART):  # there may be as many such words as objects
-            part = Piece(piece.address + at, piece.data[at : at + _PART])
-            values, _ = self._engine.gather((part,), self._engine.search(part, where.start, where.end), 8)
-            found.update(self._engine.sum_by_value(array("Q", bytes(values)), array("Q"))[0])
-        return found
-
-    def _itabs(self, pieces: Sequence[Piece]) -> Iterator[int]:
-        """Yield addresses of itabs: those that the linker made, and those that words may refer to
-        in memory that the runtime never frees. Itabs that are made at run time are in this
-        memory."""
-        for module in self._program.modules:
-            start, end = module.itabs
-            yield from self._memory.words(start, (end - start) // 8) or ()
-        for place in merge_to_most(self._persistent, 1):  # each search takes a pass over the heap
-            for piece in pieces:
-                yield from (value for value in self._values(piece, place) if range_at(self._persistent, value) is not None)
 
     def _name_functions(self, search: TypeSearch, pieces: Sequence[Piece]) -> None:
         """Give closures a type for each function."""
@@ -251,6 +221,7 @@ class HeapObjects:
         graph = self._engine.graph(self.blocks)
         graph.set_labels(self.types, array("I", [1]) * (2 * len(self.names.names)))
         for piece in self.pointers.pieces(ranges_with_pointers(self.spans or ())):
+            self._cut_timers(piece)
             graph.scan_blocks(piece)
         self.unmapped = self.pointers.unknown
         for words in self.root_words():
@@ -260,6 +231,18 @@ class HeapObjects:
         for piece in self.pointers.pieces(self.finalized):
             graph.scan_roots(piece)
         return mark_objects(graph, self._memory.target)
+
+    def _cut_timers(self, piece: Piece) -> None:
+        """Remove the references of timers to the list that contains them. Otherwise everything that
+        has a timer would reach all other timers. The processors are reachable without them."""
+        types, found = self._program.types, self.processors
+        lists = find_timer_lists(types, found.addresses) if found is not None else ()
+        if not lists:
+            return
+        for place, value in zip(*find_pointers(self._engine, piece, min(lists), max(lists) + 1)):
+            if value in lists:
+                at = place - piece.address
+                piece.data[at : at + 8] = bytes(8)
 
     def retained_by(self, graph: Graph, groups: Sequence[Sequence[UserThread]]) -> list[Retained]:
         """Return what each of these groups of goroutines retains: the objects that are reachable

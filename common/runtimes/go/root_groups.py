@@ -7,23 +7,25 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 
 from findleaks.runtimes.base import UserThread
-from findleaks.runtimes.go.goroutine_findings import is_library
 from findleaks.runtimes.go.objects import HeapObjects
+from findleaks.runtimes.go.packages import find_own_frame
 from findleaks.runtimes.go.variable_names import VariableNames
 from findleaks.runtimes.object_graph import RootGroup
-from findleaks.runtimes.user_threads import own_frame
 
 # Priorities. The order is that of `roots`, but what both a timer and a variable of the program
-# reach belongs to the variable. The runtime's own variables lead to processors through words that
+# reach belongs to the variable. The timer of a goroutine that sleeps refers to the goroutine, so
+# what both reach belongs to the goroutine. The runtime's own goroutines, and those without stack
+# maps, may refer to processors. The runtime's own variables lead to processors through words that
 # are no pointers for Go's collector.
-_VARIABLE, _TIMER, _INTERNAL, _RECORD, _STACK, _REGISTER, _LIST = range(7)
+_VARIABLE, _WAITING, _TIMER, _INTERNAL, _RECORD, _STACK, _REGISTER, _LIST = range(8)
 RECORDS = "finalizers, cleanups and weak pointers"
 QUEUE = "the queue of finalizers that have not run yet"
 _REGISTERS = "registers of threads"
 PROCESSORS = "the runtime's processors (runtime.allp), with their timers and caches"
 _LISTED = "the runtime's list of goroutines (runtime.allgs), ended ones included"
 # Variables of the runtime that are recognised by the type of the object that they refer to.
-_OWN = {"[]*runtime.p": (PROCESSORS, _TIMER), "[]*runtime.g": (_LISTED, _LIST)}
+_PROCESSORS = "[]*runtime.p"
+_OWN = {_PROCESSORS: (PROCESSORS, _TIMER), "[]*runtime.g": (_LISTED, _LIST)}
 
 
 def list_root_groups(objects: HeapObjects, names: VariableNames, structures: Mapping[int, int]) -> list[RootGroup]:
@@ -44,7 +46,8 @@ def _variables(objects: HeapObjects, names: VariableNames) -> Iterator[RootGroup
         if 0 <= index < len(objects.blocks):
             # Processors have all timers, and goroutines have what they wait for, so these get names
             # that say so.
-            title = objects.title_at(index)
+            is_all = objects.processors is not None and address == objects.processors.variable
+            title = _PROCESSORS if is_all else objects.title_at(index)
             of, name = (own, title) if title in _OWN else (named, _symbol(names, address) or hex(address))
             of.setdefault(name, (address, []))[1].append(value)
     for title, (address, values) in own.items():
@@ -77,7 +80,8 @@ def _goroutines(objects: HeapObjects, structures: Mapping[int, int]) -> Iterator
         values = array("Q", filter(None, (structures.get(one.number) for one in threads)))
         for words in objects.stacks.words(threads):
             values.extend(words)
-        yield RootGroup(name, "threads", values, 0, len(threads), _STACK)
+        waits = all(one.state == "waiting" and not one.is_internal for one in threads)
+        yield RootGroup(name, "threads", values, 0, len(threads), _WAITING if waits else _STACK)
 
 
 def _registers(objects: HeapObjects) -> Iterator[RootGroup]:
@@ -98,7 +102,7 @@ def describe_goroutines(one: UserThread) -> str:
     """Return a phrase for goroutines like this one: "goroutines in main.wait (chan receive),
     created by main.start". Those of equal function, wait reason and creator have the same
     phrase."""
-    frame = own_frame(one.frames, is_library)
+    frame = find_own_frame(one.frames)
     where = f" in {frame.short_name()}" if frame is not None else ""
     state = one.reason or one.state
     creator = f", created by {one.creator.short_name()}" if one.creator is not None else ""

@@ -5,7 +5,9 @@ their objects.
 
 Sources: Go 1.18 to 1.26, src/runtime: map.go (hmap, up to 1.23), chan.go (hchan);
 src/internal/runtime/maps: map.go (Map), table.go (table), group.go (groupsReference), since 1.24;
-src/internal/abi: map_swiss.go, map_noswiss.go (the types of a map)."""
+src/internal/abi: map_swiss.go, map_noswiss.go (the types of a map); src/sync/atomic/type.go
+(Pointer); since 1.23, src/runtime/time.go (timeTimer); since 1.24, src/internal/sync/hashtriemap.go
+(node, entry, indirect)."""
 
 from __future__ import annotations
 
@@ -21,6 +23,7 @@ from findleaks.value_classes import NamedTuple
 _MAX_SLOTS = 1 << 16  # of one type: longer arrays of structures are read in part
 _MAX_DEPTH = 64
 _WORD = 8
+_ATOMIC, _NODE = "atomic.Pointer[", "sync.node["
 
 
 class _Slot(NamedTuple):
@@ -43,6 +46,10 @@ class TypeNames:
         self._slots: list[Sequence[_Slot]] = []
         self.text = self._add(("text", 0), "string contents", 1, 0)
         self.function = self._add(("function", 0), "func", _WORD, terms.ANY)
+        self._timer = types.find("runtime.timer")
+        # What NewTimer and NewTicker return is a part of a larger object since 1.23.
+        self._timers = types.find("runtime.timeTimer")
+        self._parts = {types.find(name) for name in ("time.Timer", "time.Ticker")} - {None} if self._timers is not None else set()
         hchan = types.find("runtime.hchan")
         self._channel = types.at(hchan) if hchan is not None else None
 
@@ -63,6 +70,8 @@ class TypeNames:
 
     def number(self, address: int) -> int:
         """Return the number of a type, or NONE if there is none at this address."""
+        if address in self._parts and self._timers is not None:
+            address = self._timers
         key = ("type", address)
         one = self._types.at(address) if key not in self._numbers else None
         if one is not None:
@@ -123,6 +132,7 @@ class TypeNames:
         if one is None:
             return
         if sort == "type":
+            yield from self._enclosing(one)
             yield from self._flatten(one, 0, 0)
         elif sort == "buckets":
             yield from self._flatten(one, 0, 0)
@@ -140,6 +150,30 @@ class TypeNames:
             if inside is not None:
                 yield _Slot(2 * _WORD, terms.POINTER, self.value(inside.address, True))
 
+    def _enclosing(self, one: Type) -> Iterator[_Slot]:
+        """Yield the slots that say of which objects a value of a type is a part. They are for types
+        to which pointers refer that are really pointers to something else."""
+        if one.address == self._timer:
+            whole = self._timers if self._timers is not None else self._types.find("time.Timer")
+            part = self._types.offset(whole, "timer" if whole == self._timers else "r") if whole is not None else None
+            if whole is not None and part is not None:
+                yield _Slot(part, terms.INSIDE, self.value(whole))
+        elif one.name.startswith(_NODE):
+            arguments = one.name[len(_NODE) :]
+            for kind, name in ((terms.TAGGED, f"sync.entry[{arguments}"), (terms.UNTAGGED, f"sync.indirect[{arguments}")):
+                whole = self._types.find(name)
+                if whole is not None:
+                    yield _Slot(0, kind, self.value(whole))
+
+    def _atomic_slot(self, one: Type, offset: int) -> Optional[_Slot]:
+        """Return the slot of an atomic.Pointer[T]; None if its type cannot be read. One of its
+        fields has the type [0]*T, the last one contains the pointer."""
+        fields = self._types.fields(one.address)
+        arrays = (array for array in (self._types.at(field.type) for field in fields) if array is not None and array.kind == ARRAY)
+        pointer = next((self._types.at(array.elem) for array in arrays), None)
+        target = self.value(pointer.elem) if pointer is not None and pointer.kind == POINTER else NONE
+        return _Slot(offset + fields[-1].offset, terms.POINTER, target) if target != NONE else None
+
     def _flatten(self, one: Type, offset: int, depth: int) -> Iterator[_Slot]:
         """Yield the slots of a value at this offset. A type with a `target` of NONE is omitted."""
         if not one.pointers or depth > _MAX_DEPTH:
@@ -156,11 +190,14 @@ class TypeNames:
         elif one.kind == FUNC:
             target = self.function << 1
         elif one.kind == CHAN:
-            target = self._channel_value(one)
+            target = self.channel_value(one)
         elif one.kind == MAP:
             target = self._map_value(one)
         elif one.kind == ARRAY:
             yield from self._flatten_array(one, offset, depth)
+        elif one.kind == STRUCT and one.name.startswith(_ATOMIC):
+            slot = self._atomic_slot(one, offset)
+            yield from () if slot is None else (slot,)
         elif one.kind == STRUCT:
             for field in self._types.fields(one.address):
                 member = self._types.at(field.type)
@@ -178,7 +215,8 @@ class TypeNames:
             for slot in slots:
                 yield slot._replace(offset=offset + number * element.size + slot.offset)
 
-    def _channel_value(self, one: Type) -> int:
+    def channel_value(self, one: Type) -> int:
+        """Return the type value of a channel of type `one`; NONE if runtime.hchan is unknown."""
         if self._channel is None:
             return NONE
         return self._number(("channel", one.address), one.name, self._channel.size, terms.ANY) << 1

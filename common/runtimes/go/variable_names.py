@@ -55,8 +55,9 @@ class VariableNames:
         if owner:
             return f"variable {owner} (through {address:#x})"
         users, distance = self.users_of(address), 0
-        if not users:
-            distance, users = self._nearest_users(address)
+        if all(one.endswith(_INITIALISER) for one in users):
+            # Initialisers set the fields of structures to which other functions refer as a whole.
+            distance, users = self._nearest_users(address) or (0, users)
         where = f"at +{distance} of one used in" if distance else "used in"
         return f"variable at {address:#x}" + (f" ({where} {some(users)})" if users else "")
 
@@ -75,14 +76,15 @@ class VariableNames:
                 return users
         return own
 
-    def _nearest_users(self, address: int) -> tuple[int, Sequence[str]]:
+    def _nearest_users(self, address: int) -> Optional[tuple[int, Sequence[str]]]:
         """Find the nearest address before this one to which code or a variable refers. Return the
-        distance from it in bytes, and the functions that use it; (0, []) if it is not found."""
+        distance from it in bytes, and the functions that use it; None if it is not found, or if
+        only initialisers use it."""
         for base in _bases(address):
             users = next(filter(None, map(self._users.get, (base, *self._owners_of(base)))), None)
-            if users:
+            if users and not users[0].endswith(_INITIALISER):
                 return address - base, users
-        return 0, []
+        return None
 
     def owner(self, address: int) -> str:
         """Return the symbol of a variable that refers to the one at this address, or ""."""

@@ -13,26 +13,29 @@ from findleaks.engine.terms import Totals
 from findleaks.formatting import number, shortened, size, some
 from findleaks.runtimes.base import Part, Site, UserThread
 from findleaks.runtimes.finding import Finding
-from findleaks.runtimes.go.goroutine_findings import is_library
 from findleaks.runtimes.go.memstats import MemStats
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects
+from findleaks.runtimes.go.packages import find_own_frame, is_library
 from findleaks.runtimes.go.root_groups import PROCESSORS, QUEUE
 from findleaks.runtimes.object_graph import LIVE
-from findleaks.runtimes.user_threads import own_frame
 from findleaks.target.base import Target
 
 _MOST_MAPS = 3  # maps that are reported
 _LEAST_MAP, _SPARSE = 1 << 20, 16  # bytes of a map, and slots for each entry, that are reported
 _MOST_TYPES, _MOST_CALLERS = 3, 2  # types and callers that a sentence names
-TIMERS = ("[]runtime.timerWhen", "[]*runtime.timer")
-"""Types of a processor's list of timers: the first since Go 1.23, the second before Go 1.23."""
+TIMERS = ("[]runtime.timerWhen", "[]*runtime.timer", "runtime.p", "[]*runtime.p")
+"""Types of the objects that lead to timers: a processor's list of timers since Go 1.23, and before;
+a processor, and the array of all processors."""
 
 # Remedies. Each key is a part of the path to live objects: a field of a type, or the package of a
 # variable or of a function that uses the variable. Sources: Go 1.18 to 1.26,
-# src/context/context.go (cancelCtx), src/runtime/cgo/handle.go (handles).
+# src/context/context.go (cancelCtx), src/runtime/cgo/handle.go (handles), src/runtime/runtime2.go
+# (g), src/sync/pool.go (poolLocal).
 _REMEDIES = {
     "context.cancelCtx.children": "call the cancel function of each context: a context refers to its children until then",
+    "sync.poolLocal": "do not put buffers into a sync.Pool that have become large: it keeps them until two collections have passed",
+    "runtime.g._defer": "do not defer in a loop: deferred calls run, and are freed, when their function returns",
     "runtime/cgo.": "call Delete for each cgo.Handle that C no longer needs",
 }
 # The function of a timer that ends a context has a name that begins with this:
@@ -43,6 +46,7 @@ _LEAST_HELD = 4 << 20  # least bytes of live objects for a finding about timers 
 # The function of the goroutine that runs finalizers, by version.
 _FINALIZER_LOOPS = ("runtime.runFinalizers", "runtime.runfinq")
 _PART_ALLOCATED = 4  # a site that allocated 1 / this of the live objects is named
+_PART_CALLED = 16  # a function is named if it is 1 / this of the objects that timers retain
 _LEAST_FREE, _PART_FREE = 8 << 20, 10  # bytes, and 1 / this of the heap, that are reported
 
 
@@ -117,6 +121,9 @@ def find_timers(graph: GoGraph, live: int) -> Iterator[Finding]:
     for held in retained_by(graph, PROCESSORS, live):
         title = f"In use, not leaked: timers that have not fired retain {held.amount}."
         cause = f"These are timers of time.AfterFunc, NewTimer and NewTicker. Most by type: {held.types}."
+        name, called = max(((title, one) for title, one in held.rows if title.startswith("func ")), key=_blocks, default=("", None))
+        if called is not None and called.blocks * _PART_CALLED >= held.totals.blocks:
+            cause += f" {number(called.blocks)} of the timers call {shortened(name.removeprefix('func '))}."
         remedies: tuple[str, ...] = ("stop timers and tickers that are no longer needed: Timer.Stop, Ticker.Stop",)
         contexts = sum(one.blocks for title, one in held.rows if title.startswith(_DEADLINE))
         if contexts and 2 * contexts >= held.rows[0][1].blocks:
@@ -124,12 +131,16 @@ def find_timers(graph: GoGraph, live: int) -> Iterator[Finding]:
         yield Finding("go-timers", held.totals.bytes, title, cause, remedies, ("roots",), held.facts)
 
 
+def _blocks(row: tuple[str, Totals]) -> int:
+    return row[1].blocks
+
+
 def find_queued_finalizers(graph: GoGraph, live: int, threads: Sequence[UserThread]) -> Iterator[Finding]:
     """Yield a finding if finalizers that have not run retain at least half of the bytes of live
     objects (`live`). `threads`: all goroutines."""
     for held in retained_by(graph, QUEUE, live):
         one = next((one for one in threads if any(frame.function in _FINALIZER_LOOPS for frame in one.frames)), None)
-        frame = own_frame(one.frames, is_library) if one is not None else None
+        frame = find_own_frame(one.frames) if one is not None else None
         title = f"In use, not leaked: finalizers that have not run yet retain {held.amount}."
         cause = f"Most by type: {held.types}."
         remedies: tuple[str, ...] = ("release what objects need with a method such as Close, not with finalizers",)

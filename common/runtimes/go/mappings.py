@@ -1,0 +1,89 @@
+"""Find mappings that a Go program made with syscall.Mmap and never unmapped.
+
+The package registers each mapping in a map from the address of its last byte to its slice. Mappings
+to which nothing else refers are leaked. golang.org/x/sys/unix does the same.
+
+Source: Go 1.18 to 1.26, src/syscall/syscall_unix.go (mmapper.active)."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine, Graph
+from findleaks.formatting import counted, number, size, some
+from findleaks.runtimes.finding import Finding
+from findleaks.runtimes.go.objects import HeapObjects
+from findleaks.runtimes.go.spans import ranges_with_pointers
+from findleaks.runtimes.object_graph import LIVE
+from findleaks.target.base import Range
+from findleaks.target.ranges import merge_to_most, range_at
+
+_LEAST = 1 << 20  # bytes of mappings that are reported
+_LEAST_REGION = 64 << 10  # bytes of memory that is searched for mappings
+_MOST_WORDS = 1 << 20  # references that are examined
+_MOST_SIZES = 3  # sizes that a sentence names
+
+
+class _Word(NamedTuple):
+    """A reference: its address (0: in a root), and its value."""
+
+    place: int
+    value: int
+
+
+def find_mappings(memory: Memory, objects: HeapObjects, engine: Engine, graph: Graph, regions: Sequence[Range]) -> Iterator[Finding]:
+    """Yield a finding if mappings in `regions`, memory of unknown use, are leaked."""
+    regions = [one for one in regions if one.end - one.start >= _LEAST_REGION]
+    if sum(end - start for start, end in regions) < _LEAST:
+        return
+    words = list(islice(_references(objects, engine, graph, regions), _MOST_WORDS + 1))
+    if len(words) > _MOST_WORDS:
+        return
+    leaked = list(_leaked(memory, words, regions))
+    total = sum(end - start for start, end in leaked)
+    if total < _LEAST:
+        return
+    sizes = sorted({end - start for start, end in leaked}, reverse=True)
+    title = (
+        f"Probably leaked: {size(total)} in {counted(len(leaked), 'mapping')} of syscall.Mmap to which only the package's own map refers."
+    )
+    counts = [f"{number(sum(end - start == one for start, end in leaked))} of {size(one)}" for one in sizes]
+    cause = f"They were not unmapped, and the program has no slice of them any more: {some(counts, _MOST_SIZES)}."
+    facts: dict[str, object] = {"mappings": len(leaked), "examples": [hex(start) for start, _ in leaked[:_MOST_SIZES]]}
+    present = [memory.target.resident(start, end) for start, end in leaked]
+    resident = None if None in present else sum(one for one in present if one is not None)
+    commands = (f"whatis {leaked[0].start:#x}", f"refs {leaked[0].start:#x}")
+    remedies = ("call syscall.Munmap (or unix.Munmap) with the slice that Mmap returned",)
+    yield Finding("go-mappings", total, title, cause, remedies, commands, facts, resident)
+
+
+def _references(objects: HeapObjects, engine: Engine, graph: Graph, regions: Sequence[Range]) -> Iterator[_Word]:
+    """Yield words of roots and of live objects that point into these regions."""
+    for words in (*objects.root_words(), *objects.stacks.words(objects.stacks.threads())):
+        yield from (_Word(0, word) for word in words if range_at(regions, word) is not None)
+    searched = merge_to_most(regions, MOST_RANGES)
+    for piece in objects.pointers.pieces(ranges_with_pointers(objects.spans or ())):
+        places, values = find_pointers_into(engine, piece, searched)
+        for place, value, index in zip(places, values, objects.blocks.find_all(places)[0]):
+            if index < len(objects.blocks) and graph.kind(index) in LIVE and range_at(regions, value) is not None:
+                yield _Word(place, value)
+
+
+def _leaked(memory: Memory, words: Sequence[_Word], regions: Sequence[Range]) -> Iterator[Range]:
+    """Yield the mappings to which only two words refer: the key and the slice in the map."""
+    values = array("Q", sorted(one.value for one in words))
+    slices: dict[int, int] = {}
+    for place, value in words:
+        length, room = (memory.words(place + 8, 2) or (0, 0)) if place and value % memory.arch.page == 0 else (0, 0)
+        if 0 < length == room and range_at(regions, value + length - 1) is not None:
+            slices[value] = length
+    for start, length in sorted(slices.items()):
+        inside = values[bisect_left(values, start) : bisect_left(values, start + length)]
+        if list(inside) == [start, start + length - 1]:
+            yield Range(start, start + length)

@@ -1,0 +1,120 @@
+"""Further leaks of stripped programs in Go, old and new: the first finding of `verdict` is the cause, with the counts of the program."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from debuggers import findleaks, runtime_page
+from go_programs import STRIPPED, build
+
+from cores import Running
+
+# By kind: how many leak, the finding, what it says, and the first version of which this is true.
+KINDS: dict[str, tuple[int, str, str, str]] = {
+    "heartbeats": (
+        20_000,
+        "go-timers",
+        r"timers that have not fired retain .* 20,000 of the timers call main\.heartbeats\.func2\. stop timers",
+        "",
+    ),
+    "after": (60_000, "go-timers", r"timers that have not fired .* 60,000 chan time\.Time .* 60,00[01] time\.Timer", ""),
+    "tickers": (20_000, "retained-objects", r"\(used in main\.tickers\) retains .* \[\]\*main\.Session\. .* 20,000 main\.Session", "1.22"),
+    "defers": (
+        20_000,
+        "retained-objects",
+        r"goroutine \d+ \(waiting, sleep\), in main\.process retains .* 60,000 objects .* defer in a loop",
+        "",
+    ),
+    "closures": (10_000, "go-finalizer-cycles", r"Probably leaked: finalizers .* 16 objects were checked.* use only its argument", ""),
+    "queue": (20_000, "retained-objects", r"\(used in main\.queue\) retains .* in 20,00[01] objects", ""),
+    "subscribers": (20_000, "retained-objects", r"\(at \+8 of one used in main\.(\(\*Broker\)\.subscribe|subscribers)\) retains", ""),
+    "buffers": (
+        40,
+        "retained-objects",
+        r"used in main\.buffers\) retains 40 MiB .* \[\]sync\.poolLocal\. .* put buffers into a sync\.Pool",
+        "",
+    ),
+    "versions": (20_000, "retained-objects", r"\(used in main\.versions\) retains .* in 20,000 objects .* 20,000 main\.Version", ""),
+    "handlers": (
+        1_000,
+        "goroutines",
+        r"1,000 goroutines wait in main\.report \(\S+:\d+\): chan receive\. .* With 1,000 goroutines that",
+        "",
+    ),
+    "clients": (
+        500,
+        "goroutines",
+        r"500 goroutines wait in net/http\.\(\*persistConn\)\.readLoop .*: IO wait\. .* use one http\.Client",
+        "",
+    ),
+    "syncmap": (20_000, "retained-objects", r"\(at \+\d+ of one used in main\.syncmap.* retains .* 20,000 main\.Session", ""),
+    "mappings": (20, "go-mappings", r"leaked: 20 MiB in 20 mappings of syscall\.Mmap .* 20 of 1\.0 MiB\. call syscall\.Munmap", ""),
+}
+DEFAULT = ("heartbeats", "mappings")
+UNTIL = {"after": "1.22"}  # since 1.23, the collector frees timers that have not fired
+
+
+def number(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")[:2])) if version else (99,)
+
+
+CASES = [
+    pytest.param(kind, version, marks=() if kind in DEFAULT and not version else pytest.mark.matrix)
+    for kind, (_, _, _, since) in KINDS.items()
+    for version in ("", "1.18.10", "1.22.12")
+    if (not since or number(version) >= number(since)) and (kind not in UNTIL or number(version) <= number(UNTIL[kind]))
+]
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {}
+
+
+@pytest.mark.parametrize(("kind", "version"), CASES)
+def test_the_first_finding_is_the_cause(
+    kind: str, version: str, programs: dict[str, Path], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    if version not in programs:
+        programs[version] = build(tmp_path_factory.mktemp("go"), version, STRIPPED, name="go_causes")
+    count, name, text, _ = KINDS[kind]
+    with Running([str(programs[version]), kind, str(count)], tmp_path / "run") as run:
+        core = str(run.gcore())
+    found = first_finding(core)
+    assert found["finding"] == name, found
+    said = " ".join(f"{found['text']} {found['cause']} {' '.join(found['try'])}".split())
+    assert re.search(text, said), said
+    check_types(kind, version, count, core)
+
+
+def first_finding(core: str) -> dict[str, Any]:
+    return dict(json.loads(findleaks("verdict", "--json", core))["findings"][0])
+
+
+def check_types(kind: str, version: str, count: int, core: str) -> None:
+    """Check the numbers of objects of the runtime and of the package sync. The runtime has a few more."""
+    timer = "runtime.timeTimer" if number(version) >= (1, 23) else "time.Timer"
+    wanted = {"heartbeats": timer, "after": timer, "queue": "chan *main.Session", "defers": "runtime._defer"}
+    if number(version) >= (1, 22):
+        wanted["tickers"] = timer
+    if number(version) >= (1, 24):
+        wanted["syncmap"] = "sync.entry[interface {},interface {}]"
+    if kind in wanted:
+        least = 1 if kind == "queue" else count
+        objects = {one["name"]: one["objects"] for one in runtime_page("go", core)["types"]}
+        assert least <= objects[wanted[kind]] <= least + 10, objects
+
+
+@pytest.mark.parametrize("version", ["", pytest.param("1.22.12", marks=pytest.mark.matrix)])
+def test_references_that_were_overwritten(version: str, tmp_path: Path) -> None:
+    """Stale pointers in the collector's buffers are no references. The program is a PIE, because its numbers would look like addresses."""
+    count = 1000
+    program = build(tmp_path, version, STRIPPED, "-buildmode=pie", name="go_overwritten", cgo=True)
+    with Running([str(program), str(count)], tmp_path / "run") as run:
+        found = json.loads(findleaks("find", "--json", "--pid", str(run.pid)))
+    lost = sum(one["blocks"] for one in found["groups"] if one["sizes"][0] >= 3000)
+    assert count * 9 // 10 - 5 <= lost <= count * 9 // 10

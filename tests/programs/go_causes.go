@@ -1,0 +1,243 @@
+// A program that leaks: the kind and the number are arguments. Kinds: "heartbeats" (time.AfterFunc, beside a ticker that a variable
+// refers to), "after" (time.After in a loop), "tickers" (structures with tickers that are never stopped), "defers" (deferred calls in a
+// loop), "closures" (finalizers that use the object), "subscribers" (a map in a structure, of channels), "queue" (a channel from which
+// nobody receives), "buffers" (large buffers in a sync.Pool), "versions" (a list of which sync/atomic.Value has the last), "handlers"
+// (HTTP handlers that wait), "clients" (an HTTP client for each request), "syncmap" (a sync.Map in a structure), "mappings"
+// (syscall.Mmap without Munmap). Prints "ready".
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+type Session struct {
+	number int
+	tick   *time.Ticker
+	data   [1000]byte
+}
+
+var heartbeat = time.NewTicker(time.Hour)
+var total int
+
+func heartbeats(count int) {
+	go func() {
+		for range heartbeat.C {
+			total++
+		}
+	}()
+	for i := 0; i < count; i++ {
+		session := &Session{number: i}
+		time.AfterFunc(time.Hour, func() { session.number++ })
+	}
+}
+
+func poll(events chan int) {
+	for {
+		select {
+		case <-events:
+		case <-time.After(time.Hour):
+			return
+		}
+	}
+}
+
+func after(count int) {
+	events := make(chan int)
+	go poll(events)
+	for i := 0; i < count; i++ {
+		events <- i
+	}
+}
+
+var sessions []*Session
+
+func tickers(count int) {
+	for i := 0; i < count; i++ {
+		sessions = append(sessions, &Session{tick: time.NewTicker(time.Hour)})
+	}
+}
+
+func process(count int, done chan bool) {
+	for i := 0; i < count; i++ {
+		session := &Session{number: i}
+		defer func() { session.number = 0 }()
+	}
+	done <- true
+	time.Sleep(time.Hour)
+}
+
+func defers(count int) {
+	done := make(chan bool)
+	go process(count, done)
+	<-done
+}
+
+//go:noinline
+func open(number int) {
+	session := &Session{number: number}
+	runtime.SetFinalizer(session, func(*Session) { session.number = -1 })
+}
+
+func closures(count int) {
+	for i := 0; i < count; i++ {
+		open(i)
+	}
+}
+
+type Event struct{ name string }
+
+type Broker struct {
+	lock sync.Mutex
+	all  map[chan Event]struct{}
+}
+
+var broker = Broker{all: map[chan Event]struct{}{}}
+
+//go:noinline
+func (b *Broker) subscribe() {
+	b.lock.Lock()
+	b.all[make(chan Event, 64)] = struct{}{}
+	b.lock.Unlock()
+}
+
+func subscribers(count int) {
+	for i := 0; i < count; i++ {
+		broker.subscribe()
+	}
+}
+
+var jobs chan *Session
+
+func queue(count int) {
+	jobs = make(chan *Session, count)
+	for i := 0; i < count; i++ {
+		jobs <- &Session{number: i}
+	}
+}
+
+var pool = sync.Pool{New: func() interface{} { return new(bytes.Buffer) }}
+
+//go:noinline
+func buffers(count int) {
+	var every []*bytes.Buffer
+	for i := 0; i < count; i++ {
+		every = append(every, pool.Get().(*bytes.Buffer))
+		every[i].Write(make([]byte, 1<<20))
+	}
+	for _, one := range every {
+		pool.Put(one)
+	}
+}
+
+type Version struct {
+	before *Version
+	data   [1000]byte
+}
+
+var current atomic.Value
+
+func versions(count int) {
+	for i := 0; i < count; i++ {
+		before, _ := current.Load().(*Version)
+		current.Store(&Version{before: before})
+	}
+}
+
+var never = make(chan bool)
+var connections []net.Conn
+
+func report(http.ResponseWriter, *http.Request) {
+	var large [4000]byte
+	large[total] = 1
+	<-never
+	total += int(large[1])
+}
+
+func listen(handler http.HandlerFunc) string {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	go http.Serve(listener, handler)
+	return listener.Addr().String()
+}
+
+func handlers(count int) {
+	address := listen(report)
+	for i := 0; i < count; i++ {
+		connection, err := net.Dial("tcp", address)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintf(connection, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		connections = append(connections, connection)
+	}
+}
+
+func clients(count int) {
+	address := listen(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "done") })
+	for i := 0; i < count; i++ {
+		client := &http.Client{Transport: &http.Transport{}}
+		response, err := client.Get("http://" + address)
+		if err != nil {
+			panic(err)
+		}
+		io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+	}
+}
+
+type Registry struct {
+	name string
+	all  sync.Map
+}
+
+var registry = &Registry{name: "registry"}
+
+func syncmap(count int) {
+	for i := 0; i < count; i++ {
+		registry.all.Store(i, &Session{number: i})
+	}
+}
+
+//go:noinline
+func mappings(count int) {
+	for i := 0; i < count; i++ {
+		data, err := syscall.Mmap(-1, 0, 1<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+		if err != nil {
+			panic(err)
+		}
+		data[0] = 1
+	}
+	used, _ := syscall.Mmap(-1, 0, 8<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	kept = used[100:200]
+}
+
+var kept []byte
+
+func main() {
+	count, _ := strconv.Atoi(os.Args[2])
+	map[string]func(int){
+		"heartbeats": heartbeats, "after": after, "tickers": tickers, "defers": defers, "closures": closures, "queue": queue,
+		"subscribers": subscribers, "buffers": buffers, "versions": versions, "handlers": handlers, "clients": clients,
+		"syncmap": syncmap, "mappings": mappings,
+	}[os.Args[1]](count)
+	if os.Args[1] != "buffers" {
+		runtime.GC()
+	}
+	time.Sleep(500 * time.Millisecond)
+	fmt.Println("ready")
+	time.Sleep(time.Hour)
+	fmt.Println(total, kept[0], len(connections))
+}
