@@ -50,14 +50,14 @@ def find_unused_ends(memory: Memory, blocks: Blocks, objects: Objects) -> Iterat
     """Yield (index of the block, bytes used) for each object whose properties end before its block,
     in 64-bit programs. PHP rounds the size of a block up, and does not clear the rest. An
     object is omitted if a smaller block would be enough, because other data may be in its block."""
-    sizes = [_properties_bytes(memory, entry) for entry in objects.classes]
+    sizes = [properties_bytes(memory, entry) for entry in objects.classes]
     for address, index, number in zip(objects.addresses, objects.blocks, objects.numbers):
         size, used = blocks.size(index), address - blocks.address(index) + OBJECT + sizes[number]
         if SMALLER.get(size, size) < used < size:
             yield index, used
 
 
-def _properties_bytes(memory: Memory, entry: int) -> int:
+def properties_bytes(memory: Memory, entry: int) -> int:
     """Return the bytes of the properties of an object of a class. For a class with methods such
     as __get, PHP adds the size of one property."""
     flags, count = memory.members(entry + FLAGS_AT, "II") or (0, 0)
