@@ -97,7 +97,7 @@ class Php(Runtime):
     def _objects(self) -> Objects:
         store = self._globals.store
         if store is None:
-            return Objects((), array("I"), array("I"), (), ())
+            return Objects((), array("I"), array("I"), array("Q"), (), (), ())
         return read_objects(self._target, self._engine, self._directory.blocks, store)
 
     @cached_property
@@ -180,7 +180,7 @@ class Php(Runtime):
             if index >= 0:
                 patterns[index] = LEAF
         word = self._memory.size
-        for index, used in find_unused_ends(self._memory, blocks, self._objects) if word == 8 else ():
+        for index, used in find_unused_ends(self._memory, self._objects) if word == 8 else ():
             patterns[index] = LEAF - -used // word if used <= MOST_USED * word else 0
             if not patterns[index]:
                 start = blocks.address(index)

@@ -31,13 +31,14 @@ class Released:
 
     def add_objects(self) -> None:
         """Add the properties of objects."""
-        sizes = [properties_bytes(self._memory, entry) for entry in self._objects.classes]
-        for address, index, number in zip(self._objects.addresses, self._objects.blocks, self._objects.numbers):
-            first = address + OBJECT
-            left = self._blocks.address(index) + self._blocks.size(index) - first
-            count = min(sizes[number], left) // VALUE
+        counts = [properties_bytes(self._memory, entry) // VALUE for entry in self._objects.classes]
+        append = self.runs.append
+        for address, number, length in zip(self._objects.addresses, self._objects.numbers, self._objects.lengths):
+            count = min(counts[number], (length - OBJECT) // VALUE)
             if count > 0:
-                self.runs.extend((first, count, VALUE))
+                append(address + OBJECT)
+                append(count)
+                append(VALUE)
 
     def add_internal(self, internal: InternalObjects, tables: Iterable[int]) -> None:
         """Add the values of collections, weak references, and the frames of generators and
