@@ -143,10 +143,11 @@ class ReferenceGraphs:
 
     @cached_property
     def _excluded(self) -> Optional[Exclusions]:
-        """Words of blocks that are not references. They come from the only runtime that defines
-        such words; None if no runtime does."""
+        """Words of blocks that are not references; None if no runtime defines such words."""
+        from findleaks.runtimes.base import merge_exclusions
+
         made = (runtime.excluded_words() for runtime in self._session.runtimes)
-        return next((excluded for excluded in made if excluded is not None), None)
+        return merge_exclusions(excluded for excluded in made if excluded is not None)
 
     def _thread_blocks(self) -> list[int]:
         """Return the starts of blocks that threads use: stacks of coroutines, alternate signal
