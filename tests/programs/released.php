@@ -1,6 +1,7 @@
 <?php
 // Places that were released keep the address of the value that they had. Each place referred to an object of a class that is named after the kind of
-// place. There are 200 of each class. Each refers to itself, so that it is garbage. Prints the names of the classes, then "ready".
+// place. There are 200 of each class, or as many as the argument. Each refers to itself, so that it is garbage. Prints the names of the classes,
+// then "ready".
 class Garbage
 {
     public $self;
@@ -24,7 +25,7 @@ class Holder
     public static $static;
 }
 
-const NUMBER = 200;
+define('NUMBER', (int) ($argv[1] ?? 200));
 $kept = [];
 
 function hold_property($kind, $how)
