@@ -144,7 +144,7 @@ class ReferenceGraphs:
     @cached_property
     def _excluded(self) -> Optional[Exclusions]:
         """Words of blocks that are not references; None if no runtime defines such words."""
-        from findleaks.runtimes.base import merge_exclusions
+        from findleaks.runtimes.merged_exclusions import merge_exclusions
 
         made = (runtime.excluded_words() for runtime in self._session.runtimes)
         return merge_exclusions(excluded for excluded in made if excluded is not None)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from findleaks.engine.terms import Exclusion
-from findleaks.runtimes.base import MOST_EXCLUSIONS, Exclusions, merge_exclusions
+from findleaks.runtimes.base import Exclusions
+from findleaks.runtimes.merged_exclusions import MOST_EXCLUSIONS, merge_exclusions
 
 
 def words(excluded: Exclusions) -> list[int]:

@@ -173,7 +173,7 @@ class JitObjects(lua.Objects):
         return added
 
     def _add_dead_keys(self, nodes: int, size: int) -> None:
-        """Add the keys of nodes whose value is nil to `dead`: the collector does not follow them."""
+        """Add the keys of nodes whose value is nil to `dead`. The collector ignores these keys."""
         for start in range(nodes, nodes + size - _NODE + 1, _SLICE):
             count = min(_SLICE, nodes + size - start) // _NODE
             words = self._memory.words(start, _NODE // 8 * count)
@@ -183,7 +183,7 @@ class JitObjects(lua.Objects):
                 if value == _NIL and key != _NIL and decode(key) != key:
                     self._dead_keys += 1
                     if self._dead_keys == _MOST_DEAD_KEYS:
-                        what = "many elements of tables of LuaJIT were removed: the keys of further ones count as references"
+                        what = "many keys were removed: further ones count as references"
                         self.problems.append((start + _NODE * number, what))
                     if self._dead_keys >= _MOST_DEAD_KEYS:
                         return

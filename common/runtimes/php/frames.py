@@ -5,11 +5,12 @@ values, all of 16 bytes. After a temporary value was used, it remains. PHP lists
 between which it is alive (zend_live_range), because it must free living values after an exception.
 A value that the next instruction uses is not in this list.
 
-Sources: Zend/zend_compile.h (zend_execute_data, zend_op_array, zend_op, zend_live_range),
-zend_execute_API.c (cleanup_live_vars), zend_generators.h, zend_fibers.h of PHP 8.1 to 8.4, 64-bit."""
+Sources: Zend/zend_compile.h (zend_execute_data, zend_op_array, zend_op, zend_live_range) and
+zend_execute.c (cleanup_live_vars) of PHP 8.1 to 8.4, 64-bit."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
@@ -23,6 +24,7 @@ INTERNAL = 1  # type of a function of C code
 HAS_SYMBOL_TABLE, HAS_NAMED_ARGUMENTS = 1 << 20, 1 << 27  # flags of a frame (ZEND_CALL_INFO)
 LIVE_KIND = 7  # bits of `var` that are the kind of a live range
 TEMPORARY = 2, 4  # types of an operand: IS_TMP_VAR, IS_VAR
+MOST_READ = 1 << 20
 MOST_VARIABLES, MOST_INSTRUCTIONS, MOST_LIVE_RANGES = 1 << 14, 1 << 20, 1 << 14
 
 
@@ -50,27 +52,32 @@ class Frame(NamedTuple):
 
 
 class FrameReader:
-    """Reads frames of a PHP of one version, such as "8.2.1"."""
+    """Reads frames of a PHP of one version, such as "8.2.1". `left` is the number of frames, values
+    and live ranges that may still be read; it is negative if some frames were not read."""
 
     def __init__(self, memory: Memory, version: str) -> None:
-        self._memory = memory
+        self._memory, self.left = memory, MOST_READ
         self._places = PLACES.get(".".join(version.split(".")[:2])) if memory.size == 8 else None
 
-    def chain(self, start: int, pages: Sequence[Range]) -> Iterator[Frame]:
-        """Yield frames, from the innermost one outwards, as long as they are in one of `pages`. The
-        chain can be endless."""
+    def chain(self, start: int, pages: Sequence[Range]) -> Iterator[tuple[Frame, Range]]:
+        """Yield frames with their pages, from the innermost one outwards, as long as they are in
+        one of `pages`. The chain of a damaged stack can be long; see `left`."""
+        ordered = sorted(pages)
+        starts = [page.start for page in ordered]
         while True:
-            frame = self.read(start) if any(low <= start < high for low, high in pages) else None
+            page = ordered[bisect_right(starts, start) - 1]
+            frame = self.read(start) if page.start <= start < page.end else None
             if frame is None:
                 return
-            yield frame
+            yield frame, page
             start = frame.previous
 
     def read(self, start: int) -> Optional[Frame]:
         """Return the frame at an address; None if there is none, or if its version is unknown."""
         memory = self._memory
         words = memory.words(start, FRAME // 8) if start and start % 8 == 0 else None
-        if words is None or self._places is None or not words[3]:
+        self.left -= 1
+        if words is None or self._places is None or not words[3] or self.left < 0:
             return None
         flags, arguments = memory.halves(words[5])
         flagged = ((7, HAS_SYMBOL_TABLE), (9, HAS_NAMED_ARGUMENTS))
@@ -87,10 +94,16 @@ class FrameReader:
         if rest or not 0 <= number < MOST_INSTRUCTIONS:
             return None
         values = start + FRAME + VALUE * variables
+        self.left -= temporaries
         alive = self._alive(function, number, code)
         if alive is not None:
-            places = (values + VALUE * at for at in range(temporaries))
-            unused += [Range(place, place + VALUE) for place in places if place - start not in alive]
+            for place in range(values, values + VALUE * temporaries, VALUE):
+                if place - start in alive:
+                    continue
+                if unused[-1:] and unused[-1].end == place:
+                    unused[-1] = Range(unused[-1].start, place + VALUE)
+                else:
+                    unused.append(Range(place, place + VALUE))
         extra = max(0, arguments - (memory.int32(function + 32) or 0))
         return Frame(start, values + VALUE * (temporaries + min(extra, MOST_VARIABLES)), words[6], variables, unused)
 
@@ -108,6 +121,7 @@ class FrameReader:
             for operand, kind in ((8, 29), (12, 30)):
                 if data[start + kind] in TEMPORARY:
                     alive.add(int.from_bytes(data[start + operand : start + operand + 4], memory.arch.byteorder))
+        self.left -= count
         listed = memory.members(table, "III" * count) if count else ()
         if listed is None:
             return None

@@ -15,19 +15,24 @@ from findleaks.runtimes.php.frames import FRAME, Frame, FrameReader
 from findleaks.runtimes.php.internal import InternalObjects
 from findleaks.runtimes.php.objects import OBJECT, Objects, properties_bytes
 from findleaks.target.base import Range
+from findleaks.target.interruptible import interruptible
 
-MOST_FRAMES = 1 << 16
-MOST_GENERATORS = MOST_WEAK = 1 << 17
+MOST_WEAK = 1 << 17
 
 
 class Released:
     """Memory that the program has released. `runs` are values of which some may be released (see
-    engine.find_stale), and `unused` is released as a whole. `is_full`: not all frames were read."""
+    engine.find_stale), and `unused` is released as a whole."""
 
     def __init__(self, memory: Memory, blocks: Blocks, objects: Objects, version: str) -> None:
-        self.runs, self.unused, self.is_full = array("Q"), list[Range](), False
+        self.runs, self.unused = array("Q"), list[Range]()
         self._memory, self._blocks, self._objects = memory, blocks, objects
         self._reader = FrameReader(memory, version)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether some frames were not read."""
+        return self._reader.left < 0
 
     def add_objects(self) -> None:
         """Add the properties of objects."""
@@ -43,28 +48,29 @@ class Released:
     def add_internal(self, internal: InternalObjects, tables: Iterable[int]) -> None:
         """Add the values of collections, weak references, and the frames of generators and
         fibers. `tables` are addresses of possible tables of the engine."""
-        for one in internal.collections():
+        for one in interruptible(self._memory.target, internal.collections()):
             self.runs.extend((one.first, one.places, one.stride))
             size = self._blocks.size(self._blocks.find(one.storage))
             used = one.first + one.places * one.stride
             if used < one.storage + size:
                 self.unused.append(Range(used, one.storage + size))
         self.unused.extend(islice(internal.weak_words(tables), MOST_WEAK))
-        for frame, block in islice(internal.frames(), MOST_GENERATORS):
+        for frame, block in interruptible(self._memory.target, internal.frames()):
             self._add(self._reader.read(frame), block)
         for start, page in internal.stacks():
             end = self.add_stack(start, [page])
             if end is not None:
-                self.unused += (Range(end, page.end), Range(page.start + 8, page.start + 16))  # also the address of its end
+                # The second word of a page is the address after it.
+                self.unused += (Range(end, page.end), Range(page.start + 8, page.start + 16))
 
     def add_stack(self, start: int, pages: Sequence[Range]) -> Optional[int]:
         """Add the frames of a stack, from the innermost one on. Return the end of that frame; None
         if it cannot be read."""
-        frames = list(islice(self._reader.chain(start, pages), MOST_FRAMES + 1))
-        self.is_full = self.is_full or len(frames) > MOST_FRAMES
-        for frame in frames[:MOST_FRAMES]:
-            self._add(frame, next(page for page in pages if page.start <= frame.start < page.end))
-        return frames[0].end if frames else None
+        end: Optional[int] = None
+        for frame, page in interruptible(self._memory.target, self._reader.chain(start, pages)):
+            end = end or frame.end
+            self._add(frame, page)
+        return end
 
     def _add(self, frame: Optional[Frame], limit: Range) -> None:
         """Add a frame, if all of it is within `limit`."""
