@@ -58,7 +58,11 @@ API int fl_immortal_objects(const struct blocks *b, const piece *p, const uint32
 
 /* php_values.c */
 API int fl_php_values(const struct blocks *b, const piece *p, uint32_t *found, uint8_t *patterns, uint64_t *sums, words *cut, words
-                      *unused, words *sparse);
+                      *unused, words *runs);
+
+/* php_stale.c */
+API void fl_php_sort(uint64_t *runs, uint64_t count);
+API int fl_php_stale(const struct blocks *b, const piece *p, const uint64_t *runs, uint64_t count, words *stale);
 
 /* go_types.c */
 API int fl_go_types(const struct blocks *b, const piece *pieces, uint64_t count, const struct go_types *known, uint32_t *types, uint64_t

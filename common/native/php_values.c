@@ -61,11 +61,10 @@ static uint64_t element_bytes(const uint8_t *data, uint32_t slots, uint64_t size
 
 /* Set the type of the block that contains an array's hash slots and then its elements. The places
  * after the used elements contain old data. Set the pattern of the block, which excludes them; if
- * there is no such pattern, append their bounds to `unused`. If elements of the array were deleted,
- * append the address of the first element, the number of used elements and the bytes of each to
- * `sparse`. Add the size of the block to `bytes`. */
+ * there is no such pattern, append their bounds to `unused`. Append the elements to `runs` (see
+ * fl_php_stale). Add the size of the block to `bytes`. */
 static int mark_elements(const blocks *b, const uint8_t *data, uint32_t *found, uint8_t *patterns, uint64_t *bytes, words *unused,
-                         words *sparse) {
+                         words *runs) {
     uint64_t elements = load(data + ELEMENTS_AT);
     uint32_t slots = -load32(data + MASK), target = block_find(b, elements);
     uint64_t start = elements - 4 * (uint64_t)slots;
@@ -75,7 +74,8 @@ static int mark_elements(const blocks *b, const uint8_t *data, uint32_t *found, 
     uint64_t used = (4 * (uint64_t)slots + number * stride + WORD - 1) / WORD;
     found[target] = ELEMENTS;
     *bytes += size;
-    if (load32(data + NUMBERS + 4) < number && PUSH_ALL(sparse, elements, number, stride))
+    uint64_t most = size > 4 * (uint64_t)slots ? (size - 4 * (uint64_t)slots) / stride : 0;
+    if (number && most && PUSH_ALL(runs, elements, number < most ? number : most, stride))
         return NO_MEMORY;
     if (used <= MOST_USED)
         patterns[target] = (uint8_t)(LEAF + used);
@@ -89,11 +89,10 @@ static int mark_elements(const blocks *b, const uint8_t *data, uint32_t *found, 
  * have one element for each block. Add the value to `sums`, which has the number of values and
  * their bytes for each type; the bytes of an array include its elements. Append the addresses of
  * blocks that continue after the piece to `cut`. If a block of elements has no pattern, append the
- * start and the end of its unused memory to `unused`. For each array with deleted elements, append
- * the address of its first element, the number of used elements and the bytes of each to
- * `sparse`. */
+ * start and the end of its unused memory to `unused`. For each array, append the address of its
+ * first element, the number of used elements and the bytes of each to `runs`. */
 API int fl_php_values(const blocks *b, const piece *p, uint32_t *found, uint8_t *patterns, uint64_t *sums, words *cut, words *unused,
-                      words *sparse) {
+                      words *runs) {
     uint64_t start = 0;
     for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {
         uint64_t size = size_of(b, index);
@@ -122,7 +121,7 @@ API int fl_php_values(const blocks *b, const piece *p, uint32_t *found, uint8_t 
         patterns[index] = number == STRINGS ? LEAF : patterns[index];
         sums[SUMS * number]++;
         sums[SUMS * number + 1] += size;
-        if (number >= ARRAYS && mark_elements(b, data, found, patterns, &sums[SUMS * number + 1], unused, sparse))
+        if (number >= ARRAYS && mark_elements(b, data, found, patterns, &sums[SUMS * number + 1], unused, runs))
             return NO_MEMORY;
     }
     return DONE;

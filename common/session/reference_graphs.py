@@ -143,10 +143,13 @@ class ReferenceGraphs:
 
     @cached_property
     def _excluded(self) -> Optional[Exclusions]:
-        """Words of blocks that are not references. They come from the only runtime that defines
-        such words; None if no runtime does."""
-        made = (runtime.excluded_words() for runtime in self._session.runtimes)
-        return next((excluded for excluded in made if excluded is not None), None)
+        """Words of blocks that are not references; None if no runtime defines such words."""
+        made = [one for one in (runtime.excluded_words() for runtime in self._session.runtimes) if one is not None]
+        if len(made) < 2:
+            return made[0] if made else None
+        from findleaks.runtimes.merged_exclusions import merge_exclusions
+
+        return merge_exclusions(made)
 
     def _thread_blocks(self) -> list[int]:
         """Return the starts of blocks that threads use: stacks of coroutines, alternate signal

@@ -94,6 +94,15 @@ def test_leaks(where: list[str]) -> None:
     assert miscounted["AppSession"] == (LEAKED, LEAKED) and miscounted["GVariant (si)"] == (VARIANTS, VARIANTS)
 
 
+def test_words_after_instances(tmp_path: Path) -> None:
+    """The last word of a block, after an instance that ends before it, is no reference."""
+    with cores.Running([str(build_with(tmp_path, "gobject_tails.c", "gobject-2.0"))], tmp_path / "run") as made:
+        leaked, kept = map(int, made.output.split()[:2])
+        (runtime,) = found("runtime", "--limit", "0", "--pid", str(made.pid))["runtimes"]
+    types = {row["name"]: (row["objects"], row["leaked"]["blocks"]) for row in runtime["types"]}
+    assert types == {"Large": (leaked, leaked), "Small": (kept, 0)}
+
+
 def test_references_that_are_not_counted(tmp_path: Path) -> None:
     """An instance is leaked if only its own signal handlers, or the record of its weak references, refer to it. Stale words may refer to
     some of these instances. Instances that the program keeps are not reported."""

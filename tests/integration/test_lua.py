@@ -89,6 +89,16 @@ def test_stale_words(program: str, tmp_path: Path) -> None:
     assert all(one["garbage"] for one in dropped)
 
 
+@pytest.mark.parametrize("program", ["luajit", *(pytest.param(f"lua{one.values[0]}", marks=one.marks) for one in VERSIONS)])
+def test_removed_keys(program: str, tmp_path: Path) -> None:
+    """The keys of removed elements do not count as references. Stale words on the stacks may refer to a few keys."""
+    with cores.Running([real.executable(program), str(truth.PROGRAMS / "dead_keys.lua")], tmp_path / "run", stdin=-1) as made:
+        total = int(made.output.split()[0])
+        (lua,) = found("runtime", "--limit", "0", "--pid", str(made.pid))["runtimes"]
+    (keys,) = [row for row in lua["types"] if row["name"] == "Key"]
+    assert keys["objects"] == total and total - 40 <= keys["leaked"]["blocks"] <= total
+
+
 @pytest.mark.parametrize("debugger", [gdb, pytest.param(lldb, marks=pytest.mark.matrix)])
 def test_core(debugger: Any, tmp_path: Path) -> None:
     """Debuggers give the same answer. A damaged list of objects is reported, and the rest is read."""

@@ -116,6 +116,37 @@ def test_stale_elements(tmp_path: Path) -> None:
     assert (counts["name"], counts["objects"], counts["uncollected"]) == ("Item", 0, types["Item"]["leaked"]["blocks"]) and leaks["trusted"]
 
 
+def check_released(made: cores.Running) -> None:
+    names = made.output.split()[:-1]
+    assert len(names) == 24
+    (runtime,) = found("runtime", "--limit", "0", "--pid", str(made.pid))["runtimes"]
+    types = {row["name"]: (row["objects"], row["leaked"]["blocks"]) for row in runtime["types"]}
+    for name in names:  # stale words of PHP's own structures and of C stacks refer to some
+        assert types[name][0] == 200 and types[name][1] >= 170, (name, types[name])
+    kept = [types[name][1] for name in ("Holder", "Generator", "Fiber", "WeakMap", "SplObjectStorage", "SplFixedArray", "SplQueue")]
+    assert not any(kept), kept
+
+
+def test_released_values(tmp_path: Path) -> None:
+    """Places whose value was released hold nothing: properties, elements, references, collections, weak references, frames."""
+    with cores.Running(program("released.php"), tmp_path) as made:
+        check_released(made)
+
+
+def check_collections(made: cores.Running) -> None:
+    wanted = {f"Registry->{name} (PHP variable)": (kind, int(count)) for name, kind, count in re.findall(r"(\w+) (\w+) (\d+)", made.output)}
+    assert len(wanted) == 8
+    answer = found("roots", "--limit", "0", "--pid", str(made.pid))
+    named = {row["name"]: row["container"] for row in answer["roots"] if row["name"] in wanted}
+    assert {name: (one["what"], one["length"]) for name, one in named.items()} == wanted
+
+
+def test_collections_are_named(tmp_path: Path) -> None:
+    """A property that has a collection retains the elements of the collection."""
+    with cores.Running(program("collections.php"), tmp_path) as made:
+        check_collections(made)
+
+
 def test_garbage_is_no_leak(values: cores.Running) -> None:
     """The program drops 200 pairs of objects. Each object has an array, and this has a block of elements and two strings."""
     answer = found("find", "--pid", str(values.pid))
@@ -201,7 +232,7 @@ def packaged(version: str) -> tuple[list[str], Path]:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", [php_81, php_83, php_84])
-@pytest.mark.parametrize("name", ["zend.php", "values.php", "healthy.php"])
+@pytest.mark.parametrize("name", ["zend.php", "values.php", "healthy.php", "released.php", "collections.php"])
 def test_other_versions(name: str, version: Callable[[], tuple[list[str], Path]], tmp_path: Path) -> None:
     loader, extensions = version()
     options = [*FFI[:1], "-d", f"extension_dir={extensions}", *FFI[1:]] if name == "zend.php" else ["-n"]
@@ -209,6 +240,10 @@ def test_other_versions(name: str, version: Callable[[], tuple[list[str], Path]]
         where = ["--pid", str(made.pid)]
         if name == "zend.php":
             check(made.output, where)
+        elif name == "released.php":
+            check_released(made)
+        elif name == "collections.php":
+            check_collections(made)
         else:
             assert found("find", *where)["totals"]["definite"]["blocks"] == (200 if name == "values.php" else 0)
         assert ran("verify", *where).returncode == 0

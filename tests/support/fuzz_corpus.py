@@ -20,6 +20,7 @@ from pathlib import Path
 import asan
 import building
 import debian
+import fuzz_pools
 import go_programs
 import jvms
 import libcs
@@ -79,7 +80,7 @@ def get(name: str) -> Path:
     """The core of this name, or another file; made on first use, and again where what makes it has changed."""
     folder = debian.cache() / "fuzz" / name
     made, stamp = folder / "core", folder / "stamp"
-    wanted = str(zlib.crc32(b"".join(path.read_bytes() for path in (Path(__file__), SOURCE, PLAIN))))
+    wanted = str(zlib.crc32(b"".join(path.read_bytes() for path in (Path(__file__), Path(fuzz_pools.__file__), SOURCE, PLAIN))))
     with debian.locked(folder):
         if not (made.exists() and stamp.exists() and stamp.read_text() == wanted):
             work = folder / "run"
@@ -329,6 +330,7 @@ MAKERS: Mapping[str, Callable[[Path], Path]] = {
     "pmr": _pmr,
     "sqlite": _sqlite,
     "php": _php,
+    **fuzz_pools.MAKERS,
     "perl": _perl,
     "lua": _lua("lua5.4"),
     "luajit": _lua("luajit"),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from array import array
 from typing import Any
 
 import graphs
 import pytest
-from fake import FakeTarget
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from word_heaps import HEAP, Memory
@@ -24,13 +23,12 @@ from findleaks.runtimes.php.engine import (
     RESOURCES,
     STRINGS,
     Values,
+    find_stale,
     find_values,
     name_rank,
     rank_of,
 )
-from findleaks.runtimes.php.tables import find_deleted
 from findleaks.target.arch import Arch
-from findleaks.target.base import Piece, Range
 
 ARCHES = st.sampled_from(graphs.ARCHES)
 
@@ -84,15 +82,15 @@ def answer(engine: Engine, heap: Heap, cuts: list[int]) -> Any:
     cut = []
     for start, end in zip(bounds, bounds[1:]):
         cut += find_values(engine, blocks, graphs.piece(HEAP + start, bytes(heap.data[start:end])), values)
-    return values.found.tolist(), bytes(values.patterns), values.sums.tolist(), cut, values.unused.tolist(), values.sparse.tolist()
+    return values.found.tolist(), bytes(values.patterns), values.sums.tolist(), cut, values.unused.tolist(), values.runs.tolist()
 
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: f"{arch.word * 8}-{arch.byteorder}")
 def test_each_kind_is_found(arch: Arch) -> None:
     heap, numbers = whole(arch)
     for engine in (graphs.native(arch), graphs.pure(arch)):
-        found, patterns, sums, cut, unused, sparse = answer(engine, heap, [])
-        assert found == numbers and not cut and not unused and not sparse
+        found, patterns, sums, cut, unused, runs = answer(engine, heap, [])
+        assert found == numbers and not cut and not unused and runs == [HEAP + 80 * arch.word + 8, 3, 16]
         used = (8 + 3 * 16) // arch.word  # the block is too small for elements with keys
         assert patterns == bytes([1, 0, 1 + used, 0, 0, 0, 0])
         assert sums[2 * STRINGS : 2 * STRINGS + 2] == [1, heap.blocks[0][1]]
@@ -113,34 +111,59 @@ def test_unused_end_of_long_array(arch: Arch) -> None:
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: f"{arch.word * 8}-{arch.byteorder}")
 @pytest.mark.parametrize("keys", [False, True])
-def test_deleted_elements(arch: Arch, keys: bool) -> None:
-    """Runs of deleted elements are found. An element that is divided between two pieces is not."""
-    deleted, number = {0, 3, 4, 5, 9, 30, 31}, 40
+def test_stale_values(arch: Arch, keys: bool) -> None:
+    """Released values that refer to a block are found. A value that is divided between two pieces is not."""
+    undefined, null, number = {0, 3, 4, 5, 9, 30, 31}, {12, 13, 20}, 40
     size, slots = (16 + 2 * arch.word, 128) if keys else (16, 2)
     heap, start = Heap(arch, 1200), HEAP + 80 * arch.word + 4 * slots
-    heap.array(0, number, slots, start, len(deleted))
+    heap.array(0, number, slots, start, len(undefined))
     heap.block(80, (4 * slots + 64 * size) // arch.word)
-    for place in set(range(number)) - deleted:
-        heap.halves(start - HEAP + place * size + 8, 8)
-    pieces = Pieces(FakeTarget({HEAP: bytes(heap.data)}, arch=arch), start + 4 * size + 8)
+    for place in set(range(number)) - undefined:
+        heap.halves(start - HEAP + place * size + 8, 1 if place in null else 8)
+    for place in {*range(number)} - {9, 20}:  # the values of 9 and 20 refer to no block
+        heap.put((start - HEAP + place * size) // arch.word, HEAP)
+    first, length = 4 * size + 8, size if not keys else 8
+    alone = [(12, 12 * size + length), (13, 13 * size + length)] if keys else [(12, 14 * size)]
     for engine in (graphs.native(arch), graphs.pure(arch)):
-        *_, sparse = answer(engine, heap, [])
-        assert sparse == [start, number, size]
-        blocks = heap.built(engine)
-        for target, runs in ((pieces.target, [(0, 1), (3, 6), (9, 10), (30, 32)]), (pieces, [(0, 1), (3, 4), (5, 6), (9, 10), (30, 32)])):
-            ranges = list(find_deleted(target, blocks, sparse))  # type: ignore[arg-type]
-            assert ranges == [Range(start + first * size, start + last * size) for first, last in runs]
+        *_, runs = answer(engine, heap, [])
+        assert runs == [start, number, size]
+        blocks, data = heap.built(engine), bytes(heap.data)
+        for cut, parts in ((0, [(0, 1), (3, 6)]), (first, [(0, 1), (3, 4), (5, 6)])):
+            at = start - HEAP + cut if cut else len(data)
+            pieces = (graphs.piece(HEAP, data[:at]), graphs.piece(HEAP + at, data[at:]))
+            stale = find_stale(engine, blocks, pieces, array("Q", runs))
+            wanted = [
+                *((low * size, high * size) for low, high in parts),
+                *((low * size, high) for low, high in alone),
+                (30 * size, 32 * size),
+            ]
+            assert list(zip(stale[::2], stale[1::2])) == [(start + low, start + high) for low, high in wanted]
 
 
-class Pieces:
-    """The memory of a target, divided at an address."""
-
-    def __init__(self, target: FakeTarget, cut: int) -> None:
-        self.target, self.arch, self._cut = target, target.arch, cut
-
-    def pieces(self, start: int, end: int) -> Iterator[Piece]:
-        for low, high in ((start, self._cut), (self._cut, end)):
-            yield from self.target.pieces(low, high)
+@settings(max_examples=graphs.share(60))
+@given(arch=ARCHES, seed=st.integers(0, 1 << 32))
+def test_the_engines_agree_about_stale_values(arch: Arch, seed: int) -> None:
+    rng = random.Random(seed)
+    heap, runs, at = Heap(arch, 800), array("Q"), 0
+    for place in range(0, 760, 40):
+        heap.block(place, rng.choice((6, 12, 30)))
+    for offset in range(0, len(heap.data), arch.word):
+        kind = rng.choice((0, 0, 1, 3, 4, 8, HEAP + rng.randrange(len(heap.data)) * (rng.random() < 0.9)))
+        heap.put(offset // arch.word, kind)
+    while at < len(heap.data):
+        stride, count = rng.choice((16, 16 + 2 * arch.word)), rng.randrange(20)
+        runs.extend((HEAP + at, count, stride))
+        at += count * stride + rng.randrange(8) * arch.word
+    runs[-2] += rng.choice((0, 1 << 40))  # the last run may end after all memory
+    cuts = sorted(rng.randrange(800) * arch.word for _ in range(rng.randrange(4)))
+    answers = []
+    for engine in (graphs.native(arch), graphs.pure(arch)):
+        bounds, blocks = [0, *cuts, len(heap.data)], heap.built(engine)
+        pieces = [graphs.piece(HEAP + low, bytes(heap.data[low:high])) for low, high in zip(bounds, bounds[1:])]
+        answers.append(
+            find_stale(engine, blocks, pieces, array("Q", [word for one in range(len(runs) - 3, -1, -3) for word in runs[one : one + 3]]))
+        )
+    assert answers[0] == answers[1]
 
 
 @settings(max_examples=graphs.share(60))

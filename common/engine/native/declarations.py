@@ -340,6 +340,8 @@ SIGNATURES = {
     "fl_object_remains": (c_int, [_HANDLE, _PIECES, _U32S, *[c_char_p] * 3, _U64S, _U32S, c_char_p, *[_U8S] * 2, _WORDS]),
     "fl_objects": (c_int, [_HANDLE, _PIECES, _U64S, *[c_char_p] * 4, c_uint64, c_uint64, _RANGES, _U32S, _U32S, _U8S, _U64S, _WORDS]),
     "fl_php_values": (c_int, [_HANDLE, _PIECES, _U32S, _U8S, _U64S, _WORDS, _WORDS, _WORDS]),
+    "fl_php_sort": (None, [_U64S, c_uint64]),
+    "fl_php_stale": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _WORDS]),
     "fl_go_pointers": (c_uint64, [_PIECES, c_uint64, POINTER(CGoPointers), c_uint64, c_uint64, _U8S]),
     "fl_go_types": (c_int, [_HANDLE, _PIECES, c_uint64, POINTER(CGoTypes), _U32S, _U64S, _U64S, c_uint64]),
     "fl_java_objects": (c_int, [_PIECES, POINTER(CJavaHeap), _U64S, _U64S, _U64S, _U8S, c_uint64, c_uint64, _U64S]),

@@ -21,8 +21,8 @@ from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.type_nodes import InstanceType, TypeNodes, find_types
 from findleaks.engine.contract import Engine, Graph
-from findleaks.engine.terms import State
-from findleaks.runtimes.base import NO_OBJECT, ObjectTypes, ReferenceCounts, Runtime, Type, Variable
+from findleaks.engine.terms import EVERY_WORD, LAST_WORD, Exclusion, State
+from findleaks.runtimes.base import NO_OBJECT, Exclusions, ObjectTypes, ReferenceCounts, Runtime, Type, Variable
 from findleaks.runtimes.compared_counts import CountedValues, Style, compare_counts
 from findleaks.runtimes.count_verdict import CountVerdict
 from findleaks.runtimes.glib import variants
@@ -187,6 +187,18 @@ class GLib(Runtime):
             types[index] = number
         ranks = array("I", [3 if number < own else 2 if name.startswith("GVariant") else 1 for number, name in enumerate(names)])
         return ObjectTypes(types, names, ranks, self.name, "GLib object", True)
+
+    def excluded_words(self) -> Optional[Exclusions]:
+        """Exclude the words after each GObject in its block. The allocator rounds the size up, and
+        the words still have addresses of earlier objects."""
+        found, _, own = self._found
+        used = [-(-(one.private + one.size) // 8) if one.fundamental == OBJECT else 0 for one in self._instance_types[:own]]
+        patterns = bytearray(len(self._directory.blocks))
+        for (index, number), size in zip(found.items(), self._sizes):
+            if number < own and 0 < used[number] < min(size // 8, LAST_WORD):
+                patterns[index] = used[number]
+        unused = (Exclusion(EVERY_WORD << words & EVERY_WORD) for words in range(1, LAST_WORD))
+        return Exclusions(patterns, (Exclusion(0), *unused)) if any(patterns) else None
 
     def bookkeeping(self) -> Sequence[Range]:
         """Return the words that refer to instances and that `ref_count` does not include. They are

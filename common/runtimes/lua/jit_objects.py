@@ -46,6 +46,8 @@ _CHUNK, _LINE, _UPVALUE_NAMES, _VARIABLES = 64, 72, 88, 96  # in prototypes
 _NO_LINE = 0x7FFFFF00  # lines from here on are none
 _VALUE = 32  # in upvalues: the address of the value
 _ELEMENTS, _NODES, _LENGTH, _MASK, _NODE = 16, 40, 48, 52, 24  # in tables; bytes of a node
+_SLICE = (1 << 13) * _NODE  # bytes of nodes that are read at once
+_MOST_DEAD_KEYS = 1 << 17
 _ROOT, _LISTS_END, _STRINGS, _STRING_MASK, _VM_STATE, _REGISTRY, _CURRENT = 40, 80, 152, 160, 184, 272, 376
 """In global_State. [_ROOT, _LISTS_END): heads of lists of all objects, and of the collector's."""
 _IN_C = -2 & 0xFFFFFFFF  # value of vmstate: a C function is running
@@ -80,6 +82,7 @@ class JitObjects(lua.Objects):
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, states: Sequence[State]) -> None:
         self.interior: set[tuple[int, int]] = set()
+        self._dead_keys = 0
         super().__init__(target, engine, directory, states)
         self._add_own(directory)
 
@@ -165,7 +168,27 @@ class JitObjects(lua.Objects):
                 self.tables[found[0]] = address, state
                 self._cut(part, found[2], used)
                 added += found[2]
+                if part == words[_NODES // 8]:
+                    self._add_dead_keys(part, min(used, found[2]))
         return added
+
+    def _add_dead_keys(self, nodes: int, size: int) -> None:
+        """Add the keys of nodes whose value is nil to `dead`. The collector ignores these keys."""
+        for start in range(nodes, nodes + size - _NODE + 1, _SLICE):
+            count = min(_SLICE, nodes + size - start) // _NODE
+            words = self._memory.words(start, _NODE // 8 * count)
+            if words is None or _NIL not in words[::3]:
+                continue
+            for number, (value, key) in enumerate(zip(words[::3], words[1::3])):
+                if value == _NIL and key != _NIL and decode(key) != key:
+                    self._dead_keys += 1
+                    if self._dead_keys == _MOST_DEAD_KEYS:
+                        what = "many keys were removed: further ones count as references"
+                        self.problems.append((start + _NODE * number, what))
+                    if self._dead_keys >= _MOST_DEAD_KEYS:
+                        return
+                    place = start + _NODE * number + 8
+                    self.dead.append(Range(place, place + 8))
 
     def _add_stack(self, state: State, thread: int, words: Sequence[int]) -> None:
         """Add the unused part of a thread's stack to `dead`. Only C functions set the top of the

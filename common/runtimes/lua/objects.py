@@ -92,6 +92,7 @@ class Objects:
         self.problems: list[tuple[int, str]] = []
         self._stacks = set[int]()  # blocks of stacks that were read
         self._numbers: dict[str, int] = {}
+        self._functions: dict[int, int] = {}  # types of functions, by their prototype
         self._metatables: dict[int, str] = {}
         self._classes: dict[int, dict[int, str]] = {}
         for state in states:
@@ -128,8 +129,15 @@ class Objects:
         words = self._target.arch.words(records)
         indices, sizes = self._blocks.find_all(nodes)
         self._add_thread(state, state.thread)
-        for number, (address, index, size) in enumerate(zip(nodes, indices, sizes)):
-            if number not in missing and index != NO_BLOCK and self.found[index] == NO_ROOT:
+        strings, found, patterns = self.totals[STRINGS], self.found, self.patterns
+        for number, (address, index, size, head) in enumerate(zip(nodes, indices, sizes, words[1::9])):
+            if number in missing or index == NO_BLOCK or found[index] != NO_ROOT:
+                continue
+            if self._is_little and head & 15 == STRING:  # most objects are strings
+                found[index], patterns[index] = STRINGS, _LEAF
+                strings[0] += 1
+                strings[1] += size
+            else:
                 self._add(state, address, index, size, words[9 * number : 9 * number + 9])
 
     def _follow(self, heads: Sequence[int]) -> array[int]:
@@ -241,8 +249,11 @@ class Objects:
         return self._numbers[name]
 
     def _function_number(self, state: State, proto: int) -> int:
-        place = self.place(state, proto)
-        return self._number(FUNCTION_AT + place) if place else FUNCTIONS
+        number = self._functions.get(proto)
+        if number is None:
+            place = self.place(state, proto)
+            number = self._functions[proto] = self._number(FUNCTION_AT + place) if place else FUNCTIONS
+        return number
 
     def place(self, state: State, proto: int) -> str:
         """Return file and line where a function is defined ("cache.lua:12"), or ""."""

@@ -5,6 +5,7 @@ engine_native.py (common/native/php_values.c) and engine_reference.py implement 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol, cast
 
 from findleaks.engine.contract import Blocks, Engine
@@ -23,6 +24,7 @@ STRINGS, REFERENCES, RESOURCES, ELEMENTS, ARRAYS = range(5)
 RANKS = 44
 OBJECTS = ARRAYS + RANKS
 """The lowest number that a class can have."""
+VALUE = 16  # bytes of a value (zval)
 SUMS = 2  # words in `sums` for each type: number of values, and their bytes
 
 
@@ -34,14 +36,13 @@ class Values(NamedTuple):
     and 0 for other blocks (see Graph.exclude_words). `sums` has SUMS words for each type with a
     number below OBJECTS. The bytes of an array include its elements. If the elements of an array
     use more than MOST_USED words, `unused` has start and end of the unused memory after them. For
-    each array with deleted elements, `sparse` has the address of the elements, the number of
-    used elements including the deleted ones, and the size of one element in bytes."""
+    each array, `runs` has its elements (see find_stale)."""
 
     found: array[int]  # "I"
     patterns: bytearray
     sums: array[int]  # "Q"
     unused: array[int]  # "Q"
-    sparse: array[int]  # "Q"
+    runs: array[int]  # "Q"
 
     @classmethod
     def of(cls, blocks: Blocks) -> Values:
@@ -70,7 +71,26 @@ def find_values(engine: Engine, blocks: Blocks, piece: Piece, values: Values) ->
     return cast(_Loops, import_loops(engine, "findleaks.runtimes.php")).find_values(engine, blocks, piece, values)
 
 
+def find_stale(engine: Engine, blocks: Blocks, pieces: Iterable[Piece], runs: array[int]) -> array[int]:
+    """Return start and end of each part of `runs` ("Q") that is not used but refers to a block.
+
+    A run is the address of its first value (zval), the number of values, and the bytes from one to
+    the next. Runs must not overlap. They are sorted in place. If the type of a value is undefined,
+    null, false or true, its first word is stale. If it is undefined, the key that follows is stale
+    too."""
+    loops = cast(_Loops, import_loops(engine, "findleaks.runtimes.php"))
+    loops.sort_runs(engine, runs)
+    stale = array("Q")
+    for piece in pieces if runs else ():
+        stale.extend(loops.find_stale(engine, blocks, piece, runs))
+    return stale
+
+
 class _Loops(Protocol):
     """The interface of engine_native.py and of its reference, engine_reference.py."""
 
     def find_values(self, engine: Any, blocks: Any, piece: Piece, values: Values) -> array[int]: ...
+
+    def sort_runs(self, engine: Any, runs: array[int]) -> None: ...
+
+    def find_stale(self, engine: Any, blocks: Any, piece: Piece, runs: array[int]) -> array[int]: ...

@@ -26,6 +26,7 @@ IS_OBJECT, TYPE_MASK = 8, 15  # IS_OBJECT and GC_TYPE_MASK of zend_types.h
 LEAST = 1 << 12  # bytes of the smallest block that the variables refer to
 LEAST_ROOTS = 1 << 13  # least entries of the collector's buffer; PHP allocates at least 16,384
 MOST_OBJECTS = 1 << 28
+MOST_PAGES = 1 << 12  # pages of a stack
 LOOK = 64  # most objects of a store that are checked
 
 
@@ -49,12 +50,21 @@ class Collector(NamedTuple):
     collected: int
 
 
+class Stack(NamedTuple):
+    """A stack of frames. `frame` is the address of the innermost frame, `pages` are its pages, and
+    `unused` their parts without frames."""
+
+    frame: int
+    pages: list[Range]
+    unused: list[Range]
+
+
 class EngineGlobals(NamedTuple):
-    """The variables that were found. `stacks` are the unused parts of the stacks of frames."""
+    """The variables that were found."""
 
     store: Optional[Store]
     collector: Optional[Collector]
-    stacks: Sequence[Range]
+    stacks: Sequence[Stack]
 
 
 class GlobalsSearch:
@@ -70,14 +80,14 @@ class GlobalsSearch:
         """Return the variables that are found."""
         store: Optional[Store] = None
         collector: Optional[Collector] = None
-        stacks: list[Range] = []
+        stacks: dict[int, Stack] = {}
         for address in self._pointers():
             store = store or self._store_at(address)
             collector = collector or self._collector_at(address)
-            unused = self._stack_at(address)
-            if unused is not None and unused not in stacks:
-                stacks.append(unused)
-        return EngineGlobals(store, collector, sorted(stacks))
+            stack = self._stack_at(address)
+            if stack is not None:
+                stacks.setdefault(stack.pages[0].start, stack)
+        return EngineGlobals(store, collector, list(stacks.values()))
 
     def _pointers(self) -> Iterator[int]:
         """Yield the addresses of words that refer to large blocks."""
@@ -116,16 +126,23 @@ class GlobalsSearch:
             return None
         return Collector(buffer, bool(enabled), bool(active), threshold, roots, runs, collected)
 
-    def _stack_at(self, address: int) -> Optional[Range]:
-        """Return the unused part of the stack whose vm_stack is at an address, or None.
+    def _stack_at(self, address: int) -> Optional[Stack]:
+        """Return the stack whose vm_stack is at an address, or None.
 
         In executor_globals, vm_stack_top and vm_stack_end precede vm_stack, which refers to a page.
-        The page begins with its top, its end and the address of the previous page."""
+        vm_stack_page_size and current_execute_data follow. A page begins with its top, its end and
+        the address of the previous page. The top of the last page is not current."""
         memory, width = self._memory, self._memory.size
-        words = memory.words(address - 2 * width, 3)
-        if words is None:
-            return None
-        top, end, page = words
-        size = size_at(self._blocks, page) if page < top <= end else 0
-        header = memory.words(page, 2) if size and end <= page + size else None
-        return Range(top, end) if header is not None and header[1] == end else None
+        top, end, page, _, frame = memory.words(address - 2 * width, 5) or (0, 0, 0, 0, 0)
+        pages: list[Range] = []
+        unused: list[Range] = []
+        while page and len(pages) < MOST_PAGES:
+            size = size_at(self._blocks, page) if page < top <= end else 0
+            header = memory.words(page, 3) if size and end <= page + size else None
+            if header is None or header[1] != end:
+                break
+            pages.append(Range(page, end))
+            unused.append(Range(top, end))
+            page = header[2]
+            top, end = memory.words(page, 2) or (0, 0)
+        return Stack(frame, pages, unused) if pages else None

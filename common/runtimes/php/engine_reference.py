@@ -1,4 +1,5 @@
-"""Recognise PHP's values in Python: the reference for common/native/php_values.c."""
+"""Recognise PHP's values in Python: the reference for common/native/php_values.c and
+php_stale.c."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from findleaks.engine.terms import State
 from findleaks.runtimes.php.engine import ARRAYS, ELEMENTS, LEAF, MOST_USED, NO_VALUE, REFERENCES, RESOURCES, STRINGS, SUMS, Values, rank_of
 from findleaks.target.base import Piece
 
+VALUE_BYTES, TYPE, UNDEFINED, TRUE = 16, 8, 0, 3  # bytes of a value, offset of its type, types
 TYPE_MASK, FLAGS = 15, 0x3F0
 STRING, ARRAY, RESOURCE, REFERENCE, UNCOLLECTABLE = 6, 7, 9, 10, 0x10
 
@@ -84,8 +86,8 @@ def find_values(engine: PureEngine, blocks: Blocks, piece: Piece, values: Values
 
 def _mark_elements(blocks: Blocks, head: _Head, values: Values) -> int:
     """Set the type of the block that contains the hash slots and elements of an array. Set also the
-    pattern or the unused memory of this block. Append an array with deleted elements to
-    `values.sparse`. Return the size of the block; 0 if there is none."""
+    pattern or the unused memory of this block. Append the elements to `values.runs`. Return the
+    size of the block; 0 if there is none."""
     elements, slots = head.word(16), -head.half(12) & 0xFFFFFFFF
     target = blocks.find(elements)
     if target < 0 or blocks.state(target) != State.IN_USE or values.found[target] != NO_VALUE:
@@ -96,8 +98,9 @@ def _mark_elements(blocks: Blocks, head: _Head, values: Values) -> int:
     size, used, places = blocks.size(target), head.half(16 + head.width), head.half(24 + head.width)
     bucket = 16 + 2 * head.width
     stride = 16 if 4 * slots + places * bucket > size else bucket
-    if head.half(20 + head.width) < used:
-        values.sparse.extend((elements, used, stride))
+    number = min(used, (size - 4 * slots) // stride)
+    if number > 0:
+        values.runs.extend((elements, number, stride))
     words = -(-(4 * slots + used * stride) // head.width)
     if words <= MOST_USED:
         values.patterns[target] = LEAF + words
@@ -105,3 +108,31 @@ def _mark_elements(blocks: Blocks, head: _Head, values: Values) -> int:
         start = blocks.address(target)
         values.unused.extend((start + words * head.width, start + size))
     return size
+
+
+def sort_runs(engine: PureEngine, runs: array[int]) -> None:
+    """Sort runs by their start; see engine.py."""
+    runs[:] = array("Q", (word for run in sorted(zip(runs[::3], runs[1::3], runs[2::3])) for word in run))
+
+
+def find_stale(engine: PureEngine, blocks: Blocks, piece: Piece, runs: array[int]) -> array[int]:
+    """Find the stale parts of runs in one piece; see engine.py."""
+    word, order, end = engine.arch.word, engine.arch.byteorder, piece.address + len(piece.data)
+    stale: array[int] = array("Q")
+    for start, count, stride in zip(runs[::3], runs[1::3], runs[2::3]):
+        last, skipped = 0, max(0, -(-(piece.address - start) // stride))
+        for place in range(start + skipped * stride, min(start + count * stride, end - stride + 1), stride):
+            data = piece.data[place - piece.address : place - piece.address + stride]
+            kind = int.from_bytes(data[TYPE : TYPE + 4], order) & 0xFF
+            if kind > TRUE:
+                continue
+            length = stride if kind == UNDEFINED else VALUE_BYTES if stride == VALUE_BYTES else TYPE
+            addresses = (int.from_bytes(data[at : at + word], order) for at in (0, *range(VALUE_BYTES, length, word)))
+            if last != place and not any(address and blocks.find(address) >= 0 for address in addresses):
+                continue
+            last = place + length
+            if stale and stale[-1] == place:
+                stale[-1] = last
+            else:
+                stale.extend((place, last))
+    return stale

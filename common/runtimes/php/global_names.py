@@ -46,6 +46,13 @@ class GlobalNames:
             if one.type == POINTER:
                 yield from self._statics(one.value, base)
 
+    def tables(self) -> Iterator[int]:
+        """Yield the addresses in executor_globals at which a table with elements may begin."""
+        last = self._executor + WORDS * self._memory.size if self._executor else 0
+        for start in range(self._executor, last, self._memory.size):
+            if self._tables.length(start):
+                yield start
+
     def _has(self, table: int, names: tuple[str, ...]) -> bool:
         return self._tables.length(table) > 0 and any(one.key in names for one in self._tables.elements(table, KNOWN))
 

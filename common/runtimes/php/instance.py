@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
 from typing import Optional
 
 from findleaks.allocators.base import Problem
@@ -19,12 +18,27 @@ from findleaks.errors import Interrupted
 from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Part, ReferenceCounts, Runtime, Type, Variable
 from findleaks.runtimes.compared_counts import CountedValues, Style, compare_counts
 from findleaks.runtimes.count_verdict import CountVerdict
-from findleaks.runtimes.php.engine import ARRAYS, ELEMENTS, LEAF, MOST_USED, OBJECTS, RANKS, STRINGS, SUMS, Values, find_values, name_rank
+from findleaks.runtimes.php.engine import (
+    ARRAYS,
+    ELEMENTS,
+    LEAF,
+    MOST_USED,
+    OBJECTS,
+    RANKS,
+    STRINGS,
+    SUMS,
+    Values,
+    find_stale,
+    find_values,
+    name_rank,
+)
 from findleaks.runtimes.php.engine_globals import EngineGlobals, GlobalsSearch
 from findleaks.runtimes.php.functions import find_results
 from findleaks.runtimes.php.global_names import GlobalNames
+from findleaks.runtimes.php.internal import InternalObjects
 from findleaks.runtimes.php.objects import Objects, find_unused_ends, read_objects
-from findleaks.runtimes.php.tables import Tables, find_deleted
+from findleaks.runtimes.php.released import Released
+from findleaks.runtimes.php.tables import Tables
 from findleaks.runtimes.php.variables import Names
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.interruptible import interruptible
@@ -32,7 +46,7 @@ from findleaks.target.ranges import merge_ranges
 
 FIXED = ("string", "reference", "resource", "elements of an array")
 """Names of the types before ARRAYS."""
-MOST_DELETED = 1 << 17  # runs of deleted elements that are excluded
+MOST_STALE = 1 << 18  # runs of released values that are excluded
 IMMUTABLE = 0x40  # GC_IMMUTABLE, in the type of a value: its count is not maintained
 
 
@@ -83,7 +97,7 @@ class Php(Runtime):
     def _objects(self) -> Objects:
         store = self._globals.store
         if store is None:
-            return Objects((), array("I"), array("I"), (), ())
+            return Objects((), array("I"), array("I"), array("Q"), (), (), ())
         return read_objects(self._target, self._engine, self._directory.blocks, store)
 
     @cached_property
@@ -144,7 +158,7 @@ class Php(Runtime):
     def excluded_words(self) -> Optional[Exclusions]:
         """Exclude strings, the store of objects, the collector's list of possible cycles, and
         unused ends of objects and of arrays. `dead` has those ends that begin after more than
-        MOST_USED words, and deleted elements."""
+        MOST_USED words, and released values."""
         ends = (Exclusion(EVERY_WORD << words & EVERY_WORD) for words in range(1, MOST_USED + 1))
         return Exclusions(self._excluded[0], (Exclusion(0), Exclusion(EVERY_WORD), *ends))
 
@@ -153,28 +167,47 @@ class Php(Runtime):
         """The patterns of the blocks, and the unused memory of blocks that no pattern fits."""
         blocks, patterns = self._directory.blocks, bytearray(self._values.patterns)
         unused = list(map(Range, self._values.unused[::2], self._values.unused[1::2]))
-        deleted = list(islice(find_deleted(self._target, blocks, self._values.sparse), MOST_DELETED + 1))
-        if len(deleted) > MOST_DELETED:
-            what = f"more than {MOST_DELETED:,} runs of deleted elements in arrays: those in further arrays count as references"
-            self.problems.append(Problem(deleted[-1].start, what, False))
-        unused += deleted[:MOST_DELETED]
+        released = self._released
+        stale = find_stale(self._engine, blocks, self._pieces(), released.runs)
+        if len(stale) > 2 * MOST_STALE or released.is_full:
+            what = "PHP has more released values than findleaks lists: those that are not listed count as references"
+            self.problems.append(Problem(stale[2 * MOST_STALE] if len(stale) > 2 * MOST_STALE else 0, what, False))
+        unused += map(Range, stale[: 2 * MOST_STALE : 2], stale[1 : 2 * MOST_STALE : 2])
+        unused += released.unused
         store, collector = self._globals.store, self._globals.collector
         for address in (store.table if store is not None else 0, collector.buffer if collector is not None else 0):
             index = blocks.find(address)
             if index >= 0:
                 patterns[index] = LEAF
         word = self._memory.size
-        for index, used in find_unused_ends(self._memory, blocks, self._objects) if word == 8 else ():
+        for index, used in find_unused_ends(self._memory, self._objects) if word == 8 else ():
             patterns[index] = LEAF - -used // word if used <= MOST_USED * word else 0
             if not patterns[index]:
                 start = blocks.address(index)
                 unused.append(Range(start - -used // word * word, start + blocks.size(index)))
         return patterns, unused
 
+    @cached_property
+    def _internal(self) -> InternalObjects:
+        return InternalObjects(self._memory, self._directory.blocks, self._objects)
+
+    @cached_property
+    def _released(self) -> Released:
+        """Values that may be released, and memory of which all is released."""
+        released = Released(self._memory, self._directory.blocks, self._objects, self.version)
+        released.runs.extend(self._values.runs)
+        if self._memory.size == 8:
+            released.add_objects()
+            released.add_internal(self._internal, self._global_names.tables())
+            for stack in self._globals.stacks:
+                released.add_stack(stack.frame, stack.pages)
+        return released
+
     def dead(self) -> Sequence[Range]:
         """Return the unused parts of stacks of frames, unused ends of long arrays and objects, and
-        deleted elements of arrays."""
-        return merge_ranges([*self._globals.stacks, *self._excluded[1]])
+        released values."""
+        stacks = (part for stack in self._globals.stacks for part in stack.unused)
+        return merge_ranges([*stacks, *self._excluded[1]])
 
     def permanent_blocks(self) -> Sequence[int]:
         """Return the blocks that describe results of functions. No word refers to their start."""
@@ -213,7 +246,7 @@ class Php(Runtime):
 
     @cached_property
     def _name_source(self) -> Names:
-        return Names(self._memory, self._directory.blocks, self._objects, self._tables)
+        return Names(self._memory, self._directory.blocks, self._objects, self._tables, self._internal)
 
     def variables(self) -> Sequence[Variable]:
         """Return global variables, static properties, and those properties of objects that have
@@ -224,8 +257,11 @@ class Php(Runtime):
     def _variables(self) -> Sequence[Variable]:
         if self._memory.size != 8:
             return []
-        places = GlobalNames(self._target, self.where, self._tables).places()
-        return list(interruptible(self._target, self._name_source.variables(places)))
+        return list(interruptible(self._target, self._name_source.variables(self._global_names.places())))
+
+    @cached_property
+    def _global_names(self) -> GlobalNames:
+        return GlobalNames(self._target, self.where, self._tables)
 
     def name_member(self, address: int, holder: int = 0) -> str:
         index = self._directory.blocks.find(address)

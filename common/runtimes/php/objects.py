@@ -29,14 +29,17 @@ class Objects(NamedTuple):
     """Live objects, ascending by address.
 
     `addresses`, `blocks` and `numbers` are columns: the address of the zend_object, the index of
-    its block, and the number of its class. `classes` and `names` have the address and the name of
-    each class, by number."""
+    its block, and the number of its class. `lengths` has the bytes from the zend_object to the end
+    of its block. `classes` and `names` have the address and the name of each class, by number, and
+    `before` the bytes of a block before the zend_object."""
 
     addresses: Sequence[int]
     blocks: array[int]  # "I"
     numbers: array[int]  # "I"
+    lengths: array[int]  # "Q"
     classes: Sequence[int]
     names: Sequence[str]
+    before: Sequence[int]
 
 
 def class_name(memory: Memory, entry: int) -> str:
@@ -46,18 +49,19 @@ def class_name(memory: Memory, entry: int) -> str:
     return name.split("\0")[0] if name else f"class at {entry:#x}"
 
 
-def find_unused_ends(memory: Memory, blocks: Blocks, objects: Objects) -> Iterator[tuple[int, int]]:
+def find_unused_ends(memory: Memory, objects: Objects) -> Iterator[tuple[int, int]]:
     """Yield (index of the block, bytes used) for each object whose properties end before its block,
     in 64-bit programs. PHP rounds the size of a block up, and does not clear the rest. An
     object is omitted if a smaller block would be enough, because other data may be in its block."""
-    sizes = [_properties_bytes(memory, entry) for entry in objects.classes]
-    for address, index, number in zip(objects.addresses, objects.blocks, objects.numbers):
-        size, used = blocks.size(index), address - blocks.address(index) + OBJECT + sizes[number]
-        if SMALLER.get(size, size) < used < size:
-            yield index, used
+    used = [OBJECT + properties_bytes(memory, entry) for entry in objects.classes]
+    before = objects.before
+    for index, number, length in zip(objects.blocks, objects.numbers, objects.lengths):
+        size = before[number] + length
+        if used[number] < length and SMALLER.get(size, size) < before[number] + used[number]:
+            yield index, before[number] + used[number]
 
 
-def _properties_bytes(memory: Memory, entry: int) -> int:
+def properties_bytes(memory: Memory, entry: int) -> int:
     """Return the bytes of the properties of an object of a class. For a class with methods such
     as __get, PHP adds the size of one property."""
     flags, count = memory.members(entry + FLAGS_AT, "II") or (0, 0)
@@ -74,22 +78,30 @@ def read_objects(target: Target, engine: Engine, blocks: Blocks, store: Store) -
     order, word = target.arch.word_format[0], target.arch.word_format[1]
     form = struct.Struct(f"{order}4xII4x{word}" if memory.size == 8 else f"{order}4xII{word}")
     records, missing = read_records(target, engine, wanted, form.size)
-    indices, _ = blocks.find_all(wanted)
+    indices, sizes = blocks.find_all(wanted)
     sound = _sound(numbered, form.iter_unpack(records), indices, missing, blocks)
     numbers: dict[int, int] = {}
-    addresses, where, kinds = array("Q"), array("I"), array("I")
-    for address, index, entry in sound:
+    before: list[int] = []
+    addresses, where, kinds, lengths = array("Q"), array("I"), array("I"), array("Q")
+    for address, index, entry, place in sound:
+        number = numbers.setdefault(entry, len(numbers))
+        if number == len(before):
+            before.append(address - blocks.address(index))
+        if before[number] > sizes[place]:
+            continue
         addresses.append(address)
         where.append(index)
-        kinds.append(numbers.setdefault(entry, len(numbers)))
-    return Objects(addresses, where, kinds, list(numbers), [class_name(memory, entry) for entry in numbers])
+        kinds.append(number)
+        lengths.append(sizes[place] - before[number])
+    return Objects(addresses, where, kinds, lengths, list(numbers), [class_name(memory, entry) for entry in numbers], before)
 
 
 def _sound(
     numbered: Sequence[tuple[int, int]], records: Iterator[tuple[int, ...]], indices: Sequence[int], missing: set[int], blocks: Blocks
-) -> Iterator[tuple[int, int, int]]:
-    """Yield (address, index of the block, class) of the entries that refer to objects."""
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (address, index of the block, class, place in `numbered`) of the entries that refer to
+    objects."""
     for place, ((address, number), (kind, handle, entry), index) in enumerate(zip(numbered, records, indices)):
         sound = kind & TYPE_MASK == IS_OBJECT and handle == number and index != NO_BLOCK and place not in missing
         if sound and blocks.state(index) == State.IN_USE:
-            yield address, index, entry
+            yield address, index, entry, place

@@ -6,20 +6,15 @@ zend_compile.h (zend_property_info) of PHP 8.1 to 8.4. Only 64-bit programs are 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Optional, Union
 
 from findleaks.allocators.memory import Memory
-from findleaks.engine.contract import Blocks
-from findleaks.target.base import Range, Target
 from findleaks.value_classes import NamedTuple
 
 LONGEST = 1 << 12  # most bytes of a name
 BUCKET, ZVAL, TABLE = 32, 16, 56  # bytes
 PACKED = 4  # HASH_FLAG_PACKED
-TYPE = 8  # offset of the type in a zval
-_DELETED = re.compile(rb"\0+")
 STRING, ARRAY, OBJECT, REFERENCE, INDIRECT, POINTER = 6, 7, 8, 10, 12, 13  # types of a zval
 PROPERTIES = 40  # offset of the first property in a zend_object
 CLASS_TABLES = range(64, 200, 8)  # offsets in a zend_class_entry where a table may begin
@@ -45,20 +40,6 @@ def read_string(memory: Memory, address: int) -> Optional[str]:
         return None
     data = memory.read(address + 8 + 2 * memory.size, length)
     return data.decode("utf-8", "replace") if data else None
-
-
-def find_deleted(target: Target, blocks: Blocks, sparse: Sequence[int]) -> Iterator[Range]:
-    """Yield each run of deleted elements of the arrays in `sparse` (see engine.Values). When PHP
-    deletes an element, it sets the type to 0 (IS_UNDEF). The other words remain and are stale."""
-    lowest = TYPE if target.arch.byteorder == "little" else TYPE + 3
-    for start, number, stride in zip(sparse[::3], sparse[1::3], sparse[2::3]):
-        index = blocks.find(start)
-        end = min(start + number * stride, blocks.address(index) + blocks.size(index))
-        for piece in target.pieces(start, end):
-            first = -(piece.address - start) % stride
-            for run in _DELETED.finditer(bytes(piece.data[first + lowest :: stride])):
-                address = piece.address + first
-                yield Range(address + run.start() * stride, min(address + run.end() * stride, end))
 
 
 class Tables:

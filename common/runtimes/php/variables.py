@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from typing import Optional
 
 from findleaks.allocators.base import size_at
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
 from findleaks.runtimes.base import Variable
+from findleaks.runtimes.php.internal import InternalObjects
 from findleaks.runtimes.php.objects import Objects
-from findleaks.runtimes.php.tables import ARRAY, REFERENCE, ZVAL, Tables, read_string
+from findleaks.runtimes.php.tables import ARRAY, OBJECT, REFERENCE, ZVAL, Tables, read_string
 
 # The properties of a class are reported like variables only if it has at most this many objects
 FEW = 16
@@ -26,8 +28,9 @@ SHOWN = 40  # characters of a key that are shown
 class Names:
     """Names variables, properties and elements."""
 
-    def __init__(self, memory: Memory, blocks: Blocks, objects: Objects, tables: Tables) -> None:
+    def __init__(self, memory: Memory, blocks: Blocks, objects: Objects, tables: Tables, internal: InternalObjects) -> None:
         self._memory, self._blocks, self._objects, self._tables = memory, blocks, objects, tables
+        self._internal = internal
         self._numbers = {index: place for place, index in enumerate(objects.blocks)}
 
     def variables(self, places: Iterable[tuple[str, int]]) -> Iterator[Variable]:
@@ -35,11 +38,32 @@ class Names:
         of classes with few objects, if they have large arrays; one for each array."""
         seen: set[int] = set()
         for name, place in chain(places, self._properties()):
-            value = self._array(place)
-            length = self._tables.length(value) if value else 0
-            if length >= LARGE and value not in seen and len(seen) < MOST:
-                seen.add(value)
-                yield Variable(name, place, value, self._storage(value), "array", length, "elements")
+            variable = self._variable(name, place)
+            if variable is not None and (variable.length or 0) >= LARGE and variable.value not in seen and len(seen) < MOST:
+                seen.add(variable.value)
+                yield variable
+
+    def _variable(self, name: str, place: int, inside: bool = False) -> Optional[Variable]:
+        """Return the variable whose zval is at `place`, if it contains an array or a collection.
+        `inside`: the zval belongs to a reference or an ArrayObject."""
+        words = self._memory.words(place, 2)
+        if words is None:
+            return None
+        value, kind = words[0], self._memory.halves(words[1])[0] & 0xFF
+        if kind == ARRAY and size_at(self._blocks, value):
+            return Variable(name, place, value, self._storage(value), "array", self._tables.length(value), "elements")
+        if kind == REFERENCE and not inside:
+            return self._variable(name, value + 8, True)
+        index = self._blocks.find(value) if kind == OBJECT else -1
+        number = self._numbers.get(index)
+        if number is None:
+            return None
+        what = self._objects.names[self._objects.numbers[number]]
+        if self._internal.is_array_object(number) and not inside:
+            found = self._variable(name, self._blocks.address(index), True)
+            return found._replace(address=place, value=value, what=what) if found is not None else None
+        one = self._internal.collection(number)
+        return Variable(name, place, value, one.storage, what, one.length, "elements") if one is not None else None
 
     def _properties(self) -> Iterator[tuple[str, int]]:
         counts: dict[int, int] = {}
@@ -50,17 +74,6 @@ class Names:
                 continue
             for offset, name in self._tables.properties(self._objects.classes[number]).items():
                 yield f"{self._objects.names[number]}->{name}", address + offset
-
-    def _array(self, place: int, through: bool = False) -> int:
-        """Return the address of the array that the zval at `place` contains or is a reference to; 0
-        if there is none. `through`: the zval belongs to a reference."""
-        words = self._memory.words(place, 2)
-        kind = self._memory.halves(words[1])[0] & 0xFF if words is not None else 0
-        if words is None or (kind != ARRAY and (through or kind != REFERENCE)):
-            return 0
-        if kind == REFERENCE and not through:
-            return self._array(words[0] + 8, True)
-        return words[0] if size_at(self._blocks, words[0]) else 0
 
     def _storage(self, table: int) -> int:
         """Return the address of the block with an array's elements, or 0."""

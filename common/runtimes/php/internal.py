@@ -1,0 +1,191 @@
+"""Read objects of PHP's internal classes that contain values: collections, generators, fibers and
+weak references.
+
+The data of the class precedes the zend_object in the block, except for generators and fibers.
+
+Sources: ext/spl/spl_observer.c, spl_fixedarray.c, spl_array.c, spl_dllist.c, spl_heap.c,
+Zend/zend_weakrefs.c, zend_generators.h, zend_fibers.h of PHP 8.1 to 8.4, 64-bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Optional
+
+from findleaks.allocators.base import size_at
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Blocks
+from findleaks.runtimes.php.engine import VALUE
+from findleaks.runtimes.php.objects import Objects, class_name
+from findleaks.target.base import Range
+from findleaks.value_classes import NamedTuple
+
+TABLE, FIXED, ARRAY_OBJECT, LIST, HEAP, WEAK, GENERATOR, FIBER = range(8)
+COUNTS = {LIST: 16, HEAP: 32}  # offset of the number of values in the structure of a list or heap
+WEAK_MAP = "WeakMap"
+KINDS = {
+    "SplObjectStorage": TABLE,
+    WEAK_MAP: TABLE,
+    "SplFixedArray": FIXED,
+    "ArrayObject": ARRAY_OBJECT,
+    "ArrayIterator": ARRAY_OBJECT,
+    "SplDoublyLinkedList": LIST,
+    "SplHeap": HEAP,
+    "SplPriorityQueue": HEAP,
+    "WeakReference": WEAK,
+    "Generator": GENERATOR,
+    "Fiber": FIBER,
+}
+PARENT = 16  # offset of the parent in a zend_class_entry
+MOST_PARENTS = 32
+LOOK = 64  # elements of a table among which an object is searched
+NEXT_KEY = 40  # offset in a HashTable of the largest number that was a key, plus one
+TABLE_BYTES, SLOT, BUCKET = 56, 4, 32  # bytes of a HashTable, of a hash slot, and of an element
+SMALLEST_PAGE = 1 << 10  # bytes of a page of a fiber's stack
+END_OF_OBJECT = 56  # bytes of a zend_object with one property, as in a zend_generator
+FIBER_WORDS = 32  # words of a zend_fiber in which its stack is searched
+
+
+class Collection(NamedTuple):
+    """Values that an object keeps: the address of the block with them or with their number, the
+    address of the first one, the number of places, the bytes from one to the next, and the number
+    of values. `places` is 0 if the values are not in one array."""
+
+    storage: int
+    first: int
+    places: int
+    stride: int
+    length: int
+
+
+class InternalObjects:
+    """The objects of the classes in KINDS, and of classes that extend these."""
+
+    def __init__(self, memory: Memory, blocks: Blocks, objects: Objects) -> None:
+        self._memory, self._blocks, self._objects = memory, blocks, objects
+
+    @cached_property
+    def _bases(self) -> Mapping[int, str]:
+        """The name of the class in KINDS of each class, by its number."""
+        named = ((number, self._base(entry)) for number, entry in enumerate(self._objects.classes))
+        return {number: base for number, base in named if base}
+
+    def _base(self, entry: int) -> str:
+        for _ in range(MOST_PARENTS):
+            name = class_name(self._memory, entry) if entry else ""
+            if not name or name in KINDS:
+                return name
+            entry = self._memory.word(entry + PARENT) or 0
+        return ""
+
+    def each(self, *kinds: int) -> Iterator[tuple[int, int]]:
+        """Yield the address of each object of these kinds, and the address of its block. Only
+        64-bit programs are read."""
+        bases = {number for number, base in self._bases.items() if KINDS[base] in kinds}
+        objects = self._objects
+        if bases and self._memory.size == 8:
+            for address, index, number in zip(objects.addresses, objects.blocks, objects.numbers):
+                if number in bases:
+                    yield address, self._blocks.address(index)
+
+    def is_array_object(self, place: int) -> bool:
+        """Whether object number `place` of the objects has a value with its array at the start of
+        its block."""
+        base = self._bases.get(self._objects.numbers[place], "")
+        return KINDS.get(base) == ARRAY_OBJECT and self._objects.addresses[place] > self._blocks.address(self._objects.blocks[place])
+
+    def collection(self, place: int) -> Optional[Collection]:
+        """Return the values of object number `place` of the objects; None if it has none."""
+        base = self._bases.get(self._objects.numbers[place])
+        if base is None:
+            return None
+        start = self._blocks.address(self._objects.blocks[place])
+        return self._collection(KINDS[base], start, self._objects.addresses[place] - start)
+
+    def collections(self) -> Iterator[Collection]:
+        """Yield the values of each object."""
+        kinds = {number: KINDS[base] for number, base in self._bases.items() if KINDS[base] in (TABLE, FIXED)}
+        objects = self._objects
+        if kinds and self._memory.size == 8:
+            for address, index, number in zip(objects.addresses, objects.blocks, objects.numbers):
+                start = self._blocks.address(index)
+                found = self._collection(kinds[number], start, address - start) if number in kinds else None
+                if found is not None:
+                    yield found
+
+    def _collection(self, kind: int, start: int, size: int) -> Optional[Collection]:
+        """Return the values of an object whose class has `size` bytes of data at `start`."""
+        memory = self._memory
+        if kind == TABLE and size >= TABLE_BYTES:
+            head = memory.members(start, "IIIIPIII") or (0,) * 8
+            storage = head[4] - SLOT * (-head[3] & 0xFFFFFFFF)
+            bytes_left = size_at(self._blocks, storage) - (head[4] - storage)
+            if 0 < head[6] <= head[5] <= head[7] and head[5] * BUCKET <= bytes_left:
+                return Collection(storage, head[4], head[5], BUCKET, head[6])
+        if kind == FIXED and size >= 16:
+            length, elements = memory.words(start, 2) or (0, 0)
+            if 0 < length * VALUE <= size_at(self._blocks, elements):
+                return Collection(elements, elements, length, VALUE, length)
+        if kind in COUNTS and size >= 8:
+            values = memory.word(start) or 0
+            length = memory.int32(values + COUNTS[kind]) or 0
+            if 0 < length < 1 << 31 and size_at(self._blocks, values):
+                return Collection(values, values, 0, VALUE, length)
+        return None
+
+    def weak_words(self, tables: Iterable[int]) -> Iterator[Range]:
+        """Yield the words that refer to objects without keeping these alive. `tables` are addresses
+        of possible tables of the engine. Its table of weak references has the same keys as
+        WeakMaps: addresses of objects (8.1), or these divided by 8."""
+        for address, start in self.each(WEAK):
+            if address - start >= 8:
+                yield Range(start, start + 8)
+        if not any(KINDS[base] == WEAK or base == WEAK_MAP for base in self._bases.values()):
+            return
+        objects = set(self._objects.addresses)
+        for start in tables:
+            one = self._collection(TABLE, start, TABLE_BYTES)
+            if one is not None and any(key in objects or 8 * key in objects for key in self._keys(one)):
+                yield Range(one.first, one.first + one.places * BUCKET)
+                yield Range(start + NEXT_KEY, start + NEXT_KEY + 8)
+        for place, number in enumerate(self._objects.numbers):
+            one = self.collection(place) if self._bases.get(number) == WEAK_MAP else None
+            if one is not None and any(key in objects for key in self._keys(one)):
+                start = self._blocks.address(self._objects.blocks[place])
+                keys = range(one.first + VALUE, one.first + one.places * BUCKET, BUCKET)
+                yield from (Range(at, at + 8) for at in (start + NEXT_KEY, *keys))
+
+    def _keys(self, table: Collection) -> Iterator[int]:
+        """Yield the keys of the first elements of a table, which are numbers."""
+        for at in range(min(table.places, LOOK)):
+            yield self._memory.word(table.first + at * BUCKET + VALUE) or 0
+
+    def frames(self) -> Iterator[tuple[int, Range]]:
+        """Yield the frame of each generator, with the range of its block."""
+        for address, _ in self.each(GENERATOR):
+            frame = self._memory.word(address + END_OF_OBJECT) or 0
+            size = size_at(self._blocks, frame)
+            if size:
+                yield frame, Range(frame, frame + size)
+
+    def stacks(self) -> Iterator[tuple[int, Range]]:
+        """Yield the innermost frame of each fiber, with the page of its stack. A page begins with
+        its top, its end and the address of the previous page. The top of the last page is not
+        current."""
+        for address, _ in self.each(FIBER):
+            words = self._memory.words(address + END_OF_OBJECT, FIBER_WORDS) or ()
+            for word in words:
+                page = self._page(word) if word >= SMALLEST_PAGE else None
+                if page is not None:
+                    yield max(one for one in words if page.start <= one < page.end), page
+                    break
+
+    def _page(self, address: int) -> Optional[Range]:
+        """Return the page of a stack of frames that contains an address."""
+        index = self._blocks.find(address)
+        size = self._blocks.size(index) if index >= 0 else 0
+        if size < SMALLEST_PAGE:
+            return None
+        start = self._blocks.address(index)
+        top, end = self._memory.words(start, 2) or (0, 0)
+        return Range(start, end) if start < top <= end == start + size else None
