@@ -23,11 +23,16 @@ MOST_LEAVES = 2048  # Words of a type that are described one by one; larger arra
 INLINE = 64  # Elements of an array member that are described one by one.
 DEEPEST = 32
 
-_COUNTED = re.compile(r"_Vector_impl_data$|std::__1::(vector|__split_buffer)<|RawVec(Inner)?<|_Deque_impl_data$")
+_COUNTED = re.compile(
+    r"_Vector_impl_data$|std::__1::(vector|__split_buffer)<|RawVec(Inner)?<|_Deque_impl_data$|^boost::container::vector_alloc_holder<"
+)
 """Types whose pointers refer to arrays."""
 _VECTOR = re.compile(r"_Vector_impl_data$|std::__1::vector<")
 """Of these, the types that begin with the addresses of the first element and of the end of the
 elements in use."""
+_BOOST_VECTOR = "boost::container::vector_alloc_holder<"
+"""Of these, the type that begins with the address of the first element and the number of elements
+in use (boost/container/vector.hpp, 1.74 to 1.83)."""
 
 _NONE: frozenset[int] = frozenset()
 
@@ -271,7 +276,7 @@ class _Walk:
         name = table.text(table.names[number])
         if name:
             owner, inside = number, 0
-        fields = table.fields_of(number)
+        fields = self._layouts.embedding.fields_of(number)
         parts = table.parts_of(number) if "<" in name else ()
         node = find_container_node(table, parts) or node
         stored = self._layouts.embedding.stored.get(number)
@@ -286,7 +291,8 @@ class _Walk:
             if one.kind <= FieldKind.BASE and not one.bits:
                 self.type(one.type, at + one.offset, owner, inside + one.offset, depth + 1, node)
         if _COUNTED.search(name):
-            self._count(at, table.sizes[number], int(ReferenceFlag.END) if _VECTOR.search(name) else 0)
+            length = ReferenceFlag.LENGTH if name.startswith(_BOOST_VECTOR) else 0
+            self._count(at, table.sizes[number], int(ReferenceFlag.END if _VECTOR.search(name) else length))
         buffer = find_buffer(table, number) if "<" in name else None
         if buffer is not None:
             place = at + buffer.pointer
@@ -316,7 +322,9 @@ class _Walk:
                 reference = layouts.references[leaf.reference]
                 if reference.sort == Sort.POINTER:
                     used = first if leaf.offset == at else 0
-                    self._leaves[index] = leaf._replace(reference=layouts.refer(reference._replace(counted=True, used=used)))
+                    self._leaves[index] = leaf._replace(
+                        reference=layouts.refer(reference._replace(counted=True, is_certain=bool(used), used=used))
+                    )
 
     def _array(self, number: int, at: int, owner: int, inside: int, depth: int, node: int) -> None:
         table = self._table

@@ -122,6 +122,8 @@ class Rules:
                 return NO_CLAIM if of.sort == Sort.DATA else DEFERRED
             self._hinted.add((reference, offset, size))
             return hinted
+        if self._is_inside(of, offset):
+            return NO_CLAIM
         found = self.candidates(reference, offset, size)
         if not found:
             return self._counted_array(of, offset, size, ()) or (DEFERRED if self.is_packable(of, offset) else NO_CLAIM)
@@ -131,6 +133,11 @@ class Rules:
         if len(found) == 1 and not found[0].spec.parts and (found[0].level != Level.ARRAY or of.is_certain):
             return self.claim(found[0])
         return DEFERRED
+
+    def _is_inside(self, of: Reference, offset: int) -> bool:
+        """Whether the buffer of a vector is a part of a block, such as the memory that a small
+        vector has for its first elements. The block is then no array of elements."""
+        return offset > 0 and of.counted and of.is_certain and not of.used & ReferenceFlag.TABLE
 
     def is_packable(self, of: Reference, offset: int) -> bool:
         """Whether such pointers may refer to a part of a block (packing.py)."""
@@ -387,7 +394,7 @@ class Rules:
         of, spec = self._layouts.references[reference], self._layouts.specs[layout]
         if any(self._embedding.has(number, at, pointee) for number, at in self._places(spec, offset) for pointee in of.pointees):
             return 2
-        if self._may_be_head(of, spec, offset):
+        if self._may_be_head(of, spec, offset) or self._is_inside(of, offset):
             return 1
         return int(of.sort in (Sort.ANY, Sort.DATA, Sort.TRAIT_OBJECT) or (of.sort == Sort.POINTER and not self._is_whole(of.pointees[0])))
 
