@@ -365,10 +365,13 @@ class _Walk:
                 continue
             references = [(one, self._layouts.references[leaf.reference]) for one, leaf in words if leaf.role == Role.REFERENCE]
             only = references[0][1] if len(references) == 1 else None
-            if tag is not None and offset == tag.offset and only is not None and only.sort == Sort.POINTER:
+            if tag is not None and offset == tag.offset and only is not None and only.sort in (Sort.POINTER, Sort.TRAIT_OBJECT):
                 self._refer(at + offset, only._replace(used=only.used | ReferenceFlag.OPTIONAL))
             elif references:
-                pointees = tuple(sorted({one for _, reference in references for one in reference.pointees}))
+                # A variant without this word leaves former content in it.
+                is_unset = tag is not None and len(words) < len(members)
+                every = {one for _, reference in references for one in reference.pointees}
+                pointees = tuple(sorted(every | {VOID} if is_unset else every))
                 made = Reference(Sort.CHOICE, pointees, owner, inside + offset, node or self._node)
                 if tag is not None and len(references) == len(words):
                     made = self._select(made, tag, offset, references)
