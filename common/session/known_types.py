@@ -117,6 +117,7 @@ def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece], mo
     spread.set_memory(mapped, code)
     view = HeapView(target.arch, blocks, pieces, headers)
     search = Spreading(spread, view, sizes, table, *modules, session.budget, session.report_progress)
+    search.judge.find_managed = lambda address: _find_managed(session, program, address)
     _use_hint_files(session, search)
     hints = _apply_hints(session, search)
     search.add_classes(_classes(session, table))
@@ -130,6 +131,21 @@ def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece], mo
     if hints is not None:
         session.type_index.warnings += hints.warnings()
     return search
+
+
+def _find_managed(session: Session, program: ProgramTypes, address: int) -> int:
+    """Return the type of the values whose manager begins at an address (types/erasure.py)."""
+    from findleaks.debuginfo.type_table import UNKNOWN
+    from findleaks.types.erasure import find_value_type
+
+    for module in session.target.modules():
+        numbers = program.numbers.get(module.start)
+        if numbers is None or not module.start <= address < module.end:
+            continue
+        types = session.type_index.manager_types(module, address - module.bias)
+        if types:
+            return find_value_type(program.table, [numbers[one] for one in types])
+    return UNKNOWN
 
 
 def _use_hint_files(session: Session, search: Spreading) -> None:

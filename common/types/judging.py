@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Optional
 
+from findleaks.debuginfo.type_table import UNKNOWN
 from findleaks.engine.type_spread import (
     DECISION,
     LAYOUT_MASK,
@@ -60,12 +61,18 @@ class Judge:
         self._earlier: dict[tuple[int, int, int], Sequence[Candidate]] = {}
         self.allows_rest = False
         """Whether a type may be followed by other data that is larger than the type."""
+        self.find_managed: Callable[[int], int] = lambda address: UNKNOWN
+        """Returns the type of the values that a type-erased wrapper has in blocks, by the address
+        of the wrapper's manager; UNKNOWN if there is none (erasure.py)."""
 
     def judge(self, found: Pointers, certain: bool) -> Optional[int]:
         """Return the answer to a rule by its deferred pointers; None if it is not known. With
         `certain`, the answer allows only arrays, whose claims are certain."""
         if self._rules.is_hinted(found.reference, found.offset, found.size):
             return None
+        of = self._layouts.references[found.reference]
+        if of.sort == Sort.ERASED:
+            return self._by_manager(of.tag, found) if found.offset == 0 else None
         candidates = self._rules.candidates(found.reference, found.offset, found.size)
         if not candidates:
             return None
@@ -108,6 +115,16 @@ class Judge:
         # Blocks that fit no candidate are text or buffers.
         unfit = dict.fromkeys(self._content.find_unfit([one.spec for one in candidates], left))
         return self._decide(arrays, candidates, *self._separate({**typed_rows, **untyped}, {**unfit, **known}, candidates, every))
+
+    def _by_manager(self, feature: int, found: Pointers) -> Optional[int]:
+        """Return the answer for the values of type-erased wrappers: the manager decides on the
+        type. The content must not contradict it, because linkers may merge equal functions."""
+        claims: dict[int, int] = {}
+        for address in set(self._spread.feature(feature, array("Q", found.untyped))) - {NO_VALUE}:
+            number = self.find_managed(address)
+            if self._rules.sizes.fits(self._layouts.table.size_of(number), found.size):
+                claims[address] = self._rules.claim(Candidate(Spec(number), Level.EXACT))
+        return self._decide((), (), feature, claims) if claims else None
 
     def _has_rest(self, one: Candidate, found: Pointers) -> bool:
         """Whether blocks with a type would have room for another value of it, but are no arrays."""

@@ -65,7 +65,7 @@ class Rules:
         the bits of the modules whose types are considered for blocks that no typed pointer refers
         to."""
         self._spread, self._table = spread, embedding.table
-        self._embedding, self._layouts, self._sizes = embedding, layouts, sizes
+        self._embedding, self._layouts, self.sizes = embedding, layouts, sizes
         self._modules, self._usable = modules, usable
         self._known: dict[tuple[int, int, int], Sequence[Candidate]] = {}
         # Keys of _known, by pointees.
@@ -173,7 +173,7 @@ class Rules:
         """Return the possible numbers of elements of `own` bytes each that begin at an offset in a
         block of `size` bytes."""
         most = (size - offset) // own
-        return range(max(-(-(self._sizes.least(size) - offset) // own), 1, most - MOST_COUNTS), most + 1)
+        return range(max(-(-(self.sizes.least(size) - offset) // own), 1, most - MOST_COUNTS), most + 1)
 
     def _begins_with_pointer(self, spec: Spec) -> bool:
         first = self._layouts.shape(spec)[:1]
@@ -203,7 +203,7 @@ class Rules:
         if of.sort != Sort.POINTER or of.counted or of.used or table.kinds[of.pointees[0]] not in STRUCTURES:
             return ()
         whole = self._embedding.places(of.pointees[0]).get(found.offset, ())
-        least = max(self._sizes.least(found.size), 1)
+        least = max(self.sizes.least(found.size), 1)
         if any(least <= table.sizes[number] <= found.size for number in whole):
             return ()
         small = [one for one in whole if table.sizes[one] < least and not table.flags[one] & Flag.POLYMORPHIC]
@@ -265,7 +265,7 @@ class Rules:
         claims = {
             address: self.claim(Candidate(Spec(number), Level.EXACT))
             for address, number in sorted(self._vtables.items())
-            if self._sizes.fits(self._table.size_of(number), size)
+            if self.sizes.fits(self._table.size_of(number), size)
         }
         feature = Feature.STATIC_WORD << 8 | self._table.word + 128
         return DECISION | self._spread.add_decision([], feature, list(claims), list(claims.values())) if claims else NO_CLAIM
@@ -305,7 +305,7 @@ class Rules:
         that only the C library has are left out. With `owner`, the structs must be of a module that
         has this type."""
         wanted = self._usable & (self._modules[owner] if owner else self._usable)
-        found = [number for number in self._embedding.of_sizes(self._sizes.least(size), size) if self._modules[number] & wanted]
+        found = [number for number in self._embedding.of_sizes(self.sizes.least(size), size) if self._modules[number] & wanted]
         return [Candidate(Spec(number), Level.LEARNED) for number in found if self._layouts.has_pointers(number)]
 
     def is_of_program(self, number: int) -> bool:
@@ -315,18 +315,18 @@ class Rules:
     def _is_size_of(self, spec: Spec, size: int) -> bool:
         """Whether a block of `size` bytes has one value of a type, or one that ends with an
         array. The block may be larger than its size class."""
-        is_whole = self._sizes.least_request(size) <= self._layouts.size_of(spec) <= size
+        is_whole = self.sizes.least_request(size) <= self._layouts.size_of(spec) <= size
         return not spec.many and (is_whole or self.is_open(spec.type))
 
     def is_array_of_size(self, spec: Spec, size: int) -> bool:
         """Whether the allocator returns a block of `size` bytes for an array of a type's values."""
         own = self._layouts.size_of(spec)
-        return 0 < own <= size and self._sizes.fits(size // own * own, size)
+        return 0 < own <= size and self.sizes.fits(size // own * own, size)
 
     def without_pointers(self, size: int) -> Sequence[int]:
         """Return the structs without pointers whose size results in a block of `size` bytes, except
         those that only the C library has."""
-        found = self._embedding.of_sizes(self._sizes.least(size), size)
+        found = self._embedding.of_sizes(self.sizes.least(size), size)
         return [one for one in found if self._modules[one] & self._usable and not self._layouts.has_pointers(one)][:MOST_CANDIDATES]
 
     def _of_pointee(self, pointee: int, of: Reference, offset: int, size: int) -> Sequence[Candidate]:
@@ -345,7 +345,7 @@ class Rules:
         if of.counted:
             return [Candidate(Spec(pointee, own * 2 <= size, of.node), level)] if own <= size else ()
         whole = self._embedding.places(pointee).get(offset, ()) if offset < size else ()
-        least, sizes = max(self._sizes.least(size), 1), table.sizes
+        least, sizes = max(self.sizes.least(size), 1), table.sizes
         fitting = [one for one in whole if least <= sizes[one] <= size and (one == pointee or not self._is_storage(one))]
         if offset == 0 and pointee in fitting and not self._is_library(pointee):
             fitting = [number for number in fitting if sizes[number] != own or not self._is_library(number)]
@@ -378,7 +378,7 @@ class Rules:
         with an array at its end, or a type followed by other data."""
         table, own = self._table, self._table.sizes[pointee]
         found = []
-        if own * 2 <= size and offset % own == 0 and self._sizes.fits(size // own * own, size):
+        if own * 2 <= size and offset % own == 0 and self.sizes.fits(size // own * own, size):
             found.append(Candidate(Spec(pointee, True, of.node), Level.ARRAY))
         tails = [number for number in whole if table.sizes[number] <= size and self.is_open(number)]
         if offset == 0 and pointee in tails:
@@ -396,7 +396,8 @@ class Rules:
             return 2
         if self._may_be_head(of, spec, offset) or self._is_inside(of, offset):
             return 1
-        return int(of.sort in (Sort.ANY, Sort.DATA, Sort.TRAIT_OBJECT) or (of.sort == Sort.POINTER and not self._is_whole(of.pointees[0])))
+        is_any = of.sort in (Sort.ANY, Sort.DATA, Sort.TRAIT_OBJECT, Sort.ERASED)
+        return int(is_any or (of.sort == Sort.POINTER and not self._is_whole(of.pointees[0])))
 
     def _places(self, spec: Spec, offset: int) -> Sequence[tuple[int, int]]:
         """Return the types of which a content has values at an offset, with the offset in the
