@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from findleaks.debuginfo.type_table import TypeTable
     from findleaks.engine.type_spread import TypeSpread
     from findleaks.session import Session
+    from findleaks.types.erasure import Managed
     from findleaks.types.hints import Hints
     from findleaks.types.known import KnownTypes
     from findleaks.types.spread import Spreading
@@ -133,10 +134,9 @@ def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece], mo
     return search
 
 
-def _find_managed(session: Session, program: ProgramTypes, address: int) -> int:
-    """Return the type of the values whose manager begins at an address (types/erasure.py)."""
-    from findleaks.debuginfo.type_table import UNKNOWN
-    from findleaks.types.erasure import find_value_type
+def _find_managed(session: Session, program: ProgramTypes, address: int) -> Managed:
+    """Return what a manager at this address says about values (types/erasure.py)."""
+    from findleaks.types.erasure import Managed, find_managed
 
     for module in session.target.modules():
         numbers = program.numbers.get(module.start)
@@ -144,8 +144,8 @@ def _find_managed(session: Session, program: ProgramTypes, address: int) -> int:
             continue
         types = session.type_index.manager_types(module, address - module.bias)
         if types:
-            return find_value_type(program.table, [numbers[one] for one in types])
-    return UNKNOWN
+            return find_managed(program.table, [numbers[one] for one in types])
+    return Managed()
 
 
 def _use_hint_files(session: Session, search: Spreading) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
-from findleaks.debuginfo.type_table import UNKNOWN, FieldKind, PartKind, TypeTable
+from findleaks.debuginfo.type_table import UNKNOWN, FieldKind, Kind, PartKind, TypeTable
 from findleaks.value_classes import NamedTuple
 
 _WRAPPERS = {
@@ -24,8 +24,9 @@ _WRAPPERS = {
 }
 """By the name of a wrapper: its members for the value and for the manager."""
 _HEAP = ("std::any::_Manager_external<", "std::__1::__any_imp::_LargeHandler<")
-"""The classes of managers of values in blocks. Other managers of std::any have a value in the
-wrapper itself."""
+"""The classes of std::any's managers of values in blocks."""
+_ANY = (*_HEAP, "std::any::_Manager_internal<", "std::__1::__any_imp::_SmallHandler<")
+"""The same, and those of values in the wrapper."""
 _FUNCTION = ("std::_Function_handler<", "std::_Function_base::_Base_manager<")
 _MOVE_ONLY = "std::_Mofunc_base"
 _LOCAL = 16  # Most bytes of a value that std::function may store in itself.
@@ -53,18 +54,38 @@ def find_erased(table: TypeTable, number: int, name: str) -> Optional[Erased]:
     return Erased(storage.offset, table.size_of(storage.type), manager.offset)
 
 
-def find_value_type(table: TypeTable, types: Sequence[int]) -> int:
-    """Return the type of the values that a manager has in blocks of their own; UNKNOWN if it has
-    them in the wrapper, or if this is not certain. `types`: the manager's class, and the
-    argument of the manager's template, if it has one."""
-    if not types:
+class Managed(NamedTuple):
+    """The value of a wrapper: its type if it is in a block of its own, or the type of the pointer
+    with which a value in the wrapper begins; otherwise UNKNOWN."""
+
+    value: int = UNKNOWN
+    pointer: int = UNKNOWN
+
+
+def find_managed(table: TypeTable, types: Sequence[int]) -> Managed:
+    """Return what a manager says about the values of its wrappers. `types`: the manager's class, and
+    the argument of the manager's template, if it has one."""
+    name = table.text(table.names[types[0]]) if types else ""
+    arguments = [part.type for part in table.parts_of(types[0]) if part.kind == PartKind.TYPE_ARGUMENT] if types else []
+    if name == _MOVE_ONLY:
+        value, most = types[-1], _LOCAL_MOVE_ONLY
+    elif name.startswith(_FUNCTION) and arguments:
+        value, most = arguments[-1], _LOCAL
+    elif name.startswith(_ANY) and arguments:
+        value, most = arguments[0], 0 if name.startswith(_HEAP) else table.word
+    else:
+        return Managed()
+    # Wrappers store only small values that can be copied as bytes or moved without exceptions.
+    return Managed(pointer=_first_pointer(table, value)) if table.size_of(value) <= most else Managed(value)
+
+
+def _first_pointer(table: TypeTable, number: int) -> int:
+    """Return the type of the pointer with which values of a type begin; UNKNOWN if there is none,
+    or if the type has a class that may have a destructor."""
+    number = table.bare(number)
+    if table.kinds[number] == Kind.POINTER:
+        return number
+    fields = table.fields_of(number) if table.kinds[number] == Kind.STRUCT else ()
+    if any(table.kinds[table.bare(one.type)] not in (Kind.POINTER, Kind.BASE, Kind.ENUM) for one in fields):
         return UNKNOWN
-    name = table.text(table.names[types[0]])
-    if name == _MOVE_ONLY and len(types) > 1:
-        return types[1] if table.size_of(types[1]) > _LOCAL_MOVE_ONLY else UNKNOWN
-    arguments = [part.type for part in table.parts_of(types[0]) if part.kind == PartKind.TYPE_ARGUMENT]
-    if name.startswith(_HEAP):
-        return arguments[0] if arguments else UNKNOWN
-    if name.startswith(_FUNCTION) and arguments:
-        return arguments[-1] if table.size_of(arguments[-1]) > _LOCAL else UNKNOWN
-    return UNKNOWN
+    return next((table.bare(one.type) for one in fields if not one.offset and table.kinds[table.bare(one.type)] == Kind.POINTER), UNKNOWN)

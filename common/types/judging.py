@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Optional
 
-from findleaks.debuginfo.type_table import UNKNOWN
+from findleaks.debuginfo.type_table import Kind
 from findleaks.engine.type_spread import (
     DECISION,
     LAYOUT_MASK,
@@ -29,8 +29,9 @@ from findleaks.engine.type_spread import (
     TypeSpread,
 )
 from findleaks.types.content import MOST_COMPARED, Content
+from findleaks.types.erasure import Managed
 from findleaks.types.heap import HeapView
-from findleaks.types.layouts import Layouts, Sort
+from findleaks.types.layouts import Layouts, Reference, Sort
 from findleaks.types.rules import Candidate, Rules
 from findleaks.types.specs import Spec
 
@@ -61,9 +62,9 @@ class Judge:
         self._earlier: dict[tuple[int, int, int], Sequence[Candidate]] = {}
         self.allows_rest = False
         """Whether a type may be followed by other data that is larger than the type."""
-        self.find_managed: Callable[[int], int] = lambda address: UNKNOWN
-        """Returns the type of the values that a type-erased wrapper has in blocks, by the address
-        of the wrapper's manager; UNKNOWN if there is none (erasure.py)."""
+        self.find_managed: Callable[[int], Managed] = lambda address: Managed()
+        """Returns what the manager of a type-erased wrapper says about the wrapper's value, by the
+        address of the manager."""
 
     def judge(self, found: Pointers, certain: bool) -> Optional[int]:
         """Return the answer to a rule by its deferred pointers; None if it is not known. With
@@ -72,7 +73,7 @@ class Judge:
             return None
         of = self._layouts.references[found.reference]
         if of.sort == Sort.ERASED:
-            return self._by_manager(of.tag, found) if found.offset == 0 else None
+            return self._by_manager(of.tag, found)
         candidates = self._rules.candidates(found.reference, found.offset, found.size)
         if not candidates:
             return None
@@ -121,9 +122,14 @@ class Judge:
         type. The content must not contradict it, because linkers may merge equal functions."""
         claims: dict[int, int] = {}
         for address in set(self._spread.feature(feature, array("Q", found.untyped))) - {NO_VALUE}:
-            number = self.find_managed(address)
-            if self._rules.sizes.fits(self._layouts.table.size_of(number), found.size):
-                claims[address] = self._rules.claim(Candidate(Spec(number), Level.EXACT))
+            managed, table = self.find_managed(address), self._layouts.table
+            if not found.offset and self._rules.sizes.fits(table.size_of(managed.value), found.size):
+                claims[address] = self._rules.claim(Candidate(Spec(managed.value), Level.EXACT))
+            elif table.kinds[managed.pointer] == Kind.POINTER:
+                reference = self._layouts.refer(Reference(Sort.POINTER, (table.pointee(managed.pointer),)))
+                options = self._rules.candidates(reference, found.offset, found.size)
+                if len(options) == 1 and options[0].level in (Level.EXACT, Level.CONTAINER):
+                    claims[address] = self._rules.claim(options[0])
         return self._decide((), (), feature, claims) if claims else None
 
     def _has_rest(self, one: Candidate, found: Pointers) -> bool:
