@@ -396,7 +396,8 @@ class Rules:
             return 2
         if self._may_be_head(of, spec, offset) or self._is_inside(of, offset):
             return 1
-        is_any = of.sort in (Sort.ANY, Sort.DATA, Sort.TRAIT_OBJECT, Sort.ERASED)
+        # A type that is only declared says nothing about the content.
+        is_any = of.sort in (Sort.ANY, Sort.DATA, Sort.TRAIT_OBJECT, Sort.ERASED) or not self._table.size_of(spec.type)
         return int(is_any or (of.sort == Sort.POINTER and not self._is_whole(of.pointees[0])))
 
     def _places(self, spec: Spec, offset: int) -> Sequence[tuple[int, int]]:
