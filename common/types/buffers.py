@@ -27,10 +27,11 @@ alignment of the elements (alloc/src/raw_vec/mod.rs, new_in). In Weak::new(), it
 
 
 _COUNTED = re.compile(
-    r"_Vector_impl_data$|std::__1::(vector|__split_buffer)<|RawVec(Inner)?<|_Deque_impl_data$|^boost::container::vector_alloc_holder<"
+    r"_Vector_impl_data$|_Deque_impl_data$"
+    r"|^(std::__1::(vector|__split_buffer)|alloc::raw_vec::RawVec(Inner)?|boost::container::vector_alloc_holder)<.*>$"
 )
 """Types whose pointers refer to arrays."""
-_VECTOR = re.compile(r"_Vector_impl_data$|std::__1::vector<")
+_ENDED = re.compile(r"_Vector_impl_data$|^std::__1::vector<")
 """Of these, the types that begin with the addresses of the first element and of the end of the
 elements in use."""
 _BOOST_VECTOR = "boost::container::vector_alloc_holder<"
@@ -52,7 +53,7 @@ def find_array_flags(name: str) -> Optional[int]:
     for other types."""
     if not _COUNTED.search(name):
         return None
-    return int(Flag.END if _VECTOR.search(name) else Flag.LENGTH if name.startswith(_BOOST_VECTOR) else 0)
+    return int(Flag.END if _ENDED.search(name) else Flag.LENGTH if name.startswith(_BOOST_VECTOR) else 0)
 
 
 def find_buffer(table: TypeTable, number: int) -> Optional[Buffer]:

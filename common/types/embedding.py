@@ -36,6 +36,15 @@ _SHARED, _BUFFER = "std::__1::__shared_ptr_emplace<", "::_Storage"
 """The same for libc++: the control block of std::make_shared, and the type of its member for the
 value, whose type is the argument of the control block's template (__memory/shared_ptr.h, 19)."""
 
+_LIBRARIES = ("std::", "__gnu_cxx::", "core::", "alloc::")
+_STORAGE = (
+    *STORAGE,
+    "std::__detail::_Hash_node_value",
+    "core::mem::manually_drop::ManuallyDrop<",
+    "core::mem::maybe_dangling::MaybeDangling<",
+    "core::mem::maybe_uninit::MaybeUninit<",
+)
+
 
 class Embedding:
     """The types that contain each type, of one table."""
@@ -75,6 +84,16 @@ class Embedding:
                 if table.size_of(inner):
                     found[number] = _MEMBERS[name[: name.index("<") + 1]], table.bare(inner)
         return found
+
+    def is_library(self, number: int) -> bool:
+        """Whether a type belongs to the standard library of C++ or Rust. If such a type consists
+        of one value of another type, it is storage for this value."""
+        return self.table.text(self.table.names[number]).startswith(_LIBRARIES)
+
+    def is_storage(self, number: int) -> bool:
+        """Whether a type of a library only stores a value of another type. That type fits wherever
+        the type of the library fits."""
+        return self.table.text(self.table.names[number]).startswith(_STORAGE)
 
     def fields_of(self, number: int) -> Sequence[Field]:
         """Return the fields of a struct or union. A member that stores a value has the type of the
@@ -178,6 +197,26 @@ class Embedding:
             if not members:
                 return False
             outer, offset = members[0].type, offset - members[0].offset
+        return False
+
+    def has_bytes(self, outer: int, offset: int) -> bool:
+        """Whether `outer` has an array of bytes at this offset, in which a program may store objects
+        of other types."""
+        table = self.table
+        for _ in range(DEEPEST * 2):
+            outer = table.bare(outer)
+            if table.kinds[outer] == Kind.ARRAY:
+                outer = table.bare(table.targets[outer])
+                if table.sizes[outer] <= 1:
+                    return table.sizes[outer] == 1
+                offset %= table.sizes[outer]
+                continue
+            if table.kinds[outer] not in STRUCTURES:
+                return False
+            found = [one for one in table.fields_of(outer) if not one.bits and 0 <= offset - one.offset < max(self._size(one.type), 1)]
+            if len(found) != 1:
+                return any(self.has_bytes(one.type, offset - one.offset) for one in found)
+            outer, offset = found[0].type, offset - found[0].offset
         return False
 
     def _size(self, number: int) -> int:

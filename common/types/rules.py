@@ -24,7 +24,7 @@ from findleaks.engine.type_spread import (
     TypeSpread,
 )
 from findleaks.engine.type_spread import Flag as ReferenceFlag
-from findleaks.types.embedding import STORAGE, STRUCTURES, Embedding
+from findleaks.types.embedding import STRUCTURES, Embedding
 from findleaks.types.layouts import Layouts, Reference, Sort
 from findleaks.types.sizes import SizeClasses
 from findleaks.types.specs import Packed, Spec
@@ -38,14 +38,6 @@ MOST_CANDIDATES = 64  # Types that are compared with the content of blocks.
 MOST_COUNTS = 256  # Numbers of elements that an array in a block of some size may have.
 MOST_CUTS = 8  # Sizes to which a type may be truncated.
 MOST_CHOICES = 16  # Types of which a block may be one, for a pointer to it to be possible.
-_LIBRARIES = ("std::", "__gnu_cxx::", "core::", "alloc::")
-_STORAGE = (
-    *STORAGE,
-    "std::__detail::_Hash_node_value",
-    "core::mem::manually_drop::ManuallyDrop<",
-    "core::mem::maybe_dangling::MaybeDangling<",
-    "core::mem::maybe_uninit::MaybeUninit<",
-)
 
 
 class Candidate(NamedTuple):
@@ -346,9 +338,9 @@ class Rules:
             return [Candidate(Spec(pointee, own * 2 <= size, of.node), level)] if own <= size else ()
         whole = self._embedding.places(pointee).get(offset, ()) if offset < size else ()
         least, sizes = max(self.sizes.least(size), 1), table.sizes
-        fitting = [one for one in whole if least <= sizes[one] <= size and (one == pointee or not self._is_storage(one))]
-        if offset == 0 and pointee in fitting and not self._is_library(pointee):
-            fitting = [number for number in fitting if sizes[number] != own or not self._is_library(number)]
+        fitting = [one for one in whole if least <= sizes[one] <= size and (one == pointee or not self._embedding.is_storage(one))]
+        if offset == 0 and pointee in fitting and not self._embedding.is_library(pointee):
+            fitting = [number for number in fitting if sizes[number] != own or not self._embedding.is_library(number)]
         if offset == 0 and table.flags[pointee] & Flag.POLYMORPHIC:
             # Its vtable is not known: the block is of this class or of a derived one.
             return [Candidate(Spec(number), Level.BASE) for number in fitting[:MOST_CANDIDATES]]
@@ -362,16 +354,6 @@ class Rules:
         found = found or list(self._larger(pointee, of, offset, size, whole))
         cut = self.cuts(pointee, size) if offset == 0 and pointee in self._truncated else ()
         return [*found, *(Candidate(spec, Level.BASE) for spec in cut if spec.parts[0].size >= self._truncated[pointee])]
-
-    def _is_library(self, number: int) -> bool:
-        """Whether a type belongs to the standard library of C++ or Rust. If such a type consists
-        of one value of another type, it is storage for this value."""
-        return self._table.text(self._table.names[number]).startswith(_LIBRARIES)
-
-    def _is_storage(self, number: int) -> bool:
-        """Whether a type of a library only stores a value of another type. That type fits wherever
-        the type of the library fits."""
-        return self._table.text(self._table.names[number]).startswith(_STORAGE)
 
     def _larger(self, pointee: int, of: Reference, offset: int, size: int, whole: Sequence[int]) -> Sequence[Candidate]:
         """Return the possible contents of a block that is larger than any type: an array, a type
@@ -394,11 +376,17 @@ class Rules:
         of, spec = self._layouts.references[reference], self._layouts.specs[layout]
         if any(self._embedding.has(number, at, pointee) for number, at in self._places(spec, offset) for pointee in of.pointees):
             return 2
-        if self._may_be_head(of, spec, offset) or self._is_inside(of, offset):
+        if self._may_be_head(of, spec, offset) or self._is_inside(of, offset) or (offset and self._is_storage_at(of, spec, offset)):
             return 1
         # A type that is only declared says nothing about the content.
         is_any = of.sort in (Sort.ANY, Sort.DATA, Sort.TRAIT_OBJECT, Sort.ERASED) or not self._table.size_of(spec.type)
         return int(is_any or (of.sort == Sort.POINTER and not self._is_whole(of.pointees[0])))
+
+    def _is_storage_at(self, of: Reference, spec: Spec, offset: int) -> bool:
+        """Whether a content has bytes at an offset, in which a program may store other objects, or
+        ends there, if the pointer may be that to the end of a vector."""
+        is_end = of.counted and not spec.many and not spec.parts and offset == self._layouts.size_of(spec)
+        return is_end or any(self._embedding.has_bytes(number, at) for number, at in self._places(spec, offset))
 
     def _places(self, spec: Spec, offset: int) -> Sequence[tuple[int, int]]:
         """Return the types of which a content has values at an offset, with the offset in the
