@@ -27,11 +27,13 @@ _MEMBERS = {
     "boost::container::dtl::tree_node<": "m_storage",
     "boost::container::dtl::list_node<": "m_storage",
     "boost::container::dtl::slist_node<": "m_storage",
+    "boost::container::base_node<": "m_storage",
+    "boost::unordered::detail::node<": "buf",
     "boost::detail::sp_ms_deleter<": "storage_",
 }
 """Types with a member that stores a value whose type is their template argument, although the
-member's type says nothing about it (boost/container/detail/tree.hpp and list.hpp,
-boost/smart_ptr/make_shared_object.hpp, 1.74 and 1.83)."""
+member's type says nothing about it (boost/container/detail/tree.hpp and list.hpp of 1.74, node.hpp
+of 1.83; boost/unordered/detail/implementation.hpp, 1.83; boost/smart_ptr/make_shared_object.hpp)."""
 _SHARED, _BUFFER = "std::__1::__shared_ptr_emplace<", "::_Storage"
 """The same for libc++: the control block of std::make_shared, and the type of its member for the
 value, whose type is the argument of the control block's template (__memory/shared_ptr.h, 19)."""

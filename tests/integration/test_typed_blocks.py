@@ -175,7 +175,8 @@ def test_wrappers(flags: str, tmp_path: Path) -> None:
 def check_wrappers(figures: Figures) -> None:
     check(figures)
     assert not figures.wrong, figures.wrong[:12]
-    assert figures.part(figures.held + figures.leaked, "none") < 0.01, (figures.held, figures.leaked)
+    # The first elements of a boost::container::small_vector are in bytes of the vector itself.
+    assert figures.part(figures.held + figures.leaked, "none") < 0.025, (figures.held, figures.leaked)
     assert figures.part(figures.held, "sure right") > 0.75, figures.held
 
 
