@@ -152,7 +152,9 @@ bool is_manager(const value *name) {
     static const char *const names[] = {"_M_manager", "_S_manage", "__handle"};
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
         uint64_t length = strlen(names[i]);
-        if (name->is == TEXT && name->number >= length && !memcmp(name->data, names[i], length) && (name->number == length || !name->data[length]))
+        if (name->is != TEXT || name->number < length || memcmp(name->data, names[i], length))
+            continue;
+        if (name->number == length || !name->data[length] || name->data[length] == '<')
             return true;
     }
     return false;

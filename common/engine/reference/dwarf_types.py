@@ -165,7 +165,7 @@ class PureTypeReader:
             if name.kind == "text" or values.get(ORIGIN, NOTHING).kind != "key":
                 child.scope = self._rows.intern(above.scope, name.data if name.kind == "text" else b"(anonymous namespace)")
         elif tag == 0x2E:
-            is_manager = above.kind == "class" and values.get(NAME, NOTHING).data in _MANAGERS
+            is_manager = above.kind == "class" and values.get(NAME, NOTHING).data.partition(b"<")[0] in _MANAGERS
             if is_manager:
                 self._add_alias(key, self._rows.types[above.owner].key)
             self._add_function(unit, key, above, values, child)
