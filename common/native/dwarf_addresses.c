@@ -146,8 +146,8 @@ int add_functions(types *t, const unit *u, const value *values, uint64_t key, ui
     return code;
 }
 
-/* Whether a function has the name of those that copy and delete the value of a type-erased wrapper
- * such as std::function. ../types/erasure.py says which class or argument names the value's type. */
+/* Whether a function has the name of those that copy and delete the value of a type-erased
+ * wrapper such as std::function. ../types/erasure.py says what names the value's type. */
 bool is_manager(const value *name) {
     static const char *const names[] = {"_M_manager", "_S_manage", "__handle"};
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {

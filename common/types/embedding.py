@@ -33,7 +33,7 @@ _MEMBERS = {
 }
 """Types with a member that stores a value whose type is their template argument, although the
 member's type says nothing about it (boost/container/detail/tree.hpp and list.hpp of 1.74, node.hpp
-of 1.83; boost/unordered/detail/implementation.hpp, 1.83; boost/smart_ptr/make_shared_object.hpp)."""
+of 1.83; boost/unordered/detail/implementation.hpp, 1.83; smart_ptr/make_shared_object.hpp)."""
 _SHARED, _BUFFER = "std::__1::__shared_ptr_emplace<", "::_Storage"
 """The same for libc++: the control block of std::make_shared, and the type of its member for the
 value, whose type is the argument of the control block's template (__memory/shared_ptr.h, 19)."""
@@ -202,8 +202,8 @@ class Embedding:
         return False
 
     def has_bytes(self, outer: int, offset: int) -> bool:
-        """Whether `outer` has an array of bytes at this offset, in which a program may store objects
-        of other types."""
+        """Whether `outer` has an array of bytes at this offset, in which a program may store
+        objects of other types."""
         table = self.table
         for _ in range(DEEPEST * 2):
             outer = table.bare(outer)

@@ -63,8 +63,8 @@ class Managed(NamedTuple):
 
 
 def find_managed(table: TypeTable, types: Sequence[int]) -> Managed:
-    """Return what a manager says about the values of its wrappers. `types`: the manager's class, and
-    the argument of the manager's template, if it has one."""
+    """Return what a manager says about the values of its wrappers. `types`: the manager's class,
+    and the argument of the manager's template, if it has one."""
     name = table.text(table.names[types[0]]) if types else ""
     arguments = [part.type for part in table.parts_of(types[0]) if part.kind == PartKind.TYPE_ARGUMENT] if types else []
     if name == _MOVE_ONLY:
