@@ -5,7 +5,7 @@ Sources: DWARF 5, 2.5 (expressions), 2.6.2 and 7.7.3 (location lists), 3.3.5 (fr
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Optional
@@ -72,6 +72,27 @@ class LocalVariables:
             return list(self._read(function, address))
         except (Malformed, LookupError):
             return ()
+
+    def manager_types(self, address: int) -> Sequence[int]:
+        """Return the class of the manager function that begins at an address of the file, and the
+        argument of its template if it has one (types/erasure.py); () for other functions."""
+        function, table = self._table.function_at(address), self._table
+        if function is None or function.start != address:
+            return ()
+        try:
+            key = function.key
+            for _ in range(MOST_HOPS):
+                row = bisect_left(table.keys, key)
+                if row < len(table.keys) and table.keys[row] == key:
+                    return table.key_types[row : row + 2]  # the argument's entry follows
+                values = self._entry(key)
+                origin = values.get(_ORIGIN, values.get(_SPECIFICATION, NOTHING))
+                if origin.kind != "key":
+                    return ()
+                key = origin.number
+        except (Malformed, LookupError):
+            pass
+        return ()
 
     def _read(self, function: Function, address: int) -> Iterator[Local]:
         unit, shapes, top = self._unit_of(function.key)

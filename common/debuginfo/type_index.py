@@ -92,12 +92,21 @@ class TypeIndex:
     def locals(self, module: Module, address: int) -> Sequence[Local]:
         """Return the local variables and parameters that are visible at an address of a module's
         file. Their types are numbers of the module's own table."""
+        known = self._local_variables(module)
+        return known.at(address) if known is not None else ()
+
+    def manager_types(self, module: Module, address: int) -> Sequence[int]:
+        """Return the types that name the value of a type-erased wrapper (types/erasure.py).
+        `address`: that of the wrapper's manager in the module's file. The types are numbers of
+        the module's own table."""
+        known = self._local_variables(module)
+        return known.manager_types(address) if known is not None else ()
+
+    def _local_variables(self, module: Module) -> Optional[LocalVariables]:
         table, sources = self.of(module), self.sources_of(module)
-        if table is None or sources is None:
-            return ()
-        if module.start not in self._locals:
+        if module.start not in self._locals and table is not None and sources is not None:
             self._locals[module.start] = LocalVariables(sources, table)
-        return self._locals[module.start].at(address)
+        return self._locals.get(module.start)
 
     def has_quick_locals(self, module: Module) -> bool:
         """Whether `locals` takes little time for a module, because its debug information is

@@ -151,7 +151,7 @@ typedef struct {
     uint8_t is;
     bool has_value;
 } frame;
-enum { IN_OTHER, IN_SCOPE, IN_CLASS, IN_FUNCTION, IN_PART, IN_VARIANT, IN_ARRAY };
+enum { IN_OTHER, IN_SCOPE, IN_CLASS, IN_FUNCTION, IN_PART, IN_VARIANT, IN_ARRAY, IN_MANAGER };
 #define MOST_FRAMES 512
 
 typedef struct {
@@ -241,6 +241,8 @@ void sort_signatures(types *t);
 /* dwarf_addresses.c */
 bool address_of(const unit *u, const value *v, uint64_t *address);
 bool location_of(const unit *u, const value *v, uint64_t *address, bool *thread);
+bool is_manager(const value *name);
+int add_alias(types *t, uint64_t key, uint64_t type);
 int add_functions(types *t, const unit *u, const value *values, uint64_t key, uint64_t type, bool *any);
 
 #endif

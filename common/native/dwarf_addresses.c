@@ -145,3 +145,23 @@ int add_functions(types *t, const unit *u, const value *values, uint64_t key, ui
     *any = f.any;
     return code;
 }
+
+/* Whether a function has the name of those that copy and delete the value of a type-erased
+ * wrapper such as std::function. ../types/erasure.py says what names the value's type. */
+bool is_manager(const value *name) {
+    static const char *const names[] = {"_M_manager", "_S_manage", "__handle"};
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+        uint64_t length = strlen(names[i]);
+        if (name->is != TEXT || name->number < length || memcmp(name->data, names[i], length))
+            continue;
+        if (name->number == length || !name->data[length] || name->data[length] == '<')
+            return true;
+    }
+    return false;
+}
+
+/* Give the entry with this key the type of another entry. */
+int add_alias(types *t, uint64_t key, uint64_t type) {
+    type_row row = {.key = key, .extra = type, .flags = ALIAS, .kind = TYPE_UNKNOWN, .target = KEY_VOID};
+    return t->rows.count == MOST_TYPES ? DISORDER : PUSH(t->rows, row);
+}

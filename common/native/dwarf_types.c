@@ -163,7 +163,7 @@ static int add_variable(types *t, uint64_t key, const frame *above, const value 
 }
 
 static int add_function(types *t, uint64_t key, const frame *above, const value *v, frame *child) {
-    child->is = IN_FUNCTION;
+    child->is = above->is == IN_CLASS && is_manager(&v[A_NAME]) ? IN_MANAGER : IN_FUNCTION;
     child->function = key;
     child->outer = above->function == KEY_VOID ? above->scope : above->outer;
     child->scope = 0;
@@ -223,6 +223,8 @@ static int add_in_class(types *t, uint32_t tag, uint64_t key, const frame *above
     case 0x1c:
         return in_class ? add_field(t, key, above, FIELD_BASE, v) : DONE;
     case 0x2f: case 0x30:
+        if (above->is == IN_MANAGER && tag == 0x2f && v[A_TYPE].is == KEY)
+            return add_alias(t, key, v[A_TYPE].number);
         return in_class ? add_part(t, key, above, tag == 0x2f ? PART_TYPE_ARGUMENT : PART_VALUE_ARGUMENT, KEY_VOID, v) : DONE;
     case 0x33:
         child->is = in_class ? IN_PART : IN_OTHER;
@@ -289,6 +291,8 @@ static int add_entry(types *t, uint32_t tag, uint64_t key, frame *above, value *
             return DONE;
         return intern(t, above->scope, TEXT_OF("(anonymous namespace)"), &child->scope);
     case 0x2e:
+        if (above->is == IN_CLASS && is_manager(&v[A_NAME]))
+            TRY(add_alias(t, key, t->rows.items[above->owner].key));
         return add_function(t, key, above, v, child);
     case 0x34:
         return add_variable(t, key, above, v);

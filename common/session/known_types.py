@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from findleaks.debuginfo.type_table import TypeTable
     from findleaks.engine.type_spread import TypeSpread
     from findleaks.session import Session
+    from findleaks.types.erasure import Managed
     from findleaks.types.hints import Hints
     from findleaks.types.known import KnownTypes
     from findleaks.types.spread import Spreading
@@ -117,6 +118,7 @@ def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece], mo
     spread.set_memory(mapped, code)
     view = HeapView(target.arch, blocks, pieces, headers)
     search = Spreading(spread, view, sizes, table, *modules, session.budget, session.report_progress)
+    search.judge.find_managed = lambda address: _find_managed(session, program, address)
     _use_hint_files(session, search)
     hints = _apply_hints(session, search)
     search.add_classes(_classes(session, table))
@@ -130,6 +132,20 @@ def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece], mo
     if hints is not None:
         session.type_index.warnings += hints.warnings()
     return search
+
+
+def _find_managed(session: Session, program: ProgramTypes, address: int) -> Managed:
+    """Return what a manager at this address says about values (types/erasure.py)."""
+    from findleaks.types.erasure import Managed, find_managed
+
+    for module in session.target.modules():
+        numbers = program.numbers.get(module.start)
+        if numbers is None or not module.start <= address < module.end:
+            continue
+        types = session.type_index.manager_types(module, address - module.bias)
+        if types:
+            return find_managed(program.table, [numbers[one] for one in types])
+    return Managed()
 
 
 def _use_hint_files(session: Session, search: Spreading) -> None:

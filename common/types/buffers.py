@@ -7,6 +7,7 @@ bytes, since 1.83), hashbrown's src/raw/mod.rs (RawTable: the elements end at th
 
 from __future__ import annotations
 
+import re
 from typing import Optional
 
 from findleaks.debuginfo.type_table import UNKNOWN, FieldKind, Kind, PartKind, TypeTable
@@ -25,6 +26,19 @@ alignment of the elements (alloc/src/raw_vec/mod.rs, new_in). In Weak::new(), it
 (alloc/src/rc.rs)."""
 
 
+_COUNTED = re.compile(
+    r"_Vector_impl_data$|_Deque_impl_data$"
+    r"|^(std::__1::(vector|__split_buffer)|alloc::raw_vec::RawVec(Inner)?|boost::container::vector_alloc_holder)<.*>$"
+)
+"""Types whose pointers refer to arrays."""
+_ENDED = re.compile(r"_Vector_impl_data$|^std::__1::vector<")
+"""Of these, the types that begin with the addresses of the first element and of the end of the
+elements in use."""
+_BOOST_VECTOR = "boost::container::vector_alloc_holder<"
+"""Of these, the type that begins with the address of the first element and the number of elements
+in use (boost/container/vector.hpp, 1.74 to 1.83)."""
+
+
 class Buffer(NamedTuple):
     """The buffer of a container: the offset of its pointer in the container, the bare type of the
     elements, and flags that say which of them are in use (Flag)."""
@@ -32,6 +46,14 @@ class Buffer(NamedTuple):
     pointer: int
     element: int
     flags: int
+
+
+def find_array_flags(name: str) -> Optional[int]:
+    """Return the flags of the first pointer of a type whose pointers refer to arrays (Flag); None
+    for other types."""
+    if not _COUNTED.search(name):
+        return None
+    return int(Flag.END if _ENDED.search(name) else Flag.LENGTH if name.startswith(_BOOST_VECTOR) else 0)
 
 
 def find_buffer(table: TypeTable, number: int) -> Optional[Buffer]:

@@ -23,6 +23,7 @@ _FLAGS = {
     Sort.CHOICE: Flag.OPTIONAL | Flag.NUMBER,
     Sort.TRAIT_OBJECT: Flag.ANYTHING,
     Sort.DATA: Flag.ANYTHING,
+    Sort.ERASED: Flag.ANYTHING,
 }
 
 

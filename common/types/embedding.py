@@ -4,18 +4,48 @@ leads to the whole structure."""
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from findleaks.debuginfo.type_table import UNKNOWN, FieldKind, Flag, Kind, PartKind, TypeTable
+from findleaks.debuginfo.type_table import UNKNOWN, Field, FieldKind, Flag, Kind, PartKind, TypeTable
 
 STRUCTURES = (Kind.STRUCT, Kind.UNION)
 MOST_ELEMENTS = 8  # Elements of an array member at which a pointer may lead to the whole.
 MOST_PLACES = 20_000  # Types that contain one type; more are left out.
 DEEPEST = 16
-STORAGE = ("__gnu_cxx::__aligned_membuf<", "__gnu_cxx::__aligned_buffer<")
+STORAGE = (
+    "__gnu_cxx::__aligned_membuf<",
+    "__gnu_cxx::__aligned_buffer<",
+    "boost::unordered::detail::value_base<",
+    "boost::multi_index::detail::pod_value_holder<",
+)
 """Types that store a value whose type is their template argument, but have no member of that type.
-Nodes of libstdc++'s containers and of std::make_shared have such members (ext/aligned_buffer.h)."""
+Nodes of libstdc++'s containers and of std::make_shared have such members (ext/aligned_buffer.h),
+and nodes of Boost 1.74's hash tables and multi_index (boost/unordered/detail/implementation.hpp,
+boost/multi_index/detail/index_node_base.hpp)."""
+_MEMBERS = {
+    "boost::container::dtl::tree_node<": "m_storage",
+    "boost::container::dtl::list_node<": "m_storage",
+    "boost::container::dtl::slist_node<": "m_storage",
+    "boost::container::base_node<": "m_storage",
+    "boost::unordered::detail::node<": "buf",
+    "boost::detail::sp_ms_deleter<": "storage_",
+}
+"""Types with a member that stores a value whose type is their template argument, although the
+member's type says nothing about it (boost/container/detail/tree.hpp and list.hpp of 1.74, node.hpp
+of 1.83; boost/unordered/detail/implementation.hpp, 1.83; smart_ptr/make_shared_object.hpp)."""
+_SHARED, _BUFFER = "std::__1::__shared_ptr_emplace<", "::_Storage"
+"""The same for libc++: the control block of std::make_shared, and the type of its member for the
+value, whose type is the argument of the control block's template (__memory/shared_ptr.h, 19)."""
+
+_LIBRARIES = ("std::", "__gnu_cxx::", "core::", "alloc::")
+_STORAGE = (
+    *STORAGE,
+    "std::__detail::_Hash_node_value",
+    "core::mem::manually_drop::ManuallyDrop<",
+    "core::mem::maybe_dangling::MaybeDangling<",
+    "core::mem::maybe_uninit::MaybeUninit<",
+)
 
 
 class Embedding:
@@ -31,14 +61,48 @@ class Embedding:
         """Map a storage type (STORAGE) to the type of its value."""
         table = self.table
         found: dict[int, int] = {}
-        if not any(one.encode() in table.strings for one in STORAGE):
+        if not any(one.encode() in table.strings for one in (*STORAGE, _SHARED)):
             return found
         for number in range(len(table)):
-            if table.kinds[number] in STRUCTURES and table.text(table.names[number]).startswith(STORAGE):
-                inner = next((part.type for part in table.parts_of(number) if part.kind == PartKind.TYPE_ARGUMENT), UNKNOWN)
+            name = table.text(table.names[number]) if table.kinds[number] in STRUCTURES else ""
+            is_shared = name.startswith(_SHARED) and name.endswith(_BUFFER)
+            owners = table.find(name[: -len(_BUFFER)])[:1] if is_shared else [number] if name.startswith(STORAGE) else []
+            for owner in owners:
+                inner = next((part.type for part in table.parts_of(owner) if part.kind == PartKind.TYPE_ARGUMENT), UNKNOWN)
                 if 0 < table.size_of(inner) <= table.sizes[number]:
                     found[number] = table.bare(inner)
         return found
+
+    @cached_property
+    def _stored_members(self) -> dict[int, tuple[str, int]]:
+        """Map a type to the name of its member that stores a value, and the type of the value."""
+        table = self.table
+        found: dict[int, tuple[str, int]] = {}
+        starts = tuple(one for one in _MEMBERS if one.encode() in table.strings)
+        for number in range(len(table)) if starts else ():
+            name = table.text(table.names[number]) if table.kinds[number] in STRUCTURES else ""
+            if name.startswith(starts):
+                inner = next((part.type for part in table.parts_of(number) if part.kind == PartKind.TYPE_ARGUMENT), UNKNOWN)
+                if table.size_of(inner):
+                    found[number] = _MEMBERS[name[: name.index("<") + 1]], table.bare(inner)
+        return found
+
+    def is_library(self, number: int) -> bool:
+        """Whether a type belongs to the standard library of C++ or Rust. If such a type consists
+        of one value of another type, it is storage for this value."""
+        return self.table.text(self.table.names[number]).startswith(_LIBRARIES)
+
+    def is_storage(self, number: int) -> bool:
+        """Whether a type of a library only stores a value of another type. That type fits wherever
+        the type of the library fits."""
+        return self.table.text(self.table.names[number]).startswith(_STORAGE)
+
+    def fields_of(self, number: int) -> Sequence[Field]:
+        """Return the fields of a struct or union. A member that stores a value has the type of the
+        value."""
+        fields = self.table.fields_of(number)
+        name, inner = self._stored_members.get(number, ("", UNKNOWN))
+        return [one._replace(type=inner) if one.name == name else one for one in fields] if name else fields
 
     @cached_property
     def _owners(self) -> dict[int, list[tuple[int, int]]]:
@@ -47,6 +111,9 @@ class Embedding:
         found: dict[int, list[tuple[int, int]]] = {}
         for number, inner in self.stored.items():
             found.setdefault(inner, []).append((number, 0))
+        for number, (name, inner) in self._stored_members.items():
+            offsets = [one.offset for one in table.fields_of(number) if one.name == name]
+            found.setdefault(inner, []).extend((number, offset) for offset in offsets)
         kinds, bare = table.kinds, table.bare
         for number in range(len(table)):
             if kinds[number] not in STRUCTURES or not table.sizes[number]:
@@ -125,13 +192,33 @@ class Embedding:
                 outer = self.stored[outer]
                 continue
             members = [
-                one for one in table.fields_of(outer) if not one.bits and one.offset <= offset < one.offset + max(self._size(one.type), 1)
+                one for one in self.fields_of(outer) if not one.bits and one.offset <= offset < one.offset + max(self._size(one.type), 1)
             ]
             if table.kinds[outer] == Kind.UNION or len(members) > 1:
                 return any(self.has(one.type, offset - one.offset, inner) for one in members)
             if not members:
                 return False
             outer, offset = members[0].type, offset - members[0].offset
+        return False
+
+    def has_bytes(self, outer: int, offset: int) -> bool:
+        """Whether `outer` has an array of bytes at this offset, in which a program may store
+        objects of other types."""
+        table = self.table
+        for _ in range(DEEPEST * 2):
+            outer = table.bare(outer)
+            if table.kinds[outer] == Kind.ARRAY:
+                outer = table.bare(table.targets[outer])
+                if table.sizes[outer] <= 1:
+                    return table.sizes[outer] == 1
+                offset %= table.sizes[outer]
+                continue
+            if table.kinds[outer] not in STRUCTURES:
+                return False
+            found = [one for one in table.fields_of(outer) if not one.bits and 0 <= offset - one.offset < max(self._size(one.type), 1)]
+            if len(found) != 1:
+                return any(self.has_bytes(one.type, offset - one.offset) for one in found)
+            outer, offset = found[0].type, offset - found[0].offset
         return False
 
     def _size(self, number: int) -> int:

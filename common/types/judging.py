@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Optional
 
+from findleaks.debuginfo.type_table import Kind
 from findleaks.engine.type_spread import (
     DECISION,
     LAYOUT_MASK,
@@ -28,8 +29,9 @@ from findleaks.engine.type_spread import (
     TypeSpread,
 )
 from findleaks.types.content import MOST_COMPARED, Content
+from findleaks.types.erasure import Managed
 from findleaks.types.heap import HeapView
-from findleaks.types.layouts import Layouts, Sort
+from findleaks.types.layouts import Layouts, Reference, Sort
 from findleaks.types.rules import Candidate, Rules
 from findleaks.types.specs import Spec
 
@@ -60,12 +62,18 @@ class Judge:
         self._earlier: dict[tuple[int, int, int], Sequence[Candidate]] = {}
         self.allows_rest = False
         """Whether a type may be followed by other data that is larger than the type."""
+        self.find_managed: Callable[[int], Managed] = lambda address: Managed()
+        """Returns what the manager of a type-erased wrapper says about the wrapper's value, by the
+        address of the manager."""
 
     def judge(self, found: Pointers, certain: bool) -> Optional[int]:
         """Return the answer to a rule by its deferred pointers; None if it is not known. With
         `certain`, the answer allows only arrays, whose claims are certain."""
         if self._rules.is_hinted(found.reference, found.offset, found.size):
             return None
+        of = self._layouts.references[found.reference]
+        if of.sort == Sort.ERASED:
+            return self._by_manager(of.tag, found)
         candidates = self._rules.candidates(found.reference, found.offset, found.size)
         if not candidates:
             return None
@@ -108,6 +116,21 @@ class Judge:
         # Blocks that fit no candidate are text or buffers.
         unfit = dict.fromkeys(self._content.find_unfit([one.spec for one in candidates], left))
         return self._decide(arrays, candidates, *self._separate({**typed_rows, **untyped}, {**unfit, **known}, candidates, every))
+
+    def _by_manager(self, feature: int, found: Pointers) -> Optional[int]:
+        """Return the answer for the values of type-erased wrappers: the manager decides on the
+        type. The content must not contradict it, because linkers may merge equal functions."""
+        claims: dict[int, int] = {}
+        for address in set(self._spread.feature(feature, array("Q", found.untyped))) - {NO_VALUE}:
+            managed, table = self.find_managed(address), self._layouts.table
+            if not found.offset and self._rules.sizes.fits(table.size_of(managed.value), found.size):
+                claims[address] = self._rules.claim(Candidate(Spec(managed.value), Level.EXACT))
+            elif table.kinds[managed.pointer] == Kind.POINTER:
+                reference = self._layouts.refer(Reference(Sort.POINTER, (table.pointee(managed.pointer),)))
+                options = self._rules.candidates(reference, found.offset, found.size)
+                if len(options) == 1 and options[0].level in (Level.EXACT, Level.CONTAINER):
+                    claims[address] = self._rules.claim(options[0])
+        return self._decide((), (), feature, claims) if claims else None
 
     def _has_rest(self, one: Candidate, found: Pointers) -> bool:
         """Whether blocks with a type would have room for another value of it, but are no arrays."""

@@ -3,7 +3,6 @@ them refers to."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from enum import IntEnum
@@ -12,8 +11,9 @@ from typing import Optional
 from findleaks.debuginfo.type_table import UNKNOWN, VOID, Field, FieldKind, Flag, Kind, TypeTable
 from findleaks.engine.type_spread import NO_FEATURE, Feature, Role, TypeSpread
 from findleaks.engine.type_spread import Flag as ReferenceFlag
-from findleaks.types.buffers import DANGLING, find_buffer
+from findleaks.types.buffers import DANGLING, find_array_flags, find_buffer
 from findleaks.types.embedding import STRUCTURES, Embedding
+from findleaks.types.erasure import find_erased
 from findleaks.types.nodes import find_container_node, is_node
 from findleaks.types.specs import Packed, Spec
 from findleaks.types.trait_objects import TRAIT_OBJECT
@@ -22,12 +22,6 @@ from findleaks.value_classes import NamedTuple
 MOST_LEAVES = 2048  # Words of a type that are described one by one; larger arrays become groups.
 INLINE = 64  # Elements of an array member that are described one by one.
 DEEPEST = 32
-
-_COUNTED = re.compile(r"_Vector_impl_data$|std::__1::(vector|__split_buffer)<|RawVec(Inner)?<|_Deque_impl_data$")
-"""Types whose pointers refer to arrays."""
-_VECTOR = re.compile(r"_Vector_impl_data$|std::__1::vector<")
-"""Of these, the types that begin with the addresses of the first element and of the end of the
-elements in use."""
 
 _NONE: frozenset[int] = frozenset()
 
@@ -40,6 +34,7 @@ class Sort(IntEnum):
     CHOICE = 2  # A member of a union: a pointer to one of `pointees`, or a number.
     TRAIT_OBJECT = 3  # The next word is the address of a vtable of Rust, which names the type.
     DATA = 4  # A pointer to characters or numbers for which a hint file names a type.
+    ERASED = 5  # A word of a wrapper such as std::function, whose manager names the type.
 
 
 class Reference(NamedTuple):
@@ -271,7 +266,7 @@ class _Walk:
         name = table.text(table.names[number])
         if name:
             owner, inside = number, 0
-        fields = table.fields_of(number)
+        fields = self._layouts.embedding.fields_of(number)
         parts = table.parts_of(number) if "<" in name else ()
         node = find_container_node(table, parts) or node
         stored = self._layouts.embedding.stored.get(number)
@@ -285,8 +280,9 @@ class _Walk:
         for one in fields:
             if one.kind <= FieldKind.BASE and not one.bits:
                 self.type(one.type, at + one.offset, owner, inside + one.offset, depth + 1, node)
-        if _COUNTED.search(name):
-            self._count(at, table.sizes[number], int(ReferenceFlag.END) if _VECTOR.search(name) else 0)
+        used = find_array_flags(name)
+        if used is not None:
+            self._count(at, table.sizes[number], used)
         buffer = find_buffer(table, number) if "<" in name else None
         if buffer is not None:
             place = at + buffer.pointer
@@ -294,6 +290,11 @@ class _Walk:
             self._refer(place, Reference(Sort.POINTER, (buffer.element,), counted=True, is_certain=True, used=buffer.flags))
         elif name.startswith(DANGLING):
             self._allow_numbers(at, table.sizes[number])
+        erased = find_erased(table, number, name)
+        if erased is not None:
+            self._leaves[:] = [leaf for leaf in self._leaves if not 0 <= leaf.offset - at - erased.storage < erased.size]
+            feature = Feature.STATIC_WORD << 8 | erased.manager - erased.storage + 128
+            self._refer(at + erased.storage, Reference(Sort.ERASED, (VOID,), owner, inside + erased.storage, tag=feature))
 
     def _allow_numbers(self, at: int, size: int) -> None:
         """Allow the pointers in [at, at + size) to be numbers that refer to no object."""
@@ -316,7 +317,9 @@ class _Walk:
                 reference = layouts.references[leaf.reference]
                 if reference.sort == Sort.POINTER:
                     used = first if leaf.offset == at else 0
-                    self._leaves[index] = leaf._replace(reference=layouts.refer(reference._replace(counted=True, used=used)))
+                    self._leaves[index] = leaf._replace(
+                        reference=layouts.refer(reference._replace(counted=True, is_certain=bool(used), used=used))
+                    )
 
     def _array(self, number: int, at: int, owner: int, inside: int, depth: int, node: int) -> None:
         table = self._table
@@ -357,10 +360,13 @@ class _Walk:
                 continue
             references = [(one, self._layouts.references[leaf.reference]) for one, leaf in words if leaf.role == Role.REFERENCE]
             only = references[0][1] if len(references) == 1 else None
-            if tag is not None and offset == tag.offset and only is not None and only.sort == Sort.POINTER:
+            if tag is not None and offset == tag.offset and only is not None and only.sort in (Sort.POINTER, Sort.TRAIT_OBJECT):
                 self._refer(at + offset, only._replace(used=only.used | ReferenceFlag.OPTIONAL))
             elif references:
-                pointees = tuple(sorted({one for _, reference in references for one in reference.pointees}))
+                # A variant without this word leaves former content in it.
+                is_unset = tag is not None and len(words) < len(members)
+                every = {one for _, reference in references for one in reference.pointees}
+                pointees = tuple(sorted(every | {VOID} if is_unset else every))
                 made = Reference(Sort.CHOICE, pointees, owner, inside + offset, node or self._node)
                 if tag is not None and len(references) == len(words):
                     made = self._select(made, tag, offset, references)

@@ -24,7 +24,7 @@ from findleaks.engine.type_spread import (
     TypeSpread,
 )
 from findleaks.engine.type_spread import Flag as ReferenceFlag
-from findleaks.types.embedding import STORAGE, STRUCTURES, Embedding
+from findleaks.types.embedding import STRUCTURES, Embedding
 from findleaks.types.layouts import Layouts, Reference, Sort
 from findleaks.types.sizes import SizeClasses
 from findleaks.types.specs import Packed, Spec
@@ -38,14 +38,6 @@ MOST_CANDIDATES = 64  # Types that are compared with the content of blocks.
 MOST_COUNTS = 256  # Numbers of elements that an array in a block of some size may have.
 MOST_CUTS = 8  # Sizes to which a type may be truncated.
 MOST_CHOICES = 16  # Types of which a block may be one, for a pointer to it to be possible.
-_LIBRARIES = ("std::", "__gnu_cxx::", "core::", "alloc::")
-_STORAGE = (
-    *STORAGE,
-    "std::__detail::_Hash_node_value",
-    "core::mem::manually_drop::ManuallyDrop<",
-    "core::mem::maybe_dangling::MaybeDangling<",
-    "core::mem::maybe_uninit::MaybeUninit<",
-)
 
 
 class Candidate(NamedTuple):
@@ -65,7 +57,7 @@ class Rules:
         the bits of the modules whose types are considered for blocks that no typed pointer refers
         to."""
         self._spread, self._table = spread, embedding.table
-        self._embedding, self._layouts, self._sizes = embedding, layouts, sizes
+        self._embedding, self._layouts, self.sizes = embedding, layouts, sizes
         self._modules, self._usable = modules, usable
         self._known: dict[tuple[int, int, int], Sequence[Candidate]] = {}
         # Keys of _known, by pointees.
@@ -122,6 +114,8 @@ class Rules:
                 return NO_CLAIM if of.sort == Sort.DATA else DEFERRED
             self._hinted.add((reference, offset, size))
             return hinted
+        if self._is_inside(of, offset):
+            return NO_CLAIM
         found = self.candidates(reference, offset, size)
         if not found:
             return self._counted_array(of, offset, size, ()) or (DEFERRED if self.is_packable(of, offset) else NO_CLAIM)
@@ -131,6 +125,11 @@ class Rules:
         if len(found) == 1 and not found[0].spec.parts and (found[0].level != Level.ARRAY or of.is_certain):
             return self.claim(found[0])
         return DEFERRED
+
+    def _is_inside(self, of: Reference, offset: int) -> bool:
+        """Whether the buffer of a vector is a part of a block, such as the memory that a small
+        vector has for its first elements. The block is then no array of elements."""
+        return offset > 0 and of.counted and of.is_certain and not of.used & ReferenceFlag.TABLE
 
     def is_packable(self, of: Reference, offset: int) -> bool:
         """Whether such pointers may refer to a part of a block (packing.py)."""
@@ -166,7 +165,7 @@ class Rules:
         """Return the possible numbers of elements of `own` bytes each that begin at an offset in a
         block of `size` bytes."""
         most = (size - offset) // own
-        return range(max(-(-(self._sizes.least(size) - offset) // own), 1, most - MOST_COUNTS), most + 1)
+        return range(max(-(-(self.sizes.least(size) - offset) // own), 1, most - MOST_COUNTS), most + 1)
 
     def _begins_with_pointer(self, spec: Spec) -> bool:
         first = self._layouts.shape(spec)[:1]
@@ -196,7 +195,7 @@ class Rules:
         if of.sort != Sort.POINTER or of.counted or of.used or table.kinds[of.pointees[0]] not in STRUCTURES:
             return ()
         whole = self._embedding.places(of.pointees[0]).get(found.offset, ())
-        least = max(self._sizes.least(found.size), 1)
+        least = max(self.sizes.least(found.size), 1)
         if any(least <= table.sizes[number] <= found.size for number in whole):
             return ()
         small = [one for one in whole if table.sizes[one] < least and not table.flags[one] & Flag.POLYMORPHIC]
@@ -258,7 +257,7 @@ class Rules:
         claims = {
             address: self.claim(Candidate(Spec(number), Level.EXACT))
             for address, number in sorted(self._vtables.items())
-            if self._sizes.fits(self._table.size_of(number), size)
+            if self.sizes.fits(self._table.size_of(number), size)
         }
         feature = Feature.STATIC_WORD << 8 | self._table.word + 128
         return DECISION | self._spread.add_decision([], feature, list(claims), list(claims.values())) if claims else NO_CLAIM
@@ -298,7 +297,7 @@ class Rules:
         that only the C library has are left out. With `owner`, the structs must be of a module that
         has this type."""
         wanted = self._usable & (self._modules[owner] if owner else self._usable)
-        found = [number for number in self._embedding.of_sizes(self._sizes.least(size), size) if self._modules[number] & wanted]
+        found = [number for number in self._embedding.of_sizes(self.sizes.least(size), size) if self._modules[number] & wanted]
         return [Candidate(Spec(number), Level.LEARNED) for number in found if self._layouts.has_pointers(number)]
 
     def is_of_program(self, number: int) -> bool:
@@ -308,18 +307,18 @@ class Rules:
     def _is_size_of(self, spec: Spec, size: int) -> bool:
         """Whether a block of `size` bytes has one value of a type, or one that ends with an
         array. The block may be larger than its size class."""
-        is_whole = self._sizes.least_request(size) <= self._layouts.size_of(spec) <= size
+        is_whole = self.sizes.least_request(size) <= self._layouts.size_of(spec) <= size
         return not spec.many and (is_whole or self.is_open(spec.type))
 
     def is_array_of_size(self, spec: Spec, size: int) -> bool:
         """Whether the allocator returns a block of `size` bytes for an array of a type's values."""
         own = self._layouts.size_of(spec)
-        return 0 < own <= size and self._sizes.fits(size // own * own, size)
+        return 0 < own <= size and self.sizes.fits(size // own * own, size)
 
     def without_pointers(self, size: int) -> Sequence[int]:
         """Return the structs without pointers whose size results in a block of `size` bytes, except
         those that only the C library has."""
-        found = self._embedding.of_sizes(self._sizes.least(size), size)
+        found = self._embedding.of_sizes(self.sizes.least(size), size)
         return [one for one in found if self._modules[one] & self._usable and not self._layouts.has_pointers(one)][:MOST_CANDIDATES]
 
     def _of_pointee(self, pointee: int, of: Reference, offset: int, size: int) -> Sequence[Candidate]:
@@ -338,10 +337,10 @@ class Rules:
         if of.counted:
             return [Candidate(Spec(pointee, own * 2 <= size, of.node), level)] if own <= size else ()
         whole = self._embedding.places(pointee).get(offset, ()) if offset < size else ()
-        least, sizes = max(self._sizes.least(size), 1), table.sizes
-        fitting = [one for one in whole if least <= sizes[one] <= size and (one == pointee or not self._is_storage(one))]
-        if offset == 0 and pointee in fitting and not self._is_library(pointee):
-            fitting = [number for number in fitting if sizes[number] != own or not self._is_library(number)]
+        least, sizes = max(self.sizes.least(size), 1), table.sizes
+        fitting = [one for one in whole if least <= sizes[one] <= size and (one == pointee or not self._embedding.is_storage(one))]
+        if offset == 0 and pointee in fitting and not self._embedding.is_library(pointee):
+            fitting = [number for number in fitting if sizes[number] != own or not self._embedding.is_library(number)]
         if offset == 0 and table.flags[pointee] & Flag.POLYMORPHIC:
             # Its vtable is not known: the block is of this class or of a derived one.
             return [Candidate(Spec(number), Level.BASE) for number in fitting[:MOST_CANDIDATES]]
@@ -356,22 +355,12 @@ class Rules:
         cut = self.cuts(pointee, size) if offset == 0 and pointee in self._truncated else ()
         return [*found, *(Candidate(spec, Level.BASE) for spec in cut if spec.parts[0].size >= self._truncated[pointee])]
 
-    def _is_library(self, number: int) -> bool:
-        """Whether a type belongs to the standard library of C++ or Rust. If such a type consists
-        of one value of another type, it is storage for this value."""
-        return self._table.text(self._table.names[number]).startswith(_LIBRARIES)
-
-    def _is_storage(self, number: int) -> bool:
-        """Whether a type of a library only stores a value of another type. That type fits wherever
-        the type of the library fits."""
-        return self._table.text(self._table.names[number]).startswith(_STORAGE)
-
     def _larger(self, pointee: int, of: Reference, offset: int, size: int, whole: Sequence[int]) -> Sequence[Candidate]:
         """Return the possible contents of a block that is larger than any type: an array, a type
         with an array at its end, or a type followed by other data."""
         table, own = self._table, self._table.sizes[pointee]
         found = []
-        if own * 2 <= size and offset % own == 0 and self._sizes.fits(size // own * own, size):
+        if own * 2 <= size and offset % own == 0 and self.sizes.fits(size // own * own, size):
             found.append(Candidate(Spec(pointee, True, of.node), Level.ARRAY))
         tails = [number for number in whole if table.sizes[number] <= size and self.is_open(number)]
         if offset == 0 and pointee in tails:
@@ -387,9 +376,17 @@ class Rules:
         of, spec = self._layouts.references[reference], self._layouts.specs[layout]
         if any(self._embedding.has(number, at, pointee) for number, at in self._places(spec, offset) for pointee in of.pointees):
             return 2
-        if self._may_be_head(of, spec, offset):
+        if self._may_be_head(of, spec, offset) or self._is_inside(of, offset) or (offset and self._is_storage_at(of, spec, offset)):
             return 1
-        return int(of.sort in (Sort.ANY, Sort.DATA, Sort.TRAIT_OBJECT) or (of.sort == Sort.POINTER and not self._is_whole(of.pointees[0])))
+        # A type that is only declared says nothing about the content.
+        is_any = of.sort in (Sort.ANY, Sort.DATA, Sort.TRAIT_OBJECT, Sort.ERASED) or not self._table.size_of(spec.type)
+        return int(is_any or (of.sort == Sort.POINTER and not self._is_whole(of.pointees[0])))
+
+    def _is_storage_at(self, of: Reference, spec: Spec, offset: int) -> bool:
+        """Whether a content has bytes at an offset, in which a program may store other objects, or
+        ends there, if the pointer may be that to the end of a vector."""
+        is_end = of.counted and not spec.many and not spec.parts and offset == self._layouts.size_of(spec)
+        return is_end or any(self._embedding.has_bytes(number, at) for number, at in self._places(spec, offset))
 
     def _places(self, spec: Spec, offset: int) -> Sequence[tuple[int, int]]:
         """Return the types of which a content has values at an offset, with the offset in the

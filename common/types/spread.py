@@ -136,8 +136,14 @@ class Spreading:
         place = self.heap.place(value) if value else None
         if place is not None and not self.heap.claims[place.block]:
             found = self.rules.candidates(reference, place.offset, place.size)
-            if len(found) == 1 and found[0].level in (Level.EXACT, Level.CONTAINER):
-                self.spread.seed(place.block, self.layouts.number(found[0].spec), found[0].level, True)
+            if len(found) != 1:
+                return
+            layout, level = self.layouts.number(found[0].spec), found[0].level
+            is_buffer = (
+                level == Level.ARRAY and self.layouts.references[reference].counted and any(self.content.fits([layout], [place.block]))
+            )
+            if is_buffer or level in (Level.EXACT, Level.CONTAINER):
+                self.spread.seed(place.block, layout, level, True)
 
     def settle(self) -> None:
         """Spread types and judge deferred pointers until nothing changes. Claims that are certain

@@ -113,12 +113,14 @@ def main() -> None:
         kinds, blocks, after = leaky.graph().kinds(), leaky.directory.blocks, types_of(leaky)
         results: Counter[str] = Counter()
         wrong: Counter[tuple[str, str]] = Counter()
+        untyped: Counter[str] = Counter()
         for start, name in before.items():
             index = blocks.find(start)
             if kinds[index] == Kind.REACHABLE or index not in retained:
                 continue
             now = after.get(start)
             results["untyped" if now is None else "right" if now == name else "wrong"] += 1
+            untyped[name] += now is None
             if now not in (None, name):
                 wrong[name, str(now)] += 1
     total, typed = sum(results.values()), results["right"] + results["wrong"]
@@ -127,6 +129,7 @@ def main() -> None:
         print(f"{100 * typed / total:.1f} % have a type, {100 * results['right'] / typed:.2f} % of these are right")
     for (name, now), count in wrong.most_common(12):
         print(f"  {count:,} {name} became {now}")
+    print("without a type:", ", ".join(f"{count:,} {name}" for name, count in untyped.most_common(12) if count))
 
 
 if __name__ == "__main__":

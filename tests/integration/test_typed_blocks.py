@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import commandline
+import libraries_cpp
 import pytest
 
 import cores
@@ -160,6 +161,49 @@ def test_storage(caches: int, flags: str, tmp_path: Path) -> None:
     figures = measured("typed_storage.cpp", tmp_path, caches, 1, "-std=c++17", *flags.split())
     check(figures)
     assert not figures.wrong, figures.wrong[:12]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [pytest.param(one, marks=() if one == "-O2 -std=c++23" else pytest.mark.matrix) for one in ("-O2 -std=c++23", "-O0 -std=c++17")],
+)
+def test_wrappers(flags: str, tmp_path: Path) -> None:
+    """The manager of a type-erased wrapper names the type of its value. What a vector in a local variable refers to has types."""
+    check_wrappers(measured("typed_wrappers.cpp", tmp_path, 100, 1, *flags.split()))
+
+
+def check_wrappers(figures: Figures) -> None:
+    check(figures)
+    assert not figures.wrong, figures.wrong[:12]
+    # The first elements of a boost::container::small_vector are in bytes of the vector itself.
+    assert figures.part(figures.held + figures.leaked, "none") < 0.025, (figures.held, figures.leaked)
+    assert figures.part(figures.held, "sure right") > 0.75, figures.held
+
+
+@pytest.mark.matrix
+def test_wrappers_of_libcxx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with libc++, whose std::make_shared has a storage of its own."""
+    if not Path("/usr/lib/llvm-19/include/c++/v1/map").exists():
+        subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", "libc++-19-dev", "libc++abi-19-dev"], check=True)
+    monkeypatch.setitem(COMPILERS, ".cpp", "clang++-19")
+    flags = ["-stdlib=libc++", "-O1", "-std=c++20", "-Wl,-rpath,/usr/lib/llvm-19/lib"]
+    check_wrappers(measured("typed_wrappers.cpp", tmp_path, 300, 1, *flags))
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("release", libraries_cpp.BOOST)
+def test_wrappers_and_boost(release: str, tmp_path: Path) -> None:
+    """The same with containers of Boost."""
+    check_wrappers(measured("typed_wrappers.cpp", tmp_path, 200, 1, "-O1", "-std=c++17", *libraries_cpp.boost(release)))
+
+
+@pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
+def test_queue(flags: str, tmp_path: Path) -> None:
+    """Boxed closures and futures with further bounds have the types of their vtables, also in an Option and in a queue."""
+    figures = measured("typed_queue.rs", tmp_path, 100, 1, "--edition=2021", *flags.split())
+    check(figures)
+    assert not figures.wrong, figures.wrong[:12]
+    assert figures.part(figures.held + figures.leaked, "none") < 0.01, (figures.held, figures.leaked)
 
 
 @pytest.mark.parametrize(("users", "flags"), [(60, "-O"), *(pytest.param(1000, flags, marks=pytest.mark.matrix) for flags in RUST)])

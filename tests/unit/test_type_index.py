@@ -23,6 +23,7 @@ from findleaks.engine import load
 from findleaks.engine.dwarf_sources import COLUMNS, Source
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Module
+from findleaks.types.erasure import find_managed
 from findleaks.value_classes import fields
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -315,6 +316,32 @@ def test_local_variables(tmp_path: Path, options: str) -> None:
 
 def locals_at(program: Path, table: TypeTable, address: int) -> tuple[Local, ...]:
     return tuple(LocalVariables(open_sources(program), table).at(address))
+
+
+MANAGERS = """
+#include <functional>
+struct Call { long words[5]; void operator()() const; };
+void Call::operator()() const {}
+std::function<void()> made;
+std::move_only_function<void()> moved;
+int main() { made = Call{}; moved = Call{}; return !made; }
+"""
+
+
+@pytest.mark.parametrize("options", ["-O0", "-O2 -gdwarf-4", "-O2 -flto"])
+def test_managers_of_wrappers(tmp_path: Path, options: str) -> None:
+    """The function whose address a type-erased wrapper has leads to the type of the wrapper's value."""
+    (tmp_path / "managers.cpp").write_text(MANAGERS)
+    program = tmp_path / "managers"
+    subprocess.run(["g++", "-std=c++23", "-g", *options.split(), "-o", program, tmp_path / "managers.cpp"], check=True)
+    table, pure = read_file(program), read_file(program, pure=True)
+    assert (table.keys, table.key_types) == (pure.keys, pure.key_types)
+    known = LocalVariables(open_sources(program), table)
+    found = [types for start in table.function_starts if (types := known.manager_types(start))]
+    values = {table.text(table.names[types[0]]).partition("<")[0]: table.name(find_managed(table, types).value) for types in found}
+    values.pop("std::_Function_base::_Base_manager", None)  # it is inlined in optimized programs
+    assert values == {"std::_Function_handler": "Call", "std::_Mofunc_base": "Call"}
+    assert not known.manager_types(table.function_starts[0] + 1)
 
 
 def test_the_columns_are_those_of_the_table() -> None:

@@ -35,6 +35,9 @@ LOW = 0x11
 _SKIPS_CHILDREN = (0x1D, 0x48, 0x4109, 0x04)
 _QUALIFIERS = {0x26: b"const", 0x35: b"volatile", 0x37: b"restrict", 0x47: b"_Atomic"}
 _AGGREGATES = {0x13: (Kind.STRUCT, 0), 0x38: (Kind.STRUCT, 0), 0x02: (Kind.STRUCT, rows.CLASS), 0x17: (Kind.UNION, 0), 0x04: (Kind.ENUM, 0)}
+_MANAGERS = (b"_M_manager", b"_S_manage", b"__handle")
+"""The names of functions that copy and delete the value of a type-erased wrapper such as
+std::function."""
 _IN_CLASS = (0x0D, 0x1C, 0x2F, 0x30, 0x33, 0x19)
 
 
@@ -162,7 +165,11 @@ class PureTypeReader:
             if name.kind == "text" or values.get(ORIGIN, NOTHING).kind != "key":
                 child.scope = self._rows.intern(above.scope, name.data if name.kind == "text" else b"(anonymous namespace)")
         elif tag == 0x2E:
+            is_manager = above.kind == "class" and values.get(NAME, NOTHING).data.partition(b"<")[0] in _MANAGERS
+            if is_manager:
+                self._add_alias(key, self._rows.types[above.owner].key)
             self._add_function(unit, key, above, values, child)
+            child.kind = "manager" if is_manager else child.kind
         elif tag == 0x34:
             self._add_variable(unit, key, above, values)
         elif tag in (0x11, 0x3C, 0x41, 0x4A):
@@ -194,6 +201,10 @@ class PureTypeReader:
         self._rows.types.append(row)
         row.target = self._type_of(key, values)
         return row
+
+    def _add_alias(self, key: int, of: int) -> None:
+        """Give the entry with this key the type of another entry."""
+        self._rows.types.append(TypeRow(key, Kind.UNKNOWN, rows.ALIAS, extra=of))
 
     def _name(self, scope: int, values: Values) -> int:
         value = values.get(NAME, NOTHING)
@@ -239,7 +250,9 @@ class PureTypeReader:
             if inside:
                 self._add_field(key, above, rows.BASE, values)
         elif tag in (0x2F, 0x30):
-            if inside:
+            if above.kind == "manager" and tag == 0x2F and values.get(TYPE, NOTHING).kind == "key":
+                self._add_alias(key, values[TYPE].number)
+            elif inside:
                 self._add_part(key, above, rows.TYPE_ARGUMENT if tag == 0x2F else rows.VALUE_ARGUMENT, VOID_KEY, values)
         elif tag == 0x33:
             child.kind = "part" if inside else "other"
