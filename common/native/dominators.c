@@ -22,7 +22,7 @@ API void fl_dominators_free(dominators *d) {
     reduction_free(d);
     FREE_ALL(d->numbers, d->seen, d->outward, d->moved, d->lasts, d->starts, d->targets, d->leaves, d->left_out, d->nodes, d->parents, d->semis,
              d->labels, d->ancestors, d->placed, d->counts, d->few, d->many.items, d->narrow, d->wide_sums, d->some_sums, d->idoms, d->places,
-             d->frames.items, d->others.items, d->spare, d->tallies, d);
+             d->frames.items, d->others.items, d->tallies, d);
 }
 
 /* Create a tree of all blocks in use, or of leaked blocks. `later`: the first root of each

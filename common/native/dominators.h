@@ -4,8 +4,7 @@
  *
  * Memory: 16 bytes a block (20 if the sums of sizes need 8 bytes; 10 to 12 if leaf trees are left
  * out), and 4 more once `idoms` is needed. While computing: 4 bytes a block, 20 for each number,
- * and 8 for each edge to a node with a lower number that is not the parent (16 while the edges are
- * sorted). */
+ * and 8 for each edge to a node with a lower number that is not the parent. */
 #ifndef FINDLEAKS_DOMINATORS_H
 #define FINDLEAKS_DOMINATORS_H
 
@@ -96,9 +95,11 @@ typedef struct dominators {
     uint32_t *places;                  /* of roots */
     LIST(frame) frames;
     words others; /* edges from higher numbers: target << 32 | source, sorted */
-    uint64_t *spare;
-    uint32_t *tallies; /* of the radix sort */
-    unsigned shift;
+    /* Of the radix sort: where the edges with each digit begin, and where they end. The digit of
+     * `width` bits is sorted; `run_end` is behind the edges that are sorted by it now. */
+    uint32_t *tallies, digit;
+    unsigned shift, width;
+    uint64_t run_end;
     uint64_t steps; /* steps up the tree so far */
     uint32_t source; /* the node at which path compression continues; 0: none */
     bool upward, counted, jumping;
