@@ -67,9 +67,13 @@ typedef struct dominators {
     bool leaf_trees;
     /* One bit for each block. `leaves`: it is a leaf. `left_out`: it is in a leaf tree. */
     uint64_t *leaves, *left_out;
+    /* If not NULL, `numbers` has only the blocks that are not left out, of which there are `kept`.
+     * firsts[n]: the number of these blocks with an index lower than 64 * n. */
+    uint32_t *firsts, kept;
     uint64_t all_sizes, all_bytes; /* sizes of all blocks, combined by OR; sum of these sizes */
     /* Indexed by depth-first number; number 0 is the node above all roots. At the end, `nodes` is
-     * indexed by place. */
+     * indexed by place. Until then it is NULL if leaf trees are left out of a tree without
+     * containers. */
     uint32_t *nodes, *parents, *semis;
     /* path compression; then new places, and the next free place below each node */
     uint32_t *labels, *ancestors;
@@ -92,7 +96,8 @@ typedef struct dominators {
      * places. The last element is the sum of all sizes. */
     uint64_t *some_sums;
     uint32_t *idoms;                   /* place of the idom of each place; NULL until needed */
-    uint32_t *places;                  /* of roots */
+    uint32_t *places;                  /* of roots; their numbers until then */
+    uint32_t all;                      /* the number of places */
     LIST(frame) frames;
     words others; /* edges from higher numbers: target << 32 | source, sorted */
     /* Of the radix sort: where the edges with each digit begin, and where they end. The digit of
@@ -112,6 +117,7 @@ int dominators_referred(dominators *d, int64_t *budget);
 int dominators_leaves(dominators *d, int64_t *budget);
 int dominators_stems(dominators *d, int64_t *budget);
 int dominators_weigh(dominators *d, int64_t *budget);
+int dominators_place_numbers(dominators *d, int64_t *budget);
 int dominators_attach(dominators *d, int64_t *budget);
 int dominators_survey(dominators *d, int64_t *budget);
 int dominators_joins(dominators *d, int64_t *budget);
@@ -125,6 +131,8 @@ int dominators_move(dominators *d, int64_t *budget);
 int dominators_move_counts(dominators *d, int64_t *budget);
 int dominators_grow(dominators *d, int64_t *budget);
 int dominators_sum(dominators *d, int64_t *budget);
+
+uint32_t dominators_search_place(const dominators *d, uint32_t index, uint32_t first);
 
 /* dominator_queries.c. */
 int keep_first(const dominators *d, uint32_t place, uint64_t limit, words *found);
@@ -150,6 +158,18 @@ INLINE bool made(uint32_t **array, uint32_t count) { return *array || (*array = 
 INLINE bool is_collapsed(const dominators *d, uint32_t node) { return d->join_blocks && !(node & ROOT_NODE) && !bit(d->join_blocks, node); }
 
 INLINE bool is_left_out(const dominators *d, uint32_t index) { return d->left_out && bit(d->left_out, index); }
+
+/* Return where the number of a block is, which is not in a leaf tree; `firsts` must exist. */
+INLINE uint32_t *kept_number(const dominators *d, uint32_t index) {
+    uint64_t before = ~d->left_out[index >> 6] & ((UINT64_C(1) << (index & 63)) - 1);
+    return &d->numbers[d->firsts[index >> 6] + (uint32_t)__builtin_popcountll(before)];
+}
+
+/* Return the place of a block of a complete tree; BARRED or more if no root reaches it. The places
+ * of blocks in leaf trees are searched for, from the place `first` on. */
+INLINE uint32_t place_of_block(const dominators *d, uint32_t index, uint32_t first) {
+    return d->firsts ? dominators_search_place(d, index, first) : d->numbers[index];
+}
 
 /* Return the number of nodes that the node at a place retains, itself included. */
 INLINE uint32_t count_at(const dominators *d, uint32_t place) {
