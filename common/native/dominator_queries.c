@@ -152,7 +152,7 @@ static int count_sizes(const dominators *d, size_counts *c, uint32_t first, uint
     }
     for (uint32_t at = first; at < end && !failed; at++) {
         if (at + AHEAD < end)
-            __builtin_prefetch(&b->sizes[d->nodes[at + AHEAD]]);
+            prefetch_size(b, d->nodes[at + AHEAD]);
         failed = count_size(c, size_of(b, d->nodes[at]), 0);
     }
     return failed;

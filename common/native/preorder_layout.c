@@ -188,7 +188,7 @@ int dominators_sum(dominators *d, int64_t *budget) {
         if (!(ahead & ROOT_NODE)) {
             if (!kept)
                 __builtin_prefetch(&numbers[ahead], 1);
-            __builtin_prefetch(&b->sizes[ahead]);
+            prefetch_size(b, ahead);
         }
         set_sum(d, place, sum);
         if (node & ROOT_NODE)
