@@ -134,6 +134,12 @@ INLINE uint64_t size_of(const blocks *b, uint32_t index) {
     return size == NONE ? big_size(b, index) : size;
 }
 
+/* As size_of, for loops: `wide` is b->sizes, which stays in a register. */
+INLINE uint64_t size_in(const blocks *b, const uint32_t *wide, uint32_t index) {
+    uint32_t size = wide ? wide[index] : short_size(b, index);
+    return size == NONE ? big_size(b, index) : size;
+}
+
 INLINE void prefetch_size(const blocks *b, uint32_t index) {
     __builtin_prefetch(b->narrow_sizes ? (const void *)&b->narrow_sizes[index] : &b->sizes[index]);
 }

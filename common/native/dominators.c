@@ -116,7 +116,7 @@ static int refer_lost(dominators *d, int64_t *budget) {
 static int count_groups(dominators *d, int64_t *budget) {
     const graph *g = d->g;
     const uint8_t *states = g->b->states, *kinds = d->only_lost ? g->kinds : NULL;
-    const uint32_t *merges = d->merged;
+    const uint32_t *merges = d->merged, *wide = g->b->sizes;
     uint32_t *numbers = d->numbers, counted = 0, pause = (uint32_t)pause_of(d->at, g->count, budget);
     uint64_t sizes = 0, bytes = 0;
     for (uint32_t index = (uint32_t)d->at; index < pause; index++) {
@@ -130,8 +130,9 @@ static int count_groups(dominators *d, int64_t *budget) {
         if (numbers[index] != UNSEEN)
             d->starts[(numbers[index] & ~HELD) + 1]++;
         counted++;
-        sizes |= size_of(g->b, index);
-        bytes += size_of(g->b, index);
+        uint64_t size = size_in(g->b, wide, index);
+        sizes |= size;
+        bytes += size;
     }
     d->count += counted;
     d->all_sizes |= sizes;
@@ -270,7 +271,7 @@ INLINE void look_below(const dominators *d, bool leaves) {
     uint32_t next = top[-BELOW].next;
     do {
         edge = g->edges[next++];
-        uint32_t number = *number_of(d, edge >> INDEX_SHIFT, leaves); /* if it is left out, any number */
+        uint32_t number = *number_of(d, edge >> INDEX_SHIFT, leaves); /* left out: any number */
         if (number < d->count) {
             __builtin_prefetch(&d->parents[number]);
             __builtin_prefetch(&d->semis[number]);

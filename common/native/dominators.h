@@ -2,8 +2,9 @@
  * depth-first numbering. To give a number to fewer blocks, either single-entry trees are collapsed
  * to their tops (tree_reduction.c), or leaf trees are left out (leaf_trees.c).
  *
- * Memory: 16 bytes a block (20 if the sums of sizes need 8 bytes; 10 to 12 if leaf trees are left
- * out), and 4 more once `idoms` is needed. While computing: 4 bytes a block, 20 for each number,
+ * Memory: 16 bytes a block (20 if the sums of sizes need 8 bytes; 5 to 12 if leaf trees are left
+ * out), and 4 more once `idoms` is needed. While computing: 4 bytes a block, 20 for each number (16
+ * if leaf trees are left out),
  * and 8 for each edge to a node with a lower number that is not the parent. */
 #ifndef FINDLEAKS_DOMINATORS_H
 #define FINDLEAKS_DOMINATORS_H
@@ -20,7 +21,7 @@
 #define NO_ROOT 0xFFFFFFFFu /* in place of a root's number: none */
 #define IGNORED 0xFFFFFFFEu
 
-#define MANY_NODES UINT16_MAX
+#define MANY_NODES UINT8_MAX
 #define SUMMED 64u
 
 #define UP 0x80000000u /* set in parents[]: the node has an edge back to its parent */
@@ -83,7 +84,7 @@ typedef struct dominators {
     /* Replaces `counts` if leaf trees are left out and few counts are MANY_NODES or more: `few` has
      * MANY_NODES for these, and `many` has them (place << 32 | count). The first `sorted` items of
      * `many` are sorted. */
-    uint16_t *few;
+    uint8_t *few;
     words many;
     uint64_t sorted;
     /* Indexed by place, with one more element at the end: the sum of the sizes of all nodes at

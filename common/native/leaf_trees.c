@@ -184,8 +184,8 @@ static int put(dominators *d, uint32_t index, uint32_t place) {
     return set_count(d, first, place - first);
 }
 
-/* Put a block at its place, and the leaf trees below it at the last of the places that belong to the
- * block, in the order of the words in the block. */
+/* Put a block at its place, and the leaf trees below it at the last of the places that belong to
+ * the block, in the order of the words in the block. */
 static int attach(dominators *d, uint32_t index, uint32_t place) {
     const graph *g = d->g;
     uint32_t count, first = edges_of(g, index, &count), end = place + count_at(d, place);

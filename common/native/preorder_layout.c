@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #define AHEAD 40u /* nodes ahead whose blocks are prefetched */
-#define LARGE_SHARE 32u /* counts take 2 bytes unless more than 1 in LARGE_SHARE needs more */
+#define LARGE_SHARE 32u /* counts take 1 byte unless more than 1 in LARGE_SHARE needs more */
 
 /* Add up the number of nodes that each node retains, itself included. */
 int dominators_count(dominators *d, int64_t *budget) {
@@ -81,7 +81,7 @@ int dominators_move(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Allocate the array of counts, indexed by place. A count takes 2 bytes if few need more. */
+/* Allocate the array of counts, indexed by place. A count takes 1 byte if few need more. */
 static int begin_counts(dominators *d) {
     size_t all = d->all = d->semis[0];
     uint32_t large = 0;
@@ -99,7 +99,7 @@ int set_count(dominators *d, uint32_t place, uint32_t count) {
         d->counts[place] = count;
         return DONE;
     }
-    d->few[place] = count < MANY_NODES ? (uint16_t)count : MANY_NODES;
+    d->few[place] = count < MANY_NODES ? (uint8_t)count : MANY_NODES;
     return count < MANY_NODES ? DONE : words_push(&d->many, (uint64_t)place << 32 | count);
 }
 
@@ -173,29 +173,31 @@ INLINE void set_sum(dominators *d, uint32_t place, uint64_t sum) {
         d->some_sums[place / SUMMED] = sum;
 }
 
-/* Record the place of each block, and for each place the sum of the sizes at lower places. If leaf
- * trees are left out, the places are already recorded. */
-int dominators_sum(dominators *d, int64_t *budget) {
+/* As dominators_sum. `kept`: whether the places are already recorded. The compiler makes a version
+ * for each value. */
+INLINE int sum_sizes(dominators *d, int64_t *budget, bool kept) {
     const blocks *b = d->g->b;
+    const uint32_t *wide = b->sizes;
     uint32_t *numbers = d->numbers;
-    bool kept = d->firsts;
-    if (!d->narrow && !d->wide_sums && !d->some_sums && begin_sums(d))
-        return NO_MEMORY;
     uint32_t pause = (uint32_t)pause_of(d->at, d->count, budget);
     uint64_t sum = sum_at(d, (uint32_t)d->at);
+    unsigned unit = d->unit;
     for (uint32_t place = (uint32_t)d->at; place < pause; place++) {
         uint32_t node = d->placed[place], ahead = place + AHEAD < d->count ? d->placed[place + AHEAD] : SHARED_NODE;
         if (!(ahead & ROOT_NODE)) {
             if (!kept)
                 __builtin_prefetch(&numbers[ahead], 1);
-            prefetch_size(b, ahead);
+            if (wide)
+                __builtin_prefetch(&wide[ahead]);
+            else
+                prefetch_size(b, ahead);
         }
         set_sum(d, place, sum);
         if (node & ROOT_NODE)
             continue;
         if (!kept)
             numbers[node] = place;
-        sum += size_of(b, node) >> d->unit;
+        sum += size_in(b, wide, node) >> unit;
     }
     set_sum(d, pause, sum);
     if (d->some_sums)
@@ -209,6 +211,17 @@ int dominators_sum(dominators *d, int64_t *budget) {
     DROP(d->starts);
     DROP(d->frames.items);
     return DONE;
+}
+
+static int sum_and_record(dominators *d, int64_t *budget) { return sum_sizes(d, budget, false); }
+static int sum_only(dominators *d, int64_t *budget) { return sum_sizes(d, budget, true); }
+
+/* Record the place of each block, and for each place the sum of the sizes at lower places. If leaf
+ * trees are left out, the places are already recorded. */
+int dominators_sum(dominators *d, int64_t *budget) {
+    if (!d->narrow && !d->wide_sums && !d->some_sums && begin_sums(d))
+        return NO_MEMORY;
+    return (d->firsts ? sum_only : sum_and_record)(d, budget);
 }
 
 /* Compute `idoms` if they are not known: the idom of a node is the last node before it whose range

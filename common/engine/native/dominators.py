@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class NativeDominators(WholeTree):
     """A tree of all blocks; see dominators.Dominators. Takes 16 bytes for each reached block
     (20 if the sum of the sizes, divided by the largest power of two that divides each size, needs
-    more than 4 bytes; 10 to 12 if leaf trees are expected). Takes 4 more after the first query for
+    more than 4 bytes; 5 to 12 if leaf trees are expected). Takes 4 more after the first query for
     an immediate dominator."""
 
     def __init__(
