@@ -235,6 +235,7 @@ API void fl_dominators_by_label(
 API int fl_dominators_sizes(const struct dominators *d, uint32_t place, words *found);
 API void fl_dominators_chain(const struct dominators *d, uint32_t place, bool equal, uint32_t limit, struct chain *found);
 API void fl_dominators_arrays(const struct dominators *d, const void **arrays, uint32_t *count);
+API uint32_t fl_dominators_place(const struct dominators *d, uint32_t index);
 API uint32_t fl_dominators_count(const struct dominators *d, uint32_t place);
 API uint64_t fl_dominators_bytes(const struct dominators *d, uint32_t place);
 API int fl_dominators_idoms(struct dominators *d, const void **idoms);

@@ -18,7 +18,7 @@ API void fl_blocks_free(blocks *b) {
     drop_spares(b);
     for (uint64_t place = 0; place < UINT64_C(1) << (64 - b->hash_shift); place++)
         free(b->tables[place].slots);
-    FREE_ALL(b->tables, b->sizes, b->states, b->sums, b->samples.items, b->bigs.items, b->jumps.items, b);
+    FREE_ALL(b->tables, b->sizes, b->narrow_sizes, b->states, b->sums, b->samples.items, b->bigs.items, b->jumps.items, b);
 }
 
 /* `threads`: the number of threads that a call on these blocks may use, at most MOST_THREADS; 1:
@@ -87,7 +87,7 @@ slot *ensure_slot(blocks *b, uint64_t address) {
     return s;
 }
 
-static big *big_of(const blocks *b, uint32_t index) {
+big *big_of(const blocks *b, uint32_t index) {
     uint64_t at = 0;
     BISECT(at, b->bigs.count, middle, b->bigs.items[middle].index < index)
     return at < b->bigs.count && b->bigs.items[at].index == index ? &b->bigs.items[at] : NULL;
@@ -173,18 +173,6 @@ API int fl_append(blocks *b, const uint64_t *starts, const uint64_t *sizes, cons
             return failed;
     }
     return DONE;
-}
-
-/* Release the memory that growing the arrays reserved. */
-API void fl_seal(blocks *b) {
-    drop_spares(b);
-    if (!b->count)
-        return;
-    void *sizes = realloc(b->sizes, b->count * sizeof *b->sizes);
-    b->sizes = sizes ? sizes : b->sizes;
-    void *states = realloc(b->states, b->count);
-    b->states = states ? states : b->states;
-    b->capacity = b->count;
 }
 
 const big *big_at(const blocks *b, uint64_t address) {
@@ -287,21 +275,6 @@ API uint64_t fl_set_state(blocks *b, uint64_t *addresses, uint64_t count, uint8_
     return unknown;
 }
 
-API int fl_resize(blocks *b, uint32_t index, uint64_t size) {
-    uint64_t start = block_address(b, index);
-    uint64_t limit = index + 1 < b->count ? start_after(b, start, index + 1) : HIGHEST;
-    DROP(b->sums);
-    if (size > limit - start)
-        return DISORDER;
-    if (cover(b, index, start, size))
-        return NO_MEMORY;
-    big *listed = big_of(b, index);
-    if (listed)
-        listed->size = size;
-    b->sizes[index] = size < NONE ? (uint32_t)size : NONE;
-    return DONE;
-}
-
 /* Count those of `count` blocks (at most CHUNK) with marks[at] == mark and others[at] == other.
  * There are no branches, and the halves of sizes are summed in 32 bits, which cannot overflow
  * for CHUNK blocks: compilers vectorise this loop. */
@@ -340,14 +313,18 @@ typedef struct {
 static void add_part(void *context, unsigned thread, uint64_t first, uint64_t end) {
     const addition *a = context;
     (void)thread;
-    const uint32_t *sizes = a->b->sizes + a->first;
+    const blocks *b = a->b;
+    uint32_t widened[CHUNK];
     const uint8_t *marks = a->marks + a->first, *others = a->others ? a->others + a->first : NULL;
     block_total sums[MARKS] = {{0, 0}};
     bool avx2 = has_avx2();
     for (uint64_t at = first; at < end; at += CHUNK) { /* read once: marks that fit the cache */
         uint32_t some = end - at < CHUNK ? (uint32_t)(end - at) : CHUNK;
+        const uint32_t *sizes = b->narrow_sizes ? widened : b->sizes + a->first + at;
+        for (uint32_t each = 0; b->narrow_sizes && each < some; each++)
+            widened[each] = short_size(b, (uint32_t)(a->first + at + each));
         for (uint8_t mark = 0; mark < a->limit; mark++)
-            (avx2 ? add_avx2 : add_chunk)(sizes + at, marks + at, mark, others ? others + at : marks + at, others ? a->other : mark, some, &sums[mark]);
+            (avx2 ? add_avx2 : add_chunk)(sizes, marks + at, mark, others ? others + at : marks + at, others ? a->other : mark, some, &sums[mark]);
     }
     for (uint8_t mark = 0; mark < a->limit; mark++) {
         (void)__atomic_fetch_add(&a->totals[mark].count, sums[mark].count, __ATOMIC_RELAXED);
@@ -365,7 +342,7 @@ void add_up(const blocks *b, uint32_t first, uint32_t end, const uint8_t *marks,
     BISECT(at, b->bigs.count, middle, b->bigs.items[middle].index < first)
     for (; at < b->bigs.count && b->bigs.items[at].index < end; at++) {
         uint32_t index = b->bigs.items[at].index;
-        if (b->sizes[index] == NONE && marks[index] < limit && (!others || others[index] == other))
+        if (short_size(b, index) == NONE && marks[index] < limit && (!others || others[index] == other))
             totals[marks[index]].bytes += b->bigs.items[at].size - NONE;
     }
 }

@@ -21,6 +21,7 @@
 #define TABLE_BITS 16
 #define TABLE_SLOTS (1u << TABLE_BITS)
 #define NEAR 64u
+#define WIDE_SIZE UINT16_MAX
 #define SAMPLE 32u /* the start of every 32nd block is stored: block_address walks from there */
 
 typedef struct {
@@ -56,6 +57,9 @@ typedef struct blocks {
     uint32_t count;
     uint64_t capacity; /* of sizes and states */
     uint32_t *sizes; /* NONE: it is in `bigs` */
+    /* Replaces `sizes` of sealed blocks if all sizes are multiples of the granule: the number of
+     * granules, or WIDE_SIZE for blocks that are in `bigs`. */
+    uint16_t *narrow_sizes;
     uint8_t *states;
     block_total *sums; /* see fl_totals; NULL: not added up since the last change */
     words samples;
@@ -81,6 +85,7 @@ uint64_t block_address(const blocks *b, uint32_t index);
 uint32_t block_at_or_after(const blocks *b, uint64_t address);
 uint32_t block_from(const blocks *b, uint64_t address, uint64_t *start);
 uint32_t block_reaching(const blocks *b, uint64_t address, uint64_t *start);
+big *big_of(const blocks *b, uint32_t index);
 uint64_t big_size(const blocks *b, uint32_t index);
 /* Count the blocks in [first, end) and their sizes by mark, for marks below `limit`; if `others`
  * is given, only blocks with others[index] == other. */
@@ -116,9 +121,27 @@ INLINE uint64_t lowest_start(const blocks *b, uint64_t base, uint64_t bits) {
     return base + ((uint64_t)__builtin_ctzll(bits) << b->granule_shift);
 }
 
+/* Return the size in `sizes`, also if `narrow_sizes` replaces them; NONE if it is in `bigs`. */
+INLINE uint32_t short_size(const blocks *b, uint32_t index) {
+    if (!b->narrow_sizes)
+        return b->sizes[index];
+    uint32_t size = b->narrow_sizes[index];
+    return size == WIDE_SIZE ? NONE : size << b->granule_shift;
+}
+
 INLINE uint64_t size_of(const blocks *b, uint32_t index) {
-    uint32_t size = b->sizes[index];
+    uint32_t size = short_size(b, index);
     return size == NONE ? big_size(b, index) : size;
+}
+
+/* As size_of, for loops: `wide` is b->sizes, which stays in a register. */
+INLINE uint64_t size_in(const blocks *b, const uint32_t *wide, uint32_t index) {
+    uint32_t size = wide ? wide[index] : short_size(b, index);
+    return size == NONE ? big_size(b, index) : size;
+}
+
+INLINE void prefetch_size(const blocks *b, uint32_t index) {
+    __builtin_prefetch(b->narrow_sizes ? (const void *)&b->narrow_sizes[index] : &b->sizes[index]);
 }
 
 /* Return the last block that starts at or below `address` and may contain it; NONE if there is

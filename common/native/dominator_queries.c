@@ -143,17 +143,18 @@ API int fl_dominators_spread(const dominators *d, uint32_t place, words *found) 
  * in the order of blocks, which avoids cache misses. */
 static int count_sizes(const dominators *d, size_counts *c, uint32_t first, uint32_t end) {
     const blocks *b = d->g->b;
+    const uint32_t *wide = b->sizes;
     int failed = DONE;
-    if ((end - first) >= d->g->count / MANY_SHARE) {
+    if (!d->firsts && (end - first) >= d->g->count / MANY_SHARE) {
         for (uint32_t index = 0; index < d->g->count && !failed; index++)
             if (d->numbers[index] - first < end - first)
-                failed = count_size(c, size_of(b, index), 0);
+                failed = count_size(c, size_in(b, wide, index), 0);
         return failed;
     }
     for (uint32_t at = first; at < end && !failed; at++) {
         if (at + AHEAD < end)
-            __builtin_prefetch(&b->sizes[d->nodes[at + AHEAD]]);
-        failed = count_size(c, size_of(b, d->nodes[at]), 0);
+            prefetch_size(b, d->nodes[at + AHEAD]);
+        failed = count_size(c, size_in(b, wide, d->nodes[at]), 0);
     }
     return failed;
 }
@@ -235,13 +236,16 @@ API void fl_dominators_by_label(
     }
 }
 
-/* Pass three arrays to Python: the node at each place, the place of each block, and the place of
- * each root. `count` is the number of places. */
+/* Pass three arrays to Python: the node at each place, the place of each block (NULL: see
+ * fl_dominators_place), and the place of each root. `count` is the number of places. */
 API void fl_dominators_arrays(const dominators *d, const void **arrays, uint32_t *count) {
-    const void *all[] = {d->nodes, d->numbers, d->places};
+    const void *all[] = {d->nodes, d->firsts ? NULL : d->numbers, d->places};
     memcpy(arrays, all, sizeof all);
     *count = d->count;
 }
+
+/* Return the place of a block. Takes a pass over all places if the block is in a leaf tree. */
+API uint32_t fl_dominators_place(const dominators *d, uint32_t index) { return place_of_block(d, index, 0); }
 
 API uint32_t fl_dominators_count(const dominators *d, uint32_t place) { return count_at(d, place); }
 API uint64_t fl_dominators_bytes(const dominators *d, uint32_t place) { return bytes_at(d, place); }

@@ -20,9 +20,9 @@
 
 API void fl_dominators_free(dominators *d) {
     reduction_free(d);
-    FREE_ALL(d->numbers, d->seen, d->outward, d->moved, d->lasts, d->starts, d->targets, d->leaves, d->left_out, d->nodes, d->parents, d->semis,
+    FREE_ALL(d->numbers, d->seen, d->outward, d->moved, d->lasts, d->starts, d->targets, d->leaves, d->left_out, d->firsts, d->nodes, d->parents, d->semis,
              d->labels, d->ancestors, d->placed, d->counts, d->few, d->many.items, d->narrow, d->wide_sums, d->some_sums, d->idoms, d->places,
-             d->frames.items, d->others.items, d->spare, d->tallies, d);
+             d->frames.items, d->others.items, d->tallies, d);
 }
 
 /* Create a tree of all blocks in use, or of leaked blocks. `later`: the first root of each
@@ -116,7 +116,7 @@ static int refer_lost(dominators *d, int64_t *budget) {
 static int count_groups(dominators *d, int64_t *budget) {
     const graph *g = d->g;
     const uint8_t *states = g->b->states, *kinds = d->only_lost ? g->kinds : NULL;
-    const uint32_t *merges = d->merged;
+    const uint32_t *merges = d->merged, *wide = g->b->sizes;
     uint32_t *numbers = d->numbers, counted = 0, pause = (uint32_t)pause_of(d->at, g->count, budget);
     uint64_t sizes = 0, bytes = 0;
     for (uint32_t index = (uint32_t)d->at; index < pause; index++) {
@@ -130,8 +130,9 @@ static int count_groups(dominators *d, int64_t *budget) {
         if (numbers[index] != UNSEEN)
             d->starts[(numbers[index] & ~HELD) + 1]++;
         counted++;
-        sizes |= size_of(g->b, index);
-        bytes += size_of(g->b, index);
+        uint64_t size = size_in(g->b, wide, index);
+        sizes |= size;
+        bytes += size;
     }
     d->count += counted;
     d->all_sizes |= sizes;
@@ -166,38 +167,48 @@ static int list(dominators *d, int64_t *budget) {
 
 static int begin(dominators *d) {
     size_t most = (size_t)d->count + d->roots + 1;
-    d->nodes = alloc_large(most * sizeof *d->nodes);
+    d->places = malloc(((size_t)d->roots + 1) * sizeof *d->places);
+    if (!d->places || ((!d->leaf_trees || d->containers) && !(d->nodes = alloc_large(most * sizeof *d->nodes))))
+        return NO_MEMORY;
     d->parents = alloc_large(most * sizeof *d->parents);
     d->semis = alloc_large(most * sizeof *d->semis);
     d->outward = calloc(most / 64 + 1, sizeof *d->outward);
-    if (!d->nodes || !d->parents || !d->semis || !d->outward)
+    if (!d->parents || !d->semis || !d->outward)
         return NO_MEMORY;
-    d->nodes[0] = SHARED_NODE;
+    if (d->nodes)
+        d->nodes[0] = SHARED_NODE;
     d->parents[0] = d->semis[0] = 0;
     d->count = 1;
     return DONE;
 }
 
-INLINE uint32_t give(dominators *d, uint32_t node, uint32_t parent) {
+/* Give a node its number. Here and below, `leaves` is whether leaf trees are left out: a constant,
+ * with which the compiler makes two versions of the visit. */
+INLINE uint32_t give(dominators *d, uint32_t node, uint32_t parent, bool leaves) {
     uint32_t number = d->count++;
-    d->nodes[number] = node;
+    if (!leaves || d->nodes)
+        d->nodes[number] = node;
     d->parents[number] = d->semis[number] = parent;
     return number;
 }
 
-INLINE int enter(dominators *d, uint32_t index, uint32_t parent) {
+INLINE uint32_t *number_of(const dominators *d, uint32_t index, bool leaves) {
+    return leaves ? kept_number(d, index) : &d->numbers[index];
+}
+
+INLINE int enter(dominators *d, uint32_t index, uint32_t parent, bool leaves) {
     const graph *g = d->g;
-    uint32_t number = give(d, index, parent), count, first = edges_of(g, index, &count);
+    uint32_t number = give(d, index, parent, leaves), count, first = edges_of(g, index, &count);
     set_bit(d->seen, index);
-    d->numbers[index] = number;
+    *number_of(d, index, leaves) = number;
     bool follows = count > PREFETCHED;
     for (uint32_t each = 0; each < count && each < PREFETCHED; each++) {
         uint32_t target = g->edges[first + each] >> INDEX_SHIFT;
-        if (is_left_out(d, target))
+        if (leaves && bit(d->left_out, target))
             continue;
         follows = true;
         __builtin_prefetch(&g->groups[target / GROUP]);
-        __builtin_prefetch(&d->numbers[target]);
+        __builtin_prefetch(number_of(d, target, leaves));
     }
     return follows ? PUSH(d->frames, (frame){first, count > PREFETCHED ? number | MANY : number}) : DONE;
 }
@@ -223,44 +234,44 @@ INLINE int again(dominators *d, uint32_t number, uint32_t source) {
     return words_push(&d->others, (uint64_t)number << 32 | source);
 }
 
-INLINE int meet(dominators *d, uint32_t index, uint32_t source) {
-    if (is_left_out(d, index))
+INLINE int meet(dominators *d, uint32_t index, uint32_t source, bool leaves) {
+    if (leaves && bit(d->left_out, index))
         return DONE;
-    if (is_collapsed(d, index)) {
+    if (!leaves && is_collapsed(d, index)) {
         if (!bit(d->seen, index)) /* seen: in a tree that an earlier priority reached */
-            give(d, index, source);
+            give(d, index, source, leaves);
         set_bit(d->seen, index);
         return DONE;
     }
-    return bit(d->seen, index) ? again(d, d->numbers[index], source) : enter(d, index, source);
+    return bit(d->seen, index) ? again(d, *number_of(d, index, leaves), source) : enter(d, index, source, leaves);
 }
 
 /* Prefetch the blocks that will be visited soon: first their groups, then their edges. */
-INLINE void look_ahead(const dominators *d, uint32_t next) {
+INLINE void look_ahead(const dominators *d, uint32_t next, bool leaves) {
     const graph *g = d->g;
     if (g->edge_count - next <= FAR)
         return;
     uint32_t far = g->edges[next + FAR] >> INDEX_SHIFT, count;
     __builtin_prefetch(&g->groups[far / GROUP]);
-    __builtin_prefetch(&d->numbers[far]);
+    __builtin_prefetch(number_of(d, far, leaves));
     __builtin_prefetch(&g->edges[edges_of(g, g->edges[next + SOON] >> INDEX_SHIFT, &count)]);
 }
 
 /* Prefetch the next targets of blocks farther down the stack, which were entered long ago. */
-INLINE void look_below(const dominators *d) {
+INLINE void look_below(const dominators *d, bool leaves) {
     const graph *g = d->g;
     if (d->frames.count < 3 * BELOW)
         return;
     const frame *top = &d->frames.items[d->frames.count];
     __builtin_prefetch(&g->edges[top[-3 * BELOW].next]);
     uint32_t edge = g->edges[top[-2 * BELOW].next];
-    __builtin_prefetch(&d->numbers[edge >> INDEX_SHIFT]);
+    __builtin_prefetch(number_of(d, edge >> INDEX_SHIFT, leaves));
     if (!(edge & LAST))
-        __builtin_prefetch(&d->numbers[g->edges[top[-2 * BELOW].next + 1] >> INDEX_SHIFT]);
+        __builtin_prefetch(number_of(d, g->edges[top[-2 * BELOW].next + 1] >> INDEX_SHIFT, leaves));
     uint32_t next = top[-BELOW].next;
     do {
         edge = g->edges[next++];
-        uint32_t number = d->numbers[edge >> INDEX_SHIFT];
+        uint32_t number = *number_of(d, edge >> INDEX_SHIFT, leaves); /* left out: any number */
         if (number < d->count) {
             __builtin_prefetch(&d->parents[number]);
             __builtin_prefetch(&d->semis[number]);
@@ -269,10 +280,8 @@ INLINE void look_below(const dominators *d) {
 }
 
 /* Number blocks depth first from the roots. Edges are followed in the order of words. */
-static int visit(dominators *d, int64_t *budget) {
+INLINE int visit_roots(dominators *d, int64_t *budget, bool leaves) {
     const graph *g = d->g;
-    if (!d->nodes && begin(d))
-        return NO_MEMORY;
     for (;;) {
         while (d->frames.count) {
             if (--*budget < 0)
@@ -280,16 +289,16 @@ static int visit(dominators *d, int64_t *budget) {
             frame *top = &d->frames.items[d->frames.count - 1];
             uint32_t edge = g->edges[top->next++], source = top->number;
             if (source & MANY)
-                look_ahead(d, top->next);
+                look_ahead(d, top->next, leaves);
             if (edge & LAST) {
                 d->frames.count--;
-                look_below(d);
+                look_below(d, leaves);
             } else if (!(source & MANY)) {
                 uint32_t count;
                 __builtin_prefetch(&g->edges[edges_of(g, g->edges[top->next] >> INDEX_SHIFT, &count)]);
             }
             uint32_t target = edge >> INDEX_SHIFT;
-            if (!(d->containers && edge_ignored(d, target, d->nodes[source & ~MANY])) && meet(d, target, source & ~MANY))
+            if (!(d->containers && edge_ignored(d, target, d->nodes[source & ~MANY])) && meet(d, target, source & ~MANY, leaves))
                 return NO_MEMORY;
         }
         if (d->priority == d->priorities)
@@ -297,9 +306,9 @@ static int visit(dominators *d, int64_t *budget) {
         if (--*budget < 0)
             return 1;
         if (d->source == 0 && d->group != d->lasts[d->priority])
-            d->source = give(d, ROOT_NODE | (d->group - d->priority), 0);
+            d->source = d->places[d->group - d->priority] = give(d, ROOT_NODE | (d->group - d->priority), 0, leaves);
         if (d->target < d->starts[d->group + 1]) {
-            if (meet(d, d->targets[d->target++], d->source))
+            if (meet(d, d->targets[d->target++], d->source, leaves))
                 return NO_MEMORY;
             continue;
         }
@@ -309,6 +318,15 @@ static int visit(dominators *d, int64_t *budget) {
         }
         d->source = 0;
     }
+}
+
+static int visit_all(dominators *d, int64_t *budget) { return visit_roots(d, budget, false); }
+static int visit_without_leaf_trees(dominators *d, int64_t *budget) { return visit_roots(d, budget, true); }
+
+static int visit(dominators *d, int64_t *budget) {
+    if (!d->parents && begin(d))
+        return NO_MEMORY;
+    return (d->leaf_trees ? visit_without_leaf_trees : visit_all)(d, budget);
 }
 
 API uint32_t fl_dominators_progress(const dominators *d) {
@@ -333,7 +351,7 @@ API int fl_dominators_compute(dominators *d, int64_t budget) {
     static int (*const phases[PHASES])(dominators *, int64_t *) = {
         refer_lost, refer_merged, count_groups, list, dominators_referred, dominators_leaves, dominators_stems, dominators_survey,
         dominators_joins, dominators_collapse, visit, dominators_sort, dominators_semis, dominators_idoms, dominators_weigh, dominators_count,
-        dominators_place, dominators_move, dominators_move_counts, dominators_grow, dominators_attach, dominators_sum,
+        dominators_place, dominators_move_counts, dominators_move, dominators_grow, dominators_attach, dominators_sum,
     };
     budget = budget / MISSES + 1;
     for (; d->phase < PHASES; d->phase++, d->at = 0) {

@@ -2,10 +2,10 @@
  * depth-first numbering. To give a number to fewer blocks, either single-entry trees are collapsed
  * to their tops (tree_reduction.c), or leaf trees are left out (leaf_trees.c).
  *
- * Memory: 16 bytes a block (20 if the sums of sizes need 8 bytes; 10 to 12 if leaf trees are left
- * out), and 4 more once `idoms` is needed. While computing: 4 bytes a block, 20 for each number,
- * and 8 for each edge to a node with a lower number that is not the parent (16 while the edges are
- * sorted). */
+ * Memory: 16 bytes a block (20 if the sums of sizes need 8 bytes; 5 to 12 if leaf trees are left
+ * out), and 4 more once `idoms` is needed. While computing: 4 bytes a block, 20 for each number (16
+ * if leaf trees are left out),
+ * and 8 for each edge to a node with a lower number that is not the parent. */
 #ifndef FINDLEAKS_DOMINATORS_H
 #define FINDLEAKS_DOMINATORS_H
 
@@ -21,7 +21,7 @@
 #define NO_ROOT 0xFFFFFFFFu /* in place of a root's number: none */
 #define IGNORED 0xFFFFFFFEu
 
-#define MANY_NODES UINT16_MAX
+#define MANY_NODES UINT8_MAX
 #define SUMMED 64u
 
 #define UP 0x80000000u /* set in parents[]: the node has an edge back to its parent */
@@ -68,9 +68,13 @@ typedef struct dominators {
     bool leaf_trees;
     /* One bit for each block. `leaves`: it is a leaf. `left_out`: it is in a leaf tree. */
     uint64_t *leaves, *left_out;
+    /* If not NULL, `numbers` has only the blocks that are not left out, of which there are `kept`.
+     * firsts[n]: the number of these blocks with an index lower than 64 * n. */
+    uint32_t *firsts, kept;
     uint64_t all_sizes, all_bytes; /* sizes of all blocks, combined by OR; sum of these sizes */
     /* Indexed by depth-first number; number 0 is the node above all roots. At the end, `nodes` is
-     * indexed by place. */
+     * indexed by place. Until then it is NULL if leaf trees are left out of a tree without
+     * containers. */
     uint32_t *nodes, *parents, *semis;
     /* path compression; then new places, and the next free place below each node */
     uint32_t *labels, *ancestors;
@@ -80,7 +84,7 @@ typedef struct dominators {
     /* Replaces `counts` if leaf trees are left out and few counts are MANY_NODES or more: `few` has
      * MANY_NODES for these, and `many` has them (place << 32 | count). The first `sorted` items of
      * `many` are sorted. */
-    uint16_t *few;
+    uint8_t *few;
     words many;
     uint64_t sorted;
     /* Indexed by place, with one more element at the end: the sum of the sizes of all nodes at
@@ -93,12 +97,15 @@ typedef struct dominators {
      * places. The last element is the sum of all sizes. */
     uint64_t *some_sums;
     uint32_t *idoms;                   /* place of the idom of each place; NULL until needed */
-    uint32_t *places;                  /* of roots */
+    uint32_t *places;                  /* of roots; their numbers until then */
+    uint32_t all;                      /* the number of places */
     LIST(frame) frames;
     words others; /* edges from higher numbers: target << 32 | source, sorted */
-    uint64_t *spare;
-    uint32_t *tallies; /* of the radix sort */
-    unsigned shift;
+    /* Of the radix sort: where the edges with each digit begin, and where they end. The digit of
+     * `width` bits is sorted; `run_end` is behind the edges that are sorted by it now. */
+    uint32_t *tallies, digit;
+    unsigned shift, width;
+    uint64_t run_end;
     uint64_t steps; /* steps up the tree so far */
     uint32_t source; /* the node at which path compression continues; 0: none */
     bool upward, counted, jumping;
@@ -111,6 +118,7 @@ int dominators_referred(dominators *d, int64_t *budget);
 int dominators_leaves(dominators *d, int64_t *budget);
 int dominators_stems(dominators *d, int64_t *budget);
 int dominators_weigh(dominators *d, int64_t *budget);
+int dominators_place_numbers(dominators *d, int64_t *budget);
 int dominators_attach(dominators *d, int64_t *budget);
 int dominators_survey(dominators *d, int64_t *budget);
 int dominators_joins(dominators *d, int64_t *budget);
@@ -124,6 +132,8 @@ int dominators_move(dominators *d, int64_t *budget);
 int dominators_move_counts(dominators *d, int64_t *budget);
 int dominators_grow(dominators *d, int64_t *budget);
 int dominators_sum(dominators *d, int64_t *budget);
+
+uint32_t dominators_search_place(const dominators *d, uint32_t index, uint32_t first);
 
 /* dominator_queries.c. */
 int keep_first(const dominators *d, uint32_t place, uint64_t limit, words *found);
@@ -149,6 +159,18 @@ INLINE bool made(uint32_t **array, uint32_t count) { return *array || (*array = 
 INLINE bool is_collapsed(const dominators *d, uint32_t node) { return d->join_blocks && !(node & ROOT_NODE) && !bit(d->join_blocks, node); }
 
 INLINE bool is_left_out(const dominators *d, uint32_t index) { return d->left_out && bit(d->left_out, index); }
+
+/* Return where the number of a block is, which is not in a leaf tree; `firsts` must exist. */
+INLINE uint32_t *kept_number(const dominators *d, uint32_t index) {
+    uint64_t before = ~d->left_out[index >> 6] & ((UINT64_C(1) << (index & 63)) - 1);
+    return &d->numbers[d->firsts[index >> 6] + (uint32_t)__builtin_popcountll(before)];
+}
+
+/* Return the place of a block of a complete tree; BARRED or more if no root reaches it. The places
+ * of blocks in leaf trees are searched for, from the place `first` on. */
+INLINE uint32_t place_of_block(const dominators *d, uint32_t index, uint32_t first) {
+    return d->firsts ? dominators_search_place(d, index, first) : d->numbers[index];
+}
 
 /* Return the number of nodes that the node at a place retains, itself included. */
 INLINE uint32_t count_at(const dominators *d, uint32_t place) {

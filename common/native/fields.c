@@ -17,6 +17,7 @@
 typedef struct fields {
     const dominators *d;
     uint32_t place, span, fields; /* the owner's; its places; number of fields */
+    uint32_t found; /* the place of the last block: that of the next one is often near */
     uint64_t *children; /* one bit for each place after the owner's: set if the node is a child */
     uint32_t *labels; /* by place after the owner's: 0, 1 + the only field, 1 + fields (several) */
     /* children to search; `both`: those that several fields reach, searched first */
@@ -61,10 +62,14 @@ API fields *fl_fields_new(const dominators *d, uint32_t place, uint32_t span, ui
 
 INLINE bool is_child(const fields *f, uint32_t place) { return place - f->place < f->span && bit(f->children, place - f->place); }
 
+INLINE void prefetch_place(const dominators *d, uint32_t index) {
+    __builtin_prefetch(d->firsts ? (const void *)&d->firsts[index >> 6] : &d->numbers[index]);
+}
+
 /* Follow an edge to a block from node `from`, which was reached with this label (1 + field, or
  * several). */
 INLINE int reach(fields *f, uint32_t index, uint32_t label, uint32_t from) {
-    uint32_t place = f->d->numbers[index];
+    uint32_t place = f->found = place_of_block(f->d, index, f->found);
     if (!is_child(f, place) || edge_ignored(f->d, index, from))
         return DONE;
     uint32_t *mine = &f->labels[place - f->place], before = *mine & ~QUEUED, several = f->fields + 1;
@@ -113,7 +118,7 @@ INLINE void look_ahead(const fields *f, uint32_t at, uint32_t end) {
     __builtin_prefetch(&g->edges[edges_of(g, d->nodes[at + NEAR_BY], &count)]);
     first = edges_of(g, d->nodes[at + SOON], &count);
     for (uint32_t each = 0; each < count && each < LOOKED_AT; each++)
-        __builtin_prefetch(&d->numbers[g->edges[first + each] >> INDEX_SHIFT]);
+        prefetch_place(d, g->edges[first + each] >> INDEX_SHIFT);
 }
 
 /* Take the next children from the queue. Children that several fields reach come first: their
@@ -146,10 +151,10 @@ static void take(fields *f) {
     }
     for (uint32_t each = 0; each < f->next_count; each++)
         for (uint32_t edge = 0; edge < counts[each]; edge++)
-            __builtin_prefetch(&d->numbers[g->edges[first[each] + edge] >> INDEX_SHIFT]);
+            prefetch_place(d, g->edges[first[each] + edge] >> INDEX_SHIFT);
     for (uint32_t each = 0; each < f->next_count; each++)
         for (uint32_t edge = 0; edge < counts[each]; edge++) {
-            uint32_t place = d->numbers[g->edges[first[each] + edge] >> INDEX_SHIFT];
+            uint32_t target = g->edges[first[each] + edge] >> INDEX_SHIFT, place = is_left_out(d, target) ? BARRED : place_of_block(d, target, 0);
             if (place - f->place < f->span)
                 __builtin_prefetch(&f->labels[place - f->place]);
         }
@@ -190,7 +195,8 @@ static int spread_labels(fields *f, int64_t *budget) {
             uint32_t source = d->nodes[f->at], first = edges_of(g, source, &count);
             for (uint32_t each = 0; each < count; each++, --*budget) {
                 uint32_t target = g->edges[first + each] >> INDEX_SHIFT;
-                if (d->numbers[target] - f->child >= end - f->child && reach(f, target, label, source))
+                /* A leaf tree is below its only referrer. */
+                if (!is_left_out(d, target) && place_of_block(d, target, 0) - f->child >= end - f->child && reach(f, target, label, source))
                     return NO_MEMORY;
             }
         }

@@ -139,7 +139,7 @@ static void serve_waiting(search *s) {
         one->index = block_before(s->b, slot_of(s->b, one->address), one->address, &one->start);
         if (one->index != NONE) {
             __builtin_prefetch(&s->types[one->index]);
-            __builtin_prefetch(&s->b->sizes[one->index]);
+            prefetch_size(s->b, one->index);
             __builtin_prefetch(&s->b->states[one->index]);
         }
     }
@@ -283,7 +283,7 @@ static void fetch_block(search *s, uint64_t number) {
     uint32_t index = block_before(s->b, slot_of(s->b, s->queue[number]), s->queue[number], &start);
     if (index != NONE) {
         __builtin_prefetch(&s->types[index]);
-        __builtin_prefetch(&s->b->sizes[index]);
+        prefetch_size(s->b, index);
         __builtin_prefetch(&s->b->states[index]);
     }
 }

@@ -83,7 +83,22 @@ int dominators_leaves(dominators *d, int64_t *budget) {
     return DONE;
 }
 
+/* Move the numbers of 64 blocks that are not left out behind those of the blocks before. */
+static void keep_numbers(dominators *d, uint64_t word) {
+    uint32_t *numbers = d->numbers, kept = d->kept;
+    uint64_t index = word * 64, left = ~d->left_out[word];
+    if (d->g->count - index < 64)
+        left &= (UINT64_C(1) << (d->g->count - index)) - 1;
+    d->firsts[word] = kept;
+    for (; left; left &= left - 1)
+        numbers[kept++] = numbers[index + (unsigned)__builtin_ctzll(left)];
+    d->kept = kept;
+}
+
+/* Find the stems, and remove the numbers of blocks in leaf trees. */
 int dominators_stems(dominators *d, int64_t *budget) {
+    if (d->leaf_trees && !d->firsts && !(d->firsts = malloc(((size_t)d->g->count / 64 + 1) * sizeof *d->firsts)))
+        return NO_MEMORY;
     for (uint64_t end = d->leaf_trees ? d->g->count / 64 + 1 : 0; d->at < end; d->at++) {
         if (*budget <= 0)
             return 1;
@@ -91,7 +106,11 @@ int dominators_stems(dominators *d, int64_t *budget) {
         uint64_t leaves = d->leaves[d->at];
         d->left_out[d->at] = leaves | without_references(d, d->at, d->left_out[d->at] & ~leaves, d->leaves);
         d->count -= (uint32_t)__builtin_popcountll(d->left_out[d->at]);
+        keep_numbers(d, d->at);
     }
+    /* One more: `kept_number` of the last block may be read if it is left out. */
+    uint32_t *numbers = d->leaf_trees ? realloc(d->numbers, ((size_t)d->kept + 1) * sizeof *numbers) : NULL;
+    d->numbers = numbers ? numbers : d->numbers;
     return DONE;
 }
 
@@ -118,18 +137,39 @@ int dominators_weigh(dominators *d, int64_t *budget) {
     uint32_t *counts = d->semis;
     if (!d->at)
         for (uint32_t number = 0; number < d->count; number++)
-            counts[number] = is_collapsed(d, d->nodes[number]) ? d->weights[d->numbers[d->nodes[number]]] : 1;
+            counts[number] = !d->leaf_trees && is_collapsed(d, d->nodes[number]) ? d->weights[d->numbers[d->nodes[number]]] : 1;
     if (!d->leaf_trees)
         return DONE;
     uint32_t pause = (uint32_t)pause_of(d->at, d->g->count, budget);
+    const uint32_t *number = kept_number(d, (uint32_t)d->at), *end = d->numbers + d->kept;
     for (uint32_t index = (uint32_t)d->at; index < pause; index++) {
-        if (index + AHEAD < pause && d->numbers[index + AHEAD] < d->count)
-            __builtin_prefetch(&counts[d->numbers[index + AHEAD]], 1);
-        if (d->numbers[index] < BARRED)
-            counts[d->numbers[index]] += left_out_below(d, index);
+        if (bit(d->left_out, index))
+            continue;
+        if (end - number > AHEAD && number[AHEAD] < d->count)
+            __builtin_prefetch(&counts[number[AHEAD]], 1);
+        if (*number < BARRED)
+            counts[*number] += left_out_below(d, index);
+        number++;
     }
     d->at = pause;
     return pause < d->g->count;
+}
+
+/* Move the `outward` bits of nodes to their places, and replace the numbers of blocks by places. */
+int dominators_place_numbers(dominators *d, int64_t *budget) {
+    uint64_t count = d->count, pause = pause_of(d->at, count + d->kept, budget);
+    const uint32_t *places = d->labels;
+    for (; d->at < pause && d->at < count; d->at++)
+        if (bit(d->outward, (uint32_t)d->at))
+            set_bit(d->moved, places[d->at]);
+    for (; d->at < pause; d->at++) {
+        uint32_t *number = &d->numbers[d->at - count];
+        if (pause - d->at > AHEAD && number[AHEAD] < count)
+            __builtin_prefetch(&places[number[AHEAD]]);
+        if (*number < count)
+            *number = places[*number];
+    }
+    return pause < count + d->kept;
 }
 
 /* Put a block of a leaf tree at a place, and the leaves below it at the following places. */
@@ -144,11 +184,12 @@ static int put(dominators *d, uint32_t index, uint32_t place) {
     return set_count(d, first, place - first);
 }
 
-/* Put the leaf trees below a block at the last of the places that belong to the block, in the order
- * of the words in the block. */
-static int attach(dominators *d, uint32_t index) {
+/* Put a block at its place, and the leaf trees below it at the last of the places that belong to
+ * the block, in the order of the words in the block. */
+static int attach(dominators *d, uint32_t index, uint32_t place) {
     const graph *g = d->g;
-    uint32_t count, first = edges_of(g, index, &count), place = d->numbers[index], end = place + count_at(d, place);
+    uint32_t count, first = edges_of(g, index, &count), end = place + count_at(d, place);
+    d->placed[place] = index;
     for (const uint32_t *edge = g->edges + first + count; edge-- > g->edges + first;) {
         uint32_t target = *edge >> INDEX_SHIFT;
         if (bit(d->left_out, target) && put(d, target, end -= leaf_tree_size(d, target)))
@@ -161,20 +202,34 @@ int dominators_attach(dominators *d, int64_t *budget) {
     if (!d->leaf_trees)
         return DONE;
     uint32_t pause = (uint32_t)pause_of(d->at, d->g->count, budget);
+    const uint32_t *place = kept_number(d, (uint32_t)d->at), *end = d->numbers + d->kept;
     for (uint32_t index = (uint32_t)d->at; index < pause; index++) {
-        if (index + AHEAD < pause && d->numbers[index + AHEAD] < d->count) {
-            uint32_t ahead = d->numbers[index + AHEAD];
-            prefetch_count(d, ahead);
-            __builtin_prefetch(&d->placed[ahead], 1);
+        if (bit(d->left_out, index))
+            continue;
+        if (end - place > AHEAD && place[AHEAD] < d->count) {
+            prefetch_count(d, place[AHEAD]);
+            __builtin_prefetch(&d->placed[place[AHEAD]], 1);
         }
-        if (d->numbers[index] < BARRED && !bit(d->left_out, index) && attach(d, index))
+        if (*place < BARRED && attach(d, index, *place))
             return NO_MEMORY;
+        place++;
     }
     d->at = pause;
     if (pause < d->g->count)
         return 1;
     sort_many(d);
     DROP(d->leaves);
-    DROP(d->left_out);
     return DONE;
+}
+
+uint32_t dominators_search_place(const dominators *d, uint32_t index, uint32_t first) {
+    if (!bit(d->left_out, index))
+        return *kept_number(d, index);
+    for (uint32_t at = first; at < d->count; at++)
+        if (d->nodes[at] == index)
+            return at;
+    for (uint32_t at = 0; at < first; at++)
+        if (d->nodes[at] == index)
+            return at;
+    return UNSEEN;
 }

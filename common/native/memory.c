@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #define HUGE_PAGE ((size_t)2 << 20)
+#define SMALL_PAGE ((uintptr_t)64 << 10) /* the largest that a supported host has */
 
 bool grow(void *array, uint64_t count, uint64_t *capacity, size_t size) {
     void *items;
@@ -50,6 +51,17 @@ void ready_pages(void *memory, size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
     uintptr_t first = (uintptr_t)memory & ~(uintptr_t)4095;
     (void)madvise((void *)first, bytes + ((uintptr_t)memory - first), MADV_POPULATE_WRITE);
+#else
+    (void)memory, (void)bytes;
+#endif
+}
+
+/* Release the pages of memory that contains zeros. It continues to contain zeros. */
+void release_zeros(void *memory, size_t bytes) {
+#ifdef __linux__ /* elsewhere, the content may not become 0 */
+    uintptr_t first = ((uintptr_t)memory + SMALL_PAGE - 1) & ~(SMALL_PAGE - 1), end = ((uintptr_t)memory + bytes) & ~(SMALL_PAGE - 1);
+    if (first < end)
+        (void)madvise((void *)first, end - first, MADV_DONTNEED);
 #else
     (void)memory, (void)bytes;
 #endif

@@ -167,6 +167,8 @@ void *alloc_large(size_t bytes);
  * for them. */
 void ready_pages(void *memory, size_t bytes);
 
+void release_zeros(void *memory, size_t bytes);
+
 /* Free several, any of which may be NULL; free one, and forget it. */
 void free_all(void *const *all, size_t count);
 #define FREE_ALL(...) free_all((void *const[]){__VA_ARGS__}, sizeof((void *const[]){__VA_ARGS__}) / sizeof(void *))

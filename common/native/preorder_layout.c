@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #define AHEAD 40u /* nodes ahead whose blocks are prefetched */
-#define LARGE_SHARE 32u /* counts take 2 bytes unless more than 1 in LARGE_SHARE needs more */
+#define LARGE_SHARE 32u /* counts take 1 byte unless more than 1 in LARGE_SHARE needs more */
 
 /* Add up the number of nodes that each node retains, itself included. */
 int dominators_count(dominators *d, int64_t *budget) {
@@ -37,17 +37,7 @@ int dominators_place(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Move the nodes and their `outward` bits to their places. Record the places of roots and of
- * numbered blocks. dominators_grow and dominators_attach put the other blocks below these. */
-int dominators_move(dominators *d, int64_t *budget) {
-    size_t all = d->semis[0];
-    if (!d->placed) {
-        d->placed = alloc_large(all * sizeof *d->placed);
-        d->moved = calloc(all / 64 + 1, sizeof *d->moved);
-        d->places = malloc(((size_t)d->roots + 1) * sizeof *d->places);
-        if (!d->placed || !d->moved || !d->places)
-            return NO_MEMORY;
-    }
+static int move_nodes(dominators *d, int64_t *budget) {
     for (; d->at < d->count; d->at++) {
         uint32_t node = d->nodes[d->at], place = d->labels[d->at];
         if (--*budget < 0)
@@ -63,19 +53,37 @@ int dominators_move(dominators *d, int64_t *budget) {
             set_bit(d->moved, place);
         if (!(node & ROOT_NODE))
             d->numbers[node] = place;
-        else if (node != SHARED_NODE)
-            d->places[node & ~ROOT_NODE] = place;
     }
-    free(d->outward);
-    DROP(d->nodes);
-    d->outward = d->moved;
-    d->moved = NULL;
     return DONE;
 }
 
-/* Allocate the array of counts, indexed by place. A count takes 2 bytes if few need more. */
+/* Move the nodes and their `outward` bits to their places. Record the places of roots and of
+ * numbered blocks. dominators_grow and dominators_attach put the other blocks below these. */
+int dominators_move(dominators *d, int64_t *budget) {
+    if (!d->placed && !(d->placed = alloc_large(d->all * sizeof *d->placed)))
+        return NO_MEMORY;
+    if (!d->moved && !(d->moved = calloc((size_t)d->all / 64 + 1, sizeof *d->moved)))
+        return NO_MEMORY;
+    int more = d->leaf_trees ? dominators_place_numbers(d, budget) : move_nodes(d, budget);
+    if (more)
+        return more;
+    d->placed[0] = SHARED_NODE;
+    for (uint32_t root = 0; root < d->roots; root++) {
+        d->places[root] = d->labels[d->places[root]];
+        d->placed[d->places[root]] = ROOT_NODE | root;
+    }
+    free(d->outward);
+    DROP(d->nodes);
+    DROP(d->labels);
+    d->outward = d->moved;
+    d->moved = NULL;
+    d->count = d->all;
+    return DONE;
+}
+
+/* Allocate the array of counts, indexed by place. A count takes 1 byte if few need more. */
 static int begin_counts(dominators *d) {
-    size_t all = d->semis[0];
+    size_t all = d->all = d->semis[0];
     uint32_t large = 0;
     for (uint32_t number = 0; number < d->count; number++)
         large += d->semis[number] >= MANY_NODES;
@@ -91,7 +99,7 @@ int set_count(dominators *d, uint32_t place, uint32_t count) {
         d->counts[place] = count;
         return DONE;
     }
-    d->few[place] = count < MANY_NODES ? (uint16_t)count : MANY_NODES;
+    d->few[place] = count < MANY_NODES ? (uint8_t)count : MANY_NODES;
     return count < MANY_NODES ? DONE : words_push(&d->many, (uint64_t)place << 32 | count);
 }
 
@@ -124,10 +132,8 @@ int dominators_move_counts(dominators *d, int64_t *budget) {
         if (set_count(d, d->labels[d->at], d->semis[d->at]))
             return NO_MEMORY;
     }
-    d->count = d->semis[0];
     sort_many(d);
     DROP(d->semis);
-    DROP(d->labels);
     return DONE;
 }
 
@@ -167,25 +173,31 @@ INLINE void set_sum(dominators *d, uint32_t place, uint64_t sum) {
         d->some_sums[place / SUMMED] = sum;
 }
 
-/* Record the place of each block, and for each place the sum of the sizes at lower places. */
-int dominators_sum(dominators *d, int64_t *budget) {
+/* As dominators_sum. `kept`: whether the places are already recorded. The compiler makes a version
+ * for each value. */
+INLINE int sum_sizes(dominators *d, int64_t *budget, bool kept) {
     const blocks *b = d->g->b;
+    const uint32_t *wide = b->sizes;
     uint32_t *numbers = d->numbers;
-    if (!d->narrow && !d->wide_sums && !d->some_sums && begin_sums(d))
-        return NO_MEMORY;
     uint32_t pause = (uint32_t)pause_of(d->at, d->count, budget);
     uint64_t sum = sum_at(d, (uint32_t)d->at);
+    unsigned unit = d->unit;
     for (uint32_t place = (uint32_t)d->at; place < pause; place++) {
         uint32_t node = d->placed[place], ahead = place + AHEAD < d->count ? d->placed[place + AHEAD] : SHARED_NODE;
         if (!(ahead & ROOT_NODE)) {
-            __builtin_prefetch(&numbers[ahead], 1);
-            __builtin_prefetch(&b->sizes[ahead]);
+            if (!kept)
+                __builtin_prefetch(&numbers[ahead], 1);
+            if (wide)
+                __builtin_prefetch(&wide[ahead]);
+            else
+                prefetch_size(b, ahead);
         }
         set_sum(d, place, sum);
         if (node & ROOT_NODE)
             continue;
-        numbers[node] = place;
-        sum += size_of(b, node) >> d->unit;
+        if (!kept)
+            numbers[node] = place;
+        sum += size_in(b, wide, node) >> unit;
     }
     set_sum(d, pause, sum);
     if (d->some_sums)
@@ -199,6 +211,17 @@ int dominators_sum(dominators *d, int64_t *budget) {
     DROP(d->starts);
     DROP(d->frames.items);
     return DONE;
+}
+
+static int sum_and_record(dominators *d, int64_t *budget) { return sum_sizes(d, budget, false); }
+static int sum_only(dominators *d, int64_t *budget) { return sum_sizes(d, budget, true); }
+
+/* Record the place of each block, and for each place the sum of the sizes at lower places. If leaf
+ * trees are left out, the places are already recorded. */
+int dominators_sum(dominators *d, int64_t *budget) {
+    if (!d->narrow && !d->wide_sums && !d->some_sums && begin_sums(d))
+        return NO_MEMORY;
+    return (d->firsts ? sum_only : sum_and_record)(d, budget);
 }
 
 /* Compute `idoms` if they are not known: the idom of a node is the last node before it whose range

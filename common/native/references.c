@@ -19,7 +19,7 @@ INLINE void resolve(const blocks *b, const stretch *s, batch *c) {
         uint32_t index = block_before(b, c->slots[at], c->values[at], &c->starts[at]);
         c->indices[at] = index;
         if (index != NONE && c->starts[at] != c->values[at])
-            __builtin_prefetch(b->sizes + index);
+            prefetch_size(b, index);
     }
 }
 

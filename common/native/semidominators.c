@@ -5,49 +5,109 @@
 
 #define DIGIT 11 /* bits sorted in one pass */
 #define DIGITS (1u << DIGIT)
+#define FEW 32u  /* edges that are sorted by insertion */
+#define RELEASED (UINT64_C(1) << 20) /* edges whose memory is released together */
 #define SOON 8u           /* number of edges by which nodes are prefetched ahead */
 #define LONG_WALK 65536u  /* steps up the tree from one node */
 #define STEPS_A_NODE 4u   /* steps on average: beyond either, skip links are built */
 
-/* Radix sort of the edges by target number, lowest digit first. */
+INLINE uint32_t target_of(uint64_t edge) { return (uint32_t)(edge >> 32); }
+
+static void sort_few(uint64_t *edges, uint64_t count) {
+    for (uint64_t at = 1; at < count; at++) {
+        uint64_t edge = edges[at], to = at;
+        for (; to && edges[to - 1] > edge; to--)
+            edges[to] = edges[to - 1];
+        edges[to] = edge;
+    }
+}
+
+/* Find the next edges whose targets differ only in lower bits than those at `shift`, and count
+ * them by the digit there. Return false if they need no move: they are few, and are sorted here, or
+ * have the same digit. */
+static bool count_digits(dominators *d) {
+    uint32_t *starts = d->tallies, *ends = starts + DIGITS, digits = 1u << d->width;
+    const uint64_t *edges = d->others.items;
+    uint64_t at = d->at, upper = target_of(edges[at]) >> d->shift >> d->width;
+    memset(ends, 0, digits * sizeof *ends);
+    for (; at < d->others.count && target_of(edges[at]) >> d->shift >> d->width == upper; at++)
+        ends[target_of(edges[at]) >> d->shift & (digits - 1)]++;
+    d->run_end = at;
+    if (at - d->at <= FEW) {
+        sort_few(d->others.items + d->at, at - d->at);
+        return false;
+    }
+    uint32_t before = 0;
+    bool differ = false;
+    for (uint32_t digit = 0; digit < digits; digit++) {
+        differ = differ || (ends[digit] && ends[digit] != at - d->at);
+        starts[digit] = before;
+        ends[digit] = before += ends[digit];
+    }
+    d->digit = 0;
+    return differ;
+}
+
+/* Move the counted edges to the places of their digits, in place. */
+static int move_edges(dominators *d, int64_t *budget) {
+    uint32_t *starts = d->tallies, *ends = starts + DIGITS, mask = (1u << d->width) - 1;
+    uint64_t *edges = d->others.items + d->at;
+    for (; d->digit <= mask; d->digit++)
+        while (starts[d->digit] < ends[d->digit]) {
+            uint64_t edge = edges[starts[d->digit]];
+            uint32_t digit = target_of(edge) >> d->shift & mask;
+            if (--*budget < 0)
+                return 1;
+            for (; digit != d->digit; digit = target_of(edge) >> d->shift & mask, --*budget) {
+                uint64_t *to = &edges[starts[digit]++], other = *to;
+                *to = edge;
+                edge = other;
+            }
+            edges[starts[d->digit]++] = edge;
+        }
+    return DONE;
+}
+
+/* Sort the edges by target in place (a radix sort, highest digit first). */
 int dominators_sort(dominators *d, int64_t *budget) {
     if (!d->others.count)
         return DONE;
-    if (!d->spare) {
-        d->spare = malloc((size_t)d->others.count * sizeof *d->spare);
-        d->tallies = calloc(DIGITS, sizeof *d->tallies);
-        d->shift = 32;
-        if (!d->spare || !d->tallies)
+    if (!d->tallies) {
+        unsigned bits = d->count > 1 ? 32 - (unsigned)__builtin_clz(d->count - 1) : 1;
+        if (!(d->tallies = malloc(2 * DIGITS * sizeof *d->tallies)))
             return NO_MEMORY;
+        d->width = bits < DIGIT ? bits : DIGIT;
+        d->shift = bits - d->width;
     }
-    for (; (uint64_t)d->count >> (d->shift - 32); d->shift += DIGIT, d->counted = false, d->at = 0) {
-        for (; !d->counted && d->at < d->others.count; d->at++) {
-            if (--*budget < 0)
-                return 1;
-            d->tallies[d->others.items[d->at] >> d->shift & (DIGITS - 1)]++;
-        }
-        if (!d->counted) {
-            for (uint32_t digit = 0, before = 0; digit < DIGITS; digit++) {
-                uint32_t tally = d->tallies[digit];
-                d->tallies[digit] = before;
-                before += tally;
+    for (;;) {
+        for (; d->at < d->others.count; d->at = d->run_end, d->counted = false) {
+            if (!d->counted && !count_digits(d)) {
+                *budget -= (int64_t)(d->run_end - d->at);
+            } else {
+                d->counted = true;
+                if (move_edges(d, budget))
+                    return 1;
             }
-            d->counted = true;
-            d->at = 0;
         }
-        for (; d->at < d->others.count; d->at++) {
-            if (--*budget < 0)
-                return 1;
-            uint64_t other = d->others.items[d->at];
-            d->spare[d->tallies[other >> d->shift & (DIGITS - 1)]++] = other;
-        }
-        uint64_t *sorted = d->spare;
-        d->spare = d->others.items;
-        d->others.items = sorted;
-        memset(d->tallies, 0, DIGITS * sizeof *d->tallies);
+        if (!d->shift)
+            break;
+        d->width = d->shift < DIGIT ? d->shift : DIGIT;
+        d->shift -= d->width;
+        d->at = 0;
     }
-    DROP(d->spare);
+    DROP(d->tallies);
     return DONE;
+}
+
+/* Take the source of the last edge. Release memory of edges that were taken: `labels` and
+ * `ancestors` get as much meanwhile. */
+INLINE uint32_t next_source(dominators *d) {
+    uint32_t source = (uint32_t)d->others.items[--d->others.count];
+    if (d->others.count % RELEASED == 0 && d->others.count) {
+        uint64_t *rest = realloc(d->others.items, d->others.count * sizeof *rest);
+        d->others.items = rest ? rest : d->others.items;
+    }
+    return source;
 }
 
 /* Compute semidominators, last number first. Edges from higher numbers come from nodes linked to
@@ -56,19 +116,15 @@ int dominators_semis(dominators *d, int64_t *budget) {
     uint32_t *semis = d->semis;
     if (!d->others.count && !d->at && !d->upward)
         return DONE;
-    if (!d->ancestors) {
-        if (!made(&d->labels, d->count) || !made(&d->ancestors, d->count))
-            return NO_MEMORY;
-        for (uint32_t number = 0; number < d->count; number++)
-            d->ancestors[number] = d->parents[number] & ~UP;
-    }
+    if (!made(&d->labels, d->count) || !made(&d->ancestors, d->count))
+        return NO_MEMORY;
     uint32_t *labels = d->labels, *ancestors = d->ancestors;
     for (; d->at + 1 < d->count; d->at++) {
         uint32_t number = d->count - 1 - (uint32_t)d->at;
         while (d->source || (d->others.count && d->others.items[d->others.count - 1] >> 32 == number)) {
             if (--*budget < 0)
                 return 1;
-            uint32_t source = d->source ? d->source : (uint32_t)d->others.items[--d->others.count];
+            uint32_t source = d->source ? d->source : next_source(d);
             if (d->others.count > SOON && !d->source) {
                 __builtin_prefetch(&labels[(uint32_t)d->others.items[d->others.count - SOON]]);
                 __builtin_prefetch(&ancestors[(uint32_t)d->others.items[d->others.count - SOON]]);
@@ -90,6 +146,7 @@ int dominators_semis(dominators *d, int64_t *budget) {
             return 1;
         labels[number] = semis[number];
         uint32_t parent = d->parents[number];
+        ancestors[number] = parent & ~UP;
         if (parent & UP && semis[number] < semis[parent & ~UP])
             semis[parent & ~UP] = semis[number];
     }

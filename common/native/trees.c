@@ -109,7 +109,7 @@ API void fl_holding(const blocks *b, const uint64_t *addresses, uint64_t count, 
         const slot *soon = at + AHEAD / 2 < count ? slot_of(b, addresses[at + AHEAD / 2]) : NULL;
         __builtin_prefetch(later);
         if (soon)
-            __builtin_prefetch(&b->sizes[soon->rank]);
+            prefetch_size(b, soon->rank);
         indices[at] = block_find(b, addresses[at]);
         sizes[at] = indices[at] == NONE ? 0 : size_of(b, indices[at]);
     }

@@ -214,7 +214,7 @@ static void find_block(spread *s) {
     p->index = block_before(s->b, slot_of(s->b, p->value), p->value, &p->start);
     if (p->index == NONE)
         return;
-    __builtin_prefetch(&s->b->sizes[p->index]);
+    prefetch_size(s->b, p->index);
     __builtin_prefetch(&s->b->states[p->index]);
     __builtin_prefetch(&s->claims[p->index], 1);
     __builtin_prefetch(&s->origins[p->index], 1);
@@ -333,7 +333,7 @@ static void look_ahead(spread *s) {
         s->ahead[at] = index;
         if (index == NONE)
             continue;
-        __builtin_prefetch(&s->b->sizes[index]);
+        prefetch_size(s->b, index);
         __builtin_prefetch(&s->claims[index]);
         const piece *p = piece_holding(s->pieces, s->piece_count, item);
         if (p && item - p->address < p->length)

@@ -26,7 +26,7 @@ import jvms  # noqa: E402 (of the tests)
 
 import cores  # noqa: E402
 
-TIMES, BYTES = 14.0, 37.0
+TIMES, BYTES = 14.0, 27.0
 JVMS = {
     "JDK 17, G1": (jvms.SYSTEM, ("-XX:+UseG1GC", "-Xmx2g", "-Xms1500m")),
     "JDK 8, Parallel": ("8", ("-XX:+UseParallelGC", "-Xmx3g", "-Xmn1g")),

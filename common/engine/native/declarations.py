@@ -247,6 +247,7 @@ SIGNATURES = {
     "fl_dominators_compute": (c_int, [_HANDLE, c_int64]),
     "fl_dominators_progress": (c_uint32, [_HANDLE]),
     "fl_dominators_arrays": (None, [_HANDLE, POINTER(c_void_p), _U32S]),
+    "fl_dominators_place": (c_uint32, [_HANDLE, c_uint32]),
     "fl_dominators_count": (c_uint32, [_HANDLE, c_uint32]),
     "fl_dominators_bytes": (c_uint64, [_HANDLE, c_uint32]),
     "fl_dominators_idoms": (c_int, [_HANDLE, POINTER(c_void_p)]),

@@ -6,13 +6,13 @@ from array import array
 from collections.abc import Sequence
 from ctypes import c_void_p
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
-from findleaks.engine.dominators import SHARED, Chain, check_bounds
+from findleaks.engine.dominators import SHARED, Chain, check_blocks, check_bounds
 from findleaks.engine.native.fields import NativeFields
 from findleaks.engine.native.library import CLibrary, Handle
 from findleaks.engine.native.memory import CArray, c_array, c_numbers, c_piece, c_words, native_array, zeros
-from findleaks.engine.retained import Rows, WholeTree, by_size, node_number
+from findleaks.engine.retained import NO_PLACE, Rows, WholeTree, by_size, node_number
 from findleaks.target.base import Piece
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class NativeDominators(WholeTree):
     """A tree of all blocks; see dominators.Dominators. Takes 16 bytes for each reached block
     (20 if the sum of the sizes, divided by the largest power of two that divides each size, needs
-    more than 4 bytes; 10 to 12 if leaf trees are expected). Takes 4 more after the first query for
+    more than 4 bytes; 5 to 12 if leaf trees are expected). Takes 4 more after the first query for
     an immediate dominator."""
 
     def __init__(
@@ -103,7 +103,16 @@ class NativeDominators(WholeTree):
         arrays, count = (c_void_p * 3)(), zeros("I", 1)
         self._library.fl_dominators_arrays(self._handle, arrays, c_array(count))
         counts = *count, len(self._graph.blocks), self.roots
-        self._nodes, self._numbers, self._roots_at = (native_array(arrays[at], counts[at], 4) for at in range(3))
+        self._nodes, self._roots_at = (native_array(arrays[at], counts[at], 4) for at in (0, 2))
+        self._numbers = native_array(arrays[1], counts[1], 4) if arrays[1] else ()
+
+    def block_place(self, index: int) -> Optional[int]:
+        self._after()
+        if self._numbers:
+            return super().block_place(index)
+        check_blocks((index,), len(self._graph.blocks))
+        place = self._library.fl_dominators_place(self._handle, index)
+        return place if place < NO_PLACE else None
 
     @cached_property
     def _idoms(self) -> memoryview:
