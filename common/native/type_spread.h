@@ -120,9 +120,18 @@ typedef struct {
  * find_block, `index` and `start` describe the block at or before `value`. */
 typedef struct {
     uint64_t value, place, start;
+    const slot *near; /* of the directory, for `value` */
     uint32_t reference, owner, index;
     bool certain;
 } followed;
+
+/* A block that will be visited soon: its index, and `length` bytes of memory from its start on. For
+ * roots, the index is NONE. */
+typedef struct {
+    const uint8_t *data;
+    uint64_t length;
+    uint32_t index;
+} upcoming;
 
 struct spread {
     const blocks *b;
@@ -160,7 +169,7 @@ struct spread {
     uint64_t table; /* address of the bytes of a table's elements; 0: no table */
     const uint8_t *data; /* of the owner, if one piece has all of it */
     bool visiting, certain;
-    uint32_t ahead[AHEAD]; /* blocks of the next items of the queue; NONE for roots */
+    upcoming ahead[AHEAD]; /* the next items of the queue */
     uint32_t ahead_next, ahead_count;
     followed ring[RING]; /* pointers that wait to be followed */
     /* Numbers of pointers so far: added to the ring, looked up by find_block, and followed. */
