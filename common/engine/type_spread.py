@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple, Optional, Protocol, Union
 
+from findleaks.engine.columns import Numbers
 from findleaks.target.base import Piece, Range
 
 LAYOUT_BITS = 24
@@ -320,9 +321,9 @@ class TypeSpread(Protocol):
     def followed(self) -> int:
         """The number of pointers followed so far."""
 
-    def claims(self) -> array[int]:
+    def claims(self) -> Numbers:
         """Return a claim for each block ("I"; do not change the array): layout | level <<
         LEVEL_SHIFT, and INFERRED; or DISPUTED; or 0 if the block has no claim."""
 
-    def origins(self) -> array[int]:
+    def origins(self) -> Numbers:
         """Return the origin of each block's claim ("I"): an index, ROOT + number, or NO_ORIGIN."""

@@ -14,20 +14,24 @@ API void fl_spread_free(spread *s) {
         FREE_ALL(s->lists.items[at].untyped.rows.items, s->lists.items[at].typed.rows.items);
     FREE_ALL(s->bounds.items, s->groups.items, s->slots.items, s->checks.items, s->roots.items, s->rules, s->asked.items, s->queue.items,
              s->disputes.items, s->lists.items, s->choices.items, s->choice_bounds.items, s->options.items, s->keyed.items,
-             s->decisions.items, s->owner_words.items, s->limits, s);
+             s->decisions.items, s->owner_words.items, s->counts.items, s->limits, s);
 }
 
+/* `claims` and `origins` are the caller's, a zero for each block. */
 API spread *fl_spread_new(const blocks *b, uint32_t *claims, uint32_t *origins) {
     spread *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
+    prefer_huge_pages(claims, (size_t)b->count * sizeof *claims);
+    prefer_huge_pages(origins, (size_t)b->count * sizeof *origins);
+    memset(origins, 0xFF, (size_t)b->count * sizeof *origins);
     s->b = b;
     s->claims = claims;
     s->origins = origins;
     s->rule_mask = 1023;
     s->rules = calloc(s->rule_mask + 1, sizeof *s->rules);
     /* Layout 0 has no words. */
-    if (!s->rules || PUSH(s->bounds, 0) || PUSH(s->bounds, 0) || PUSH(s->choice_bounds, 0) || PUSH(s->choice_bounds, 0)) {
+    if (!s->rules || PUSH(s->bounds, 0) || PUSH(s->bounds, 0) || PUSH(s->counts, b->count) || PUSH(s->choice_bounds, 0) || PUSH(s->choice_bounds, 0)) {
         fl_spread_free(s);
         return NULL;
     }
@@ -69,7 +73,7 @@ API int fl_spread_layout(spread *s, const uint64_t *groups, uint64_t group_count
         if (PUSH(s->groups, one))
             return NO_MEMORY;
     }
-    return PUSH(s->bounds, (uint32_t)s->groups.count) ? NO_MEMORY : (int)number;
+    return PUSH(s->counts, 0) || PUSH(s->bounds, (uint32_t)s->groups.count) ? NO_MEMORY : (int)number;
 }
 
 API int fl_spread_roots(spread *s, const uint64_t *addresses, const uint64_t *sizes, const uint32_t *layouts, uint64_t count) {
@@ -94,7 +98,7 @@ static int claim_block(spread *s, uint32_t index, uint64_t start, uint32_t claim
         claim |= INFERRED;
     if (s->limits)
         s->limits[index] = 0;
-    s->claims[index] = claim;
+    set_claim(s, index, claim);
     s->origins[index] = origin;
     s->claimed++;
     return words_push(&s->queue, start);
@@ -162,7 +166,7 @@ static int compare(spread *s, uint32_t index, uint32_t found, uint32_t reference
         return failed;
     if (agrees)
         return agrees == UNKNOWN_RULE ? ASKED : DONE;
-    s->claims[index] = DISPUTED;
+    set_claim(s, index, DISPUTED);
     return words_push(&s->disputes, index);
 }
 

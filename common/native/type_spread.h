@@ -160,6 +160,7 @@ struct spread {
     const uint8_t *flags; /* of references; the caller's */
     uint32_t flag_count;
     uint64_t claimed; /* claims made so far */
+    LIST(uint32_t) counts; /* the number of blocks of each layout */
     const range *mapped, *code;            /* the caller's; sorted, disjoint */
     uint32_t mapped_count, code_count;
     /* The owner that is being visited: its number, address and size, and the next element and
@@ -227,6 +228,13 @@ INLINE bool is_too_far(const spread *s, uint32_t reference, uint64_t offset) {
 
 /* Return the layout of a block; 0 if it is untyped or disputed. */
 INLINE uint32_t layout_of(const spread *s, uint32_t index) { return s->claims[index] & LAYOUT_MASK; }
+
+/* Give a block another claim, and count its layout. */
+INLINE void set_claim(spread *s, uint32_t index, uint32_t claim) {
+    s->counts.items[s->claims[index] & LAYOUT_MASK]--;
+    s->counts.items[claim & LAYOUT_MASK]++;
+    s->claims[index] = claim;
+}
 
 INLINE uint32_t level_of(uint32_t claim) { return claim >> LEVEL_SHIFT & LEVEL_MASK; }
 
