@@ -14,7 +14,7 @@ API void fl_spread_free(spread *s) {
         FREE_ALL(s->lists.items[at].untyped.rows.items, s->lists.items[at].typed.rows.items);
     FREE_ALL(s->bounds.items, s->groups.items, s->slots.items, s->checks.items, s->roots.items, s->rules, s->asked.items, s->queue.items,
              s->disputes.items, s->lists.items, s->choices.items, s->choice_bounds.items, s->options.items, s->keyed.items,
-             s->decisions.items, s->owner_words.items, s->counts.items, s->limits, s);
+             s->decisions.items, s->owner_words.items, s->decides.items, s->counts.items, s->limits, s);
 }
 
 /* `claims` and `origins` are the caller's, a zero for each block. */
@@ -224,6 +224,9 @@ INLINE void find_blocks(spread *s) {
         __builtin_prefetch(&s->b->states[p->index]);
         __builtin_prefetch(&s->claims[p->index], 1);
         __builtin_prefetch(&s->origins[p->index], 1);
+        const piece *of = has_decision(s, p->reference) ? piece_holding(s->pieces, s->piece_count, p->start) : NULL;
+        if (of) /* a decision compares the block's content */
+            __builtin_prefetch(of->data + (p->start - of->address));
     }
 }
 

@@ -157,6 +157,7 @@ struct spread {
     LIST(keyed_claim) keyed; /* ascending by key, for each decision */
     LIST(decision) decisions;
     LIST(owner_word) owner_words;
+    LIST(bool) decides; /* by reference: whether a decision is the answer to one of its rules */
     const uint8_t *flags; /* of references; the caller's */
     uint32_t flag_count;
     uint64_t claimed; /* claims made so far */
@@ -216,6 +217,8 @@ uint32_t decide(matching *m, const decision *d, const followed *p);
 uint64_t feature_value(const spread *s, uint32_t feature, uint32_t owner, uint64_t place, uint32_t target);
 
 INLINE bool is_mapped(const spread *s, uint64_t address) { return in_ranges(s->mapped, s->mapped_count, address); }
+
+INLINE bool has_decision(const spread *s, uint32_t reference) { return reference < s->decides.count && s->decides.items[reference]; }
 
 INLINE uint8_t flags_of(const spread *s, uint32_t reference) { return reference < s->flag_count ? s->flags[reference] : 0; }
 
