@@ -303,8 +303,10 @@ class TypeSpread(Protocol):
     def sample(self, most: int) -> array[int]:
         """Return at most `most` typed blocks of each layout ("I", ascending), at equal steps."""
 
-    def classes(self, indices: array[int], words: int) -> array[int]:
-        """Return the classes (WordClass) of the first `words` words of each block ("Q")."""
+    def group_by_classes(self, indices: array[int], words: int) -> tuple[array[int], array[int]]:
+        """Group blocks ("I") by their size and the classes (WordClass) of their first `words`
+        words. Return the group of each block ("I"), and size and classes of each group ("Q"). The
+        groups are numbered from 0 on, in the order of their first blocks."""
 
     def disputes(self) -> list[int]:
         """Return and forget the blocks with contradicting certain claims, ascending."""

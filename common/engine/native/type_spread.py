@@ -157,10 +157,10 @@ class NativeTypeSpread:
     def claimed(self) -> int:
         return int(self._library.fl_spread_claimed(self._handle))
 
-    def classes(self, indices: array[int], words: int) -> array[int]:
-        found = zeros("Q", words * len(indices))
-        self._library.fl_spread_classes(self._handle, c_array(indices), len(indices), words, c_array(found))
-        return found
+    def group_by_classes(self, indices: array[int], words: int) -> tuple[array[int], array[int]]:
+        groups = zeros("I", len(indices))
+        columns = c_array(indices), len(indices), words, c_array(groups)
+        return groups, self._library.words(self._library.fl_spread_group, self._handle, *columns)
 
     @property
     def followed(self) -> int:

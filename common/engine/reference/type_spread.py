@@ -246,14 +246,16 @@ class PureTypeSpread:
             seen[layout] += 1
         return found
 
-    def classes(self, indices: array[int], words: int) -> array[int]:
-        word, found = self._arch.word, array("Q")
-        for index in indices:
-            start, size = self.blocks.address(index), self.blocks.size(index)
-            for at in range(words):
-                data = self.memory.bytes(start + at * word, word) if (at + 1) * word <= size else None
-                found.append(WordClass.MISSING if data is None else self._class(data))
-        return found
+    def group_by_classes(self, indices: array[int], words: int) -> tuple[array[int], array[int]]:
+        rows: dict[tuple[int, ...], int] = {}
+        groups = array("I", (rows.setdefault(self._row(index, words), len(rows)) for index in indices))
+        return groups, array("Q", [one for row in rows for one in row])
+
+    def _row(self, index: int, words: int) -> tuple[int, ...]:
+        """Return the size of a block, and the classes of its first words."""
+        word, start, size = self._arch.word, self.blocks.address(index), self.blocks.size(index)
+        data = [self.memory.bytes(start + at * word, word) if (at + 1) * word <= size else None for at in range(words)]
+        return (size, *(WordClass.MISSING if one is None else self._class(one) for one in data))
 
     def _class(self, data: bytes) -> int:
         value = int.from_bytes(data, self._arch.byteorder)
