@@ -247,14 +247,12 @@ class PureTypeSpread:
         return found
 
     def group_by_classes(self, indices: array[int], words: int) -> tuple[array[int], array[int]]:
-        rows: dict[tuple[int, ...], int] = {}
-        groups = array("I", (rows.setdefault(self._row(index, words), len(rows)) for index in indices))
-        return groups, array("Q", [one for row in rows for one in row])
+        rows = dict.fromkeys(made := [self._row(index, words) for index in indices])
+        return array("I", map(dict(zip(rows, range(len(rows)))).__getitem__, made)), array("Q", [one for row in rows for one in row])
 
-    def _row(self, index: int, words: int) -> tuple[int, ...]:
-        """Return the size of a block, and the classes of its first words."""
-        word, start, size = self._arch.word, self.blocks.address(index), self.blocks.size(index)
-        data = [self.memory.bytes(start + at * word, word) if (at + 1) * word <= size else None for at in range(words)]
+    def _row(self, index: int, words: int) -> tuple[int, ...]:  # Size, and classes of words.
+        size, start, word = self.blocks.size(index), self.blocks.address(index), self._arch.word
+        data = (self.memory.bytes(start + at, word) if at + word <= size else None for at in range(0, words * word, word))
         return (size, *(WordClass.MISSING if one is None else self._class(one) for one in data))
 
     def _class(self, data: bytes) -> int:
