@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Optional
 
+from findleaks.engine.columns import Numbers
 from findleaks.engine.terms import NO_BLOCK, NO_LABEL, State
 from findleaks.results.amounts import TypeSource
 from findleaks.session import Session
@@ -61,7 +62,7 @@ def describe_block_type(session: Session, index: int) -> Optional[TypeOfBlock]:
     return TypeOfBlock.of_word(name, is_class) if name else None
 
 
-def mark_texts(session: Session, text: Callable[[TypeOfBlock], int]) -> tuple[array[int], array[int]]:
+def mark_texts(session: Session, text: Callable[[TypeOfBlock], int]) -> tuple[Numbers, array[int]]:
     """Return the arguments `marks` and `mark_texts` of RowRules: a mark for each block, and the
     number of the text for each mark. Both are empty without debug information.
 

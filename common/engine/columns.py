@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
+from typing import Union
+
 from findleaks.value_classes import NamedTuple
+
+Numbers = Union["array[int]", memoryview]
+"""A number for each block, such as a claim on its type ("I")."""
 
 NO_GROUP = 0xFFFFFFFF
 """In place of a group's number, if the block belongs to no group."""

@@ -18,7 +18,7 @@ from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
 
 if TYPE_CHECKING:
-    from findleaks.engine.columns import BlockColumns
+    from findleaks.engine.columns import BlockColumns, Numbers
     from findleaks.engine.disguises import Disguises, Form
     from findleaks.engine.dominators import Dominators
     from findleaks.engine.dwarf_sources import TypeReader
@@ -257,7 +257,7 @@ class Graph(Protocol):
         """Return figures, by Kind, of the blocks in use that have these indices ("I", in any order,
         without duplicates). `ranges`: as for `bytes_by_kind`."""
 
-    def groups(self, pieces: Iterable[Piece], types: Sequence[Range], marks: Optional[array[int]] = None) -> list[Group]:
+    def groups(self, pieces: Iterable[Piece], types: Sequence[Range], marks: Optional[Numbers] = None) -> list[Group]:
         """Group DEFINITE blocks and the heads of POSSIBLE blocks by kind and label, most bytes
         (direct + indirect) first. Blocks without a label are grouped by kind, type_word (0 if it is
         in no piece), size, cycle, and whether other blocks are counted under them. If such a block

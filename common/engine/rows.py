@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from findleaks.engine.columns import Numbers
 from findleaks.target.base import Piece, Range
 
 # Flags in the number of a text: hide the row; the type cannot be that of an array's element.
@@ -67,7 +68,7 @@ class RowRules:
         self.owner_texts: array[int] = array("I")
         self.mapped: Sequence[Range] = []
         self.label_texts: array[int] = array("I")
-        self.marks: array[int] = array("I")
+        self.marks: Numbers = array("I")
         self.mark_texts: array[int] = array("I")
         self.characters = bytearray()
         self.no_owner = self.untyped = self.string = 0

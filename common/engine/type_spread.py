@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple, Optional, Protocol, Union
 
+from findleaks.engine.columns import Numbers
 from findleaks.target.base import Piece, Range
 
 LAYOUT_BITS = 24
@@ -302,8 +303,10 @@ class TypeSpread(Protocol):
     def sample(self, most: int) -> array[int]:
         """Return at most `most` typed blocks of each layout ("I", ascending), at equal steps."""
 
-    def classes(self, indices: array[int], words: int) -> array[int]:
-        """Return the classes (WordClass) of the first `words` words of each block ("Q")."""
+    def group_by_classes(self, indices: array[int], words: int) -> tuple[array[int], array[int]]:
+        """Group blocks ("I") by their size and the classes (WordClass) of their first `words`
+        words. Return the group of each block ("I"), and size and classes of each group ("Q"). The
+        groups are numbered from 0 on, in the order of their first blocks."""
 
     def disputes(self) -> list[int]:
         """Return and forget the blocks with contradicting certain claims, ascending."""
@@ -320,9 +323,9 @@ class TypeSpread(Protocol):
     def followed(self) -> int:
         """The number of pointers followed so far."""
 
-    def claims(self) -> array[int]:
+    def claims(self) -> Numbers:
         """Return a claim for each block ("I"; do not change the array): layout | level <<
         LEVEL_SHIFT, and INFERRED; or DISPUTED; or 0 if the block has no claim."""
 
-    def origins(self) -> array[int]:
+    def origins(self) -> Numbers:
         """Return the origin of each block's claim ("I"): an index, ROOT + number, or NO_ORIGIN."""

@@ -203,8 +203,9 @@ API int fl_spread_fits(spread *s, const uint32_t *layouts, uint32_t count, const
 
 /* Append the first `most` untyped blocks in use whose kind has its bit set in `wanted`. */
 API int fl_spread_untyped(const spread *s, const uint8_t *kinds, uint32_t wanted, uint64_t most, words *found) {
+    /* The kind comes first, because it is the same for most blocks. */
     for (uint32_t index = 0; index < s->b->count && found->count < most; index++)
-        if (!s->claims[index] && s->b->states[index] == IN_USE && wanted >> (kinds[index] & 31) & 1 &&
+        if (wanted >> (kinds[index] & 31) & 1 && !s->claims[index] && s->b->states[index] == IN_USE &&
             words_push(found, index))
             return NO_MEMORY;
     return DONE;
@@ -212,6 +213,8 @@ API int fl_spread_untyped(const spread *s, const uint8_t *kinds, uint32_t wanted
 
 /* Append the first `most` blocks with a layout. */
 API int fl_spread_with_layout(const spread *s, uint32_t layout, uint64_t most, words *found) {
+    uint64_t wanted = layout < s->counts.count ? s->counts.items[layout] : 0;
+    most = wanted < most ? wanted : most;
     for (uint32_t index = 0; index < s->b->count && found->count < most; index++)
         if (layout_of(s, index) == layout && words_push(found, index))
             return NO_MEMORY;
@@ -221,17 +224,15 @@ API int fl_spread_with_layout(const spread *s, uint32_t layout, uint64_t most, w
 /* Append at most `most` typed blocks of each layout, at equal steps. */
 API int fl_spread_sample(const spread *s, uint32_t most, words *found) {
     uint64_t layouts = s->bounds.count - 1;
-    uint32_t *counts = calloc(2 * layouts, sizeof *counts), *skip = counts ? counts + layouts : NULL;
-    int failed = counts ? DONE : NO_MEMORY;
-    for (uint32_t index = 0; index < s->b->count && !failed; index++)
-        counts[layout_of(s, index)]++;
+    uint32_t *skip = calloc(layouts, sizeof *skip);
+    int failed = skip ? DONE : NO_MEMORY;
     for (uint32_t index = 0; index < s->b->count && !failed; index++) {
         uint32_t layout = layout_of(s, index);
         if (!layout || skip[layout]--)
             continue;
-        skip[layout] = counts[layout] / most;
+        skip[layout] = s->counts.items[layout] / most;
         failed = words_push(found, index);
     }
-    free(counts);
+    free(skip);
     return failed;
 }

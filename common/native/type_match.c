@@ -3,6 +3,8 @@
  * ../engine/reference/type_match.py is the same in Python. */
 #include "type_spread.h"
 
+#include <stdlib.h>
+
 #define MOST_WORDS 1024u /* most words of one block that are compared */
 #define SMALL_NUMBER (UINT64_C(1) << 20)
 #define LEAST_TEXT 3u /* fewest characters of a word that is text */
@@ -194,15 +196,51 @@ static uint64_t class_of(const spread *s, const uint8_t *bytes) {
     return is_text(bytes, LEAST_TEXT) ? TEXT : NUMBER;
 }
 
-/* Write the classes of the first `word_count` words of each block. Words after its end are
- * MISSING. */
-API void fl_spread_classes(const spread *s, const uint32_t *indices, uint64_t count, uint32_t word_count, uint64_t *classes) {
-    for (uint64_t at = 0; at < count; at++) {
-        uint64_t start = indices[at] < s->b->count ? block_address(s->b, indices[at]) : 0;
-        uint64_t size = indices[at] < s->b->count ? size_of(s->b, indices[at]) : 0;
-        for (uint32_t word = 0; word < word_count; word++) {
-            const uint8_t *bytes = (word + 1) * WORD <= size ? word_at(s->pieces, s->piece_count, start + word * WORD) : NULL;
-            classes[at * word_count + word] = bytes ? class_of(s, bytes) : MISSING;
-        }
+/* Append the size of a block and the classes of its first `word_count` words. Words after its end
+ * are MISSING. */
+static int append_classes(const spread *s, uint64_t start, uint64_t size, uint32_t word_count, words *rows) {
+    int failed = words_push(rows, size);
+    for (uint32_t word = 0; word < word_count && !failed; word++) {
+        const uint8_t *bytes = (word + 1) * WORD <= size ? word_at(s->pieces, s->piece_count, start + word * WORD) : NULL;
+        failed = words_push(rows, bytes ? class_of(s, bytes) : MISSING);
     }
+    return failed;
+}
+
+/* Return the number of the group with the same row as the last one of `rows`. The row is removed
+ * unless it is the only one. `places`: 1 + numbers of groups, by hash; 0: unused. */
+static uint32_t group_of_row(words *rows, uint64_t length, uint32_t *places, uint64_t mask) {
+    uint64_t last = rows->count / length - 1, place = 0;
+    const uint64_t *row = rows->items + last * length;
+    for (uint64_t at = 0; at < length; at++)
+        place = (place ^ row[at]) * UINT64_C(0x9E3779B97F4A7C15) ^ place >> 29;
+    for (place = place >> 20 & mask; places[place]; place = (place + 1) & mask)
+        if (!memcmp(rows->items + (places[place] - 1) * length, row, length * sizeof *row)) {
+            rows->count -= length;
+            return places[place] - 1;
+        }
+    places[place] = (uint32_t)last + 1;
+    return (uint32_t)last;
+}
+
+/* Group blocks by their size and the classes of their first `word_count` words. Write the group of
+ * each block; append size and classes of each group. Groups are numbered in the order of their
+ * first blocks. `indices` below the number of blocks. */
+API int fl_spread_group(const spread *s, const uint32_t *indices, uint64_t count, uint32_t word_count, uint32_t *groups, words *rows) {
+    uint64_t mask = 63, start = 0;
+    uint32_t near = NONE; /* `start` is the address of this block */
+    while (mask < 2 * count)
+        mask = mask * 2 + 1;
+    uint32_t *places = calloc(mask + 1, sizeof *places);
+    int failed = places ? DONE : NO_MEMORY;
+    for (uint64_t at = 0; at < count && !failed; at++) {
+        if (near > indices[at] || indices[at] - near > SAMPLE / 2)
+            start = block_address(s->b, near = indices[at]);
+        while (near < indices[at] && next_block(s->b, &near, &start))
+            ;
+        failed = append_classes(s, start, size_of(s->b, near), word_count, rows);
+        groups[at] = failed ? 0 : group_of_row(rows, word_count + 1, places, mask);
+    }
+    free(places);
+    return failed;
 }

@@ -36,7 +36,7 @@ API int64_t fl_spread_retract(spread *s) {
             uint32_t one = (uint32_t)chain.items[--chain.count];
             if (!falls)
                 continue;
-            s->claims[one] = 0;
+            set_claim(s, one, 0);
             s->origins[one] = NONE;
             if (s->limits)
                 s->limits[one] = 0;

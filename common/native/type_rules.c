@@ -117,6 +117,15 @@ API int fl_spread_questions(spread *s, words *found) {
     return failed;
 }
 
+static int note_decision(spread *s, uint32_t reference) {
+    while (reference <= s->highest && s->decides.count <= reference)
+        if (PUSH(s->decides, false))
+            return NO_MEMORY;
+    if (reference < s->decides.count)
+        s->decides.items[reference] = true;
+    return DONE;
+}
+
 API int fl_spread_answer(spread *s, const uint64_t *questions, const uint32_t *answers, uint64_t count) {
     for (uint64_t at = 0; at < count; at++) {
         const uint64_t *row = questions + QUESTION_WORDS * at;
@@ -128,7 +137,8 @@ API int fl_spread_answer(spread *s, const uint64_t *questions, const uint32_t *a
             return DISORDER;
         if (sort == POSSIBLE_LAYOUTS && answers[at] + 1 >= s->choice_bounds.count)
             return DISORDER;
-        if (rule_set(s, key_of(sort, row[0] & UINT32_MAX, row[1]), row[2], answers[at]))
+        bool is_decision = sort == RULE && answers[at] < UNKNOWN_RULE && answers[at] & DECISION;
+        if ((is_decision && note_decision(s, (uint32_t)row[0])) || rule_set(s, key_of(sort, row[0] & UINT32_MAX, row[1]), row[2], answers[at]))
             return NO_MEMORY;
     }
     return DONE;

@@ -14,20 +14,24 @@ API void fl_spread_free(spread *s) {
         FREE_ALL(s->lists.items[at].untyped.rows.items, s->lists.items[at].typed.rows.items);
     FREE_ALL(s->bounds.items, s->groups.items, s->slots.items, s->checks.items, s->roots.items, s->rules, s->asked.items, s->queue.items,
              s->disputes.items, s->lists.items, s->choices.items, s->choice_bounds.items, s->options.items, s->keyed.items,
-             s->decisions.items, s->owner_words.items, s->limits, s);
+             s->decisions.items, s->owner_words.items, s->decides.items, s->counts.items, s->limits, s);
 }
 
+/* `claims` and `origins` are the caller's, a zero for each block. */
 API spread *fl_spread_new(const blocks *b, uint32_t *claims, uint32_t *origins) {
     spread *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
+    prefer_huge_pages(claims, (size_t)b->count * sizeof *claims);
+    prefer_huge_pages(origins, (size_t)b->count * sizeof *origins);
+    memset(origins, 0xFF, (size_t)b->count * sizeof *origins);
     s->b = b;
     s->claims = claims;
     s->origins = origins;
     s->rule_mask = 1023;
     s->rules = calloc(s->rule_mask + 1, sizeof *s->rules);
     /* Layout 0 has no words. */
-    if (!s->rules || PUSH(s->bounds, 0) || PUSH(s->bounds, 0) || PUSH(s->choice_bounds, 0) || PUSH(s->choice_bounds, 0)) {
+    if (!s->rules || PUSH(s->bounds, 0) || PUSH(s->bounds, 0) || PUSH(s->counts, b->count) || PUSH(s->choice_bounds, 0) || PUSH(s->choice_bounds, 0)) {
         fl_spread_free(s);
         return NULL;
     }
@@ -38,6 +42,7 @@ API spread *fl_spread_new(const blocks *b, uint32_t *claims, uint32_t *origins) 
 API void fl_spread_use(spread *s, const piece *pieces, uint64_t count) {
     s->pieces = pieces;
     s->piece_count = count;
+    s->ahead_next = s->ahead_count = 0;
 }
 
 /* Add a layout. Returns its number, NO_MEMORY, or DISORDER if it is impossible. */
@@ -68,7 +73,7 @@ API int fl_spread_layout(spread *s, const uint64_t *groups, uint64_t group_count
         if (PUSH(s->groups, one))
             return NO_MEMORY;
     }
-    return PUSH(s->bounds, (uint32_t)s->groups.count) ? NO_MEMORY : (int)number;
+    return PUSH(s->counts, 0) || PUSH(s->bounds, (uint32_t)s->groups.count) ? NO_MEMORY : (int)number;
 }
 
 API int fl_spread_roots(spread *s, const uint64_t *addresses, const uint64_t *sizes, const uint32_t *layouts, uint64_t count) {
@@ -93,7 +98,7 @@ static int claim_block(spread *s, uint32_t index, uint64_t start, uint32_t claim
         claim |= INFERRED;
     if (s->limits)
         s->limits[index] = 0;
-    s->claims[index] = claim;
+    set_claim(s, index, claim);
     s->origins[index] = origin;
     s->claimed++;
     return words_push(&s->queue, start);
@@ -161,7 +166,7 @@ static int compare(spread *s, uint32_t index, uint32_t found, uint32_t reference
         return failed;
     if (agrees)
         return agrees == UNKNOWN_RULE ? ASKED : DONE;
-    s->claims[index] = DISPUTED;
+    set_claim(s, index, DISPUTED);
     return words_push(&s->disputes, index);
 }
 
@@ -208,22 +213,29 @@ static int follow_oldest(spread *s) {
     return more;
 }
 
-/* Find the block of the next pointer of the ring that was not looked up. */
-static void find_block(spread *s) {
-    followed *p = &s->ring[s->found++ % RING];
-    p->index = block_before(s->b, slot_of(s->b, p->value), p->value, &p->start);
-    if (p->index == NONE)
-        return;
-    prefetch_size(s->b, p->index);
-    __builtin_prefetch(&s->b->states[p->index]);
-    __builtin_prefetch(&s->claims[p->index], 1);
-    __builtin_prefetch(&s->origins[p->index], 1);
+/* Find the blocks of the pointers of the ring that were not looked up. */
+INLINE void find_blocks(spread *s) {
+    while (s->found < s->added) {
+        followed *p = &s->ring[s->found++ % RING];
+        p->index = block_before(s->b, p->near, p->value, &p->start);
+        if (p->index == NONE)
+            continue;
+        prefetch_size(s->b, p->index);
+        __builtin_prefetch(&s->b->states[p->index]);
+        __builtin_prefetch(&s->claims[p->index], 1);
+        __builtin_prefetch(&s->origins[p->index], 1);
+        const piece *of = has_decision(s, p->reference) ? piece_holding(s->pieces, s->piece_count, p->start) : NULL;
+        if (of) /* a decision compares the block's content */
+            __builtin_prefetch(of->data + (p->start - of->address));
+    }
 }
+
+static void find_blocks_plain(spread *s) { find_blocks(s); }
+POPCNT static void find_blocks_popcnt(spread *s) { find_blocks(s); }
 
 /* Follow all pointers that are in the ring. */
 static int follow_all(spread *s) {
-    while (s->found < s->added)
-        find_block(s);
+    (has_popcnt() ? find_blocks_popcnt : find_blocks_plain)(s);
     while (s->followed < s->added) {
         int more = follow_oldest(s);
         if (more)
@@ -237,15 +249,14 @@ static int follow_all(spread *s) {
  * fetches memory for many pointers at once: first the slots of the directory, then the sizes,
  * states and claims of the blocks. */
 static void add_pointer(spread *s, uint64_t place, uint64_t value, uint32_t reference) {
-    s->ring[s->added++ % RING] = (followed){value, place, 0, reference, s->owner, NONE, s->certain};
     const slot *near = slot_of(s->b, value);
+    s->ring[s->added++ % RING] = (followed){value, place, 0, near, reference, s->owner, NONE, s->certain};
     if (near)
         __builtin_prefetch(near);
 }
 
-/* Begin to visit an item of the queue. If the item is not a root, it is the block `owner`. Return
- * false if the item has no pointers. */
-static bool begin(spread *s, uint64_t item, uint32_t owner) {
+/* Begin to visit an item of the queue. Return false if the item has no pointers. */
+static bool begin(spread *s, uint64_t item, const upcoming *next) {
     uint32_t layout;
     s->element = s->table = 0;
     s->slot = NONE;
@@ -255,10 +266,11 @@ static bool begin(spread *s, uint64_t item, uint32_t owner) {
         s->address = r->address;
         s->size = r->size;
         s->certain = true;
+        s->data = memory_at(s->pieces, s->piece_count, s->address, s->size);
         layout = r->layout;
     } else {
-        s->owner = owner;
-        layout = owner == NONE ? 0 : layout_of(s, owner);
+        s->owner = next->index;
+        layout = s->owner == NONE ? 0 : layout_of(s, s->owner);
         if (!layout)
             return false;
         s->address = item;
@@ -270,10 +282,10 @@ static bool begin(spread *s, uint64_t item, uint32_t owner) {
             s->table = limit & IS_TABLE ? s->address + s->size : 0;
         }
         s->certain = !(s->claims[s->owner] & INFERRED);
+        s->data = s->size <= next->length ? next->data : NULL;
     }
     s->group = s->bounds.items[layout];
     s->group_end = s->bounds.items[layout + 1];
-    s->data = memory_at(s->pieces, s->piece_count, s->address, s->size);
     return s->group < s->group_end;
 }
 
@@ -322,39 +334,45 @@ INLINE void prefetch_slot(const spread *s, uint64_t item) {
 
 /* Look up the blocks of the next items in the queue. The processor then fetches the memory for all
  * these visits at the same time, so that the cache misses overlap. */
-static void look_ahead(spread *s) {
+INLINE void look_up_queued(spread *s) {
     uint64_t start, left = s->queue.count - s->head;
     uint32_t count = left < AHEAD ? (uint32_t)left : AHEAD;
     for (uint32_t at = 0; at < count; at++)
         prefetch_slot(s, s->queue.items[s->head + at]);
     for (uint32_t at = 0; at < count; at++) {
         uint64_t item = s->queue.items[s->head + at];
-        uint32_t index = item & QUEUED_ROOT ? NONE : block_before(s->b, slot_of(s->b, item), item, &start);
-        s->ahead[at] = index;
-        if (index == NONE)
+        upcoming *next = &s->ahead[at];
+        *next = (upcoming){NULL, 0, item & QUEUED_ROOT ? NONE : block_before(s->b, slot_of(s->b, item), item, &start)};
+        if (next->index == NONE)
             continue;
-        prefetch_size(s->b, index);
-        __builtin_prefetch(&s->claims[index]);
+        prefetch_size(s->b, next->index);
+        __builtin_prefetch(&s->claims[next->index]);
         const piece *p = piece_holding(s->pieces, s->piece_count, item);
-        if (p && item - p->address < p->length)
-            __builtin_prefetch(p->data + (item - p->address));
+        if (p && item - p->address < p->length) {
+            next->data = p->data + (item - p->address);
+            next->length = p->length - (item - p->address);
+            __builtin_prefetch(next->data);
+        }
     }
     s->ahead_count = count;
     s->ahead_next = 0;
 }
 
+static void look_up_plain(spread *s) { look_up_queued(s); }
+POPCNT static void look_up_popcnt(spread *s) { look_up_queued(s); }
+
 /* Take the next item of the queue and begin to visit it. Return false if the item has no pointers.
  * */
 static bool begin_next(spread *s) {
     if (s->ahead_next == s->ahead_count)
-        look_ahead(s);
+        (has_popcnt() ? look_up_popcnt : look_up_plain)(s);
     uint64_t item = s->queue.items[s->head++];
     if (s->head >= SPENT && s->head >= s->queue.count / 2) {
         s->queue.count -= s->head;
         memmove(s->queue.items, s->queue.items + s->head, s->queue.count * sizeof *s->queue.items);
         s->head = 0;
     }
-    return begin(s, item, s->ahead[s->ahead_next++]);
+    return begin(s, item, &s->ahead[s->ahead_next++]);
 }
 
 /* Visit the queued memory. Return 1 if the budget was used up, ASKED if questions must be answered,

@@ -120,9 +120,18 @@ typedef struct {
  * find_block, `index` and `start` describe the block at or before `value`. */
 typedef struct {
     uint64_t value, place, start;
+    const slot *near; /* of the directory, for `value` */
     uint32_t reference, owner, index;
     bool certain;
 } followed;
+
+/* A block that will be visited soon: its index, and `length` bytes of memory from its start on. For
+ * roots, the index is NONE. */
+typedef struct {
+    const uint8_t *data;
+    uint64_t length;
+    uint32_t index;
+} upcoming;
 
 struct spread {
     const blocks *b;
@@ -148,9 +157,11 @@ struct spread {
     LIST(keyed_claim) keyed; /* ascending by key, for each decision */
     LIST(decision) decisions;
     LIST(owner_word) owner_words;
+    LIST(bool) decides; /* by reference: whether a decision is the answer to one of its rules */
     const uint8_t *flags; /* of references; the caller's */
     uint32_t flag_count;
     uint64_t claimed; /* claims made so far */
+    LIST(uint32_t) counts; /* the number of blocks of each layout */
     const range *mapped, *code;            /* the caller's; sorted, disjoint */
     uint32_t mapped_count, code_count;
     /* The owner that is being visited: its number, address and size, and the next element and
@@ -160,7 +171,7 @@ struct spread {
     uint64_t table; /* address of the bytes of a table's elements; 0: no table */
     const uint8_t *data; /* of the owner, if one piece has all of it */
     bool visiting, certain;
-    uint32_t ahead[AHEAD]; /* blocks of the next items of the queue; NONE for roots */
+    upcoming ahead[AHEAD]; /* the next items of the queue */
     uint32_t ahead_next, ahead_count;
     followed ring[RING]; /* pointers that wait to be followed */
     /* Numbers of pointers so far: added to the ring, looked up by find_block, and followed. */
@@ -207,6 +218,8 @@ uint64_t feature_value(const spread *s, uint32_t feature, uint32_t owner, uint64
 
 INLINE bool is_mapped(const spread *s, uint64_t address) { return in_ranges(s->mapped, s->mapped_count, address); }
 
+INLINE bool has_decision(const spread *s, uint32_t reference) { return reference < s->decides.count && s->decides.items[reference]; }
+
 INLINE uint8_t flags_of(const spread *s, uint32_t reference) { return reference < s->flag_count ? s->flags[reference] : 0; }
 
 /* Return whether this offset in a block is too large for a pointer to it to make a claim on the
@@ -218,6 +231,13 @@ INLINE bool is_too_far(const spread *s, uint32_t reference, uint64_t offset) {
 
 /* Return the layout of a block; 0 if it is untyped or disputed. */
 INLINE uint32_t layout_of(const spread *s, uint32_t index) { return s->claims[index] & LAYOUT_MASK; }
+
+/* Give a block another claim, and count its layout. */
+INLINE void set_claim(spread *s, uint32_t index, uint32_t claim) {
+    s->counts.items[s->claims[index] & LAYOUT_MASK]--;
+    s->counts.items[claim & LAYOUT_MASK]++;
+    s->claims[index] = claim;
+}
 
 INLINE uint32_t level_of(uint32_t claim) { return claim >> LEVEL_SHIFT & LEVEL_MASK; }
 

@@ -9,9 +9,8 @@ likely, if every other type is much less likely, and if its pointers do not cont
 from __future__ import annotations
 
 import math
-import struct
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
@@ -25,7 +24,7 @@ from findleaks.types.rules import Candidate, Rules
 
 # Likelihoods are logarithms. A *witness* of a type is a block of this type that was learned.
 WORDS = 24  # Words at the start of a block that are compared.
-ROW = 8 * WORDS  # Bytes of the classes of these words.
+ROW = 1 + WORDS  # Numbers of a row of TypeSpread.group_by_classes.
 WITNESSES = 256  # Most witnesses of a type.
 LEAST_WITNESSES = 2  # Fewest witnesses of a type that blocks are compared with.
 MARGIN = math.log(30)  # The second most likely type must be less likely by this factor.
@@ -37,7 +36,6 @@ SMOOTH = 0.02  # Count that is added, so that no likelihood is zero.
 LEAST_REST = math.log(1e-2)  # Least likelihood of a word after the end of the type.
 SAME_SIZE = 0.7  # Part of a pointer's likelihood that depends on the size of its target.
 
-CHUNK = 1 << 12  # Blocks whose classes are computed at a time.
 MOST_RANKED = 8  # Most types whose pointers are compared with a block's.
 SORT = 15  # The bits of a class (WordClass) without the size, offset or address.
 
@@ -120,13 +118,12 @@ class Fingerprints:
         """Learn from these typed blocks, except arrays of void pointers, which may have anything,
         and types that only the C library has."""
         rows = (
-            (layout, count, size, packed)
-            for (size, packed), blocks in self._by_classes(typed).items()
+            (layout, count, size, classes)
+            for size, classes, blocks in self._by_classes(typed)
             for layout, count in Counter(map(self._heap.layout, blocks)).items()
             if self._element(layout) != Kind.VOID and self._rules.is_of_program(self._layouts.specs[layout].type)
         )
-        for layout, count, size, packed in rows:
-            classes = _unpacked(packed)
+        for layout, count, size, classes in rows:
             for of in (size, 0) if self._varies(layout) else (size,):
                 if (layout, of) not in self._models:
                     self._models[layout, of] = _Model(
@@ -175,7 +172,7 @@ class Fingerprints:
         table, spec = self._layouts.table, self._layouts.specs[layout]
         word = table.word
         if spec.parts:
-            return range(min(WORDS, max(min(self._layouts.size_of(spec), size or ROW) // word, 1)))
+            return range(min(WORDS, max(min(self._layouts.size_of(spec), size or WORDS * word) // word, 1)))
         own = max((table.size_of(spec.type) or word) // word, 1)
         if size:
             return range(min(WORDS, max(size // word, 1)))
@@ -193,8 +190,7 @@ class Fingerprints:
     def find(self, untyped: array[int]) -> dict[int, array[int]]:
         """Return the untyped blocks that resemble only one type, by the layout of this type."""
         ranked: dict[tuple[tuple[float, int], ...], list[int]] = {}
-        for (size, packed), blocks in self._by_classes(untyped).items():
-            classes = _unpacked(packed)
+        for size, classes, blocks in self._by_classes(untyped):
             if not _DATA.issuperset(classes):
                 rows = tuple(self._ranked(size, classes)[:MOST_RANKED])
                 if rows:
@@ -250,18 +246,13 @@ class Fingerprints:
             return self._rules.is_array_of_size(spec, size)
         return self._layouts.size_of(spec) <= size
 
-    def _by_classes(self, blocks: array[int]) -> dict[tuple[int, bytes], list[int]]:
-        """Return the blocks by their size in bytes and the classes of their words."""
-        groups: defaultdict[tuple[int, bytes], list[int]] = defaultdict(list)
-        for first in range(0, len(blocks), CHUNK):
-            some = blocks[first : first + CHUNK]
-            packed = self._spread.classes(some, WORDS).tobytes()
-            for size, (row,), index in zip(self._heap.blocks.columns_of(some).size, struct.iter_unpack(f"{ROW}s", packed), some):
-                groups[size, row].append(index)
-        return groups
-
-
-def _unpacked(packed: bytes) -> Sequence[int]:
-    """Return classes as numbers, up to the first word that is missing."""
-    classes = array("Q", packed)
-    return classes[: classes.index(WordClass.MISSING)] if WordClass.MISSING in classes else classes
+    def _by_classes(self, blocks: array[int]) -> Iterator[tuple[int, Sequence[int], Sequence[int]]]:
+        """Yield a size in bytes, the classes of the words, up to the first missing word, and the
+        blocks that have both."""
+        groups, rows = self._spread.group_by_classes(blocks, WORDS)
+        members: list[list[int]] = [[] for _ in range(len(rows) // ROW)]
+        for index, group in zip(blocks, groups):
+            members[group].append(index)
+        for at, some in enumerate(members):
+            size, *classes = rows[ROW * at : ROW * (at + 1)]
+            yield size, classes[: classes.index(WordClass.MISSING)] if WordClass.MISSING in classes else classes, some

@@ -3,11 +3,11 @@ of a block."""
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from typing import Optional
 
 from findleaks.debuginfo.type_table import FieldKind, Kind, TypeTable
+from findleaks.engine.columns import Numbers
 from findleaks.engine.type_spread import INFERRED, LAYOUT_MASK, LEVEL_MASK, LEVEL_SHIFT, Level
 from findleaks.types.embedding import STRUCTURES
 from findleaks.types.specs import Spec
@@ -38,7 +38,7 @@ class KnownTypes:
     """The types of a process's blocks, by index."""
 
     def __init__(
-        self, table: TypeTable, specs: Sequence[Spec], claims: array[int], headers: Sequence[int], modules: Sequence[int], usable: int
+        self, table: TypeTable, specs: Sequence[Spec], claims: Numbers, headers: Sequence[int], modules: Sequence[int], usable: int
     ) -> None:
         """`headers`: the bytes before the typed part of each block; empty if there are none. For
         `modules` and `usable`, see Rules."""

@@ -66,10 +66,13 @@ class Packing:
         """Yield structs with blocks that typed pointers to these structs refer to, although the
         blocks are too small or contradict the struct. Each item has the blocks of one member."""
         for found in pending:
-            of, blocks = self._layouts.references[found.reference], self._untyped(found)
-            if found.offset == 0 and self._rules.is_packable(of, 0) and self._layouts.table.size_of(of.pointees[0]) > found.size:
+            of = self._layouts.references[found.reference]
+            is_small = found.offset == 0 and self._rules.is_packable(of, 0) and self._layouts.table.size_of(of.pointees[0]) > found.size
+            candidates = self._rules.candidates(found.reference, found.offset, found.size)[:MOST_REFUSED]
+            blocks = self._untyped(found) if is_small or candidates else set()
+            if is_small:
                 yield of.pointees[0], blocks
-            for one in self._rules.candidates(found.reference, found.offset, found.size)[:MOST_REFUSED]:
+            for one in candidates:
                 yield from self._wrong_targets(one.spec, blocks, DEEPEST)
 
     def _wrong_targets(self, spec: Spec, blocks: Iterable[int], depth: int) -> Iterator[tuple[int, set[int]]]:
@@ -116,7 +119,8 @@ class Packing:
         return min((size for size, count in sizes.items() if count >= LEAST_SHARE * len(blocks)), default=0) if is_truncated else 0
 
     def _untyped(self, found: Pointers) -> set[int]:
-        return {found.untyped[at] for at in range(2, len(found.untyped), 3) if not self._heap.claims[found.untyped[at]]}
+        claims = self._heap.claims
+        return {block for block in found.untyped[2::3] if not claims[block]}
 
     def find_parts(self, pending: Iterable[Pointers]) -> dict[tuple[int, int, int], int]:
         """Return the answers to the rules of pointers to parts of blocks, by reference, offset and
@@ -146,10 +150,11 @@ class Packing:
         no other pointers refer to many of the objects."""
         table = self._layouts.table
         for found in pending:
-            of, blocks = self._layouts.references[found.reference], self._untyped(found)
+            of = self._layouts.references[found.reference]
             is_array = of.sort == Sort.POINTER and not found.offset and table.kinds[of.pointees[0]] == Kind.POINTER
             pointee = table.bare(table.targets[of.pointees[0]]) if is_array else 0
-            if is_array and table.kinds[pointee] in STRUCTURES and len(blocks) <= MOST_ARRAYS and self._refer_to_parts(blocks, pointee):
+            blocks = self._untyped(found) if is_array and table.kinds[pointee] in STRUCTURES else set()
+            if blocks and len(blocks) <= MOST_ARRAYS and self._refer_to_parts(blocks, pointee):
                 claim = self._rules.claim(Candidate(Spec(of.pointees[0], True, of.node), Level.BASE))
                 yield (found.reference, found.offset, found.size), claim
 

@@ -168,7 +168,7 @@ def spread_of(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
     found["owner words"] = [list(spread.feature(Feature.OWNER_WORD << 8 | at, rows)) for at in range(OWNER_WORDS + 1)]
     kinds = bytes(rng.randrange(5) for _ in heap.blocks)
     found["untyped"] = list(spread.untyped(kinds, 0b1010, 20)), list(spread.sample(3)), spread.claimed, spread.followed
-    found["classes"] = list(spread.classes(indices, 5))
+    found["classes"] = spread.group_by_classes(indices, 2), spread.group_by_classes(array("I", [*used, *reversed(used)]), 5)
     return found
 
 

@@ -286,7 +286,7 @@ SIGNATURES = {
     "fl_spread_untyped": (c_int, [_HANDLE, c_char_p, c_uint32, c_uint64, _WORDS]),
     "fl_spread_with_layout": (c_int, [_HANDLE, c_uint32, c_uint64, _WORDS]),
     "fl_spread_sample": (c_int, [_HANDLE, c_uint32, _WORDS]),
-    "fl_spread_classes": (None, [_HANDLE, _U32S, c_uint64, c_uint32, _U64S]),
+    "fl_spread_group": (c_int, [_HANDLE, _U32S, c_uint64, c_uint32, _U32S, _WORDS]),
     "fl_spread_roots": (c_int, [_HANDLE, _U64S, _U64S, _U32S, c_uint64]),
     "fl_spread_seed": (c_int, [_HANDLE, c_uint32, c_uint32, c_bool, c_uint32]),
     "fl_spread_seed_words": (c_int, [_HANDLE, _U64S, _U32S, _U64S, c_uint64, c_uint32]),

@@ -8,6 +8,7 @@ from ctypes import byref, c_uint32, c_uint64
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine import shared
+from findleaks.engine.columns import Numbers
 from findleaks.engine.native.blocks import STEPS, NativeBlocks
 from findleaks.engine.native.declarations import CWords
 from findleaks.engine.native.interiors import NativeInteriors
@@ -198,7 +199,7 @@ class NativeGraph:
         self._after_classifying()
         return int(self._library.fl_representative(self._handle, self._index(index)))
 
-    def groups(self, pieces: Iterable[Piece], types: Sequence[Range], marks: Optional[array[int]] = None) -> list[Group]:
+    def groups(self, pieces: Iterable[Piece], types: Sequence[Range], marks: Optional[Numbers] = None) -> list[Group]:
         if marks is not None and len(marks) < len(self.blocks):
             raise ValueError(f"{len(marks)} marks, {len(self.blocks)} blocks")
         return self._grouped(pieces, types, False, marks)
@@ -206,7 +207,7 @@ class NativeGraph:
     def typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
         return self._grouped(pieces, types, True)
 
-    def _grouped(self, pieces: Iterable[Piece], types: Sequence[Range], typed: bool, marks: Optional[array[int]] = None) -> list[Group]:
+    def _grouped(self, pieces: Iterable[Piece], types: Sequence[Range], typed: bool, marks: Optional[Numbers] = None) -> list[Group]:
         self._after_classifying()
         library = self._library
         ranges = c_ranges(merge_ranges(types))  # the C engine continues to read them, and the marks

@@ -10,6 +10,7 @@ and `POINTER(…)` refuses integers. A buffer that is kept cannot be resized (Bu
 from __future__ import annotations
 
 import ctypes
+import mmap
 from array import array
 from collections.abc import Iterable, Sequence
 from ctypes import POINTER, Structure, c_ubyte, c_uint32, c_uint64
@@ -18,7 +19,7 @@ from typing import Any, Union
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
 
-Buffer = Union["array[int]", bytearray]
+Buffer = Union["array[int]", bytearray, memoryview]
 CArray = ctypes.Array[Any]
 CPieces = tuple[ctypes.Array["CPiece"], int]  # two arguments: an array of pieces, and their number
 
@@ -40,9 +41,9 @@ class CRange(Structure):
 
 
 def c_array(buffer: Buffer) -> CArray:
-    """Return a ctypes array over an array ("Q", "I", "B"; else KeyError) or bytearray, without
-    copying. Keep it for as long as the C engine keeps the pointer."""
-    made: CArray = _STARTS[buffer.typecode if isinstance(buffer, array) else "B"].from_buffer(buffer)
+    """Return a ctypes array over an array or a view ("Q", "I", "B"; else KeyError) or bytearray,
+    without copying. Keep it for as long as the C engine keeps the pointer."""
+    made: CArray = _STARTS[memoryview(buffer).format].from_buffer(buffer)
     return made
 
 
@@ -105,6 +106,12 @@ def c_words(words: Sequence[int], arch: Arch) -> tuple[CArray, int]:
 def zeros(typecode: str, count: int) -> array[int]:
     """Return an array of zeros to which the C engine can write."""
     return array(typecode, bytes(array(typecode).itemsize * count))
+
+
+def large_zeros(count: int) -> memoryview:
+    """Return a view ("I") of zeros to which the C engine can write. No page of this memory was used
+    yet, so that the engine can ask for huge pages (native.h, prefer_huge_pages)."""
+    return memoryview(mmap.mmap(-1, 4 * count)).cast("I")
 
 
 def native_array(address: int | None, count: int, size: int) -> memoryview:

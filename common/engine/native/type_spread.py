@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 
 from findleaks.engine.native.blocks import NativeBlocks
 from findleaks.engine.native.library import DISORDER, Handle
-from findleaks.engine.native.memory import c_array, c_pieces, c_ranges, zeros
+from findleaks.engine.native.memory import c_array, c_pieces, c_ranges, large_zeros, zeros
 from findleaks.engine.type_spread import GROUP, LEVEL_SHIFT, NO_FEATURE, NO_ORIGIN, OPTION, Choosing, Level, Pointers
 from findleaks.target.base import Piece, Range
 
@@ -23,7 +23,7 @@ class NativeTypeSpread:
         blocks.seal()
         self._blocks, self._library = blocks, blocks.library
         count = max(len(blocks), 1)
-        self._claims, self._origins = zeros("I", count), array("I", [NO_ORIGIN]) * count
+        self._claims, self._origins = large_zeros(count), large_zeros(count)
         self._held = c_array(self._claims), c_array(self._origins)
         made = self._library.fl_spread_new(blocks.handle, *self._held)
         self._handle = Handle(made, self._library.fl_spread_free, "for the types of blocks")
@@ -157,10 +157,10 @@ class NativeTypeSpread:
     def claimed(self) -> int:
         return int(self._library.fl_spread_claimed(self._handle))
 
-    def classes(self, indices: array[int], words: int) -> array[int]:
-        found = zeros("Q", words * len(indices))
-        self._library.fl_spread_classes(self._handle, c_array(indices), len(indices), words, c_array(found))
-        return found
+    def group_by_classes(self, indices: array[int], words: int) -> tuple[array[int], array[int]]:
+        groups = zeros("I", len(indices))
+        columns = c_array(indices), len(indices), words, c_array(groups)
+        return groups, self._library.words(self._library.fl_spread_group, self._handle, *columns)
 
     @property
     def followed(self) -> int:
@@ -172,8 +172,8 @@ class NativeTypeSpread:
     def retract(self) -> int:
         return int(self._library.fl_spread_retract(self._handle))
 
-    def claims(self) -> array[int]:
+    def claims(self) -> memoryview:
         return self._claims
 
-    def origins(self) -> array[int]:
+    def origins(self) -> memoryview:
         return self._origins

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Optional
 
 from findleaks.engine import shared
-from findleaks.engine.columns import NO_GROUP
+from findleaks.engine.columns import NO_GROUP, Numbers
 from findleaks.engine.reference.blocks import PureBlocks
 from findleaks.engine.reference.words import words_of
 from findleaks.engine.terms import NO_LABEL, Group, Kind, State, Totals, mark_of
@@ -231,7 +231,7 @@ class Lost:
     def representative(self, index: int) -> int:
         return self._shown[index][0] if index in self._shown else index
 
-    def groups(self, pieces: Iterable[Piece], types: Sequence[Range], marks: Optional[array[int]] = None) -> list[Group]:
+    def groups(self, pieces: Iterable[Piece], types: Sequence[Range], marks: Optional[Numbers] = None) -> list[Group]:
         blocks = self._blocks
         lost = [match.start() for match in _POSSIBLE_OR_DEFINITE.finditer(self._kinds)]
         if self._heads is not None:

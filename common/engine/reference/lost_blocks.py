@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
+from findleaks.engine.columns import Numbers
 from findleaks.engine.reference.lost import Lost
 from findleaks.engine.terms import NO_BLOCK, Group, Kind, Totals
 from findleaks.target.base import Piece, Range
@@ -62,7 +63,7 @@ class LostBlocks(ABC):
         self._after_classifying()
         return self.lost.representative(self.index(index))
 
-    def groups(self, pieces: Iterable[Piece], types: Sequence[Range], marks: Optional[array[int]] = None) -> list[Group]:
+    def groups(self, pieces: Iterable[Piece], types: Sequence[Range], marks: Optional[Numbers] = None) -> list[Group]:
         self._after_classifying()
         return self.lost.groups(pieces, types, marks)
 

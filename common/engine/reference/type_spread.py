@@ -246,14 +246,14 @@ class PureTypeSpread:
             seen[layout] += 1
         return found
 
-    def classes(self, indices: array[int], words: int) -> array[int]:
-        word, found = self._arch.word, array("Q")
-        for index in indices:
-            start, size = self.blocks.address(index), self.blocks.size(index)
-            for at in range(words):
-                data = self.memory.bytes(start + at * word, word) if (at + 1) * word <= size else None
-                found.append(WordClass.MISSING if data is None else self._class(data))
-        return found
+    def group_by_classes(self, indices: array[int], words: int) -> tuple[array[int], array[int]]:
+        rows = dict.fromkeys(made := [self._row(index, words) for index in indices])
+        return array("I", map(dict(zip(rows, range(len(rows)))).__getitem__, made)), array("Q", [one for row in rows for one in row])
+
+    def _row(self, index: int, words: int) -> tuple[int, ...]:  # Size, and classes of words.
+        size, start, word = self.blocks.size(index), self.blocks.address(index), self._arch.word
+        data = (self.memory.bytes(start + at, word) if at + word <= size else None for at in range(0, words * word, word))
+        return (size, *(WordClass.MISSING if one is None else self._class(one) for one in data))
 
     def _class(self, data: bytes) -> int:
         value = int.from_bytes(data, self._arch.byteorder)
