@@ -182,8 +182,8 @@ static int begin(dominators *d) {
     return DONE;
 }
 
-/* Give a node its number. Here and below, `leaves` is whether leaf trees are left out: a constant,
- * with which the compiler makes two versions of the visit. */
+/* Give a node its number. Here and below, `leaves`: whether leaf trees are left out. Callers pass a
+ * constant, so that the compiler makes two versions of the visit. */
 INLINE uint32_t give(dominators *d, uint32_t node, uint32_t parent, bool leaves) {
     uint32_t number = d->count++;
     if (!leaves || d->nodes)
@@ -271,7 +271,7 @@ INLINE void look_below(const dominators *d, bool leaves) {
     uint32_t next = top[-BELOW].next;
     do {
         edge = g->edges[next++];
-        uint32_t number = *number_of(d, edge >> INDEX_SHIFT, leaves); /* left out: any number */
+        uint32_t number = *number_of(d, edge >> INDEX_SHIFT, leaves); /* left out: not its number */
         if (number < d->count) {
             __builtin_prefetch(&d->parents[number]);
             __builtin_prefetch(&d->semis[number]);

@@ -81,7 +81,8 @@ int dominators_move(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Allocate the array of counts, indexed by place. A count takes 1 byte if few need more. */
+/* Allocate the array of counts, indexed by place. If leaf trees are left out and few counts need
+ * more, a count takes 1 byte. */
 static int begin_counts(dominators *d) {
     size_t all = d->all = d->semis[0];
     uint32_t large = 0;
@@ -173,8 +174,8 @@ INLINE void set_sum(dominators *d, uint32_t place, uint64_t sum) {
         d->some_sums[place / SUMMED] = sum;
 }
 
-/* As dominators_sum. `kept`: whether the places are already recorded. The compiler makes a version
- * for each value. */
+/* As dominators_sum. `kept`: whether the places are already recorded. Callers pass a constant, so
+ * that the compiler makes a version for each value. */
 INLINE int sum_sizes(dominators *d, int64_t *budget, bool kept) {
     const blocks *b = d->g->b;
     const uint32_t *column = b->sizes;

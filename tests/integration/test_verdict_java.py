@@ -145,12 +145,12 @@ def test_mapped_files(version: str, kind: str, files: int, options: tuple[str, .
     [
         ("segments", "jdk.internal.foreign.SegmentFactories$1", "close() of each java.lang.foreign.Arena"),
         ("arenas", "jdk.internal.foreign.SegmentFactories$1", "close() of each java.lang.foreign.Arena"),
-        ("global", "jdk.internal.foreign.NativeMemorySegmentImpl", "allocate memory in a java.lang.foreign.Arena that is closed"),
+        ("global", "jdk.internal.foreign.NativeMemorySegmentImpl", "allocate memory in a java.lang.foreign.Arena that the program closes"),
     ],
 )
 def test_memory_of_arenas(kind: str, owner: str, remedy: str, tmp_path: Path) -> None:
-    """The memory of an arena is attributed to the object that frees it, and that of the global arena, which nothing frees, to segments.
-    Stale words may refer to some blocks."""
+    """The memory of an arena is attributed to the object that frees it. Nothing frees the global arena, so its memory is attributed to
+    segments. Stale words may refer to some blocks."""
     count = 500
     jvms.compile_java(ROOT / "tests/programs/JavaArenas.java", tmp_path, "--release", "11")
     with Running(jvms.command("25.0.2", tmp_path, "JavaArenas", kind, str(count), options=("-Xmx64m",)), tmp_path / "run") as run:
@@ -175,7 +175,7 @@ def test_memory_of_arenas(kind: str, owner: str, remedy: str, tmp_path: Path) ->
     ],
 )
 def test_class_loaders_of_plugins(plugin: str, holder: str, tmp_path: Path) -> None:
-    """The finding about the largest type names what keeps the static variables of the plugin's class."""
+    """The finding about the largest type names what keeps the static variables of the plugin's class alive."""
     jvms.compile_java(ROOT / "tests/programs/JavaPlugins.java", tmp_path, "--release", "11")
     command = jvms.command(jvms.SYSTEM, tmp_path, "JavaPlugins", plugin, "120", options=("-Xmx256m",))
     with Running(command, tmp_path / "run") as run:

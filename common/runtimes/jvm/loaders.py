@@ -61,15 +61,15 @@ def _words(tables: Tables, data: int) -> Sequence[int]:
 
 
 def _chunks(tables: Tables, data: int, heap: Range) -> dict[int, tuple[int, ...]]:
-    """Return the chunks of a ClassLoaderData's handles by address, with the objects in each.
-    Another word of the ClassLoaderData refers to the oldest chunk, which has the handle of the
-    class loader itself, so the longest list is the right one."""
+    """Return the chunks of a ClassLoaderData's handles by address, with the objects in each. The
+    longest list is the right one: another word of the ClassLoaderData refers to the oldest chunk
+    only, which has the handle of the class loader itself."""
     lists = (_follow_chunks(tables, word, heap) for word in _words(tables, data))
     return max((one for one in lists if any(map(any, one.values()))), key=len, default={})
 
 
 def _follow_chunks(tables: Tables, word: int, heap: Range) -> dict[int, tuple[int, ...]]:
-    """Return the chunks of a list that begins at `word`; {} if this is no list of chunks."""
+    """Return the chunks of a list that begins at `word`; {} if it is not a list of chunks."""
     found: dict[int, tuple[int, ...]] = {}
     while word and word not in found and len(found) < _MOSTCHUNKS:
         chunk = tables.memory.words(word, CHUNK + 2)
