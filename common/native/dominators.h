@@ -4,8 +4,8 @@
  *
  * Memory: 16 bytes a block (20 if the sums of sizes need 8 bytes; 5 to 12 if leaf trees are left
  * out), and 4 more once `idoms` is needed. While computing: 4 bytes a block, 20 for each number (16
- * if leaf trees are left out),
- * and 8 for each edge to a node with a lower number that is not the parent. */
+ * if leaf trees are left out), and 8 for each edge to a node with a lower number that is not the
+ * parent. */
 #ifndef FINDLEAKS_DOMINATORS_H
 #define FINDLEAKS_DOMINATORS_H
 
