@@ -302,6 +302,7 @@ class _Search:
         regular = {form for form, offset in pairs if forms[form].kind == Disguise.RELATIVE and not self._is_varied(words, form, offset)}
         if regular:
             shown = [one for one in shown if one.form not in regular]
+            pairs = {pair: None for pair in pairs if pair[0] not in regular}
             rows = (slice(at, at + 3) for at in range(0, len(words), 3))
             words = array("Q", [word for row in rows if words[row][2] not in regular for word in words[row]])
             if not shown:

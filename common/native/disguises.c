@@ -199,7 +199,7 @@ INLINE void look_at_safe_linked(const strip *s, const uint32_t *high) {
             any |= (high[at] ^ mangling) - low <= span;
         for (unsigned at = 0; any && at < STRIP / 8; at++) {
             uint64_t word = load64(s->data + at * 8), value = word ^ (s->address + at * 8) >> 12;
-            if (in_segment(d, segment, value) && !in_segments(d, word))
+            if (word && in_segment(d, segment, value) && !in_segments(d, word))
                 examine(s, at * 8, 8, d->safe_linked, value, false);
         }
     }

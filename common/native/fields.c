@@ -17,7 +17,8 @@
 typedef struct fields {
     const dominators *d;
     uint32_t place, span, fields; /* the owner's; its places; number of fields */
-    uint32_t found; /* place of the block that was found last; that of the next one is often near */
+    /* the place of the last block in a leaf tree: that of the next one is often near */
+    uint32_t found;
     uint64_t *children; /* one bit for each place after the owner's: set if the node is a child */
     uint32_t *labels; /* by place after the owner's: 0, 1 + the only field, 1 + fields (several) */
     /* children to search; `both`: those that several fields reach, searched first */
@@ -69,7 +70,9 @@ INLINE void prefetch_place(const dominators *d, uint32_t index) {
 /* Follow an edge to a block from node `from`, which was reached with this label (1 + field, or
  * several). */
 INLINE int reach(fields *f, uint32_t index, uint32_t label, uint32_t from) {
-    uint32_t place = f->found = place_of_block(f->d, index, f->found);
+    uint32_t place = place_of_block(f->d, index, f->found);
+    if (is_left_out(f->d, index) && place < f->d->count)
+        f->found = place;
     if (!is_child(f, place) || edge_ignored(f->d, index, from))
         return DONE;
     uint32_t *mine = &f->labels[place - f->place], before = *mine & ~QUEUED, several = f->fields + 1;

@@ -229,7 +229,7 @@ uint32_t dominators_search_place(const dominators *d, uint32_t index, uint32_t f
     for (uint32_t at = first; at < d->count; at++)
         if (d->nodes[at] == index)
             return at;
-    for (uint32_t at = 0; at < first; at++)
+    for (uint32_t at = 0; at < first && at < d->count; at++)
         if (d->nodes[at] == index)
             return at;
     return UNSEEN;

@@ -81,6 +81,8 @@ int dominators_sort(dominators *d, int64_t *budget) {
     }
     for (;;) {
         for (; d->at < d->others.count; d->at = d->run_end, d->counted = false) {
+            if (*budget < 0)
+                return 1;
             if (!d->counted && !count_digits(d)) {
                 *budget -= (int64_t)(d->run_end - d->at);
             } else {

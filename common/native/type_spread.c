@@ -225,7 +225,7 @@ INLINE void find_blocks(spread *s) {
         __builtin_prefetch(&s->claims[p->index], 1);
         __builtin_prefetch(&s->origins[p->index], 1);
         const piece *of = has_decision(s, p->reference) ? piece_holding(s->pieces, s->piece_count, p->start) : NULL;
-        if (of) /* a decision reads the block's content */
+        if (of && p->start - of->address < of->length) /* a decision reads the block's content */
             __builtin_prefetch(of->data + (p->start - of->address));
     }
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import time
 from array import array
 from collections.abc import Sequence
 
@@ -137,3 +138,84 @@ def test_numbers_of_blocks_that_need_more_than_one_byte(length: int) -> None:
     labels = array("I", [*([0] * length), *([1] * length), 2, *([1] * array_length)])
     assert tree.by_label(labels, array("I", [0, 1, 2])) == [whole, Totals(length + array_length, 8 * (length + array_length)), top]
     assert len(set(tree.members(0, 0, whole.blocks))) == whole.blocks
+
+
+def test_numbers_of_blocks_near_the_limits_of_one_and_two_bytes() -> None:
+    """A block refers once to each top of a leaf tree, and twice to each top of another tree. The C engine stores numbers below 255 in 1
+    byte, and the others in a list."""
+    counts, others = [1, 2, 253, 254, 255, 256, 257, 65_535, 65_536], [1, 254, 255, 256, 65_535]
+    references: list[list[int]] = [[]]
+
+    def new(*targets: int) -> int:
+        references.append(list(targets))
+        return len(references) - 1
+
+    tops = [new(*(new() for _ in range(count - 1))) for count in counts]
+    shared = [new(*(new() for _ in range(count - 1))) for count in others]
+    references[0] = [*tops, *shared, *shared]
+    graph = made(graphs.native(), references)
+    tree = graph.dominators(1)
+    tree.expect_leaf_trees()
+    tree.refer(0, [0])
+    computed(tree, 10_000)
+    for top, count in [*zip(tops, counts), *zip(shared, others)]:
+        assert tree.retained(top) == Totals(count, 8 * max(count - 1, 1) + 8 * (count - 1))
+        assert tree.idom(top) == 0 and len(tree.children(top, 300)) == min(count - 1, 300)
+        assert sorted(tree.members(top, 0, 1 << 20)) == sorted([top, *references[top]])
+        assert tree.within(top, 1).compute(1 << 20)
+        for below in references[top][:1] + references[top][-1:]:
+            assert (tree.idom(below), tree.retained(below)) == (top, Totals(1, 8))
+    blocks = len(references)
+    assert tree.total().blocks == tree.retained(0).blocks == blocks
+    assert sorted(tree.members(0, 0, blocks)) == list(range(blocks))
+
+
+@pytest.mark.parametrize("seed", range(graphs.share(20)))
+def test_fields_of_owners_with_leaf_trees(seed: int) -> None:
+    """As in a tree that numbers all blocks, for each block as an owner, also for those in a leaf tree."""
+    rng = random.Random(seed)
+    references = shuffled(rng, with_leaves(rng, rng.randrange(1, 8)))
+    count = len(references)
+    graphs_made = [made(engine, references) for engine in engines()]
+    trees = [graphs_made[0].dominators(1), *(graph.dominators(1) for graph in graphs_made)]
+    targets = rng.choices(range(count), k=3)
+    for tree, expects in zip(trees, (False, True, True)):
+        if expects:
+            tree.expect_leaf_trees()
+        tree.refer(0, targets)
+        computed(tree, (1, 7, 1 << 20)[seed % 3])
+    for node in [*range(count), root_node(0)]:
+        words = references[node] if node >= 0 else targets
+        answers = []
+        for tree, graph in zip(trees, [graphs_made[0], *graphs_made]):
+            below = tree.within(node, 3)
+            for field in range(3):
+                below.refer(field, words[field::6])
+                below.root_words([graph.blocks.address(index) for index in words[field + 3 :: 6]], field)
+            computed(below, (1, 7, 1 << 20)[seed % 3])
+            members = [sorted(below.members(root_node(field), 0, count)) for field in range(3)]
+            children = [below.children(root_node(field), count) for field in range(3)]
+            spreads = [below.spread(root_node(field), 9) for field in range(3)]
+            answers.append([below.by_root(), below.shared(), members, children, spreads, [below.idom(index) for index in range(count)]])
+        assert answers[0] == answers[1] == answers[2]
+
+
+def test_fields_with_blocks_and_leaf_trees_in_turn() -> None:
+    """The places of leaf trees are searched for. The search continues at the last one, whatever blocks are between them."""
+    count = 60_000
+    references = [
+        [number for at in range(count) for number in (1 + at, 1 + count + at)],
+        *([0] for _ in range(count)),
+        *([] for _ in range(count)),
+    ]
+    graph = made(graphs.native(), references)
+    tree = graph.dominators(1)
+    tree.expect_leaf_trees()
+    tree.refer(0, [0])
+    computed(tree)
+    below = tree.within(0, 1)
+    begin = time.process_time()
+    below.refer(0, references[0])
+    computed(below)
+    assert below.by_root() == [Totals(2 * count, 16 * count)]
+    assert time.process_time() - begin < 0.4

@@ -179,6 +179,23 @@ def test_large_random_digraphs_are_the_same_to_both_engines(degree: int) -> None
     assert answers[0] == answers[1]
 
 
+@pytest.mark.parametrize("popular", [1, 2, 70])
+@pytest.mark.parametrize("budget", [1, 40, 1 << 20])
+def test_many_references_to_few_blocks_are_sorted_in_place(popular: int, budget: int) -> None:
+    """The C engine sorts references to earlier blocks by eleven bits of a number at a time: here, by eleven and then by one."""
+    rng = random.Random(popular)
+    count = 2400
+    first = count - popular
+    references = [[*rng.choices(range(first, count), k=3), *rng.choices(range(first), k=at % 2)] for at in range(first)]
+    references += [[count - 1 if at == first else at - 1] if popular > 1 else [] for at in range(first, count)]
+    targets = [list(range(first, count))[:1], list(range(0, first, 3)), list(range(0, first, 2))]
+    answers = []
+    for engine in engines():
+        dominators = tree_of(made(engine, references), targets, budget)
+        answers.append([[dominators.idom(i), dominators.retained(i)] for i in range(count)] + [[dominators.members(SHARED, 0, count)]])
+    assert answers[0] == answers[1]
+
+
 @pytest.mark.parametrize("seed", range(graphs.share(30)))
 def test_lost_memory_by_leader(seed: int) -> None:
     """The oracle gets what is lost or possibly lost, with the leaders as what two roots refer to."""

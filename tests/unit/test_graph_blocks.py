@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from array import array
 from typing import Any
 
 import graphs
@@ -78,6 +79,68 @@ def test_states_and_sizes_change(seed: int, granule: int) -> None:
                 for offset in (1, size // 2, size - 1, size):
                     assert blocks.find(block.start + offset) == (index if 0 <= offset < max(size, 1) else blocks.find(block.start + offset))
                     assert both[0].find(block.start + offset) == both[1].find(block.start + offset) or blocks is both[0]
+
+
+def whole_granules(rng: random.Random, granule: int) -> list[graphs.Block]:
+    """Blocks whose sizes are multiples of the granule: none, those of small blocks, those up to which 64 slots count, and larger ones."""
+    blocks, at = [], 0x1000
+    slots = 64 * 64
+    granules = [0, 1, 2, slots - 1, slots, slots + 1, slots + 63, slots + 64, slots + 65, 0xFFFE, 0xFFFF, 0x10000, (1 << 32) // granule]
+    for number in [*granules, *(rng.randrange(40) for _ in range(80)), *granules]:
+        at += granule * rng.choice((0, 0, 1, rng.randrange(70)))
+        blocks.append(graphs.Block(at, granule * number, rng.choice(list(State))))
+        at += granule * max(number, 1)
+    return blocks
+
+
+@pytest.mark.parametrize("granule", [4, 8, 16, 4096])
+@pytest.mark.parametrize("odd", ["none", "one", "one of 2^32 - 1 bytes"])
+def test_sizes_in_two_bytes(granule: int, odd: str) -> None:
+    """The C engine stores sizes in 2 bytes each if all are multiples of the granule; the one size that is kept elsewhere does not count.
+    They take 4 bytes again when one block gets another size."""
+    rng = random.Random(granule)
+    mine = whole_granules(rng, granule)
+    if odd != "none":
+        size = 4097 if odd == "one" else 0xFFFFFFFF
+        mine.append(graphs.Block(mine[-1].start + (1 << 33), size, State.IN_USE))
+    both = [directory(engine(), granule, mine) for engine in ENGINES]
+
+    def everything(blocks: Any) -> list[Any]:
+        numbers = range(len(mine))
+        near = [
+            b.start + d for b in mine for d in (-1, 0, 1, blocks.size(mine.index(b)) - 1, blocks.size(mine.index(b))) if b.start + d >= 0
+        ]
+        ranges = array("Q", [mine[5].start + 1, mine[40].start, mine[70].start, mine[-1].start + 1])
+        marks, some = bytearray(at % 3 for at in numbers), array("I", rng_numbers)
+        return [
+            [(blocks.address(at), blocks.size(at), blocks.state(at)) for at in numbers],
+            [blocks.find(address) for address in near],
+            [list(one) for one in blocks.find_all(array("Q", near))],
+            [blocks.totals(state) for state in State],
+            [blocks.totals(state, mine[3].start, mine[-2].start) for state in State],
+            blocks.totals_in(ranges),
+            blocks.columns(),
+            blocks.columns_of(some),
+            list(blocks.indices_with(1 << State.IN_USE, marks, 1)),
+        ]
+
+    rng_numbers = [rng.randrange(len(mine)) for _ in range(50)]
+    assert everything(both[0]) == everything(both[1])
+    assert [both[0].size(at) for at in range(len(mine))] == [b.size for b in mine]
+    for number in (20, 4, 5, len(mine) - 2, 11, 60):
+        room = mine[number + 1].start - mine[number].start
+        for size in (0, room - 1, room, 0xFFFFFFFF, min(room, granule * 0xFFFF), mine[number].size):
+            for blocks in both:
+                if size > room:
+                    with pytest.raises(ValueError, match="cannot have"):
+                        blocks.resize(number, size)
+                else:
+                    blocks.resize(number, size)
+                    assert blocks.size(number) == size
+        assert everything(both[0]) == everything(both[1])
+    for blocks in both:
+        assert not blocks.set_state([b.start for b in mine[::2]], State.CACHED)
+    assert everything(both[0]) == everything(both[1])
 
 
 @pytest.mark.parametrize("engine", ENGINES)
