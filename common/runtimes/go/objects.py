@@ -236,7 +236,7 @@ class HeapObjects:
         """Remove the references of timers to the list that contains them. Otherwise everything that
         has a timer would reach all other timers. The processors are reachable without them."""
         types, found = self._program.types, self.processors
-        lists = find_timer_lists(types, found.addresses) if found is not None else ()
+        lists = frozenset(find_timer_lists(types, found.addresses) if found is not None else ())
         if not lists:
             return
         for place, value in zip(*find_pointers(self._engine, piece, min(lists), max(lists) + 1)):
