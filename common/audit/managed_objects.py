@@ -30,12 +30,12 @@ SOME = 1 << 18  # blocks read from the tree between two checks for Ctrl-C
 
 
 class OwnedObjects(NamedTuple):
-    """Objects that single variables retain.
+    """The objects that are retained by exactly one variable each.
 
     The columns `starts`, `ends` and `owners` have one value for each object, ascending by address.
     An owner is an index into `variables`, which has one variable for each name. `totals`: number
-    and bytes of the objects that each variable retains. `blocks`: all objects and their buffers;
-    `graph` contains their references."""
+    and bytes of the objects that each variable retains. `blocks`: all objects and their buffers.
+    `graph`: the references of these blocks."""
 
     runtime: Runtime
     variables: Sequence[Variable]
@@ -101,9 +101,10 @@ def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObj
 
 
 def _join_by_name(variables: Sequence[Variable]) -> tuple[list[Variable], list[int]]:
-    """Return one variable for each name, and for each of `variables` the number of the variable
-    with its name. Finalizers, and the variables of a method, may have one name. If they are of
-    different classes, the content is that of the largest collection."""
+    """Return one variable for each name, and for each of `variables` the index of the variable with
+    its name. Several finalizers, or several variables of a method, may have the same name. Lengths
+    of collections of the same type are added. Otherwise the largest collection represents all
+    variables with the name."""
     numbers: dict[str, int] = {}
     found = [numbers.setdefault(one.name, len(numbers)) for one in variables]
     joined: dict[int, Variable] = {}
@@ -224,5 +225,5 @@ def _link(session: Session, blocks: Blocks, source: int, to: int) -> ObjectLink:
 
 
 def list_callbacks(session: Session) -> Sequence[tuple[Runtime, Variable]]:
-    """Return the callbacks of all runtimes, with their runtime; see Runtime.callbacks."""
+    """Return the callbacks of all runtimes, each with its runtime; see Runtime.callbacks."""
     return session.once(list_callbacks, lambda: [(runtime, one) for runtime in session.runtimes for one in runtime.callbacks()])

@@ -29,8 +29,9 @@ _LARGEST_FILE = 1 << 20
 _SHOWN = 2  # names that are printed
 _LEAST_TEXT = 3  # characters of a constant that names an object
 LINKER_SYMBOLS = ("__do_global_dtors_aux_fini_array_entry", "__frame_dummy_init_array_entry", "_DYNAMIC", "_GLOBAL_OFFSET_TABLE_")
-"""Symbols of every file. Saved registers often point to the first one, because the code that calls
-main() has the bounds of .init_array in registers; they say nothing about a block."""
+"""Symbols that every file has. A pointer to one of them does not identify the type of a block.
+Saved registers often point to the first symbol, because the code that calls main() has the bounds
+of .init_array in registers."""
 _COMMON = ("libc.", "libc-", "ld-linux", "ld-musl", "libpthread")
 """Beginnings of the names of files whose functions any program may store: malloc, free."""
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from findleaks.counting.generated import stub as stubcode
 from findleaks.injection.stub.relocate import Patch, relocate_code
 
-STUB_BYTES = 8192  # bytes of stub code for each patched function
+STUB_BYTES = 8192  # bytes that are reserved for the stub of each patched function
 
 
 class CountingCode(NamedTuple):

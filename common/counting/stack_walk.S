@@ -4,9 +4,10 @@
 # findleaks made from call frame information, and finds the stack in a tree. Each frame has a node,
 # with the callee's node as parent; the node of the last frame is the stack. All of it is lock-free:
 # new entries are published by one cmpxchg16b. For a place without a rule it asks the rule server
-# (rule_service.py), and waits for a bounded time. It reads no memory but the table and what the rules
-# say is a frame of this stack, and the frames that an interpreter maintains for the thread, of which it
-# checks each pointer (readable_pages.py). The layout of the table is in common/injection/stub/table.py.
+# (rule_service.py), and waits for a bounded time. It reads only the table, the frames of this stack
+# that the rules describe, and the frames that an interpreter maintains for the thread. Before it
+# follows a pointer of the latter, it checks the pointer (readable_pages.py). The layout of the
+# table is in common/injection/stub/table.py.
 
         .intel_syntax noprefix
 
@@ -92,8 +93,8 @@
         .set UNKNOWN_FUNCTION, 0x7ffffff        # its number
         .set COMPOSED, 4                        # strings that lead to the last part of the name of a JavaScript function
         .set MOST_HASHED, 4096                  # at most so many bytes of a name or a table of lines are hashed
-        .set ISOLATE_BIT, 61                    # with STACK: 256 KiB of memory; the rule is a bitmap of its readable pages
-        .set FRAME_BYTES, 80                    # of a frame of CPython 3.11 to 3.14, up to the last field that is read
+        .set ISOLATE_BIT, 61                    # with STACK: the number of an area of 256 KiB; its rule is a bitmap of the readable pages
+        .set FRAME_BYTES, 80                    # bytes of a frame of CPython 3.11 to 3.14, up to the last field that is read
         .set PAIRED_BYTES, 112                  # the same for CPython 3.9 and 3.10
         .set CODE_BYTES, 168                    # the same for a code object
 
@@ -104,7 +105,7 @@
         .set INTERRUPTED, 16                    # the bit of r15 that is set beyond a signal's frame
         .set EXECUTING, 17                      # the bit of r15 that is set in a frame whose rule has EXECUTES
         .set MOVING, 18                         # the bit of r15 that is set for the callers of a function that moves V8's objects
-        .set UNREADABLE, 19                     # the bit of r15 that is set if a word of an interpreter's frame leads to unmapped memory
+        .set UNREADABLE, 19                     # the bit of r15 that is set if a word of an interpreter's frame refers to unmapped memory
 
 # Words that the walk keeps on the stack: their offsets from the stack pointer, and their size in bytes.
         .set FRAME, 0                           # the next frame of the chain
@@ -122,8 +123,8 @@
         and     rax, [r8 + \mask]
         .endm
 
-# To `otherwise` unless the `size` bytes at `address` are readable. Changes no register but r15. In a damaged process, any word can
-# lead to unmapped memory. `address` does not use rsp.
+# Jump to `otherwise` unless the `size` bytes at `address` are readable: in a damaged process, any
+# word may refer to unmapped memory. Changes only r15. `address` must not use rsp.
         .macro check address, size, otherwise
         push    rcx
         push    rdx
@@ -327,7 +328,8 @@ complete:
         jmp     whole
         .endm
 
-# Add the node of the frame at FRAME, which is also in rcx and has `size` bytes, and store the address of the previous frame there.
+# Add a node for the frame whose address is in rcx and in FRAME, and which has `size` bytes. Store
+# the address of the previous frame in FRAME.
         .macro add_python_frame size
         check   rcx, \size, damaged
         call    python_frame
@@ -524,7 +526,8 @@ waited:
 11:     stc
 12:     ret
 
-# Carry, and UNREADABLE is set: some of the edx bytes at rcx (1 to 4096) are not known to be readable. Clobbers rcx, rdx.
+# Carry: some of the edx bytes at rcx (1 to 4096) are not known to be readable. UNREADABLE is then
+# set. Clobbers rcx, rdx.
 readable:
         push    rax
         lea     rdx, [rcx + rdx - 1]
@@ -551,7 +554,7 @@ page:
         shr     rdi, 18
         mov     rax, rdi
         shr     rax, 29
-        jnz     2f                              # no address of a process
+        jnz     2f                              # not an address of user space
         bts     rdi, STACK
         bts     rdi, ISOLATE_BIT
         place   RULES_MASK
@@ -572,8 +575,9 @@ page:
 3:      pop     rdi
         ret
 
-# Find the bitmap with the key rdi, which is not at the first place, or has no bit for the page of the address rcx. Carry: the page is not
-# readable, even after asking. Preserves all registers but rax.
+# Called if the bitmap with the key rdi is not at its first place in the table, or does not mark the
+# page of the address rcx. Search the table, then ask the server for the bitmap. Carry: the bitmap
+# still does not mark the page. Preserves all registers but rax.
 ask_page:
         push    rbp
         push    rbx
@@ -713,7 +717,7 @@ paired:
         jz      unpaired
         add_python_frame PAIRED_BYTES
         jmp     executed
-damaged:                                        # the other frames of the chain cannot be found
+damaged:                                        # the rest of the chain cannot be read
         mov     qword ptr [rsp + WALK + FRAME], 0
         mov     qword ptr [rsp + WALK + ANCHOR], 0
         mov     qword ptr [rsp + WALK + STOP], 0
@@ -778,7 +782,7 @@ unproven:                                       # the function cannot be named
         btr     r15d, UNREADABLE
         movabs  r11, UNKNOWN_FUNCTION << 32
         jmp     numbered
-unknown_code:                                   # no function; in a damaged process, such frames may form a cycle
+unknown_code:                                   # no function; the frame counts, because in a damaged process such frames may form a cycle
         dec     r15w
         clc
         ret
@@ -832,7 +836,7 @@ mix:
         jz      1f
         push    rdx
         mov     rcx, rsi
-        add     edx, 7                          # words are read
+        add     edx, 7                          # whole words are read
         and     edx, -8
         call    readable
         pop     rdx

@@ -74,8 +74,8 @@ class LocalVariables:
             return ()
 
     def manager_types(self, address: int) -> Sequence[int]:
-        """Return the class of the manager function that begins at an address of the file, and the
-        argument of its template if it has one (types/erasure.py); () for other functions."""
+        """Return the types of the manager function (types/erasure.py) that begins at an address of
+        the file: its class, then its template argument if it has one. () for other functions."""
         function, table = self._table.function_at(address), self._table
         if function is None or function.start != address:
             return ()
@@ -84,7 +84,7 @@ class LocalVariables:
             for _ in range(MOST_HOPS):
                 row = bisect_left(table.keys, key)
                 if row < len(table.keys) and table.keys[row] == key:
-                    return table.key_types[row : row + 2]  # the argument's entry follows
+                    return table.key_types[row : row + 2]  # the argument's entry is the next one
                 values = self._entry(key)
                 origin = values.get(_ORIGIN, values.get(_SPECIFICATION, NOTHING))
                 if origin.kind != "key":

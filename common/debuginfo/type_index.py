@@ -97,8 +97,8 @@ class TypeIndex:
 
     def manager_types(self, module: Module, address: int) -> Sequence[int]:
         """Return the types that name the value of a type-erased wrapper (types/erasure.py).
-        `address`: that of the wrapper's manager in the module's file. The types are numbers of
-        the module's own table."""
+        `address`: the address of the wrapper's manager function in the module's file. The types are
+        numbers of the module's own table."""
         known = self._local_variables(module)
         return known.manager_types(address) if known is not None else ()
 

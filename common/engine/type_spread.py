@@ -305,8 +305,8 @@ class TypeSpread(Protocol):
 
     def group_by_classes(self, indices: array[int], words: int) -> tuple[array[int], array[int]]:
         """Group blocks ("I") by their size and the classes (WordClass) of their first `words`
-        words. Return the group of each block ("I"), and size and classes of each group ("Q"). The
-        groups are numbered from 0 on, in the order of their first blocks."""
+        words. Return the group of each block ("I"), and the size and the classes of each group
+        ("Q"). Groups are numbered from 0 in the order of their first blocks."""
 
     def disputes(self) -> list[int]:
         """Return and forget the blocks with contradicting certain claims, ascending."""

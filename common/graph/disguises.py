@@ -34,8 +34,8 @@ OFFSETS = 4  # maximum number of offsets that are accepted: links inside blocks,
 # At most one offset is accepted for each ROOM bytes of a block. If four were accepted in a small
 # block, nearly all random addresses in the block would refer to one of these four.
 ROOM = 64
-# Tags of four bits move a pointer to the start of a block to 16 offsets. In blocks of at least CELL
-# bytes, random addresses rarely are among these.
+# A tag of four bits moves a pointer to the start of a block to one of 16 offsets. In blocks of at
+# least CELL bytes, random addresses rarely have one of these offsets.
 TAG_CELL, CELL = 16, 64
 WITH_LOW_TAGS = (Disguise.TAGGED, Disguise.SHIFTED_LEFT)
 LOW_TAGS = 8  # 32-bit numbers must point below this offset: V8 sets their lowest bit
@@ -272,9 +272,9 @@ class _Search:
             yield Shown(0 if size < 0 else self._sizes[size], blocks, number, tuple(chosen), reached, reached_live, precise)
 
     def _is_varied(self, words: array[int], form: int, offset: int) -> bool:
-        """Whether the distances of the relative pointers of a form are neither few different
-        numbers nor a series. Sizes and counters may lead to the start of each block, too: the
-        number 112 in each of many adjacent blocks that are 112 bytes apart."""
+        """Whether more than half of the distances of a form's relative pointers are different, and
+        the distances are not a series. Otherwise the words may be sizes or counters that happen to
+        lead to starts of blocks. Example: the number 112 in many adjacent blocks of 112 bytes."""
         rows = [(words[at], words[at + 1]) for at in range(0, len(words), 3) if words[at + 2] == form]
         distances = [self._blocks.address(edge & NO_BLOCK) + offset - place for place, edge in rows]
         return 2 * len(set(distances)) > len(distances) and not _is_series(distances)
@@ -318,7 +318,7 @@ class _Search:
 
 
 def _is_series(values: Sequence[int]) -> bool:
-    """Whether most of the differences between neighbours are equal."""
+    """Whether most of the differences between successive numbers are equal."""
     steps = Counter(second - first for first, second in zip(values, values[1:]))
     return not steps or 2 * max(steps.values()) > len(values)
 

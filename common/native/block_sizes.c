@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-/* Store sizes in 2 bytes each if all of them are multiples of the granule. Larger sizes are in
- * `bigs`: NEAR slots have fewer granules than 2 bytes can count. */
+/* Store sizes in 2 bytes each if all of them are multiples of the granule. 2 bytes are enough: NEAR
+ * slots have fewer granules than 2 bytes can count, and sizes of larger blocks are in `bigs`. */
 static void narrow_sizes(blocks *b) {
     uint32_t *sizes = b->sizes, off = (1u << b->granule_shift) - 1;
     for (uint32_t index = 0; index < b->count; index++)
@@ -21,8 +21,8 @@ static void narrow_sizes(blocks *b) {
     b->sizes = NULL;
 }
 
-/* Release memory: what growing the arrays reserved, the upper halves of sizes, and the pages of
- * states that are all 0, as in a heap of objects that a runtime has moved together. */
+/* Release unused memory: the spare capacity of the arrays, the upper halves of the sizes, and the
+ * pages of the states if all states are 0 (all blocks are in use, as in a compacted heap). */
 API void fl_seal(blocks *b) {
     drop_spares(b);
     if (!b->count || b->narrow_sizes)

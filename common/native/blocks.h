@@ -58,7 +58,7 @@ typedef struct blocks {
     uint64_t capacity; /* of sizes and states */
     uint32_t *sizes; /* NONE: it is in `bigs` */
     /* Replaces `sizes` of sealed blocks if all sizes are multiples of the granule: the number of
-     * granules, or WIDE_SIZE for blocks that are in `bigs`. */
+     * granules of each block, or WIDE_SIZE if the size is in `bigs`. */
     uint16_t *narrow_sizes;
     uint8_t *states;
     block_total *sums; /* see fl_totals; NULL: not added up since the last change */
@@ -121,7 +121,7 @@ INLINE uint64_t lowest_start(const blocks *b, uint64_t base, uint64_t bits) {
     return base + ((uint64_t)__builtin_ctzll(bits) << b->granule_shift);
 }
 
-/* Return the size in `sizes`, also if `narrow_sizes` replaces them; NONE if it is in `bigs`. */
+/* Return the size from `sizes` or from `narrow_sizes`; NONE if the size is in `bigs`. */
 INLINE uint32_t short_size(const blocks *b, uint32_t index) {
     if (!b->narrow_sizes)
         return b->sizes[index];

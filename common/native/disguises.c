@@ -13,7 +13,7 @@
 #define BEYOND 16u  /* readable bytes after a strip */
 #define SOME_STRIPS 1024u /* strips that a thread takes at a time */
 
-/* Position of the upper 16 bits of an address in a word, from the first byte on. */
+/* Offset, in bytes from the start of a word, of the upper 16 bits of an address in it. */
 #define HIGH_AT (WORD == 8 ? (BIG ? 2u : 4u) : (BIG ? 0u : 2u))
 
 INLINE uint64_t decode(const form *f, uint64_t word) {
@@ -75,7 +75,8 @@ static void examine(const strip *s, unsigned place, unsigned width, uint32_t num
         if (source == NONE || source == target || b->states[source] != IN_USE)
             return;
         uint64_t size = size_of(b, source), offset = address - from;
-        /* glibc leaves a link of its thread cache in the first word of a block that it returns. */
+        /* When malloc of glibc takes a block from the thread cache, the cache's link remains in the
+         * first word of the block: a stale word. */
         if (number == d->safe_linked && offset == 0 && size == size_of(b, target))
             return;
         if (offset >= size || size - offset < width || has_excluded(d->g, source, offset, width))
@@ -168,8 +169,9 @@ INLINE void look_at_swapped(const strip *s) {
     }
 }
 
-/* The distance from a word to an address in the segment has upper halves in a small range, which
- * includes 0 and all ones for words near the segment. A pointer to a block's word is aligned. */
+/* The upper half of the distance from a word to an address in the segment is in a small range. For
+ * words near the segment, the range includes 0 and 0xFFFFFFFF. A pointer to a word of a block is
+ * aligned, so only distances that are multiples of 8 count. */
 INLINE void look_at_relative(const strip *s, const uint32_t *high) {
     const disguises *d = s->d;
     for (unsigned segment = 0; segment < d->segment_count; segment++) {
@@ -185,7 +187,8 @@ INLINE void look_at_relative(const strip *s, const uint32_t *high) {
     }
 }
 
-/* A word that is an address of a segment as it is counts as a plain pointer. */
+/* A word that is itself an address in a segment counts as a plain pointer, not as a safe-linked
+ * pointer. */
 INLINE void look_at_safe_linked(const strip *s, const uint32_t *high) {
     const disguises *d = s->d;
     uint32_t mangling = (uint32_t)(s->address >> 44);

@@ -9,7 +9,7 @@
 /* Also in ../engine/disguises.py, which describes them. */
 enum { TAGGED, UNALIGNED, SHIFTED_LEFT, SHIFTED_RIGHT, COMPRESSED, HALVES = 6, SIX_BYTES, BYTE_SWAPPED, MANGLED, RELATIVE, SAFE_LINKED };
 
-#define HIGH_SHIFT (WORD == 8 ? 32u : 16u) /* of the upper 16 bits of an address in a word */
+#define HIGH_SHIFT (WORD == 8 ? 32u : 16u) /* shift of the upper 16 bits of an address in a word */
 #define MOST_FORMS 64u
 #define MOST_SEGMENTS 8u
 #define REACH 32 /* largest distance in bytes between the halves of a pointer; see HALVES */

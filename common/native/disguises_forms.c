@@ -1,5 +1,5 @@
-/* Begins a search for disguised pointers: finds the address ranges with leaked blocks, and the
- * words that may be pointers of each form. */
+/* Begins a search for disguised pointers: finds the address ranges with leaked blocks, and for each
+ * form the intervals of words that may be pointers to these ranges. */
 #include "disguises.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static void add_interval(interval *all, uint32_t *count, uint64_t low, uint64_t 
 }
 
 /* All addresses of a segment have the same upper bits, and so have their mangled forms. The
- * rotation moves bit 0 of an address to bit `shift`; the bits below may have any value. */
+ * rotation moves bit 0 of an address to bit `shift`; the bits below `shift` may have any value. */
 static void add_mangled(disguises *d, uint32_t number, uint32_t segment) {
     const form *f = &d->forms[number];
     uint64_t start = d->segments[segment].start, differing = start ^ (d->segments[segment].end - 1), varying = 0;
@@ -47,8 +47,9 @@ static void add_form(disguises *d, uint32_t number, uint32_t segment) {
     }
 }
 
-/* `ranges`: sorted and disjoint, with all leaked blocks. Each becomes the segment from the first
- * leaked block in it to the last. Returns NULL if out of memory. The graph must be classified. */
+/* Begin a search in a classified graph. `ranges`: sorted, disjoint ranges that contain all leaked
+ * blocks. Each range becomes a segment, from the first leaked block in it to the last. Return NULL
+ * if out of memory. */
 API disguises *fl_disguises_new(graph *g, const range *ranges, uint32_t range_count, const form *forms, uint32_t form_count, uint64_t most) {
     disguises *d = calloc(1, sizeof *d);
     if (!d)

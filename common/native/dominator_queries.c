@@ -143,18 +143,18 @@ API int fl_dominators_spread(const dominators *d, uint32_t place, words *found) 
  * in the order of blocks, which avoids cache misses. */
 static int count_sizes(const dominators *d, size_counts *c, uint32_t first, uint32_t end) {
     const blocks *b = d->g->b;
-    const uint32_t *wide = b->sizes;
+    const uint32_t *sizes = b->sizes;
     int failed = DONE;
     if (!d->firsts && (end - first) >= d->g->count / MANY_SHARE) {
         for (uint32_t index = 0; index < d->g->count && !failed; index++)
             if (d->numbers[index] - first < end - first)
-                failed = count_size(c, size_in(b, wide, index), 0);
+                failed = count_size(c, size_in(b, sizes, index), 0);
         return failed;
     }
     for (uint32_t at = first; at < end && !failed; at++) {
         if (at + AHEAD < end)
             prefetch_size(b, d->nodes[at + AHEAD]);
-        failed = count_size(c, size_in(b, wide, d->nodes[at]), 0);
+        failed = count_size(c, size_in(b, sizes, d->nodes[at]), 0);
     }
     return failed;
 }

@@ -116,7 +116,7 @@ static int refer_lost(dominators *d, int64_t *budget) {
 static int count_groups(dominators *d, int64_t *budget) {
     const graph *g = d->g;
     const uint8_t *states = g->b->states, *kinds = d->only_lost ? g->kinds : NULL;
-    const uint32_t *merges = d->merged, *wide = g->b->sizes;
+    const uint32_t *merges = d->merged, *column = g->b->sizes;
     uint32_t *numbers = d->numbers, counted = 0, pause = (uint32_t)pause_of(d->at, g->count, budget);
     uint64_t sizes = 0, bytes = 0;
     for (uint32_t index = (uint32_t)d->at; index < pause; index++) {
@@ -130,7 +130,7 @@ static int count_groups(dominators *d, int64_t *budget) {
         if (numbers[index] != UNSEEN)
             d->starts[(numbers[index] & ~HELD) + 1]++;
         counted++;
-        uint64_t size = size_in(g->b, wide, index);
+        uint64_t size = size_in(g->b, column, index);
         sizes |= size;
         bytes += size;
     }
@@ -182,8 +182,8 @@ static int begin(dominators *d) {
     return DONE;
 }
 
-/* Give a node its number. Here and below, `leaves` is whether leaf trees are left out: a constant,
- * with which the compiler makes two versions of the visit. */
+/* Give a node its number. Here and below, `leaves`: whether leaf trees are left out. Callers pass a
+ * constant, so that the compiler makes two versions of the visit. */
 INLINE uint32_t give(dominators *d, uint32_t node, uint32_t parent, bool leaves) {
     uint32_t number = d->count++;
     if (!leaves || d->nodes)
@@ -271,7 +271,7 @@ INLINE void look_below(const dominators *d, bool leaves) {
     uint32_t next = top[-BELOW].next;
     do {
         edge = g->edges[next++];
-        uint32_t number = *number_of(d, edge >> INDEX_SHIFT, leaves); /* left out: any number */
+        uint32_t number = *number_of(d, edge >> INDEX_SHIFT, leaves); /* left out: not its number */
         if (number < d->count) {
             __builtin_prefetch(&d->parents[number]);
             __builtin_prefetch(&d->semis[number]);

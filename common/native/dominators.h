@@ -2,10 +2,10 @@
  * depth-first numbering. To give a number to fewer blocks, either single-entry trees are collapsed
  * to their tops (tree_reduction.c), or leaf trees are left out (leaf_trees.c).
  *
- * Memory: 16 bytes a block (20 if the sums of sizes need 8 bytes; 5 to 12 if leaf trees are left
- * out), and 4 more once `idoms` is needed. While computing: 4 bytes a block, 20 for each number (16
- * if leaf trees are left out),
- * and 8 for each edge to a node with a lower number that is not the parent. */
+ * Memory for each block: 16 bytes (20 if the sums of sizes need 8 bytes; 5 to 12 if leaf trees are
+ * left out), and 4 more once `idoms` is needed. While computing: 4 bytes for each block, 20 for
+ * each number (16 if leaf trees are left out), and 8 for each edge to a node with a lower number
+ * that is not the parent. */
 #ifndef FINDLEAKS_DOMINATORS_H
 #define FINDLEAKS_DOMINATORS_H
 
@@ -68,8 +68,8 @@ typedef struct dominators {
     bool leaf_trees;
     /* One bit for each block. `leaves`: it is a leaf. `left_out`: it is in a leaf tree. */
     uint64_t *leaves, *left_out;
-    /* If not NULL, `numbers` has only the blocks that are not left out, of which there are `kept`.
-     * firsts[n]: the number of these blocks with an index lower than 64 * n. */
+    /* If `firsts` is not NULL, `numbers` has only the `kept` blocks that are not left out, and
+     * firsts[n] is the number of these blocks with an index lower than 64 * n. */
     uint32_t *firsts, kept;
     uint64_t all_sizes, all_bytes; /* sizes of all blocks, combined by OR; sum of these sizes */
     /* Indexed by depth-first number; number 0 is the node above all roots. At the end, `nodes` is
@@ -97,12 +97,13 @@ typedef struct dominators {
      * places. The last element is the sum of all sizes. */
     uint64_t *some_sums;
     uint32_t *idoms;                   /* place of the idom of each place; NULL until needed */
-    uint32_t *places;                  /* of roots; their numbers until then */
+    uint32_t *places;                  /* of roots; before dominators_move: their numbers */
     uint32_t all;                      /* the number of places */
     LIST(frame) frames;
     words others; /* edges from higher numbers: target << 32 | source, sorted */
-    /* Of the radix sort: where the edges with each digit begin, and where they end. The digit of
-     * `width` bits is sorted; `run_end` is behind the edges that are sorted by it now. */
+    /* Radix sort of the edges by a digit: `width` bits of the target from bit `shift` on.
+     * `tallies`: where the edges with each value of the digit begin, then where they end.
+     * `run_end`: the end of the edges that are being sorted. */
     uint32_t *tallies, digit;
     unsigned shift, width;
     uint64_t run_end;
@@ -160,14 +161,14 @@ INLINE bool is_collapsed(const dominators *d, uint32_t node) { return d->join_bl
 
 INLINE bool is_left_out(const dominators *d, uint32_t index) { return d->left_out && bit(d->left_out, index); }
 
-/* Return where the number of a block is, which is not in a leaf tree; `firsts` must exist. */
+/* Return a pointer to the number of a block that is not in a leaf tree. `firsts` must exist. */
 INLINE uint32_t *kept_number(const dominators *d, uint32_t index) {
     uint64_t before = ~d->left_out[index >> 6] & ((UINT64_C(1) << (index & 63)) - 1);
     return &d->numbers[d->firsts[index >> 6] + (uint32_t)__builtin_popcountll(before)];
 }
 
-/* Return the place of a block of a complete tree; BARRED or more if no root reaches it. The places
- * of blocks in leaf trees are searched for, from the place `first` on. */
+/* Return the place of a block in a complete tree; BARRED or more if no root reaches it. If the
+ * block is in a leaf tree, its place is searched for from the place `first` on. */
 INLINE uint32_t place_of_block(const dominators *d, uint32_t index, uint32_t first) {
     return d->firsts ? dominators_search_place(d, index, first) : d->numbers[index];
 }

@@ -146,8 +146,8 @@ int add_functions(types *t, const unit *u, const value *values, uint64_t key, ui
     return code;
 }
 
-/* Whether a function has the name of those that copy and delete the value of a type-erased
- * wrapper such as std::function. ../types/erasure.py says what names the value's type. */
+/* Whether this is the name of a function that copies and deletes the value of a type-erased wrapper
+ * such as std::function. ../types/erasure.py describes how this function names the value's type. */
 bool is_manager(const value *name) {
     static const char *const names[] = {"_M_manager", "_S_manage", "__handle"};
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
@@ -160,7 +160,7 @@ bool is_manager(const value *name) {
     return false;
 }
 
-/* Give the entry with this key the type of another entry. */
+/* Record that the entry with this key has the type of the entry `type`. */
 int add_alias(types *t, uint64_t key, uint64_t type) {
     type_row row = {.key = key, .extra = type, .flags = ALIAS, .kind = TYPE_UNKNOWN, .target = KEY_VOID};
     return t->rows.count == MOST_TYPES ? DISORDER : PUSH(t->rows, row);

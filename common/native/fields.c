@@ -17,7 +17,7 @@
 typedef struct fields {
     const dominators *d;
     uint32_t place, span, fields; /* the owner's; its places; number of fields */
-    uint32_t found; /* the place of the last block: that of the next one is often near */
+    uint32_t found; /* place of the block that was found last; that of the next one is often near */
     uint64_t *children; /* one bit for each place after the owner's: set if the node is a child */
     uint32_t *labels; /* by place after the owner's: 0, 1 + the only field, 1 + fields (several) */
     /* children to search; `both`: those that several fields reach, searched first */
@@ -195,7 +195,7 @@ static int spread_labels(fields *f, int64_t *budget) {
             uint32_t source = d->nodes[f->at], first = edges_of(g, source, &count);
             for (uint32_t each = 0; each < count; each++, --*budget) {
                 uint32_t target = g->edges[first + each] >> INDEX_SHIFT;
-                /* A leaf tree is below its only referrer. */
+                /* A leaf tree is below its only referrer, so it is below the same child. */
                 if (!is_left_out(d, target) && place_of_block(d, target, 0) - f->child >= end - f->child && reach(f, target, label, source))
                     return NO_MEMORY;
             }

@@ -91,8 +91,9 @@ static void record(search *s, const object *o, uint32_t value) {
     s->queue[s->state[2]++] = o->begin;
 }
 
-/* Return the type of the object that contains a value of type `value` at `address`: `value`, or the
- * type of which the value is a part. The slots that say so are the first ones of a type. */
+/* Return the type of the object that contains a value of type `value` at `address`: `value`, or a
+ * type of which the value is a part. The first slots of a type describe of which types it is a
+ * part. */
 static uint32_t enclosing(search *s, const object *o, uint64_t address, uint32_t value) {
     const go_types *known = s->known;
     for (uint32_t at = known->first[value >> 1]; at < known->first[(value >> 1) + 1] && known->kinds[at] >= INSIDE; at++) {

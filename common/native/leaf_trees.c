@@ -83,7 +83,8 @@ int dominators_leaves(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Move the numbers of 64 blocks that are not left out behind those of the blocks before. */
+/* Of the 64 blocks of a word of `left_out`, move the numbers of those that are not left out to the
+ * end of the numbers that were kept before. */
 static void keep_numbers(dominators *d, uint64_t word) {
     uint32_t *numbers = d->numbers, kept = d->kept;
     uint64_t index = word * 64, left = ~d->left_out[word];
@@ -108,7 +109,7 @@ int dominators_stems(dominators *d, int64_t *budget) {
         d->count -= (uint32_t)__builtin_popcountll(d->left_out[d->at]);
         keep_numbers(d, d->at);
     }
-    /* One more: `kept_number` of the last block may be read if it is left out. */
+    /* One more element: `kept_number` of the last block may be read even if it is left out. */
     uint32_t *numbers = d->leaf_trees ? realloc(d->numbers, ((size_t)d->kept + 1) * sizeof *numbers) : NULL;
     d->numbers = numbers ? numbers : d->numbers;
     return DONE;
@@ -184,7 +185,7 @@ static int put(dominators *d, uint32_t index, uint32_t place) {
     return set_count(d, first, place - first);
 }
 
-/* Put a block at its place, and the leaf trees below it at the last of the places that belong to
+/* Put a block at its place. Put the leaf trees below it at the last of the places that belong to
  * the block, in the order of the words in the block. */
 static int attach(dominators *d, uint32_t index, uint32_t place) {
     const graph *g = d->g;

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 #define HUGE_PAGE ((size_t)2 << 20)
-#define SMALL_PAGE ((uintptr_t)64 << 10) /* the largest that a supported host has */
+#define SMALL_PAGE ((uintptr_t)64 << 10) /* largest page size of a supported host */
 
 bool grow(void *array, uint64_t count, uint64_t *capacity, size_t size) {
     void *items;
@@ -56,9 +56,10 @@ void ready_pages(void *memory, size_t bytes) {
 #endif
 }
 
-/* Release the pages of memory that contains zeros. It continues to contain zeros. */
+/* Return the pages of memory that contains only zeros to the kernel. The memory still reads as
+ * zeros. */
 void release_zeros(void *memory, size_t bytes) {
-#ifdef __linux__ /* elsewhere, the content may not become 0 */
+#ifdef __linux__ /* on other systems, the pages may not read as zeros afterwards */
     uintptr_t first = ((uintptr_t)memory + SMALL_PAGE - 1) & ~(SMALL_PAGE - 1), end = ((uintptr_t)memory + bytes) & ~(SMALL_PAGE - 1);
     if (first < end)
         (void)madvise((void *)first, end - first, MADV_DONTNEED);

@@ -1,10 +1,10 @@
-/* Finds values of PHP that were released, and that still have the address of what they referred to
+/* Finds values of PHP that were released but still contain the address of what they referred to
  * (zend_types.h of PHP 7.3 to 8.4).
  *
  * A value (zval) has 16 bytes: a number or an address, then the type, whose lowest byte is the type
- * itself. For the types undefined, null, false and true, PHP sets only the type. So the address
- * remains, although the program has released the value. In a bucket, the hash and the address of
- * the key follow the value. They are not used either if the value is undefined. */
+ * itself. When PHP sets a value to undefined, null, false or true, it writes only the type. So the
+ * address remains, although the program has released the value. In a bucket, the hash and the
+ * address of the key follow the value. If the value is undefined, PHP does not use these either. */
 #include "blocks.h"
 
 #include <stdlib.h>
@@ -41,9 +41,9 @@ static bool refers(const blocks *b, const uint8_t *data, uint64_t length) {
     return false;
 }
 
-/* Append start and end of the stale memory in the values of `runs` that the piece contains, if it
- * refers to blocks. The `count` runs must be sorted and disjoint. Successive values are joined. A
- * value that is divided between two pieces is omitted. */
+/* Find the values of `runs` that the piece contains. Append the start and the end of the stale
+ * memory in each value, if this memory refers to blocks. Successive ranges are joined. A value that
+ * is divided between two pieces is omitted. The `count` runs must be sorted and disjoint. */
 API int fl_php_stale(const blocks *b, const piece *p, const uint64_t *runs, uint64_t count, words *stale) {
     uint64_t end = p->address + p->length, first = 0;
     BISECT(first, count, middle, runs[RUN * middle] < p->address);

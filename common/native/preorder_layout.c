@@ -81,7 +81,8 @@ int dominators_move(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Allocate the array of counts, indexed by place. A count takes 1 byte if few need more. */
+/* Allocate the array of counts, indexed by place. If leaf trees are left out and few counts need
+ * more, a count takes 1 byte. */
 static int begin_counts(dominators *d) {
     size_t all = d->all = d->semis[0];
     uint32_t large = 0;
@@ -173,11 +174,11 @@ INLINE void set_sum(dominators *d, uint32_t place, uint64_t sum) {
         d->some_sums[place / SUMMED] = sum;
 }
 
-/* As dominators_sum. `kept`: whether the places are already recorded. The compiler makes a version
- * for each value. */
+/* As dominators_sum. `kept`: whether the places are already recorded. Callers pass a constant, so
+ * that the compiler makes a version for each value. */
 INLINE int sum_sizes(dominators *d, int64_t *budget, bool kept) {
     const blocks *b = d->g->b;
-    const uint32_t *wide = b->sizes;
+    const uint32_t *column = b->sizes;
     uint32_t *numbers = d->numbers;
     uint32_t pause = (uint32_t)pause_of(d->at, d->count, budget);
     uint64_t sum = sum_at(d, (uint32_t)d->at);
@@ -187,8 +188,8 @@ INLINE int sum_sizes(dominators *d, int64_t *budget, bool kept) {
         if (!(ahead & ROOT_NODE)) {
             if (!kept)
                 __builtin_prefetch(&numbers[ahead], 1);
-            if (wide)
-                __builtin_prefetch(&wide[ahead]);
+            if (column)
+                __builtin_prefetch(&column[ahead]);
             else
                 prefetch_size(b, ahead);
         }
@@ -197,7 +198,7 @@ INLINE int sum_sizes(dominators *d, int64_t *budget, bool kept) {
             continue;
         if (!kept)
             numbers[node] = place;
-        sum += size_in(b, wide, node) >> unit;
+        sum += size_in(b, column, node) >> unit;
     }
     set_sum(d, pause, sum);
     if (d->some_sums)

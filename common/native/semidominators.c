@@ -22,9 +22,9 @@ static void sort_few(uint64_t *edges, uint64_t count) {
     }
 }
 
-/* Find the next edges whose targets differ only in lower bits than those at `shift`, and count
- * them by the digit there. Return false if they need no move: they are few, and are sorted here, or
- * have the same digit. */
+/* Find the next edges whose targets have the same bits above the digit (`width` bits from bit
+ * `shift` on), and count these edges by the digit. Return false if no edge needs a move: they
+ * are few and are sorted here, or they all have the same digit. */
 static bool count_digits(dominators *d) {
     uint32_t *starts = d->tallies, *ends = starts + DIGITS, digits = 1u << d->width;
     const uint64_t *edges = d->others.items;
@@ -48,7 +48,7 @@ static bool count_digits(dominators *d) {
     return differ;
 }
 
-/* Move the counted edges to the places of their digits, in place. */
+/* Sort the counted edges by their digit, in place. */
 static int move_edges(dominators *d, int64_t *budget) {
     uint32_t *starts = d->tallies, *ends = starts + DIGITS, mask = (1u << d->width) - 1;
     uint64_t *edges = d->others.items + d->at;
@@ -99,8 +99,8 @@ int dominators_sort(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Take the source of the last edge. Release memory of edges that were taken: `labels` and
- * `ancestors` get as much meanwhile. */
+/* Remove the last edge, and return its source. Release the memory of removed edges from time to
+ * time, because `labels` and `ancestors` take up as much meanwhile. */
 INLINE uint32_t next_source(dominators *d) {
     uint32_t source = (uint32_t)d->others.items[--d->others.count];
     if (d->others.count % RELEASED == 0 && d->others.count) {

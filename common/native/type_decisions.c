@@ -203,7 +203,7 @@ API int fl_spread_fits(spread *s, const uint32_t *layouts, uint32_t count, const
 
 /* Append the first `most` untyped blocks in use whose kind has its bit set in `wanted`. */
 API int fl_spread_untyped(const spread *s, const uint8_t *kinds, uint32_t wanted, uint64_t most, words *found) {
-    /* The kind comes first, because it is the same for most blocks. */
+    /* The kind is tested first, because it is the same for most blocks. */
     for (uint32_t index = 0; index < s->b->count && found->count < most; index++)
         if (wanted >> (kinds[index] & 31) & 1 && !s->claims[index] && s->b->states[index] == IN_USE &&
             words_push(found, index))

@@ -207,8 +207,9 @@ static int append_classes(const spread *s, uint64_t start, uint64_t size, uint32
     return failed;
 }
 
-/* Return the number of the group with the same row as the last one of `rows`. The row is removed
- * unless it is the only one. `places`: 1 + numbers of groups, by hash; 0: unused. */
+/* Return the number of the group whose row equals the last row of `rows`, and remove the last row.
+ * If there is no such group, the last row becomes a new group. `places`: 1 + numbers of groups, by
+ * hash; 0: unused. */
 static uint32_t group_of_row(words *rows, uint64_t length, uint32_t *places, uint64_t mask) {
     uint64_t last = rows->count / length - 1, place = 0;
     const uint64_t *row = rows->items + last * length;
@@ -224,8 +225,8 @@ static uint32_t group_of_row(words *rows, uint64_t length, uint32_t *places, uin
 }
 
 /* Group blocks by their size and the classes of their first `word_count` words. Write the group of
- * each block; append size and classes of each group. Groups are numbered in the order of their
- * first blocks. `indices` below the number of blocks. */
+ * each block; append the size and the classes of each group. Groups are numbered in the order of
+ * their first blocks. Each of `indices` must be below the number of blocks. */
 API int fl_spread_group(const spread *s, const uint32_t *indices, uint64_t count, uint32_t word_count, uint32_t *groups, words *rows) {
     uint64_t mask = 63, start = 0;
     uint32_t near = NONE; /* `start` is the address of this block */

@@ -46,7 +46,7 @@ API int fl_spread_relabel(spread *s, const uint32_t *indices, uint64_t count, ui
 }
 
 API int fl_spread_revisit(spread *s, const uint32_t *references, uint64_t count) {
-    uint64_t layouts = s->bounds.count - 1, blocks = 0; /* blocks: with wanted layouts */
+    uint64_t layouts = s->bounds.count - 1, wanted_blocks = 0;
     uint8_t *wanted = calloc((size_t)s->highest + 1, 1), *has = calloc(layouts, 1);
     int failed = wanted && has ? DONE : NO_MEMORY;
     for (uint64_t at = 0; at < count && !failed; at++)
@@ -55,11 +55,11 @@ API int fl_spread_revisit(spread *s, const uint32_t *references, uint64_t count)
     for (uint32_t layout = 0; layout < layouts && !failed; layout++)
         has[layout] = has_reference(s, layout, count ? wanted : NULL);
     for (uint32_t layout = 0; layout < layouts && !failed; layout++)
-        blocks += has[layout] ? s->counts.items[layout] : 0;
+        wanted_blocks += has[layout] ? s->counts.items[layout] : 0;
     for (uint64_t at = 0; at < s->roots.count && !failed; at++)
         if (has[s->roots.items[at].layout])
             failed = words_push(&s->queue, QUEUED_ROOT | at << 1);
-    for (uint32_t first = 0; first < s->b->count && blocks && !failed; first += SAMPLE)
+    for (uint32_t first = 0; first < s->b->count && wanted_blocks && !failed; first += SAMPLE)
         failed = queue_blocks(s, has, first);
     FREE_ALL(wanted, has);
     return failed;

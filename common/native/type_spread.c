@@ -17,7 +17,7 @@ API void fl_spread_free(spread *s) {
              s->decisions.items, s->owner_words.items, s->decides.items, s->counts.items, s->limits, s);
 }
 
-/* `claims` and `origins` are the caller's, a zero for each block. */
+/* `claims` and `origins`: arrays of the caller, with a zero for each block. */
 API spread *fl_spread_new(const blocks *b, uint32_t *claims, uint32_t *origins) {
     spread *s = calloc(1, sizeof *s);
     if (!s)
@@ -213,7 +213,7 @@ static int follow_oldest(spread *s) {
     return more;
 }
 
-/* Find the blocks of the pointers of the ring that were not looked up. */
+/* Look up the blocks of the pointers in the ring that were not looked up before. */
 INLINE void find_blocks(spread *s) {
     while (s->found < s->added) {
         followed *p = &s->ring[s->found++ % RING];
@@ -225,7 +225,7 @@ INLINE void find_blocks(spread *s) {
         __builtin_prefetch(&s->claims[p->index], 1);
         __builtin_prefetch(&s->origins[p->index], 1);
         const piece *of = has_decision(s, p->reference) ? piece_holding(s->pieces, s->piece_count, p->start) : NULL;
-        if (of) /* a decision compares the block's content */
+        if (of) /* a decision reads the block's content */
             __builtin_prefetch(of->data + (p->start - of->address));
     }
 }

@@ -117,10 +117,10 @@ typedef struct {
 } owner_word;
 
 /* A pointer with the value `value`, stored at `place` in the block or root memory `owner`. After
- * find_block, `index` and `start` describe the block at or before `value`. */
+ * find_blocks, `index` and `start` describe the block at or before `value`. */
 typedef struct {
     uint64_t value, place, start;
-    const slot *near; /* of the directory, for `value` */
+    const slot *near; /* the directory's slot for `value` */
     uint32_t reference, owner, index;
     bool certain;
 } followed;
@@ -157,7 +157,7 @@ struct spread {
     LIST(keyed_claim) keyed; /* ascending by key, for each decision */
     LIST(decision) decisions;
     LIST(owner_word) owner_words;
-    LIST(bool) decides; /* by reference: whether a decision is the answer to one of its rules */
+    LIST(bool) decides; /* for each reference: whether a rule of it is answered with a decision */
     const uint8_t *flags; /* of references; the caller's */
     uint32_t flag_count;
     uint64_t claimed; /* claims made so far */
@@ -174,7 +174,7 @@ struct spread {
     upcoming ahead[AHEAD]; /* the next items of the queue */
     uint32_t ahead_next, ahead_count;
     followed ring[RING]; /* pointers that wait to be followed */
-    /* Numbers of pointers so far: added to the ring, looked up by find_block, and followed. */
+    /* Numbers of pointers so far: added to the ring, looked up by find_blocks, and followed. */
     uint64_t added, found, followed;
 };
 
@@ -232,7 +232,7 @@ INLINE bool is_too_far(const spread *s, uint32_t reference, uint64_t offset) {
 /* Return the layout of a block; 0 if it is untyped or disputed. */
 INLINE uint32_t layout_of(const spread *s, uint32_t index) { return s->claims[index] & LAYOUT_MASK; }
 
-/* Give a block another claim, and count its layout. */
+/* Change the claim of a block, and update the numbers of blocks by layout. */
 INLINE void set_claim(spread *s, uint32_t index, uint32_t claim) {
     s->counts.items[s->claims[index] & LAYOUT_MASK]--;
     s->counts.items[claim & LAYOUT_MASK]++;

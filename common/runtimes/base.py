@@ -1,6 +1,6 @@
 """The interface of a runtime reader.
 
-To add a runtime, add a file or folder with a finder, and list it in the directory.
+To add a runtime, add a file or folder with a finder, and list it in FINDERS of directory.py.
 
 A runtime has its own heap, whose objects refer to native blocks, and counters of its memory.
 Readers call nothing in the target: they use exported symbols, the code of exported functions, and
@@ -134,7 +134,8 @@ class Variable(NamedTuple):
 
     `address` is the address of the reference, `value` that of the object. `table` is the block with
     the object's storage (a dictionary's), or 0. `what`: the type of the object, "" if unknown.
-    `length`: of a collection, in `unit`s. `is_local`: objects of other variables stay theirs."""
+    `length`: of a collection, in `unit`s. `is_local`: objects that are also reachable from other
+    variables are attributed to those."""
 
     name: str
     address: int

@@ -10,8 +10,9 @@ from findleaks.value_classes import NamedTuple
 
 
 class Explanation(NamedTuple):
-    """Why a part is large. `sentence`: what most of it consists of. `facts`: the same for JSON.
-    `example`: the address of a managed object that keeps some of it, 0 if there is none."""
+    """Why a part is large. `sentence`: what most of it consists of. `facts`: the same facts for
+    JSON output. `example`: the address of a managed object that retains some of the part; 0 if
+    there is none."""
 
     sentence: str
     facts: Mapping[str, object]

@@ -135,7 +135,7 @@ def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece], mo
 
 
 def _find_managed(session: Session, program: ProgramTypes, address: int) -> Managed:
-    """Return what a manager at this address says about values (types/erasure.py)."""
+    """Return the types that the manager at this address names (types/erasure.py)."""
     from findleaks.types.erasure import Managed, find_managed
 
     for module in session.target.modules():

@@ -1,7 +1,7 @@
 """Buffers of Rust's standard output and input.
 
-They are not initialized. So a buffer that malloc has returned contains words of earlier blocks, and
-its other bytes are text. None of these words are references.
+Rust does not initialize them. A buffer contains words of earlier blocks at its address, and text.
+None of these words are references.
 
 Sources: std 1.95 library/std/src/io/stdio.rs (the statics STDOUT and INSTANCE of stdin),
 io/buffered/linewriter.rs (LineWriter::new: 1,024 bytes), io/buffered/bufreader/buffer.rs,

@@ -1,5 +1,5 @@
-"""Unpack a gzip file with zlib alone. Python's gzip module copies the data twice more, and computes
-the checksum in a second pass.
+"""Unpack a gzip file with Python's zlib module. The gzip module copies the data two more times, and
+computes the checksum in a second pass.
 Format: RFC 1952, 2.2 (a file is a series of members)."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Members:
 
     def read1(self, size: int) -> bytes:
         """Return the next bytes, at most `size`; b"" at the end. Raises EOFError if the file is cut
-        off, zlib.error if it is invalid, or TrailingData."""
+        off, zlib.error if it is invalid, and TrailingData if other data follows a member."""
         while True:
             if self._member.eof and not self._begin():
                 return b""

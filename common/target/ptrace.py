@@ -296,8 +296,9 @@ def has_ended(pid: int) -> bool:
 
 
 def is_exiting(pid: int) -> bool:
-    """Return whether no thread uses the memory of the process any more. Kernel threads never had
-    memory. A process whose main thread called pthread_exit is not exiting."""
+    """Return whether the process has released its memory. This is false for kernel threads, which
+    never had memory, and while other threads still run after the main thread called
+    pthread_exit."""
     lines = status(pid)
     if not lines or "VmSize" in lines or is_kernel_thread(pid):
         return False

@@ -32,11 +32,11 @@ _COUNTED = re.compile(
 )
 """Types whose pointers refer to arrays."""
 _ENDED = re.compile(r"_Vector_impl_data$|^std::__1::vector<")
-"""Of these, the types that begin with the addresses of the first element and of the end of the
+"""Of these types, those that begin with two addresses: of the first element, and of the end of the
 elements in use."""
 _BOOST_VECTOR = "boost::container::vector_alloc_holder<"
-"""Of these, the type that begins with the address of the first element and the number of elements
-in use (boost/container/vector.hpp, 1.74 to 1.83)."""
+"""Of these types, the one that begins with the address of the first element and the number of
+elements in use (boost/container/vector.hpp, 1.74 to 1.83)."""
 
 
 class Buffer(NamedTuple):

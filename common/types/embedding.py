@@ -20,9 +20,11 @@ STORAGE = (
     "boost::multi_index::detail::pod_value_holder<",
 )
 """Types that store a value whose type is their template argument, but have no member of that type.
-Nodes of libstdc++'s containers and of std::make_shared have such members (ext/aligned_buffer.h),
-and nodes of Boost 1.74's hash tables and multi_index (boost/unordered/detail/implementation.hpp,
-boost/multi_index/detail/index_node_base.hpp)."""
+Two kinds of nodes contain them:
+
+- nodes of libstdc++'s containers and of std::make_shared (ext/aligned_buffer.h),
+- nodes of Boost 1.74's hash tables and multi_index (boost/unordered/detail/implementation.hpp,
+  boost/multi_index/detail/index_node_base.hpp)."""
 _MEMBERS = {
     "boost::container::dtl::tree_node<": "m_storage",
     "boost::container::dtl::list_node<": "m_storage",
@@ -31,12 +33,14 @@ _MEMBERS = {
     "boost::unordered::detail::node<": "buf",
     "boost::detail::sp_ms_deleter<": "storage_",
 }
-"""Types with a member that stores a value whose type is their template argument, although the
-member's type says nothing about it (boost/container/detail/tree.hpp and list.hpp of 1.74, node.hpp
-of 1.83; boost/unordered/detail/implementation.hpp, 1.83; smart_ptr/make_shared_object.hpp)."""
+"""Types with a member that stores a value, and the name of this member. The type of the value is
+the template argument of the outer type; the type of the member does not depend on it
+(boost/container/detail/tree.hpp and list.hpp of 1.74, node.hpp of 1.83;
+boost/unordered/detail/implementation.hpp, 1.83; smart_ptr/make_shared_object.hpp)."""
 _SHARED, _BUFFER = "std::__1::__shared_ptr_emplace<", "::_Storage"
-"""The same for libc++: the control block of std::make_shared, and the type of its member for the
-value, whose type is the argument of the control block's template (__memory/shared_ptr.h, 19)."""
+"""The same for libc++: the control block of std::make_shared, and the type of its member that
+stores the value. The type of the value is the template argument of the control block
+(__memory/shared_ptr.h, 19)."""
 
 _LIBRARIES = ("std::", "__gnu_cxx::", "core::", "alloc::")
 _STORAGE = (
@@ -75,7 +79,8 @@ class Embedding:
 
     @cached_property
     def _stored_members(self) -> dict[int, tuple[str, int]]:
-        """Map a type to the name of its member that stores a value, and the type of the value."""
+        """Map a type (_MEMBERS) to the name of the member that stores a value, and the type of this
+        value."""
         table = self.table
         found: dict[int, tuple[str, int]] = {}
         starts = tuple(one for one in _MEMBERS if one.encode() in table.strings)
@@ -88,8 +93,8 @@ class Embedding:
         return found
 
     def is_library(self, number: int) -> bool:
-        """Whether a type belongs to the standard library of C++ or Rust. If such a type consists
-        of one value of another type, it is storage for this value."""
+        """Whether a type belongs to the standard library of C++ or Rust. If such a type has the
+        size of the type with which it begins, it only stores a value of that type."""
         return self.table.text(self.table.names[number]).startswith(_LIBRARIES)
 
     def is_storage(self, number: int) -> bool:
@@ -202,8 +207,8 @@ class Embedding:
         return False
 
     def has_bytes(self, outer: int, offset: int) -> bool:
-        """Whether `outer` has an array of bytes at this offset, in which a program may store
-        objects of other types."""
+        """Whether `outer` has an array of bytes at this offset. A program may store objects of
+        other types in such an array."""
         table = self.table
         for _ in range(DEEPEST * 2):
             outer = table.bare(outer)

@@ -1,7 +1,7 @@
 """Find the types of values in type-erased wrappers: std::function, std::move_only_function, and
-std::any. Such a wrapper has a word for the address of the value, and a pointer to a *manager*, the
-function that copies and deletes the value. The manager's class, or the argument of the manager's
-template, names the type of the value.
+std::any. Such a wrapper contains a small value or the address of a value, and a pointer to a
+*manager*, the function that copies and deletes the value. The manager's class, or the manager's
+template argument, names the type of the value.
 
 Sources: libstdc++ 12, bits/std_function.h (_Function_base, _Base_manager::_M_manager), std/any
 (_Manager_external::_S_manage), bits/mofunc_impl.h and bits/move_only_function.h (_Mofunc_base);
@@ -22,11 +22,11 @@ _WRAPPERS = {
     "std::_Mofunc_base": ("_M_storage", "_M_manage"),
     "std::__1::any": ("__s_", "__h_"),
 }
-"""By the name of a wrapper: its members for the value and for the manager."""
+"""For each wrapper, by name: the names of its members for the value and for the manager."""
 _HEAP = ("std::any::_Manager_external<", "std::__1::__any_imp::_LargeHandler<")
-"""The classes of std::any's managers of values in blocks."""
+"""The classes of std::any's managers for values that are in separate blocks."""
 _ANY = (*_HEAP, "std::any::_Manager_internal<", "std::__1::__any_imp::_SmallHandler<")
-"""The same, and those of values in the wrapper."""
+"""These classes, and those of std::any's managers for values in the wrapper."""
 _FUNCTION = ("std::_Function_handler<", "std::_Function_base::_Base_manager<")
 _MOVE_ONLY = "std::_Mofunc_base"
 _LOCAL = 16  # Most bytes of a value that std::function may store in itself.
@@ -55,16 +55,16 @@ def find_erased(table: TypeTable, number: int, name: str) -> Optional[Erased]:
 
 
 class Managed(NamedTuple):
-    """The value of a wrapper: its type if it is in a block of its own, or the type of the pointer
-    with which a value in the wrapper begins; otherwise UNKNOWN."""
+    """The value of a wrapper. `value`: its type, if it is in a separate block. `pointer`: the type
+    of the pointer with which it begins, if it is in the wrapper. Otherwise UNKNOWN."""
 
     value: int = UNKNOWN
     pointer: int = UNKNOWN
 
 
 def find_managed(table: TypeTable, types: Sequence[int]) -> Managed:
-    """Return what a manager says about the values of its wrappers. `types`: the manager's class,
-    and the argument of the manager's template, if it has one."""
+    """Return the types that a manager names for the values of its wrappers. `types`: the manager's
+    class, and the manager's template argument, if it has one."""
     name = table.text(table.names[types[0]]) if types else ""
     arguments = [part.type for part in table.parts_of(types[0]) if part.kind == PartKind.TYPE_ARGUMENT] if types else []
     if name == _MOVE_ONLY:
@@ -81,7 +81,8 @@ def find_managed(table: TypeTable, types: Sequence[int]) -> Managed:
 
 def _first_pointer(table: TypeTable, number: int) -> int:
     """Return the type of the pointer with which values of a type begin; UNKNOWN if there is none,
-    or if the type has a class that may have a destructor."""
+    or if the type has fields other than pointers, numbers and enums. A field of a class type may
+    have a destructor."""
     number = table.bare(number)
     if table.kinds[number] == Kind.POINTER:
         return number

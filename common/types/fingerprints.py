@@ -247,8 +247,8 @@ class Fingerprints:
         return self._layouts.size_of(spec) <= size
 
     def _by_classes(self, blocks: array[int]) -> Iterator[tuple[int, Sequence[int], Sequence[int]]]:
-        """Yield a size in bytes, the classes of the words, up to the first missing word, and the
-        blocks that have both."""
+        """Yield groups of blocks: their size in bytes, the classes of their words up to the first
+        missing word, and the indices of the blocks."""
         groups, rows = self._spread.group_by_classes(blocks, WORDS)
         members: list[list[int]] = [[] for _ in range(len(rows) // ROW)]
         for index, group in zip(blocks, groups):

@@ -133,7 +133,7 @@ class Hints:
     def _wrong_word(self, index: int, spec: Spec) -> Optional[int]:
         """Return the offset of the first pointer of a type that is a number in the block."""
         layouts, word = self._search.layouts, self._search.table.word
-        classes = self._search.spread.classes(array("I", [index]), EXAMINED)
+        _, (_, *classes) = self._search.spread.group_by_classes(array("I", [index]), EXAMINED)
         for part in layouts.shape(spec):
             for leaf in part.leaves:
                 at = (part.start + leaf.offset) // word

@@ -63,8 +63,8 @@ class Judge:
         self.allows_rest = False
         """Whether a type may be followed by other data that is larger than the type."""
         self.find_managed: Callable[[int], Managed] = lambda address: Managed()
-        """Returns what the manager of a type-erased wrapper says about the wrapper's value, by the
-        address of the manager."""
+        """Returns the types that the manager of a type-erased wrapper names for the wrapper's
+        value. The argument is the address of the manager."""
 
     def judge(self, found: Pointers, certain: bool) -> Optional[int]:
         """Return the answer to a rule by its deferred pointers; None if it is not known. With
@@ -118,8 +118,8 @@ class Judge:
         return self._decide(arrays, candidates, *self._separate({**typed_rows, **untyped}, {**unfit, **known}, candidates, every))
 
     def _by_manager(self, feature: int, found: Pointers) -> Optional[int]:
-        """Return the answer for the values of type-erased wrappers: the manager decides on the
-        type. The content must not contradict it, because linkers may merge equal functions."""
+        """Return the answer for the values of type-erased wrappers: the manager names the type.
+        Linkers may merge equal functions, so the content must not contradict this type."""
         claims: dict[int, int] = {}
         for address in set(self._spread.feature(feature, array("Q", found.untyped))) - {NO_VALUE}:
             managed, table = self.find_managed(address), self._layouts.table

@@ -363,7 +363,7 @@ class _Walk:
             if tag is not None and offset == tag.offset and only is not None and only.sort in (Sort.POINTER, Sort.TRAIT_OBJECT):
                 self._refer(at + offset, only._replace(used=only.used | ReferenceFlag.OPTIONAL))
             elif references:
-                # A variant without this word leaves former content in it.
+                # If the current variant does not have this word, the word has its former content.
                 is_unset = tag is not None and len(words) < len(members)
                 every = {one for _, reference in references for one in reference.pointees}
                 pointees = tuple(sorted(every | {VOID} if is_unset else every))

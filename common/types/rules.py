@@ -128,7 +128,7 @@ class Rules:
 
     def _is_inside(self, of: Reference, offset: int) -> bool:
         """Whether the buffer of a vector is a part of a block, such as the memory that a small
-        vector has for its first elements. The block is then no array of elements."""
+        vector has for its first elements. Then the block is not an array of elements."""
         return offset > 0 and of.counted and of.is_certain and not of.used & ReferenceFlag.TABLE
 
     def is_packable(self, of: Reference, offset: int) -> bool:
@@ -378,13 +378,13 @@ class Rules:
             return 2
         if self._may_be_head(of, spec, offset) or self._is_inside(of, offset) or (offset and self._is_storage_at(of, spec, offset)):
             return 1
-        # A type that is only declared says nothing about the content.
+        # The members of a type that is only declared are unknown.
         is_any = of.sort in (Sort.ANY, Sort.DATA, Sort.TRAIT_OBJECT, Sort.ERASED) or not self._table.size_of(spec.type)
         return int(is_any or (of.sort == Sort.POINTER and not self._is_whole(of.pointees[0])))
 
     def _is_storage_at(self, of: Reference, spec: Spec, offset: int) -> bool:
-        """Whether a content has bytes at an offset, in which a program may store other objects, or
-        ends there, if the pointer may be that to the end of a vector."""
+        """Whether a content has an array of bytes at an offset, in which a program may store other
+        objects. Also true at the end of the content, if the pointer may be the end of a vector."""
         is_end = of.counted and not spec.many and not spec.parts and offset == self._layouts.size_of(spec)
         return is_end or any(self._embedding.has_bytes(number, at) for number, at in self._places(spec, offset))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from findleaks.debuginfo.type_table import TypeTable
 
 TRAIT_OBJECT = ("dyn ", "(dyn ")
-"""The beginnings of the name of a type behind such a pointer. It is in parentheses if there are
+"""The possible beginnings of the name of the pointee. The name is in parentheses if there are
 further bounds, as in `Box<dyn Future + Send>`."""
 _VTABLE, _AS = "::{vtable}", " as "
 

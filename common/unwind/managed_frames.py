@@ -89,22 +89,22 @@ class ChainPart(NamedTuple):
 
 class ManagedFrames:
     """Reads the managed frames of a runtime. `warnings`: sentences on what could not be read so
-    far. `kind`: that of its frames; see NamedFrame. `reads_calls`: whether it reads frames of a
-    running process, for which stacks are recorded. If a runtime generates code, `call_frame` and
-    `function` describe it. If an interpreter maintains a chain of frames, `chain_settings` does."""
+    far. `kind`: the kind of its frames; see NamedFrame. `reads_calls`: whether it can read frames
+    while stacks of a running process are recorded. If a runtime generates code, `call_frame` and
+    `function` describe it. If an interpreter maintains a chain of frames, `chain_settings`
+    describes the chain."""
 
     warnings: Sequence[str] = ()
     kind = ""
     library_files: Optional[re.Pattern[str]] = None  # matches files of the language's own library
 
     def is_of_library(self, frame: NamedFrame) -> bool:
-        """Return whether a function belongs to the library of its language. Functions without a
-        file do: they are written in C."""
+        """Return whether a function belongs to the library of its language. A function without a
+        file belongs to it, because it is written in C."""
         return not frame.file or (self.library_files is not None and self.library_files.search(frame.file) is not None)
 
     def is_of_wait(self, frame: NamedFrame) -> bool:
-        """Return whether a function is one that other functions of the library call in order to
-        wait."""
+        """Return whether a function is one that other functions of the library call to wait."""
         return False
 
     @property

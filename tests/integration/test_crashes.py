@@ -48,7 +48,7 @@ def test_exceptions(word: str, what: str, program: Path, tmp_path: Path) -> None
     core, printed = crashed([str(program), word], tmp_path)
     match = re.search("throwing an instance of '(.*)'", printed)
     assert match is not None
-    assert word in ("string", "object") or what in printed  # libstdc++ prints no text of what is no std::exception
+    assert word in ("string", "object") or what in printed  # libstdc++ prints text only for a std::exception
     assert crash(core)["evidence"]["exception"] == {"type": match[1], "what": what}
 
 

@@ -95,7 +95,7 @@ def test_leaks(where: list[str]) -> None:
 
 
 def test_words_after_instances(tmp_path: Path) -> None:
-    """The last word of a block, after an instance that ends before it, is no reference."""
+    """If an instance ends before the last word of its block, this word does not count as a reference."""
     with cores.Running([str(build_with(tmp_path, "gobject_tails.c", "gobject-2.0"))], tmp_path / "run") as made:
         leaked, kept = map(int, made.output.split()[:2])
         (runtime,) = found("runtime", "--limit", "0", "--pid", str(made.pid))["runtimes"]

@@ -1,4 +1,5 @@
-"""Further leaks of stripped programs in Go, old and new: the first finding of `verdict` is the cause, with the counts of the program."""
+"""More leaks in stripped Go programs, built with old and new versions of Go. The first finding of `verdict` is the cause, with the
+program's counts."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from go_programs import STRIPPED, build
 
 from cores import Running
 
-# By kind: how many leak, the finding, what it says, and the first version of which this is true.
+# For each kind: the number of leaks, the finding, a pattern of its text, and the first version of Go with this result ("": all versions).
 KINDS: dict[str, tuple[int, str, str, str]] = {
     "heartbeats": (
         20_000,
@@ -96,7 +97,7 @@ def first_finding(core: str) -> dict[str, Any]:
 
 
 def check_types(kind: str, version: str, count: int, core: str) -> None:
-    """Check the numbers of objects of the runtime and of the package sync. The runtime has a few more."""
+    """Check the number of objects of one type of the runtime or of the package sync. Go itself may have a few more such objects."""
     timer = "runtime.timeTimer" if number(version) >= (1, 23) else "time.Timer"
     wanted = {"heartbeats": timer, "after": timer, "queue": "chan *main.Session", "defers": "runtime._defer"}
     if number(version) >= (1, 22):
@@ -111,7 +112,8 @@ def check_types(kind: str, version: str, count: int, core: str) -> None:
 
 @pytest.mark.parametrize("version", ["", pytest.param("1.22.12", marks=pytest.mark.matrix)])
 def test_references_that_were_overwritten(version: str, tmp_path: Path) -> None:
-    """Stale pointers in the collector's buffers are no references. The program is a PIE, because its numbers would look like addresses."""
+    """Stale pointers in the collector's buffers do not count as references. The program is a PIE: at lower addresses, some numbers in the
+    program would look like addresses."""
     count = 1000
     program = build(tmp_path, version, STRIPPED, "-buildmode=pie", name="go_overwritten", cgo=True)
     with Running([str(program), str(count)], tmp_path / "run") as run:

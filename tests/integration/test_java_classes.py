@@ -1,4 +1,4 @@
-"""Classes that a program generates: which of their class loaders are garbage, and what keeps the others."""
+"""Classes that a program generates: which of their class loaders are garbage, and what keeps the others alive."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ CASES = [(QUICK, "loader"), ("25.0.2", "hidden")]
     ],
 )
 def test_generated_classes(version: str, kind: str, tmp_path: Path) -> None:
-    """The finding names the classes, the class loader, and the variable that keeps them. In JDK 8, the JVM's data refers to class loaders,
-    too, so that the path may begin there."""
+    """The finding names the classes, the class loader, and the variable that keeps them alive. In JDK 8, the JVM's data also refers to
+    class loaders, so the path may begin there."""
     count = 4000
     with generate(tmp_path, version, kind, count, "-Xshare:off") as running:
         one = finding(verdict("--pid", str(running.pid)), "class-metadata")

@@ -121,14 +121,14 @@ def check_released(made: cores.Running) -> None:
     assert len(names) == 24
     (runtime,) = found("runtime", "--limit", "0", "--pid", str(made.pid))["runtimes"]
     types = {row["name"]: (row["objects"], row["leaked"]["blocks"]) for row in runtime["types"]}
-    for name in names:  # stale words of PHP's own structures and of C stacks refer to some
+    for name in names:  # stale words in PHP's structures and on C stacks refer to some objects
         assert types[name][0] == 200 and types[name][1] >= 170, (name, types[name])
     kept = [types[name][1] for name in ("Holder", "Generator", "Fiber", "WeakMap", "SplObjectStorage", "SplFixedArray", "SplQueue")]
     assert not any(kept), kept
 
 
 def test_released_values(tmp_path: Path) -> None:
-    """Places whose value was released hold nothing: properties, elements, references, collections, weak references, frames."""
+    """Released values do not count as references: in properties, elements, references, collections, weak references and frames."""
     with cores.Running(program("released.php"), tmp_path) as made:
         check_released(made)
 

@@ -82,7 +82,7 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def _create_contexts(data: Path, session: IO[str], pid: int, major: int) -> None:
-    """Let the session's backend create contexts (pg_contexts.c)."""
+    """Make the session's backend create contexts (pg_contexts.c), and wait until it has done so."""
     request = data / "contexts"
     request.write_text(f"{pid} {major}")
     request.chmod(0o644)

@@ -42,11 +42,11 @@ def test_in_a_debugger(program: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["output", "input"])
 def test_buffers_of_rust(kind: str, tmp_path: Path) -> None:
-    """Each address of a leaked box is left in the buffer, which Rust does not initialize."""
+    """The address of each leaked box remains in the buffer, because Rust does not initialize it."""
     rustc, program = shutil.which("rustc"), tmp_path / "program"
     assert rustc is not None, "rustc comes with cargo: apt-get install cargo"
     subprocess.run([rustc, "--edition=2021", "-O", str(truth.PROGRAMS / "rust_stdio.rs"), "-o", str(program)], check=True)
     with cores.Running([str(program), kind], tmp_path / "run") as running:
         lost = int(running.output.split()[1])
         found = json.loads(findleaks("find", "--json", "--pid", str(running.pid)))
-    assert lost - 2 <= found["totals"]["definite"]["blocks"] <= lost  # a stale word may refer to one of them
+    assert lost - 2 <= found["totals"]["definite"]["blocks"] <= lost  # stale words may refer to a few of them

@@ -168,7 +168,7 @@ def test_storage(caches: int, flags: str, tmp_path: Path) -> None:
     [pytest.param(one, marks=() if one == "-O2 -std=c++23" else pytest.mark.matrix) for one in ("-O2 -std=c++23", "-O0 -std=c++17")],
 )
 def test_wrappers(flags: str, tmp_path: Path) -> None:
-    """The manager of a type-erased wrapper names the type of its value. What a vector in a local variable refers to has types."""
+    """The manager of a type-erased wrapper names the type of its value. Blocks that a vector in a local variable refers to have types."""
     check_wrappers(measured("typed_wrappers.cpp", tmp_path, 100, 1, *flags.split()))
 
 
@@ -199,7 +199,7 @@ def test_wrappers_and_boost(release: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
 def test_queue(flags: str, tmp_path: Path) -> None:
-    """Boxed closures and futures with further bounds have the types of their vtables, also in an Option and in a queue."""
+    """Boxed closures, and boxed futures with further bounds, have the types of their vtables, also in an Option and in a queue."""
     figures = measured("typed_queue.rs", tmp_path, 100, 1, "--edition=2021", *flags.split())
     check(figures)
     assert not figures.wrong, figures.wrong[:12]

@@ -136,7 +136,7 @@ require('readline').createInterface(process.stdin).on('line', () => console.log(
 @pytest.mark.parametrize("way", ["track", pytest.param("inject", marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("version", [nodes.NEWEST, *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS[:-1])])
 def test_frames_that_refer_to_unmapped_memory(version: str, way: str, tmp_path: Path) -> None:
-    """The process is unharmed, calls are counted, and a warning says why the functions are missing."""
+    """The process continues, calls are counted, and a warning gives the reason for the missing functions."""
     addon = addon_in(tmp_path)
     program = Calls([nodes.get(version), "-e", FORGING, str(addon)], addon)
     try:

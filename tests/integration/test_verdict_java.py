@@ -145,7 +145,12 @@ def test_mapped_files(version: str, kind: str, files: int, options: tuple[str, .
     [
         ("segments", "jdk.internal.foreign.SegmentFactories$1", "close() of each java.lang.foreign.Arena", 1.0),
         ("arenas", "jdk.internal.foreign.SegmentFactories$1", "close() of each java.lang.foreign.Arena", 1.0),
-        ("global", "jdk.internal.foreign.NativeMemorySegmentImpl", "allocate memory in a java.lang.foreign.Arena that is closed", 0.9),
+        (
+            "global",
+            "jdk.internal.foreign.NativeMemorySegmentImpl",
+            "allocate memory in a java.lang.foreign.Arena that the program closes",
+            0.9,
+        ),
     ],
 )
 def test_memory_of_arenas(kind: str, owner: str, remedy: str, least: float, tmp_path: Path) -> None:
@@ -175,7 +180,7 @@ def test_memory_of_arenas(kind: str, owner: str, remedy: str, least: float, tmp_
     ],
 )
 def test_class_loaders_of_plugins(plugin: str, holder: str, tmp_path: Path) -> None:
-    """The finding about the largest type names what keeps the static variables of the plugin's class."""
+    """The finding about the largest type names what keeps the static variables of the plugin's class alive."""
     jvms.compile_java(ROOT / "tests/programs/JavaPlugins.java", tmp_path, "--release", "11")
     command = jvms.command(jvms.SYSTEM, tmp_path, "JavaPlugins", plugin, "120", options=("-Xmx256m",))
     with Running(command, tmp_path / "run") as run:

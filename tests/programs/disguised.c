@@ -54,7 +54,7 @@ static void tags_below(size_t i, uintptr_t p) { put_word(8 * i, p | (uint64_t)(i
 static void tags_in_shifted(size_t i, uintptr_t p) { put_word(8 * i, (uint64_t)(p | (i & 15)) << 8 | (i & 0xff)); }
 static void safe_linked(size_t i, uintptr_t p) { put_word(8 * i, p ^ (uintptr_t)(table + 8 * i) >> 12); }
 
-/* Relative to places at different distances. */
+/* Pointers relative to their own addresses. The distances between these addresses differ. */
 static void relative(size_t i, uintptr_t p) {
     static size_t at;
     at += 8 * (1 + i * i % 5);

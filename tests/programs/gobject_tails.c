@@ -1,5 +1,5 @@
-/* 300 objects that are kept are in blocks of which the last word refers to a leaked object. Their instances end before this word. Prints the
-   numbers of leaked and kept objects, then "ready". */
+/* Keeps 300 objects, and leaks 300. The last word in the block of each kept object refers to a leaked object; the instance ends before this
+   word. Prints the numbers of leaked and kept objects, then "ready". */
 #include <glib-object.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 typedef struct {
     GObject parent;
-    void *last; /* 32 bytes */
+    void *last; /* Large has 32 bytes */
 } Large;
 typedef struct {
     GObjectClass parent;

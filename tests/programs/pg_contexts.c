@@ -1,8 +1,9 @@
-// A library for LD_PRELOAD in PostgreSQL. A backend whose process identifier is in the file `contexts` of the data directory creates memory
-// contexts of the types Slab, Generation and Bump (since PostgreSQL 17) before it waits for its next statement. It allocates 150 chunks of
-// 200 bytes in each, and frees some of them, except in Bump. Some blocks of the Slab context become completely free. The file also has
-// PostgreSQL's major version; for 13, the backend prints its contexts to standard error, as that version has no other way to print them.
-// The backend removes the file at the end. GDB could call these functions, but GDB 13 calls none on processors with AMX.
+// A library for LD_PRELOAD in PostgreSQL. The file `contexts` in the data directory contains a process identifier and PostgreSQL's major
+// version. Before the backend with this identifier waits for its next statement, it creates memory contexts of the types Slab, Generation
+// and Bump (since PostgreSQL 17). It allocates 150 chunks of 200 bytes in each context, and frees some of them, except in Bump. Some blocks
+// of the Slab context become completely free. For version 13, the backend also prints its contexts to standard error, because that version
+// has no other way to print them. At the end, the backend removes the file. The test does not call these functions with GDB, because GDB 13
+// cannot call functions on processors with AMX.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -35,7 +36,7 @@ static void create_contexts(int major)
     void *(*generation)(void *, const char *, size_t, size_t, size_t) = symbol("GenerationContextCreate");
     void *(*bump)(void *, const char *, size_t, size_t, size_t) = symbol("BumpContextCreate");
     fill(slab(top, "Slab test", 8192, CHUNK), 1);
-    // Before PostgreSQL 15, a context has blocks of one size.
+    // Before PostgreSQL 15, a Generation context has blocks of one size only.
     fill(generation(top, "Generation test", major > 14 ? 0 : 8192, 8192, 65536), 1);
     if (bump)
         fill(bump(top, "Bump test", 0, 8192, 65536), 0);

@@ -1,5 +1,6 @@
-/* A Node-API addon: probe(size) calls the C function probed, callBack(function) calls a function of JavaScript from C, probeForged() calls
- * probed while the functions of the JavaScript frames are pointers to unmapped memory, and returns the number of these frames. */
+/* A Node-API addon. probe(size) calls the C function `probed`. callBack(function) calls a JavaScript function from C. probeForged()
+ * replaces the function pointers in the JavaScript frames by pointers to unmapped memory while it calls `probed`, and returns the number
+ * of these frames. */
 #include "native_calls.c"
 #include <stdint.h>
 typedef struct napi_env__ *napi_env; typedef struct napi_value__ *napi_value; typedef struct napi_info__ *napi_info;

@@ -1,4 +1,4 @@
-"""Cores for fuzz_corpus.py of processes that have pools: APR, GObject, nginx, PostgreSQL, and PHP's frames and collections."""
+"""Make cores for fuzz_corpus.py: of programs with APR pools and GObjects, of nginx and PostgreSQL, and of PHP's frames and collections."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _php_released(folder: Path) -> Path:
 
 
 def _with_library(source: str, library: str, *words: object) -> Callable[[Path], Path]:
-    """A program of tests/programs and its arguments."""
+    """Return a function that makes a core of a program in tests/programs. `library`: its pkg-config name. `words`: the arguments."""
 
     def make(folder: Path) -> Path:
         flags = subprocess.run(["pkg-config", "--cflags", "--libs", library], check=True, capture_output=True, text=True).stdout.split()

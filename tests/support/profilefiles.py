@@ -42,7 +42,7 @@ def folded(file: Path, columns: int = 1) -> dict[Stack, Values]:
 
 
 def pprof(file: Path, *options: str) -> str:
-    """What `go tool pprof` prints; it asks no server. Since Go 1.25, the first call on a machine compiles pprof."""
+    """Return the output of `go tool pprof`, without symbols from a server. Since Go 1.25, the first call on a machine compiles pprof."""
     words = ["go", "tool", "pprof", "-symbolize=none", *options, str(file)]
     return subprocess.run(words, capture_output=True, text=True, timeout=3 * PATIENCE, check=True).stdout
 

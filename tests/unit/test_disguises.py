@@ -196,8 +196,8 @@ def judged(engine: Engine, heap: Heap) -> tuple[Disguised, Graph]:
 
 
 def table_of(form: Form, place: Callable[[int], int], count: int = 100, start: int = MIDDLE, size: int = 72, low_tags: int = 1) -> Heap:
-    """A block that a root refers to, with pointers in this form to all the other blocks: relative ones in no order, others in the order
-    of their addresses. The low bits contain numbers below `low_tags`."""
+    """A block that a root refers to. It has a pointer in this form to each other block: relative pointers in random order, others in the
+    order of the addresses. The low bits contain numbers below `low_tags`."""
     heap = Heap(graphs.X86_64, start, [32 * count, *[size] * count], 64)
     heap.root_memory[8:16] = heap.word(start)
     targets = random.Random(count).sample(range(count), count) if form.kind == Disguise.RELATIVE else range(count)
@@ -245,7 +245,7 @@ def test_tags_in_low_bits_too(form: Form, size: int) -> None:
 
 
 def test_sizes_and_series_are_no_relative_pointers() -> None:
-    """Each number leads from its own place to the start of a block. The first number occurs in each block, the others are a series."""
+    """Each number plus its own address is the start of a block. Two cases: the same number in each block; a series in a table."""
     for numbers in ([96] * 100, [400 + 88 * n for n in range(100)]):
         heap = Heap(graphs.X86_64, MIDDLE, [800, *[72] * 100], 64)
         heap.root_memory[8:16] = heap.word(MIDDLE)
@@ -260,7 +260,7 @@ def test_sizes_and_series_are_no_relative_pointers() -> None:
 
 
 def test_links_that_a_thread_cache_left_hide_no_leak() -> None:
-    """glibc writes them into the first word of a free block, and returns the block with it."""
+    """glibc writes a link into the first word of a free block. The link remains in this word when malloc returns the block."""
     for engine in engines():
         heap = Heap(graphs.X86_64, MIDDLE, [72] * 101, 64)
         heap.root_memory[8:16] = heap.word(MIDDLE)
@@ -387,7 +387,7 @@ NUMBERS: dict[str, Callable[[random.Random, Heap, int, int], int]] = {
     "tagged": lambda rng, heap, place, size: near(rng, heap) + rng.randrange(16) | rng.getrandbits(16) << 48,
     "shifted": lambda rng, heap, place, size: near(rng, heap) + rng.randrange(16) << 8,
 }
-"""Numbers for a place in a table before leaked blocks of a size."""
+"""Functions that return a number for a place in a table. Leaked blocks of one size follow the table."""
 
 
 @pytest.mark.parametrize("name", NUMBERS)

@@ -21,7 +21,7 @@ PAIR = (SECOND - BASE >> 3) << 32 | FIRST - BASE >> 3
 
 
 class Objects:
-    """Two objects."""
+    """Stands for the Java heap: two objects."""
 
     starts = (FIRST, SECOND)
 
@@ -55,7 +55,7 @@ def roots_of(code: int, names: tuple[str, ...]) -> tuple[set[int], set[str]]:
 
 
 WAITS, RUNS = 0x050F_9090_9090_9090, 0x9090_9090_9090_9090
-"""The last instruction is a system call, or is none."""
+"""Eight bytes of code. In WAITS, the last instruction is a system call; in RUNS, it is not."""
 
 
 def test_vector_registers_of_a_thread_that_waits() -> None:

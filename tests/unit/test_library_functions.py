@@ -1,4 +1,4 @@
-"""Which functions of a managed language belong to its own library, and which of these wait for others."""
+"""Find the functions that belong to a managed language's library, and those that this library calls to wait."""
 
 from __future__ import annotations
 

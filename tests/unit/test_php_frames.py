@@ -16,7 +16,8 @@ VARIABLES, TEMPORARIES = 3, 6
 
 
 def image(version: str, previous: int, live: list[tuple[int, int, int]], operand: int = 0, number: int = 4) -> Memory:
-    """A frame at STACK that executes instruction `number`, whose first operand is temporary value `operand` if this is not 0."""
+    """A frame at STACK that executes instruction `number`. `operand`: the offset of the temporary value that is the instruction's first
+    operand; 0: it has none."""
     places, function, code = PLACES[version], bytearray(256), bytearray(20 * INSTRUCTION)
     function[0] = 2
     struct.pack_into("<I", function, places.variables, VARIABLES)
@@ -38,7 +39,8 @@ def temporary(number: int) -> int:
 
 @pytest.mark.parametrize("version", PLACES)
 def test_temporary_values(version: str) -> None:
-    """A value is used in its live ranges, whose lowest bits are a kind, and as an operand of the instruction."""
+    """A temporary value is in use in its live ranges, and if it is an operand of the instruction. The lowest bits of a live range's
+    offset are its kind."""
     live = [(temporary(1) | 2, 2, 4), (temporary(2), 5, 9), (temporary(5), 0, 20)]
     frame = FrameReader(image(version, 0, live, operand=temporary(3)), f"{version}.7").read(STACK)
     assert frame is not None and frame.variables == VARIABLES and frame.end == STACK + temporary(TEMPORARIES)
@@ -62,7 +64,7 @@ def test_endless_chain() -> None:
 
 
 def test_many_live_ranges() -> None:
-    """A count of live ranges that does not fit is not used: then every temporary value counts."""
+    """If the count of live ranges is too large, all temporary values count as in use."""
     whole = FrameReader(image("8.2", 0, [(0, 0, 0)] * 3), "8.2.1").read(STACK)
     assert whole is not None and whole.unused[-1] == Range(STACK + temporary(0), STACK + temporary(TEMPORARIES))
     frame = FrameReader(image("8.2", 0, [(0, 0, 0)] * (1 << 14 | 1)), "8.2.1").read(STACK)

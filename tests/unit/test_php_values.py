@@ -121,7 +121,7 @@ def test_stale_values(arch: Arch, keys: bool) -> None:
     heap.block(80, (4 * slots + 64 * size) // arch.word)
     for place in set(range(number)) - undefined:
         heap.halves(start - HEAP + place * size + 8, 1 if place in null else 8)
-    for place in {*range(number)} - {9, 20}:  # the values of 9 and 20 refer to no block
+    for place in {*range(number)} - {9, 20}:  # the values at places 9 and 20 refer to no block
         heap.put((start - HEAP + place * size) // arch.word, HEAP)
     first, length = 4 * size + 8, size if not keys else 8
     alone = [(12, 12 * size + length), (13, 13 * size + length)] if keys else [(12, 14 * size)]
@@ -166,7 +166,7 @@ def test_the_engines_agree_about_stale_values(arch: Arch, seed: int) -> None:
         stride, count = rng.choice((16, 16 + 2 * arch.word)), rng.randrange(20)
         runs.extend((HEAP + at, count, stride))
         at += max(count * stride + rng.randrange(-8, 8) * arch.word, arch.word)  # runs may overlap
-    runs[-2] += rng.choice((0, 1 << 40))  # the last run may end after all memory
+    runs[-2] += rng.choice((0, 1 << 40))  # the last run may end beyond the memory
     cuts = sorted(rng.randrange(800) * arch.word for _ in range(rng.randrange(4)))
     answers = []
     for engine in (graphs.native(arch), graphs.pure(arch)):

@@ -1,4 +1,4 @@
-"""The stub follows forged pointers in frames of interpreters, in this very process, and reads no unmapped memory."""
+"""The stub follows forged pointers in frames of interpreters, and reads no unreadable memory. It runs in the process of the test."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 class Pages:
-    """Eight pages, of which each second one is unmapped."""
+    """Eight pages, of which every second one is unreadable."""
 
     def __init__(self) -> None:
         self.memory = mmap.mmap(-1, 8 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -42,7 +42,7 @@ class Pages:
         self._libc = ctypes.CDLL(None, use_errno=True)
         for page in range(1, 8, 2):
             self.protect(page, 0)
-        # Objects at the beginning, in the middle, and across the end of the mapped pages
+        # Objects at the beginning, in the middle, and across the end of the readable pages
         offsets = (0, 512, 1024, 2048, PAGE - 136, PAGE - 64, PAGE - 32, PAGE - 16, PAGE - 8)
         self.objects = [self.start + page * PAGE + offset for page in range(0, 8, 2) for offset in offsets]
 
@@ -57,7 +57,7 @@ class Pages:
 
 
 def settings(kind: int, pages: Pages, slot: int, thread_pointer: int) -> Sequence[int]:
-    """The words at CHAIN_KIND. The variable that the chain begins at is the word at `slot`."""
+    """Return the words at CHAIN_KIND of stack_walk.S. The chain begins at the variable at address `slot`."""
     offset = slot - thread_pointer & _M64
     if kind == JAVASCRIPT:
         types = int.from_bytes(struct.pack("<4H", FUNCTION, 2, SHARED, SCRIPT), "little")
@@ -75,7 +75,7 @@ def machine_of(kind: int, library: ctypes.CDLL, pages: Pages, slot: int) -> Mach
     pthread_self.restype = ctypes.c_ulong
     words = settings(kind, pages, slot, pthread_self())
     struct.pack_into(f"<{len(words)}Q", machine.memory, CHAIN_SETTINGS, *words)
-    machine.memory[SERVED] = 0  # nobody answers: pages that are not marked stay unknown
+    machine.memory[SERVED] = 0  # no server answers: pages that are not marked stay unknown
     return machine
 
 
@@ -107,7 +107,7 @@ def test_forged_pointers(kind: int, library: ctypes.CDLL) -> None:
         words = list(pick.choices([*choices, machine.sp + 8 * 40], k=8 * FRAMES + 24))
         words[0] = frames[0]
         for number, pc in enumerate([*frames[1:], 0x700000]):
-            if tag:  # found by the chain of frame pointers, which begins at the word 6
+            if tag:  # the chain of frame pointers leads to the frames, and begins at word 6
                 words[8 * number + 6], words[8 * number + 7] = machine.sp + 8 + 8 * (8 * number + 14), pc
             else:
                 words[8 * number + 8] = pc

@@ -330,7 +330,7 @@ int main() { made = Call{}; moved = Call{}; return !made; }
 
 @pytest.mark.parametrize("options", ["-O0", "-O2 -gdwarf-4", "-O2 -flto"])
 def test_managers_of_wrappers(tmp_path: Path, options: str) -> None:
-    """The function whose address a type-erased wrapper has leads to the type of the wrapper's value."""
+    """The manager of a type-erased wrapper, found by its address, names the type of the wrapper's value."""
     (tmp_path / "managers.cpp").write_text(MANAGERS)
     program = tmp_path / "managers"
     subprocess.run(["g++", "-std=c++23", "-g", *options.split(), "-o", program, tmp_path / "managers.cpp"], check=True)

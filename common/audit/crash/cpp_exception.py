@@ -44,7 +44,7 @@ TYPE = {8: 80, 4: 48}
 _CLASSES = (0x474E5543432B2B00, 0x434C4E47432B2B00)  # "GNUCC++\\0", "CLNGC++\\0"
 _DEPENDENT = tuple(one | 1 for one in _CLASSES)  # classes of dependent exceptions
 _WITH_TEXT = {"St11logic_error", "St13runtime_error", "NSt3__111logic_errorE", "NSt3__113runtime_errorE"}
-# std::string of libstdc++, which begins with a pointer to its text
+# The std::string of libstdc++. It begins with a pointer to its text.
 _STRING = "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 _WHAT = 2  # number of what() in the vtable of std::exception, after two destructors
 _LIBRARIES = ("libstdc++.", "libc++.", "libc++abi.")

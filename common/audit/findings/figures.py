@@ -93,7 +93,8 @@ class BlockFigures:
         return self.of_blocks([array("I", sorted(chosen))], *kinds), Figures(*below, below.bytes if self._known else None)
 
     def mappings_below_blocks(self) -> list[int]:
-        """Return the indices of the leaked mappings to which only leaked blocks refer."""
+        """Return the indices of the indirectly lost mappings whose leak head is a block, not a
+        mapping."""
         blocks, graph, mappings = self._session.directory.blocks, self._graph, self._session.directory.mappings.ranges
         starts = {blocks.find(start) for start, _ in mappings}
         return sorted(index for index in starts if graph.kind(index) == Kind.INDIRECT and graph.leader(index) not in starts)

@@ -25,7 +25,7 @@ from findleaks.target.modules import DELETED
 from findleaks.target.ranges import merge_ranges
 from findleaks.value_classes import NamedTuple
 
-_NAMED = 3  # names of shared memory in a finding
+_NAMED = 3  # maximum number of names of shared memory in a finding
 _MANY = 32  # minimum number of mappings in a finding
 _KINDS = {"/memfd:": "memfd mapping", "/SYSV": "System V segment", "/dev/shm/": "POSIX shared memory mapping"}
 METASPACE = "metaspace"  # name of the part of a JVM's memory that contains class metadata
@@ -224,7 +224,7 @@ def _live_loader(runtime: Runtime, by_type: Mapping[str, int]) -> Optional[_Exam
 
 
 def _live_object(runtime: Runtime, address: int) -> Optional[_Example]:
-    """Return the object at an address with the path to it; None if there is no live one."""
+    """Return the live object at an address, and the path to it; None if there is none."""
     graph = runtime.object_graph() if address else None
     found = graph.find(address) if graph is not None else None
     return _Example(address, graph.describe_path(found.block)) if graph is not None and found is not None and found.is_live else None

@@ -217,7 +217,9 @@ def _describe_largest_site(session: Session, amount: int) -> Optional[tuple[dict
 
 def _describe_part(leak: Leak, amount: int) -> str:
     held = leak.bytes + leak.indirect_bytes
-    if held > amount:  # mappings that leaked with the blocks are in another finding
+    # `held` includes mappings that leaked with the blocks. `amount` does not: another finding
+    # reports these mappings.
+    if held > amount:
         return f"The largest group, with {size(held)} in blocks and mappings,"
     return "All of it" if held == amount else f"{100 * held // max(amount, 1)} % of it ({size(held)})"
 

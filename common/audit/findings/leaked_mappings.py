@@ -65,7 +65,8 @@ def _describe(leak: Leak) -> str:
 
 
 def _explain(kinds: Sequence[Kind], kind: str) -> str:
-    """Explain the mappings. `kind`: the type of the largest group."""
+    """Explain the mappings. `kind`: the type of the largest group; if there is no group, the type
+    of a mapping whose leak head is a block."""
     if Kind.POSSIBLE in kinds:
         return "They may be in use without an address in memory: as signal stacks, as registered buffers, or by page numbers."
     if kind not in (TYPE, ""):

@@ -101,7 +101,7 @@ def _find_largest_group(stacks: Sequence[Stack], readers: Sequence[ManagedFrames
 
 def _own_frame(frames: Sequence[NamedFrame], readers: Mapping[str, ManagedFrames]) -> Optional[NamedFrame]:
     """Return the innermost frame of the program's own code. Frames of managed functions are
-    preferred. `readers`: by the kind of their frames."""
+    preferred. `readers`: the reader for each kind of managed frame."""
     from findleaks.audit.crash import own_frame  # imported late: seldom needed
 
     managed = [(one, readers.get(one.kind)) for one in frames if one.kind]

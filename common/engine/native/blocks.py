@@ -30,8 +30,9 @@ STEPS = 1 << 22  # blocks whose columns one call produces: about 50 ms
 
 
 class NativeBlocks:
-    """See contract.Blocks. Takes about 5 bytes a block (3 if all sizes are multiples of the
-    granule, 2 if also all blocks are in use), and 16 bytes for each 64 granules of heap."""
+    """See contract.Blocks. Takes about 5 bytes for each block, and 16 bytes for each 64 granules of
+    heap. If all sizes are multiples of the granule, a block takes 3 bytes; if all blocks are in use
+    as well, it takes 2."""
 
     def __init__(self, library: CLibrary, arch: Arch, granule: int, threads: int = 1, heap_bytes: int = 0) -> None:
         """Create an empty directory. `threads` is the number of threads that calls of the C engine

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 
 class NativeDominators(WholeTree):
-    """A tree of all blocks; see dominators.Dominators. Takes 16 bytes for each reached block
-    (20 if the sum of the sizes, divided by the largest power of two that divides each size, needs
-    more than 4 bytes; 5 to 12 if leaf trees are expected). Takes 4 more after the first query for
-    an immediate dominator."""
+    """A tree of all blocks; see dominators.Dominators.
+
+    Takes 16 bytes for each reached block; 5 to 12 bytes if leaf trees are expected. Takes 20 bytes
+    if the sum of the sizes needs more than 4 bytes even when divided by the largest power of two
+    that divides each size. Takes 4 more after the first query for an immediate dominator."""
 
     def __init__(
         self,

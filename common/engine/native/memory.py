@@ -41,8 +41,8 @@ class CRange(Structure):
 
 
 def c_array(buffer: Buffer) -> CArray:
-    """Return a ctypes array over an array or a view ("Q", "I", "B"; else KeyError) or bytearray,
-    without copying. Keep it for as long as the C engine keeps the pointer."""
+    """Return a ctypes array that shares the memory of an array, a view ("Q", "I", "B"; otherwise
+    KeyError) or a bytearray. Keep the ctypes array as long as the C engine keeps the pointer."""
     made: CArray = _STARTS[memoryview(buffer).format].from_buffer(buffer)
     return made
 
@@ -109,8 +109,8 @@ def zeros(typecode: str, count: int) -> array[int]:
 
 
 def large_zeros(count: int) -> memoryview:
-    """Return a view ("I") of zeros to which the C engine can write. No page of this memory was used
-    yet, so that the engine can ask for huge pages (native.h, prefer_huge_pages)."""
+    """Return a view ("I") of zeros to which the C engine can write. No page of this memory has been
+    touched, so the engine can still ask for huge pages (native.h, prefer_huge_pages)."""
     return memoryview(mmap.mmap(-1, 4 * count)).cast("I")
 
 

@@ -111,9 +111,9 @@ class PureDisguises:
         return [(at, value) for at, value in zip(range(first, first + length, width), words) if value]
 
     def _candidates(self, form: Form, words: list[tuple[int, int]], first: int = 0, address: int = 0) -> Iterator[tuple[int, int]]:
-        """Yield the offset of each word that, decoded in this form, is an address in a segment, and
-        this address. `first`: the distance of the words from a multiple of the word size.
-        `address`: the place of offset 0."""
+        """Decode words in this form. If the result is an address in a segment, yield the offset of
+        the word and this address. `first`: the distance of the words from a multiple of the word
+        size. `address`: the address of offset 0."""
         mask, shift, base = self._mask, form.shift, form.base
         for start, end in self._segments:
             if form.kind == Disguise.TAGGED:
@@ -187,8 +187,8 @@ class PureDisguises:
             source = blocks.find(place)
             if source in (-1, target) or blocks.states[source] != State.IN_USE:
                 return
-            # glibc leaves the link of its thread cache in the first word of a block that it
-            # returns.
+            # When malloc of glibc takes a block from the thread cache, the cache's link remains in
+            # the first word of the block: a stale word.
             linked = self._forms[number].kind == Disguise.SAFE_LINKED
             if linked and place == blocks.starts[source] and blocks.sizes[source] == blocks.sizes[target]:
                 return

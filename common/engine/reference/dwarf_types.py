@@ -203,7 +203,7 @@ class PureTypeReader:
         return row
 
     def _add_alias(self, key: int, of: int) -> None:
-        """Give the entry with this key the type of another entry."""
+        """Record that the entry with this key has the type of the entry `of`."""
         self._rows.types.append(TypeRow(key, Kind.UNKNOWN, rows.ALIAS, extra=of))
 
     def _name(self, scope: int, values: Values) -> int:

@@ -1,10 +1,11 @@
-"""Which pages of a process a stub may read.
+"""Find the pages of a process that a stub may read.
 
 A stub follows pointers of an interpreter's frames, without system calls. In a damaged process, such
-a pointer can lead to unmapped memory. Therefore the stub reads only pages that are marked as
-readable in a rule: one rule for each 256 KiB of memory, whose value is a bitmap of their 64 pages.
-A page that is unmapped stays marked until the next refresh of the rules. Frames would have to refer
-to such a page to harm the process, and intact frames do not."""
+a pointer can refer to unmapped memory. Therefore the stub reads only pages that are marked as
+readable in a rule. There is one rule for each 256 KiB of memory; its value is a bitmap of the 64
+pages. A page that is unmapped stays marked until the next refresh of the rules. Until then, a stub
+that reads this page crashes the process. This can happen only if a damaged frame refers to the
+page: intact frames do not refer to unmapped memory."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ from findleaks.target.maps import regions_of
 from findleaks.target.ranges import merge_ranges
 
 REFRESH_SECONDS = 0.25  # seconds between readings of the mappings
-MOST_UNREADABLE = 64  # requests for unreadable pages after which stubs read no more frames
-_PAGE, _AREA = 12, 18  # shifts of a page, and of the area of a rule
+MOST_UNREADABLE = 64  # after so many requests for unreadable pages, stubs read no more frames
+_PAGE, _AREA = 12, 18  # log2 of the bytes of a page, and of the area that a rule describes
 _PAGES = 1 << _AREA - _PAGE
 _MOST_SEEDED = 1 << 32  # bytes of a mapping; larger ones are mostly reserved addresses
 
 
 def readable_key(address: int) -> int:
-    """Return the key of the rule with the bitmap that has the page of an address."""
+    """Return the key of the rule whose bitmap contains the page of an address."""
     return STACK | ISOLATE | address >> _AREA
 
 
@@ -52,15 +53,15 @@ class ReadablePages:
         self.unreadable = 0
 
     def ask(self, key: int, address: int) -> int:
-        """Return the bitmap for a key, because a thread waits for the page of `address`."""
+        """Return the bitmap of a key for a thread that has requested the page of `address`."""
         self._read()
         bitmap = self._given[key] = self._bitmap(key)
         self.unreadable += not is_marked(bitmap, address)
         return bitmap
 
     def seed(self, most: int) -> Mapping[int, int]:
-        """Return at most this number of bitmaps with readable pages. The areas with the highest
-        addresses come first, because most heaps of interpreters are mappings above the program."""
+        """Return at most `most` bitmaps with readable pages. The areas with the highest addresses
+        come first, because most heaps of interpreters are mappings above the program."""
         self._read()
         small = (one for one in reversed(self._ranges) if one.end - one.start <= _MOST_SEEDED)
         areas = (area for one in small for area in reversed(range(one.start >> _AREA, (one.end - 1 >> _AREA) + 1)))
@@ -69,7 +70,8 @@ class ReadablePages:
         return self._given
 
     def refresh(self) -> Mapping[int, int]:
-        """Read the mappings again. Return the bitmaps of given keys that have changed."""
+        """Read the mappings again. Return the bitmaps that `ask` or `seed` has returned and that
+        have changed since."""
         if not self._given or not self._read():
             return {}
         changed = {key: bitmap for key in self._given if (bitmap := self._bitmap(key)) != self._given[key]}
@@ -99,8 +101,8 @@ class ReadablePages:
 
 
 def _readable(regions: Iterable[Region]) -> list[Range]:
-    """Return readable memory. Mappings of files that other processes may truncate, and of devices,
-    are left out: a read of these can fail."""
+    """Return the readable private memory. Shared mappings, and mappings of devices and of the
+    kernel ([vvar]), are left out: a read of these can fail."""
     return merge_ranges(
         Range(one.start, one.end) for one in regions if one.readable and one.private and not one.name.startswith(("/dev/", "[v"))
     )

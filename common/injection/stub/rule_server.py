@@ -1,8 +1,15 @@
 """Answer the requests of threads that wait in the stub.
 
-They request an unwind rule, the end of a stack, whether an address is an isolate, which pages are
-readable, or that the function of an interpreter's frame is read. An answer also contains the rules
-of all outer frames on the stack, so that a new stack makes a thread wait only once."""
+A thread requests one of the following:
+
+- an unwind rule
+- the end of a stack
+- whether an address is an isolate
+- which pages are readable
+- that the server reads the function of an interpreter's frame
+
+An answer about code or a stack also contains the rules of all outer frames on the stack, so that a
+new stack makes a thread wait only once."""
 
 from __future__ import annotations
 
@@ -49,11 +56,13 @@ _TOP_BYTES = 1 << 14  # bytes of a stack that are read at once
 
 class Rules:
     """The unwind rules of one process, by key. Hold `lock`, because only one thread may use them at
-    a time. `generated`: frames of code that a runtime generated, and `functions`: those that an
-    interpreter executes, by key; both as they were when a thread had them on its stack. `chained`:
-    functions in the chain of an interpreter's frames. `pages`: the memory that stubs may read.
-    `has_many_functions`: whether functions that
-    are called for the first time from now on have no names."""
+    a time.
+
+    `generated`: frames of code that a runtime generated, by key. `functions`: functions that an
+    interpreter executes, by key. Both are as they were when a thread had them on its stack.
+    `chained`: functions in the chain of an interpreter's frames. `pages`: the memory that stubs may
+    read. `has_many_functions`: whether functions that are called for the first time from now on
+    have no names."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The thread that polls the shared table, and answers the threads that wait in the stub."""
+"""Poll the shared table, and answer the threads that wait in the stub."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from findleaks.injection.stub.table import (
 )
 
 BUSY_SECONDS, IDLE_SECONDS = 0.0002, 0.002  # seconds between polls: soon after a request, and later
-# Values of the word ORPHANED: no answer in time, or no server; the table of rules is full
+# Values of the word ORPHANED. _NO_ANSWER: no answer in time, or no server. _TABLE_FULL: the table
+# of rules is full.
 _NO_ANSWER, _TABLE_FULL = 1, 2
 
 
 class Service(threading.Thread):
     """Answers requests until `finish` is called, or until the table of `capacity` rules is nearly
-    full.
-    `notify` is called once: after `limit` counted calls (0: never), or when `ended` returns True.
-    `ended` is called at each poll."""
+    full. Calls `ended` at each poll. Calls `notify` once: after `limit` counted calls (0: no
+    limit), or when `ended` returns True."""
 
     def __init__(
         self, shared: mmap.mmap, rules: Rules, capacity: int, limit: int, notify: Callable[[], None], ended: Callable[[], bool]
@@ -79,7 +79,7 @@ class Service(threading.Thread):
             self.join()
 
     def _refresh_pages(self) -> None:
-        """Change the bitmaps of readable pages if the process has mapped or unmapped memory."""
+        """Update the bitmaps of readable pages if the process has mapped or unmapped memory."""
         if time.monotonic() < self._refreshed_at + REFRESH_SECONDS:
             return
         self._refreshed_at = time.monotonic()
@@ -90,7 +90,8 @@ class Service(threading.Thread):
 
     def _count_function(self) -> None:
         """Count an answer about a function of a chain. A program may create new functions all the
-        time. They get at most half of the table, because rules of code need space, too."""
+        time. Such answers get at most half of the entries that the server fills, because the rules
+        of code need entries, too."""
         self._functions += 1
         if self._functions > self._most // 2:
             self._rules.has_many_functions = True
@@ -102,7 +103,7 @@ class Service(threading.Thread):
     def _serve(self) -> bool:
         shared, served = self._shared, False
         if shared[ORPHANED - SHARED] == _NO_ANSWER:
-            # A thread stopped waiting, because the machine was too busy
+            # A thread stopped waiting because the machine was too busy. Let threads wait again.
             shared[ORPHANED - SHARED] = 0
         for number in range(REQUESTS):
             state = STATES - SHARED + STATE_STEP * number
@@ -112,7 +113,7 @@ class Service(threading.Thread):
                 with self._rules.lock:
                     pairs = self._rules.asked(request)
                 if is_readable_key(request.key):
-                    # The key may be in the table, with the bitmap of earlier mappings.
+                    # The table may already contain the key, with a bitmap of earlier mappings.
                     store_value(shared, self._capacity, *pairs[0])
                     if self._rules.pages.unreadable >= MOST_UNREADABLE:
                         shared[DAMAGED - SHARED] = 1
@@ -121,7 +122,7 @@ class Service(threading.Thread):
                 if request.key & VALUE and request.key & NUMBERED:
                     self._count_function()
                 if len(self._given) > self._most:
-                    # Without this, rules that do not fit would be requested again and again.
+                    # Otherwise stubs would request rules that do not fit again and again.
                     shared[ORPHANED - SHARED] = _TABLE_FULL
                 shared[slot + ANSWERS : slot + ANSWERS + len(data)] = data
                 shared[state] = ANSWERED

@@ -21,7 +21,7 @@ from findleaks.unwind.managed_frames import CodeDescriptions
 
 # Maximum number of bytes of a function that are searched for jumps into the patched bytes
 MAX_FUNCTION_BYTES = 1 << 20
-_PART_OF_PAGES = 8  # one in so many rules may initially describe readable pages
+_PART_OF_PAGES = 8  # initially, at most 1 / this of the rules are bitmaps of readable pages
 L = TypeVar("L", bound=CountTable)
 
 

@@ -15,7 +15,7 @@ from findleaks.unwind.stacks import NamedFrame, Namer
 
 _UNPAIRED = "frames of interpreted functions are missing in some stacks: they cannot be matched with native frames"
 _MANY = "the program creates many functions: frames of those that were called late are missing"
-_DAMAGED = "functions are missing in some stacks: the interpreter's frames refer to memory that is not mapped, so they are damaged"
+_DAMAGED = "functions are missing in some stacks: frames of the interpreter are damaged (they refer to memory that is not mapped)"
 
 
 class StackNames:

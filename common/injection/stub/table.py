@@ -23,14 +23,18 @@ from functools import lru_cache
 from typing import NamedTuple, Optional, Union
 
 EXACT, STACK, ISOLATE, VALUE, NUMBERED = 1 << 63, 1 << 62, 1 << 61, 1 << 60, 1 << 59
-# Mask of the address in a key. If no higher bit is set, it is a return address. With EXACT it is
-# the instruction that a thread is at; with STACK, the page number of a stack; with ISOLATE, a V8
-# isolate. With STACK and ISOLATE, it is the number of 256 KiB of memory, and the value is a bitmap
-# of their readable pages (readable_pages.py). With VALUE it is a word of an interpreter's frame:
-# its key is followed by two more, of the bytecode's address and of the function. With VALUE and
-# NUMBERED it is a frame of an interpreter's chain: the bits from NUMBER_AT up to NUMBERED are the
-# number of the frame's function, and the lower bits are the place of the instruction. In a request,
-# the key is a hash of the data that identify the function.
+# Mask of the address in a key. The higher bits determine what the address is:
+# - none: a return address
+# - EXACT: the instruction that a thread is at
+# - STACK: the page number of a stack
+# - ISOLATE: a V8 isolate
+# - STACK and ISOLATE: the number of an area of 256 KiB. The value is a bitmap of the readable pages
+#   in this area (readable_pages.py).
+# - VALUE: a word of an interpreter's frame. Two such keys follow the key of the frame: the
+#   bytecode's address, and the function.
+# - VALUE and NUMBERED: a frame of an interpreter's chain. The bits from NUMBER_AT up to NUMBERED
+#   are the number of the frame's function, and the lower bits are the place of the instruction. In
+#   a request, the key is a hash of the data that identify the function.
 ADDRESS = ISOLATE - 1
 # Position of the function's number in a key; the number that all unknown functions have
 NUMBER_AT, UNKNOWN_FUNCTION = 32, (1 << 27) - 1
@@ -177,8 +181,8 @@ def pack(kind: int, offset: int = 0, how: int = 0, pointer: int = 0) -> int:
 
 
 def store_value(shared: Union[mmap.mmap, memoryview], entries: int, key: int, value: int) -> None:
-    """Change the value of a key that is in the table of rules. `shared`: the shared part of the
-    table, with `entries` rules."""
+    """Change the value of a key in the table of rules. Does nothing if the key is not in the table.
+    `shared`: the shared part of the table, with `entries` rules."""
     first, at = SLOTS + REQUESTS * SLOT_STEP - SHARED, place(key, entries)
     for _ in range(PROBES):
         if struct.unpack_from("<Q", shared, first + 16 * at)[0] == key:

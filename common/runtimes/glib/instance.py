@@ -189,8 +189,8 @@ class GLib(Runtime):
         return ObjectTypes(types, names, ranks, self.name, "GLib object", True)
 
     def excluded_words(self) -> Optional[Exclusions]:
-        """Exclude the words after each GObject in its block. The allocator rounds the size up, and
-        the words still have addresses of earlier objects."""
+        """Exclude the words after each GObject in its block. The allocator rounds the size up, so
+        these words may be stale: they contain addresses of earlier objects."""
         found, _, own = self._found
         used = [-(-(one.private + one.size) // 8) if one.fundamental == OBJECT else 0 for one in self._instance_types[:own]]
         patterns = bytearray(len(self._directory.blocks))

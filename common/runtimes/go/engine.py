@@ -35,9 +35,9 @@ POINTER, SLICE, TEXT, INTERFACE, DIRECTORY, SECOND, INSIDE, TAGGED, UNTAGGED = r
 of an interface; the directory of a Swiss map and its length, with the type of the tables in the
 next slot (SECOND).
 
-The others precede these. INSIDE: an object that has a value of this type at the slot's offset is
-an object of the slot's type. TAGGED and UNTAGGED: the same, if the first byte of the object is not
-0, and if it is 0."""
+Slots of the kinds INSIDE, TAGGED and UNTAGGED precede the other slots of a type. INSIDE: an object
+that has a value of this type at the slot's offset is an object of the slot's type. TAGGED: the
+same, if the first byte of the object is not 0. UNTAGGED: the same, if this byte is 0."""
 
 SEEDED = 64
 _BUDGET = 1 << 20

@@ -1,5 +1,5 @@
-"""Find objects that Go never frees: they have a finalizer or a cleanup, and can be reached from
-themselves, or from the function that shall run.
+"""Find objects that Go never frees. Such an object has a finalizer or a cleanup, and can be reached
+from itself or from the function of the finalizer or cleanup.
 
 Source: Go 1.18 to 1.26, src/runtime: mgcmark.go (markroot: the function is a root, and what an
 object with a finalizer refers to; the object itself is not), mheap.go (specialfinalizer,
@@ -50,8 +50,8 @@ def find_finalizer_cycles(graph: GoGraph, objects: HeapObjects, live: int) -> It
 
 
 def _can_reach(graph: GoGraph, starts: Sequence[int], index: int) -> bool:
-    """Whether these objects refer to an object, by a short path. An object in `starts` need not
-    refer to itself."""
+    """Whether a short path of at least one reference leads from one of the objects `starts` to the
+    object `index`. `index` may be in `starts`."""
     seen, waiting = set[int](), deque(starts)
     while waiting and len(seen) < _MOST_VISITED:
         after = dict.fromkeys(_references(graph, waiting.popleft()))

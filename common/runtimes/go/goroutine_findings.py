@@ -54,7 +54,7 @@ _FUNCTIONS = {
         "close the body of each response: defer response.Body.Close()",
     ),
     ("net/http.(*persistConn).readLoop", "IO wait"): _Advice(
-        "Each has a connection of an http.Transport, which waits for a response, or to be used again.",
+        "Each reads a connection of an http.Transport. The connection waits for a response, or is idle.",
         "use one http.Client for all requests, and set IdleConnTimeout of its Transport",
     ),
     ("net/http.(*conn).serve", "IO wait"): _Advice(
@@ -62,8 +62,9 @@ _FUNCTIONS = {
         "set IdleTimeout and ReadTimeout of http.Server, and close connections of clients",
     ),
 }
-# A second goroutine for each whose stack has this function: it writes the requests of a connection,
-# or reads from the connection while a handler runs.
+# Companions: goroutines that exist for another goroutine. Each key is the function of a companion,
+# its value a function on the stack of the other goroutine. The companion writes the requests of a
+# connection, or reads from the connection while a handler runs.
 _COMPANIONS = {
     "net/http.(*persistConn).writeLoop": "net/http.(*persistConn).readLoop",
     "net/http.(*connReader).backgroundRead": "net/http.(*conn).serve",
@@ -76,7 +77,8 @@ def _function(group: UserThreadGroup) -> str:
 
 
 def _leader(group: UserThreadGroup, groups: Sequence[UserThreadGroup]) -> Optional[UserThreadGroup]:
-    """Return the first of `groups` for which the goroutines of a group exist, or None."""
+    """Return the first of `groups` whose companions are the goroutines of a group; None if there is
+    none."""
     function = _COMPANIONS.get(_function(group))
     return next((one for one in groups if any(frame.function == function for frame in one.frames)), None) if function else None
 
@@ -97,9 +99,9 @@ def large_groups(groups: Sequence[UserThreadGroup], heap: int, blocked: frozense
 
 
 def with_companions(group: UserThreadGroup, groups: Sequence[UserThreadGroup]) -> list[UserThread]:
-    """Return the goroutines of a group, and those of `groups` that exist for these goroutines. If
-    they may exist for several groups, they are those of the first. `groups`: those with the most
-    goroutines first."""
+    """Return the goroutines of a group, and their companions in `groups`. Companions that may
+    belong to several groups count for the first of these. `groups`: those with the most goroutines
+    first."""
     others = [one for one in groups if _leader(one, groups) is group]
     return [thread for one in (group, *others) for thread in one.threads]
 

@@ -335,7 +335,8 @@ class Go(Runtime):
         return [*found, *(add_site(add_remedy(one), self._sites) for one in held)]
 
     def _unknown_memory(self) -> list[Range]:
-        """Return anonymous memory that no runtime, allocator or stack of a thread uses."""
+        """Return anonymous memory that is not used by Go, by an allocator or as the stack of a
+        thread."""
         known = [*self.reserved(), *self._metadata.ranges, *(self._directory.ranges() if self._directory is not None else ())]
         regions = anonymous(self._target.regions())
         stacks = (region_at(regions, thread.sp) for thread in self._target.threads())

@@ -1,7 +1,7 @@
 """Find mappings that a Go program made with syscall.Mmap and never unmapped.
 
-The package registers each mapping in a map from the address of its last byte to its slice. Mappings
-to which nothing else refers are leaked. golang.org/x/sys/unix does the same.
+The package registers each mapping in a map from the address of its last byte to its slice. So does
+golang.org/x/sys/unix. Mappings to which nothing else refers are leaked.
 
 Source: Go 1.18 to 1.26, src/syscall/syscall_unix.go (mmapper.active)."""
 
@@ -25,21 +25,22 @@ from findleaks.runtimes.object_graph import LIVE
 from findleaks.target.base import Range
 from findleaks.target.ranges import merge_to_most, range_at
 
-_LEAST = 1 << 20  # bytes of mappings that are reported
-_LEAST_REGION = 64 << 10  # bytes of memory that is searched for mappings
-_MOST_WORDS = 1 << 20  # references that are examined
-_MOST_SIZES = 3  # sizes that a sentence names
+_LEAST = 1 << 20  # minimum bytes of all leaked mappings together in a finding
+_LEAST_REGION = 64 << 10  # minimum bytes of a region that is searched for mappings
+_MOST_WORDS = 1 << 20  # maximum number of references; if there are more, nothing is reported
+_MOST_SIZES = 3  # maximum number of sizes that a sentence names
 
 
 class _Word(NamedTuple):
-    """A reference: its address (0: in a root), and its value."""
+    """A reference: its address (0 if it is in a root), and its value."""
 
     place: int
     value: int
 
 
 def find_mappings(memory: Memory, objects: HeapObjects, engine: Engine, graph: Graph, regions: Sequence[Range]) -> Iterator[Finding]:
-    """Yield a finding if mappings in `regions`, memory of unknown use, are leaked."""
+    """Yield a finding if mappings are leaked. `regions`: memory of unknown use, which may contain
+    mappings."""
     regions = [one for one in regions if one.end - one.start >= _LEAST_REGION]
     if sum(end - start for start, end in regions) < _LEAST:
         return
@@ -55,7 +56,7 @@ def find_mappings(memory: Memory, objects: HeapObjects, engine: Engine, graph: G
         f"Probably leaked: {size(total)} in {counted(len(leaked), 'mapping')} of syscall.Mmap to which only the package's own map refers."
     )
     counts = [f"{number(count)} of {size(one)}" for one, count in sorted(sizes.items(), reverse=True)]
-    cause = f"They were not unmapped, and the program has no slice of them any more: {some(counts, _MOST_SIZES)}."
+    cause = f"The program did not unmap them, and no longer has a slice of them: {some(counts, _MOST_SIZES)}."
     facts: dict[str, object] = {"mappings": len(leaked), "examples": [hex(start) for start, _ in leaked[:_MOST_SIZES]]}
     present = [memory.target.resident(start, end) for start, end in leaked]
     resident = None if None in present else sum(one for one in present if one is not None)

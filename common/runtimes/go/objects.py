@@ -80,7 +80,7 @@ class Retained(NamedTuple):
 
 class HeapObjects:
     """The objects of a Go heap. `spans` is None if they cannot be read. `unmapped`: the number of
-    parts of objects in which `mark` took each word for a pointer.
+    parts of objects in which `mark` treated each word as a pointer.
 
     `persistent`: memory that the runtime never frees, in few ranges. `stacks`: the
     pointers on goroutines' stacks. `processors`: None if unknown."""
@@ -234,7 +234,8 @@ class HeapObjects:
 
     def _cut_timers(self, piece: Piece) -> None:
         """Remove the references of timers to the list that contains them. Otherwise everything that
-        has a timer would reach all other timers. The processors are reachable without them."""
+        refers to a timer would reach all other timers. Processors are reachable without these
+        references."""
         types, found = self._program.types, self.processors
         lists = frozenset(find_timer_lists(types, found.addresses) if found is not None else ())
         if not lists:

@@ -1,4 +1,4 @@
-"""Tell functions of Go's standard library from those of the program, by their names.
+"""Distinguish functions of Go's standard library from functions of the program, by their names.
 
 Source: Go 1.18 to 1.26, src: the folders of the standard library."""
 
@@ -12,8 +12,7 @@ from findleaks.runtimes.user_threads import own_frame
 from findleaks.unwind.stacks import NamedFrame
 
 # The first element of the import path of each package, and what may follow: the rest of the path,
-# or the name of a function, which may have arguments of types. "go.uber.org/zap.New" is not of
-# the library.
+# or the name of a function, which may have type arguments. "go.uber.org/zap.New" must not match.
 _LIBRARY = re.compile(
     r"(?:archive|bufio|bytes|cmp|compress|container|context|crypto|database|debug|embed|encoding|errors|expvar|flag|fmt|go|hash|html|"
     r"image|index|internal|io|iter|log|maps|math|mime|net|os|path|plugin|reflect|regexp|runtime|slices|sort|strconv|strings|structs|"
@@ -28,9 +27,11 @@ def is_library(function: str) -> bool:
 
 
 def find_own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:
-    """Return the innermost frame that is not in the standard library. If all are, return the
-    outermost frame that is not in the package runtime, or the outermost but runtime.goexit:
-    net/http.(*persistConn).readLoop says what a goroutine is for. None if there is no frame."""
+    """Return the innermost frame that is not in the standard library; None if there is no frame.
+
+    If all frames are in the library, return the outermost one outside the package runtime: its
+    function, such as net/http.(*persistConn).readLoop, shows the purpose of the goroutine. If all
+    frames are in the package runtime, return the outermost one except runtime.goexit."""
     own = own_frame(frames, is_library)
     if own is None or not is_library(own.function):
         return own

@@ -15,7 +15,7 @@ from findleaks.runtimes.go.types import Types
 from findleaks.target.base import Range
 
 _RESIZE = "runtime.procresize"  # allocates the array of processors, so it refers to runtime.allp
-_MOST = 1 << 12  # processors
+_MOST = 1 << 12  # maximum number of processors
 _WRITES, _SCANNED = "wbBuf.buf", "gcw.ptrBuf"  # an array, and a pointer to an array
 
 
@@ -49,8 +49,8 @@ def _has_number(memory: Memory, place: int, number: int) -> bool:
 
 
 def find_timer_lists(types: Types, processors: Sequence[int]) -> Sequence[int]:
-    """Return the addresses of processors' lists of timers to which timers refer (timer.ts, since
-    1.23); () before."""
+    """Return the addresses of the lists of timers in processors. Timers refer to these lists since
+    1.23 (timer.ts); () for older versions."""
     structure, timer = types.find("runtime.p"), types.find("runtime.timer")
     offset = types.offset(structure, "timers") if structure is not None else None
     if offset is None or timer is None or types.offset(timer, "ts") is None:
@@ -59,9 +59,9 @@ def find_timer_lists(types: Types, processors: Sequence[int]) -> Sequence[int]:
 
 
 def list_buffers(memory: Memory, types: Types, processors: Sequence[int]) -> list[Range]:
-    """Return the buffers in which processors collect pointers for the collector: pointers that a
-    program overwrites, and those in spans that are scanned. The collector never clears the buffers,
-    so they contain stale pointers, also to blocks of C code."""
+    """Return the buffers in which processors store pointers for the collector: pointers that the
+    program overwrites, and pointers in spans that are scanned. The collector never clears the
+    buffers, so they contain stale pointers, including pointers to blocks of C code."""
     structure = types.find("runtime.p")
     found: list[Range] = []
     for name in (_WRITES, _SCANNED) if structure is not None else ():

@@ -12,11 +12,11 @@ from findleaks.runtimes.go.packages import find_own_frame
 from findleaks.runtimes.go.variable_names import VariableNames
 from findleaks.runtimes.object_graph import RootGroup
 
-# Priorities. The order is that of `roots`, but what both a timer and a variable of the program
-# reach belongs to the variable. The timer of a goroutine that sleeps refers to the goroutine, so
-# what both reach belongs to the goroutine. The runtime's own goroutines, and those without stack
-# maps, may refer to processors. The runtime's own variables lead to processors through words that
-# are no pointers for Go's collector.
+# Priorities. The order is that of `roots`, with these exceptions. Memory that both a timer and a
+# variable of the program reach belongs to the variable. The timer of a goroutine that sleeps refers
+# to the goroutine, so memory that both reach belongs to the goroutine. The runtime's own
+# goroutines, and those without stack maps, may refer to processors. The runtime's own variables
+# refer to processors with words that Go's collector does not treat as pointers.
 _VARIABLE, _WAITING, _TIMER, _INTERNAL, _RECORD, _STACK, _REGISTER, _LIST = range(8)
 RECORDS = "finalizers, cleanups and weak pointers"
 QUEUE = "the queue of finalizers that have not run yet"

@@ -29,12 +29,12 @@ from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.runtimes.go.types import CHAN
 from findleaks.target.interruptible import interruptible
 
-_MOST_SLOTS = 1 << 20  # objects of a size that are examined
+_MOST_SLOTS = 1 << 20  # maximum number of objects of one size that are examined
 _MOST_POOLS = 1 << 16
-_MOST_ROOTS = 1 << 14  # possible roots of sync.Map whose children are read
+_MOST_ROOTS = 1 << 14  # maximum number of possible roots of sync.Map whose children are read
 _LOOK = 1 << 8  # objects between two checks for Ctrl-C
-_MAX_BUFFER = 1 << 40  # elements of a channel
-_ANY = "[interface {},interface {}]"  # arguments of the types of a sync.Map
+_MAX_BUFFER = 1 << 40  # maximum number of elements of a channel
+_ANY = "[interface {},interface {}]"  # type arguments of the types of a sync.Map
 _ROOT, _ENTRY = f"sync.indirect{_ANY}", f"sync.entry{_ANY}"
 
 
@@ -87,7 +87,7 @@ class ShapeReader:
                 yield place, values[elem]
 
     def _channel_values(self) -> dict[int, int]:
-        """Return the type value of a channel, by address of the type of its elements."""
+        """Return the type values of channels, by the address of the type of their elements."""
         found: dict[int, int] = {}
         for one in list_types(self._memory, self._program, CHAN):
             if one.name.startswith("chan ") or one.elem not in found:

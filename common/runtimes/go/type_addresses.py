@@ -22,8 +22,8 @@ class TypeAddresses:
         self._memory, self._engine, self._program, self._persistent = memory, engine, program, persistent
 
     def find(self, pieces: Sequence[Piece]) -> dict[int, int]:
-        """Return, by address of each type and itab that a word refers to, the address of the
-        type."""
+        """Return the types to which words refer, directly or through an itab. Keys: the addresses
+        of the types and itabs. Values: the addresses of the types."""
         found: dict[int, int] = {}
         types = self._program.types
         for section in types.sections:
@@ -51,9 +51,9 @@ class TypeAddresses:
         return found
 
     def _itabs(self, pieces: Sequence[Piece]) -> Iterator[int]:
-        """Yield addresses of itabs: those that the linker made, and those that words may refer to
-        in memory that the runtime never frees. Itabs that are made at run time are in this
-        memory."""
+        """Yield possible addresses of itabs: those of the linker's itabs, and the values of words
+        that refer to memory that the runtime never frees. Itabs that are created at run time are
+        in this memory."""
         for module in self._program.modules:
             start, end = module.itabs
             yield from self._memory.words(start, (end - start) // 8) or ()

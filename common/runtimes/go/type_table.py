@@ -47,7 +47,7 @@ class TypeNames:
         self.text = self._add(("text", 0), "string contents", 1, 0)
         self.function = self._add(("function", 0), "func", _WORD, terms.ANY)
         self._timer = types.find("runtime.timer")
-        # What NewTimer and NewTicker return is a part of a larger object since 1.23.
+        # Since 1.23, NewTimer and NewTicker return a pointer to a part of a larger object.
         self._timers = types.find("runtime.timeTimer")
         self._parts = {types.find(name) for name in ("time.Timer", "time.Ticker")} - {None} if self._timers is not None else set()
         hchan = types.find("runtime.hchan")
@@ -151,8 +151,8 @@ class TypeNames:
                 yield _Slot(2 * _WORD, terms.POINTER, self.value(inside.address, True))
 
     def _enclosing(self, one: Type) -> Iterator[_Slot]:
-        """Yield the slots that say of which objects a value of a type is a part. They are for types
-        to which pointers refer that are really pointers to something else."""
+        """Yield the slots that describe of which objects a value of a type is a part. Only types
+        whose pointers really refer to larger objects have such slots."""
         if one.address == self._timer:
             whole = self._timers if self._timers is not None else self._types.find("time.Timer")
             part = self._types.offset(whole, "timer" if whole == self._timers else "r") if whole is not None else None
@@ -167,7 +167,7 @@ class TypeNames:
 
     def _atomic_slot(self, one: Type, offset: int) -> Optional[_Slot]:
         """Return the slot of an atomic.Pointer[T]; None if its type cannot be read. One of its
-        fields has the type [0]*T, the last one contains the pointer."""
+        fields has the type [0]*T; the last field contains the pointer."""
         fields = self._types.fields(one.address)
         arrays = (array for array in (self._types.at(field.type) for field in fields) if array is not None and array.kind == ARRAY)
         pointer = next((self._types.at(array.elem) for array in arrays), None)

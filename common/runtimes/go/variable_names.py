@@ -56,7 +56,7 @@ class VariableNames:
             return f"variable {owner} (through {address:#x})"
         users, distance = self.users_of(address), 0
         if all(one.endswith(_INITIALISER) for one in users):
-            # Initialisers set the fields of structures to which other functions refer as a whole.
+            # Initialisers refer to single fields of a structure, other functions to its start.
             distance, users = self._nearest_users(address) or (0, users)
         where = f"at +{distance} of one used in" if distance else "used in"
         return f"variable at {address:#x}" + (f" ({where} {some(users)})" if users else "")

@@ -25,8 +25,8 @@ _MOST_MAPS = 3  # maps that are reported
 _LEAST_MAP, _SPARSE = 1 << 20, 16  # bytes of a map, and slots for each entry, that are reported
 _MOST_TYPES, _MOST_CALLERS = 3, 2  # types and callers that a sentence names
 TIMERS = ("[]runtime.timerWhen", "[]*runtime.timer", "runtime.p", "[]*runtime.p")
-"""Types of the objects that lead to timers: a processor's list of timers since Go 1.23, and before;
-a processor, and the array of all processors."""
+"""Types of the objects that refer to timers: a processor's list of timers (since Go 1.23, and in
+older versions), a processor, and the array of all processors."""
 
 # Remedies. Each key is a part of the path to live objects: a field of a type, or the package of a
 # variable or of a function that uses the variable. Sources: Go 1.18 to 1.26,
@@ -46,7 +46,7 @@ _LEAST_HELD = 4 << 20  # least bytes of live objects for a finding about timers 
 # The function of the goroutine that runs finalizers, by version.
 _FINALIZER_LOOPS = ("runtime.runFinalizers", "runtime.runfinq")
 _PART_ALLOCATED = 4  # a site that allocated 1 / this of the live objects is named
-_PART_CALLED = 16  # a function is named if it is 1 / this of the objects that timers retain
+_PART_CALLED = 16  # a function is named if its closures are 1 / this of the retained objects
 _LEAST_FREE, _PART_FREE = 8 << 20, 10  # bytes, and 1 / this of the heap, that are reported
 
 

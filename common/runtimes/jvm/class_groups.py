@@ -20,7 +20,7 @@ from findleaks.runtimes.memory_part import Explanation
 from findleaks.target.interruptible import interruptible
 
 _NUMBER = re.compile(r"(?<![A-Za-z])0x[0-9a-f]+|[0-9]+")
-_PART, _LEAST = 4, 100  # a group with 1 / _PART of the classes, and _LEAST, is reported
+_PART, _LEAST = 4, 100  # a group is reported if it has 1 / _PART of the classes, and _LEAST
 _LONGEST = 512  # characters of a name that are compared
 _LOOK = 256  # classes between two checks for Ctrl-C
 _BOOT = "the boot class loader"

@@ -4,10 +4,10 @@ reference.
 Such a word may be a long that contains an address, as in java.nio.DirectByteBuffer. Several objects
 may contain the address of the same block: a direct buffer, all views of it, and its Deallocator,
 which frees the block. Buffers and views keep the address after the block was freed. Therefore a
-block whose address is in a Deallocator is attributed to java.nio.DirectByteBuffer, whatever other
-objects contain the address. This also applies to a block whose address is in a buffer
-without a Deallocator. All references of such a buffer are null. Netty and native libraries make
-such buffers, and their own objects also contain the address.
+block whose address is in a Deallocator is attributed to java.nio.DirectByteBuffer, even if other
+objects contain the address, too. The same applies to a block whose address is in a buffer without a
+Deallocator. All references of such a buffer are null. Netty and native libraries create such
+buffers, and their own objects also contain the address.
 
 Sources: OpenJDK 8, 17, 21 and 25, Direct-X-Buffer.java.template in java/nio; Netty 4.1,
 PlatformDependent.java (allocateDirectNoCleaner); OpenJDK 21 and 25, jdk/internal/foreign:
@@ -45,7 +45,7 @@ _FILLERS = ("int[]", "jdk.internal.vm.FillerElement[]")
 """Classes of the arrays with which the JVM fills gaps. Other arrays of int contain no addresses."""
 SEGMENT = "jdk.internal.foreign.NativeMemorySegmentImpl"
 _SEGMENT_CLEANUPS = ("jdk.internal.foreign.SegmentFactories$1", f"{SEGMENT}$1")
-_OWNING = 2  # number of types that own all memory to which they refer: of buffers, of arenas
+_OWNING = 2  # number of the first types that own all memory they refer to: buffers, arenas
 _DEALLOCATOR, _BUFFER = "java.nio.DirectByteBuffer$Deallocator", "java.nio.DirectByteBuffer"
 
 

@@ -76,7 +76,7 @@ def _chunks(tables: Tables, data: int, heap: Range) -> dict[int, tuple[int, ...]
 
 
 def _follow_chunks(tables: Tables, word: int, heap: Range) -> dict[int, tuple[int, ...]]:
-    """Return the chunks of a list that begins at `word`; {} if this is no list of chunks."""
+    """Return the chunks of a list that begins at `word`; {} if it is not a list of chunks."""
     found: dict[int, tuple[int, ...]] = {}
     while word and word not in found and len(found) < _MOSTCHUNKS:
         if len(found) % _LOOK == _LOOK - 1 and tables.target.interrupted():

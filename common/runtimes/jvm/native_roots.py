@@ -174,8 +174,8 @@ class NativeRoots:
 
     def _register_words(self, thread: Thread) -> Iterator[tuple[str, int]]:
         """Yield the words of a thread's registers, each with the name of its register. Vector
-        registers of a thread that waits in the kernel are left out: functions of C do not preserve
-        them, and copies of arrays leave stale references there."""
+        registers of a thread that waits in the kernel are left out. C functions do not preserve
+        these registers, and copies of arrays leave stale references in them."""
         waits = waits_in_kernel(self._tables.target, thread.pc)
         for name, word in zip_longest(thread.names, thread.words, fillvalue=""):
             is_vector = name != "" and name not in thread.registers

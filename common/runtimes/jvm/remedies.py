@@ -35,7 +35,7 @@ def find_remedies(tables: Tables, reader: ClassReader, klass: int, path: str) ->
     elif name == _BUFFER:
         yield "-XX:MaxDirectMemorySize=BYTES limits direct buffers; the collector frees them, so drop or reuse them"
     elif name == SEGMENT:
-        yield "allocate memory in a java.lang.foreign.Arena that is closed: nothing frees memory of Arena.global() or of malloc"
+        yield "allocate memory in a java.lang.foreign.Arena that the program closes: nothing frees memory of Arena.global() or of malloc"
     elif name.startswith(_ARENA):
         yield "close() of each java.lang.foreign.Arena that is not needed any more, as in try-with-resources"
     elif _CLOSEABLE in _interfaces(tables, reader, klass):

@@ -46,7 +46,7 @@ _CHUNK, _LINE, _UPVALUE_NAMES, _VARIABLES = 64, 72, 88, 96  # in prototypes
 _NO_LINE = 0x7FFFFF00  # lines from here on are none
 _VALUE = 32  # in upvalues: the address of the value
 _ELEMENTS, _NODES, _LENGTH, _MASK, _NODE = 16, 40, 48, 52, 24  # in tables; bytes of a node
-_SLICE = (1 << 13) * _NODE  # bytes of nodes that are read at once
+_SLICE = (1 << 13) * _NODE  # bytes of nodes that are read at a time
 _MOST_DEAD_KEYS = 1 << 17
 _ROOT, _LISTS_END, _STRINGS, _STRING_MASK, _VM_STATE, _REGISTRY, _CURRENT = 40, 80, 152, 160, 184, 272, 376
 """In global_State. [_ROOT, _LISTS_END): heads of lists of all objects, and of the collector's."""
@@ -183,7 +183,7 @@ class JitObjects(lua.Objects):
                 if value == _NIL and key != _NIL and decode(key) != key:
                     self._dead_keys += 1
                     if self._dead_keys == _MOST_DEAD_KEYS:
-                        what = "many keys were removed: further ones count as references"
+                        what = "too many removed keys: the remaining ones count as references"
                         self.problems.append((start + _NODE * number, what))
                     if self._dead_keys >= _MOST_DEAD_KEYS:
                         return

@@ -72,7 +72,7 @@ def find_values(engine: Engine, blocks: Blocks, piece: Piece, values: Values) ->
 
 
 def find_stale(engine: Engine, blocks: Blocks, pieces: Iterable[Piece], runs: array[int]) -> array[int]:
-    """Return start and end of each part of `runs` ("Q") that is not used but refers to a block.
+    """Return start and end of each part of `runs` ("Q") that is stale and refers to a block.
 
     A run is the address of its first value (zval), the number of values, and the bytes from one to
     the next. They are sorted in place, and cut off where the next run begins, so that damaged

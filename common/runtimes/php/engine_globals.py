@@ -51,8 +51,8 @@ class Collector(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """A stack of frames. `frame` is the address of the innermost frame, `pages` are its pages, and
-    `unused` their parts without frames."""
+    """A stack of frames. `frame` is the address of the innermost frame. `pages` are the pages of
+    the stack, and `unused` are the parts of these pages after the last frame in each page."""
 
     frame: int
     pages: list[Range]
@@ -131,7 +131,7 @@ class GlobalsSearch:
 
         In executor_globals, vm_stack_top and vm_stack_end precede vm_stack, which refers to a page.
         vm_stack_page_size and current_execute_data follow. A page begins with its top, its end and
-        the address of the previous page. The top of the last page is not current."""
+        the address of the previous page. In the newest page, the stored top is out of date."""
         memory, width = self._memory, self._memory.size
         top, end, page, _, frame = memory.words(address - 2 * width, 5) or (0, 0, 0, 0, 0)
         pages: list[Range] = []

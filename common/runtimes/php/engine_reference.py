@@ -85,9 +85,9 @@ def find_values(engine: PureEngine, blocks: Blocks, piece: Piece, values: Values
 
 
 def _mark_elements(blocks: Blocks, head: _Head, values: Values) -> int:
-    """Set the type of the block that contains the hash slots and elements of an array. Set also the
-    pattern or the unused memory of this block. Append the elements to `values.runs`. Return the
-    size of the block; 0 if there is none."""
+    """Set the type of the block that contains the hash slots and elements of an array. Also set the
+    pattern or the unused memory of this block, and append the elements to `values.runs`. Return the
+    size of the block; 0 if the array has no such block."""
     elements, slots = head.word(16), -head.half(12) & 0xFFFFFFFF
     target = blocks.find(elements)
     if target < 0 or blocks.state(target) != State.IN_USE or values.found[target] != NO_VALUE:

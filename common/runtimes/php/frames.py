@@ -1,9 +1,10 @@
-"""Find the values in frames of PHP functions that are not used any more.
+"""Find stale words in frames of PHP functions.
 
-A frame (zend_execute_data, 80 bytes) precedes the variables of the function and then its temporary
-values, all of 16 bytes. After a temporary value was used, it remains. PHP lists the instructions
-between which it is alive (zend_live_range), because it must free living values after an exception.
-A value that the next instruction uses is not in this list.
+A frame (zend_execute_data, 80 bytes) is followed by the variables of the function, and these by its
+temporary values. Each of them has 16 bytes. A temporary value remains in memory after its use. PHP
+lists the instructions between which a temporary value is alive (zend_live_range), because it must
+free live values after an exception. A value that is used only by the next instruction is not in
+this list.
 
 Sources: Zend/zend_compile.h (zend_execute_data, zend_op_array, zend_op, zend_live_range) and
 zend_execute.c (cleanup_live_vars) of PHP 8.1 to 8.4, 64-bit."""
@@ -20,7 +21,7 @@ from findleaks.target.base import Range
 from findleaks.value_classes import NamedTuple
 
 FRAME, INSTRUCTION, LIVE_RANGE = 80, 32, 12  # bytes
-INTERNAL = 1  # type of a function of C code
+INTERNAL = 1  # type of a function that is written in C
 HAS_SYMBOL_TABLE, HAS_NAMED_ARGUMENTS = 1 << 20, 1 << 27  # flags of a frame (ZEND_CALL_INFO)
 LIVE_KIND = 7  # bits of `var` that are the kind of a live range
 TEMPORARY = 2, 4  # types of an operand: IS_TMP_VAR, IS_VAR
@@ -34,15 +35,15 @@ class Places(NamedTuple):
     variables: int  # last_var
     temporaries: int  # T
     instructions: int  # opcodes
-    live_ranges: int  # last_live_range, whose address is 8 bytes later
+    live_ranges: int  # last_live_range; the address of the live ranges is stored 8 bytes after it
 
 
 PLACES = {"8.1": Places(60, 64, 72, 120), "8.2": Places(76, 56, 88, 128), "8.3": Places(72, 64, 80, 120), "8.4": Places(92, 72, 104, 144)}
 
 
 class Frame(NamedTuple):
-    """A frame. `end` is the address after its values, `previous` the address of the calling frame.
-    `variables` are the number of variables, and `unused` are words that are not used."""
+    """A frame. `end` is the address after its values, `previous` is the address of the calling
+    frame, `variables` is the number of variables, and `unused` are the words that are stale."""
 
     start: int
     end: int
@@ -73,7 +74,8 @@ class FrameReader:
             start = frame.previous
 
     def read(self, start: int) -> Optional[Frame]:
-        """Return the frame at an address; None if there is none, or if its version is unknown."""
+        """Return the frame at an address; None if there is none, or if the layout of this PHP
+        version is unknown."""
         memory = self._memory
         words = memory.words(start, FRAME // 8) if start and start % 8 == 0 else None
         self.left -= 1
@@ -109,8 +111,8 @@ class FrameReader:
 
     def _alive(self, function: int, number: int, code: int) -> Optional[set[int]]:
         """Return the offsets of the temporary values that are alive while instruction `number`, at
-        the address `code`, is executed; None if they are unknown. The data of an instruction can be
-        in the next one."""
+        the address `code`, is executed; None if they are unknown. An instruction can have more
+        operands in the next instruction, so operands of both count as alive."""
         memory, at = self._memory, function + (self._places or PLACES["8.1"]).live_ranges
         count, table = memory.int32(at), memory.word(at + 8)
         data = memory.read(code, 2 * INSTRUCTION)

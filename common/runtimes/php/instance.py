@@ -157,8 +157,8 @@ class Php(Runtime):
 
     def excluded_words(self) -> Optional[Exclusions]:
         """Exclude strings, the store of objects, the collector's list of possible cycles, and
-        unused ends of objects and of arrays. `dead` has those ends that begin after more than
-        MOST_USED words, and released values."""
+        unused ends of objects and of arrays. `dead` has the ends that begin after more than
+        MOST_USED words, and the released values."""
         ends = (Exclusion(EVERY_WORD << words & EVERY_WORD) for words in range(1, MOST_USED + 1))
         return Exclusions(self._excluded[0], (Exclusion(0), Exclusion(EVERY_WORD), *ends))
 
@@ -170,7 +170,7 @@ class Php(Runtime):
         released = self._released
         stale = find_stale(self._engine, blocks, self._pieces(), released.runs)
         if len(stale) > 2 * MOST_STALE or released.is_full:
-            what = "PHP has more released values than findleaks lists: those that are not listed count as references"
+            what = "PHP has too many released values: findleaks lists only some of them, and the others count as references"
             self.problems.append(Problem(stale[2 * MOST_STALE] if len(stale) > 2 * MOST_STALE else 0, what, False))
         unused += map(Range, stale[: 2 * MOST_STALE : 2], stale[1 : 2 * MOST_STALE : 2])
         unused += released.unused
@@ -193,7 +193,7 @@ class Php(Runtime):
 
     @cached_property
     def _released(self) -> Released:
-        """Values that may be released, and memory of which all is released."""
+        """Values of which some may be released, and memory that is released as a whole."""
         released = Released(self._memory, self._directory.blocks, self._objects, self.version)
         released.runs.extend(self._values.runs)
         if self._memory.size == 8:

@@ -1,7 +1,8 @@
 """Read objects of PHP's internal classes that contain values: collections, generators, fibers and
 weak references.
 
-The data of the class precedes the zend_object in the block, except for generators and fibers.
+In the block of an object, the data of its class precedes the zend_object. In generators and fibers,
+the data follows it.
 
 Sources: ext/spl/spl_observer.c, spl_fixedarray.c, spl_array.c, spl_dllist.c, spl_heap.c,
 Zend/zend_weakrefs.c, zend_generators.h, zend_fibers.h of PHP 8.1 to 8.4, 64-bit."""
@@ -38,18 +39,22 @@ KINDS = {
 }
 PARENT = 16  # offset of the parent in a zend_class_entry
 MOST_PARENTS = 32
-LOOK = 64  # elements of a table among which an object is searched
-NEXT_KEY = 40  # offset in a HashTable of the largest number that was a key, plus one
+LOOK = 64  # elements of a table of which the keys are compared with addresses of objects
+NEXT_KEY = 40  # offset in a HashTable of the next free number: the largest key so far, plus one
 TABLE_BYTES, SLOT, BUCKET = 56, 4, 32  # bytes of a HashTable, of a hash slot, and of an element
 SMALLEST_PAGE = 1 << 10  # bytes of a page of a fiber's stack
 END_OF_OBJECT = 56  # bytes of a zend_object with one property, as in a zend_generator
-FIBER_WORDS = 32  # words of a zend_fiber in which its stack is searched
+FIBER_WORDS = 32  # words of a zend_fiber that are searched for an address in its stack
 
 
 class Collection(NamedTuple):
-    """Values that an object keeps: the address of the block with them or with their number, the
-    address of the first one, the number of places, the bytes from one to the next, and the number
-    of values. `places` is 0 if the values are not in one array."""
+    """The values that an object contains.
+
+    - `storage`: the address of the block with the values, or of the structure with their number.
+    - `first`: the address of the first value.
+    - `places`: the number of places for values; 0 if the values are not in one array.
+    - `stride`: the bytes from one place to the next.
+    - `length`: the number of values."""
 
     storage: int
     first: int
@@ -66,7 +71,7 @@ class InternalObjects:
 
     @cached_property
     def _bases(self) -> Mapping[int, str]:
-        """The name of the class in KINDS of each class, by its number."""
+        """Map the number of a class to the name in KINDS of this class or of its nearest parent."""
         named = ((number, self._base(entry)) for number, entry in enumerate(self._objects.classes))
         return {number: base for number, base in named if base}
 
@@ -89,13 +94,13 @@ class InternalObjects:
                     yield address, self._blocks.address(index)
 
     def is_array_object(self, place: int) -> bool:
-        """Whether object number `place` of the objects has a value with its array at the start of
-        its block."""
+        """Whether object number `place` is an ArrayObject or ArrayIterator whose block begins with
+        the zval of its array."""
         base = self._bases.get(self._objects.numbers[place], "")
         return KINDS.get(base) == ARRAY_OBJECT and self._objects.addresses[place] > self._blocks.address(self._objects.blocks[place])
 
     def collection(self, place: int) -> Optional[Collection]:
-        """Return the values of object number `place` of the objects; None if it has none."""
+        """Return the values of object number `place`; None if it is no collection, or is empty."""
         base = self._bases.get(self._objects.numbers[place])
         if base is None:
             return None
@@ -103,7 +108,7 @@ class InternalObjects:
         return self._collection(KINDS[base], start, self._objects.addresses[place] - start)
 
     def collections(self) -> Iterator[Collection]:
-        """Yield the values of each object."""
+        """Yield the values of each object that has them in one array (TABLE and FIXED)."""
         kinds = {number: KINDS[base] for number, base in self._bases.items() if KINDS[base] in (TABLE, FIXED)}
         objects = self._objects
         if kinds and self._memory.size == 8:
@@ -134,9 +139,10 @@ class InternalObjects:
         return None
 
     def weak_words(self, tables: Iterable[int]) -> Iterator[Range]:
-        """Yield the words that refer to objects without keeping these alive. `tables` are addresses
-        of possible tables of the engine. Its table of weak references has the same keys as
-        WeakMaps: addresses of objects (8.1), or these divided by 8."""
+        """Yield the words that refer to objects, but do not keep them alive. `tables` are addresses
+        at which the PHP engine may have a table. One of these is the table of weak references. The
+        keys of this table and of WeakMaps are the addresses of objects (8.1), or these addresses
+        divided by 8."""
         for address, start in self.each(WEAK):
             if address - start >= 8:
                 yield Range(start, start + 8)
@@ -156,7 +162,7 @@ class InternalObjects:
                 yield from (Range(at, at + 8) for at in (start + NEXT_KEY, *keys))
 
     def _keys(self, table: Collection) -> Iterator[int]:
-        """Yield the keys of the first elements of a table, which are numbers."""
+        """Yield the keys of the first elements of a table whose keys are numbers."""
         for at in range(min(table.places, LOOK)):
             yield self._memory.word(table.first + at * BUCKET + VALUE) or 0
 
@@ -170,8 +176,8 @@ class InternalObjects:
 
     def stacks(self) -> Iterator[tuple[int, Range]]:
         """Yield the innermost frame of each fiber, with the page of its stack. A page begins with
-        its top, its end and the address of the previous page. The top of the last page is not
-        current."""
+        its top, its end and the address of the previous page. In the newest page, the stored top is
+        out of date."""
         for address, _ in self.each(FIBER):
             words = self._memory.words(address + END_OF_OBJECT, FIBER_WORDS) or ()
             for word in words:

@@ -1,5 +1,5 @@
-"""Find the memory of PHP's values, objects and frames that the program has released, but that still
-has addresses."""
+"""Find memory of values, objects and frames that a PHP program has released. Such memory still
+contains addresses."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class Released:
         for start, page in internal.stacks():
             end = self.add_stack(start, [page])
             if end is not None:
-                # The second word of a page is the address after it.
+                # The second word of a page is the address of its end: another block may be there.
                 self.unused += (Range(end, page.end), Range(page.start + 8, page.start + 16))
 
     def add_stack(self, start: int, pages: Sequence[Range]) -> Optional[int]:
-        """Add the frames of a stack, from the innermost one on. Return the end of that frame; None
-        if it cannot be read."""
+        """Add the frames of a stack, from the innermost one outwards. Return the end of the
+        innermost frame; None if it cannot be read."""
         end: Optional[int] = None
         for frame, page in interruptible(self._memory.target, self._reader.chain(start, pages)):
             end = end or frame.end

@@ -27,8 +27,8 @@ _AFTER = 2  # words between the local variables and the address of the environme
 
 
 class Environment(NamedTuple):
-    """`number` local variables from `start` on, the word that refers to the outer environment, the
-    flags, and the instruction sequence."""
+    """An environment. `number` local variables begin at `start`. `outer` is the word that refers to
+    the outer environment. `sequence` is the address of the instruction sequence."""
 
     start: int
     number: int
@@ -71,9 +71,10 @@ class Closures:
 
 
 def read_environment(memory: Memory, address: int) -> Optional[Environment]:
-    """Return the environment that a Proc refers to by this address; None if there is none. The
-    words around the address are {…, outer environment, flags, imemo_env}; the imemo_env is {flags,
-    instruction sequence, address, first variable, …}."""
+    """Return the environment of which a Proc contains this address; None if there is none.
+
+    At `address - 8` there are three words: outer environment, flags, address of the imemo_env. The
+    imemo_env is {flags, instruction sequence, `address`, address of the first variable, …}."""
     found = memory.words(address - 8, 3) if address and address % 8 == 0 else None
     header = found[2] if found is not None else 0
     words = memory.words(header, 4) if header and header % 8 == 0 else None

@@ -179,8 +179,8 @@ class Slots:
         self, slots: array[int], kinds: array[int], ranges: Sequence[Range], captured: list[tuple[int, int, bool, int]]
     ) -> Iterator[tuple[int, int, bool, int]]:
         """Yield a tuple for each buffer: its start, its size, whether it also contains pointers to
-        other memory, as an st_table does, and the address of the object to which it belongs. Add
-        such tuples of memory that Procs and Methods refer to to `captured`."""
+        other memory, as an st_table does, and the address of the object to which it belongs. For
+        memory of Procs and Methods, add such tuples to `captured` instead."""
         tags = array("B", [*(sort.tag for sort in self._census.sorts), 0])
         for first, words in self._words(slots, ranges):
             count = len(words[0])

@@ -56,9 +56,9 @@ def reported_at(target: Target, data_type: int, adjust: int) -> Optional[int]:
 
 
 def read_reported(memory: Memory, slot: int, offset: int) -> int:
-    """Return the bytes that the typed T_DATA in this slot reported, and that it stores at `offset`
-    of its structure; 0 if this is not a number of bytes."""
-    # With another flag, the data is in the slot itself.
+    """Return the number of reported bytes that the structure of the typed T_DATA in this slot
+    contains at `offset`; 0 if the word is missing, or is too large for a number of bytes."""
+    # With another flag, the data is in the slot itself, and is not read.
     where = memory.word(slot + DATA) if memory.word(slot + FLAG) == 1 else 0
     value = memory.word(where + offset) if where else 0
     return value if value is not None and value < memory.arch.mask >> 1 else 0

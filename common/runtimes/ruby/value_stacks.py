@@ -20,8 +20,8 @@ class ValueStack(NamedTuple):
 
 
 def name_place(frame: Optional[NamedFrame]) -> str:
-    """Return a name for a word of the part of a stack that belongs to a frame; "" if a backtrace
-    omits the frame."""
+    """Return a name for the words in a frame's part of a stack; "" if a backtrace omits the
+    frame."""
     if frame is None:
         return ""
     name = frame.function or "a method"

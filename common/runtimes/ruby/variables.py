@@ -1,6 +1,6 @@
 """List Ruby's variables: global variables, constants, variables of classes, modules and threads,
-and variables that Procs captured. If a variable refers to an object, the variables of the object
-are listed, too.
+variables that Procs captured, finalizers, and words on stacks of values. If a variable refers to an
+object, the variables of the object are listed, too.
 
 Sources: variable.c (rb_global_tbl, struct rb_global_entry, struct rb_global_variable; the entry is
 in internal.h in 2.7) of 2.7.4, 3.1.2 and 3.3.8. `rb_global_tbl` is an id table of
@@ -41,7 +41,7 @@ QUEUES, QUEUED = ("queue", "sized_queue"), 24
 
 _HAS_FINALIZERS = 1 << 7  # FL_FINALIZE
 _MOST_STACK_WORDS = 1 << 22  # of all stacks of values; words of further ones get no names
-_SPACE_WORDS = 256  # of an object space, one of which points to the table of finalizers
+_SPACE_WORDS = 256  # words of an object space that are searched for the table of finalizers
 
 NO_VALUES = (c.T_NONE, c.T_CLASS, c.T_MODULE, c.T_ICLASS, c.T_IMEMO, c.T_ZOMBIE, c.T_MOVED, 0x1B)
 """Types of slots that are never listed as values of variables. Classes and modules are among them:
@@ -265,7 +265,7 @@ class Finder:
 
     def _finalizers(self) -> Iterator[tuple[str, int, int]]:
         """Yield the Arrays of finalizers (ObjectSpace.define_finalizer). The object space points to
-        the st_table that has them by object."""
+        an st_table, which maps each object to its Array."""
         words = self._memory.words(self._starts.object_space, _SPACE_WORDS) if self._starts.object_space else None
         for word in words or ():
             found = self._tables.entries(word, MOST) if word and word % 8 == 0 else ()
@@ -275,7 +275,7 @@ class Finder:
                 return
 
     def _is_finalizer(self, item: Item) -> bool:
-        """Whether an entry has an object with finalizers, and an Array."""
+        """Whether an entry maps an object with finalizers to an Array."""
         flags = self._memory.word(item.key) or 0 if self._slot_at(item.key) is not None else 0
         return bool(flags & _HAS_FINALIZERS) and self._kind(item.value)[0] == c.T_ARRAY
 

@@ -16,7 +16,7 @@ from findleaks.runtimes.jvm.tables import Tables
 from findleaks.value_classes import NamedTuple
 
 _CACHED = 1 << 14
-_CHANGING_BITS = 16  # of a class's number
+_CHANGING_BITS = 16  # low bits of a class's number that change
 _NATIVE = 0x100  # JVM_ACC_NATIVE
 _HIGH, _BITS = 192, 6  # a byte of 192 or more is not the last one of a number
 _MOST_DIGITS = 5  # bytes of a number
@@ -79,9 +79,9 @@ class MethodReader:
 
     def loaded_class(self, address: int) -> int:
         """Return a number that differs between two loads of a method's class, even if both are at
-        the same address: the number that JFR gives to a Klass, without the bits that change (lower
-        16 bits, jfrTraceIdMacros.hpp). 0 if there is none. The other words at the end of a Klass
-        change when a lock is revoked, and in JDK 8 at each collection."""
+        the same address; 0 if there is none. It is the number that JFR gives to a Klass, without
+        the bits that change (the lower 16, jfrTraceIdMacros.hpp). The other words at the end of a
+        Klass change when a lock is revoked, and in JDK 8 at each collection."""
         tables = self._tables
         const = tables.word("Method", "_constMethod", address) or 0
         klass = tables.word("ConstantPool", "_pool_holder", tables.word("ConstMethod", "_constants", const) or 0) or 0
@@ -157,9 +157,9 @@ class MethodReader:
 
 
 def _place_number(tables: Tables) -> int:
-    """Return the offset of `_trace_id` in a Klass (klass.hpp), which is not in the tables; 0 if it
-    is unknown. JDK 8: after the count of revoked locks, which follows the header for new objects.
-    JDK 11 to 24: after the access flags. JDK 25: at the end."""
+    """Return the offset of `_trace_id` in a Klass (klass.hpp); 0 if it is unknown. The tables do
+    not contain this offset. JDK 8: after the count of revoked locks, which follows the header for
+    new objects. JDK 11 to 24: after the access flags. JDK 25: at the end."""
     size = tables.sizes.get("Klass", 0)
     places = [tables.fields.get(("Klass", name)) for name in ("_class_loader_data", "_access_flags", "_prototype_header")]
     loader, flags, header = (one.offset if one is not None else 0 for one in places)

@@ -41,7 +41,7 @@ from findleaks.value_classes import NamedTuple
 
 KIND = "Java"
 _LIBRARIES = ("java.", "javax.", "jdk.", "sun.")  # packages of Java's own library
-# Prefixes of functions of Java's library that its other functions call in order to wait
+# Prefixes of library functions that other library functions call in order to wait
 _WAITING = ("jdk.internal.", "sun.misc.", "java.lang.", "java.util.concurrent.locks.", "java.util.concurrent.ForkJoinPool.")
 _REGISTERS = X86_64.dwarf_registers
 _SP, _FP, _PC, _BCP, _RAX, _RBX = (_REGISTERS.index(name) for name in ("rsp", "rbp", "rip", "r13", "rax", "rbx"))
