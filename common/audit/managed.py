@@ -98,8 +98,11 @@ class RuntimeHoldings(NamedTuple):
 
     @property
     def is_native_garbage(self) -> bool:
-        """Whether garbage retains most of the native memory of the type that retains the most. If
-        so, a path to a live object would mislead."""
+        """Whether the objects retain more native memory than they occupy, and most of the memory of
+        the type that retains the most belongs to garbage, so that a path to a live object would
+        mislead."""
+        if self.object_bytes > self.held.bytes:
+            return False
         top = self.by_native[0]
         return 2 * top.type.own.get(GARBAGE_NATIVE_BYTES, 0) > top.held.bytes
 

@@ -207,7 +207,9 @@ def find_links_to(session: Session, word: int) -> Optional[tuple[OwnedObjects, V
         chain = one.graph.path(index) if index >= 0 else []
         if chain:
             first = one.blocks.address(chain[0])
-            variable = next(each for each in one.runtime.variables() if each.value == first)
+            variable = next((each for each in one.runtime.variables() if each.value == first), None)
+            if variable is None:  # it refers to the inside of an object in damaged memory
+                return None
             return one, variable, [_link(session, one.blocks, *both) for both in zip(chain, chain[1:])]
     return None
 

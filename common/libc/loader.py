@@ -1,4 +1,4 @@
-"""Find blocks of ld.so to which only interior pointers refer.
+"""Find the memory of ld.so, and its blocks to which only interior pointers refer.
 
 glibc 2.35 and later keep a table of loaded files for stack unwinders. After the first `dlopen`, its
 segments are in blocks, aligned to cache lines (elf/dl-find_object.c, struct dlfo_mappings_segment:
@@ -21,16 +21,18 @@ _MOST = 1 << 20
 _LINKERS = ("ld-linux", "ld-2.", "ld64.", "ld.so")
 
 
+def linker_ranges(target: Target) -> list[Range]:
+    """Return the addresses from start to end of ld.so."""
+    return [Range(one.start, one.end) for one in target.modules() if one.path.rsplit("/", 1)[-1].startswith(_LINKERS)]
+
+
 def table_blocks(target: Target) -> list[int]:
     """Return the addresses of the blocks that contain segments of the table."""
     found: list[int] = []
     word = target.arch.word
     regions = target.regions()
     starts = [region.start for region in regions]
-    for module in target.modules():
-        if not module.path.rsplit("/", 1)[-1].startswith(_LINKERS):
-            continue
-        inside = Range(module.start, module.end)
+    for inside in linker_ranges(target):
         left = _MOST
         for number in range(bisect_left(starts, inside.start), len(regions)):
             region = regions[number]

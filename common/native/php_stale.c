@@ -20,10 +20,15 @@ static int by_start(const void *one, const void *other) {
     return first < second ? -1 : first > second;
 }
 
-/* Sort runs by their start. */
+/* Sort runs by their start, and cut off what overlaps with the next run. */
 API void fl_php_sort(uint64_t *runs, uint64_t count) {
     if (count)
         qsort(runs, count, RUN * sizeof *runs, by_start);
+    for (uint64_t at = 1; at < count; at++) {
+        uint64_t *run = runs + RUN * (at - 1), room = (run[RUN] - run[0]) / run[2];
+        if (run[1] > room)
+            run[1] = room;
+    }
 }
 
 /* Whether the address in a value, or a word after the value, refers to a block. */

@@ -16,6 +16,7 @@ from findleaks.graph.disguises import NOT_DISGUISED, Disguised, lost_totals, sea
 from findleaks.graph.roots import register_words
 from findleaks.graph.signal_stacks import SignalStacks, signal_stacks
 from findleaks.graph.xor_lists import search_xor_lists
+from findleaks.libc.loader import linker_ranges
 from findleaks.libc.pointer_guard import ROTATION, read_pointer_guard
 from findleaks.session.interior_structures import Structures, recognise_structures
 from findleaks.target.base import Range
@@ -187,10 +188,11 @@ class ReferenceGraphs:
         with session.timed("disguised"):
             # Words that threads perhaps do not read again are not searched, because examining them
             # takes too long. Mappings that look leaked are not searched either, because they may
-            # refer to their own handles.
+            # refer to their own handles. No program stores pointers in ld.so, whose start_time is a
+            # number that grows by 1 in about 2 s.
             unread = session.doubtful.all_dead or session.unread
             apart = self.mappings.held_back() if self.mappings is not None else []
-            roots = subtract(session.root_memory, [*unread.ranges(), *apart])
+            roots = subtract(session.root_memory, [*unread.ranges(), *apart, *linker_ranges(session.target)])
             key = read_pointer_guard(session.target)
             mangled = [Form(Disguise.MANGLED, key, ROTATION)] if key else []
             found, references = search_disguises(graph, session.engine, session.directory.blocks, session, roots, mangled)

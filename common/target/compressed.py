@@ -9,7 +9,7 @@ import io
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Optional, Protocol
 
 from findleaks.errors import TargetError
 from findleaks.formatting import size as human
@@ -18,10 +18,25 @@ from findleaks.target.zstd import Damaged, Frames, TrailingData
 
 _STEP = 1 << 16
 """Most bytes unpacked in one step (zstd: one block, 128 KiB). At most this much is lost before
-damage, and Ctrl-C is checked once per step."""
+damage, and Ctrl-C is checked once per step and once per read."""
 _BLOCK = 1 << 16  # bytes of a block that becomes a hole if all of it is zeros
 _ZERO = bytes(_BLOCK)
 _KEPT_FREE = 10  # a tenth of the free disk space stays free
+
+
+class _WatchedFile(io.FileIO):
+    """A compressed file. `check` is called before each read and may raise, because much compressed
+    data, such as empty members, may unpack to nothing."""
+
+    check: Callable[[], None]
+
+    def read(self, size: Optional[int] = -1, /) -> bytes:
+        self.check()
+        return super().read(size)
+
+    def readinto(self, buffer: Any, /) -> int:
+        self.check()
+        return super().readinto(buffer)
 
 
 class _Stream(Protocol):
@@ -41,12 +56,13 @@ def unpack_core(fd: int, name: str, start: bytes, progress: Callable[[float], No
     `progress` is called at each step with the completed part, and may raise.
     Raises TargetError if the format is unknown, the content is not a core, or nothing can be
     unpacked."""
-    with io.FileIO(fd) as file:
+    with _WatchedFile(fd) as file:
+        file.check = lambda: progress(min(file.tell() / max(os.fstat(fd).st_size, 1), 1.0))
         stream, errors = _stream(file, name, start)
         try:
             out = _Output(name)
             try:
-                warning, partial = _unpack(stream, errors, file, out, progress)
+                warning, partial = _unpack(stream, errors, file, out)
                 out.end(warning)
             except BaseException:
                 os.close(out.fd)
@@ -207,12 +223,12 @@ def _unnamed(name: str) -> tuple[int, str]:
     raise TargetError(f"{name}: no folder to unpack it in; set TMPDIR")
 
 
-def _unpack(stream: _Stream, errors: _Errors, file: io.FileIO, out: _Output, progress: Callable[[float], None]) -> tuple[str, bool]:
+def _unpack(stream: _Stream, errors: _Errors, file: _WatchedFile, out: _Output) -> tuple[str, bool]:
     """Unpack up to the end or the first error. Return the last two results of `unpack_core`."""
     size = os.fstat(file.fileno()).st_size
     bad: _Errors = (OSError, TrailingData, *errors)
     while True:
-        progress(min(file.tell() / max(size, 1), 1.0))
+        file.check()
         try:
             data = stream.read1(_STEP)
         except EOFError:

@@ -14,6 +14,11 @@ from debuggers import findleaks, gdb, lldb, objects
 from variants import mark_matrix_except
 
 import cores
+import findleaks as findleaks_api
+from findleaks.graph.disguises import search_disguises
+from findleaks.session import reference_graphs
+from findleaks.target.base import Range
+from findleaks.target.ranges import intersection
 
 FLAGS = ("-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
 FORMS = {
@@ -140,3 +145,19 @@ def test_every_command_and_front_end(program: Path, tmp_path: Path) -> None:
     for output in (gdb(["leaks find --json"], "-c", core), lldb(["leaks find --json"], "-c", core)):
         (other,) = [json.loads(one) for one in objects(output)]
         assert other["heuristics"]["disguised"] == found["heuristics"]["disguised"] and other["totals"] == found["totals"]
+
+
+def test_numbers_of_the_linker_are_no_compressed_pointers(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In ld.so, the upper half of start_time is a small number that grows as long as the machine runs."""
+    searched: list[Range] = []
+
+    def search(graph: Any, engine: Any, blocks: Any, session: Any, roots: Sequence[Range], mangled: Any) -> Any:
+        searched.extend(roots)
+        return search_disguises(graph, engine, blocks, session, roots, mangled)
+
+    monkeypatch.setattr(reference_graphs, "search_disguises", search)
+    with cores.Running([str(program), "compressed", str(COUNT)], tmp_path) as run, findleaks_api.attach(run.pid) as process:
+        process._session.graph()
+        names = {module.path.rsplit("/", 1)[-1][:5]: Range(module.start, module.end) for module in process._session.target.modules()}
+    assert intersection(searched, [names["libc."]])
+    assert not intersection(searched, [names["ld-li"]])

@@ -172,22 +172,22 @@ def test_wrappers(flags: str, tmp_path: Path) -> None:
     check_wrappers(measured("typed_wrappers.cpp", tmp_path, 100, 1, *flags.split()))
 
 
-def check_wrappers(figures: Figures) -> None:
+def check_wrappers(figures: Figures, sure: float = 0.9) -> None:
+    """Check that at least this part of the reachable blocks has a type that is sure. Only a local variable of main refers to 8 % of them,
+    whose types are inferred."""
     check(figures)
     assert not figures.wrong, figures.wrong[:12]
     # The first elements of a boost::container::small_vector are in bytes of the vector itself.
     assert figures.part(figures.held + figures.leaked, "none") < 0.025, (figures.held, figures.leaked)
-    assert figures.part(figures.held, "sure right") > 0.75, figures.held
+    assert figures.part(figures.held, "sure right") > sure, figures.held
 
 
 @pytest.mark.matrix
 def test_wrappers_of_libcxx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same with libc++, whose std::make_shared has another storage type."""
-    if not Path("/usr/lib/llvm-19/include/c++/v1/map").exists():
-        subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", "libc++-19-dev", "libc++abi-19-dev"], check=True)
+    """The same with libc++, whose std::make_shared has a storage of its own. The types of what is in its std::function are inferred."""
     monkeypatch.setitem(COMPILERS, ".cpp", "clang++-19")
     flags = ["-stdlib=libc++", "-O1", "-std=c++20", "-Wl,-rpath,/usr/lib/llvm-19/lib"]
-    check_wrappers(measured("typed_wrappers.cpp", tmp_path, 300, 1, *flags))
+    check_wrappers(measured("typed_wrappers.cpp", tmp_path, 300, 1, *flags), sure=0.75)
 
 
 @pytest.mark.matrix

@@ -75,6 +75,7 @@ i686-linux-gnu-g++ g++-i686-linux-gnu
 s390x-linux-gnu-g++ g++-s390x-linux-gnu
 /usr/s390x-linux-gnu/include/stdlib.h libc6-dev-s390x-cross
 /usr/lib/llvm-19/bin/ld.lld lld-19
+/usr/lib/llvm-19/include/c++/v1/map libc++-19-dev
 qemu-system-aarch64 qemu-system-arm
 qemu-system-riscv64 qemu-system-misc
 qemu-system-ppc64le qemu-system-ppc

@@ -7,6 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from findleaks.audit.findings.figures import LEAKED
+from findleaks.audit.findings.leaked_mappings import _find_example
+from findleaks.engine.terms import Kind
 from findleaks.session import Session
 from findleaks.session.block_directory import LARGEST_GUARD, _excludes
 from findleaks.session.leaked_mappings import _is_device
@@ -78,3 +81,13 @@ def test_what_is_left_of_mappings() -> None:
     # Its head was unmapped: a part is left. If its first page is mapped again, all of it was unmapped.
     assert left([region(0x11000, 2 * PAGE)], record(0x10000, 4 * PAGE, FREED)) == [[(0x11000, 0x13000)]]
     assert left(mapped, record(0x10000, 4 * PAGE, FREED)) == [[]]
+
+
+def test_the_example_is_a_mapping_that_leaked() -> None:
+    kinds = {0x1000: Kind.REACHABLE, 0x3000: Kind.POSSIBLE, 0x5000: Kind.INDIRECT}
+    directory = SimpleNamespace(
+        blocks=SimpleNamespace(find=lambda start: start), mappings=SimpleNamespace(ranges=[Range(start, start + PAGE) for start in kinds])
+    )
+    session = cast(Session, SimpleNamespace(directory=directory, graph=lambda: SimpleNamespace(kind=kinds.__getitem__)))
+    assert _find_example(session, LEAKED) == 0x5000
+    assert _find_example(session, (Kind.POSSIBLE,)) == 0x3000

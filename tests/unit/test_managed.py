@@ -11,6 +11,7 @@ import pytest
 
 from findleaks.audit import managed as audit
 from findleaks.engine.dominators import IGNORED, NO_ROOT
+from findleaks.engine.terms import Totals
 from findleaks.runtimes.base import Holders, Runtime, Type
 from findleaks.runtimes.directory import heap_owners
 
@@ -92,3 +93,11 @@ def test_columns_go_by_groups_and_what_owns_stays_apart() -> None:
 )
 def test_heaps_that_no_allocator_serves(files: list[str], allocators: set[str], owners: list[str]) -> None:
     assert heap_owners(files, allocators) == owners
+
+
+def test_native_memory_of_garbage() -> None:
+    """A little native memory of garbage does not make large live objects garbage."""
+    rows = [audit.TypeHoldings(Type("Buffer", 1, 100, {audit.GARBAGE_NATIVE_BYTES: 900}), Totals(9, 1000), None, None)]
+    assert audit.RuntimeHoldings(Fake(), rows, Totals(9, 1000)).is_native_garbage
+    rows.append(audit.TypeHoldings(Type("byte[]", 5, 5000), Totals(0, 0), None, None))
+    assert not audit.RuntimeHoldings(Fake(), rows, Totals(9, 1000)).is_native_garbage

@@ -7,7 +7,7 @@ import mmap
 import os
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import pytest
@@ -18,6 +18,7 @@ from findleaks.injection.stub.table import BY_SP, CHAIN_SETTINGS, EXECUTES, LAST
 from findleaks.injection.stub.unwind_rules import step_function
 from findleaks.runtimes.cpython.call_chain import C_FRAMES, ENTRY_FRAMES, PAIRED
 from findleaks.runtimes.ruby.call_chain import CONTROL_FRAMES
+from findleaks.target.base import Range
 
 PAGE = 4096
 TURNS, FRAMES, OBJECT = 1500, 6, 32
@@ -130,3 +131,16 @@ def test_bitmaps_follow_the_mappings() -> None:
     pages.protect(1, 0)
     given.update(marked.refresh())
     assert [is_marked(given[readable_key(one)], one) for one in addresses] == [True, False] * 4
+
+
+def test_a_bitmap_takes_no_pass_over_all_mappings() -> None:
+    """A process may have thousands of mappings, and a rule is looked up for each 256 KiB of memory."""
+
+    class Indexed(list[Range]):
+        def __iter__(self) -> Iterator[Range]:
+            raise AssertionError("all mappings are passed over")
+
+    marked = ReadablePages(os.getpid())
+    marked._ranges = Indexed(Range(at * PAGE, (at + 1) * PAGE) for at in range(0, 1 << 16, 2))
+    marked._starts = [at * PAGE for at in range(0, 1 << 16, 2)]
+    assert marked._bitmap(readable_key(1 << 27)) == sum(1 << page for page in range(0, 64, 2))

@@ -34,7 +34,7 @@ def find_leaked_mappings(session: Session, accounting: Accounting, figures: Bloc
         if below_blocks:
             cause += f" Leaked blocks refer to {number(len(below_blocks))} of these mappings: find how these blocks leak."
         cause += f" Only they refer to {blocks(below.blocks)} ({below.amount}), which leaked with them." if below.blocks else ""
-        example = groups[0].examples[0] if groups else session.directory.mappings.ranges[0].start
+        example = groups[0].examples[0] if groups else _find_example(session, kinds)
         commands = (f"whatis {example:#x}", *suggest_mapping_track(session), "find")
         resident = own.resident if own.resident is None or below.resident is None else own.resident + below.resident
         yield Finding(
@@ -47,6 +47,13 @@ def find_leaked_mappings(session: Session, accounting: Accounting, figures: Bloc
             _facts(own.blocks, groups, below.blocks, below.bytes),
             resident,
         )
+
+
+def _find_example(session: Session, kinds: Sequence[Kind]) -> int:
+    """Return the start of the first mapping of these kinds."""
+    blocks, graph = session.directory.blocks, session.graph()
+    starts = (start for start, _ in session.directory.mappings.ranges)
+    return next(start for start in starts if graph.kind(blocks.find(start)) in kinds)
 
 
 def _describe(leak: Leak) -> str:

@@ -101,7 +101,8 @@ def _find_managed_objects(
         named = [(owner, held) for owner, held in (grown.variables if grown is not None else ()) if held.bytes >= SHOWN * one.bytes]
         if not (one.unreported or one.bytes >= MUCH or _is_concentrated(one, named) or _has_shared_retainer(session, one, grown)):
             continue
-        title = f"{'Garbage, not collected yet' if one.is_native_garbage else 'In use, not leaked'}: {one.sentence()}."
+        is_garbage = one.is_native_garbage and 2 * one.garbage_native > one.held.bytes
+        title = f"{'Garbage, not collected yet' if is_garbage else 'In use, not leaked'}: {one.sentence()}."
         example = one.example()
         cause, commands, facts = to_sentence(one.cause(example)), ["runtime"], one.result().to_json()
         remedies = list(one.runtime.remedies(one.by_native[0].type.name)) if one.held.bytes >= one.object_bytes else []

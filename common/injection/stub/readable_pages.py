@@ -9,7 +9,7 @@ page: intact frames do not refer to unmapped memory."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
@@ -94,10 +94,8 @@ class ReadablePages:
     def _bitmap(self, key: int) -> int:
         start = (key & ADDRESS & ~STACK) << _AREA
         bitmap = 0
-        for one in islice(self._ranges, max(bisect_right(self._starts, start) - 1, 0), None):
-            if one.start >= start + (1 << _AREA):
-                break
-            first, last = (min(max(end - start, 0) >> _PAGE, _PAGES) for end in one)
+        for at in range(max(bisect_right(self._starts, start) - 1, 0), bisect_left(self._starts, start + (1 << _AREA))):
+            first, last = (min(max(end - start, 0) >> _PAGE, _PAGES) for end in self._ranges[at])
             bitmap |= (1 << last) - (1 << first)
         return bitmap
 

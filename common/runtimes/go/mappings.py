@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -50,11 +51,11 @@ def find_mappings(memory: Memory, objects: HeapObjects, engine: Engine, graph: G
     total = sum(end - start for start, end in leaked)
     if total < _LEAST:
         return
-    sizes = sorted({end - start for start, end in leaked}, reverse=True)
+    sizes = Counter(end - start for start, end in leaked)
     title = (
         f"Probably leaked: {size(total)} in {counted(len(leaked), 'mapping')} of syscall.Mmap to which only the package's own map refers."
     )
-    counts = [f"{number(sum(end - start == one for start, end in leaked))} of {size(one)}" for one in sizes]
+    counts = [f"{number(count)} of {size(one)}" for one, count in sorted(sizes.items(), reverse=True)]
     cause = f"The program did not unmap them, and no longer has a slice of them: {some(counts, _MOST_SIZES)}."
     facts: dict[str, object] = {"mappings": len(leaked), "examples": [hex(start) for start, _ in leaked[:_MOST_SIZES]]}
     present = [memory.target.resident(start, end) for start, end in leaked]

@@ -237,7 +237,7 @@ class HeapObjects:
         refers to a timer would reach all other timers. Processors are reachable without these
         references."""
         types, found = self._program.types, self.processors
-        lists = find_timer_lists(types, found.addresses) if found is not None else ()
+        lists = frozenset(find_timer_lists(types, found.addresses) if found is not None else ())
         if not lists:
             return
         for place, value in zip(*find_pointers(self._engine, piece, min(lists), max(lists) + 1)):

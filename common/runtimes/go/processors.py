@@ -38,9 +38,14 @@ def find_processors(memory: Memory, types: Types, tables: Sequence[FunctionTable
         for variable in variables_of_function(memory.target, table, _RESIZE):
             place, count, room = memory.words(variable, 3) or (0, 0, 0)
             found = memory.words(place, count) if place and 0 < count <= room <= _MOST else None
-            if found and all((memory.word(one + number) or 0) & 0xFFFFFFFF == at for at, one in enumerate(found) if one):
+            if found and found[0] and all(_has_number(memory, one + number, at) for at, one in enumerate(found) if one):
                 return Processors(variable, place, [one for one in found if one])
     return None
+
+
+def _has_number(memory: Memory, place: int, number: int) -> bool:
+    """Whether the 32-bit number at an address can be read and is this one."""
+    return memory.int32(place) == number
 
 
 def find_timer_lists(types: Types, processors: Sequence[int]) -> Sequence[int]:

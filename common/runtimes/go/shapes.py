@@ -27,10 +27,12 @@ from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.runtimes.go.spans import ObjectSpan
 from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.runtimes.go.types import CHAN
+from findleaks.target.interruptible import interruptible
 
 _MOST_SLOTS = 1 << 20  # maximum number of objects of one size that are examined
 _MOST_POOLS = 1 << 16
 _MOST_ROOTS = 1 << 14  # maximum number of possible roots of sync.Map whose children are read
+_LOOK = 1 << 8  # objects between two checks for Ctrl-C
 _MAX_BUFFER = 1 << 40  # maximum number of elements of a channel
 _ANY = "[interface {},interface {}]"  # type arguments of the types of a sync.Map
 _ROOT, _ENTRY = f"sync.indirect{_ANY}", f"sync.entry{_ANY}"
@@ -103,7 +105,7 @@ class ShapeReader:
         for variable in dict.fromkeys(variables):
             place, count, room = self._memory.words(variable, 3) or (0, 0, 0)
             pools = self._memory.words(place, count) if place and 0 < count <= room <= _MOST_POOLS else None
-            for pool in pools or ():
+            for pool in interruptible(self._memory.target, pools or (), _LOOK):
                 local, length, victim, victims = self._memory.words(pool, 4) or (0, 0, 0, 0)
                 yield from ((array, value) for array, used in ((local, length), (victim, victims)) if array and used)
 
@@ -117,7 +119,7 @@ class ShapeReader:
         places = self._places(whole.size)
         columns = self._columns(places, parent // 8 + 1)
         possible = (place for place, first, above in zip(places, columns[0], columns[-1]) if not above and not first & 0xFF)
-        for place in islice(possible, _MOST_ROOTS):
+        for place in interruptible(self._memory.target, islice(possible, _MOST_ROOTS), _LOOK):
             words = self._memory.words(place + children, (whole.size - children) // 8)
             below = [word for word in words or () if word]
             if value != NONE and below and all(self._is_child(word, place, parent, leaf.size) for word in below):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from findleaks.errors import Interrupted
 from findleaks.runtimes.jvm.classes import list_classes, list_loader_data
 from findleaks.runtimes.jvm.java_classes import ClassReader
 from findleaks.runtimes.jvm.tables import Tables
@@ -18,6 +19,7 @@ from findleaks.target.base import Range
 
 CHUNK = 32  # objects of a chunk; then their number (32 bits) and the next chunk
 _MOSTCHUNKS = 1 << 16
+_LOOK = 1 << 10  # chunks between two checks for Ctrl-C
 
 
 class Loader(NamedTuple):
@@ -61,17 +63,24 @@ def _words(tables: Tables, data: int) -> Sequence[int]:
 
 
 def _chunks(tables: Tables, data: int, heap: Range) -> dict[int, tuple[int, ...]]:
-    """Return the chunks of a ClassLoaderData's handles by address, with the objects in each. The
-    longest list is the right one: another word of the ClassLoaderData refers to the oldest chunk
-    only, which has the handle of the class loader itself."""
-    lists = (_follow_chunks(tables, word, heap) for word in _words(tables, data))
-    return max((one for one in lists if any(map(any, one.values()))), key=len, default={})
+    """Return the chunks of a ClassLoaderData's handles by address, with the objects in each.
+    Another word of the ClassLoaderData refers to the oldest chunk, which has the handle of the
+    class loader itself, so the longest list is the right one."""
+    longest: dict[int, tuple[int, ...]] = {}
+    for word in _words(tables, data):
+        if word not in longest:  # a list that begins inside another one is shorter
+            found = _follow_chunks(tables, word, heap)
+            if len(found) > len(longest) and any(map(any, found.values())):
+                longest = found
+    return longest
 
 
 def _follow_chunks(tables: Tables, word: int, heap: Range) -> dict[int, tuple[int, ...]]:
     """Return the chunks of a list that begins at `word`; {} if it is not a list of chunks."""
     found: dict[int, tuple[int, ...]] = {}
     while word and word not in found and len(found) < _MOSTCHUNKS:
+        if len(found) % _LOOK == _LOOK - 1 and tables.target.interrupted():
+            raise Interrupted
         chunk = tables.memory.words(word, CHUNK + 2)
         count = chunk[CHUNK] & 0xFFFFFFFF if chunk else 0
         objects = tuple(map(tables.decode_oop, chunk[:count])) if chunk else ()

@@ -75,9 +75,9 @@ def find_stale(engine: Engine, blocks: Blocks, pieces: Iterable[Piece], runs: ar
     """Return start and end of each part of `runs` ("Q") that is stale and refers to a block.
 
     A run is the address of its first value (zval), the number of values, and the bytes from one to
-    the next. Runs must not overlap. They are sorted in place. If the type of a value is undefined,
-    null, false or true, its first word is stale. If it is undefined, the key that follows is stale
-    too."""
+    the next. They are sorted in place, and cut off where the next run begins, so that damaged
+    memory takes bounded time. If the type of a value is undefined, null, false or true, its first
+    word is stale. If it is undefined, the key that follows is stale too."""
     loops = cast(_Loops, import_loops(engine, "findleaks.runtimes.php"))
     loops.sort_runs(engine, runs)
     stale = array("Q")

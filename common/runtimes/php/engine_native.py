@@ -26,7 +26,7 @@ def find_values(engine: NativeEngine, blocks: NativeBlocks, piece: Piece, values
 
 
 def sort_runs(engine: NativeEngine, runs: array[int]) -> None:
-    """Sort runs by their start; see engine.py."""
+    """Sort runs by their start, and cut off what overlaps with the next run; see engine.py."""
     engine.library.fl_php_sort(c_array(runs), len(runs) // 3)
 
 

@@ -111,8 +111,10 @@ def _mark_elements(blocks: Blocks, head: _Head, values: Values) -> int:
 
 
 def sort_runs(engine: PureEngine, runs: array[int]) -> None:
-    """Sort runs by their start; see engine.py."""
+    """Sort runs by their start, and cut off what overlaps with the next run; see engine.py."""
     runs[:] = array("Q", (word for run in sorted(zip(runs[::3], runs[1::3], runs[2::3])) for word in run))
+    for at in range(0, len(runs) - 3, 3):
+        runs[at + 1] = min(runs[at + 1], (runs[at + 3] - runs[at]) // runs[at + 2])
 
 
 def find_stale(engine: PureEngine, blocks: Blocks, piece: Piece, runs: array[int]) -> array[int]:

@@ -28,11 +28,12 @@ class Released:
         self.runs, self.unused = array("Q"), list[Range]()
         self._memory, self._blocks, self._objects = memory, blocks, objects
         self._reader = FrameReader(memory, version)
+        self._has_many_weak = False
 
     @property
     def is_full(self) -> bool:
-        """Whether some frames were not read."""
-        return self._reader.left < 0
+        """Whether some frames or weak references were not read."""
+        return self._reader.left < 0 or self._has_many_weak
 
     def add_objects(self) -> None:
         """Add the properties of objects."""
@@ -54,7 +55,9 @@ class Released:
             used = one.first + one.places * one.stride
             if used < one.storage + size:
                 self.unused.append(Range(used, one.storage + size))
-        self.unused.extend(islice(internal.weak_words(tables), MOST_WEAK))
+        weak = list(islice(internal.weak_words(tables), MOST_WEAK + 1))
+        self._has_many_weak = len(weak) > MOST_WEAK
+        self.unused += weak[:MOST_WEAK]
         for frame, block in interruptible(self._memory.target, internal.frames()):
             self._add(self._reader.read(frame), block)
         for start, page in internal.stacks():

@@ -30,6 +30,7 @@ from findleaks.runtimes.ruby.thread_variables import ThreadVariables
 from findleaks.runtimes.ruby.value_stacks import ValueStack, name_place
 from findleaks.runtimes.ruby.values import Values
 from findleaks.target.base import Range
+from findleaks.target.interruptible import interruptible
 
 MOST = 1 << 17  # maximum number of variables listed
 DEEPEST = 3  # maximum depth of objects in objects whose variables are listed
@@ -39,6 +40,7 @@ QUEUES, QUEUED = ("queue", "sized_queue"), 24
 """Data types of queues; offset in a struct rb_queue of the pointer to the Array of its elements."""
 
 _HAS_FINALIZERS = 1 << 7  # FL_FINALIZE
+_MOST_STACK_WORDS = 1 << 22  # of all stacks of values; words of further ones get no names
 _SPACE_WORDS = 256  # words of an object space that are searched for the table of finalizers
 
 NO_VALUES = (c.T_NONE, c.T_CLASS, c.T_MODULE, c.T_ICLASS, c.T_IMEMO, c.T_ZOMBIE, c.T_MOVED, 0x1B)
@@ -248,9 +250,12 @@ class Finder:
 
     def _of_frames(self) -> Iterator[tuple[str, int, int]]:
         """Yield the words on stacks of values, up to the end of the innermost frame."""
-        for stack in self._starts.stacks():
+        left = _MOST_STACK_WORDS
+        for stack in interruptible(self._memory.target, self._starts.stacks()):
             at = 0
             top = stack.tops[-1] if stack.start < stack.tops[-1] < stack.end else stack.start
+            top = min(top, stack.start + 8 * left)
+            left -= (top - stack.start) // 8
             for place, word in zip(range(stack.start, top, 8), self._memory.words(stack.start, (top - stack.start) // 8) or ()):
                 while at < len(stack.tops) - 1 and stack.tops[at] <= place:
                     at += 1
