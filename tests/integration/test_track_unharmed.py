@@ -99,7 +99,8 @@ def test_findleaks_is_killed(guardian: bool, busy: Busy) -> None:
     busy.goes_on()
 
 
-@pytest.mark.parametrize("preload", ["", pytest.param(JEMALLOC, marks=pytest.mark.matrix)], ids=["glibc", "jemalloc"])
+@pytest.mark.matrix
+@pytest.mark.parametrize("preload", ["", JEMALLOC], ids=["glibc", "jemalloc"])
 def test_a_signals_handler_forks(preload: str, tmp_path: Path) -> None:
     """Mostly in a stub, which the child goes through to its end as well: blocks of the parent are recorded, each once."""
     with tracked([str(built(tmp_path, "tracked_forks"))], preload) as program:
