@@ -236,14 +236,18 @@ class HeapObjects:
         """Remove the references of timers to the list that contains them. Otherwise everything that
         refers to a timer would reach all other timers. Processors are reachable without these
         references."""
-        types, found = self._program.types, self.processors
-        lists = frozenset(find_timer_lists(types, found.addresses) if found is not None else ())
+        lists = self._timer_lists
         if not lists:
             return
         for place, value in zip(*find_pointers(self._engine, piece, min(lists), max(lists) + 1)):
             if value in lists:
                 at = place - piece.address
                 piece.data[at : at + 8] = bytes(8)
+
+    @cached_property
+    def _timer_lists(self) -> frozenset[int]:
+        found = self.processors
+        return frozenset(find_timer_lists(self._program.types, found.addresses) if found is not None else ())
 
     def retained_by(self, graph: Graph, groups: Sequence[Sequence[UserThread]]) -> list[Retained]:
         """Return what each of these groups of goroutines retains: the objects that are reachable

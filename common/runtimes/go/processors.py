@@ -38,14 +38,9 @@ def find_processors(memory: Memory, types: Types, tables: Sequence[FunctionTable
         for variable in variables_of_function(memory.target, table, _RESIZE):
             place, count, room = memory.words(variable, 3) or (0, 0, 0)
             found = memory.words(place, count) if place and 0 < count <= room <= _MOST else None
-            if found and found[0] and all(_has_number(memory, one + number, at) for at, one in enumerate(found) if one):
+            if found and found[0] and all(memory.int32(one + number) == at for at, one in enumerate(found) if one):
                 return Processors(variable, place, [one for one in found if one])
     return None
-
-
-def _has_number(memory: Memory, place: int, number: int) -> bool:
-    """Whether the 32-bit number at an address can be read and is this one."""
-    return memory.int32(place) == number
 
 
 def find_timer_lists(types: Types, processors: Sequence[int]) -> Sequence[int]:
@@ -64,8 +59,10 @@ def list_buffers(memory: Memory, types: Types, processors: Sequence[int]) -> lis
     buffers, so they contain stale pointers, including pointers to blocks of C code."""
     structure = types.find("runtime.p")
     found: list[Range] = []
-    for name in (_WRITES, _SCANNED) if structure is not None else ():
-        field = types.field(structure, name) if structure is not None else None
+    if structure is None:
+        return found
+    for name in (_WRITES, _SCANNED):
+        field = types.field(structure, name)
         one = types.at(field.type) if field is not None else None
         array = types.at(one.elem) if one is not None and name == _SCANNED else one
         if field is None or array is None:

@@ -8,10 +8,23 @@ from array import array
 from findleaks.engine.contract import Blocks
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import State
-from findleaks.runtimes.php.engine import ARRAYS, ELEMENTS, LEAF, MOST_USED, NO_VALUE, REFERENCES, RESOURCES, STRINGS, SUMS, Values, rank_of
+from findleaks.runtimes.php.engine import (
+    ARRAYS,
+    ELEMENTS,
+    LEAF,
+    MOST_USED,
+    NO_VALUE,
+    REFERENCES,
+    RESOURCES,
+    STRINGS,
+    SUMS,
+    VALUE,
+    Values,
+    rank_of,
+)
 from findleaks.target.base import Piece
 
-VALUE_BYTES, TYPE, UNDEFINED, TRUE = 16, 8, 0, 3  # bytes of a value, offset of its type, types
+TYPE, UNDEFINED, TRUE = 8, 0, 3  # offset of the type in a value, types
 TYPE_MASK, FLAGS = 15, 0x3F0
 STRING, ARRAY, RESOURCE, REFERENCE, UNCOLLECTABLE = 6, 7, 9, 10, 0x10
 
@@ -128,8 +141,8 @@ def find_stale(engine: PureEngine, blocks: Blocks, piece: Piece, runs: array[int
             kind = int.from_bytes(data[TYPE : TYPE + 4], order) & 0xFF
             if kind > TRUE:
                 continue
-            length = stride if kind == UNDEFINED else VALUE_BYTES if stride == VALUE_BYTES else TYPE
-            addresses = (int.from_bytes(data[at : at + word], order) for at in (0, *range(VALUE_BYTES, length, word)))
+            length = stride if kind == UNDEFINED else VALUE if stride == VALUE else TYPE
+            addresses = (int.from_bytes(data[at : at + word], order) for at in (0, *range(VALUE, length, word)))
             if last != place and not any(address and blocks.find(address) >= 0 for address in addresses):
                 continue
             last = place + length

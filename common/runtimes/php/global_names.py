@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.runtimes.php.engine import VALUE
 from findleaks.runtimes.php.objects import class_name
-from findleaks.runtimes.php.tables import INDIRECT, POINTER, ZVAL, Tables
+from findleaks.runtimes.php.tables import INDIRECT, POINTER, Tables
 from findleaks.target.base import Target
 
 WORDS = 256  # words of executor_globals and of compiler_globals that are searched
@@ -73,4 +74,4 @@ class GlobalNames:
             table = memory.word(base + table) if base is not None else 0
         for number, name in self._tables.statics(entry).items():
             if table and number < count:
-                yield f"{class_name(memory, entry)}::${name}", table + number * ZVAL
+                yield f"{class_name(memory, entry)}::${name}", table + number * VALUE

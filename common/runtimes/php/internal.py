@@ -18,6 +18,8 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
 from findleaks.runtimes.php.engine import VALUE
 from findleaks.runtimes.php.objects import Objects, class_name
+from findleaks.runtimes.php.tables import BUCKET
+from findleaks.runtimes.php.tables import TABLE as TABLE_BYTES
 from findleaks.target.base import Range
 from findleaks.value_classes import NamedTuple
 
@@ -41,7 +43,7 @@ PARENT = 16  # offset of the parent in a zend_class_entry
 MOST_PARENTS = 32
 LOOK = 64  # elements of a table of which the keys are compared with addresses of objects
 NEXT_KEY = 40  # offset in a HashTable of the next free number: the largest key so far, plus one
-TABLE_BYTES, SLOT, BUCKET = 56, 4, 32  # bytes of a HashTable, of a hash slot, and of an element
+SLOT = 4  # bytes of a hash slot
 SMALLEST_PAGE = 1 << 10  # bytes of a page of a fiber's stack
 END_OF_OBJECT = 56  # bytes of a zend_object with one property, as in a zend_generator
 FIBER_WORDS = 32  # words of a zend_fiber that are searched for an address in its stack
@@ -83,15 +85,16 @@ class InternalObjects:
             entry = self._memory.word(entry + PARENT) or 0
         return ""
 
-    def each(self, *kinds: int) -> Iterator[tuple[int, int]]:
-        """Yield the address of each object of these kinds, and the address of its block. Only
-        64-bit programs are read."""
+    def _places(self, *kinds: int) -> Iterator[int]:
+        """Yield the number of each object of these kinds. Only 64-bit programs are read."""
         bases = {number for number, base in self._bases.items() if KINDS[base] in kinds}
-        objects = self._objects
         if bases and self._memory.size == 8:
-            for address, index, number in zip(objects.addresses, objects.blocks, objects.numbers):
-                if number in bases:
-                    yield address, self._blocks.address(index)
+            yield from (place for place, number in enumerate(self._objects.numbers) if number in bases)
+
+    def _each(self, kind: int) -> Iterator[tuple[int, int]]:
+        """Yield the address of each object of this kind, and the address of its block."""
+        for place in self._places(kind):
+            yield self._objects.addresses[place], self._blocks.address(self._objects.blocks[place])
 
     def is_array_object(self, place: int) -> bool:
         """Whether object number `place` is an ArrayObject or ArrayIterator whose block begins with
@@ -109,14 +112,8 @@ class InternalObjects:
 
     def collections(self) -> Iterator[Collection]:
         """Yield the values of each object that has them in one array (TABLE and FIXED)."""
-        kinds = {number: KINDS[base] for number, base in self._bases.items() if KINDS[base] in (TABLE, FIXED)}
-        objects = self._objects
-        if kinds and self._memory.size == 8:
-            for address, index, number in zip(objects.addresses, objects.blocks, objects.numbers):
-                start = self._blocks.address(index)
-                found = self._collection(kinds[number], start, address - start) if number in kinds else None
-                if found is not None:
-                    yield found
+        found = map(self.collection, self._places(TABLE, FIXED))
+        yield from (one for one in found if one is not None)
 
     def _collection(self, kind: int, start: int, size: int) -> Optional[Collection]:
         """Return the values of an object whose class has `size` bytes of data at `start`."""
@@ -143,7 +140,7 @@ class InternalObjects:
         at which the PHP engine may have a table. One of these is the table of weak references. The
         keys of this table and of WeakMaps are the addresses of objects (8.1), or these addresses
         divided by 8."""
-        for address, start in self.each(WEAK):
+        for address, start in self._each(WEAK):
             if address - start >= 8:
                 yield Range(start, start + 8)
         if not any(KINDS[base] == WEAK or base == WEAK_MAP for base in self._bases.values()):
@@ -168,7 +165,7 @@ class InternalObjects:
 
     def frames(self) -> Iterator[tuple[int, Range]]:
         """Yield the frame of each generator, with the range of its block."""
-        for address, _ in self.each(GENERATOR):
+        for address, _ in self._each(GENERATOR):
             frame = self._memory.word(address + END_OF_OBJECT) or 0
             size = size_at(self._blocks, frame)
             if size:
@@ -178,7 +175,7 @@ class InternalObjects:
         """Yield the innermost frame of each fiber, with the page of its stack. A page begins with
         its top, its end and the address of the previous page. In the newest page, the stored top is
         out of date."""
-        for address, _ in self.each(FIBER):
+        for address, _ in self._each(FIBER):
             words = self._memory.words(address + END_OF_OBJECT, FIBER_WORDS) or ()
             for word in words:
                 page = self._page(word) if word >= SMALLEST_PAGE else None

@@ -14,6 +14,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.zend.layout import SIZES
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK, State
+from findleaks.runtimes.php.engine import VALUE
 from findleaks.runtimes.php.engine_globals import IS_OBJECT, TYPE_MASK, Store
 from findleaks.runtimes.php.tables import read_string
 from findleaks.target.base import Target
@@ -21,7 +22,7 @@ from findleaks.value_classes import NamedTuple
 
 FLAGS_AT = 28  # offset in a 64-bit zend_class_entry: ce_flags 4, default_properties_count 4
 USE_GUARDS = 1 << 11 | 1 << 24 | 1 << 30  # ZEND_ACC_USE_GUARDS of different versions
-OBJECT, VALUE = 40, 16  # bytes of a zend_object before its properties, and of each property
+OBJECT = 40  # bytes of a zend_object before its properties
 SMALLER = dict(zip(SIZES, (0, *SIZES)))  # for each size of blocks, the next smaller one
 
 

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import Optional, Union
 
 from findleaks.allocators.memory import Memory
+from findleaks.runtimes.php.engine import VALUE
 from findleaks.value_classes import NamedTuple
 
 LONGEST = 1 << 12  # most bytes of a name
-BUCKET, ZVAL, TABLE = 32, 16, 56  # bytes
+BUCKET, TABLE = 32, 56  # bytes
 PACKED = 4  # HASH_FLAG_PACKED
 STRING, ARRAY, OBJECT, REFERENCE, INDIRECT, POINTER = 6, 7, 8, 10, 12, 13  # types of a zval
 PROPERTIES = 40  # offset of the first property in a zend_object
@@ -66,7 +67,7 @@ class Tables:
         head = self._head(table)
         if head is None or head[4] % 8:
             return
-        stride = ZVAL if head[2] & PACKED and not self._buckets_only else BUCKET
+        stride = VALUE if head[2] & PACKED and not self._buckets_only else BUCKET
         for number in range(min(head[5], most)):
             place = head[4] + number * stride
             words = self._memory.words(place, stride // 8)
@@ -106,7 +107,7 @@ class Tables:
                 return None
             if info[1] & ACC_STATIC:  # Its `offset` is the number of the static property.
                 statics[info[0]] = one.key
-            elif info[0] < PROPERTIES or (info[0] - PROPERTIES) % ZVAL:
+            elif info[0] < PROPERTIES or (info[0] - PROPERTIES) % VALUE:
                 return None
             else:
                 names[info[0]] = one.key

@@ -14,9 +14,10 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
 from findleaks.runtimes.base import Variable
+from findleaks.runtimes.php.engine import VALUE
 from findleaks.runtimes.php.internal import InternalObjects
 from findleaks.runtimes.php.objects import Objects
-from findleaks.runtimes.php.tables import ARRAY, OBJECT, REFERENCE, ZVAL, Tables, read_string
+from findleaks.runtimes.php.tables import ARRAY, OBJECT, REFERENCE, Tables, read_string
 
 # The properties of a class are reported like variables only if it has at most this many objects
 FEW = 16
@@ -96,8 +97,8 @@ class Names:
         """Return the key of the element at an address, as "[17]" or "['name']". Elements of packed
         arrays have 16 bytes, and follow hash slots of 8 bytes. Other elements have 32 bytes, and
         their `offset` in the block is a multiple of 32."""
-        if offset % ZVAL == 8:
-            return f"[{(offset - 8) // ZVAL}]"
+        if offset % VALUE == 8:
+            return f"[{(offset - 8) // VALUE}]"
         words = self._memory.words(address, 4) if offset % 32 == 0 else None
         if words is None:
             return ""

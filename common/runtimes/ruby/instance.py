@@ -266,9 +266,10 @@ class Ruby(DumpableHeap):
         words = Exported(self._exported("rb_cObject") or 0, *(getters.get(name, 0) for name in GETTERS))
         methods = self._select(lambda sort: sort.flags == c.METHOD_ENTRY)
         named = interruptible(self._target, classes)
-        starts = Starts(named, singular, self._select_data(THREAD), methods, self._layout.objspace, self._value_stacks)
+        starts = Starts(named, singular, self._select_data(THREAD), methods, self._layout.objspace, lambda: self._value_stacks)
         return Finder(self._memory, self._engine, self._values, self.pages.slot, words, starts, self._data, self._layout.numbers).find()
 
+    @cached_property
     def _value_stacks(self) -> Sequence[ValueStack]:
         from findleaks.runtimes.ruby.frame_reader import find_frame_reader
 
@@ -322,7 +323,7 @@ class Ruby(DumpableHeap):
         # Imported here, because only commands that describe single objects need this module.
         from findleaks.runtimes.ruby.object_names import RubyNames
 
-        return RubyNames(self._memory, self._values, self._variables, self._value_stacks())
+        return RubyNames(self._memory, self._values, self._variables, self._value_stacks)
 
     def _opaque(self) -> Iterator[int]:
         """For each block whose words keep no object alive, yield an address in the block."""
