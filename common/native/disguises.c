@@ -77,7 +77,7 @@ static void examine(const strip *s, unsigned place, unsigned width, uint32_t num
         uint64_t size = size_of(b, source), offset = address - from;
         /* When malloc of glibc takes a block from the thread cache, the cache's link remains in the
          * first word of the block: a stale word. */
-        if (number == d->safe_linked && offset == 0 && size == size_of(b, target))
+        if (number == d->numbers[SAFE_LINKED] && offset == 0 && size == size_of(b, target))
             return;
         if (offset >= size || size - offset < width || has_excluded(d->g, source, offset, width))
             return;
@@ -131,8 +131,8 @@ INLINE unsigned unaligned_chunks(const disguises *d, const uint8_t *data) {
 static void look_at_six_bytes(const strip *s, unsigned at, uint64_t word) {
     const disguises *d = s->d;
     uint64_t value = word & SIX_MASK;
-    if (d->six_bytes != NONE && value >> 32 && in_segments(d, value))
-        examine(s, BIG ? at + 2 : at, 6, d->six_bytes, value, false);
+    if (d->numbers[SIX_BYTES] != NONE && value >> 32 && in_segments(d, value))
+        examine(s, BIG ? at + 2 : at, 6, d->numbers[SIX_BYTES], value, false);
 }
 
 static void look_unaligned(const strip *s, unsigned chunk) {
@@ -141,8 +141,8 @@ static void look_unaligned(const strip *s, unsigned chunk) {
         if (at % WORD == 0)
             continue;
         uint64_t value = load(s->data + at);
-        if (d->unaligned != NONE && !(value & ~d->mask) && in_segments(d, value))
-            examine(s, at, WORD, d->unaligned, value, false);
+        if (d->numbers[UNALIGNED] != NONE && !(value & ~d->mask) && in_segments(d, value))
+            examine(s, at, WORD, d->numbers[UNALIGNED], value, false);
         if (WORD == 8)
             look_at_six_bytes(s, at, value);
     }
@@ -164,7 +164,7 @@ INLINE void look_at_swapped(const strip *s) {
         for (unsigned at = 0; any && at < STRIP / 8; at++) {
             uint64_t value = __builtin_bswap64(load64(s->data + at * 8));
             if (in_segment(d, segment, value))
-                examine(s, at * 8, 8, d->swapped, value, false);
+                examine(s, at * 8, 8, d->numbers[BYTE_SWAPPED], value, false);
         }
     }
 }
@@ -182,7 +182,7 @@ INLINE void look_at_relative(const strip *s, const uint32_t *high) {
         for (unsigned at = 0; any && at < STRIP / 8; at++) {
             uint64_t word = load64(s->data + at * 8), value = s->address + at * 8 + word;
             if (word && word % 8 == 0 && in_segment(d, segment, value))
-                examine(s, at * 8, 8, d->relative, value, false);
+                examine(s, at * 8, 8, d->numbers[RELATIVE], value, false);
         }
     }
 }
@@ -200,7 +200,7 @@ INLINE void look_at_safe_linked(const strip *s, const uint32_t *high) {
         for (unsigned at = 0; any && at < STRIP / 8; at++) {
             uint64_t word = load64(s->data + at * 8), value = word ^ (s->address + at * 8) >> 12;
             if (word && in_segment(d, segment, value) && !in_segments(d, word))
-                examine(s, at * 8, 8, d->safe_linked, value, false);
+                examine(s, at * 8, 8, d->numbers[SAFE_LINKED], value, false);
         }
     }
 }
@@ -225,13 +225,13 @@ INLINE void look_at_words(const strip *s) {
                 examine(s, at * WORD, WORD, i->form, value, false);
         }
     }
-    if (WORD == 8 && d->swapped != NONE)
+    if (WORD == 8 && d->numbers[BYTE_SWAPPED] != NONE)
         look_at_swapped(s);
-    if (WORD == 8 && d->relative != NONE)
+    if (WORD == 8 && d->numbers[RELATIVE] != NONE)
         look_at_relative(s, high);
-    if (WORD == 8 && d->safe_linked != NONE)
+    if (WORD == 8 && d->numbers[SAFE_LINKED] != NONE)
         look_at_safe_linked(s, high);
-    if (WORD == 4 || (d->tagged == NONE && d->six_bytes == NONE))
+    if (WORD == 4 || (d->numbers[TAGGED] == NONE && d->numbers[SIX_BYTES] == NONE))
         return;
     for (unsigned segment = 0; segment < d->segment_count; segment++) {
         uint32_t mask = (uint32_t)(d->mask >> 32), low = d->high_low[segment], span = d->high_span[segment], any = 0;
@@ -241,8 +241,8 @@ INLINE void look_at_words(const strip *s) {
             uint64_t word = load(s->data + at * WORD), value = word & d->mask;
             if (word == value || !in_segment(d, segment, value))
                 continue;
-            if (d->tagged != NONE)
-                examine(s, at * WORD, WORD, d->tagged, value, false);
+            if (d->numbers[TAGGED] != NONE)
+                examine(s, at * WORD, WORD, d->numbers[TAGGED], value, false);
             look_at_six_bytes(s, at * WORD, word);
         }
     }
@@ -319,7 +319,7 @@ INLINE void look_at_numbers(const strip *s) {
 
 INLINE void look_at_strip(const strip *s) {
     const disguises *d = s->d;
-    unsigned chunks = d->unaligned == NONE && d->six_bytes == NONE ? 0 : unaligned_chunks(d, s->data);
+    unsigned chunks = d->numbers[UNALIGNED] == NONE && d->numbers[SIX_BYTES] == NONE ? 0 : unaligned_chunks(d, s->data);
     for (unsigned chunk = 0; chunks; chunk++, chunks >>= 1)
         if (chunks & 1)
             look_unaligned(s, chunk);

@@ -47,8 +47,8 @@ typedef struct disguises {
     interval intervals[MOST_FORMS * MOST_SEGMENTS]; /* of aligned words */
     interval narrow[MOST_FORMS * MOST_SEGMENTS];    /* of aligned numbers of 32 bits */
     uint64_t mask;                                   /* bits that an address can have */
-    /* indices of these forms, or NONE */
-    uint32_t tagged, unaligned, six_bytes, swapped, relative, safe_linked;
+    /* by kind: the index of a form of this kind, or NONE. Used for kinds that have one form. */
+    uint32_t numbers[SAFE_LINKED + 1];
     /* maximum number recorded of a form; 0: none */
     uint64_t most;
     _Atomic uint64_t counts[MOST_FORMS];

@@ -23,19 +23,8 @@ static void add_mangled(disguises *d, uint32_t number, uint32_t segment) {
 static void add_form(disguises *d, uint32_t number, uint32_t segment) {
     const form *f = &d->forms[number];
     uint64_t low = d->segments[segment].start, high = d->segments[segment].end - 1, shift = f->shift;
-    if (f->kind == TAGGED)
-        d->tagged = number;
-    else if (f->kind == UNALIGNED)
-        d->unaligned = number;
-    else if (f->kind == SIX_BYTES)
-        d->six_bytes = number;
-    else if (f->kind == BYTE_SWAPPED)
-        d->swapped = number;
-    else if (f->kind == RELATIVE)
-        d->relative = number;
-    else if (f->kind == SAFE_LINKED)
-        d->safe_linked = number;
-    else if (f->kind == MANGLED)
+    d->numbers[f->kind] = number;
+    if (f->kind == MANGLED)
         add_mangled(d, number, segment);
     else if (f->kind == SHIFTED_LEFT && high <= HIGHEST >> shift)
         add_interval(d->intervals, &d->interval_count, low << shift, high << shift | ((UINT64_C(1) << shift) - 1), number, segment);
@@ -56,7 +45,7 @@ API disguises *fl_disguises_new(graph *g, const range *ranges, uint32_t range_co
         return NULL;
     d->g = g;
     d->most = most;
-    d->tagged = d->unaligned = d->six_bytes = d->swapped = d->relative = d->safe_linked = NONE;
+    memset(d->numbers, 0xff, sizeof d->numbers); /* NONE */
     const lost *l = g->lost;
     uint32_t at = 0;
     for (uint32_t number = 0; number < range_count && d->segment_count < MOST_SEGMENTS; number++) {

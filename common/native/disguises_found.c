@@ -94,7 +94,7 @@ static bool is_in(uint64_t number, uint64_t offset, const uint64_t *accepted, ui
  * is one. */
 static bool is_accepted(const disguises *d, const disguised *one, const uint64_t *accepted, uint64_t count) {
     uint64_t start = one->offset & ~(uint64_t)(WORD - 1);
-    return is_in(one->form, one->offset, accepted, count) && !(one->like_tagged && is_in(d->tagged, start, accepted, count));
+    return is_in(one->form, one->offset, accepted, count) && !(one->like_tagged && is_in(d->numbers[TAGGED], start, accepted, count));
 }
 
 static int compare_sources(const void *left, const void *right) {

@@ -4,7 +4,7 @@ A thread requests one of the following:
 
 - an unwind rule
 - the end of a stack
-- whether an address is an isolate
+- whether an address is that of an isolate of V8
 - which pages are readable
 - that the server reads the function of an interpreter's frame
 
