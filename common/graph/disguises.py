@@ -38,6 +38,8 @@ ROOM = 64
 # least CELL bytes, random addresses rarely have one of these offsets.
 TAG_CELL, CELL = 16, 64
 WITH_LOW_TAGS = (Disguise.TAGGED, Disguise.SHIFTED_LEFT)
+# least number of compressed pointers on one page, or at one offset of blocks of one size
+COMPANY = 8
 LOW_TAGS = 8  # 32-bit numbers must point below this offset: V8 sets their lowest bit
 COMMON = 0.1  # minimum share of a form's words that point to an offset that is accepted
 PER_BLOCK = 16  # words of a form for each leaked block; a form with more words is dropped
@@ -279,6 +281,32 @@ class _Search:
         distances = [self._blocks.address(edge & NO_BLOCK) + offset - place for place, edge in rows]
         return 2 * len(set(distances)) > len(distances) and not _is_series(distances)
 
+    def _without_lone_numbers(self, words: array[int], forms: Sequence[Form], found: Sequence[Shown]) -> array[int]:
+        """Remove the 32-bit numbers that may lead to a block by chance. A size is typical of a form
+        if nine in ten leaked blocks of this size have a pointer in it. A number is kept if its
+        target has a typical size of LEAST or more blocks. It is also kept if COMPANY numbers that
+        lead to blocks of typical sizes are on the same page, or at the same offset of blocks of one
+        size.
+
+        Example: a process id of 4,512 in libc leads to a leaked block 36,096 bytes after the
+        base."""
+        compressed = {number for number, form in enumerate(forms) if form.kind == Disguise.COMPRESSED}
+        places, edges, numbers = words[0::3], words[1::3], words[2::3]
+        chosen = [at for at, number in enumerate(numbers) if number in compressed]
+        typical = {(one.form, one.size): one.blocks for one in found if one.precise and one.heads >= SHARE * one.blocks}
+        targets = self._blocks.columns_of(array("I", [edges[at] & NO_BLOCK for at in chosen]))
+        sources = self._blocks.columns_of(array("I", [edges[at] >> 32 for at in chosen]))
+        of_size = [typical.get((numbers[at], size), 0) for at, size in zip(chosen, targets.size)]
+        pages = [(numbers[at], places[at] // PAGE) for at in chosen]
+        fields = [(numbers[at], size, places[at] - start) for at, start, size in zip(chosen, sources.address, sources.size)]
+        company = Counter(group for one in (pages, fields) for group, blocks in zip(one, of_size) if blocks)
+        lone = {
+            at
+            for at, blocks, page, field in zip(chosen, of_size, pages, fields)
+            if blocks < LEAST and max(company[page], company[field]) < COMPANY
+        }
+        return words if not lone else array("Q", [word for at, word in enumerate(words) if at // 3 not in lone])
+
     def accepted(self, forms: Sequence[Form], found: Sequence[Shown]) -> tuple[Disguised, array[int]]:
         """Return the conventions that the found forms show, and the references that are accepted by
         them."""
@@ -298,7 +326,7 @@ class _Search:
         ]
         if not shown:
             return Disguised(partly=partly), array("Q")
-        words = self._found.references(list(pairs))
+        words = self._without_lone_numbers(self._found.references(list(pairs)), forms, found)
         regular = {form for form, offset in pairs if forms[form].kind == Disguise.RELATIVE and not self._is_varied(words, form, offset)}
         if regular:
             shown = [one for one in shown if one.form not in regular]
