@@ -27,7 +27,9 @@ from findleaks.value_classes import NamedTuple
 
 SHARE = 0.9  # the share of the leaked blocks of one size that must have a pointer of a form
 LEAST = 8  # minimum number of such blocks
-LEAST_NUMBERS = 32  # the same for 32-bit numbers: one counter in three may be a block's start
+# the same for forms that small numbers may have by chance: one counter in three may lead to a block
+LEAST_NUMBERS = 32
+NUMBERS = (Disguise.COMPRESSED, Disguise.RELATIVE)
 # the share of a form's words into these blocks that must point to offsets that count
 PRECISE = 0.75
 OFFSETS = 4  # maximum number of offsets that are accepted: links inside blocks, tags of four bits
@@ -38,7 +40,7 @@ ROOM = 64
 # least CELL bytes, random addresses rarely have one of these offsets.
 TAG_CELL, CELL = 16, 64
 WITH_LOW_TAGS = (Disguise.TAGGED, Disguise.SHIFTED_LEFT)
-# least number of compressed pointers on one page, or at one offset of blocks of one size
+# least number of such pointers on one page, or at one offset of blocks of one size
 COMPANY = 8
 LOW_TAGS = 8  # 32-bit numbers must point below this offset: V8 sets their lowest bit
 COMMON = 0.1  # minimum share of a form's words that point to an offset that is accepted
@@ -282,7 +284,7 @@ class _Search:
         return 2 * len(set(distances)) > len(distances) and not _is_series(distances)
 
     def _without_lone_numbers(self, words: array[int], forms: Sequence[Form], found: Sequence[Shown]) -> array[int]:
-        """Remove the 32-bit numbers that may lead to a block by chance. A size is typical of a form
+        """Remove the small numbers that may lead to a block by chance. A size is typical of a form
         if nine in ten leaked blocks of this size have a pointer in it. A number is kept if its
         target has a typical size of LEAST or more blocks. It is also kept if COMPANY numbers that
         lead to blocks of typical sizes are on the same page, or at the same offset of blocks of one
@@ -290,9 +292,9 @@ class _Search:
 
         Example: a process id of 4,512 in libc leads to a leaked block 36,096 bytes after the
         base."""
-        compressed = {number for number, form in enumerate(forms) if form.kind == Disguise.COMPRESSED}
+        weak = {number for number, form in enumerate(forms) if form.kind in NUMBERS}
         places, edges, numbers = words[0::3], words[1::3], words[2::3]
-        chosen = [at for at, number in enumerate(numbers) if number in compressed]
+        chosen = [at for at, number in enumerate(numbers) if number in weak]
         typical = {(one.form, one.size): one.blocks for one in found if one.precise and one.heads >= SHARE * one.blocks}
         targets = self._blocks.columns_of(array("I", [edges[at] & NO_BLOCK for at in chosen]))
         sources = self._blocks.columns_of(array("I", [edges[at] >> 32 for at in chosen]))
@@ -377,7 +379,7 @@ def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) 
 
 def _least(form: Form) -> int:
     """Return the minimum number of blocks with pointers in a form."""
-    return LEAST_NUMBERS if form.kind in (Disguise.COMPRESSED, Disguise.RELATIVE) else LEAST
+    return LEAST_NUMBERS if form.kind in NUMBERS else LEAST
 
 
 def _rank(one: Shown) -> tuple[int, int, int]:

@@ -18,6 +18,7 @@ static unsigned char *table; /* of disguised pointers */
 static uintptr_t base;       /* of compressed ones */
 static size_t table_size;
 static volatile uint32_t alone[2]; /* numbers that happen to be the compressed addresses of lost blocks */
+static volatile uintptr_t distance;  /* a number that happens to be the distance to a lost block */
 
 static void put(size_t at, const void *data, size_t size) { memcpy(table + at, data, size); }
 static void put_word(size_t at, uint64_t word) { put(at, &word, 8); }
@@ -139,6 +140,7 @@ static NOINLINE void lose_some(void) {
     for (int i = 0; i < 40; i++) {
         struct block lost = plain(LOST + 16 * (i % 4));
         if (WORD == 8 && i < 2) alone[i] = i ? (uint32_t)(uintptr_t)lost.p | 1 : (uint32_t)(((uintptr_t)lost.p - base) >> 3);
+        if (WORD == 8 && i == 2) distance = (uintptr_t)lost.p - (uintptr_t)&distance;
         note_definite(lost, "lost");
     }
 }
