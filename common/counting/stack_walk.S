@@ -54,6 +54,7 @@
         .set ENABLED, 0x1000
         .set SERVED, 0x1008                     # whether there is a server to answer
         .set PARENT, 0x1010                     # whether this is the process, not a forked child
+        .set CLAIMS, 0x1100                     # which of the requests a thread has, as far from each other as STATES
         .set EVENTS, 0x2000
         .set FULL, 0x2008
         .set ORPHANED, 0x2018
@@ -421,7 +422,7 @@ few:
         lea     rbx, [r8 + SLOTS]
 3:      mov     edx, 1
         xor     eax, eax
-        lock cmpxchg [rcx], rdx
+        lock cmpxchg [rcx + CLAIMS - STATES], rdx
         je      mine
         add     rcx, 64
         add     rbx, 0x400
@@ -431,7 +432,7 @@ few:
         call    waited
         jc      unknown
         jmp     2b
-mine:                                           # unless it is the parent's
+mine:                                           # a child has claims of its own, but shares the requests
         cmp     qword ptr [r8 + PARENT], 0
         je      unknown
         mov     [rbx], rdi
@@ -449,6 +450,7 @@ mine:                                           # unless it is the parent's
         xor     edx, edx
         lock cmpxchg [rcx], rdx
         jne     answered
+        mov     [rcx + CLAIMS - STATES], rdx
 unknown:
         stc
         ret
@@ -473,7 +475,7 @@ answered:                                       # add the rules of the answer: [
         pop     rbp
 6:      cmp     qword ptr [r8 + PARENT], 0
         je      unknown
-        mov     qword ptr [rcx], 0
+        mov     qword ptr [rcx + CLAIMS - STATES], 0
         jmp     again
 known:
         mov     rax, [rcx + 8]

@@ -123,11 +123,15 @@ broken:
         lock inc qword ptr [r12 + 24]
         jmp     walked
 full:
+        cmp     qword ptr [r8 + PARENT], 0
+        je      walked
         lock inc qword ptr [r8 + FULL]
 walked:
         add     rsp, WALK_SIZE
         jmp     out
 unsure:
+        cmp     qword ptr [r8 + PARENT], 0
+        je      out
         lock inc qword ptr [r8 + UNSURE]
         jmp     out
 

@@ -4,10 +4,14 @@ The layout extends the table of `count --inject` (stub/table.py). Entries of thr
 these parts are added (offsets as in track.S):
 
 - draws: 4-byte numbers, from which a thread draws the distance to its next sample
+- records: address, stack, size, mean and state; in the order of allocation
+
+These are private to the process, and zeroed in forked children:
+
 - filter: by hash of an address, the number of live records with this hash, in two bytes each (a
   small copy beside the switches stays in the L1 cache)
-- index: by hash of an address, the number of its record plus 1, in four bytes
-- records: address, stack, size, mean and state; in the order of allocation"""
+- index: by hash of an address, the number of its record plus 1, in four bytes. Bit 31 is set if the
+  record is live."""
 
 from __future__ import annotations
 
@@ -24,7 +28,9 @@ MEAN = 0x50  # offset of a setting that may change while the stubs work
 # Offset of the smallest size that is recorded; the largest minus the smallest follows
 LEAST = 0x1018
 TAKEN = EVENTS  # number of records, including those for which there was no space
-LIVE, FREED, UNSEEN, UNPLACED = 1, 2, 3, 4  # states; UNSEEN: freed by a function without a stub
+# States of a record. UNSEEN: the block was freed by a function without a stub. REPLACED: another
+# record describes the same block, because realloc failed.
+LIVE, FREED, UNSEEN, UNPLACED, REPLACED = 1, 2, 3, 4, 5
 DRAWS, FILTERS = 1 << 12, 1 << 17  # as track.S hashes
 DRAW_UNIT = 1 << 10
 MOST_BYTES = 1 << 40  # most bytes of a recorded block: track.S multiplies by DRAW_UNIT
@@ -78,28 +84,31 @@ class RecordTable(CountTable):
 
     @property
     def draws_at(self) -> int:
-        return self.threads_at + _THREAD * self.threads
-
-    @property
-    def filter_at(self) -> int:
-        return self.draws_at + _DRAW * DRAWS
+        return self.rules_at + 16 * self.rules
 
     @property
     def nodes_at(self) -> int:
-        return self.filter_at + _FILTER * FILTERS
-
-    @property
-    def index_at(self) -> int:
-        return self.nodes_at + _NODE * self.nodes
+        return self.draws_at + _DRAW * DRAWS
 
     @property
     def records_at(self) -> int:
-        return self.index_at + _INDEX * 2 * self.records
+        return self.nodes_at + _NODE * self.nodes
+
+    @property
+    def shared_end(self) -> int:
+        return self.records_at + RECORD.size * self.records + 4095 & -4096
+
+    @property
+    def filter_at(self) -> int:
+        return self.threads_at + _THREAD * self.threads
+
+    @property
+    def index_at(self) -> int:
+        return self.filter_at + _FILTER * FILTERS
 
     @property
     def size(self) -> int:
-        """Bytes of the table, rounded up to whole pages."""
-        return self.records_at + RECORD.size * self.records + 4095 & -4096
+        return self.index_at + _INDEX * 2 * self.records + 4095 & -4096
 
     def recording(self, sampling: Sampling, routines: int, chain: Sequence[int] = ()) -> bytes:
         """Return the bytes of the settings and switches, with recording disabled. `routines`: the

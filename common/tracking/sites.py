@@ -14,7 +14,7 @@ from findleaks.engine.terms import Kind, State
 from findleaks.injection.stub.stack_names import StackNames
 from findleaks.injection.stub.table import DEEPEST, Node
 from findleaks.session import Session
-from findleaks.tracking.record_table import LIVE, RECORD, TAKEN, UNPLACED, Record, RecordTable, Sampling, read_table
+from findleaks.tracking.record_table import LIVE, RECORD, REPLACED, TAKEN, UNPLACED, Record, RecordTable, Sampling, read_table
 from findleaks.unwind.stacks import NamedFrame
 
 FULL = "the table of stacks was full"
@@ -84,7 +84,7 @@ def read_records(session: Session, table: RecordTable, most: int) -> Recorded:
     taken = int.from_bytes(read(table.address + TAKEN, 8), "little")
     count = min(taken, table.records)
     every = read_table(read(table.address + table.records_at, RECORD.size * min(count, most))) if count else ()
-    found = [one for one in every if one.state and one.address < _FAILED]
+    found = [one for one in every if one.state not in (0, REPLACED) and one.address < _FAILED]
     nodes = table.read(read(table.address + table.nodes_at, 32 * table.nodes))
     return Recorded(found, taken - count, nodes)
 

@@ -26,7 +26,7 @@
         .set MEAN, 0x50                         # one in so many is recorded; up to 1: all
         .set BY_BYTES, 0x58                     # all bits: of bytes; 0: of blocks
         .set FILTER, 0x60                       # how many live records have this hash, in two bytes each
-        .set INDEX, 0x68                        # numbers of records, plus 1, by the hash of the address
+        .set INDEX, 0x68                        # numbers of records, plus 1, by the hash of the address; in live ones, LIVE_BIT is set
         .set INDEX_MASK, 0x70
         .set RECORDS, 0x78
         .set CAPACITY, 0x80
@@ -37,16 +37,30 @@
         .set REVIVE, 0xa8
         .set LEAST, 0x1018                      # bytes that a recorded block has at least, and up to how many more
         .set SPAN, 0x1020
+        .set NEXT, 0x1080                       # number of the next record; counts what does not fit, too
         .set SMALL_FILTER, 0x1800               # as FILTER, 1024 of them
-        .set TAKEN, 0x2000                      # records, and what did not fit
+        .set TAKEN, 0x2000                      # the greatest NEXT that findleaks has been told
         .set GOLDEN32, 0x9e3779b1
 
 # A record: address, node of the stack (with bit 0: not followed to its end), size, then in four bytes
-# each the mean that it was drawn by (0: none) and one of these.
+# each the mean that it was drawn by (0: none) and one of these states.
         .set LIVE, 1
         .set FREED, 2
         .set UNSEEN, 3                          # it must have been freed: its address was allocated again
         .set UNPLACED, 4                        # frees do not find it
+        .set REPLACED, 5                        # another record is of the same block
+        .set LIVE_BIT, 31
+
+# Forked children. A signal, which often comes as a page is first used, may have a handler that forks at
+# any instruction. Then the child goes through the rest of the stub as well: before the parent, or long
+# after it, when the parent has freed the block. The child must change nothing that the parent relies on:
+#
+# - THREADS, FILTER, INDEX, NEXT, and all switches are in memory that is private to the process. The
+#   kernel fills it with zeros in a child (MADV_WIPEONFORK). PARENT is therefore 0 in a child.
+# - Records are shared with findleaks, and so with the child. A thread that takes a number from NEXT, or
+#   clears a LIVE_BIT, and is not in a child afterwards, owns the record. A child that is forked after that
+#   writes the same values as its parent. As the state of a record only advances, and each change
+#   compares it with the state before, a late child changes nothing.
 
 # Offsets from the frame pointer of a stub.
         .set STACK_ID, -16                      # before the walk: the function's key
@@ -309,6 +323,16 @@ freeing_slow:
         look_near freeing
 freeing_end:
 
+# Raise TAKEN to the number in the register `taken`. Clobbers rax.
+        .macro tell taken
+        mov     rax, [r8 + TAKEN]
+1:      cmp     rax, \taken
+        jae     2f
+        lock cmpxchg [r8 + TAKEN], \taken
+        jne     1b
+2:
+        .endm
+
 # The routines that the stubs call; r8 is the table, rbp the stub's frame. They preserve all registers
 # but rax and the flags.
 routines_begin:
@@ -353,7 +377,7 @@ routines_begin:
         push    r14
         push    r15
         sub     rsp, WALK_SIZE
-        mov     rax, [r8 + TAKEN]
+        mov     rax, [r8 + NEXT]
         cmp     rax, [r8 + CAPACITY]
         jae     no_space
         lea     r14, [rbp + 8]                  # the stack pointer at entry
@@ -377,7 +401,10 @@ whole:
         clc
         jmp     restore
 no_space:
-        lock inc qword ptr [r8 + TAKEN]
+        mov     ecx, 1
+        lock xadd [r8 + NEXT], rcx
+        inc     rcx
+        tell    rcx
 nested:
         stc
 restore:
@@ -475,8 +502,7 @@ draw:
         shr     rax, 40
         .endm
 
-# In front of what may be done but once: a signal, which often comes as a page is first used, may have a
-# handler that forks, and then the child comes here as well.
+# To `out` in a forked child.
         .macro unless_child out
         cmp     qword ptr [r8 + PARENT], 0
         je      \out
@@ -493,46 +519,46 @@ routines_record:
         push    r9
         push    r10
         mov     rdi, rax
-        unless_child recorded
         mov     esi, 1
-        lock xadd [r8 + TAKEN], rsi
+        lock xadd [r8 + NEXT], rsi
+        unless_child recorded                   # rsi may be of the child's own NEXT
+        lea     rcx, [rsi + 1]
+        tell    rcx
         cmp     rsi, [r8 + CAPACITY]
         jae     recorded
         mov     rbx, rsi
         shl     rbx, 5
         add     rbx, [r8 + RECORDS]
-        mov     [rbx], rdi                      # perhaps the page's first use
-        unless_child recorded
+        mov     [rbx], rdi
         mov     rcx, [rbp + STACK_ID]
         mov     [rbx + 8], rcx
         mov     rcx, [rbp + SIZE]
         mov     [rbx + 16], rcx
         mov     ecx, [rbp + DRAWN]
         mov     [rbx + 24], ecx
-        mov     dword ptr [rbx + 28], LIVE
+        xor     eax, eax
+        mov     ecx, LIVE
+        lock cmpxchg [rbx + 28], ecx
         hashed
         mov     r9, rax
         count_it inc
         inc     esi
+        bts     esi, LIVE_BIT
         mov     r10d, PROBES
 1:      and     r9, [r8 + INDEX_MASK]
         mov     rdx, [r8 + INDEX]
         lea     rdx, [rdx + 4 * r9]
         mov     eax, [rdx]
-2:      test    eax, eax
-        jz      3f
-        mov     ecx, eax
+2:      mov     ecx, eax
+        btr     ecx, LIVE_BIT
+        jnc     3f                              # an entry that is free, or whose block was freed
         dec     ecx
         shl     rcx, 5
         add     rcx, [r8 + RECORDS]
-        cmp     dword ptr [rcx + 28], FREED
-        je      3f
         cmp     [rcx], rdi
         jne     4f
-        unless_child recorded
         mov     dword ptr [rcx + 28], UNSEEN
-3:      unless_child recorded
-        lock cmpxchg [rdx], esi
+3:      lock cmpxchg [rdx], esi
         je      recorded
         jmp     2b
 4:      inc     r9
@@ -567,22 +593,27 @@ routines_forget:
         mov     esi, PROBES
 2:      and     r9, [r8 + INDEX_MASK]
         mov     rdx, [r8 + INDEX]
-        mov     ebx, [rdx + 4 * r9]
-        test    ebx, ebx
+        lea     rdx, [rdx + 4 * r9]
+        mov     eax, [rdx]
+        test    eax, eax
         jz      4f
+        mov     ebx, eax
+        btr     ebx, LIVE_BIT
+        jnc     3f
         dec     ebx
         shl     rbx, 5
         add     rbx, [r8 + RECORDS]
         cmp     [rbx], rdi
         jne     3f
-        unless_child 4f
+        mov     r9d, eax
+        btr     r9d, LIVE_BIT
+        lock cmpxchg [rdx], r9d
+        jne     4f                              # in a child
         mov     eax, LIVE
         mov     edx, FREED
         lock cmpxchg [rbx + 28], edx
-        jne     3f
-        unless_child 6f
         count_it dec
-6:      mov     rax, rbx
+        mov     rax, rbx
         jmp     5f
 3:      inc     r9
         dec     esi
@@ -595,19 +626,22 @@ routines_forget:
         pop     rcx
         ret
 
-# The block of the stub's frame was not moved: its record is live as before.
+# The block of the stub's frame was not moved: it gets a new record in place of the one at FIRST, whose state cannot go back.
 routines_revive:
         push    rax
         push    rcx
-        push    rdi
-        mov     rcx, [rbp + FIRST]
-        mov     rdi, [rcx]
         unless_child 1f
-        mov     dword ptr [rcx + 28], LIVE
-        hashed
-        count_it inc
-1:      pop     rdi
-        pop     rcx
+        mov     rcx, [rbp + FIRST]
+        mov     eax, [rcx + 24]
+        mov     [rbp + DRAWN], rax
+        mov     rax, [rcx + 16]
+        mov     [rbp + SIZE], rax
+        mov     rax, [rcx + 8]
+        mov     [rbp + STACK_ID], rax
+        mov     rax, [rcx]
+        call    routines_record
+        mov     dword ptr [rcx + 28], REPLACED
+1:      pop     rcx
         pop     rax
         ret
 routines_end:

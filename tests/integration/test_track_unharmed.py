@@ -15,8 +15,13 @@ from debuggers import PATIENCE, environment, lldb
 from patched import ended, guardians, held, stubs
 from tracking import JEMALLOC, built, by_line, finished, recording, through, tracked
 
+from findleaks.injection.clonable import mapping_flags
+from findleaks.injection.remote_syscall import read_mappings
+from findleaks.injection.stub.patcher import find_stubs
+from findleaks.injection.stub.table import SHARED, SWITCHES
 from findleaks.injection.stub.traced_process import TracedProcess
-from findleaks.tracking.record_table import TAKEN, Sampling
+from findleaks.target.live import LiveTarget
+from findleaks.tracking.record_table import TAKEN, RecordTable, Sampling
 from findleaks.tracking.tracker import Tracker
 
 
@@ -99,12 +104,14 @@ def test_findleaks_is_killed(guardian: bool, busy: Busy) -> None:
     busy.goes_on()
 
 
-@pytest.mark.matrix
-@pytest.mark.parametrize("preload", ["", JEMALLOC], ids=["glibc", "jemalloc"])
+@pytest.mark.parametrize("preload", ["", pytest.param(JEMALLOC, marks=pytest.mark.matrix)], ids=["glibc", "jemalloc"])
 def test_a_signals_handler_forks(preload: str, tmp_path: Path) -> None:
-    """Mostly in a stub, which the child goes through to its end as well: blocks of the parent are recorded, each once."""
+    """Mostly in a stub, which the child goes through to its end as well: blocks of the parent are recorded, each once.
+
+    tests/unit/test_track_forks.py forks at each instruction, in memory as it is found here: what a child finds filled with zeros."""
     with tracked([str(built(tmp_path, "tracked_forks"))], preload) as program:
         working = recording(by_line(program.pid, "--json", "--until-full"), program.pid)
+        assert wiped_in_children(program.pid) == [(SWITCHES, SHARED), (RecordTable(0).shared_end, RecordTable(0).size)]
         notes = program.round()
         working.send_signal(signal.SIGINT)
         report = finished(working)
@@ -116,6 +123,14 @@ def test_a_signals_handler_forks(preload: str, tmp_path: Path) -> None:
         counts = Counter(note.fate for note in notes if note.site == site)
         assert {fate: stack[fate]["blocks"] for fate in counts} == counts
         assert stack["allocated"]["blocks"] == sum(counts.values())
+
+
+def wiped_in_children(pid: int) -> list[tuple[int, int]]:
+    """Parts of the stub's table, as offsets, that the kernel fills with zeros in forked children."""
+    (stub,) = find_stubs(read_mappings(pid), LiveTarget(pid).read)
+    flags = dict(mapping_flags(pid))
+    inside = [one for one in read_mappings(pid) if stub.table <= one.start < stub.address + stub.size]
+    return [(one.start - stub.table, one.end - stub.table) for one in inside if "wf" in flags[one.start]]
 
 
 def test_the_process_ends_meanwhile(tmp_path: Path) -> None:

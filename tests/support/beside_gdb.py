@@ -24,9 +24,10 @@ from findleaks.injection.stub.patcher import find_stubs
 from findleaks.injection.stub.proc_memory import writable_memory
 from findleaks.injection.stub.relocate import Patch
 from findleaks.target.live import LiveTarget
+from findleaks.tracking.generated import track as trackcode
 from findleaks.tracking.hooks import find_hooks
 
-RECORD = 0x98  # in the table: where the routine is that records a block
+RECORD, REVIVE = 0x98, 0xA8  # in the table: where the routine is that records a block, and the one that does so if realloc fails
 SCRIPT = """
 import gdb, json
 from gdb.unwinder import Unwinder, register_unwinder
@@ -83,6 +84,8 @@ class Entry(gdb.Breakpoint):
 
 class Record(gdb.Breakpoint):
     def stop(self):
+        if REVIVE <= word(register(gdb.newest_frame(), "rsp")) < END:
+            return False  # the block was recorded when another call allocated it
         pointer = register(gdb.newest_frame(), "rbp")
         theirs = entered.pop((gdb.selected_thread().ptid, pointer + 8), None)
         if theirs is not None:  # else it was entered before
@@ -140,8 +143,9 @@ def compared(pid: int, folder: Path, frame_pointers: bool = False) -> Iterator[C
         made, _ = find_hooks(target, lambda address, name: Patch(address, address, 0, b"", (), b""))
         entries = [hook.address for hook, _ in made if hook.kind != "freeing"]
         (stub,) = find_stubs(read_mappings(pid), memory.read)
-        record = int.from_bytes(memory.read(stub.table + RECORD, 8), "little")
-    values = {"ENTRIES": entries, "RECORD": record, "OUTPUT": str(output), "POINTERS": frame_pointers}
+        record, revive = (int.from_bytes(memory.read(stub.table + at, 8), "little") for at in (RECORD, REVIVE))
+    end = revive - trackcode.REVIVE + len(trackcode.ROUTINES)
+    values = {"ENTRIES": entries, "RECORD": record, "REVIVE": revive, "END": end, "OUTPUT": str(output), "POINTERS": frame_pointers}
     script.write_text("".join(f"{name} = {value!r}\n" for name, value in values.items()) + SCRIPT)
     options = ["-iex", "set debuginfod enabled off", *(word for setting in SETTINGS for word in ("-ex", setting))]
     work = ["-p", str(pid), "-x", str(script), "-ex", "continue", "-ex", "detach"]

@@ -1,8 +1,8 @@
 """Install the stub in front of functions, and remove it. This includes stubs of earlier runs.
 
 The stub is one range of memory: a page that lists the patches, the code, two pages of settings, and
-the shared table (table.py). If the debugger is killed, later runs identify the stub by its first
-page."""
+the table, whose first part is shared (table.py). If the debugger is killed, later runs identify the
+stub by its first page."""
 
 from __future__ import annotations
 
@@ -134,10 +134,13 @@ def install(
         map_at(layout.address, SHARED, _RW, _PRIVATE | _ANONYMOUS)
         memory.write(layout.address, b"findleaks\0")
         descriptor = check_result("memfd_create", host.call(syscall, remote.MEMFD_CREATE, layout.address, 1))
-        check_result("ftruncate", host.call(syscall, remote.FTRUNCATE, descriptor, layout.size - SHARED))
-        map_at(layout.address + SHARED, layout.size - SHARED, _RW, _SHARED, descriptor)
-        shared = _map_shared(host.pid, descriptor, layout.size - SHARED)
-        host.call(syscall, remote.MADVISE, layout.address + SWITCHES, SHARED - SWITCHES, _WIPE_ON_FORK)
+        end = layout.shared_end
+        check_result("ftruncate", host.call(syscall, remote.FTRUNCATE, descriptor, end - SHARED))
+        map_at(layout.address + SHARED, end - SHARED, _RW, _SHARED, descriptor)
+        shared = _map_shared(host.pid, descriptor, end - SHARED)
+        map_at(layout.address + end, layout.size - end, _RW, _PRIVATE | _ANONYMOUS)
+        for at, after in ((SWITCHES, SHARED), (end, layout.size)):
+            check_result("madvise", host.call(syscall, remote.MADVISE, layout.address + at, after - at, _WIPE_ON_FORK))
         memory.write(layout.address, settings(layout))
         memory.write(base, stub.page())
         memory.write(base + PAGE, text)

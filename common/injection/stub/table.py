@@ -1,14 +1,21 @@
 """Layout of the memory in which the stub of `count --inject` counts: settings, counts, tables.
 
-Two pages are private to the process: settings and switches. The page of switches is zeroed in
-forked children, so that these count nothing. The rest is shared with findleaks: counters, requests
-of threads that need a rule, and three hash tables (offsets as in stub.S):
+The first two pages are private to the process: settings and switches. The following part is shared
+with findleaks: counters, requests of threads that need a rule, and two hash tables (offsets as in
+stub.S):
 
 - rules: key, value. A value says how to get from a code address (a return address) to its caller
 - nodes: key, parent, calls, broken. The nodes form a tree of stacks, which starts at the counted
   function: `parent` is the node of the callee, `calls` counts complete stacks, and `broken` counts
   stacks that could not be followed further
+
+The rest is private again, a hash table:
+
 - threads: thread pointer, depth. The depth is that of scopes, counted as they are opened and closed
+
+The kernel zeroes the page of switches and the rest in forked children, so that these count nothing,
+and change nothing of the parent. This is needed because the handler of a signal may fork while its
+thread is in the stub.
 
 Keys and parents are compared in full, so stacks are never confused, whatever their hashes are. If
 there is no free entry within PROBES entries, a call is counted without its stack."""
@@ -119,17 +126,22 @@ class CountTable:
         return SLOTS + REQUESTS * SLOT_STEP
 
     @property
-    def threads_at(self) -> int:
+    def nodes_at(self) -> int:
         return self.rules_at + 16 * self.rules
 
     @property
-    def nodes_at(self) -> int:
-        return self.threads_at + 16 * self.threads
+    def shared_end(self) -> int:
+        """Offset of the end of the shared part, in whole pages."""
+        return self.nodes_at + 32 * self.nodes + 4095 & -4096
+
+    @property
+    def threads_at(self) -> int:
+        return self.shared_end
 
     @property
     def size(self) -> int:
         """Bytes of the table, rounded up to whole pages."""
-        return self.nodes_at + 32 * self.nodes + 4095 & -4096
+        return self.threads_at + 16 * self.threads + 4095 & -4096
 
     def settings(self, scoped: Scoped, limit: int = 0, patience: int = PATIENCE, chain: Sequence[int] = ()) -> bytes:
         """Return the bytes of the settings and switches: counting is disabled, and a server is
