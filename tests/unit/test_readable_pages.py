@@ -9,16 +9,17 @@ import random
 import struct
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from pathlib import Path
 
 import pytest
 from stubs import Machine, harness
 
-from findleaks.injection.stub.readable_pages import ReadablePages, is_marked, readable_key
+from findleaks.injection.stub.readable_pages import ReadablePages, _readable, is_marked, readable_key
 from findleaks.injection.stub.table import BY_SP, CHAIN_SETTINGS, EXECUTES, LAST, SERVED, VALUE, pack
 from findleaks.injection.stub.unwind_rules import step_function
 from findleaks.runtimes.cpython.call_chain import C_FRAMES, ENTRY_FRAMES, PAIRED
 from findleaks.runtimes.ruby.call_chain import CONTROL_FRAMES
-from findleaks.target.base import Range
+from findleaks.target.base import Range, Region
 
 PAGE = 4096
 TURNS, FRAMES, OBJECT = 1500, 6, 32
@@ -131,6 +132,21 @@ def test_bitmaps_follow_the_mappings() -> None:
     pages.protect(1, 0)
     given.update(marked.refresh())
     assert [is_marked(given[readable_key(one)], one) for one in addresses] == [True, False] * 4
+
+
+def test_files_that_may_become_shorter(tmp_path: Path) -> None:
+    """A private mapping of a file is not marked: after ftruncate, a read of it fails. A module is: its code and data are needed anyway."""
+    file = tmp_path / "data"
+    file.write_bytes(bytes(PAGE))
+    with open(file, "r+b") as opened:
+        memory = mmap.mmap(opened.fileno(), PAGE, flags=mmap.MAP_PRIVATE)
+    data = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    module = ctypes.addressof(ctypes.c_void_p.in_dll(ctypes.pythonapi, "PyExc_ValueError"))
+    anonymous = Pages()
+    marked = ReadablePages(os.getpid())
+    assert [is_marked(marked.ask(readable_key(one), one), one) for one in (data, module, anonymous.start)] == [False, True, True]
+    regions = [Region(at, at + PAGE, True, True, False, name) for at, name in ((PAGE, "/anon_hugepage (deleted)"), (3 * PAGE, "/data"))]
+    assert _readable(regions) == [(PAGE, 2 * PAGE)]
 
 
 def test_a_bitmap_takes_no_pass_over_all_mappings() -> None:
