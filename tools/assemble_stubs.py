@@ -30,7 +30,7 @@ entered, BACK where the function that it calls returns to.
 
 TABLE, KEY, OTHER = 0, 8, 16
 '''
-STUBS = ("first", "second", "product", "stored", "throwing", "moving", "remapping", "freeing")
+STUBS = ("first", "second", "product", "stored", "throwing", "moving", "remapping", "freeing", "unmapping")
 ROUTINES = ("begin", "record", "forget", "revive")
 
 
@@ -64,7 +64,8 @@ def tracking() -> str:
     made = TRACK_HEAD
     for what in ("entry", "back"):
         places = {name: at[f"{name}_{what}"] - at[f"{name}_begin"] for name in STUBS if f"{name}_{what}" in at}
-        made += f"{what.upper()} = {{{', '.join(f'{name!r}: {where}' for name, where in places.items())}}}\n".replace("'", '"')
+        rows = "".join(f'    "{name}": {where},\n' for name, where in places.items())
+        made += f"{what.upper()} = {{\n{rows}}}\n"
     begin = at["routines_begin"]
     offsets = ", ".join(str(at[f"routines_{name}"] - begin) for name in ROUTINES)
     made += f"{', '.join(name.upper() for name in ROUTINES)} = {offsets}  # offsets in ROUTINES\n"

@@ -67,7 +67,8 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
     stopped for a moment at the beginning and at the end. `track` needs a live process on x86-64. In
     LLDB, `detach`, and use the command line."""
     sizes = parse_size_range(args.size) if args.size else None
-    sampling = _sampling(sizes, args.sample)
+    # Mappings of all sizes are recorded, because any of them may replace a part of a wanted one.
+    sampling = _sampling(None if args.mmap else sizes, args.sample)
     if args.json and args.folded:
         raise UsageError("--json or --folded, not both")
     if args.mmap and args.sample:
@@ -157,7 +158,9 @@ def _result(
 ) -> Plain:
     body = tracked_blocks(found, recorded, span, pid, args.limit, args.mmap)
     if recorded.missed:
-        noun = "mappings" if args.mmap else "blocks"
-        notes.append(f"{number(recorded.missed)} further {noun} were not recorded, as the table was full: --size or --sample records fewer")
+        what = "mappings were not recorded, as the table was full"
+        if not args.mmap:
+            what = "blocks were not recorded, as the table was full: --size or --sample records fewer"
+        notes.append(f"{number(recorded.missed)} further {what}")
     write = partial(folded, found.sites) if args.folded else partial(text, found.entries, body, args)
     return Plain(moment, "track", body, write, further=notes)

@@ -38,7 +38,7 @@ MAPPING_FUNCTIONS: Mapping[str, Sequence[str]] = {
     "first": ("sbrk", "__sbrk"),
     "second": ("mmap", "mmap64", "__mmap"),
     "remapping": ("mremap", "__mremap"),
-    "freeing": ("munmap", "__munmap"),
+    "unmapping": ("munmap", "__munmap"),
 }
 """Functions of mappings to hook, by the stub that they get. They return -1 if they fail;
 read_records leaves out such results."""

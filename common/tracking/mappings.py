@@ -20,10 +20,12 @@ def find_mapping_sites(
     session: Session, recorded: Recorded, sampling: Sampling, sizes: Optional[SizeRange], names: StackNames
 ) -> list[TrackedSite]:
     """Return the sites of recorded mappings. For a mapping that was partly unmapped, bytes are
-    those that are left. A mapping is lost if it is one of the session's leaked mappings."""
+    those that are left. A mapping is lost if it is one of the session's leaked mappings. Records of
+    0 bytes are left out: sbrk(0) returns the end of the heap, and maps nothing."""
     leaked = Runs.of(session.directory.mappings.ranges)
     found: dict[int, TrackedSite] = {}
-    for record, left in zip(recorded.records, _what_is_left(session, recorded.records)):
+    records = [record for record in recorded.records if record.size]
+    for record, left in zip(records, _what_is_left(session, records)):
         if sizes is not None and not sizes.low <= record.size <= sizes.high:
             continue
         site = found.setdefault(record.stack, TrackedSite())

@@ -50,6 +50,7 @@
         .set UNPLACED, 4                        # frees do not find it
         .set REPLACED, 5                        # another record is of the same block
         .set LIVE_BIT, 31
+        .set MREMAP_DONTUNMAP, 4                # Linux, include/uapi/linux/mman.h
 
 # Forked children. A signal, which often comes as a page is first used, may have a handler that forks at
 # any instruction. Then the child goes through the rest of the stub as well: before the parent, or long
@@ -280,9 +281,14 @@
         mov     r10, rsi
         decide  moving
 
-        allocating remapping            # mremap(address, old size, size, …), that returns -1 where it fails
+        allocating remapping            # mremap(address, old size, size, flags, …), that returns -1 where it fails
+        xor     eax, eax
+        test    rsi, rsi
+        jz      1f                              # it maps the same pages again
+        test    cl, MREMAP_DONTUNMAP
+        jnz     1f
         call    [r8 + FORGET]
-        mov     [rbp + FIRST], rax              # its record, or 0
+1:      mov     [rbp + FIRST], rax              # its record, or 0
         mov     rax, rdx
         choose  remapping
         jmp     2f
@@ -308,20 +314,31 @@
         mov     r10, rdx
         decide  remapping
 
-        stub    freeing                         # f(block, …)
-freeing_slow:
+# A function that releases the block rdi, from where its stub has no frame.
+        .macro release name
         mov     rax, [r11 + GOLDEN]
         imul    rax, rdi
         shr     rax, 47
         mov     r10, [r11 + FILTER]
         cmp     word ptr [r10 + 2 * rax], 0
-        je      freeing_end
-        make_frame freeing
+        je      \name\()_end
+        make_frame \name
         call    [r8 + FORGET]
-        pass    freeing
-        enter   freeing
-        look_near freeing
-freeing_end:
+        pass    \name
+        enter   \name
+        look_near \name
+\name\()_end:
+        .endm
+
+        stub    freeing                         # f(block, …)
+freeing_slow:
+        release freeing
+
+        stub    unmapping                       # munmap(address, size), that fails if the size is 0 or no size of user space
+unmapping_slow:
+        test    rsi, rsi
+        jle     unmapping_end
+        release unmapping
 
 # Raise TAKEN to the number in the register `taken`. Clobbers rax.
         .macro tell taken

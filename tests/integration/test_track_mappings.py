@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from pathlib import Path
 
 import building
@@ -15,6 +16,8 @@ PART = 64 << 10
 
 
 program = building.fixture("tracked_maps.c", "-std=gnu11", "-O1")
+SITES = ("forget_the_size", "map_again", "leave_behind", "unmap_both")
+TURNS = 60  # as in tracked_remaps.c: more mappings than the probe of other sizes records
 
 
 @pytest.mark.parametrize("door", [by_line, by_gdb])
@@ -59,3 +62,34 @@ def test_text(program: Path) -> None:
     assert lines[0] == "  20 mappings (5.0 MiB) leaked"
     assert "20 mappings (5.0 MiB) mapped in" in output
     assert "20 mappings (5.0 MiB) leaked, 0 mappings (0 B) still mapped, 0 mappings (0 B) unmapped" in output
+
+
+@pytest.mark.parametrize(("size", "parts"), [("", None), ("256k", 4)], ids=["all sizes", "one size"])
+def test_calls_that_depend_on_more_than_the_address(size: str, parts: int | None, tmp_path: Path) -> None:
+    """munmap of 0 bytes fails. mremap may leave the mapping. One munmap may remove several, and what replaces them has another size."""
+    with tracked([str(building.compiled(tmp_path, "tracked_remaps.c", "-std=gnu11", "-O1"))]) as running:
+        working = recording(by_line(running.pid, "--json", "--mmap", *(["--size", size] if size else [])), running.pid)
+        running.round()
+        working.send_signal(signal.SIGINT)
+        report = finished(working)
+        assert running.end() == 0
+    seen: Counter[tuple[str, str, str, int]] = Counter()
+    for stack in report["stacks"]:
+        names = [frame["function"] for frame in stack["frames"]]
+        site = next(name for name in names if name in SITES)
+        for fate in ("lost", "held", "freed"):
+            blocks = stack[fate]["blocks"]
+            if blocks:
+                seen[site, names[0].strip("_"), fate, stack[fate]["bytes"] // blocks // PART] += blocks
+    expected = {
+        ("forget_the_size", "mmap", "held", 3): TURNS,
+        ("map_again", "mmap", "held", 1): TURNS,
+        ("map_again", "mremap", "held", 1): TURNS,
+        ("leave_behind", "mmap", "held", 2): TURNS,
+        ("leave_behind", "mremap", "held", 2): TURNS,
+        ("unmap_both", "mmap", "freed", 9): TURNS,
+        ("unmap_both", "mmap", "freed", 1): TURNS,
+        ("unmap_both", "mmap", "freed", 4): TURNS,
+        ("unmap_both", "mmap", "held", 2): TURNS,
+    }
+    assert seen == {key: count for key, count in expected.items() if parts in (None, key[3])}
