@@ -124,6 +124,17 @@
         and     rax, [r8 + \mask]
         .endm
 
+# Raise the shared counter at `counter` to `count`, the value of a private counter. A forked child that does so as well, with the value of its
+# parent, changes nothing. Clobbers rax.
+        .macro tell counter, count
+        mov     rax, \counter
+1:      cmp     rax, \count
+        jae     2f
+        lock cmpxchg \counter, \count
+        jne     1b
+2:
+        .endm
+
 # Jump to `otherwise` unless the `size` bytes at `address` are readable: in a damaged process, any
 # word may refer to unmapped memory. Changes only r15. `address` must not use rsp.
         .macro check address, size, otherwise

@@ -15,6 +15,8 @@
         .set FROM, 0x58
         .set LEVEL, 0x60
         .set BASELINE, 0x68
+        .set COUNTS, 0x70                       # for each node, the calls and the broken stacks that this process counted
+        .set COUNTED, 0x1080                    # the events that this process counted
         .set UNSURE, 0x2010
         .set ISOLATE, 61
 
@@ -72,9 +74,13 @@ count_begin:
         lea     r14, [rsp + 256]                # the stack pointer at entry
         mov     r9, r14
         mov     r10, rbp
-        mov     eax, 1
-        lock xadd [r8 + EVENTS], rax
-        cmp     rax, [r8 + LIMIT]
+        mov     ebx, 1
+        lock xadd [r8 + COUNTED], rbx
+        cmp     qword ptr [r8 + PARENT], 0
+        je      out
+        lea     rcx, [rbx + 1]
+        tell    "[r8 + EVENTS]", rcx
+        cmp     rbx, [r8 + LIMIT]
         jae     out
         mov     rax, [r8 + SCOPE]
         test    eax, eax
@@ -113,14 +119,21 @@ outside:
         walk_stack
 whole:
 own:
-        cmp     qword ptr [r8 + PARENT], 0
-        je      walked
-        lock inc qword ptr [r12 + 16]
-        jmp     walked
+        xor     edi, edi
+        jmp     count
 broken:
+        mov     edi, 8
+count:                                          # rdi: 0 for a complete stack, 8 for one that could not be followed further
+        mov     rbx, r12
+        sub     rbx, [r8 + NODES]
+        shr     rbx, 1
+        add     rbx, [r8 + COUNTS]
+        mov     ecx, 1
+        lock xadd [rbx + rdi], rcx
         cmp     qword ptr [r8 + PARENT], 0
         je      walked
-        lock inc qword ptr [r12 + 24]
+        inc     rcx
+        tell    "[r12 + rdi + 16]", rcx
         jmp     walked
 full:
         cmp     qword ptr [r8 + PARENT], 0

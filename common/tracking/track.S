@@ -340,16 +340,6 @@ unmapping_slow:
         jle     unmapping_end
         release unmapping
 
-# Raise TAKEN to the number in the register `taken`. Clobbers rax.
-        .macro tell taken
-        mov     rax, [r8 + TAKEN]
-1:      cmp     rax, \taken
-        jae     2f
-        lock cmpxchg [r8 + TAKEN], \taken
-        jne     1b
-2:
-        .endm
-
 # The routines that the stubs call; r8 is the table, rbp the stub's frame. They preserve all registers
 # but rax and the flags.
 routines_begin:
@@ -421,7 +411,7 @@ no_space:
         mov     ecx, 1
         lock xadd [r8 + NEXT], rcx
         inc     rcx
-        tell    rcx
+        tell    "[r8 + TAKEN]", rcx
 nested:
         stc
 restore:
@@ -540,7 +530,7 @@ routines_record:
         lock xadd [r8 + NEXT], rsi
         unless_child recorded                   # rsi may be of the child's own NEXT
         lea     rcx, [rsi + 1]
-        tell    rcx
+        tell    "[r8 + TAKEN]", rcx
         cmp     rsi, [r8 + CAPACITY]
         jae     recorded
         mov     rbx, rsi

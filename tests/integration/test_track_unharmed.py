@@ -108,7 +108,7 @@ def test_findleaks_is_killed(guardian: bool, busy: Busy) -> None:
 def test_a_signals_handler_forks(preload: str, tmp_path: Path) -> None:
     """Mostly in a stub, which the child goes through to its end as well: blocks of the parent are recorded, each once.
 
-    tests/unit/test_track_forks.py forks at each instruction, in memory as it is found here: what a child finds filled with zeros."""
+    tests/unit/test_stub_forks.py forks at each instruction, in memory as it is found here: what a child finds filled with zeros."""
     with tracked([str(built(tmp_path, "tracked_forks"))], preload) as program:
         working = recording(by_line(program.pid, "--json", "--until-full"), program.pid)
         assert wiped_in_children(program.pid) == [(SWITCHES, SHARED), (RecordTable(0).shared_end, RecordTable(0).size)]

@@ -1,14 +1,14 @@
-/* The stubs of `track`, interrupted at each instruction by a signal whose handler forks. The child goes through the rest of the stub as well:
- * either before the parent, or when the parent has also made all further calls of the round.
+/* The stubs of `track` (or three times that of `count --inject`), interrupted at each instruction by a signal whose handler forks. The child goes
+ * through the rest of the stub as well: either before the parent, or when the parent has also made all further calls of the round.
  *
- * usage: forked_steps IMAGE TABLE CODE CODE_BYTES SHARED_END TABLE_BYTES FILTER FILTER_ENTRIES CLAIMS WALK WALK_END ALLOCATE MOVE FREE
+ * usage: forked_steps IMAGE TABLE CODE CODE_BYTES SHARED_END TABLE_BYTES FILTER FILTER_ENTRIES CLAIMS WALK WALK_END ALLOCATE MOVE FREE FORKING
  * Numbers are hexadecimal. IMAGE: a file with the code, then the private pages of the table. TABLE: a file that the shared part of the table is
  * mapped from; it is at CODE + CODE_BYTES. SHARED_END, FILTER and CLAIMS are offsets in the table. WALK to WALK_END is code that depends on no
  * record: its instructions are interrupted only in the first call of a round.
  * output: the number of rounds, the sums of the counters in FILTER and in the small filter, and the number of CLAIMS that are taken.
  *
  * A round allocates 40 bytes at A, fails to make them 48, makes them 56 at B, frees B, and allocates 24 bytes at A, which an odd round frees. One
- * of the first four calls is interrupted. */
+ * of the first FORKING calls is interrupted. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>
@@ -20,7 +20,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-enum { PRIVATE = 0x2000, SWITCHES = 0x1000, SMALL_FILTER = 0x1800, SMALL_ENTRIES = 1024, REQUESTS = 16, TRAP_FLAG = 0x100, CALLS = 6, FORKING = 4, BREAKPOINT = 0xcc };
+enum { PRIVATE = 0x2000, SWITCHES = 0x1000, SMALL_FILTER = 0x1800, SMALL_ENTRIES = 1024, REQUESTS = 16, TRAP_FLAG = 0x100, CALLS = 6, BREAKPOINT = 0xcc };
 
 static uint64_t code, code_bytes, walk, walk_end;
 static unsigned char *interrupted; /* for each instruction, the calls in which it was interrupted */
@@ -115,7 +115,7 @@ static unsigned sum(const unsigned char *filter, size_t entries) {
 
 int main(int count, char **words) {
     uint64_t n[16] = {0};
-    if (count != 15)
+    if (count != 16)
         return 2;
     for (int at = 3; at < count; at++)
         n[at] = strtoull(words[at], NULL, 16);
@@ -138,7 +138,7 @@ int main(int count, char **words) {
     uint64_t rounds = 0;
     for (child_is_late = 0; child_is_late < 2; child_is_late++) {
         interrupted = calloc(code_bytes, 1);
-        for (int forking = 0; forking < FORKING; forking++)
+        for (int forking = 0; forking < (int)n[15]; forking++)
             while (make_round(&n[12], rounds++, forking))
                 continue;
         free(interrupted);

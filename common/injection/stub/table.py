@@ -9,9 +9,12 @@ stub.S):
   function: `parent` is the node of the callee, `calls` counts complete stacks, and `broken` counts
   stacks that could not be followed further
 
-The rest is private again, a hash table:
+The rest is private again:
 
-- threads: thread pointer, depth. The depth is that of scopes, counted as they are opened and closed
+- threads: a hash table of thread pointer, depth. The depth is that of scopes, counted as they are
+  opened and closed
+- counts: `calls` and `broken` of each node, by which the process counts. The counters in the shared
+  part are raised to these.
 
 The kernel zeroes the page of switches and the rest in forked children, so that these count nothing,
 and change nothing of the parent. This is needed because the handler of a signal may fork while its
@@ -139,9 +142,13 @@ class CountTable:
         return self.shared_end
 
     @property
+    def counts_at(self) -> int:
+        return self.threads_at + 16 * self.threads
+
+    @property
     def size(self) -> int:
         """Bytes of the table, rounded up to whole pages."""
-        return self.threads_at + 16 * self.threads + 4095 & -4096
+        return self.counts_at + 16 * self.nodes + 4095 & -4096
 
     def settings(self, scoped: Scoped, limit: int = 0, patience: int = PATIENCE, chain: Sequence[int] = ()) -> bytes:
         """Return the bytes of the settings and switches: counting is disabled, and a server is
@@ -149,7 +156,7 @@ class CountTable:
         base = self.address
         words = [0, limit or 1 << 62, patience, GOLDEN]
         words += [base + self.rules_at, self.rules - 1, base + self.nodes_at, self.nodes - 1, base + self.threads_at, self.threads - 1]
-        words += [scoped.how, scoped.origin & _M64, scoped.level, scoped.baseline]
+        words += [scoped.how, scoped.origin & _M64, scoped.level, scoped.baseline, base + self.counts_at]
         return private_pages(words, (), chain)
 
     def seeds(self, pairs: Iterable[tuple[int, int]]) -> dict[int, bytes]:
