@@ -22,6 +22,7 @@ from findleaks.audit.variables import find_variables
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import Totals
 from findleaks.formatting import size
+from findleaks.graph.joint_roots import join_names
 from findleaks.libc.loader import table_blocks
 from findleaks.libc.stacks import dtv_words, ended_thread_pointers
 from findleaks.runtimes.base import Runtime, Variable
@@ -67,7 +68,11 @@ def find_owners(session: Session, reader: ContainerReader) -> Owners:
     roots = session.roots
     whose = number_threads(target)
     objects = list_owned_objects(session)
-    found = [_managed_variable(one.runtime, variable, totals) for one in objects for variable, totals in zip(one.variables, one.totals)]
+    found = [
+        _managed_variable(one.runtime, variable, totals, one.joined.get(number, ()))
+        for one in objects
+        for number, (variable, totals) in enumerate(zip(one.variables, one.totals))
+    ]
     others = (runtime for runtime in session.runtimes if runtime.object_nodes() is None)
     found += [_managed_variable(runtime, one) for runtime in others for one in runtime.variables()]
     if any(runtime.names_roots for runtime in session.runtimes):
@@ -86,13 +91,17 @@ def find_owners(session: Session, reader: ContainerReader) -> Owners:
     return Owners([*found, *words], objects)
 
 
-def _managed_variable(runtime: Runtime, one: Variable, objects: Optional[Totals] = None) -> Owner:
+def _managed_variable(runtime: Runtime, one: Variable, objects: Optional[Totals] = None, members: Sequence[Variable] = ()) -> Owner:
     """Return the owner for a managed variable. `objects`: objects that only this variable retains,
-    for runtimes whose objects are not blocks."""
+    for runtimes whose objects are not blocks. `members`: the variables that it stands for, if it
+    stands for several."""
     kind = runtime.name if one.is_local else f"{runtime.name} variable"
     made = Owner(OwnerSort.MANAGED, one.name, kind, words=[("value", one.value)], table=one.table)
     made.what, made.length, made.unit = one.what, one.length, one.unit
     made.apart, made.objects = objects is not None, objects or Totals(0, 0)
+    if members:
+        made.where += "s"
+        made.members = [_managed_variable(runtime, member, Totals(0, 0)) for member in members]
     return made
 
 
@@ -113,6 +122,20 @@ def _separate_callbacks(session: Session, variables: Sequence[Owner]) -> list[Ow
         owner.ranges = subtract_few(owner.ranges, words)
     named = [Owner(OwnerSort.TABLE, name, where, ranges=sorted(ranges)) for (name, where), ranges in tables.items()]
     return [*variables, *callbacks, *named]
+
+
+def join_owners(named: Owners, joint: Sequence[Sequence[int]]) -> Owners:
+    """Return the owners with each set of variables (numbers) replaced by one owner. The variables
+    have no ranges."""
+    taken = {number for some in joint for number in some}
+    joined = [_join_variables([named.all[number] for number in some]) for some in joint]
+    return Owners([*joined, *(owner for number, owner in enumerate(named.all) if number not in taken)])
+
+
+def _join_variables(members: Sequence[Owner]) -> Owner:
+    made = Owner(OwnerSort.MANAGED, join_names([one.name for one in members]), f"{members[0].where}s", members=members)
+    made.words = [(one.name, value) for one in members for _, value in one.words]
+    return made
 
 
 def _ranges(owners: Iterable[Owner]) -> list[Range]:

@@ -1,0 +1,101 @@
+"""Find roots that retain memory only together: a table and a list of the same objects.
+
+No single root dominates such memory, so the dominator tree attributes it to no root. If few roots
+reach it, they are its owners, and a second tree in which they are one root attributes it to
+them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Optional
+
+from findleaks.engine.dominators import SHARED, Dominators, node_root
+from findleaks.formatting import join_words
+
+LEAST = 0.1  # fraction of all memory that several roots must retain together
+MOST_ROOTS = 4  # roots that are joined at most; more have no common purpose
+_EXAMINED = 1 << 13  # blocks that several roots reach, from which samples are taken
+_SAMPLES = 12  # blocks whose roots are determined; each needs a few searches of all references
+_MOST_STEPS = 8  # blocks, on the way to the roots of one sample, whose referrers are searched
+_MOST_REFERRERS = 64  # referrers of one block; more have no common purpose
+_FAR = 1 << 12  # steps up the tree
+
+
+def find_joint_roots(tree: Dominators, referrers: Callable[[int], Sequence[int]], eligible: int) -> list[tuple[int, ...]]:
+    """Return sets of roots (numbers, ascending) that probably retain much memory together. The sets
+    are disjoint. A second tree must prove what they retain.
+
+    tree: a computed tree. referrers: returns the blocks that refer to a block. eligible: the roots
+    below this number may be joined; they have the first priority."""
+    if tree.retained(SHARED).bytes < LEAST * max(tree.total().bytes, 1):
+        return []
+    children = tree.children(SHARED, _EXAMINED)
+    ends = list(accumulate(child.bytes for child in children))
+    # Each sample is in the middle of an equal share of the bytes.
+    middles = ((2 * at + 1) * ends[-1] // (2 * _SAMPLES) for at in range(_SAMPLES)) if children else ()
+    samples = dict.fromkeys(min(bisect_right(ends, middle), len(children) - 1) for middle in middles)
+    votes: dict[frozenset[int], int] = {}
+    for at in samples:
+        roots = _find_roots_that_reach(tree, referrers, eligible, children[at].block)
+        if roots is not None and len(roots) > 1:
+            votes[roots] = votes.get(roots, 0) + 1
+    found: list[frozenset[int]] = []
+    for roots in sorted(votes, key=lambda one: (-votes[one], sorted(one))):
+        near = [one for one in found if one & roots]
+        union = roots.union(*near)
+        if len(union) <= MOST_ROOTS:
+            found = [one for one in found if one not in near] + [union]
+    return [tuple(sorted(one)) for one in found]
+
+
+def _find_roots_that_reach(
+    tree: Dominators, referrers: Callable[[int], Sequence[int]], eligible: int, block: int
+) -> Optional[frozenset[int]]:
+    """Return the eligible roots that reach a block through other blocks; None if there are too
+    many. Roots of later priorities do not count."""
+    roots: set[int] = set()
+    waiting, seen = [block], {block}
+    for step, index in enumerate(waiting):  # this list grows
+        sources = referrers(index) if step < _MOST_STEPS else None
+        if sources is None or len(sources) > _MOST_REFERRERS:
+            return None
+        for source in sources:
+            top = _find_top(tree, source)
+            if top is not None and top >= 0 and top not in seen:
+                seen.add(top)
+                waiting.append(top)
+            elif top is not None and top < SHARED and node_root(top) < eligible:
+                roots.add(node_root(top))
+        if len(roots) > MOST_ROOTS:
+            return None
+    return frozenset(roots)
+
+
+def _find_top(tree: Dominators, block: int) -> Optional[int]:
+    """Return the root that retains a block, or the outermost block that does, if no root does; None
+    if this is unknown."""
+    node = block
+    for _ in range(_FAR):
+        above = tree.idom(node)
+        if above is None:
+            return None
+        if above == SHARED:
+            return node
+        if above < SHARED:
+            return above
+        node = above
+    return None
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return one name for several variables: "REG: @by_id and @all" for REG.@by_id and REG.@all,
+    "App: QUEUE and CACHE" for App::QUEUE and App::CACHE; "a.x and b.y" if they have no holder in
+    common."""
+    first, last = min(names), max(names)
+    common = next((at for at, pair in enumerate(zip(first, last)) if pair[0] != pair[1]), min(len(first), len(last)))
+    holder = max((first.rfind(mark, 0, common) + len(mark) for mark in (".", "::") if first.rfind(mark, 0, common) > 0), default=0)
+    listed = [name[holder:] for name in names]
+    text = join_words(listed)
+    return f"{first[:holder].rstrip('.:')}: {text}" if holder else text

@@ -1,0 +1,64 @@
+"""Roots that retain memory only together: found by both engines, in heaps of tables that refer to the same blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from held import engines
+from word_heaps import HEAP, Memory
+
+from findleaks.engine.contract import Engine
+from findleaks.engine.dominators import SHARED
+from findleaks.graph.joint_roots import MOST_ROOTS, find_joint_roots, join_names
+from findleaks.target.arch import X86_64
+from findleaks.target.base import Piece
+
+ENTRIES = 40  # of each table
+
+
+def find(engine: Engine, tables: int, users: Sequence[Sequence[int]], eligible: int) -> list[tuple[int, ...]]:
+    """Each root refers to a table of its own. `users`: for each set of ENTRIES blocks, the tables that refer to these blocks."""
+    width = ENTRIES * len(users)
+    heap = Memory(X86_64, tables * width + 4 * width)
+    starts = [heap.block(table * width, width) for table in range(tables)]
+    for number, entry in enumerate(range(width)):
+        block = heap.block(tables * width + 4 * entry, 4)
+        for table in users[number // ENTRIES]:
+            heap.put(table * width + entry, block)
+    blocks = heap.built(engine)
+    graph = engine.graph(blocks)
+    graph.scan_blocks(Piece(HEAP, memoryview(heap.data)))
+    graph.settle()
+    tree = graph.dominators(tables, priorities=[eligible])
+    for number, start in enumerate(starts):
+        tree.root_words([start], number)
+    while not tree.compute(1 << 20):
+        pass
+    if tree.retained(SHARED).blocks:
+        assert tree.retained(SHARED).blocks % ENTRIES == 0
+    return find_joint_roots(tree, graph.referrers, eligible)
+
+
+@pytest.mark.parametrize("engine", engines(), ids=lambda engine: engine.name)
+def test_roots_of_shared_blocks(engine: Engine) -> None:
+    assert find(engine, 3, [(0, 1)], 3) == [(0, 1)]
+    assert find(engine, 4, [(0, 1), (2, 3)], 4) == [(0, 1), (2, 3)]
+    assert find(engine, 3, [(0, 1), (1, 2)], 3) == [(0, 1, 2)]
+    assert find(engine, 3, [(0,), (1,), (2,)], 3) == []
+
+
+@pytest.mark.parametrize("engine", engines(), ids=lambda engine: engine.name)
+def test_roots_that_are_not_joined(engine: Engine) -> None:
+    assert find(engine, MOST_ROOTS + 1, [tuple(range(MOST_ROOTS + 1))], MOST_ROOTS + 1) == []
+    assert find(engine, 3, [(1, 2)], 1) == []  # roots of the second priority
+    assert find(engine, 3, [(0, 2)], 2) == []  # root 0 has priority, and retains all of it
+
+
+def test_names() -> None:
+    assert join_names(["REG.@by_id", "REG.@all"]) == "REG: @by_id and @all"
+    assert join_names(["App::QUEUE", "App::CACHE", "App::LOG"]) == "App: QUEUE, CACHE and LOG"
+    assert join_names(["shop.orders.cache", "shop.users.index"]) == "shop: orders.cache and users.index"
+    assert join_names(["shop.cache", "store.index"]) == "shop.cache and store.index"
+    assert join_names(["cache", "cached"]) == "cache and cached"
+    assert join_names(["$all", "$index"]) == "$all and $index"
