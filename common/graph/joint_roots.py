@@ -21,6 +21,7 @@ _SAMPLES = 12  # blocks whose roots are determined; each needs a few searches of
 _MOST_STEPS = 8  # blocks, on the way to the roots of one sample, whose referrers are searched
 _MOST_REFERRERS = 64  # referrers of one block; more have no common purpose
 _FAR = 1 << 12  # steps up the tree
+_MARKS = (".", "::", "->")  # what separates the name of a variable from that of its holder
 
 
 def find_joint_roots(tree: Dominators, referrers: Callable[[int], Sequence[int]], eligible: int) -> list[tuple[int, ...]]:
@@ -95,7 +96,7 @@ def join_names(names: Sequence[str]) -> str:
     common."""
     first, last = min(names), max(names)
     common = next((at for at, pair in enumerate(zip(first, last)) if pair[0] != pair[1]), min(len(first), len(last)))
-    holder = max((first.rfind(mark, 0, common) + len(mark) for mark in (".", "::") if first.rfind(mark, 0, common) > 0), default=0)
+    holder = max((first.rfind(mark, 0, common) + len(mark) for mark in _MARKS if first.rfind(mark, 0, common) > 0), default=0)
     listed = [name[holder:] for name in names]
     text = join_words(listed)
-    return f"{first[:holder].rstrip('.:')}: {text}" if holder else text
+    return f"{first[:holder].rstrip('.:->')}: {text}" if holder else text

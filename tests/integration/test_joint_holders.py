@@ -27,7 +27,8 @@ def answer(*words: str) -> dict[str, Any]:
 
 
 def finding(kind: str, *where: str) -> dict[str, Any]:
-    """The only finding of this kind. Its text names the holder; `text` has its cause, too."""
+    """The only finding of this kind. Its text names the holder; `text` has its cause, too. `find` leads to it: few blocks leaked."""
+    assert answer("find", *where)["next"][0].split()[0] == "verdict"
     (one,) = (one for one in answer("verdict", *where)["findings"] if one["finding"] == kind)
     return {**one, "text": f"{one['text']} {one['cause']}"}
 
@@ -77,6 +78,22 @@ def test_variables_of_a_ruby_object(version: str, tmp_path: Path) -> None:
     assert "REGISTRY: @by_id and @recent (Ruby variables) together retain" in found["text"]
     assert root["what"].startswith(f"@by_id: Hash, {COUNT:,} entries; @recent: Array, {COUNT:,} elements, with ")
     assert root["objects"]["count"] >= 2 * COUNT
+
+
+def test_variables_of_perl(tmp_path: Path) -> None:
+    with cores.Running(["perl", str(truth.PROGRAMS / "joint.pl"), str(COUNT)], tmp_path) as running:
+        where = "--pid", str(running.pid)
+        found = finding("held", *where)
+        check_roots("%main::by_id and @main::recent", ("%main::by_id", "@main::recent"), where)
+    assert f"both %main::by_id (HASH of {COUNT:,}) and @main::recent (ARRAY of {COUNT:,})" in found["text"]
+
+
+def test_properties_of_a_php_object(tmp_path: Path) -> None:
+    with cores.Running(["php", str(truth.PROGRAMS / "joint.php"), str(COUNT)], tmp_path) as running:
+        where = "--pid", str(running.pid)
+        found = finding("held", *where)
+        check_roots("Registry: byId and recent", ("Registry->byId", "Registry->recent"), where)
+    assert "Registry: byId and recent (PHP variables) together retain" in found["text"]
 
 
 def test_variables_of_a_javascript_module(tmp_path: Path) -> None:

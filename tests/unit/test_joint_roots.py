@@ -58,6 +58,7 @@ def test_roots_that_are_not_joined(engine: Engine) -> None:
 def test_names() -> None:
     assert join_names(["REG.@by_id", "REG.@all"]) == "REG: @by_id and @all"
     assert join_names(["App::QUEUE", "App::CACHE", "App::LOG"]) == "App: QUEUE, CACHE and LOG"
+    assert join_names(["Registry->byId", "Registry->recent"]) == "Registry: byId and recent"
     assert join_names(["shop.orders.cache", "shop.users.index"]) == "shop: orders.cache and users.index"
     assert join_names(["shop.cache", "store.index"]) == "shop.cache and store.index"
     assert join_names(["cache", "cached"]) == "cache and cached"
