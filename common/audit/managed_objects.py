@@ -19,7 +19,7 @@ from typing import Optional
 from findleaks.engine.contract import Blocks, Graph
 from findleaks.engine.dominators import NO_ROOT, Dominators, root_node
 from findleaks.engine.terms import Totals
-from findleaks.graph.joint_roots import find_joint_roots, join_names
+from findleaks.graph.joint_roots import join_names, join_roots
 from findleaks.runtimes.base import Objects, Runtime, Variable
 from findleaks.session import Session
 from findleaks.target.base import Range
@@ -48,6 +48,14 @@ class OwnedObjects(NamedTuple):
     graph: Graph
     objects: Objects  # all objects, including those that no single variable retains
     joined: Mapping[int, Sequence[Variable]]  # by index: several that this one replaces
+
+
+class _Joined(NamedTuple):
+    """The tree below the variables. `replaced`: see OwnedObjects.joined."""
+
+    tree: Dominators
+    variables: Sequence[Variable]
+    replaced: Mapping[int, Sequence[Variable]]
 
 
 def name_variable(one: Variable, runtime: str) -> str:
@@ -82,11 +90,14 @@ def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObj
     graph.settle()
     variables, numbers = _join_by_name(every)
     tree = _compute_tree(session, runtime.name, nodes, variables, values, numbers)
-    joint = find_joint_roots(tree, graph.referrers, _count_global(variables))
-    replaced: dict[int, Sequence[Variable]] = {}
-    if joint:
-        variables, numbers, replaced = _join_variables(variables, numbers, joint)
-        tree = _compute_tree(session, runtime.name, nodes, variables, values, numbers)
+
+    def join(joint: Sequence[tuple[int, ...]]) -> tuple[_Joined, Sequence[Totals]]:
+        found, places, replaced = _join_variables(variables, numbers, joint)
+        tree = _compute_tree(session, runtime.name, nodes, found, values, places)
+        return _Joined(tree, found, replaced), [tree.retained(root_node(number)) for number in replaced]
+
+    made = join_roots(tree, graph.referrers, _count_global(variables), join) or _Joined(tree, variables, {})
+    tree = made.tree
     labels = array("I", [NO_ROOT]) * len(blocks)
     for number, total in enumerate(tree.by_root()):
         for first in range(0, total.blocks, SOME):
@@ -95,7 +106,7 @@ def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObj
     owners = array("I")
     for span in places:
         owners += labels[span.place : span.place + span.number]
-    return _build_columns(session, runtime, variables, objects, owners, blocks, graph)._replace(joined=replaced)
+    return _build_columns(session, runtime, made.variables, objects, owners, blocks, graph)._replace(joined=made.replaced)
 
 
 def _compute_tree(

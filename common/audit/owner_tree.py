@@ -11,9 +11,9 @@ from findleaks.audit.container_ownership import find_container_owners
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.managed_objects import list_owned_objects
 from findleaks.audit.owners import Owners, find_owners, join_owners
-from findleaks.engine.dominators import IGNORED, NO_ROOT, Dominators
-from findleaks.engine.terms import NO_BLOCK
-from findleaks.graph.joint_roots import find_joint_roots
+from findleaks.engine.dominators import IGNORED, NO_ROOT, Dominators, root_node
+from findleaks.engine.terms import NO_BLOCK, Totals
+from findleaks.graph.joint_roots import join_roots
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.value_classes import NamedTuple
@@ -39,12 +39,15 @@ def _compute(session: Session) -> OwnerTree:
     named = find_owners(session, reader)
     tree = _compute_tree(session, reader, named)
     variables = named.priorities[0]
-    joint = find_joint_roots(tree, session.ownership.referrers, variables) if variables else []
-    joint = [some for some in joint if not any(named.all[number].apart for number in some)]
-    if joint:
-        joined = join_owners(named, joint)
-        return OwnerTree(reader, joined, _compute_tree(session, reader, joined))
-    return OwnerTree(reader, named, tree)
+    if not variables or named.all[0].apart:
+        return OwnerTree(reader, named, tree)
+
+    def join(joint: Sequence[tuple[int, ...]]) -> tuple[OwnerTree, Sequence[Totals]]:
+        joined = join_owners(named, joint)  # the joined owners come first
+        tree = _compute_tree(session, reader, joined)
+        return OwnerTree(reader, joined, tree), [tree.retained(root_node(number)) for number in range(len(joint))]
+
+    return join_roots(tree, session.ownership.referrers, variables, join) or OwnerTree(reader, named, tree)
 
 
 def _compute_tree(session: Session, reader: ContainerReader, named: Owners) -> Dominators:

@@ -9,10 +9,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Optional
+from typing import Optional, TypeVar
 
-from findleaks.engine.dominators import SHARED, Dominators, node_root
+from findleaks.engine.dominators import SHARED, Dominators, node_root, root_node
+from findleaks.engine.terms import Totals
 from findleaks.formatting import join_words
+
+_Made = TypeVar("_Made")
 
 LEAST = 0.1  # fraction of all memory that several roots must retain together
 MOST_ROOTS = 4  # roots that are joined at most; more have no common purpose
@@ -24,13 +27,44 @@ _FAR = 1 << 12  # steps up the tree
 _MARKS = (".", "::", "->")  # what separates the name of a variable from that of its holder
 
 
+def join_roots(
+    tree: Dominators,
+    referrers: Callable[[int], Sequence[int]],
+    eligible: int,
+    rebuild: Callable[[Sequence[tuple[int, ...]]], tuple[_Made, Sequence[Totals]]],
+) -> Optional[_Made]:
+    """Return what `rebuild` makes for the sets of roots that retain much memory only together; None
+    if there are no such sets.
+
+    For the other arguments, see `find_joint_roots`. `rebuild` computes a tree in which each set is
+    one root. It returns a result, and what each set retains in this tree."""
+    joint = find_joint_roots(tree, referrers, eligible)
+    while joint:
+        made, totals = rebuild(joint)
+        members = ([tree.retained(root_node(number)) for number in some] for some in joint)
+        proven = [some for some, total, alone in zip(joint, totals, members) if is_joint(tree, total, alone)]
+        if proven == joint:
+            return made
+        joint = proven
+    return None
+
+
+def is_joint(tree: Dominators, together: Totals, alone: Sequence[Totals]) -> bool:
+    """Return whether roots or fields retain much memory only together. `alone`: what each of them
+    retains. `together`: what they retain as one root."""
+    members = sum(one.bytes for one in alone)
+    joint = together.bytes - members
+    return joint >= LEAST * tree.total().bytes and joint >= members
+
+
 def find_joint_roots(tree: Dominators, referrers: Callable[[int], Sequence[int]], eligible: int) -> list[tuple[int, ...]]:
     """Return sets of roots (numbers, ascending) that probably retain much memory together. The sets
     are disjoint. A second tree must prove what they retain.
 
     tree: a computed tree. referrers: returns the blocks that refer to a block. eligible: the roots
     below this number may be joined; they have the first priority."""
-    if tree.retained(SHARED).bytes < LEAST * max(tree.total().bytes, 1):
+    shared, least = tree.retained(SHARED).bytes, LEAST * max(tree.total().bytes, 1)
+    if shared < least:
         return []
     children = tree.children(SHARED, _EXAMINED)
     ends = list(accumulate(child.bytes for child in children))
@@ -43,7 +77,8 @@ def find_joint_roots(tree: Dominators, referrers: Callable[[int], Sequence[int]]
         if roots is not None and len(roots) > 1:
             votes[roots] = votes.get(roots, 0) + 1
     found: list[frozenset[int]] = []
-    for roots in sorted(votes, key=lambda one: (-votes[one], sorted(one))):
+    likely = [roots for roots in votes if 2 * votes[roots] * shared >= least * len(samples)]
+    for roots in sorted(likely, key=lambda one: (-votes[one], sorted(one))):
         near = [one for one in found if one & roots]
         union = roots.union(*near)
         if len(union) <= MOST_ROOTS:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from findleaks.engine.contract import Graph
 from findleaks.engine.dominators import Dominators, root_node
 from findleaks.engine.terms import Totals
-from findleaks.graph.joint_roots import LEAST, find_joint_roots
+from findleaks.graph.joint_roots import LEAST, find_joint_roots, is_joint
 from findleaks.runtimes.slices import run_in_slices
 from findleaks.target.base import Target
 from findleaks.value_classes import NamedTuple
@@ -48,7 +48,7 @@ def find_joint_members(
         # The first field has all variables of the set, and each further field another variable.
         fields = [[members[number][1] for number in some], *([value] for number, (_, value) in enumerate(members) if number not in some)]
         retained = _compute(tree, holder, fields, target).retained(root_node(0))
-        if retained.bytes >= least:
+        if is_joint(tree, retained, [inner.retained(root_node(number)) for number in some]):
             found.append(JointMembers(holder, [members[one][0] for one in some], [members[one][1] for one in some], retained))
     return sorted(found, key=lambda one: -one.retained.bytes)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from findleaks.engine.contract import Graph
 from findleaks.engine.dominators import Dominators
 from findleaks.engine.terms import Totals
-from findleaks.graph.joint_roots import find_joint_roots, join_names
+from findleaks.graph.joint_roots import join_names, join_roots
 from findleaks.runtimes.slices import run_in_slices
 from findleaks.target.base import Target
 from findleaks.value_classes import NamedTuple
@@ -48,12 +48,17 @@ def compute_root_tree(graph: Graph, groups: Sequence[RootGroup], target: Target)
     groups = sorted(groups, key=lambda one: one.priority)
     tree = _compute(graph, groups, target)
     first = [one for one in groups if one.priority == groups[0].priority]
-    if all(one.sort == _VARIABLE for one in first):
-        joint = find_joint_roots(tree, graph.referrers, len(first))
-        if joint:
-            groups = _join_groups(groups, joint)
-            tree = _compute(graph, groups, target)
-    return RootTree(tree, groups, tree.by_root())
+    found = RootTree(tree, groups, tree.by_root())
+    if not all(one.sort == _VARIABLE for one in first):
+        return found
+
+    def join(joint: Sequence[tuple[int, ...]]) -> tuple[RootTree, Sequence[Totals]]:
+        joined = _join_groups(groups, joint)  # the joined groups come first
+        tree = _compute(graph, joined, target)
+        made = RootTree(tree, joined, tree.by_root())
+        return made, made.totals[: len(joint)]
+
+    return join_roots(tree, graph.referrers, len(first), join) or found
 
 
 def _compute(graph: Graph, groups: Sequence[RootGroup], target: Target) -> Dominators:
