@@ -96,7 +96,9 @@ def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObj
         tree = _compute_tree(session, runtime.name, nodes, found, values, places)
         return _Joined(tree, found, replaced), [tree.retained(root_node(number)) for number in replaced]
 
-    made = join_roots(tree, graph.referrers, _count_global(variables), join) or _Joined(tree, variables, {})
+    made = join_roots(tree, graph.referrers, _count_global(variables), join, lambda number: variables[number].name) or _Joined(
+        tree, variables, {}
+    )
     tree = made.tree
     labels = array("I", [NO_ROOT]) * len(blocks)
     for number, total in enumerate(tree.by_root()):

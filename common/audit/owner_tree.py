@@ -47,7 +47,9 @@ def _compute(session: Session) -> OwnerTree:
         tree = _compute_tree(session, reader, joined)
         return OwnerTree(reader, joined, tree), [tree.retained(root_node(number)) for number in range(len(joint))]
 
-    return join_roots(tree, session.ownership.referrers, variables, join) or OwnerTree(reader, named, tree)
+    return join_roots(tree, session.ownership.referrers, variables, join, lambda number: named.all[number].name) or OwnerTree(
+        reader, named, tree
+    )
 
 
 def _compute_tree(session: Session, reader: ContainerReader, named: Owners) -> Dominators:

@@ -32,13 +32,14 @@ def join_roots(
     referrers: Callable[[int], Sequence[int]],
     eligible: int,
     rebuild: Callable[[Sequence[tuple[int, ...]]], tuple[_Made, Sequence[Totals]]],
+    name: Callable[[int], str],
 ) -> Optional[_Made]:
     """Return what `rebuild` makes for the sets of roots that retain much memory only together; None
     if there are no such sets.
 
     For the other arguments, see `find_joint_roots`. `rebuild` computes a tree in which each set is
     one root. It returns a result, and what each set retains in this tree."""
-    joint = find_joint_roots(tree, referrers, eligible)
+    joint = find_joint_roots(tree, referrers, eligible, name)
     while joint:
         made, totals = rebuild(joint)
         members = ([tree.retained(root_node(number)) for number in some] for some in joint)
@@ -57,12 +58,16 @@ def is_joint(tree: Dominators, together: Totals, alone: Sequence[Totals]) -> boo
     return joint >= LEAST * tree.total().bytes and joint >= members
 
 
-def find_joint_roots(tree: Dominators, referrers: Callable[[int], Sequence[int]], eligible: int) -> list[tuple[int, ...]]:
+def find_joint_roots(
+    tree: Dominators, referrers: Callable[[int], Sequence[int]], eligible: int, name: Optional[Callable[[int], str]] = None
+) -> list[tuple[int, ...]]:
     """Return sets of roots (numbers, ascending) that probably retain much memory together. The sets
     are disjoint. A second tree must prove what they retain.
 
     tree: a computed tree. referrers: returns the blocks that refer to a block. eligible: the roots
-    below this number may be joined; they have the first priority."""
+    below this number may be joined; they have the first priority. name: returns the name of a root.
+    If one block retains most of the memory, that block explains it, and only roots with a common
+    holder are joined."""
     shared, least = tree.retained(SHARED).bytes, LEAST * max(tree.total().bytes, 1)
     if shared < least:
         return []
@@ -74,7 +79,8 @@ def find_joint_roots(tree: Dominators, referrers: Callable[[int], Sequence[int]]
     votes: dict[frozenset[int], int] = {}
     for at in samples:
         roots = _find_roots_that_reach(tree, referrers, eligible, children[at].block)
-        if roots is not None and len(roots) > 1:
+        is_one_block = name is not None and 2 * children[at].bytes >= shared
+        if roots is not None and len(roots) > 1 and (name is None or not is_one_block or find_holder([*map(name, roots)])):
             votes[roots] = votes.get(roots, 0) + 1
     found: list[frozenset[int]] = []
     likely = [roots for roots in votes if 2 * votes[roots] * shared >= least * len(samples)]
@@ -129,9 +135,14 @@ def join_names(names: Sequence[str]) -> str:
     """Return one name for several variables: "REG: @by_id and @all" for REG.@by_id and REG.@all,
     "App: QUEUE and CACHE" for App::QUEUE and App::CACHE; "a.x and b.y" if they have no holder in
     common."""
+    holder = find_holder(names)
+    text = join_words([name[len(holder) :] for name in names])
+    return f"{holder.rstrip('.:->')}: {text}" if holder else text
+
+
+def find_holder(names: Sequence[str]) -> str:
+    """Return the common beginning of the names of variables, which is the name of their holder with
+    a mark: "REG." for REG.@by_id and REG.@all; "" if they have no holder in common."""
     first, last = min(names), max(names)
     common = next((at for at, pair in enumerate(zip(first, last)) if pair[0] != pair[1]), min(len(first), len(last)))
-    holder = max((first.rfind(mark, 0, common) + len(mark) for mark in _MARKS if first.rfind(mark, 0, common) > 0), default=0)
-    listed = [name[holder:] for name in names]
-    text = join_words(listed)
-    return f"{first[:holder].rstrip('.:->')}: {text}" if holder else text
+    return first[: max((first.rfind(mark, 0, common) + len(mark) for mark in _MARKS if first.rfind(mark, 0, common) > 0), default=0)]

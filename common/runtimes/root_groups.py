@@ -58,7 +58,7 @@ def compute_root_tree(graph: Graph, groups: Sequence[RootGroup], target: Target)
         made = RootTree(tree, joined, tree.by_root())
         return made, made.totals[: len(joint)]
 
-    return join_roots(tree, graph.referrers, len(first), join) or found
+    return join_roots(tree, graph.referrers, len(first), join, lambda number: groups[number].name) or found
 
 
 def _compute(graph: Graph, groups: Sequence[RootGroup], target: Target) -> Dominators:
