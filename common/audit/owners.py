@@ -15,21 +15,20 @@ from typing import Optional
 
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.managed_objects import OwnedObjects, list_callbacks, list_owned_objects
+from findleaks.audit.mapping_owners import find_mapping_owners
 from findleaks.audit.owner import Owner, OwnerSort, ThreadName
 from findleaks.audit.references import SIGNAL_STACK
 from findleaks.audit.stack_owners import CONTROL_NAME, find_frame_owners, find_thread_locals
 from findleaks.audit.variables import find_variables
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import Totals
-from findleaks.formatting import size
 from findleaks.graph.joint_roots import join_names
 from findleaks.libc.loader import table_blocks
 from findleaks.libc.stacks import dtv_words, ended_thread_pointers
 from findleaks.runtimes.base import Runtime, Variable
 from findleaks.session import Session
-from findleaks.target.base import Range, Region
+from findleaks.target.base import Range
 from findleaks.target.ranges import intersection, merge_ranges, subtract, subtract_few
-from findleaks.target.runs import Runs
 from findleaks.target.thread_labels import number_threads
 
 _PRIORITIES = (OwnerSort.VARIABLE, OwnerSort.MAPPING, OwnerSort.CALLBACKS, OwnerSort.TABLE, OwnerSort.STACK, OwnerSort.REGISTERS)
@@ -65,7 +64,6 @@ class Owners:
 def find_owners(session: Session, reader: ContainerReader) -> Owners:
     """Return the owners of all roots of the session."""
     target = session.target
-    roots = session.roots
     whose = number_threads(target)
     objects = list_owned_objects(session)
     found = [
@@ -87,7 +85,7 @@ def find_owners(session: Session, reader: ContainerReader) -> Owners:
     found += _frame_owners(session, whose)
     found += _managed_heap_owners(session, _ranges(found), objects)
     words = list(_owners_outside_memory(session, whose, dtvs))
-    found += _mapping_owners(target.regions(), roots, _ranges([*found, *words]))
+    found += find_mapping_owners(session, _ranges([*found, *words]))
     return Owners([*found, *words], objects)
 
 
@@ -200,17 +198,6 @@ def _managed_heap_owners(session: Session, taken: Sequence[Range], objects: Sequ
                 name = part.name if part.name.startswith(runtime.name) or "'" in part.name else f"{runtime.name}'s {part.name}"
                 yield Owner(OwnerSort.MAPPING, name, part.detail, 0, ranges, managed=True)
                 left = subtract(left, ranges)
-
-
-def _mapping_owners(regions: Sequence[Region], roots: Sequence[Range], taken: Iterable[Range]) -> Iterator[Owner]:
-    """Yield owners of the remaining root memory, one for each mapping."""
-    left = Runs.of(subtract(roots, taken))
-    for region in regions:
-        ranges = list(left.within(region.start, region.end))
-        if ranges:
-            name = region.name.rsplit("/", 1)[-1] if region.name.startswith("/") else region.name
-            what = f"{name} mapping" if name and not name.startswith("[") else name or "anonymous mapping"
-            yield Owner(OwnerSort.MAPPING, f"{what} at {region.start:#x}", size(region.size), 0, ranges)
 
 
 def _bounds(spans: Iterable[tuple[int, int, int]]) -> tuple[array[int], array[int]]:
