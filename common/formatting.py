@@ -49,6 +49,11 @@ def some(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def join_words(names: Sequence[str]) -> str:
+    """Join names: "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
 def shortened(text: str, limit: int = 200) -> str:
     """Return at most `limit` characters of a text. If some are left out, the last one is "…"."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

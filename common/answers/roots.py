@@ -175,7 +175,11 @@ def leaked_roots(session: Session, depth: int = DEPTH, limit: int = LEVELS) -> t
 def _root(row: RetainedNode) -> RetainedRoot:
     owner = row.owner
     assert owner is not None
-    objects = ManagedObjects(owner.where.removesuffix(" variable"), owner.objects.blocks, owner.objects.bytes) if owner.apart else None
+    objects = (
+        ManagedObjects(owner.where.removesuffix("s").removesuffix(" variable"), owner.objects.blocks, owner.objects.bytes)
+        if owner.apart
+        else None
+    )
     found = {**_fields(row), "address": owner.ranges[0].start if owner.ranges else None}
     return RetainedRoot(**found, sort=cast(Any, WORDS[owner.sort]), thread=owner.thread or None, objects=objects)
 

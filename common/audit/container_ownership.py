@@ -59,13 +59,14 @@ def find_container_owners(session: Session, reader: ContainerReader, named: Owne
         if owner.sort != OwnerSort.MANAGED:  # owners are sorted, and managed variables come first
             break
         parts = parts or array("I", [NO_ROOT]) * len(reader.blocks)
-        block = reader.blocks.find(owner.words[0][1]) if not owner.apart else -1
-        for index, holder in ((block, root_node(number)), (reader.blocks.find(owner.table) if owner.table else -1, block)):
-            # The value belongs to the variable, not to the module's dictionary or to a stale
-            # pointer.
-            if index >= 0 and parts[index] == NO_ROOT:
-                parts[index] = len(container_owners)
-                container_owners.append(holder)
+        for one in owner.members or [owner]:
+            block = reader.blocks.find(one.words[0][1]) if not one.apart else -1
+            for index, holder in ((block, root_node(number)), (reader.blocks.find(one.table) if one.table else -1, block)):
+                # The value belongs to the variable, not to the module's dictionary or to a stale
+                # pointer.
+                if index >= 0 and parts[index] == NO_ROOT:
+                    parts[index] = len(container_owners)
+                    container_owners.append(holder)
     heads = ((node, container.nodes) for node, container in _find_heads(session, reader, named))
     for node, nodes in chain(heads, *(runtime.containers() for runtime in session.runtimes)):
         session.report_progress("finding containers", 0.0)

@@ -9,13 +9,15 @@ from typing import Optional
 from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import Totals
 from findleaks.runtimes.base import Runtime
-from findleaks.runtimes.object_graph import ManagedObject, ObjectGraph, ObjectRoot, RootGroup, count_labels
+from findleaks.runtimes.object_graph import ManagedObject, ObjectGraph, ObjectRoot, count_labels
+from findleaks.runtimes.root_groups import RootGroup
 from findleaks.session import Session
 from findleaks.value_classes import NamedTuple
 from findleaks.wildcards import matches
 
 MOST_COUNTED = 1 << 20  # objects of a root whose types are counted
-_VARIABLES = ("variable ", "static variable ", "thread-local variable ")  # beginnings of names
+# Beginnings of names
+_VARIABLES = ("variable ", "variables ", "static variable ", "static variables ", "thread-local variable ")
 
 
 class TypeAmount(NamedTuple):
@@ -39,6 +41,7 @@ class HeapRoot(NamedTuple):
     threads: int = 0
     type: str = ""
     values: int = 0
+    members: Sequence[str] = ()
 
 
 class HeapRoots(NamedTuple):
@@ -107,7 +110,7 @@ def _partition(session: Session, runtime: Runtime) -> Optional[HeapRoots]:
 
 def _root_of_group(number: int, group: tuple[RootGroup, Totals]) -> HeapRoot:
     one, totals = group
-    return HeapRoot(one.name, one.sort, totals, root_node(number), one.address, one.threads)
+    return HeapRoot(one.name, one.sort, totals, root_node(number), one.address, one.threads, members=one.members)
 
 
 def _list_overlapping(session: Session) -> list[HeapRoots]:
@@ -123,7 +126,7 @@ def _list_overlapping(session: Session) -> list[HeapRoots]:
 
 def _root_of_object(graph: ObjectGraph, one: ObjectRoot) -> HeapRoot:
     node = graph.blocks.find(one.address) if one.values == 1 else None
-    return HeapRoot(one.name, one.sort, one.retained, node, one.address, type=one.type, values=one.values)
+    return HeapRoot(one.name, one.sort, one.retained, node, one.address, type=one.type, values=one.values, members=one.members)
 
 
 def _names(root: HeapRoot) -> set[str]:
@@ -132,6 +135,6 @@ def _names(root: HeapRoot) -> set[str]:
     variable App.user", "App.user"."""
     words = next((one for one in _VARIABLES if root.name.startswith(one)), None)
     if words is None:
-        return {root.name}
+        return {root.name, *root.members}
     variable = root.name.partition(" of ")[0]
-    return {root.name, root.name[len(words) :], variable, variable[len(words) :]}
+    return {root.name, root.name[len(words) :], variable, variable[len(words) :], *root.members}

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
 from typing import Optional
 
 from findleaks.engine.contract import Blocks, Graph
-from findleaks.engine.dominators import NO_ROOT, root_node
+from findleaks.engine.dominators import NO_ROOT, Dominators, root_node
 from findleaks.engine.terms import Totals
+from findleaks.graph.joint_roots import join_names, join_roots
 from findleaks.runtimes.base import Objects, Runtime, Variable
 from findleaks.session import Session
 from findleaks.target.base import Range
@@ -46,6 +47,15 @@ class OwnedObjects(NamedTuple):
     blocks: Blocks
     graph: Graph
     objects: Objects  # all objects, including those that no single variable retains
+    joined: Mapping[int, Sequence[Variable]]  # by index: several that this one replaces
+
+
+class _Joined(NamedTuple):
+    """The tree below the variables. `replaced`: see OwnedObjects.joined."""
+
+    tree: Dominators
+    variables: Sequence[Variable]
+    replaced: Mapping[int, Sequence[Variable]]
 
 
 def name_variable(one: Variable, runtime: str) -> str:
@@ -70,6 +80,7 @@ def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObj
         return None
     blocks, places = joined
     graph = session.engine.graph(blocks)
+    nodes = blocks, graph
     ranges = merge_ranges([*session.heap_ranges(), *objects.ranges])
     ranges = merge_ranges([*ranges, *_find_outside(ranges, objects.buffers)])
     for piece in session.pieces(ranges, f"reading the objects of {runtime.name}"):
@@ -78,7 +89,40 @@ def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObj
     graph.root_words(values)
     graph.settle()
     variables, numbers = _join_by_name(every)
-    first_local = next((number for number, one in enumerate(variables) if one.is_local), len(variables))
+    tree = _compute_tree(session, runtime.name, nodes, variables, values, numbers)
+
+    def join(joint: Sequence[tuple[int, ...]]) -> tuple[_Joined, Sequence[Totals]]:
+        found, places, replaced = _join_variables(variables, numbers, joint)
+        tree = _compute_tree(session, runtime.name, nodes, found, values, places)
+        return _Joined(tree, found, replaced), [tree.retained(root_node(number)) for number in replaced]
+
+    made = join_roots(tree, graph.referrers, _count_global(variables), join, lambda number: variables[number].name) or _Joined(
+        tree, variables, {}
+    )
+    tree = made.tree
+    labels = array("I", [NO_ROOT]) * len(blocks)
+    for number, total in enumerate(tree.by_root()):
+        for first in range(0, total.blocks, SOME):
+            session.report_progress(f"computing memory retained by variables of {runtime.name}", 0.0)
+            blocks.claim(labels, tree.members(root_node(number), first, SOME), number)
+    owners = array("I")
+    for span in places:
+        owners += labels[span.place : span.place + span.number]
+    return _build_columns(session, runtime, made.variables, objects, owners, blocks, graph)._replace(joined=made.replaced)
+
+
+def _compute_tree(
+    session: Session,
+    runtime: str,
+    nodes: tuple[Blocks, Graph],
+    variables: Sequence[Variable],
+    values: Sequence[int],
+    numbers: Sequence[int],
+) -> Dominators:
+    """Return the tree of the nodes below the variables. `numbers`: for each of `values`, the index
+    of its variable."""
+    blocks, graph = nodes
+    first_local = _count_global(variables)
     tree = graph.dominators(len(variables), priorities=[first_local])
     # A variable's value belongs to the variable, even if other objects refer to it.
     parts = array("I", [NO_ROOT]) * len(blocks)
@@ -88,16 +132,34 @@ def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObj
     tree.set_owners(parts, [root_node(number) for number in range(len(variables))])
     for number, value in zip(numbers, values):
         tree.root_words([value], number)
-    session.computed(tree, f"computing memory retained by variables of {runtime.name}")
-    labels = array("I", [NO_ROOT]) * len(blocks)
-    for number, total in enumerate(tree.by_root()):
-        for first in range(0, total.blocks, SOME):
-            session.report_progress(f"computing memory retained by variables of {runtime.name}", 0.0)
-            blocks.claim(labels, tree.members(root_node(number), first, SOME), number)
-    owners = array("I")
-    for span in places:
-        owners += labels[span.place : span.place + span.number]
-    return _build_columns(session, runtime, variables, objects, owners, blocks, graph)
+    return session.computed(tree, f"computing memory retained by variables of {runtime}")
+
+
+def _count_global(variables: Sequence[Variable]) -> int:
+    """Return the number of the variables that are not local. These come first."""
+    return next((number for number, one in enumerate(variables) if one.is_local), len(variables))
+
+
+def _join_variables(
+    variables: Sequence[Variable], numbers: Sequence[int], joint: Sequence[Sequence[int]]
+) -> tuple[list[Variable], list[int], dict[int, Sequence[Variable]]]:
+    """Return the variables with each set of `joint` (indices) replaced by one variable, the new
+    index of each value's variable, and `OwnedObjects.joined`."""
+    first_of = {number: some[0] for some in joint for number in some}
+    sets = {some[0]: [variables[one] for one in some] for some in joint}
+    kept = [number for number in range(len(variables)) if first_of.get(number, number) == number]
+    places = {number: place for place, number in enumerate(kept)}
+    made = [_join_set(sets[number]) if number in sets else variables[number] for number in kept]
+    return made, [places[first_of.get(number, number)] for number in numbers], {places[number]: some for number, some in sets.items()}
+
+
+def _join_set(members: Sequence[Variable]) -> Variable:
+    """Return one variable for these, with the names and contents of all."""
+    name = join_names([one.name for one in members])
+    holder = name.partition(": ")[0] if ": " in name else ""
+    contents = [f"{one.what}, {one.length:,} {one.unit}" if one.length is not None else one.what for one in members]
+    listed = [f"{one.name[len(holder) :].lstrip('.:')}: {content}" for one, content in zip(members, contents) if content]
+    return members[0]._replace(name=name, what="; ".join(listed), length=None, unit="")
 
 
 def _join_by_name(variables: Sequence[Variable]) -> tuple[list[Variable], list[int]]:
@@ -136,7 +198,7 @@ def _build_columns(
             counts[number] += count
         for number, size in zip(*session.engine.sum_by_value(found, array("Q", compress(objects.sizes[part], taken)))):
             held[number] += size
-    return OwnedObjects(runtime, variables, starts, ends, mine, list(map(Totals, counts, held)), blocks, graph, objects)
+    return OwnedObjects(runtime, variables, starts, ends, mine, list(map(Totals, counts, held)), blocks, graph, objects, {})
 
 
 def _find_outside(ranges: Sequence[Range], buffers: array[int]) -> Iterator[Range]:

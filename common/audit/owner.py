@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Optional
 
@@ -55,11 +55,18 @@ class Owner:
     apart: bool = False  # whether this is a managed variable whose value is not a block
     # Objects that only this variable retains, for runtimes whose objects are not blocks.
     objects: Totals = field(default_factory=lambda: Totals(0, 0))
+    # The variables that this owner stands for, if they retain much memory only together
+    members: Sequence[Owner] = ()
 
     @property
     def label(self) -> str:
         """The name and the place: "g_agent (libagent.so, data)"."""
         return f"{self.name} ({self.where})" if self.where else self.name
+
+    @property
+    def retains(self) -> str:
+        """The verb in a sentence about memory that only this owner retains."""
+        return "together retain" if self.members else "alone retains"
 
     @property
     def is_managed_frame(self) -> bool:

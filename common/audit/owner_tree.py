@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from findleaks.audit.container_ownership import find_container_owners
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.managed_objects import list_owned_objects
-from findleaks.audit.owners import Owners, find_owners
-from findleaks.engine.dominators import IGNORED, NO_ROOT, Dominators
-from findleaks.engine.terms import NO_BLOCK
+from findleaks.audit.owners import Owners, find_owners, join_owners
+from findleaks.engine.dominators import IGNORED, NO_ROOT, Dominators, root_node
+from findleaks.engine.terms import NO_BLOCK, Totals
+from findleaks.graph.joint_roots import join_roots
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.value_classes import NamedTuple
@@ -36,6 +37,22 @@ def build_owner_tree(session: Session) -> OwnerTree:
 def _compute(session: Session) -> OwnerTree:
     reader = ContainerReader(session)
     named = find_owners(session, reader)
+    tree = _compute_tree(session, reader, named)
+    variables = named.priorities[0]
+    if not variables or named.all[0].apart:
+        return OwnerTree(reader, named, tree)
+
+    def join(joint: Sequence[tuple[int, ...]]) -> tuple[OwnerTree, Sequence[Totals]]:
+        joined = join_owners(named, joint)  # the joined owners come first
+        tree = _compute_tree(session, reader, joined)
+        return OwnerTree(reader, joined, tree), [tree.retained(root_node(number)) for number in range(len(joint))]
+
+    return join_roots(tree, session.ownership.referrers, variables, join, lambda number: named.all[number].name) or OwnerTree(
+        reader, named, tree
+    )
+
+
+def _compute_tree(session: Session, reader: ContainerReader, named: Owners) -> Dominators:
     tree = session.ownership.dominators(len(named.all), named.bounds, named.numbers, priorities=named.priorities)
     parts, container_owners = find_container_owners(session, reader, named)
     if container_owners:
@@ -49,7 +66,7 @@ def _compute(session: Session) -> OwnerTree:
     for number, owner in enumerate(named.all):
         if owner.words and not owner.apart:
             tree.root_words([value for _, value in owner.words], number)
-    return OwnerTree(reader, named, session.computed(tree, "who holds what"))
+    return session.computed(tree, "who holds what")
 
 
 def _add_disguised(session: Session, tree: Dominators, named: Owners) -> None:

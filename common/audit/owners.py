@@ -15,20 +15,20 @@ from typing import Optional
 
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.managed_objects import OwnedObjects, list_callbacks, list_owned_objects
+from findleaks.audit.mapping_owners import find_mapping_owners
 from findleaks.audit.owner import Owner, OwnerSort, ThreadName
 from findleaks.audit.references import SIGNAL_STACK
 from findleaks.audit.stack_owners import CONTROL_NAME, find_frame_owners, find_thread_locals
 from findleaks.audit.variables import find_variables
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import Totals
-from findleaks.formatting import size
+from findleaks.graph.joint_roots import join_names
 from findleaks.libc.loader import table_blocks
 from findleaks.libc.stacks import dtv_words, ended_thread_pointers
 from findleaks.runtimes.base import Runtime, Variable
 from findleaks.session import Session
-from findleaks.target.base import Range, Region
+from findleaks.target.base import Range
 from findleaks.target.ranges import intersection, merge_ranges, subtract, subtract_few
-from findleaks.target.runs import Runs
 from findleaks.target.thread_labels import number_threads
 
 _PRIORITIES = (OwnerSort.VARIABLE, OwnerSort.MAPPING, OwnerSort.CALLBACKS, OwnerSort.TABLE, OwnerSort.STACK, OwnerSort.REGISTERS)
@@ -64,10 +64,13 @@ class Owners:
 def find_owners(session: Session, reader: ContainerReader) -> Owners:
     """Return the owners of all roots of the session."""
     target = session.target
-    roots = session.roots
     whose = number_threads(target)
     objects = list_owned_objects(session)
-    found = [_managed_variable(one.runtime, variable, totals) for one in objects for variable, totals in zip(one.variables, one.totals)]
+    found = [
+        _managed_variable(one.runtime, variable, totals, one.joined.get(number, ()))
+        for one in objects
+        for number, (variable, totals) in enumerate(zip(one.variables, one.totals))
+    ]
     others = (runtime for runtime in session.runtimes if runtime.object_nodes() is None)
     found += [_managed_variable(runtime, one) for runtime in others for one in runtime.variables()]
     if any(runtime.names_roots for runtime in session.runtimes):
@@ -82,17 +85,21 @@ def find_owners(session: Session, reader: ContainerReader) -> Owners:
     found += _frame_owners(session, whose)
     found += _managed_heap_owners(session, _ranges(found), objects)
     words = list(_owners_outside_memory(session, whose, dtvs))
-    found += _mapping_owners(target.regions(), roots, _ranges([*found, *words]))
+    found += find_mapping_owners(session, _ranges([*found, *words]))
     return Owners([*found, *words], objects)
 
 
-def _managed_variable(runtime: Runtime, one: Variable, objects: Optional[Totals] = None) -> Owner:
+def _managed_variable(runtime: Runtime, one: Variable, objects: Optional[Totals] = None, members: Sequence[Variable] = ()) -> Owner:
     """Return the owner for a managed variable. `objects`: objects that only this variable retains,
-    for runtimes whose objects are not blocks."""
+    for runtimes whose objects are not blocks. `members`: the variables that it stands for, if it
+    stands for several."""
     kind = runtime.name if one.is_local else f"{runtime.name} variable"
     made = Owner(OwnerSort.MANAGED, one.name, kind, words=[("value", one.value)], table=one.table)
     made.what, made.length, made.unit = one.what, one.length, one.unit
     made.apart, made.objects = objects is not None, objects or Totals(0, 0)
+    if members:
+        made.where += "s"
+        made.members = [_managed_variable(runtime, member, Totals(0, 0)) for member in members]
     return made
 
 
@@ -113,6 +120,20 @@ def _separate_callbacks(session: Session, variables: Sequence[Owner]) -> list[Ow
         owner.ranges = subtract_few(owner.ranges, words)
     named = [Owner(OwnerSort.TABLE, name, where, ranges=sorted(ranges)) for (name, where), ranges in tables.items()]
     return [*variables, *callbacks, *named]
+
+
+def join_owners(named: Owners, joint: Sequence[Sequence[int]]) -> Owners:
+    """Return the owners with each set of variables (numbers) replaced by one owner. The variables
+    have no ranges."""
+    taken = {number for some in joint for number in some}
+    joined = [_join_variables([named.all[number] for number in some]) for some in joint]
+    return Owners([*joined, *(owner for number, owner in enumerate(named.all) if number not in taken)])
+
+
+def _join_variables(members: Sequence[Owner]) -> Owner:
+    made = Owner(OwnerSort.MANAGED, join_names([one.name for one in members]), f"{members[0].where}s", members=members)
+    made.words = [(one.name, value) for one in members for _, value in one.words]
+    return made
 
 
 def _ranges(owners: Iterable[Owner]) -> list[Range]:
@@ -177,17 +198,6 @@ def _managed_heap_owners(session: Session, taken: Sequence[Range], objects: Sequ
                 name = part.name if part.name.startswith(runtime.name) or "'" in part.name else f"{runtime.name}'s {part.name}"
                 yield Owner(OwnerSort.MAPPING, name, part.detail, 0, ranges, managed=True)
                 left = subtract(left, ranges)
-
-
-def _mapping_owners(regions: Sequence[Region], roots: Sequence[Range], taken: Iterable[Range]) -> Iterator[Owner]:
-    """Yield owners of the remaining root memory, one for each mapping."""
-    left = Runs.of(subtract(roots, taken))
-    for region in regions:
-        ranges = list(left.within(region.start, region.end))
-        if ranges:
-            name = region.name.rsplit("/", 1)[-1] if region.name.startswith("/") else region.name
-            what = f"{name} mapping" if name and not name.startswith("[") else name or "anonymous mapping"
-            yield Owner(OwnerSort.MAPPING, f"{what} at {region.start:#x}", size(region.size), 0, ranges)
 
 
 def _bounds(spans: Iterable[tuple[int, int, int]]) -> tuple[array[int], array[int]]:

@@ -116,11 +116,12 @@ def match_owners(every: Sequence[Owner], word: str) -> list[int]:
     """Return the numbers of the owners with this name or label.
     If there are none, return the owners whose name or label matches `word` as a pattern, or whose
     name ends in "::" and `word`."""
-    exact = [n for n, owner in enumerate(every) if word in (owner.name, owner.label)]
+    exact = [n for n, owner in enumerate(every) if any(word in (one.name, one.label) for one in (owner, *owner.members))]
     if exact:
         return exact
     if any(c in word for c in "*?"):
-        return [n for n, owner in enumerate(every) if matches(word, owner.name) or matches(word, owner.label)]
+        names = ((n, one) for n, owner in enumerate(every) for one in (owner, *owner.members))
+        return list(dict.fromkeys(n for n, one in names if matches(word, one.name) or matches(word, one.label)))
     return [n for n, owner in enumerate(every) if owner.name.rsplit("::", 1)[-1] == word]
 
 

@@ -42,14 +42,13 @@ from findleaks.session import Session
 from findleaks.session.known_types import known_types
 from findleaks.target.base import Range
 
-# A block with a single field is skipped in favour of the block that it refers to, at most this
-# often
-STEPS = 32
+STEPS = 32  # blocks with a single field that are skipped, one after the other, at most
 CHUNK = 1 << 18  # nodes read between two checks for Ctrl-C
 SIZES = 4096  # sizes of blocks that are counted separately at most
 # Memory that is reached through several fields is shown if it is this fraction of a row
 SHARED_PART = 0.1
 MOST_SHARED = 5  # maximum number of rows for such memory
+FEW = 4  # fields that are shown, however small, if they retain most of their owner only together
 NAMED_SPANS = 8  # words of a field for which a name is looked up
 UNTYPED = "block of "  # prefix of the name of a block whose type is unknown
 SAMPLE = 48  # blocks examined to decide whether all blocks of a size are strings
@@ -82,7 +81,7 @@ class TreeBuilder:
             found = read_fields(self.session, self.reader, self.tree, node, owner.ranges, owner.words)
             start = owner.ranges[0].start if len(owner.ranges) == 1 else 0
             type_ = self.session.members.variable(start) if start and owner.sort == OwnerSort.VARIABLE else None
-            self._fill(made, found, Origin(owner.name, start, type_), self.depth)
+            self._fill(made, found, Origin("" if owner.members else owner.name, start, type_), self.depth)
             made.what = made.what or name_template(self.session, owner)
         return made
 
@@ -218,7 +217,8 @@ class TreeBuilder:
         groups = [[one] for one in found.all]
         if self.limit:
             groups = group_fields(found.all, lambda one: self.name(one.places[0].block))
-        shown = [group for group in groups if sum_retained(group).bytes >= self._bytes][: self.limit or None]
+        least = 0 if row.shared_rows and len(groups) <= FEW else self._bytes
+        shown = [group for group in groups if sum_retained(group).bytes >= least][: self.limit or None]
         if not shown and groups and sum(one.alike for one in groups[0]) > 1:
             shown = groups[:1]  # A small root of similar fields has no other description.
         row.fields = [self._group_row(group, found.tree, origin, depth) for group in shown]
@@ -323,7 +323,7 @@ class TreeBuilder:
 
     def _field_row(self, one: Field, tree: Dominators, origin: Origin, depth: int) -> RetainedNode:
         offset = self._first_named(one, origin) - origin.start if one.spans and origin.start else None
-        unplaced = f"{origin.name}, {one.name or hex(one.spans[0].start)}" if offset is None else ""
+        unplaced = ", ".join(filter(None, (origin.name, one.name or hex(one.spans[0].start)))) if offset is None else ""
         place, type_ = self._place(origin, offset) if offset is not None else (unplaced, None)
         made = RetainedNode(place, one.totals, "field", place=place, address=one.spans[0].start if one.spans else 0, offset=offset)
         made.sizes = tree.sizes(one.node, SIZES)

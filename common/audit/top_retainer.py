@@ -36,6 +36,7 @@ _ATTRIBUTE = re.compile(r"\.\w+\Z")
 _COLLECTION = re.compile(r" of \d[\d,]+ at 0x")
 """This matches the name of a block that is a collection of ten elements or more."""
 MEMBERS = 1 << 23  # retained blocks that are listed at a time; 4 bytes each
+_MOST_WAYS = 4  # fields that are named, if they retain most of a root only together
 NAMED = 12  # maximum number of variables and frames of managed languages that are named
 
 
@@ -53,6 +54,8 @@ class TopRetainer(NamedTuple):
     node: int  # number of the root in `tree`
     level: int = 0  # level of `field` below a variable of a managed language
     type: str = ""  # type of the variable, if no container was recognised; see name_template
+    # Fields that retain most of the root's memory only together, with their content
+    ways: Sequence[str] = ()
 
     @property
     def is_most(self) -> bool:
@@ -115,8 +118,9 @@ def find_top_retainer(session: Session) -> Optional[TopRetainer]:
     builder = TreeBuilder(session, reader, tree, DEPTH_MANAGED, 3, MOST) if managed else TreeBuilder(session, reader, tree, DEPTH, 3)
     row = builder.of_root(found.owner, root_node(most))
     field, level = _deepest_named(row) if managed else (_deepest(row), 0)
+    ways = () if field is not None else _list_ways(TreeBuilder(session, reader, tree, 1, _MOST_WAYS + 1), found.owner, root_node(most))
     recognised = field is not None and field.contents is not None and field.contents.container.unit != "pointers"
-    return found._replace(field=field, level=level, type="" if recognised else name_template(session, found.owner))
+    return found._replace(field=field, level=level, ways=ways, type="" if recognised else name_template(session, found.owner))
 
 
 class SharedPart(NamedTuple):
@@ -167,6 +171,17 @@ def _deepest_named(row: RetainedNode) -> tuple[Optional[RetainedNode], int]:
         elif below.sort == "block" and not level and _COLLECTION.search(below.name):
             found, level = below, depth
     return found, level
+
+
+def _list_ways(builder: TreeBuilder, owner: Owner, node: int) -> Sequence[str]:
+    """Return the fields of a root that retain most of its memory only together, each with its
+    content; () if there are others, or fields without a name that the program's author knows."""
+    row = builder.of_root(owner, node)
+    fields = [(child.place, child.what.partition(", and ")[0]) for child in row.fields]
+    if row.shared.bytes < MOST * row.totals.bytes or row.left or not 1 < len(fields) <= _MOST_WAYS:
+        return ()
+    names = {one.name for one in owner.members}
+    return [f"{name} ({what})" for name, what in fields] if all(name in names or is_telling(name) for name, _ in fields) else ()
 
 
 def _largest_part(row: RetainedNode) -> Optional[RetainedNode]:

@@ -7,17 +7,22 @@ from collections.abc import Generator, Iterator, Sequence
 from findleaks.allocators.base import Allocator
 from findleaks.audit.conventions import count_interior_blocks, describe_conventions, describe_structures, summarise_interior_blocks
 from findleaks.audit.disguises import describe_disguises as disguise_sentences
+from findleaks.audit.findings.leaked import NEXT_TO_NOTHING
 from findleaks.audit.in_flight import format_in_flight
 from findleaks.audit.leak_groups import Leak, describe_leak, select_usable_commands, suggest_about, suggest_track, unite_leaks
 from findleaks.audit.reference_evidence import describe_evidence
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.commands import Invocation
-from findleaks.engine.terms import Kind
+from findleaks.engine.terms import Kind, State
 from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
 from findleaks.quoting import shell_quoted
 from findleaks.results.amounts import Amount
 from findleaks.results.leaks import AllocatorInUse, Leaks
 from findleaks.session import Session
+
+SMALL = 0.05
+"""If a process has a runtime, leaks that are a smaller part of the memory in use do not explain
+it."""
 
 HEAD = ("KIND", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")
 
@@ -45,9 +50,20 @@ def commands(session: Session, leaks: Sequence[Leak], limit: int) -> list[str]:
     at = f"{first.examples[0]:#x}"
     chosen = f"--type {shell_quoted(first.type)}" if first.runtime else f"--size {first.size_words}"
     found = [f"whatis {at}", suggest_about(first), f"blocks --kind {first.kind.name.lower()} {chosen}"]
+    if _are_small(session, leaks):
+        found.insert(0, "verdict")
     # These commands show which code allocated the blocks, if that was recorded, or which code
     # allocates such blocks from now on.
     return [*found, *(["find --by site"] if session.recorded else []), *suggest_track(session, first)]
+
+
+def _are_small(session: Session, leaks: Sequence[Leak]) -> bool:
+    """Return whether the leaks are a small part of the memory in use, managed heaps included, so
+    that something else takes the memory."""
+    leaked = sum(leak.bytes + leak.indirect_bytes for leak in leaks)
+    in_use = session.directory.blocks.totals(State.IN_USE).bytes
+    managed = sum(part.bytes for runtime in session.runtimes for part in runtime.parts() if not part.inside)
+    return leaked < SMALL * max(in_use, managed) if session.runtimes else leaked < NEXT_TO_NOTHING and 1000 * leaked < in_use
 
 
 def opening(session: Session, found: Leaks, width: int, invocation: Invocation) -> Generator[str, None, bool]:

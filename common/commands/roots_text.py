@@ -59,7 +59,7 @@ def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
 def _lines(row: RetainedNode, level: int) -> Iterator[_Line]:
     indent = "" if level == 0 else "  " * level + "└ "
     name, what = shortened(row.name), shortened(row.what)
-    phrase = f"{name}: {what}" if what else name
+    phrase = f"{name}: {what}" if what and not name.startswith(f"{what} at ") else name
     if row.holders:
         phrase += f" ← {some(row.holders)}"
     yield _line(row.totals, indent + phrase)

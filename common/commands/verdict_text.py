@@ -24,7 +24,7 @@ Owners with less reserved address space than that are not named."""
 
 def text(session: Session, answer: FoundVerdict, width: int, invocation: Invocation) -> Iterator[str]:
     accounting, found = answer.accounting, answer.findings
-    unread = [finding for finding in found if finding.kind == "unread-memory"]
+    unread = [finding for finding in found[:1] if finding.kind == "unread-memory"]
     for finding in unread:
         yield from wrapped(f"{finding.title} {finding.cause}".rstrip(), width)
         yield from invocation.next(width, *finding.commands)

@@ -56,6 +56,10 @@ def signal_stacks(target: Target, engine: Engine, blocks: Blocks, graph: Graph, 
     if not _calls_sigaltstack(target, engine):
         return SignalStacks()
     indices = graph.unreferenced(_SMALLEST, _LARGEST, _MOST)
+    if not indices:  # for example, too many blocks that only interior pointers reach
+        computed, constants = recommended_sizes(target)
+        likely = sorted(size for size in {computed, *constants} if size)
+        indices = [index for size in likely for index in graph.unreferenced(size, size + _PADDING, _MOST)]
     sizes = {blocks.address(index): blocks.size(index) for index in indices}
     if not sizes:
         return SignalStacks()

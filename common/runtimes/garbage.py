@@ -7,7 +7,7 @@ from __future__ import annotations
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Totals
 from findleaks.runtimes.base import Type
-from findleaks.runtimes.object_graph import run_in_slices
+from findleaks.runtimes.slices import run_in_slices
 from findleaks.target.base import Target
 
 GARBAGE_OBJECTS, GARBAGE_BYTES = "garbage_objects", "garbage_bytes"

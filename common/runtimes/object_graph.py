@@ -17,8 +17,10 @@ from typing import Optional
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
 from findleaks.engine.terms import Kind, State, Totals
-from findleaks.errors import Interrupted
+from findleaks.runtimes.joint_members import JointRetainer
 from findleaks.runtimes.referrers import ReferrerSearch
+from findleaks.runtimes.root_groups import RootGroup, RootTree, compute_root_tree
+from findleaks.runtimes.slices import SLICE, run_in_slices
 from findleaks.target.base import Target
 from findleaks.target.elf import occurrences
 from findleaks.value_classes import NamedTuple
@@ -34,29 +36,20 @@ MOST_LEVELS, MOST_NAMED = 32, 8  # levels of the tree that are descended; types 
 _MOST_SPLIT, _MOST_CHILDREN = 64, 16  # objects that `retainers` looks at; parts of each
 _EXAMPLES, _MOST_SAMPLED = 7, 1 << 20  # objects whose paths are compared; objects of such a heap
 _MOST_TRIED = 1 << 14  # objects of a larger heap of which a live one is returned
-_SLICE = 1 << 20  # objects that the engine visits between two checks for Ctrl-C
-
-
-def run_in_slices(step: Callable[[int], bool], target: Target) -> None:
-    """Call `step` of the engine with a number of objects until it returns True. Raises Interrupted
-    if the user asked to stop."""
-    while not step(_SLICE):
-        if target.interrupted():
-            raise Interrupted
 
 
 def count_labels(engine: Engine, blocks: Blocks, labels: array[int], tree: Dominators, node: int, most: int) -> dict[int, Totals]:
     """Return the objects that a node of a computed tree retains, by label. If there are more than
     `most`, the first ones are counted."""
     counts: dict[int, list[int]] = {}
-    for first in range(0, most, _SLICE):
-        members = tree.members(node, first, min(_SLICE, most - first))
+    for first in range(0, most, SLICE):
+        members = tree.members(node, first, min(SLICE, most - first))
         values = array("Q", map(labels.__getitem__, members))
         if members:
             for at, weights in enumerate((array("Q"), array("Q", blocks.columns_of(members).size))):
                 for label, number in zip(*engine.sum_by_value(values, weights)):
                     counts.setdefault(label, [0, 0])[at] += number
-        if len(members) < _SLICE:
+        if len(members) < SLICE:
             break
     return {label: Totals(*pair) for label, pair in counts.items()}
 
@@ -112,30 +105,6 @@ class ObjectWord(NamedTuple):
         return self.name or (f"the word at {self.address:#x}" if self.address else NO_ROOT)
 
 
-class RootGroup(NamedTuple):
-    """Roots that are listed as one: a variable, or all threads with the same stack.
-
-    `words`: the values of their words. `sort`: "variable", "threads", "registers" or "records" (of
-    the runtime). `address`: that of a variable, else 0. `threads`: the number of threads.
-    `priority`: what roots with a lower number reach does not count for this group."""
-
-    name: str
-    sort: str
-    words: Sequence[int]
-    address: int = 0
-    threads: int = 0
-    priority: int = 0
-
-
-class RootTree(NamedTuple):
-    """The dominator tree below groups of roots, in ascending order of priority. The number of a
-    root in the tree is the index of its group. `totals` is what each retains."""
-
-    tree: Dominators
-    groups: Sequence[RootGroup]
-    totals: Sequence[Totals]
-
-
 class Retainer(NamedTuple):
     """An object, and the number and bytes of the objects that it retains, itself included."""
 
@@ -146,7 +115,8 @@ class Retainer(NamedTuple):
 class ObjectRoot(NamedTuple):
     """A root of the objects, or several of the same name, and the objects that only these roots
     retain. `name`: "static variable App.cache". `sort`: see results.roots.HeapRoot. `values`: the
-    number of objects that they refer to. `address` and `type`: of the one that retains most."""
+    number of objects that they refer to. `address` and `type`: of the one that retains most.
+    `members`: the names of several variables that retain much memory only together, or ()."""
 
     name: str
     sort: str
@@ -154,6 +124,7 @@ class ObjectRoot(NamedTuple):
     address: int
     type: str
     retained: Totals
+    members: Sequence[str] = ()
 
 
 class ObjectGraph(ReferrerSearch):
@@ -205,16 +176,10 @@ class ObjectGraph(ReferrerSearch):
     @cached_property
     def root_tree(self) -> Optional[RootTree]:
         """What each group of roots retains; None if roots have no names."""
-        groups = sorted(self.root_groups() or () if self.graph is not None else (), key=lambda one: one.priority)
+        groups = self.root_groups() if self.graph is not None else None
         if not groups or self.graph is None:
             return None
-        priorities = [sum(one.priority < priority for one in groups) for priority in range(1, groups[-1].priority + 1)]
-        tree = self.graph.dominators(len(groups), priorities=priorities)
-        tree.expect_leaf_trees()
-        for number, one in enumerate(groups):
-            tree.root_words(one.words, number)
-        run_in_slices(tree.compute, self.target)
-        return RootTree(tree, groups, tree.by_root())
+        return compute_root_tree(self.graph, groups, self.target)
 
     def labels(self) -> tuple[array[int], Sequence[str]]:
         """Return the number of each object's type ("H" or "I"), and the names of the types by
@@ -382,6 +347,11 @@ class ObjectGraph(ReferrerSearch):
         """Return a phrase for what keeps an object alive, as the program's author knows it: the
         root, if nothing else has a name."""
         return self.describe_root(index)
+
+    def find_joint_retainer(self) -> Optional[JointRetainer]:
+        """Return variables of one holder that retain much memory only together; None if no object
+        has such variables."""
+        return None
 
     def describe_content(self, index: int) -> str:
         """Return a sentence about what an object retains, or ""."""

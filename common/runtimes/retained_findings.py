@@ -7,8 +7,10 @@ from typing import Optional
 
 from findleaks.engine.terms import Totals
 from findleaks.formatting import number, shortened, size, some
+from findleaks.quoting import shell_quoted
 from findleaks.runtimes.base import Type
 from findleaks.runtimes.finding import Finding
+from findleaks.runtimes.joint_members import JointRetainer
 from findleaks.runtimes.object_graph import ObjectGraph
 
 _LEAST = 16 << 20  # bytes of live objects of which one object may retain most
@@ -26,6 +28,10 @@ def find_retainer(
     objects are not reported. `share`: the fraction of them that the object must retain."""
     live = sum(one.bytes for one in types)
     if live < least:
+        return
+    joint = graph.find_joint_retainer()
+    if joint is not None and joint.retained.bytes >= share * live and joint.retained.bytes > 2 * known:
+        yield _describe_joint(graph, joint, runtime, types)
         return
     for one, retained in graph.retainers(1):
         if retained.bytes < share * live or 2 * known >= retained.bytes:
@@ -50,6 +56,25 @@ def find_retainer(
         yield Finding("retained-objects", retained.bytes, title, cause, (), commands, facts)
 
 
+def _describe_joint(graph: ObjectGraph, joint: JointRetainer, runtime: str, types: Sequence[Type]) -> Finding:
+    title = f"In use, not leaked: {shortened(joint.name, 120)} together retain {size(joint.retained.bytes)} in "
+    title += f"{number(joint.retained.blocks)} objects of {runtime}."
+    path, address = graph.describe_path(joint.holder), graph.extent(joint.holder)[0]
+    facts: dict[str, object] = {
+        "runtime": runtime,
+        "address": hex(address),
+        "type": graph.type_of(joint.holder),
+        "root": joint.name,
+        "path": path,
+        "retained_objects": joint.retained.blocks,
+        "retained_bytes": joint.retained.bytes,
+    }
+    content = graph.describe_content(joint.holder).replace("It retains", "They retain", 1)
+    cause = content or f"Most live objects by type: {_largest(types)}."
+    commands = (f"path {address:#x}", f"runtime --only {runtime.lower()}")
+    return Finding("retained-objects", joint.retained.bytes, title, cause, (), commands, facts)
+
+
 def find_large_types(graph: ObjectGraph, runtime: str, types: Sequence[Type], known: int = 0) -> Iterator[Finding]:
     """Yield a finding with the largest types and the path to one of their objects, if the live
     objects are large. If the types of most objects are unknown, the finding names the root that
@@ -72,23 +97,26 @@ def find_large_types(graph: ObjectGraph, runtime: str, types: Sequence[Type], kn
         "types": [{"type": one.name, "objects": one.objects, "bytes": one.bytes} for one in _rank(types)[:_TYPES]],
         "path": path or None,
     }
-    root = _find_largest_root(graph, live) if example is None else None
+    root = _find_largest_root(graph, live, example is None)
     if root is not None:
         name, totals = root
         cause += f" Most of them, {size(totals.bytes)} in {number(totals.blocks)} objects, are retained by {shortened(name, 120)}."
         facts.update(root=name, retained_objects=totals.blocks, retained_bytes=totals.bytes)
-    commands = (f"runtime --only {runtime.lower()}", f"path {example:#x}" if example is not None else "roots")
-    yield Finding("live-objects", live, title, cause, (), commands, facts)
+    commands = [f"runtime --only {runtime.lower()}", f"path {example:#x}" if example is not None else "roots"]
+    if root is not None and example is not None:
+        commands[0] = f"roots {shell_quoted(root[0])}"
+    yield Finding("live-objects", live, title, cause, (), tuple(commands), facts)
 
 
-def _find_largest_root(graph: ObjectGraph, live: int) -> Optional[tuple[str, Totals]]:
+def _find_largest_root(graph: ObjectGraph, live: int, is_any: bool) -> Optional[tuple[str, Totals]]:
     """Return the name of the root that retains most, and what it retains; None if it is unknown, or
-    if it retains less than half of the bytes of live objects (`live`)."""
+    if it retains less than half of the bytes of live objects (`live`). `is_any`: whether a single
+    variable is of interest, too, not only several that retain the objects together."""
     tree = graph.root_tree
     if tree is None:
         return None
     group, most = max(zip(tree.groups, tree.totals), key=lambda pair: pair[1].bytes)
-    return (group.name, most) if 2 * most.bytes >= live else None
+    return (group.name, most) if 2 * most.bytes >= live and (is_any or group.members) else None
 
 
 def _rank(types: Sequence[Type]) -> list[Type]:

@@ -78,7 +78,11 @@ def test_nodes_in_blocks(program: Path, tmp_path: Path) -> None:
 def test_first_screen(program: Path, tmp_path: Path) -> None:
     """`verdict` names the pool that has most of the memory, and the pools below it."""
     with cores.Running([str(program), "1000"], tmp_path) as made:
-        (finding,) = [one for one in found("verdict", "--pid", str(made.pid))["findings"] if one["finding"] == "apr-pool"]
+        where = "--pid", str(made.pid)
+        finding, unread, last = found("verdict", *where)["findings"]
+        text = ran("verdict", *where).stdout
+    assert (finding["finding"], unread["finding"], last["finding"]) == ("apr-pool", "unread-memory", "nothing-lost")
+    assert text.splitlines()[0].endswith(" resident") and text.index("1. In use, not leaked: the APR pool") < text.index("does not read")
     assert "apr_global_pool > server and 30 pools below it have 29 MiB" in finding["text"]
     assert finding["cause"].startswith("By name: 30 of connection (29 MiB)")
 

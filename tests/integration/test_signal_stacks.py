@@ -73,6 +73,12 @@ def test_stacks_of_the_size_that_libc_recommends(build, tmp_path: Path, libc: st
     assert kinds_of(printed["stack"], kinds) == {"reachable"}
 
 
+def test_a_stack_beside_many_blocks_that_only_interior_pointers_reach(build, tmp_path: Path) -> None:
+    printed, kinds, found = answers(build("glibc", "-DINSIDE=5000"), tmp_path, "0", "0", "fresh")
+    assert found["blocks"] == 1
+    assert kinds_of(printed["stack"], kinds) == {"reachable"}
+
+
 @pytest.mark.parametrize("libc", ["glibc", "musl"])
 def test_a_leak_of_blocks_of_that_size_is_not_hidden(build, tmp_path: Path, libc: str) -> None:
     """More blocks than threads: nothing tells stacks from leaks."""

@@ -2,7 +2,7 @@
    "ready". No address stays in the process.
    usage: signal_stacks THREADS LOST fresh|odd|used|none
    fresh: stacks of SIGSTKSZ bytes, no signal was handled on them; odd: of 40,000 bytes; used: of 40,000 bytes, each handled a signal;
-   none: no stacks, only the loss. */
+   none: no stacks, only the loss. With -DINSIDE=N: N blocks of 4,000 bytes that only interior pointers reach. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -58,10 +58,21 @@ static void __attribute__((noinline)) lose(int count) {
     }
 }
 
+#ifdef INSIDE
+static char *inside[INSIDE]; /* only pointers to the inside of blocks */
+static void keep(void) {
+    for (int i = 0; i < INSIDE; i++)
+        if ((inside[i] = malloc(4000))) inside[i] += 104;
+}
+#else
+static void keep(void) {}
+#endif
+
 int main(int argc, char **argv) {
     if (argc != 4) return 2;
     int threads = atoi(argv[1]);
     how = argv[3];
+    keep();
     pthread_barrier_init(&all, NULL, threads + 1);
     for (int i = 0; i < threads; i++) {
         pthread_t thread;

@@ -75,7 +75,10 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     found[:0] = [*_find_crash(session), *find_deadlocked_threads(session.target)]
     found += [leaked] if leaked.kind == "next-to-nothing-lost" else []
     found += unowned if not accounting.known else []
-    return [*unread, *found] if leaked in found or (mappings and leaked.kind == "nothing-lost") else [*unread, *found, leaked]
+    # A finding that explains the unread memory, such as one about pools, comes first.
+    explained = any(2 * one.bytes >= find_unread_memory(session).bytes for one in [*own, *shared])
+    found = [*found, *unread] if explained and not inside else [*unread, *found]
+    return found if leaked in found or (mappings and leaked.kind == "nothing-lost") else [*found, leaked]
 
 
 def _find_crash(session: Session) -> Iterator[Finding]:

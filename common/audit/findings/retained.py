@@ -15,7 +15,7 @@ from findleaks.audit.findings.significance import PART, denominator_without_file
 from findleaks.audit.managed import RuntimeHoldings
 from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.engine.terms import Kind, Totals
-from findleaks.formatting import blocks, counted, number, shortened, size, some
+from findleaks.formatting import blocks, counted, join_words, number, shortened, size, some
 from findleaks.quoting import shell_quoted
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.finding import Finding
@@ -118,7 +118,7 @@ def _find_managed_objects(
         elif grown is not None and grown.is_most and not grown.owner.managed and session.object_types is not None:
             field = f" {describe_field(grown.field)}" if grown.field is not None and grown.field.what else ""
             field = f" {_describe_callbacks(grown.owner)}" if grown.owner.sort == OwnerSort.CALLBACKS else field
-            cause += f" {grown.owner.label} alone retains {size(grown.totals.bytes)}.{field}"
+            cause += f" {grown.owner.label} {grown.owner.retains} {size(grown.totals.bytes)}.{field}"
             commands.append(f"roots {shell_quoted(grown.owner.word)} --depth 4" if grown.owner.word else "roots")
             facts["root"] = {"name": grown.owner.name, "bytes": grown.totals.bytes, "blocks": grown.totals.blocks}
         elif grown is not None and (session.object_types is not None or not one.runtime.lists_objects):
@@ -215,7 +215,7 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
     if found.owner.managed:
         yield _retained_by_managed_heap(session, found, retained, part, facts)
         return
-    title = f"In use, not leaked: {found.owner.label} alone retains {retained.amount} in {blocks(retained.blocks)}, "
+    title = f"In use, not leaked: {found.owner.label} {found.owner.retains} {retained.amount} in {blocks(retained.blocks)}, "
     title += f"{part} % of the reachable memory."
     cause = ""
     if found.field is not None and (found.field.what or found.field.sort == "block"):
@@ -226,6 +226,9 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
         facts["type"] = found.type
     variable = _is_variable(found)
     known = session.object_types
+    if found.ways:
+        facts["fields"] = list(found.ways)
+        cause = f"{cause} Most of it is reached through {'both' if len(found.ways) == 2 else 'several of'} {join_words(found.ways)}."
     if found.owner.sort == OwnerSort.CALLBACKS:
         cause = _describe_callbacks(found.owner)
     if variable or (known is not None and known.are_native):
@@ -244,7 +247,7 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
     if found.owner.sort == OwnerSort.CALLBACKS and last.startswith("0x"):
         other = f"roots {last}"  # what retains the object that calls the functions
     commands = (f"roots {shell_quoted(word)} --depth {max(found.level + 1, 4)}", other) if word else ("roots",)
-    yield Finding("held", retained.bytes, title, cause, (), commands, facts, retained.resident)
+    yield Finding("held", retained.bytes, title, cause.strip(), (), commands, facts, retained.resident)
 
 
 def _describe_callbacks(owner: Owner) -> str:
@@ -326,7 +329,7 @@ def describe_shared_part(session: Session, least: float = PART) -> tuple[str, Op
     if shared is None:
         return "", None
     totals, part = shared.together, shared.row
-    more = f": {part.what}" if part.what else ""
+    more = f": {part.what}" if part.what and not part.name.startswith(f"{part.what} at ") else ""
     more += f", reached from {some(part.holders)}" if part.holders else ""
     sentence = f" Several roots retain {size(totals.bytes)} together, {size(part.totals.bytes)} of it below {part.name}{more}."
     return sentence, {"bytes": totals.bytes, "part": part.name, "part_bytes": part.totals.bytes, "roots": part.holders}

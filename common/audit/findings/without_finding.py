@@ -112,6 +112,6 @@ def _describe_blocks(session: Session, figures: BlockFigures) -> str:
 
     top = find_top_retainer(session)
     if top is not None and top.totals.bytes >= NAMED * reached.bytes:
-        sentence += f" {top.owner.label} alone retains {size(top.totals.bytes)}."
+        sentence += f" {top.owner.label} {top.owner.retains} {size(top.totals.bytes)}."
         sentence += f" {describe_field(top.field)}" if top.field is not None and top.field.what else ""
     return sentence + describe_shared_part(session, NAMED)[0]

@@ -24,7 +24,7 @@ from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.go.pointer_words import MOST_READ, pointer_offsets
 from findleaks.runtimes.go.types import Types
 from findleaks.runtimes.go.waits import NEVER, WaitReader, is_readable, object_indices, record_indices
-from findleaks.runtimes.object_graph import run_in_slices
+from findleaks.runtimes.slices import run_in_slices
 
 _LEAST = 10  # goroutines for which the search is worth its time
 _MOST_ROUNDS = 16

@@ -20,7 +20,8 @@ from findleaks.runtimes.go.objects import UNTYPED, HeapObjects
 from findleaks.runtimes.go.packages import find_own_frame
 from findleaks.runtimes.go.types import Types
 from findleaks.runtimes.go.variable_names import VariableNames
-from findleaks.runtimes.object_graph import ObjectGraph, ObjectWord, RootGroup
+from findleaks.runtimes.object_graph import ObjectGraph, ObjectWord
+from findleaks.runtimes.root_groups import RootGroup
 from findleaks.runtimes.user_threads import describe_state
 from findleaks.target.base import Range, Target
 

@@ -50,7 +50,8 @@ from findleaks.runtimes.go.spans import (
 from findleaks.runtimes.go.stack_roots import StackRoots
 from findleaks.runtimes.go.type_addresses import TypeAddresses
 from findleaks.runtimes.go.type_table import TypeNames
-from findleaks.runtimes.object_graph import GARBAGE, LIVE, count_labels, run_in_slices
+from findleaks.runtimes.object_graph import GARBAGE, LIVE, count_labels
+from findleaks.runtimes.slices import run_in_slices
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import merge_ranges, nonzero_pieces
 from findleaks.value_classes import NamedTuple

@@ -10,7 +10,7 @@ from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.go.packages import find_own_frame
 from findleaks.runtimes.go.variable_names import VariableNames
-from findleaks.runtimes.object_graph import RootGroup
+from findleaks.runtimes.root_groups import RootGroup
 
 # Priorities. The order is that of `roots`, with these exceptions. Memory that both a timer and a
 # variable of the program reach belongs to the variable. The timer of a goroutine that sleeps refers

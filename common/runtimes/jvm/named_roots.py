@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.engine.dominators import Dominators, root_node
 from findleaks.engine.terms import Totals
 from findleaks.formatting import counted
+from findleaks.graph.joint_roots import join_names
 from findleaks.runtimes.object_graph import NO_ROOT, ObjectRoot
 from findleaks.target.interruptible import interruptible
 
@@ -66,6 +67,12 @@ class NamedRoots:
         for index, mirror in owners.items():
             if index not in shared and index not in self._special and self._retains(mirror, index):
                 values.setdefault(self._names[index], []).append(index)
+        for one in graph.joint_statics:
+            for name in one.names:
+                values.pop(name, None)
+            largest = max(one.values, key=lambda value: self._tree.retained(value).bytes)
+            found = self._root("variable", f"{_STATIC}s {join_names(one.names)}", largest, len(one.names), one.retained)
+            yield found._replace(members=one.names)
         for name, some in values.items():
             yield self._sum("variable", f"{_STATIC} {name}{'' if len(some) == 1 else f' of {len(some):,} classes'}", some)
 

@@ -7,11 +7,14 @@ import json
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import Optional
 
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import Dominators
+from findleaks.graph.joint_roots import LEAST, join_names
+from findleaks.runtimes.joint_members import JointMembers, JointRetainer, find_joint_members
 from findleaks.runtimes.jvm.engine import FIXED, MIRROR, OBJECTS
 from findleaks.runtimes.jvm.fields import SIZES, FieldReader, JavaField
 from findleaks.runtimes.jvm.holders import find_holders, list_referrers
@@ -180,6 +183,33 @@ class JavaGraph(ObjectGraph):
             if self._class_of(index).kind == MIRROR:
                 break
         return " → ".join(names)
+
+    def find_joint_retainer(self) -> Optional[JointRetainer]:
+        if not self.joint_statics:
+            return None
+        one = self.joint_statics[0]
+        return JointRetainer(f"static variables {join_names(one.names)}", one.holder, one.retained)
+
+    @cached_property
+    def joint_statics(self) -> Sequence[JointMembers]:
+        """The static variables of one class that retain much memory only together, those that
+        retain most first."""
+        tree = self.dominators
+        if tree is None or self.graph is None:
+            return ()
+        least = LEAST * tree.total().bytes
+        found: list[JointMembers] = []
+        for mirror in (one for one in self.mirrors() if tree.retained(one).bytes >= least):
+            statics = {index: name for name, index in self.static_references(mirror)}
+            found += find_joint_members(self.graph, tree, mirror, [(name, index) for index, name in statics.items()], self.target)
+        return sorted(found, key=lambda one: -one.retained.bytes)
+
+    def describe_holder(self, index: int) -> str:
+        path = self.path(index)
+        links = ((one, following) for one, following in zip(path, path[1:]) if self._class_of(one).kind == MIRROR)
+        names = (name for one, following in links for name, value in self.static_references(one) if value == following)
+        name = next(names, "")
+        return f"static variable {name}" if name else super().describe_holder(index)
 
     def list_referrers(self, memory: Sequence[Range]) -> Sequence[Referrers]:
         kinds = self.graph.kinds() if self.graph is not None else None

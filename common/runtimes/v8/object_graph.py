@@ -12,14 +12,16 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
 from findleaks.engine.terms import NO_BLOCK, Totals
-from findleaks.runtimes.object_graph import MOST_LEVELS, NEARLY_ALL, ManagedObject, ObjectField, ObjectWord, run_in_slices
+from findleaks.runtimes.joint_members import JointRetainer
+from findleaks.runtimes.object_graph import MOST_LEVELS, NEARLY_ALL, ManagedObject, ObjectField, ObjectWord
+from findleaks.runtimes.slices import run_in_slices
 from findleaks.runtimes.v8.array_bytes import STORE
 from findleaks.runtimes.v8.far_properties import FarProperty, find_far_properties
 from findleaks.runtimes.v8.functions import Functions
 from findleaks.runtimes.v8.maps import COLLECTIONS, Maps
 from findleaks.runtimes.v8.metadata import TAG, TAG_MASK
 from findleaks.runtimes.v8.names import CLOSURE, CODE, CONTEXT, SHAPE, STRING, SYSTEM, Names
-from findleaks.runtimes.v8.paths import NamedObjects, describe_content, describe_holder, describe_path
+from findleaks.runtimes.v8.paths import NamedObjects, describe_content, describe_holder, describe_path, find_joint_variables
 from findleaks.runtimes.v8.properties import IN_ARRAY, PROPERTY_CELLS, SMI_SHIFT
 from findleaks.runtimes.v8.reachability import Reachability
 from findleaks.runtimes.v8.references import offsets_of
@@ -333,6 +335,9 @@ class V8Graph(NamedObjects):
 
     def describe_holder(self, index: int) -> str:
         return describe_holder(self, index) or self.describe_root(index)
+
+    def find_joint_retainer(self) -> Optional[JointRetainer]:
+        return find_joint_variables(self)
 
     def describe_content(self, index: int) -> str:
         return describe_content(self, index)

@@ -6,8 +6,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby, islice
+from typing import Optional
 
-from findleaks.formatting import number, some
+from findleaks.engine.dominators import root_node
+from findleaks.formatting import join_words, number, some
+from findleaks.graph.joint_roots import LEAST
+from findleaks.runtimes.joint_members import JointMembers, JointRetainer, find_joint_members
 from findleaks.runtimes.object_graph import MOST_LEVELS, MOST_NAMED, ObjectGraph, join_path
 from findleaks.runtimes.v8.functions import Functions
 from findleaks.runtimes.v8.names import CLOSURE, CONTEXT
@@ -17,6 +21,7 @@ _MOST_REFERRERS, _MOST_INNER = 1 << 17, 64  # objects and contexts that may name
 _MOST_MEMBERS = 1 << 22  # retained objects whose types are counted
 _MOST_CLOSURES = 1 << 12  # retained closures whose functions are counted
 _MOST_TYPES = 3
+_MOST_LARGE, _MOST_EXAMINED = 16, 256  # large objects below one object, and in total
 _VARIABLE = "variable "
 _SCRIPT = "(/"  # precedes the path of a script; the names of Node's own scripts are no paths
 _MODULE = "Module"  # the type of modules of CommonJS
@@ -119,6 +124,29 @@ def _step(graph: NamedObjects, owner: int, link: str, member: str) -> _Step:
         shown = f"exports of module {name}" if member == ".exports" else f"module {name}{member}"
         return _Step(shown if name else f"{kind}{member}", bool(name))
     return _Step("global scope" if graph.is_native_context(owner) else f"{graph.title_of(owner)}{member}")
+
+
+def find_joint_variables(graph: NamedObjects) -> Optional[JointRetainer]:
+    """Return the variables of one context that retain most together: a Map and an Array of the same
+    objects. None if none retain at least the fraction LEAST of the live objects."""
+    tree, plain = graph.dominators, graph.graph
+    if tree is None or plain is None:
+        return None
+    least = max(int(LEAST * tree.total().bytes), 1)
+    found: list[JointMembers] = []
+    waiting = [one.block for one in tree.children(root_node(0), _MOST_LARGE) if one.bytes >= least]
+    for index in islice(waiting, _MOST_EXAMINED):  # this list grows
+        if graph.type_of(index) == CONTEXT and not graph.is_native_context(index):
+            fields = (one for one in graph.fields_of(index, 0) or () if one.is_reference and one.name.startswith(_VARIABLE))
+            values = {graph.blocks.find(one.value): one.name for one in fields}
+            members = [(name, value) for value, name in values.items() if value >= 0]
+            found += find_joint_members(plain, tree, index, members, graph.target)
+        waiting += [one.block for one in tree.children(index, _MOST_LARGE) if one.bytes >= least]
+    best = max(found, key=lambda one: one.retained.bytes, default=None)
+    if best is None:
+        return None
+    names = join_words([name.removeprefix(_VARIABLE) for name in best.names])
+    return JointRetainer(f"{_VARIABLE.strip()}s {names}{_script_of(graph, best.holder)}", best.holder, best.retained)
 
 
 def _script_of(graph: NamedObjects, context: int, is_inner: bool = False) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from findleaks.engine.contract import Engine, Graph
 from findleaks.errors import Interrupted
 from findleaks.runtimes.garbage import mark_objects
-from findleaks.runtimes.object_graph import run_in_slices
+from findleaks.runtimes.slices import run_in_slices
 from findleaks.runtimes.v8.engine import REFERENCE_ROW, ReferenceSearch
 from findleaks.runtimes.v8.heap_objects import HeapObjects
 from findleaks.runtimes.v8.maps import Maps

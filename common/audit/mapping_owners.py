@@ -1,0 +1,56 @@
+"""Owners of root memory that is a mapping of its own, with the variables that refer to the
+mapping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from findleaks.audit.owner import Owner, OwnerSort
+from findleaks.formatting import join_words, size
+from findleaks.session import Session
+from findleaks.target.base import Module, Range, Region
+from findleaks.target.ranges import intersection, merge_ranges, subtract
+from findleaks.target.runs import Runs
+
+_MOST_NAMED, _LEAST = 16, 64 << 10  # mappings whose variables are searched, and their least size
+_MOST_WORDS = 2  # words that may refer to a mapping; of more, none owns it
+
+
+def find_mapping_owners(session: Session, taken: Iterable[Range]) -> Iterator[Owner]:
+    """Yield owners of the root memory outside `taken`, one for each mapping. If one or two words of
+    the data of files refer to an anonymous mapping, their variables are named."""
+    left = Runs.of(subtract(session.roots, taken))
+    found = [(region, list(left.within(region.start, region.end))) for region in session.target.regions()]
+    found = [(region, ranges) for region, ranges in found if ranges]
+    anonymous = [region for region, _ in found if not region.name and region.size >= _LEAST]
+    variables = _find_variables(session, sorted(anonymous, key=lambda region: -region.size)[:_MOST_NAMED])
+    for region, ranges in found:
+        name = region.name.rsplit("/", 1)[-1] if region.name.startswith("/") else region.name
+        what = f"{name} mapping" if name and not name.startswith("[") else name or "anonymous mapping"
+        named = variables.get(region.start, ())
+        verb = "refers" if len(named) == 1 else "refer"
+        where = f"{size(region.size)}; {join_words(named)} {verb} to it" if named else size(region.size)
+        yield Owner(OwnerSort.MAPPING, f"{what} at {region.start:#x}", where, 0, ranges)
+
+
+def _find_variables(session: Session, regions: Sequence[Region]) -> dict[int, Sequence[str]]:
+    """Return the names of the variables that refer to mappings, by start of the mapping."""
+    modules = session.target.modules() if regions else ()
+    data = intersection(session.roots, merge_ranges(Range(module.start, module.end) for module in modules))
+    words: dict[int, list[int]] = {}
+    for piece in session.pieces(data, "naming mappings"):
+        for region in regions:
+            words.setdefault(region.start, []).extend(session.engine.search(piece, region.start, region.end))
+    few = {start: places for start, places in words.items() if 0 < len(places) <= _MOST_WORDS}
+    return {start: [_name(session, modules, place) for place in places] for start, places in few.items()}
+
+
+def _name(session: Session, modules: Sequence[Module], place: int) -> str:
+    """Return the variable that contains a word of a file's data, or the place in the file."""
+    module = next(one for one in modules if one.start <= place < one.end)
+    file = module.path.rsplit("/", 1)[-1] or "module"
+    symbol = session.target.symbolize(place)
+    if symbol is None or not symbol.address <= place < symbol.address + max(symbol.size, 1):
+        return f"{file}+{place - module.start:#x}"
+    offset = place - symbol.address
+    return f"{symbol.name}{f'+{offset:#x}' if offset else ''} of {file}"

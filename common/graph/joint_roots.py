@@ -1,0 +1,148 @@
+"""Find roots that retain memory only together: a table and a list of the same objects.
+
+No single root dominates such memory, so the dominator tree attributes it to no root. If few roots
+reach it, they are its owners, and a second tree in which they are one root attributes it to
+them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Optional, TypeVar
+
+from findleaks.engine.dominators import SHARED, Dominators, node_root, root_node
+from findleaks.engine.terms import Totals
+from findleaks.formatting import join_words
+
+_Made = TypeVar("_Made")
+
+LEAST = 0.1  # fraction of all memory that several roots must retain together
+MOST_ROOTS = 4  # roots that are joined at most; more have no common purpose
+_EXAMINED = 1 << 13  # blocks that several roots reach, from which samples are taken
+_SAMPLES = 12  # blocks whose roots are determined; each needs a few searches of all references
+_MOST_STEPS = 8  # blocks, on the way to the roots of one sample, whose referrers are searched
+_MOST_REFERRERS = 64  # referrers of one block; more have no common purpose
+_FAR = 1 << 12  # steps up the tree
+_MARKS = (".", "::", "->")  # what separates the name of a variable from that of its holder
+
+
+def join_roots(
+    tree: Dominators,
+    referrers: Callable[[int], Sequence[int]],
+    eligible: int,
+    rebuild: Callable[[Sequence[tuple[int, ...]]], tuple[_Made, Sequence[Totals]]],
+    name: Callable[[int], str],
+) -> Optional[_Made]:
+    """Return what `rebuild` makes for the sets of roots that retain much memory only together; None
+    if there are no such sets.
+
+    For the other arguments, see `find_joint_roots`. `rebuild` computes a tree in which each set is
+    one root. It returns a result, and what each set retains in this tree."""
+    joint = find_joint_roots(tree, referrers, eligible, name)
+    while joint:
+        made, totals = rebuild(joint)
+        members = ([tree.retained(root_node(number)) for number in some] for some in joint)
+        proven = [some for some, total, alone in zip(joint, totals, members) if is_joint(tree, total, alone)]
+        if proven == joint:
+            return made
+        joint = proven
+    return None
+
+
+def is_joint(tree: Dominators, together: Totals, alone: Sequence[Totals]) -> bool:
+    """Return whether roots or fields retain much memory only together. `alone`: what each of them
+    retains. `together`: what they retain as one root."""
+    members = sum(one.bytes for one in alone)
+    joint = together.bytes - members
+    return joint >= LEAST * tree.total().bytes and joint >= members
+
+
+def find_joint_roots(
+    tree: Dominators, referrers: Callable[[int], Sequence[int]], eligible: int, name: Optional[Callable[[int], str]] = None
+) -> list[tuple[int, ...]]:
+    """Return sets of roots (numbers, ascending) that probably retain much memory together. The sets
+    are disjoint. A second tree must prove what they retain.
+
+    tree: a computed tree. referrers: returns the blocks that refer to a block. eligible: the roots
+    below this number may be joined; they have the first priority. name: returns the name of a root.
+    If one block retains most of the memory, that block explains it, and only roots with a common
+    holder are joined."""
+    shared, least = tree.retained(SHARED).bytes, LEAST * max(tree.total().bytes, 1)
+    if shared < least:
+        return []
+    children = tree.children(SHARED, _EXAMINED)
+    ends = list(accumulate(child.bytes for child in children))
+    # Each sample is in the middle of an equal share of the bytes.
+    middles = ((2 * at + 1) * ends[-1] // (2 * _SAMPLES) for at in range(_SAMPLES)) if children else ()
+    samples = dict.fromkeys(min(bisect_right(ends, middle), len(children) - 1) for middle in middles)
+    votes: dict[frozenset[int], int] = {}
+    for at in samples:
+        roots = _find_roots_that_reach(tree, referrers, eligible, children[at].block)
+        is_one_block = name is not None and 2 * children[at].bytes >= shared
+        if roots is not None and len(roots) > 1 and (name is None or not is_one_block or find_holder([*map(name, roots)])):
+            votes[roots] = votes.get(roots, 0) + 1
+    found: list[frozenset[int]] = []
+    likely = [roots for roots in votes if 2 * votes[roots] * shared >= least * len(samples)]
+    for roots in sorted(likely, key=lambda one: (-votes[one], sorted(one))):
+        near = [one for one in found if one & roots]
+        union = roots.union(*near)
+        if len(union) <= MOST_ROOTS:
+            found = [one for one in found if one not in near] + [union]
+    return [tuple(sorted(one)) for one in found]
+
+
+def _find_roots_that_reach(
+    tree: Dominators, referrers: Callable[[int], Sequence[int]], eligible: int, block: int
+) -> Optional[frozenset[int]]:
+    """Return the eligible roots that reach a block through other blocks; None if there are too
+    many. Roots of later priorities do not count."""
+    roots: set[int] = set()
+    waiting, seen = [block], {block}
+    for step, index in enumerate(waiting):  # this list grows
+        sources = referrers(index) if step < _MOST_STEPS else None
+        if sources is None or len(sources) > _MOST_REFERRERS:
+            return None
+        for source in sources:
+            top = _find_top(tree, source)
+            if top is not None and top >= 0 and top not in seen:
+                seen.add(top)
+                waiting.append(top)
+            elif top is not None and top < SHARED and node_root(top) < eligible:
+                roots.add(node_root(top))
+        if len(roots) > MOST_ROOTS:
+            return None
+    return frozenset(roots)
+
+
+def _find_top(tree: Dominators, block: int) -> Optional[int]:
+    """Return the root that retains a block, or the outermost block that does, if no root does; None
+    if this is unknown."""
+    node = block
+    for _ in range(_FAR):
+        above = tree.idom(node)
+        if above is None:
+            return None
+        if above == SHARED:
+            return node
+        if above < SHARED:
+            return above
+        node = above
+    return None
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return one name for several variables: "REG: @by_id and @all" for REG.@by_id and REG.@all,
+    "App: QUEUE and CACHE" for App::QUEUE and App::CACHE; "a.x and b.y" if they have no holder in
+    common."""
+    holder = find_holder(names)
+    text = join_words([name[len(holder) :] for name in names])
+    return f"{holder.rstrip('.:->')}: {text}" if holder else text
+
+
+def find_holder(names: Sequence[str]) -> str:
+    """Return the common beginning of the names of variables, which is the name of their holder with
+    a mark: "REG." for REG.@by_id and REG.@all; "" if they have no holder in common."""
+    first, last = min(names), max(names)
+    common = next((at for at, pair in enumerate(zip(first, last)) if pair[0] != pair[1]), min(len(first), len(last)))
+    return first[: max((first.rfind(mark, 0, common) + len(mark) for mark in _MARKS if first.rfind(mark, 0, common) > 0), default=0)]

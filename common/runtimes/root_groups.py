@@ -1,0 +1,82 @@
+"""Groups of the roots of a managed heap that a programmer knows, and the dominator tree below
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from findleaks.engine.contract import Graph
+from findleaks.engine.dominators import Dominators
+from findleaks.engine.terms import Totals
+from findleaks.graph.joint_roots import join_names, join_roots
+from findleaks.runtimes.slices import run_in_slices
+from findleaks.target.base import Target
+from findleaks.value_classes import NamedTuple
+
+_VARIABLE = "variable"  # the sort of a group, and the beginning of its name
+
+
+class RootGroup(NamedTuple):
+    """Roots that are listed as one: a variable, or all threads with the same stack.
+
+    `words`: the values of their words. `sort`: "variable", "threads", "registers" or "records" (of
+    the runtime). `address`: that of a variable, else 0. `threads`: the number of threads.
+    `priority`: what roots with a lower number reach does not count for this group. `members`: the
+    names of several variables that retain much memory only together; () for other groups."""
+
+    name: str
+    sort: str
+    words: Sequence[int]
+    address: int = 0
+    threads: int = 0
+    priority: int = 0
+    members: Sequence[str] = ()
+
+
+class RootTree(NamedTuple):
+    """The dominator tree below groups of roots, in ascending order of priority. The number of a
+    root in the tree is the index of its group. `totals` is what each retains."""
+
+    tree: Dominators
+    groups: Sequence[RootGroup]
+    totals: Sequence[Totals]
+
+
+def compute_root_tree(graph: Graph, groups: Sequence[RootGroup], target: Target) -> RootTree:
+    """Return what each group of roots retains. Variables that retain much memory only together
+    become one group."""
+    groups = sorted(groups, key=lambda one: one.priority)
+    tree = _compute(graph, groups, target)
+    first = [one for one in groups if one.priority == groups[0].priority]
+    found = RootTree(tree, groups, tree.by_root())
+    if not all(one.sort == _VARIABLE for one in first):
+        return found
+
+    def join(joint: Sequence[tuple[int, ...]]) -> tuple[RootTree, Sequence[Totals]]:
+        joined = _join_groups(groups, joint)  # the joined groups come first
+        tree = _compute(graph, joined, target)
+        made = RootTree(tree, joined, tree.by_root())
+        return made, made.totals[: len(joint)]
+
+    return join_roots(tree, graph.referrers, len(first), join, lambda number: groups[number].name) or found
+
+
+def _compute(graph: Graph, groups: Sequence[RootGroup], target: Target) -> Dominators:
+    priorities = [sum(one.priority < priority for one in groups) for priority in range(1, groups[-1].priority + 1)]
+    tree = graph.dominators(len(groups), priorities=priorities)
+    tree.expect_leaf_trees()
+    for number, one in enumerate(groups):
+        tree.root_words(one.words, number)
+    run_in_slices(tree.compute, target)
+    return tree
+
+
+def _join_groups(groups: Sequence[RootGroup], joint: Sequence[Sequence[int]]) -> list[RootGroup]:
+    """Return the groups with each set of variables (indices) replaced by one group."""
+    taken = {number for some in joint for number in some}
+    made = []
+    for some in joint:
+        names = [groups[number].name.removeprefix(f"{_VARIABLE} ") for number in some]
+        words = [word for number in some for word in groups[number].words]
+        made.append(RootGroup(f"{_VARIABLE}s {join_names(names)}", _VARIABLE, words, priority=groups[some[0]].priority, members=names))
+    return [*made, *(one for number, one in enumerate(groups) if number not in taken)]
