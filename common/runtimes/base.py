@@ -70,8 +70,9 @@ class Holders(NamedTuple):
 
     Objects of the first `owning` types free what they refer to, so they own it. References to it
     from elsewhere, such as stale ones, are ignored. `owned` lists blocks, by index, that objects of
-    a type own in addition to those that their words refer to. `pages` are parts of allocators'
-    blocks that contain many objects each, and no native memory.
+    a type own in addition to those that their words refer to. `data` lists more such blocks, which
+    contain data of the program: their words are not references. In `blocks`, these are IGNORED.
+    `pages` are parts of allocators' blocks that contain many objects each, and no native memory.
 
     If each object is an allocator's block, the columns are empty, and `blocks` has the type number
     of each block's object, or NO_ROOT, or IGNORED for an object without pointers. Such blocks are
@@ -85,6 +86,7 @@ class Holders(NamedTuple):
     owning: int = 0
     pages: Sequence[Range] = ()
     owned: Sequence[tuple[int, Sequence[int]]] = ()  # type, blocks
+    data: Sequence[tuple[int, array[int]]] = ()  # type, blocks ("I")
     garbage: int = 0  # types from this number on stand for garbage; 0: no type does
 
 
