@@ -101,7 +101,9 @@ class ObjectTypes(NamedTuple):
     """The type of the object in each allocator's block: its number in `names`, or NO_OBJECT.
 
     `ranks` has a number (at least 1) for each type; a cycle is named after its object of the
-    highest rank. `runtime` is the runtime's name, `phrase` that of an object ("Python object")."""
+    highest rank. `runtime` is the runtime's name, `phrase` that of an object ("Python object").
+    `parts` are the types of blocks that belong to an object of another type, such as the entries of
+    a hash."""
 
     types: array[int]  # "I", by block
     names: Sequence[str]
@@ -109,6 +111,7 @@ class ObjectTypes(NamedTuple):
     runtime: str
     phrase: str
     are_native: bool = False  # whether the objects are structures of native code
+    parts: Sequence[int] = ()
 
 
 class Objects(NamedTuple):
