@@ -284,6 +284,7 @@ def _group_holders(one: Optional[Holders], group: Callable[[str], str]) -> Optio
         owning=sum(not rest for rest, _, _ in numbers),
         garbage=sum(not unused for _, unused, _ in numbers) if one.garbage else 0,
         owned=[(places[kind], owned) for kind, owned in one.owned],
+        data=[(places[kind], owned) for kind, owned in one.data],
     )
 
 
@@ -318,6 +319,10 @@ def sum_retained_by_type(session: Session, holders: Sequence[Holders], leaked_to
         tree.scan_roots(piece)
     tree.root_words(session.register_words(), rest)
     totals = session.computed(tree, "computing memory retained by managed objects").by_root()
+    for one, start in zip(holders, first):
+        for kind, data in one.data:
+            sizes = session.directory.blocks.columns_of(data).size
+            totals[start + kind] = Totals.sum_of((totals[start + kind], Totals(len(sizes), sum(sizes))))
     return [totals[start:end] for start, end in zip(first, first[1:])]
 
 

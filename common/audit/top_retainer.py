@@ -18,8 +18,9 @@ from findleaks.audit.retained_tree import UNTYPED, TreeBuilder
 from findleaks.audit.typed_places import name_template
 from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import Totals
-from findleaks.runtimes.base import NO_OBJECT
+from findleaks.runtimes.base import NO_OBJECT, ObjectTypes
 from findleaks.session import Session
+from findleaks.target.interruptible import interruptible
 from findleaks.value_classes import NamedTuple, replace
 
 DEPTH = 3  # levels of fields examined below a root
@@ -69,22 +70,49 @@ class TopRetainer(NamedTuple):
 
     def object_types(self, session: Session) -> list[tuple[str, Totals]]:
         """Return the types of the managed objects that the root retains, those with the most bytes
-        first.
+        first. The bytes of a type include those of blocks that only one of its objects retains, and
+        that are no objects: the items of a list, the characters of a string.
 
         The list is empty if objects of the runtime are not blocks."""
         known = session.object_types
         if known is None:
             return []
         found: dict[int, Totals] = {}
+        without = frozenset([NO_OBJECT, *known.parts])
+        owners: dict[int, int] = {}
         for indices in self.members():
             types = array("Q", map(known.types.__getitem__, indices))
             sizes = array("Q", session.directory.blocks.columns_of(indices).size)
             counts = dict(zip(*session.engine.sum_by_value(types, array("Q"))))
             for number, total in zip(*session.engine.sum_by_value(types, sizes)):
-                if number != NO_OBJECT:
+                if number not in without:
                     found[number] = Totals.sum_of((found.get(number, Totals(0, 0)), Totals(counts[number], total)))
+            if known.are_native:
+                continue
+            parts = ((index, size) for index, number, size in zip(indices, types, sizes) if number in without)
+            for index, size in interruptible(session.target, parts, 4096):
+                number = self._type_of_owner(index, known, without, owners)
+                if number != NO_OBJECT:
+                    found[number] = Totals.sum_of((found.get(number, Totals(0, 0)), Totals(0, size)))
         order = sorted(found, key=lambda number: (-found[number].bytes, number))
         return [(known.names[number], found[number]) for number in order]
+
+    def _type_of_owner(self, index: int, known: ObjectTypes, without: frozenset[int], owners: dict[int, int]) -> int:
+        """Return the type of the object that is the nearest dominator of a block; NO_OBJECT if
+        there is none. `owners` has the results for the blocks without an object that were passed
+        before."""
+        passed, number = list[int](), NO_OBJECT
+        while number == NO_OBJECT:
+            passed.append(index)
+            above = self.tree.idom(index)
+            if above is None or above < 0:
+                break
+            index = above
+            number = known.types[index] if known.types[index] not in without else owners.get(index, NO_OBJECT)
+            if index in owners:
+                break
+        owners.update(dict.fromkeys(passed[1:], number))  # the first is seldom above another block
+        return number
 
     def most_common_size(self) -> tuple[int, int]:
         """Return a usable size and the number of retained blocks with this size: the size whose

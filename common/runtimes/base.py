@@ -70,8 +70,9 @@ class Holders(NamedTuple):
 
     Objects of the first `owning` types free what they refer to, so they own it. References to it
     from elsewhere, such as stale ones, are ignored. `owned` lists blocks, by index, that objects of
-    a type own in addition to those that their words refer to. `pages` are parts of allocators'
-    blocks that contain many objects each, and no native memory.
+    a type own in addition to those that their words refer to. `data` lists more such blocks, which
+    contain data of the program: their words are not references. In `blocks`, these are IGNORED.
+    `pages` are parts of allocators' blocks that contain many objects each, and no native memory.
 
     If each object is an allocator's block, the columns are empty, and `blocks` has the type number
     of each block's object, or NO_ROOT, or IGNORED for an object without pointers. Such blocks are
@@ -85,6 +86,7 @@ class Holders(NamedTuple):
     owning: int = 0
     pages: Sequence[Range] = ()
     owned: Sequence[tuple[int, Sequence[int]]] = ()  # type, blocks
+    data: Sequence[tuple[int, array[int]]] = ()  # type, blocks ("I")
     garbage: int = 0  # types from this number on stand for garbage; 0: no type does
 
 
@@ -99,7 +101,9 @@ class ObjectTypes(NamedTuple):
     """The type of the object in each allocator's block: its number in `names`, or NO_OBJECT.
 
     `ranks` has a number (at least 1) for each type; a cycle is named after its object of the
-    highest rank. `runtime` is the runtime's name, `phrase` that of an object ("Python object")."""
+    highest rank. `runtime` is the runtime's name, `phrase` that of an object ("Python object").
+    `parts` are the types of blocks that belong to an object of another type, such as the entries of
+    a hash."""
 
     types: array[int]  # "I", by block
     names: Sequence[str]
@@ -107,6 +111,7 @@ class ObjectTypes(NamedTuple):
     runtime: str
     phrase: str
     are_native: bool = False  # whether the objects are structures of native code
+    parts: Sequence[int] = ()
 
 
 class Objects(NamedTuple):

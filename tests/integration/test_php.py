@@ -147,6 +147,21 @@ def test_collections_are_named(tmp_path: Path) -> None:
         check_collections(made)
 
 
+def check_static_holders(made: cores.Running) -> None:
+    wanted = {name: int(count) for name, count in re.findall(r"(.+)\t(\d+)", made.output)}
+    assert len(wanted) == 5
+    answer = found("roots", "--limit", "0", "--pid", str(made.pid))
+    rows = {row["name"].removesuffix(" (PHP variable)"): row for row in answer["roots"] if row["name"].endswith(" (PHP variable)")}
+    assert {name: row["container"]["length"] for name, row in rows.items() if not name.startswith("$")} == wanted
+    assert all(rows[name]["retained_blocks"] >= count for name, count in wanted.items())
+
+
+def test_static_variables_and_inner_arrays_are_named(tmp_path: Path) -> None:
+    """Static properties of a class that has no other functions than static ones, static variables of functions, and arrays in arrays."""
+    with cores.Running(program("static_holders.php"), tmp_path) as made:
+        check_static_holders(made)
+
+
 def test_garbage_is_no_leak(values: cores.Running) -> None:
     """The program drops 200 pairs of objects. Each object has an array, and this has a block of elements and two strings."""
     answer = found("find", "--pid", str(values.pid))
@@ -232,7 +247,7 @@ def packaged(version: str) -> tuple[list[str], Path]:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", [php_81, php_83, php_84])
-@pytest.mark.parametrize("name", ["zend.php", "values.php", "healthy.php", "released.php", "collections.php"])
+@pytest.mark.parametrize("name", ["zend.php", "values.php", "healthy.php", "released.php", "collections.php", "static_holders.php"])
 def test_other_versions(name: str, version: Callable[[], tuple[list[str], Path]], tmp_path: Path) -> None:
     loader, extensions = version()
     options = [*FFI[:1], "-d", f"extension_dir={extensions}", *FFI[1:]] if name == "zend.php" else ["-n"]
@@ -244,6 +259,8 @@ def test_other_versions(name: str, version: Callable[[], tuple[list[str], Path]]
             check_released(made)
         elif name == "collections.php":
             check_collections(made)
+        elif name == "static_holders.php":
+            check_static_holders(made)
         else:
             assert found("find", *where)["totals"]["definite"]["blocks"] == (200 if name == "values.php" else 0)
         assert ran("verify", *where).returncode == 0

@@ -112,7 +112,7 @@ class Lua(Runtime):
         for number, rank in ((TABLES, 3), (FUNCTIONS, 4), (UPVALUES, 2), (THREADS, 4)):
             ranks[number] = rank
         ranks.extend(5 if name.startswith(FUNCTION_AT) else 6 for name in self._objects.names[NAMED:])
-        return ObjectTypes(self._objects.found, self._objects.names, ranks, self.name, "Lua object")
+        return ObjectTypes(self._objects.found, self._objects.names, ranks, self.name, "Lua object", parts=(PARTS,))
 
     def reference_counts(self, graph: Graph, pieces: Iterable[Piece]) -> Optional[ReferenceCounts]:
         """Return which leaked objects are garbage: all of them, as the collector frees what nothing

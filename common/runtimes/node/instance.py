@@ -12,9 +12,10 @@ from findleaks.allocators.directory import Directory
 from findleaks.allocators.memory import Memory
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.engine.contract import Engine
-from findleaks.engine.dominators import NO_ROOT
+from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.runtimes.base import Count, Holders, Part, Type
 from findleaks.runtimes.finding import Finding
+from findleaks.runtimes.garbage import GARBAGE_BYTES, GARBAGE_OBJECTS
 from findleaks.runtimes.heap_dump import DumpableRuntime
 from findleaks.runtimes.node import dead, shape, spaces
 from findleaks.runtimes.node import heap as heaps
@@ -181,8 +182,13 @@ class Node(DumpableRuntime):
 
     @cached_property
     def _types(self) -> Sequence[Type]:
-        found = self.objects
-        return [*(Type(name, count, found.bytes[name]) for name, count in found.counts.items()), *self._javascript_types]
+        found, unused = self.objects, len(self._garbage_memory)
+        made = [Type(name, count, found.bytes[name]) for name, count in found.counts.items()]
+        if unused:
+            # The bytes of `made` include those of garbage.
+            own = {GARBAGE_OBJECTS: unused, GARBAGE_BYTES: 0}
+            made = [one._replace(objects=one.objects - unused, own=own) if one.name == STORE else one for one in made]
+        return [*made, *self._javascript_types]
 
     @cached_property
     def _javascript_types(self) -> Sequence[Type]:
@@ -222,7 +228,28 @@ class Node(DumpableRuntime):
         pieces = [(at, min(MOST, end - at)) for start, end in self._chunks for at in range(start, end, MOST)]
         addresses, sizes = array("Q", [at for at, _ in pieces]), array("I", [size for _, size in pieces])
         made, no_types = self.objects, array("I", [NO_ROOT]) * len(pieces)
-        return Holders(addresses, sizes, no_types, made.names, made.blocks, OWNING, owned=[(0, made.memory)])
+        blocks, names, live = made.blocks[:], made.names, made.memory
+        for index in live:
+            blocks[index] = IGNORED
+        data = [(0, live)]
+        if self._garbage_memory:
+            live = array("I", (index for index in live if index not in self._garbage_memory))
+            data = [(0, live), (len(names), array("I", sorted(self._garbage_memory)))]
+            names = [*names, STORE]
+        garbage = len(names) - 1 if self._garbage_memory else 0
+        return Holders(addresses, sizes, no_types, names, blocks, OWNING, owned=[(0, made.foreign)], data=data, garbage=garbage)
+
+    @cached_property
+    def _garbage_memory(self) -> frozenset[int]:
+        """The blocks of ArrayBuffers' memory to which only garbage refers."""
+        graph = self._javascript.graph if self._javascript is not None and self.objects.memory else None
+        if graph is None:
+            return frozenset()
+        # `find` needs no objects.
+        from findleaks.runtimes.v8.buffer_memory import find_garbage_memory
+
+        by_address = dict(zip(self._directory.blocks.columns_of(self.objects.memory).address, self.objects.memory))
+        return frozenset(map(by_address.__getitem__, find_garbage_memory(graph, list(by_address))))
 
     def reference_chain(self, type_name: str) -> str:
         graph = self._javascript.graph if self._javascript is not None else None

@@ -44,9 +44,10 @@ class Objects:
 
     `blocks` has the number of each block's class, or NO_ROOT. `numbers` are the numbers of the
     classes by name, ascending; 0 is the backing stores. `counts` are the numbers of objects,
-    `bytes` the sizes of their blocks. `stored` is the bytes of the stores' memory, whose blocks are
-    `memory`. `unused` are the parts of these blocks that malloc added to the size that V8
-    requested."""
+    `bytes` the sizes of their blocks. `stored` is the bytes of the stores' memory. Its blocks are
+    `memory` if V8 allocated them: they contain data of the program. They are `foreign` if an
+    embedder frees them: they may contain its structures. `unused` are the parts of the blocks in
+    `memory` that malloc added to the size that V8 requested."""
 
     blocks: array[int]
     numbers: dict[str, int] = field(default_factory=lambda: {STORE: 0})
@@ -54,6 +55,7 @@ class Objects:
     bytes: Counter[str] = field(default_factory=Counter)
     stored: int = 0
     memory: array[int] = field(default_factory=lambda: array("I"))
+    foreign: array[int] = field(default_factory=lambda: array("I"))
     unused: list[Range] = field(default_factory=list)
 
     @property
@@ -150,17 +152,26 @@ def _stores(target: Target, engine: Engine, directory: Directory, made: Objects,
         made.stored += words[STORE_WORDS * at + 1]
         # Otherwise another owner frees the memory.
         if memories[at] and its.address[at] == memories[at]:
-            made.memory.append(held[at])
-            made.unused += _unused(target, words[STORE_WORDS * at : STORE_WORDS * (at + 1)], its.size[at])
+            store = words[STORE_WORDS * at : STORE_WORDS * (at + 1)]
+            if _is_foreign(target, store):
+                made.foreign.append(held[at])
+            else:
+                made.memory.append(held[at])
+                made.unused += _unused(target, store, its.size[at])
 
 
-def _unused(target: Target, store: Sequence[int], size: int) -> Iterator[Range]:
-    """Yield the words of a store's block of `size` bytes behind the store's memory.
+def _is_foreign(target: Target, store: Sequence[int]) -> bool:
+    """Return whether a store has the address of a function that frees its memory.
 
     An embedder may give the first part of a structure to a store: its block is in use to the
     end."""
+    regions = (region_at(target.regions(), word) for word in store[len(LENGTHS) + 1 :])
+    return any(region is not None and region.executable for region in regions)
+
+
+def _unused(target: Target, store: Sequence[int], size: int) -> Iterator[Range]:
+    """Yield the words of a store's block of `size` bytes behind the store's memory."""
     length = max(store[at] for at in LENGTHS)
     first = store[0] + length + -length % target.arch.word
-    regions = (region_at(target.regions(), word) for word in store[len(LENGTHS) + 1 :])
-    if first < store[0] + size and not any(region is not None and region.executable for region in regions):
+    if first < store[0] + size:
         yield Range(first, store[0] + size)

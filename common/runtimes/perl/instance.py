@@ -87,7 +87,9 @@ class Perl(Runtime):
             ranks[number] = rank
         for name in self._census.names[v.CLOSURES :]:
             ranks.append(7 if name.startswith("closure") else 2 if name.startswith("pad of ") else 6)
-        return ObjectTypes(self._census.found, self._census.names, ranks, self.name, "Perl value")
+        return ObjectTypes(
+            self._census.found, self._census.names, ranks, self.name, "Perl value", parts=(v.PADS, v.BODIES, v.ENTRIES_OF_HASHES)
+        )
 
     def reference_counts(self, graph: Graph, pieces: Iterable[Piece]) -> Optional[ReferenceCounts]:
         """Compare reference counts; see base.Runtime. Perl has no collector of cycles."""

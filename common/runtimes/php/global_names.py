@@ -12,7 +12,7 @@ from typing import Optional
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.php.engine import VALUE
 from findleaks.runtimes.php.objects import class_name
-from findleaks.runtimes.php.tables import INDIRECT, POINTER, Tables
+from findleaks.runtimes.php.tables import ARRAY, INDIRECT, POINTER, Tables, read_string
 from findleaks.target.base import Target
 
 WORDS = 256  # words of executor_globals and of compiler_globals that are searched
@@ -20,6 +20,11 @@ KNOWN = 32  # first elements of a table among which a known name is searched for
 MOST = 1 << 16  # most variables, and most classes
 STATICS, STATIC_COUNT = 56, 36  # offsets of static_members_table and its count in a class
 MOST_STATICS = 1 << 12
+MOST_OFFSET = 1 << 32  # of a word of map_ptr_base
+USER = 2  # ZEND_USER_CLASS, and ZEND_USER_FUNCTION
+METHODS = 64  # offset of function_table in a class
+# Words of a function; the first word that may refer to its static variables
+FUNCTION_WORDS, FIRST_STATICS = 28, 4
 MOST_RESERVED = 1 << 20  # most bytes that are reserved before map_ptr_base (8.3)
 
 
@@ -42,10 +47,43 @@ class GlobalNames:
         for one in self._tables.elements(variables, MOST) if variables else ():
             yield f"${one.key}", one.value if one.type == INDIRECT else one.place
         classes = next((word for word in words if word and self._has(word, ("stdclass", "exception", "closure"))), 0)
+        functions = next((word for word in words if word and self._has(word, ("strlen", "zend_version"))), 0)
         base = self._map_base()
         for one in self._tables.elements(classes, MOST) if classes else ():
             if one.type == POINTER:
                 yield from self._statics(one.value, base)
+                if (self._memory.word(one.value) or 0) & 0xFF == USER:
+                    yield from self._statics_of_functions(one.value + METHODS, f"{class_name(self._memory, one.value)}::", base)
+        if functions:
+            yield from self._statics_of_functions(functions, "", base)
+
+    def _statics_of_functions(self, table: int, prefix: str, base: Optional[int]) -> Iterator[tuple[str, int]]:
+        """Yield "static $name in function()" and the address of the zval of each static variable of
+        the functions in the table at an address, except those of PHP itself."""
+        for one in self._tables.elements(table, MOST):
+            head = self._memory.words(one.value, FUNCTION_WORDS) if one.type == POINTER else None
+            if head is None or head[0] & 0xFF != USER:
+                continue
+            name = read_string(self._memory, head[1])
+            for word in head[FIRST_STATICS:] if name is not None else ():
+                place = self._follow(word, base)
+                if place and place % 8 == 0 and self._is_list_of_variables(place):
+                    for variable in self._tables.elements(place, MOST_STATICS):
+                        yield f"static ${variable.key} in {prefix}{name}()", variable.place
+
+    def _follow(self, word: int, base: Optional[int]) -> Optional[int]:
+        """Return the address that a ZEND_MAP_PTR stands for. It is the offset of a word, plus 1, or
+        the address itself; up to 8.1, the address of a word."""
+        if word & 1:
+            return self._memory.word(base + word) if base is not None and word < MOST_OFFSET else None
+        return self._memory.word(word) if self._tables.buckets_only else word
+
+    def _is_list_of_variables(self, table: int) -> bool:
+        """Whether a counted array with names as keys is at an address."""
+        head = self._memory.members(table, "II")
+        if head is None or head[1] & 0xF != ARRAY or not 0 < self._tables.length(table) <= MOST_STATICS:
+            return False
+        return all(isinstance(one.key, str) for one in self._tables.elements(table, KNOWN))
 
     def tables(self) -> Iterator[int]:
         """Yield the addresses in executor_globals at which a table with elements may begin."""
@@ -70,8 +108,7 @@ class GlobalNames:
         count, table = memory.int32(entry + STATIC_COUNT), memory.word(entry + STATICS)
         if not count or count > MOST_STATICS or not table:
             return
-        if table & 1:
-            table = memory.word(base + table) if base is not None else 0
+        table = self._follow(table, base)
         for number, name in self._tables.statics(entry).items():
             if table and number < count:
                 yield f"{class_name(memory, entry)}::${name}", table + number * VALUE

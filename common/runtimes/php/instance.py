@@ -218,7 +218,7 @@ class Php(Runtime):
         """Return the type of each value. A cycle is named after an object, or else after an
         array."""
         kinds = array("I", [1] * ARRAYS + [2] * RANKS + [3] * len(self._class_names))
-        return ObjectTypes(self._found, self._names, kinds, self.name, "PHP value")
+        return ObjectTypes(self._found, self._names, kinds, self.name, "PHP value", parts=(ELEMENTS,))
 
     @property
     def automatic_collection(self) -> Optional[bool]:

@@ -21,6 +21,7 @@ PROPERTIES = 40  # offset of the first property in a zend_object
 CLASS_TABLES = range(64, 200, 8)  # offsets in a zend_class_entry where a table may begin
 MOST_PROPERTIES = 1 << 12
 ACC_STATIC = 16  # ZEND_ACC_STATIC
+CLASS_TYPES = 1, 2  # ZEND_INTERNAL_CLASS, ZEND_USER_CLASS
 
 
 class Element(NamedTuple):
@@ -48,7 +49,7 @@ class Tables:
     8.1; since 8.2, they are zvals."""
 
     def __init__(self, memory: Memory, buckets_only: bool) -> None:
-        self._memory, self._buckets_only = memory, buckets_only
+        self._memory, self.buckets_only = memory, buckets_only
         self._known: dict[int, tuple[Mapping[int, str], Mapping[int, str]]] = {}
 
     def length(self, table: int) -> int:
@@ -67,7 +68,7 @@ class Tables:
         head = self._head(table)
         if head is None or head[4] % 8:
             return
-        stride = VALUE if head[2] & PACKED and not self._buckets_only else BUCKET
+        stride = VALUE if head[2] & PACKED and not self.buckets_only else BUCKET
         for number in range(min(head[5], most)):
             place = head[4] + number * stride
             words = self._memory.words(place, stride // 8)
@@ -95,15 +96,22 @@ class Tables:
             self._known[entry] = next((one for one in found if one is not None), ({}, {}))
         return self._known[entry]
 
+    def _is_class(self, entry: int) -> bool:
+        """Whether a zend_class_entry is at an address: it begins with its type and its name."""
+        head = self._memory.words(entry, 2) if entry % 8 == 0 else None
+        return head is not None and head[0] & 0xFF in CLASS_TYPES and read_string(self._memory, head[1]) is not None
+
     def _names_at(self, table: int) -> Optional[tuple[Mapping[int, str], Mapping[int, str]]]:
         """Return the properties and the static properties in the HashTable at an address; None if
-        it does not contain only properties."""
+        it does not contain only properties. The table of methods is similar: a zend_function begins
+        with its type, flags and name, too, but no class follows."""
         names: dict[int, str] = {}
         statics: dict[int, str] = {}
         for one in self.elements(table, MOST_PROPERTIES):
-            info = self._memory.members(one.value, "IIP") if one.type == POINTER else None
+            # offset, flags, name, doc_comment, attributes, ce
+            info = self._memory.members(one.value, "IIPPPP") if one.type == POINTER else None
             name = read_string(self._memory, info[2]) if info is not None else None
-            if info is None or name is None or name.rpartition("\0")[2] != one.key:
+            if info is None or name is None or name.rpartition("\0")[2] != one.key or not self._is_class(info[5]):
                 return None
             if info[1] & ACC_STATIC:  # Its `offset` is the number of the static property.
                 statics[info[0]] = one.key

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Optional
+from typing import Optional, Union
 
 from findleaks.allocators.base import size_at
 from findleaks.allocators.memory import Memory
@@ -22,6 +22,8 @@ from findleaks.runtimes.php.tables import ARRAY, OBJECT, REFERENCE, Tables, read
 # The properties of a class are reported like variables only if it has at most this many objects
 FEW = 16
 LARGE = 64  # least elements of an array that is reported as a variable
+LEVELS = 2  # arrays inside arrays that are examined
+ARRAY_NAME = "array"
 MOST = 1 << 14  # most variables
 SHOWN = 40  # characters of a key that are shown
 
@@ -36,13 +38,23 @@ class Names:
 
     def variables(self, places: Iterable[tuple[str, int]]) -> Iterator[Variable]:
         """Yield the variables at `places` (names, and addresses of their zvals) and the properties
-        of classes with few objects, if they have large arrays; one for each array."""
+        of classes with few objects, if they have large arrays; one for each array. If an array has
+        few elements, such as the lists of listeners by event, the large arrays in it are yielded:
+        "Dispatcher->listeners['save']"."""
         seen: set[int] = set()
-        for name, place in chain(places, self._properties()):
-            variable = self._variable(name, place)
-            if variable is not None and (variable.length or 0) >= LARGE and variable.value not in seen and len(seen) < MOST:
+        for variable in self._large(chain(places, self._properties()), LEVELS):
+            if variable.value not in seen and len(seen) < MOST:
                 seen.add(variable.value)
                 yield variable
+
+    def _large(self, places: Iterable[tuple[str, int]], levels: int) -> Iterator[Variable]:
+        for name, place in places:
+            variable = self._variable(name, place)
+            if variable is not None and (variable.length or 0) >= LARGE:
+                yield variable
+            elif variable is not None and variable.what == ARRAY_NAME and levels:
+                inner = ((f"{name}{_show_key(one.key)}", one.place) for one in self._tables.elements(variable.value, LARGE))
+                yield from self._large(inner, levels - 1)
 
     def _variable(self, name: str, place: int, inside: bool = False) -> Optional[Variable]:
         """Return the variable whose zval is at `place`, if it contains an array or a collection.
@@ -52,7 +64,7 @@ class Names:
             return None
         value, kind = words[0], self._memory.halves(words[1])[0] & 0xFF
         if kind == ARRAY and size_at(self._blocks, value):
-            return Variable(name, place, value, self._storage(value), "array", self._tables.length(value), "elements")
+            return Variable(name, place, value, self._storage(value), ARRAY_NAME, self._tables.length(value), "elements")
         if kind == REFERENCE and not inside:
             return self._variable(name, value + 8, True)
         index = self._blocks.find(value) if kind == OBJECT else -1
@@ -102,7 +114,12 @@ class Names:
         words = self._memory.words(address, 4) if offset % 32 == 0 else None
         if words is None:
             return ""
-        if not words[3]:
-            return f"[{words[2]}]"
-        key = read_string(self._memory, words[3])
-        return f"['{key if len(key) <= SHOWN else key[:SHOWN] + '…'}']" if key is not None else ""
+        key = read_string(self._memory, words[3]) if words[3] else words[2]
+        return _show_key(key) if key is not None else ""
+
+
+def _show_key(key: Union[int, str]) -> str:
+    """Return a key of an array as "[17]" or "['name']"."""
+    if isinstance(key, int):
+        return f"[{key}]"
+    return f"['{key if len(key) <= SHOWN else key[:SHOWN] + '…'}']"

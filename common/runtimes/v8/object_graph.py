@@ -377,6 +377,10 @@ class V8Graph(NamedObjects):
         """Return the object that starts at each address, or NO_BLOCK."""
         return self._objects.indices_of(addresses)
 
+    def of_map(self, number: int) -> array[int]:
+        """Return the objects ("I", ascending) of a map."""
+        return self._objects.of_maps([number])
+
     def of_type(self, name: str) -> Iterator[int]:
         """Yield the objects of a type, ascending."""
         return interruptible(self.target, self._objects.of_maps(n for n, one in enumerate(self._types) if one == name), 4096)

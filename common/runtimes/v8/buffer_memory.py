@@ -1,0 +1,31 @@
+"""Find out which memory of ArrayBuffers is garbage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from findleaks.allocators.bulk import read_records
+from findleaks.engine.terms import NO_BLOCK
+from findleaks.runtimes.object_graph import LIVE
+from findleaks.runtimes.v8.object_graph import V8Graph
+from findleaks.target.interruptible import interruptible
+
+_BUFFER = "js_array_buffer"
+_WORDS = 9  # words of an ArrayBuffer that may have the address of its memory
+
+
+def find_garbage_memory(graph: V8Graph, addresses: Sequence[int]) -> set[int]:
+    """Return those addresses of ArrayBuffers' memory to which only garbage refers.
+
+    Memory to which no ArrayBuffer refers, such as that in a message, is left out."""
+    wanted, live, garbage = set(addresses), set[int](), set[int]()
+    maps = [n for n, first in enumerate(graph.first_objects) if first != NO_BLOCK and _BUFFER in graph.kinds_of(first)]
+    for number in maps if graph.graph is not None else ():
+        indices = graph.of_map(number)
+        count = min(_WORDS, graph.blocks.size(indices[0]) // 8) if indices else 0
+        data, _ = read_records(graph.target, graph.engine, graph.blocks.columns_of(indices).address, 8 * count)
+        words = graph.target.arch.unpack(bytes(data))
+        for at, index in interruptible(graph.target, enumerate(indices), 4096):
+            kinds = live if graph.graph is not None and graph.graph.kind(index) in LIVE else garbage
+            kinds.update(wanted.intersection(words[count * at : count * (at + 1)]))
+    return garbage - live

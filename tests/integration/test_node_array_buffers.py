@@ -1,0 +1,58 @@
+"""The memory of Node's ArrayBuffers: in use, garbage, and with stale contents, against what the process counts itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import debuggers
+import nodes
+import pytest
+import truth
+from variants import mark_matrix_except
+
+import cores
+
+PROGRAM = truth.PROGRAMS / "node_array_buffers.js"
+STORE = "ArrayBuffer (its memory)"
+SMALL = 100_000
+"""Bytes of the ArrayBuffers of Node itself: more than these are the program's."""
+
+
+@pytest.mark.parametrize("version", mark_matrix_except(("18.20.8", "20.20.0", "22.12.0", nodes.NEWEST), nodes.NEWEST))
+def test_garbage_and_stale_contents(tmp_path: Path, version: str) -> None:
+    with cores.Running([nodes.get(version), "--no-memory-reducer", str(PROGRAM)], tmp_path) as running:
+        printed = json.loads(running.output.splitlines()[0])
+        where = ["--pid", str(running.pid)]
+        stores = _stores(where)
+        found = json.loads(debuggers.findleaks("verdict", "--json", *where))
+        listed = debuggers.findleaks("blocks", "--json", "--limit", "0", "--size", "3000-50200", *where)
+        blocks = [json.loads(line) for line in listed.splitlines()]
+        messages = [int(row["address"], 16) for row in blocks if row["size"] < 4200]
+        memory = [int(row["address"], 16) for row in blocks if row["size"] >= printed["size"]]
+        # The memory of a buffer may contain what its block contained before, such as addresses of other blocks.
+        with open(f"/proc/{running.pid}/mem", "r+b", 0) as file:
+            for buffer, message in zip(memory, messages):
+                file.seek(buffer)
+                file.write(message.to_bytes(8, "little"))
+        after = _stores(where)
+    assert len(messages) >= 1000 and len(memory) >= 200
+    assert 0 <= stores["reported_bytes"] - printed["arrayBuffers"] <= 4096  # the last one sleeps on; a line was written
+    garbage = printed["arrayBuffers"] - printed["kept"]
+    assert garbage > 10 << 20
+    assert garbage - SMALL <= stores["garbage_native_bytes"] <= garbage + 0.01 * garbage
+    assert stores["garbage_objects"] == pytest.approx(garbage / printed["size"], abs=SMALL / printed["size"])
+    assert printed["arrayBuffers"] <= stores["native_bytes"] <= 1.01 * printed["arrayBuffers"] + SMALL
+    assert after == stores
+    (finding,) = (one for one in found["findings"] if one["finding"] == "held-by-managed-objects")
+    assert finding["text"].startswith("Garbage, not collected yet: objects of Node retain ")
+    assert f"{stores['garbage_objects']:,} of these are garbage that was not collected yet" in finding["cause"]
+    assert "reached by" not in finding["cause"]
+
+
+def _stores(where: list[str]) -> dict[str, int]:
+    page = debuggers.runtime_page("node", *where)
+    (row,) = (row for row in page["types"] if row["name"] == STORE)
+    return {
+        name: row.get(name, row["own"].get(name)) for name in ("native_bytes", "reported_bytes", "garbage_objects", "garbage_native_bytes")
+    }

@@ -1,0 +1,59 @@
+<?php
+// A class with static functions only, static variables of functions and methods, and arrays inside small arrays keep texts. Prints each variable as
+// findleaks names it and the number of its elements, separated by a tab, then "ready".
+class Repository
+{
+    private static array $cache = [];
+    private static array $byKind = ['few' => [1, 2]];
+
+    public static function get($number)
+    {
+        return self::$cache["key $number"] ??= str_repeat("cached $number ", 20);
+    }
+
+    public static function file($number)
+    {
+        self::$byKind['orders'][] = str_repeat("order $number ", 20);
+    }
+
+    public static function note($number)
+    {
+        static $noted = [];
+        $noted[] = str_repeat("noted $number ", 20);
+    }
+}
+
+class Dispatcher
+{
+    private $listeners = [];
+
+    public function on($event, $listener)
+    {
+        $this->listeners[$event]['late'][] = $listener;
+    }
+}
+
+function listen(Dispatcher $dispatcher, $number)
+{
+    static $seen = [], $last = null;
+    $text = str_repeat("text $number ", 20);
+    $dispatcher->on('save', function () use ($text) {
+        return $text;
+    });
+    $seen["number $number"] = $last = str_repeat("seen $number ", 20);
+}
+
+$dispatcher = new Dispatcher();
+for ($number = 0; $number < 500; $number++) {
+    $number < 300 && Repository::get($number);
+    $number < 400 && Repository::file($number);
+    $number < 200 && Repository::note($number);
+    listen($dispatcher, $number);
+}
+foreach (['Repository::$cache' => 300, 'Repository::$byKind[\'orders\']' => 400, 'static $noted in Repository::note()' => 200] as $name => $count) {
+    echo "$name\t$count\n";
+}
+echo "Dispatcher->listeners['save']['late']\t500\nstatic \$seen in listen()\t500\nready\n";
+while (true) {
+    sleep(3600);
+}
