@@ -107,6 +107,14 @@ class RuntimeHoldings(NamedTuple):
         return 2 * top.type.own.get(GARBAGE_NATIVE_BYTES, 0) > top.held.bytes
 
     @property
+    def is_leaked_garbage(self) -> bool:
+        """Whether garbage retains at least half of the native memory, and a collection does not
+        free this memory. In this case, the memory is probably leaked."""
+        if not self.runtime.garbage_remedy or 2 * self.garbage_native < self.held.bytes or not self.held.bytes:
+            return False
+        return not self.runtime.frees_garbage(self.by_native[0].type.name)
+
+    @property
     def by_native(self) -> list[TypeHoldings]:
         """The types, those that retain the most native memory first."""
         return sorted(self.types, key=lambda row: -row.held.bytes)
@@ -137,7 +145,7 @@ class RuntimeHoldings(NamedTuple):
         words = f"{_objects(total)} of {shortened(top.type.name)} {verb} {size(top.held.bytes)}"
         if unused:
             words += f"; {number(lost)} of these are garbage that was not collected yet, and retain {size(unused)}"
-        if self.is_native_garbage and self.runtime.garbage_cause:
+        if self.is_native_garbage and self.runtime.garbage_cause and not self.is_leaked_garbage:
             words += f"; {self.runtime.garbage_cause}"
         chain = self.runtime.reference_chain(top.type.name) if not self.is_native_garbage else ""
         words += f"; one of them is reached by {shortened(chain, 400)}" if chain else ""

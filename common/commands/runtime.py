@@ -100,7 +100,9 @@ def _text(found: FoundRuntimes, limit: int, only_sites: bool, width: int, invoca
 def _page(one: RuntimeHoldings, sites: Sequence[Site], result: RuntimeResult, limit: int, width: int) -> Iterator[str]:
     runtime = one.runtime
     headline = f"{runtime.name} {runtime.version}".strip() + (f" in {printable(runtime.where)}" if runtime.where else "")
-    held = f", which retain {size(one.native.bytes)} of native memory" if one.native is not None else ""
+    garbage = one.garbage_native
+    held = f", which retain {size(one.native.bytes - garbage)} of native memory" if one.native is not None else ""
+    held += f"; garbage retains {size(garbage)}" if garbage else ""
     what = "object" if runtime.counts_garbage else "live object"
     live = f": {counted(one.objects, what)} of {size(one.object_bytes)}{held}" if one.types else ""
     yield from wrapped(f"{headline}{live}", width)

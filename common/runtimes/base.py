@@ -354,9 +354,13 @@ class Runtime:
 
     collect_calls = "", ""  # calls that free garbage, and that enable the collector
     cycle_remedy = ""  # a clause: what to do about cycles, if nothing collects them; "": not needed
-    garbage_remedy = ""  # a clause: what frees native memory of garbage; "": the collector does
+    garbage_remedy = ""  # a clause: what frees native memory of garbage that the collector does not
     garbage_cause = ""  # a clause: why garbage with native memory was not collected
     report_call = ""  # function by which native code reports bytes to the collector; "": none
+
+    def frees_garbage(self, type_name: str) -> bool:
+        """Return whether a collection also frees the native memory of garbage of a type."""
+        return not self.garbage_remedy
 
     def is_own_name(self, symbol: str) -> bool:
         """Return whether a variable of the module `where` belongs to the runtime, or to its managed

@@ -16,8 +16,7 @@ from cores import Running
 
 LOADER = "JavaGeneratedClasses$Loader"
 QUICK = "system"
-# In JDK 8, a block of the JVM also refers to the class loaders, and findleaks counts them as live.
-GARBAGE = [pytest.param(version, marks=() if version == QUICK else pytest.mark.matrix) for version in VERSIONS if version != "8"]
+EACH = [pytest.param(version, marks=() if version == QUICK else pytest.mark.matrix) for version in VERSIONS]
 
 
 def generate(folder: Path, version: str, kind: str, count: int, *options: str) -> Running:
@@ -26,7 +25,7 @@ def generate(folder: Path, version: str, kind: str, count: int, *options: str) -
     return Running(jvms.command(version, folder, "JavaGeneratedClasses", kind, str(count), options=options), folder / "run")
 
 
-@pytest.mark.parametrize("version", GARBAGE)
+@pytest.mark.parametrize("version", EACH)
 def test_class_loaders_that_are_garbage(version: str, tmp_path: Path) -> None:
     """A class loader has a handle for each class, 32 in a chunk. Handles of a class loader that is garbage keep nothing alive. Stale words
     may refer to the last class loader."""

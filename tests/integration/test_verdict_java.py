@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import jvms
 import pytest
+import truth
 from debuggers import ROOT, findleaks
 from verdicts import finding, verdict
 
@@ -190,3 +192,40 @@ def test_class_loaders_of_plugins(plugin: str, holder: str, tmp_path: Path) -> N
     assert "The largest type is byte[]" in held["cause"]
     assert holder in held["cause"]
     assert f"java.lang.Class of {plugin} static .CACHE → byte[]" in held["cause"]
+
+
+@pytest.mark.parametrize("version", [jvms.SYSTEM, *(pytest.param(one, marks=pytest.mark.matrix) for one in ("11", *jvms.VERSIONS))])
+@pytest.mark.parametrize("words", [(), ("cleaner",)], ids=["leaked", "cleaner"])
+def test_garbage_that_owns_native_memory(version: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    """A collection frees the blocks of these objects only if they have a Cleaner. Otherwise it frees the objects alone."""
+    count, each = 2000, 20_000
+    library = jvms.compile_native("dropped_codecs.c", tmp_path)
+    jvms.compile_java(truth.PROGRAMS / "DroppedCodecs.java", tmp_path, "--release", "11")
+    command = jvms.command(version, tmp_path, "DroppedCodecs", str(library), str(count), *words, options=FLAGS)
+    with Running(command, tmp_path / "run") as run:
+        where = ("--pid", str(run.pid)) if version != jvms.SYSTEM else (str(run.kernel_core()),)
+        one = finding(verdict(*where), "held-by-managed-objects")
+        text = " ".join(findleaks("runtime", "--only", "jvm", *where).split())
+    (top, *_) = one["evidence"]["types"]
+    assert top["name"] == "DroppedCodecs$State" and 0.98 * count * each < top["native_bytes"] < 1.02 * count * each
+    assert re.search(
+        r"2,000 objects of DroppedCodecs\$State retain 3[78] MiB; 1,9[78]\d of these are garbage that was not collected", one["cause"]
+    )
+    is_freed = "a collection (jcmd PID GC.run) frees this memory" in one["cause"]
+    assert is_freed == bool(words)
+    assert one["text"].startswith("Garbage, not collected yet: " if words else "Probably leaked: garbage of JVM retains 3")
+    assert any("these objects have none" in remedy for remedy in one["try"]) != is_freed
+    assert re.search(r"live objects of [\d.]+ [KM]iB, which retain [\d.]+ KiB of native memory; garbage retains 3[78] MiB ", text)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("kind", ["ofConfined", "ofShared", "ofAuto"])
+def test_memory_of_dropped_arenas(kind: str, tmp_path: Path) -> None:
+    """The collector frees the memory of automatic arenas only. Stale words may refer to a few of the blocks."""
+    jvms.compile_java(truth.PROGRAMS / "JavaArenas.java", tmp_path, "--release", "17")
+    with Running(jvms.command("25.0.2", tmp_path, "JavaArenas", kind, "300", options=("-Xmx64m", "-Xbatch")), tmp_path / "run") as run:
+        one = finding(verdict("--pid", str(run.pid)), "held-by-managed-objects")
+    assert re.match(r"300 objects of \S+ retain 2[6-9] MiB; (300|299|298) of these are garbage that was not collected yet", one["cause"])
+    is_freed = "a collection (jcmd PID GC.run) frees this memory" in one["cause"]
+    assert is_freed == (kind == "ofAuto") and one["text"].startswith("Garbage, not" if is_freed else "Probably leaked")
+    assert one["try"][0].startswith("close() of each java.lang.foreign.Arena")

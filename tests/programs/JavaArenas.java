@@ -3,25 +3,41 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Allocates 100,000 bytes in each arena, and keeps what a kind says: "segments", "arenas", or "global" segments. Arguments: the kind, and
- * the number of arenas. java.lang.foreign exists since Java 22; reflection lets older compilers compile this file.
+ * Allocates 100,000 bytes in each arena, and keeps what a kind says: "segments", "arenas", or "global" segments. With another kind, such
+ * as "ofConfined", which is the method that makes the arenas, it keeps nothing. Arguments: the kind, and the number of arenas.
+ * java.lang.foreign exists since Java 22; reflection lets older compilers compile this file.
  */
 public class JavaArenas {
     static final List<Object> KEPT = new ArrayList<>();
 
-    public static void main(String[] words) throws Exception {
+    /** Overwrites former frames, so that no stale word refers to the arenas. */
+    static int overwrite(int depth) {
+        int a = depth, b = depth + 1, c = depth + 2, d = depth + 3;
+        return depth == 0 ? 0 : overwrite(depth - 1) + a + b + c + d;
+    }
+
+    static void allocate(String kind, int count) throws Exception {
         Class<?> arenas = Class.forName("java.lang.foreign.Arena");
         Class<?> segments = Class.forName("java.lang.foreign.MemorySegment");
-        Method make = arenas.getMethod(words[0].equals("global") ? "global" : "ofShared");
+        Method make = arenas.getMethod(kind.equals("segments") || kind.equals("arenas") ? "ofShared" : kind);
         Method allocate = Class.forName("java.lang.foreign.SegmentAllocator").getMethod("allocate", long.class);
         Method fill = segments.getMethod("fill", byte.class);
-        for (int number = 0; number < Integer.parseInt(words[1]); number++) {
+        for (int number = 0; number < count; number++) {
             Object arena = make.invoke(null);
             Object segment = allocate.invoke(arena, 100_000L);
             fill.invoke(segment, (byte) 1);
-            KEPT.add(words[0].equals("arenas") ? arena : segment);
+            if (!kind.startsWith("of")) {
+                KEPT.add(kind.equals("arenas") ? arena : segment);
+            }
         }
-        System.gc();
+    }
+
+    public static void main(String[] words) throws Exception {
+        allocate(words[0], Integer.parseInt(words[1]));
+        overwrite(100);
+        if (!KEPT.isEmpty()) {
+            System.gc();
+        }
         System.out.println("ready");
         System.out.flush();
         Thread.sleep(3_600_000);

@@ -131,12 +131,18 @@ def _classes(source: Path, text: bytes, options: tuple[str, ...]) -> Mapping[str
         return {file.name: file.read_bytes() for file in Path(made).iterdir()}
 
 
+def compile_native(source: str, folder: Path) -> Path:
+    """Compile the native code of a Java program with the machine's JDK. Returns the library."""
+    library = folder / Path(source).with_suffix(".so").name
+    headers = [f"-I{jdk()}/include", f"-I{jdk()}/include/linux"]
+    subprocess.run(["gcc", *FLAGS, *headers, "-o", library, truth.PROGRAMS / source], check=True)
+    return library
+
+
 def addresses(folder: Path, version: str, count: int, *options: str) -> cores.Running:
     """JniAddresses.java with these options, compiled by the machine's JDK."""
     folder.mkdir(exist_ok=True)
-    there, library = jdk(), folder / "addresses.so"
-    headers = [f"-I{there}/include", f"-I{there}/include/linux"]
-    subprocess.run(["gcc", *FLAGS, *headers, "-o", library, truth.PROGRAMS / "jni_addresses.c"], check=True)
+    library = compile_native("jni_addresses.c", folder)
     compile_java(truth.PROGRAMS / "JniAddresses.java", folder, "--release", "17")
     words = [str(get(version) / "bin" / "java"), *options, "-cp", str(folder), "JniAddresses", str(library), str(count)]
     return cores.Running(words, folder)

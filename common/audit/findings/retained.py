@@ -90,7 +90,7 @@ def _find_managed_objects(
         if one.runtime.objects_are_native:
             continue
         one = _exclude_uncertain(one)
-        is_small = one.bytes < GROWN * denominator_without_files(accounting) and not _is_of_garbage(one)
+        is_small = one.bytes < GROWN * denominator_without_files(accounting) and not one.is_leaked_garbage
         if one.bytes < HELD or is_small or (grown is not None and _is_variable(grown)):
             continue
         one = _exclude_leaked(one)
@@ -129,9 +129,10 @@ def _find_managed_objects(
         if one.unreported:
             call = f" by {one.runtime.report_call}" if one.runtime.report_call else ""
             remedies.append(f"report the native memory of these objects to {one.name}{call}, so that it collects in time")
-        if _is_of_garbage(one):
+        if one.is_leaked_garbage:
             title = f"Probably leaked: garbage of {one.name} retains {size(one.garbage_native)} of native memory"
-            title += f"; objects in use retain {size(one.held.bytes - one.garbage_native)}."
+            used = one.held.bytes - one.garbage_native
+            title += f"; objects in use retain {size(used)}." if used else "."
             remedies.append(one.runtime.garbage_remedy)
         resident = _resident_upper_bound(one, accounting, figures)
         yield Finding("held-by-managed-objects", one.bytes, title, cause, tuple(remedies), tuple(commands), facts, resident)
@@ -146,13 +147,6 @@ def _describe_holders(named: Sequence[tuple[Owner, Totals]]) -> str:
     frames = sum(owner.is_managed_frame for owner, _ in named)
     what = "Frames" if frames == len(named) else "Variables and frames" if frames else "Variables"
     return f" {what} that retain it: {some([f'{_name_holder(owner)} ({size(held.bytes)})' for owner, held in named], 6)}."
-
-
-def _is_of_garbage(one: RuntimeHoldings) -> bool:
-    """Return whether garbage retains at least half of the native memory, and the collector does not
-    free this garbage. In this case, the memory is probably leaked, even if it is a small part of
-    the process."""
-    return bool(one.runtime.garbage_remedy) and 2 * one.garbage_native >= one.held.bytes > 0
 
 
 def _is_concentrated(one: RuntimeHoldings, named: Sequence[tuple[Owner, Totals]]) -> bool:

@@ -1,9 +1,12 @@
-"""Find the unused parts of the arenas of Java threads.
+"""Find the unused parts of the arenas of the JVM's threads.
 
 Each thread has a handle area, in which the JVM keeps the references of its C++ code, and a resource
 area for temporary data. Both are arenas: lists of chunks that are used one after the other. The
 JVM releases the newest references by lowering the end of the used part (`_hwm`), and does not clear
 them. Therefore the words between this end and the end of the chunk (`_max`) are stale.
+
+Other threads, such as the one that stops all others (VMThread), are also objects of the class
+Thread. Variables of libjvm refer to them.
 
 Sources: OpenJDK 11, 17, 21 and 25, src/hotspot/share/memory/arena.hpp (in OpenJDK 8,
 src/share/vm/memory/allocation.hpp): Arena (`_first`, `_chunk`, `_hwm` and `_max` are adjacent),
@@ -11,14 +14,20 @@ Chunk (`_next`, `_len`, in OpenJDK 25 also `_stamp`, then `_len` bytes of data).
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
+from findleaks.allocators.bulk import find_pointers_into
+from findleaks.allocators.directory import Directory
+from findleaks.engine.contract import Engine
+from findleaks.engine.terms import NO_BLOCK
 from findleaks.errors import Interrupted
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_threads
 from findleaks.target.base import Range
-from findleaks.target.ranges import merge_ranges
+from findleaks.target.ranges import merge_ranges, nonzero_pieces
 
 _SAMPLED = 8  # threads of which all words are read
 _MOST_FIELDS = 1 << 10  # most words of a thread that are read
@@ -28,26 +37,48 @@ _CHUNK = 2  # words of a chunk that are read
 _HEADERS = (2, 3)  # words before the data of a chunk: 2, or 3 in JDK 25 (`_stamp`)
 _MOST_READS = 1 << 20  # most reads of threads, arenas and chunks, all together
 _CHECKED = 1 << 10  # reads between two checks for Ctrl-C
+_PADDING = (0, 16)  # bytes before a thread in its block of malloc: none, or NMT's header
+_ALIGNED = 2048  # with biased locking (JDK 8 to 17), the address of a thread is a multiple of this
 
 
-def unused_parts(tables: Tables) -> list[Range]:
-    """Return the unused part of the newest chunk of each arena to which a JavaThread refers, sorted
-    and disjoint. Raises Interrupted."""
-    return merge_ranges(_ArenaReader(tables).read())
+def unused_parts(tables: Tables, others: Sequence[int] = ()) -> list[Range]:
+    """Return the unused part of the newest chunk of each arena to which a thread refers, sorted and
+    disjoint. `others`: blocks that may be threads, other than JavaThreads. Raises Interrupted."""
+    return merge_ranges(_ArenaReader(tables).read(others))
+
+
+def find_others(tables: Tables, engine: Engine, directory: Directory, data: Sequence[Range]) -> list[int]:
+    """Return the blocks of malloc that may be threads: libjvm's `data` refers to them, and they
+    have the size of a thread."""
+    blocks, smallest = directory.blocks, tables.sizes.get("Thread", 0)
+    found: set[int] = set()
+    if not smallest or not directory.ranges():
+        return []
+    heap = Range(directory.ranges()[0].start, directory.ranges()[-1].end)
+    for piece in (piece for part in data for piece in nonzero_pieces(tables.target, *part)):
+        values = find_pointers_into(engine, piece, [heap])[1]
+        indices = blocks.find_all(values)[0]
+        columns = blocks.columns_of(array("I", (0 if index == NO_BLOCK else index for index in indices)))
+        for one, index, start, size in zip(values, indices, columns.address, columns.size):
+            fits = smallest <= size - (one - start) and size < _MOST_FIELDS * tables.memory.size
+            if index != NO_BLOCK and fits and (one - start in _PADDING or one % _ALIGNED == 0):
+                found.add(one)
+    return sorted(found - set(java_threads(tables)))
 
 
 class _ArenaReader:
-    """Reads the arenas of Java threads. In damaged memory, many words may refer to one list of
-    chunks, or to lists without an end. Therefore the number of all reads is limited."""
+    """Reads the arenas of threads. In damaged memory, many words may refer to one list of chunks,
+    or to lists without an end. Therefore the number of all reads is limited."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables, self._memory = tables, tables.memory
         self._left = _MOST_READS
 
-    def read(self) -> Iterator[Range]:
-        """Yield the unused parts. All words of the first threads are read, to find the fields that
-        refer to arenas. All threads have the same fields, so a field of only one of several threads
-        does not count: it refers to an arena by chance."""
+    def read(self, others: Sequence[int]) -> Iterator[Range]:
+        """Yield the unused parts. All words of the first Java threads are read, to find the fields
+        that refer to arenas. All threads have the same fields, so a field of only one of several
+        threads does not count: it refers to an arena by chance. Other threads have the fields of
+        the class Thread."""
         threads, sizes = java_threads(self._tables), self._tables.sizes
         count = min(max(sizes.get(kind, 0) for kind in ("JavaThread", "Thread")) // self._memory.size, _MOST_FIELDS)
         sampled, rest = threads[:_SAMPLED], threads[_SAMPLED:]
@@ -60,8 +91,9 @@ class _ArenaReader:
         threads_with = Counter(field for field, _ in found)
         fields = {field for field, number in threads_with.items() if number > 1 or len(sampled) == 1}
         yield from (part for field, part in found if field in fields)
-        for thread in rest:
-            for field in fields:
+        common = {field for field in fields if field < sizes.get("Thread", 0) // self._memory.size}
+        for thread, own in chain(((thread, fields) for thread in rest), ((thread, common) for thread in others)):
+            for field in own:
                 for address in self._words(thread + field * self._memory.size, 1):
                     yield from self._unused_part(address)
 

@@ -21,6 +21,7 @@ from findleaks.runtimes.garbage import type_with_garbage
 from findleaks.runtimes.heap_dump import DumpableRuntime
 from findleaks.runtimes.jvm import parts, spaces, tracked_blocks, tracking
 from findleaks.runtimes.jvm.classes import ClassCounts, count_classes
+from findleaks.runtimes.jvm.cleaning import is_cleaned
 from findleaks.runtimes.jvm.concurrent import ConcurrentHeap, concurrent_heap
 from findleaks.runtimes.jvm.concurrent_spaces import concurrent_spaces
 from findleaks.runtimes.jvm.holders import find_example, find_holders
@@ -74,6 +75,7 @@ class HotSpot(DumpableRuntime):
 
     name = "JVM"
     garbage_cause = "a collection (jcmd PID GC.run) frees this memory, but the JVM collects only when the Java heap fills up"
+    garbage_remedy = "free native memory before the last reference to its Java object is dropped, or by a Cleaner: these objects have none"
     maps_unreferenced_memory = True  # it computes the addresses of card tables and bitmaps
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, module: Module) -> None:
@@ -245,7 +247,6 @@ class HotSpot(DumpableRuntime):
         return graph.describe_chain(self._reach.path_to(found.block)) if graph and found and self._reach else ""
 
     def native_example(self, type_name: str) -> Optional[int]:
-        """See Runtime."""
         example = find_example(self._holders, type_name) if self._holders is not None else None
         return example if example is not None else super().native_example(type_name)
 
@@ -253,6 +254,9 @@ class HotSpot(DumpableRuntime):
         found = (one.klass for one in (self._objects.classes if self._objects is not None else ()) if one.name == type_name)
         klass = next(found, 0)
         return list(find_remedies(self._tables, ClassReader(self._tables), klass, self.reference_chain(type_name)))
+
+    def frees_garbage(self, type_name: str) -> bool:
+        return is_cleaned(self._tables, self._engine, self._objects, self._reach, type_name)
 
     def holders(self) -> Optional[Holders]:
         """See Runtime. The result includes garbage, which retains native memory until it is

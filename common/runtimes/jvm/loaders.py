@@ -65,14 +65,24 @@ def _words(tables: Tables, data: int) -> Sequence[int]:
 def _chunks(tables: Tables, data: int, heap: Range) -> dict[int, tuple[int, ...]]:
     """Return the chunks of a ClassLoaderData's handles by address, with the objects in each.
     Another word of the ClassLoaderData refers to the oldest chunk, which has the handle of the
-    class loader itself, so the longest list is the right one."""
+    class loader itself, so the longest list is the right one.
+
+    Since JDK 11, the first word is a weak handle of the holder. It refers to the middle of a block
+    of handles, and the words there may have the form of a chunk. So this word is left out."""
     longest: dict[int, tuple[int, ...]] = {}
-    for word in _words(tables, data):
+    for word in _words(tables, data)[_weak_handles(tables) :]:
         if word not in longest:  # a list that begins inside another one is shorter
             found = _follow_chunks(tables, word, heap)
             if len(found) > len(longest) and any(map(any, found.values())):
                 longest = found
     return longest
+
+
+def _weak_handles(tables: Tables) -> int:
+    """Return the number of words before the handle of the class loader in a ClassLoaderData. JDK 8
+    has no such words that are handles."""
+    loader = tables.fields.get(("ClassLoaderData", "_class_loader"))
+    return loader.offset // tables.memory.size if loader is not None and not tables.is_jdk8 else 0
 
 
 def _follow_chunks(tables: Tables, word: int, heap: Range) -> dict[int, tuple[int, ...]]:

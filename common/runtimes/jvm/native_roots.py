@@ -5,7 +5,8 @@ Each word that contains the address of an object counts as a root. Such words ar
 - libjvm's data.
 - Blocks of malloc: the JVM has blocks with 64 or 32 handles of objects.
 - Registers.
-- The live parts of Java threads' stacks. There, half of a word may be a compressed reference.
+- The live parts of Java threads' stacks. There, half of a word may be a compressed reference,
+  unless the word is the address of native memory.
 
 A word may be stale. Therefore more objects may count as reachable than the collector would keep,
 but never fewer.
@@ -19,7 +20,11 @@ The following memory is left out:
   of blocks with 32 handles, and a table of protection domains.
 - Tables of the collectors that contain one address in each region of the heap.
 - The bounds of threads' buffers (TLABs).
-- Unused JNI handles of Java threads (jni_handles.py), and unused parts of their arenas (arenas.py).
+- Unused JNI handles of Java threads (jni_handles.py), unused parts of threads' arenas (arenas.py),
+  and free chunks of arenas (chunk_pools.py).
+- The words of a JavaThread that never refer to objects, and unused words of its stack of locks
+  (thread_words.py).
+- Monitors that no thread uses (object_monitors.py).
 - Previous values of references, which generational ZGC records for each thread.
 - The code cache: compiled code lives as long as its classes.
 
@@ -42,12 +47,15 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.errors import Interrupted
 from findleaks.libc.thread_state import waits_in_kernel
-from findleaks.runtimes.jvm.arenas import unused_parts
+from findleaks.runtimes.jvm.arenas import find_others, unused_parts
+from findleaks.runtimes.jvm.chunk_pools import free_chunks
 from findleaks.runtimes.jvm.concurrent import shenandoah_regions
 from findleaks.runtimes.jvm.jni_handles import handle_blocks, handles, stale_handles
+from findleaks.runtimes.jvm.object_monitors import idle_monitors
 from findleaks.runtimes.jvm.references import BELOW, References
 from findleaks.runtimes.jvm.spaces import buffer_words, region_addresses
 from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.jvm.thread_words import words_without_objects
 from findleaks.runtimes.jvm.threads import java_thread_stacks, java_threads
 from findleaks.runtimes.object_graph import ObjectWord
 from findleaks.target.base import Module, Piece, Range, Thread
@@ -55,13 +63,18 @@ from findleaks.target.elf import occurrences
 from findleaks.target.ranges import intersection, merge_ranges, nonzero_pieces, region_at
 
 _LARGE = 64 << 10  # bytes; a block of malloc of this size or more is not read. Arenas have 32 KiB.
-_HANDLES = 64  # in a block of an OopStorage: `_data`, then `_allocated_bitmask`, `_owner_address`
+# In a block of an OopStorage: `_data`, then `_allocated_bitmask`, `_owner_address`, and `_memory`,
+# the address of the block of malloc (after NMT's header).
+_HANDLES = 64
 _STORAGE_SIZES = range(552, 1024)  # usable bytes of such a block of malloc
 _NMT_HEADER, _MOST_PADDING = 16, 40  # bytes before and around what a block of malloc contains
 _ALIGNED = 64  # to which the block is aligned in malloc's
 # The number of stores in a ZStoreBarrierBuffer, the usable bytes of its block, and the upper limit
 # of a color
 _STORES, _STORE_BUFFER_SIZES, _MOST_COLOR = 32, range(832, 896), 1 << 16
+# Programs, libraries, stacks and blocks of malloc are above this address. The Java heap and the
+# class space may be below it.
+_LOWEST_NATIVE = 1 << 40
 # Usable bytes of a block with entries of a hash table.
 _TABLE_SIZES = tuple((1 << bits) + 8 for bits in range(10, 15))
 # Names of weak handles: "JNI Weak"; in JDK 11 "VM Weak Oop Handles" and "StringTable weak".
@@ -101,8 +114,11 @@ class NativeRoots:
         self._weak_tables: dict[int, bool] = {}
         self._region_tables: dict[int, bool] = {}
         self._regions = region_addresses(tables) or shenandoah_regions(tables)
-        self._unused_words = {*buffer_words(tables), *stale_handles(tables)}
-        self._unused_parts = unused_parts(tables)
+        self._unused_words = {*buffer_words(tables), *stale_handles(tables), *idle_monitors(tables)}
+        data = self._data_ranges()
+        arenas = unused_parts(tables, find_others(tables, engine, directory, data))
+        chunks = free_chunks(tables, engine, data, directory)
+        self._unused_parts = merge_ranges([*arenas, *chunks, *words_without_objects(tables)])
 
     def find(self, excluded: Collection[int], unread: Sequence[Range]) -> Iterator[Sequence[int]]:
         """Yield addresses of objects; see `find_by_kind`."""
@@ -189,7 +205,9 @@ class NativeRoots:
                 places = set(self._search(piece, start))
                 narrow = (start - base >> shift).to_bytes(4, self._tables.memory.arch.byteorder) if size == 4 else b""
                 if narrow:
-                    places.update(piece.address + at for at in occurrences(bytes(piece.data), narrow) if (piece.address + at) % 4 == 0)
+                    halves = (piece.address + at for at in occurrences(bytes(piece.data), narrow))
+                    memory = self._tables.memory
+                    places.update(at for at in halves if at % 4 == 0 and not self._is_pointer(memory.word(at & ~7) or 0))
                 yield from (ObjectWord(place, start, f"stack of Java thread {name_thread(thread)}") for place in sorted(places))
 
     def _pointers(self, piece: Piece) -> tuple[array[int], array[int]]:
@@ -311,11 +329,10 @@ class NativeRoots:
         if start not in self._storages:
             names = []
             for base in (start, start + _NMT_HEADER):  # with NMT, its header comes first
-                block = base + -base % _ALIGNED
-                owner = self._tables.memory.word(block + 8 * (_HANDLES + 1))
-                text = self._tables.memory.word(owner) if owner and owner % 8 == 0 else None
+                owner, memory = self._tables.memory.words(base + -base % _ALIGNED + 8 * (_HANDLES + 1), 2) or (0, 0)
+                text = self._tables.memory.word(owner) if memory == base and owner % 8 == 0 else None
                 names.append(self._tables.text(text) if text else "")
-            self._storages[start] = next((name for name in sorted(names, key=len, reverse=True) if name.isprintable()), "")
+            self._storages[start] = next((name for name in names if name and name.isprintable()), "")
         return self._storages[start]
 
     def _stacks(self) -> Iterator[tuple[int, Range]]:
@@ -335,5 +352,18 @@ class NativeRoots:
         if size == 4:
             low, high = max(self._low - base, 0) >> shift, (self._high - base >> shift) + 1
             halves = memoryview(words).cast("B").cast("I")
-            found.update(base + (half << shift) for half in halves if low <= half < high and half)
+            places = (place for place, half in enumerate(halves) if low <= half < high and half)
+            found.update(base + (halves[place] << shift) for place in places if not self._is_pointer(words[place // 2]))
         return found
+
+    def _is_pointer(self, word: int) -> bool:
+        """Return whether a word is the address of native memory, so that its halves are no
+        compressed references. Lower addresses may also be a small number next to a compressed
+        reference."""
+        return word >= _LOWEST_NATIVE and region_at(self._native, word) is not None
+
+    @cached_property
+    def _native(self) -> list[Range]:
+        """The mapped memory from _LOWEST_NATIVE on."""
+        regions = self._tables.target.regions()
+        return merge_ranges([Range(region.start, region.end) for region in regions if region.start >= _LOWEST_NATIVE])

@@ -111,7 +111,7 @@ class Reachability:
         """Return a table of the classes whose maps have only references that keep objects alive."""
         objects = self._objects
         cleaners = self._cleaners
-        referent = self._referent
+        referent = self.referent
         table = ClassTable()
         for number, one in enumerate(objects.classes):
             maps = one.maps
@@ -129,7 +129,7 @@ class Reachability:
         return next(found, array("I"))[:2]
 
     @cached_property
-    def _referent(self) -> Optional[int]:
+    def referent(self) -> Optional[int]:
         """The offset of the referent in a java.lang.ref.Reference. The fields `queue` and `next`
         follow."""
         maps, size = self._reference_maps, self._objects.layout.references.size
@@ -139,7 +139,7 @@ class Reachability:
     def _cleaners(self) -> dict[int, _Cleaner]:
         """The classes of cleaners, by number."""
         found: dict[int, _Cleaner] = {}
-        referent, size = self._referent, self._objects.layout.references.size
+        referent, size = self.referent, self._objects.layout.references.size
         if referent is None:
             return found
         for number, one in enumerate(self._objects.classes):

@@ -1,0 +1,131 @@
+"""Test which words of the JVM's own memory are stale: free chunks of arenas, monitors that no thread uses, and words of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from heaps import ListAllocator, Listed, session
+from jvmimage import OBJECTS, STATICS, THREADS, Image
+
+from findleaks.engine.terms import State
+from findleaks.errors import Interrupted
+from findleaks.runtimes.jvm import chunk_pools, object_monitors
+from findleaks.runtimes.jvm.chunk_pools import free_chunks
+from findleaks.runtimes.jvm.object_monitors import idle_monitors
+from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.jvm.thread_words import words_without_objects
+from findleaks.target.base import Range
+
+CHUNKS = [OBJECTS + 0xE000, OBJECTS + 0xE400, OBJECTS + 0xE800]
+BLOCK = OBJECTS + 0xA000  # of monitors
+POOLS, VARIABLES = OBJECTS + 0xD000, STATICS + 0x6000
+SIZES = [size - 40 for size in (256, 1 << 10, 10 << 10, 32 << 10)]
+MONITOR = 64  # bytes of a monitor: _object, _owner, _count, _waiters, FreeNext
+
+
+def tables_of(image: Image) -> Tables:
+    target = image.target()
+    return Tables(target, target.modules()[0])
+
+
+def found_chunks(image: Image, polls: int = 1 << 20) -> Sequence[Range]:
+    """Return the free chunks of a process. Each pool is in a block of malloc. `polls`: the number of checks before Ctrl-C."""
+    target = image.target()
+    pools = [Listed(POOLS + 64 * number, 40, State.IN_USE) for number in range(4)]
+    given = session(target, [ListAllocator(OBJECTS, OBJECTS + 0x10000, pools)])
+    target.stop_after(polls)
+    return list(free_chunks(Tables(target, target.modules()[0]), given.engine, [Range(STATICS, STATICS + 0x8000)], given.directory))
+
+
+def pools(form: str, sizes: Sequence[int]) -> Image:
+    """Return a process with two free chunks in the pool of the smallest size. `form`: "pointers" or "array"."""
+    image = Image("Serial", [(0, 0, 0)] * 4, [])
+    first, second, _ = CHUNKS
+    length = SIZES[0]
+    image.words(first, second, length)
+    image.words(second, 0, length)
+    firsts = [first if size == min(sizes) else 0 for size in sizes]
+    if form == "pointers":
+        for number, (chunk, size) in enumerate(zip(firsts, sizes)):
+            image.words(POOLS + 64 * number, chunk, 2, 5, size + 16)
+            image.words(VARIABLES + 8 * number, POOLS + 64 * number)
+    else:
+        image.words(VARIABLES, *(word for pair in zip(firsts, sizes) for word in pair))
+    return image
+
+
+@pytest.mark.parametrize("form", ["pointers", "array"])
+@pytest.mark.parametrize("step", [1, -1])
+def test_free_chunks(form: str, step: int) -> None:
+    parts = [Range(chunk + 16, chunk + 16 + SIZES[0]) for chunk in CHUNKS[:2]]
+    assert found_chunks(pools(form, SIZES[::step])) == parts
+    # The sizes of the pools are not those of an arena's chunks.
+    assert found_chunks(pools(form, [size * 2 for size in SIZES])) == []
+    assert found_chunks(pools(form, [*SIZES[:3], SIZES[3] + 8])) == []
+
+
+def test_damaged_pools(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, third = CHUNKS
+    image = pools("array", SIZES)
+    image.words(second, first, SIZES[0])  # a cycle
+    assert len(found_chunks(image)) == 2
+    image.words(second, third, SIZES[0])
+    image.words(third, 0, SIZES[0] + 8)  # another length
+    assert len(found_chunks(image)) == 2
+    image.words(second, second + 4, SIZES[0])
+    assert len(found_chunks(image)) == 2
+    monkeypatch.setattr(chunk_pools, "_CHECKED", 1)
+    with pytest.raises(Interrupted):
+        found_chunks(image, 0)
+
+
+def monitors() -> Image:
+    """Return a process with one block of monitors."""
+    image = Image("Serial", [(0, 0, 0)] * 4, [])
+    image.sizes["ObjectMonitor"] = MONITOR
+    for number, name in enumerate(("_object", "_owner", "_count", "_waiters", "FreeNext")):
+        image.fields["ObjectMonitor", name] = 8 * number
+    image.statics["ObjectSynchronizer", "gBlockList"] = 0x7000
+    image.words(STATICS + 0x7000, BLOCK)
+    return image
+
+
+def test_monitors_that_no_thread_uses() -> None:
+    image = monitors()
+    image.words(BLOCK, 1, 0, 0, 0, 0)  # the first monitor of a block has no object
+    for number, words in enumerate([(9, 0, 0, 0), (9, 7, 0, 0), (9, 0, 1, 0), (9, 0, 0, 1), (0, 0, 0, 0), (9, 0, 0, 0)], 1):
+        image.words(BLOCK + MONITOR * number, *words)
+    assert list(idle_monitors(tables_of(image))) == [BLOCK + MONITOR, BLOCK + 6 * MONITOR]
+
+
+def test_damaged_monitors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_monitors, "_CHECKED", 1)
+    image = monitors()
+    image.words(BLOCK, 1, 0, 0, 0, BLOCK)  # a cycle
+    image.words(BLOCK + MONITOR, 9)
+    assert list(idle_monitors(tables_of(image))) == [BLOCK + MONITOR]
+    image.words(BLOCK, 1, 0, 0, 0, 8)  # an unreadable block
+    assert list(idle_monitors(tables_of(image))) == [BLOCK + MONITOR]
+    tables = tables_of(image)
+    tables.target.stop_after(0)  # type: ignore[attr-defined]
+    with pytest.raises(Interrupted):
+        list(idle_monitors(tables))
+    image.sizes["ObjectMonitor"] = 24  # smaller than its fields
+    assert list(idle_monitors(tables_of(image))) == []
+    del image.statics["ObjectSynchronizer", "gBlockList"]  # since JDK 17
+    assert list(idle_monitors(tables_of(image))) == []
+
+
+def test_words_of_threads() -> None:
+    image = Image("Serial", [(0, 0, 0)] * 4, [(0, 0, 0)])
+    thread = THREADS + 0x1000
+    image.sizes.update({"Thread": 0x200, "JavaThread": 0x400})
+    image.fields.update({("ThreadShadow", "_pending_exception"): 8, ("JavaThread", "_lock_stack"): 0x300})
+    image.fields.update({("LockStack", "_top"): 0, ("LockStack", "_base[0]"): 8})
+    common = Range(thread + 16, thread + 0x200)
+    image.words(thread + 0x300, 0x300 + 8 + 16)
+    assert list(words_without_objects(tables_of(image))) == [common, Range(thread + 0x318, thread + 0x348)]
+    for top in (0, 0x300, 0x348, 0x400):  # not in the stack, or no unused words
+        image.words(thread + 0x300, top)
+        assert list(words_without_objects(tables_of(image))) == [common]
