@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
@@ -24,7 +23,7 @@ from findleaks.runtimes.go.fatal_places import find_failed, find_program_frame, 
 from findleaks.runtimes.go.finalizer_cycles import find_finalizer_cycles
 from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_groups, with_companions
 from findleaks.runtimes.go.goroutines import CallFrame, Goroutines
-from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, Span, anonymous, heap
+from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, anonymous, heap
 from findleaks.runtimes.go.holders import find_holders
 from findleaks.runtimes.go.mappings import find_mappings
 from findleaks.runtimes.go.memstats import MemStats, mem_stats
@@ -36,6 +35,7 @@ from findleaks.runtimes.go.panics import PANIC, find_fatal_message
 from findleaks.runtimes.go.processors import Processors, find_processors, list_buffers
 from findleaks.runtimes.go.root_groups import group_goroutines
 from findleaks.runtimes.go.sliced_arrays import find_sliced_arrays
+from findleaks.runtimes.go.span_table import Span
 from findleaks.runtimes.go.stack_roots import StackRoots, live_stacks
 from findleaks.runtimes.go.verdict_findings import (
     TIMERS,
@@ -75,7 +75,7 @@ class Go(Runtime):
         if self._heap is None:
             what = f"{self.where}: Go's heap was not found: it counts as unattributed memory, goroutines' stacks included"
             self.problems.append(Problem(module.start, what, False))
-        elif not self._heap.spans:
+        elif not len(self._heap.spans):
             what = f"{self.where}: the spans of Go's heap cannot be read, so its objects are unknown"
             self.problems.append(Problem(self._heap.table, what, False))
 
@@ -97,7 +97,7 @@ class Go(Runtime):
     @cached_property
     def mem_stats(self) -> Optional[MemStats]:
         """The values that runtime.MemStats would have; None if they are unknown."""
-        objects, manual = (sum(span.end - span.start for span in self._spans if span.state == state) for state in (OBJECTS, MANUAL))
+        objects, manual = (_sum(self._of(state)) for state in (OBJECTS, MANUAL))
         old = self.version.startswith("1.18")
         return mem_stats(self._memory, self.variables_memory, objects, manual, old) if objects else None
 
@@ -116,11 +116,11 @@ class Go(Runtime):
     @cached_property
     def _objects(self) -> Optional[HeapObjects]:
         """The objects of the heap; None if they cannot be read."""
-        if self._heap is None or self.program is None or self.goroutines is None or not self._spans:
+        if self._heap is None or self.program is None or self.goroutines is None or not self._has_spans:
             return None
         stacks = StackRoots(self._memory, self._engine, self.program.types, self.goroutines, self.user_threads)
         found = HeapObjects(self._memory, self._engine, self._heap, self.program, self._metadata.persistent, stacks, self._processors)
-        return found if found.spans else None
+        return found if len(found.spans) else None
 
     @cached_property
     def _graph(self) -> Optional[Graph]:
@@ -138,8 +138,7 @@ class Go(Runtime):
 
     def _span_at(self, address: int) -> Optional[Span]:
         """Return the span in use that contains an address, or None."""
-        at = bisect_right(self._spans, (address, 1 << 64)) - 1
-        return self._spans[at] if at >= 0 and address < self._spans[at].end else None
+        return self._heap.spans.at(address) if self._heap is not None else None
 
     @property
     def lists_objects(self) -> bool:  # type: ignore[override]
@@ -154,9 +153,9 @@ class Go(Runtime):
             return []
         return [type_with_garbage(*one) for one in self._objects.by_type(self._graph)]
 
-    @cached_property
-    def _spans(self) -> Sequence[Span]:
-        return self._heap.spans if self._heap is not None else ()
+    @property
+    def _has_spans(self) -> bool:
+        return self._heap is not None and len(self._heap.spans) > 0
 
     @cached_property
     def _ranges(self) -> list[Range]:
@@ -165,7 +164,12 @@ class Go(Runtime):
         return intersection(regions, self.reserved())
 
     def _of(self, state: int) -> list[Range]:
-        return merge_ranges(Range(span.start, span.end) for span in self._spans if span.state == state)
+        """Return the memory of spans in a state."""
+        return self._spans_by_state.get(state, [])
+
+    @cached_property
+    def _spans_by_state(self) -> dict[int, list[Range]]:
+        return {state: self._heap.spans.ranges(state) for state in (OBJECTS, MANUAL)} if self._heap is not None else {}
 
     def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
         if self._target.arch.name not in (X86_64.name, AARCH64.name):
@@ -210,7 +214,7 @@ class Go(Runtime):
         detail = f"{count:,} arena{'' if count == 1 else 's'} of {ARENA >> 20} MiB"
         place = [Range(self._heap.table, self._heap.table + TABLE)]
         table = Part("table of arenas", place, None, detail=f"an entry for each {ARENA >> 20} MiB of addresses")
-        if not self._spans:
+        if not self._has_spans:
             return [Part("heap", self._ranges, None, False, detail), table]
         objects, stacks = (intersection(self._ranges, self._of(state)) for state in (OBJECTS, MANUAL))
         free = subtract(self._ranges, [*objects, *stacks])
@@ -227,11 +231,11 @@ class Go(Runtime):
         """Return the figures of runtime.MemStats, the numbers of spans, and the numbers of stack
         frames and of parts of objects without a map of pointers. Each word of these frames and
         parts counts as a pointer. The spans of stacks include the collector's buffers."""
-        if not self._spans:
+        if self._heap is None or not self._has_spans:
             return {}
         spans = {
-            "spans of objects": Count(sum(span.state == OBJECTS for span in self._spans)),
-            "spans of stacks and collector data": Count(sum(span.state == MANUAL for span in self._spans)),
+            "spans of objects": Count(self._heap.spans.states.count(OBJECTS)),
+            "spans of stacks and collector data": Count(self._heap.spans.states.count(MANUAL)),
         }
         if self._objects is not None:
             spans["stack frames without a stack map"] = Count(self._objects.stacks.count_conservative())
@@ -352,7 +356,7 @@ class Go(Runtime):
 
     def dead(self) -> Sequence[Range]:
         """Return pages that belong to no span in use."""
-        return subtract(self._ranges, [Range(span.start, span.end) for span in self._spans]) if self._spans else []
+        return subtract(self._ranges, [*self._of(OBJECTS), *self._of(MANUAL)]) if self._has_spans else []
 
     def bookkeeping(self) -> Sequence[Range]:
         found = self._processors
@@ -373,7 +377,7 @@ class Go(Runtime):
             return ""
         span = self._span_at(address)
         if span is None:
-            return "Go's heap" + (", free pages" if self._spans else "")
+            return "Go's heap" + (", free pages" if self._has_spans else "")
         if span.state == OBJECTS:
             return "Go's heap, a free slot" if self._object_graph is not None else "Go's heap, objects"
         stack = self.goroutines.describe_stack(self._user_threads, address) if self.goroutines is not None else ""

@@ -20,7 +20,6 @@ from findleaks.engine.contract import Engine, Graph
 from findleaks.formatting import counted, number, size, some
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.objects import HeapObjects
-from findleaks.runtimes.go.spans import ranges_with_pointers
 from findleaks.runtimes.object_graph import LIVE
 from findleaks.target.base import Range
 from findleaks.target.ranges import merge_to_most, range_at
@@ -70,7 +69,7 @@ def _references(objects: HeapObjects, engine: Engine, graph: Graph, regions: Seq
     for words in (*objects.root_words(), *objects.stacks.words(objects.stacks.threads())):
         yield from (_Word(0, word) for word in words if range_at(regions, word) is not None)
     searched = merge_to_most(regions, MOST_RANGES)
-    for piece in objects.pointers.pieces(ranges_with_pointers(objects.spans or ())):
+    for piece in objects.pointers.pieces(objects.spans.ranges_with_pointers()):
         places, values = find_pointers_into(engine, piece, searched)
         for place, value, index in zip(places, values, objects.blocks.find_all(places)[0]):
             if index < len(objects.blocks) and graph.kind(index) in LIVE and range_at(regions, value) is not None:

@@ -14,7 +14,6 @@ from findleaks.formatting import number, shortened, size, some
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.engine import NONE, SLICE, TEXT
 from findleaks.runtimes.go.objects import HeapObjects
-from findleaks.runtimes.go.spans import ranges_with_pointers
 from findleaks.runtimes.object_graph import LIVE
 from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges, merge_to_most
@@ -46,7 +45,7 @@ class _Search:
         for words in (*objects.root_words(), *objects.stacks.words(objects.stacks.threads())):
             for index in blocks.find_all(words)[0]:
                 self.uses.pop(index, None)
-        for piece in objects.pointers.pieces(ranges_with_pointers(objects.spans or ())):
+        for piece in objects.pointers.pieces(objects.spans.ranges_with_pointers()):
             places, values = find_pointers_into(self._engine, piece, ranges)
             seen += len(places)
             if seen > _MOST_WORDS:
@@ -123,7 +122,8 @@ def find_sliced_arrays(
 
 def _large_arrays(objects: HeapObjects, graph: Graph) -> Iterator[int]:
     """Yield the indices of large live objects without pointers."""
-    for span in objects.spans or ():
-        if not span.has_pointers and span.size >= _LEAST_ARRAY:
-            first = objects.blocks.find(span.start)
-            yield from (index for index in range(first, first + span.slots) if graph.kind(index) in LIVE)
+    spans = objects.spans
+    for start, width, slots, scanned in zip(spans.starts, spans.sizes, spans.slots, spans.scanned):
+        if not scanned and width >= _LEAST_ARRAY:
+            first = objects.blocks.find(start)
+            yield from (index for index in range(first, first + slots) if graph.kind(index) in LIVE)
