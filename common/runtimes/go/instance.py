@@ -34,7 +34,7 @@ from findleaks.runtimes.go.objects import HeapObjects, Retained
 from findleaks.runtimes.go.panics import PANIC, find_fatal_message
 from findleaks.runtimes.go.processors import Processors, find_processors, list_buffers
 from findleaks.runtimes.go.root_groups import group_goroutines
-from findleaks.runtimes.go.sliced_arrays import find_sliced_arrays
+from findleaks.runtimes.go.sliced_arrays import find_sliced_arrays, find_unused_elements
 from findleaks.runtimes.go.span_table import Span
 from findleaks.runtimes.go.stack_roots import StackRoots, live_stacks
 from findleaks.runtimes.go.verdict_findings import (
@@ -326,8 +326,8 @@ class Go(Runtime):
         maps = list(find_sparse_maps(self._target, self._objects, self._graph, self._object_graph.names.name))
         found += maps
         live = sum(one.bytes for one in self._types)
-        describe = self._object_graph.describe_holder
-        arrays = list(find_sliced_arrays(self._memory, self._objects, self._engine, self._graph, live, describe))
+        about = self._memory, self._objects, self._engine, self._object_graph, live
+        arrays = [*find_sliced_arrays(*about), *find_unused_elements(*about)]
         found += arrays
         known = sum(one.bytes for one in [*many, *maps, *arrays])
         held = list(find_retainer(self._object_graph, self.name, self._types, known))

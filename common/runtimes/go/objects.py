@@ -14,6 +14,7 @@ word is a reference even if it points to the interior of another object."""
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
 from itertools import repeat
@@ -210,14 +211,16 @@ class HeapObjects:
             return 0
         return span.large or (self._memory.word(address) or 0 if self.header_of(index) else 0)
 
-    def mark(self) -> Graph:
-        """Return a graph in which all live objects are marked, and garbage is classified."""
+    def mark(self, cut: Sequence[Range] = ()) -> Graph:
+        """Return a graph in which all live objects are marked, and garbage is classified. `cut`:
+        sorted, disjoint ranges of words that do not count as references."""
         graph = self._engine.graph(self.blocks)
         graph.set_labels(self.types, array("I", [1]) * (2 * len(self.names.names)))
         for piece in self.pointers.pieces(self.spans.ranges_with_pointers()):
             self._cut_timers(piece)
+            _cut_ranges(piece, cut)
             graph.scan_blocks(piece)
-        self.unmapped = self.pointers.unknown
+        self.unmapped = self.unmapped or self.pointers.unknown
         for words in self.root_words():
             graph.root_words(words)
         for words in self.stacks.words(self.stacks.threads()):
@@ -319,6 +322,10 @@ class HeapObjects:
         records."""
         for pairs in self.variable_words():
             yield [word for _, word in pairs]
+        yield from self.other_root_words()
+
+    def other_root_words(self) -> Iterator[Sequence[int]]:
+        """Yield the same words, without those of global variables."""
         for thread in self.stacks.threads_with_registers():
             yield thread.words
         for _, _, further in self.records():
@@ -371,6 +378,15 @@ class HeapObjects:
         if rest[0].blocks or rest[1].blocks:
             found.append(ObjectType(UNTYPED, *rest))
         return found
+
+
+def _cut_ranges(piece: Piece, cut: Sequence[Range]) -> None:
+    """Set sorted, disjoint ranges of a piece to zeros."""
+    end = piece.address + len(piece.data)
+    for low, high in cut[max(bisect_right(cut, (piece.address, 0)) - 1, 0) : bisect_right(cut, (end, 0))]:
+        first, last = max(low - piece.address, 0), min(high, end) - piece.address
+        if first < last:
+            piece.data[first:last] = bytes(last - first)
 
 
 def _subtract(one: Totals, other: Totals) -> Totals:
