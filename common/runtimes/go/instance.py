@@ -25,7 +25,7 @@ from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_
 from findleaks.runtimes.go.goroutines import CallFrame, Goroutines
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, anonymous, heap
 from findleaks.runtimes.go.holders import find_holders
-from findleaks.runtimes.go.mappings import find_mappings
+from findleaks.runtimes.go.mappings import NativeMemory, find_mappings
 from findleaks.runtimes.go.memstats import MemStats, mem_stats
 from findleaks.runtimes.go.metadata import Metadata, metadata
 from findleaks.runtimes.go.moduledata import Program, program
@@ -322,7 +322,7 @@ class Go(Runtime):
         found = [*find_free_memory(self._target, self.mem_stats, self._parts), *many]
         if self._object_graph is None or self._objects is None or self._graph is None:
             return found
-        found += find_mappings(self._memory, self._objects, self._engine, self._graph, self._unknown_memory())
+        found += find_mappings(self._memory, self._objects, self._engine, self._graph, self._unknown_memory(), self._native_memory())
         maps = list(find_sparse_maps(self._target, self._objects, self._graph, self._object_graph.names.name))
         found += maps
         live = sum(one.bytes for one in self._types)
@@ -346,6 +346,16 @@ class Go(Runtime):
         stacks = (region_at(regions, thread.sp) for thread in self._target.threads())
         known += [Range(region.start, region.end) for region in stacks if region is not None]
         return subtract(merge_ranges(Range(region.start, region.end) for region in regions), merge_ranges(known))
+
+    def _native_memory(self) -> NativeMemory:
+        """Return memory in which C code may store pointers: all writable memory that is not used by
+        Go. Stacks of threads begin at the stack pointer."""
+        regions = [region for region in self._target.regions() if region.writable and region.readable]
+        stacks = ((region_at(regions, thread.sp), thread.sp) for thread in self._target.threads())
+        own = [*self.reserved(), *self._metadata.ranges, *self.variables_memory]
+        own += [Range(region.start, sp & -8) for region, sp in stacks if region is not None]
+        ranges = subtract(merge_ranges(Range(region.start, region.end) for region in regions), own)
+        return NativeMemory(ranges, self._directory.blocks if self._directory is not None else None)
 
     def reserved(self) -> Sequence[Range]:
         """Return the arenas; see Runtime."""
