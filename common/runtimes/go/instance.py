@@ -46,6 +46,7 @@ from findleaks.runtimes.go.verdict_findings import (
     find_sparse_maps,
     find_timers,
 )
+from findleaks.runtimes.go.waits import WaitReader, object_indices
 from findleaks.runtimes.object_graph import ObjectGraph
 from findleaks.runtimes.retained_findings import find_large_types, find_retainer
 from findleaks.runtimes.user_threads import group_user_threads
@@ -318,7 +319,8 @@ class Go(Runtime):
         retained: Sequence[Optional[Retained]] = [None] * len(groups)
         if groups and self._objects is not None and self._graph is not None:
             retained = self._objects.retained_by(self._graph, threads)
-        many = [describe_goroutines(group, of, one, blocked) for group, of, one in zip(groups, threads, retained)]
+        channels = [self._channel_of(group.first) for group in groups]
+        many = [describe_goroutines(group, of, one, blocked, to) for group, of, one, to in zip(groups, threads, retained, channels)]
         found = [*find_free_memory(self._target, self.mem_stats, self._parts), *many]
         if self._object_graph is None or self._objects is None or self._graph is None:
             return found
@@ -337,6 +339,14 @@ class Go(Runtime):
             held = [*timers, *queued, *cycles] or held
         held = held or list(find_large_types(self._object_graph, self.name, self._types, known))
         return [*found, *(add_site(add_remedy(one), self._sites) for one in held)]
+
+    def _channel_of(self, one: UserThread) -> str:
+        """Return the type of the channel from which a goroutine receives; "" if it is unknown."""
+        if one.reason != "chan receive" or self._objects is None or self.program is None or self.goroutines is None:
+            return ""
+        waits = WaitReader(self._memory, self._engine, self.program.types, self._objects).read([one], self.goroutines.structures)
+        indices = [index for wait in waits.values() for index in object_indices(self._objects, wait) or ()]
+        return self._objects.title_at(indices[0]) if len(indices) == 1 else ""
 
     def _unknown_memory(self) -> list[Range]:
         """Return anonymous memory that is not used by Go, by an allocator or as the stack of a
