@@ -50,12 +50,24 @@ def join_records(addresses: Sequence[int], size: int) -> list[Range]:
 def read_records(target: Target, engine: Engine, addresses: Sequence[int], size: int) -> tuple[bytearray, set[int]]:
     """Read the records of `size` bytes at ascending addresses. Returns their bytes in one buffer,
     and the indices of unreadable records, whose bytes are zero."""
+    return _read_records(target, engine, addresses, addresses, size)
+
+
+def read_scattered(target: Target, engine: Engine, addresses: Sequence[int], size: int) -> tuple[bytearray, set[int]]:
+    """Read records as `read_records` does, at addresses in any order, which may repeat."""
+    return _read_records(target, engine, addresses, sorted(set(addresses)), size)
+
+
+def _read_records(
+    target: Target, engine: Engine, addresses: Sequence[int], ascending: Sequence[int], size: int
+) -> tuple[bytearray, set[int]]:
     pieces: list[Piece] = []
     top = target.arch.top
-    known = addresses if not addresses or addresses[-1] <= top else [min(address, top) for address in addresses]
-    for start, end in join_records(known, size):
+    if ascending and ascending[-1] > top:
+        ascending, addresses = ([min(address, top) for address in part] for part in (ascending, addresses))
+    for start, end in join_records(ascending, size):
         pieces += target.pieces(start, end)
-    data, missing = engine.gather(pieces, known, size)
+    data, missing = engine.gather(pieces, addresses, size)
     return data, set(missing)
 
 

@@ -41,6 +41,7 @@ typedef struct {
     uint64_t *queue, *state;
     pending waiting[WAITING];
     unsigned waiting_count;
+    bool popcnt;
 } search;
 
 /* An object: its block, where its contents begin, their bytes, the bytes of its header, and the
@@ -51,17 +52,24 @@ typedef struct {
     uint8_t class;
 } object;
 
-static uint8_t class_of(const go_types *known, uint64_t address) {
-    uint64_t after = 0;
-    BISECT(after, known->arena_count, middle, known->arenas[middle] <= address)
-    if (!after || address - known->arenas[after - 1] >= ARENA)
+/* Arenas are mostly adjacent. Then the distance from the first one is the number of an arena. */
+INLINE uint8_t class_of(const go_types *known, uint64_t address) {
+    if (!known->arena_count || address < known->arenas[0])
         return NOTHING;
-    return known->classes[(after - 1) * ARENA_PAGES + ((address - known->arenas[after - 1]) >> PAGE_SHIFT)];
+    uint64_t number = (address - known->arenas[0]) / ARENA;
+    if (number >= known->arena_count || address - known->arenas[number] >= ARENA) {
+        uint64_t after = 0;
+        BISECT(after, known->arena_count, middle, known->arenas[middle] <= address)
+        number = after - 1;
+        if (address - known->arenas[number] >= ARENA)
+            return NOTHING;
+    }
+    return known->classes[number * ARENA_PAGES + ((address - known->arenas[number]) >> PAGE_SHIFT)];
 }
 
 /* Find the object that contains `address`, in block `index` from `start` on; false if it does not
  * contain it. */
-static bool object_in(const search *s, uint64_t address, uint32_t index, uint64_t start, object *found) {
+INLINE bool object_in(const search *s, uint64_t address, uint32_t index, uint64_t start, object *found) {
     found->class = class_of(s->known, address);
     found->index = index;
     if (found->class >= RAW || index == NONE || address < start || address - start >= size_of(s->b, index) || s->b->states[index] != IN_USE)
@@ -73,7 +81,7 @@ static bool object_in(const search *s, uint64_t address, uint32_t index, uint64_
     return true;
 }
 
-static bool find_object(const search *s, uint64_t address, object *found) {
+INLINE bool find_object(const search *s, uint64_t address, object *found) {
     uint64_t start = 0;
     uint32_t index = block_before(s->b, slot_of(s->b, address), address, &start);
     return object_in(s, address, index, start, found);
@@ -86,9 +94,11 @@ static bool read_word(search *s, uint64_t address, uint64_t *value) {
     return data != NULL;
 }
 
+/* Only objects of types with pointers are followed. */
 static void record(search *s, const object *o, uint32_t value) {
     s->types[o->index] = value;
-    s->queue[s->state[2]++] = o->begin;
+    if (s->known->first[value >> 1] < s->known->first[(value >> 1) + 1])
+        s->queue[s->state[2]++] = o->begin;
 }
 
 /* Return the type of the object that contains a value of type `value` at `address`: `value`, or a
@@ -107,7 +117,7 @@ static uint32_t enclosing(search *s, const object *o, uint64_t address, uint32_t
 }
 
 /* Give an object its type, unless it is known, or the object cannot be of that type. */
-static void give(search *s, const pending *one) {
+INLINE void give(search *s, const pending *one) {
     const go_types *known = s->known;
     uint64_t address = one->address, bytes = one->bytes;
     object o;
@@ -133,7 +143,7 @@ static void give(search *s, const pending *one) {
         record(s, &o, value);
 }
 
-static void serve_waiting(search *s) {
+INLINE void serve_waiting_as(search *s) {
     for (unsigned at = 0; at < s->waiting_count; at++) {
         pending *one = &s->waiting[at];
         one->start = 0;
@@ -148,6 +158,10 @@ static void serve_waiting(search *s) {
         give(s, &s->waiting[at]);
     s->waiting_count = 0;
 }
+
+static void serve_waiting_plain(search *s) { serve_waiting_as(s); }
+POPCNT static void serve_waiting_popcnt(search *s) { serve_waiting_as(s); }
+static void serve_waiting(search *s) { (s->popcnt ? serve_waiting_popcnt : serve_waiting_plain)(s); }
 
 /* Give the object at `address` a type: a number * 2, + 1 for an array of it. `bytes`: what it
  * needs at least, 0 if unknown. */
@@ -196,18 +210,25 @@ static void seed_words(search *s, const piece *p, uint64_t from, uint64_t to, bo
     }
 }
 
-/* Seed from the headers of the objects that begin in a piece. */
+/* Seed from the headers of the objects that begin in a piece. All objects of a page have the same
+ * size, so pages of small objects, which have no headers, are skipped. */
 static void seed_headers(search *s, const piece *p) {
     uint64_t start = 0;
-    for (uint32_t index = block_from(s->b, p->address, &start); index < s->b->count && start - p->address < p->length;
-         next_block(s->b, &index, &start)) {
+    uint32_t index = block_from(s->b, p->address, &start);
+    while (index < s->b->count && start - p->address < p->length) {
         object o;
-        if (size_of(s->b, index) <= NO_HEADER || p->length - (start - p->address) < HEADER || !find_object(s, start, &o) || !o.header)
+        if (size_of(s->b, index) <= NO_HEADER) {
+            index = block_from(s->b, ((start >> PAGE_SHIFT) + 1) << PAGE_SHIFT, &start);
             continue;
-        uint32_t place = known_place(s, load64(p->data + (start - p->address)));
-        uint32_t number = place != NONE ? s->known->elements[place] : NONE;
-        if (s->types[o.index] == NONE && number < s->known->numbers && s->known->sizes[number] && s->known->sizes[number] <= o.room)
-            record(s, &o, number << 1 | (o.room / s->known->sizes[number] > 1));
+        }
+        if (p->length - (start - p->address) >= HEADER && find_object(s, start, &o) && o.header) {
+            uint32_t place = known_place(s, load64(p->data + (start - p->address)));
+            uint32_t number = place != NONE ? s->known->elements[place] : NONE;
+            if (s->types[o.index] == NONE && number < s->known->numbers && s->known->sizes[number] && s->known->sizes[number] <= o.room)
+                record(s, &o, number << 1 | (o.room / s->known->sizes[number] > 1));
+        }
+        if (!next_block(s->b, &index, &start))
+            break;
     }
 }
 
@@ -277,7 +298,7 @@ static void fetch(search *s, uint64_t number) {
 }
 
 /* Fetch what is known of the block of an object of the queue. */
-static void fetch_block(search *s, uint64_t number) {
+INLINE void fetch_block(search *s, uint64_t number) {
     uint64_t start = 0;
     if (number >= s->state[2])
         return;
@@ -289,7 +310,7 @@ static void fetch_block(search *s, uint64_t number) {
     }
 }
 
-static void follow_object(search *s, uint64_t begin) {
+INLINE void follow_object(search *s, uint64_t begin) {
     object o;
     if (!find_object(s, begin, &o) || s->types[o.index] == NONE)
         return;
@@ -304,12 +325,21 @@ static void follow_object(search *s, uint64_t begin) {
     }
 }
 
+INLINE void follow_next_as(search *s) {
+    fetch(s, s->state[1] + 2 * AHEAD);
+    fetch_block(s, s->state[1] + AHEAD);
+    follow_object(s, s->queue[s->state[1]++]);
+}
+
+static void follow_next_plain(search *s) { follow_next_as(s); }
+POPCNT static void follow_next_popcnt(search *s) { follow_next_as(s); }
+
 /* state: the number of the piece to seed from next; of the next object of the queue; of objects in
  * the queue. Follows up to `budget` objects; SEEDED bytes that are read for known types count as
  * one. `types` has an element for each block (NONE: unknown), `queue` has room for all. */
 API int fl_go_types(const blocks *b, const piece *pieces, uint64_t count, const go_types *known, uint32_t *types, uint64_t *queue,
                     uint64_t *state, uint64_t budget) {
-    search s = {.b = b, .known = known, .mask = 63, .types = types, .queue = queue, .state = state};
+    search s = {.b = b, .known = known, .mask = 63, .types = types, .queue = queue, .state = state, .popcnt = has_popcnt()};
     s.memory = (piece_reader){pieces, NULL, count};
     int code = NO_MEMORY;
     while (s.mask < 2 * known->count)
@@ -332,9 +362,7 @@ API int fl_go_types(const blocks *b, const piece *pieces, uint64_t count, const 
         budget -= budget < pieces[state[0]].length / SEEDED ? budget : pieces[state[0]].length / SEEDED;
     }
     for (; budget && state[1] < state[2]; budget--) {
-        fetch(&s, state[1] + 2 * AHEAD);
-        fetch_block(&s, state[1] + AHEAD);
-        follow_object(&s, queue[state[1]++]);
+        (s.popcnt ? follow_next_popcnt : follow_next_plain)(&s);
         if (state[1] == state[2])
             serve_waiting(&s);
     }

@@ -53,6 +53,18 @@ KINDS: dict[str, tuple[int, str, str, str]] = {
         "",
     ),
     "syncmap": (20_000, "retained-objects", r"\(at \+\d+ of one used in main\.syncmap.* retains .* 20,000 main\.Session", ""),
+    "loops": (
+        1_000,
+        "goroutines",
+        r"1,000 goroutines wait in main\.\(\*Session\)\.loop .* is that of a ticker or timer\. .* second channel",
+        "1.22",
+    ),
+    "deadlines": (
+        5_000,
+        "live-objects",
+        r"5,000 main\.Session .*WithDeadline.* call the cancel function of each context with a timeout",
+        "1.22",
+    ),
     "mappings": (20, "go-mappings", r"leaked: 20 MiB in 20 mappings of syscall\.Mmap .* 20 of 1\.0 MiB\. call syscall\.Munmap", ""),
 }
 DEFAULT = ("heartbeats", "mappings")

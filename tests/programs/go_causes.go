@@ -3,11 +3,13 @@
 // loop), "closures" (finalizers that use the object), "subscribers" (a map in a structure, of channels), "queue" (a channel from which
 // nobody receives), "buffers" (large buffers in a sync.Pool), "versions" (a list of which sync/atomic.Value has the last), "handlers"
 // (HTTP handlers that wait), "clients" (an HTTP client for each request), "syncmap" (a sync.Map in a structure), "mappings"
-// (syscall.Mmap without Munmap). Prints "ready".
+// (syscall.Mmap without Munmap), "loops" (goroutines that receive from tickers), "deadlines" (contexts with a timeout, children of one that
+// can be cancelled). Prints "ready".
 package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -65,6 +67,26 @@ var sessions []*Session
 func tickers(count int) {
 	for i := 0; i < count; i++ {
 		sessions = append(sessions, &Session{tick: time.NewTicker(time.Hour)})
+	}
+}
+
+func (s *Session) loop() {
+	for range s.tick.C {
+		s.number++
+	}
+}
+
+func loops(count int) {
+	for i := 0; i < count; i++ {
+		go (&Session{tick: time.NewTicker(time.Hour)}).loop()
+	}
+}
+
+var base, end = context.WithCancel(context.Background())
+
+func deadlines(count int) {
+	for i := 0; i < count; i++ {
+		context.WithTimeout(context.WithValue(base, &total, &Session{number: i}), time.Hour)
 	}
 }
 
@@ -231,7 +253,7 @@ func main() {
 	map[string]func(int){
 		"heartbeats": heartbeats, "after": after, "tickers": tickers, "defers": defers, "closures": closures, "queue": queue,
 		"subscribers": subscribers, "buffers": buffers, "versions": versions, "handlers": handlers, "clients": clients,
-		"syncmap": syncmap, "mappings": mappings,
+		"syncmap": syncmap, "mappings": mappings, "loops": loops, "deadlines": deadlines,
 	}[os.Args[1]](count)
 	if os.Args[1] != "buffers" {
 		runtime.GC()

@@ -16,8 +16,9 @@ from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.runtimes.go import NOTE_NAME, NOTE_TYPE, find
 from findleaks.runtimes.go.buildinfo import MAGIC, version
-from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, PAGE, SPANS_AT, TABLE, Span, heap
+from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, PAGE, SPANS_AT, TABLE, heap
 from findleaks.runtimes.go.metadata import metadata
+from findleaks.runtimes.go.span_table import Span
 from findleaks.target.base import Module, Range
 
 BASE = 0xC000000000

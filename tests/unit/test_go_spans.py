@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from typing import Any, NamedTuple, cast
 
 import graphs
@@ -11,8 +12,9 @@ from fake import FakeTarget
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.terms import State
-from findleaks.runtimes.go.heap import OBJECTS, Heap, Span
-from findleaks.runtimes.go.spans import ObjectSpan, build_blocks, read_spans
+from findleaks.runtimes.go.heap import OBJECTS, Heap
+from findleaks.runtimes.go.span_table import ObjectSpan, ObjectSpans, SpanTable
+from findleaks.runtimes.go.spans import build_blocks, read_spans
 from findleaks.runtimes.go.types import Field, Types
 
 HEAP, BITS, SLOTS = 0xC000000000, 0x7F0000000FE0, 248
@@ -24,7 +26,7 @@ def test_bits_before_memory_that_is_not_mapped(engine: Any, bits: bytes, used: i
     """Go's bitmaps have different sizes. If a bitmap is unreadable, each slot counts as an object, because references would be missed."""
     span = ObjectSpan(HEAP, HEAP + 8192, 32, SLOTS, 0, 8, BITS, 0, 0)
     memory = {HEAP: bytes(8192), **({BITS: bits} if bits else {})}
-    blocks = build_blocks(Memory(FakeTarget(memory)), engine(), [span])
+    blocks = build_blocks(Memory(FakeTarget(memory)), engine(), ObjectSpans.of([span]))
     assert len(blocks) == SLOTS
     assert sum(blocks.state(index) == State.IN_USE for index in range(SLOTS)) == used
 
@@ -56,7 +58,8 @@ class TypesOfMSpan:
 def test_only_spans_of_large_objects_have_a_type() -> None:
     """Go does not clear the type of a large object if the mspan describes small objects later."""
     mspans = [MSPAN.pack(HEAP, 1, 0x400000, 0, BITS, 704, 11, 11, 62), MSPAN.pack(HEAP + 8192, 5, 0x400000, 0, BITS, 40960, 1, 1, 0)]
-    spans = [Span(HEAP, HEAP + 8192, OBJECTS, 0x500000), Span(HEAP + 8192, HEAP + 6 * 8192, OBJECTS, 0x500000 + MSPAN.size)]
+    starts, ends = array("Q", [HEAP, HEAP + 8192]), array("Q", [HEAP + 8192, HEAP + 6 * 8192])
+    spans = SpanTable(starts, ends, bytes([OBJECTS, OBJECTS]), array("Q", [0x500000, 0x500000 + MSPAN.size]))
     memory = Memory(FakeTarget({0x500000: b"".join(mspans)}))
     found = read_spans(memory, graphs.native(), Heap(0, [HEAP], spans, [0], 0), cast(Types, TypesOfMSpan()))
     assert found is not None

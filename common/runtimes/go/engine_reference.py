@@ -86,7 +86,10 @@ class _Search(_Memory):
         return self.number_at(address, 8)
 
     def record(self, one: _Object, value: int) -> None:
+        """Set an object's type. Only objects of types with pointers are followed."""
         self.search.types[one.number] = value
+        if self.known.first[value >> 1] == self.known.first[(value >> 1) + 1]:
+            return
         self.search.queue[self.search.state[2]] = one.begin
         self.search.state[2] += 1
 

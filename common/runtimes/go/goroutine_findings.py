@@ -47,6 +47,13 @@ _OBJECTS = {
     **dict.fromkeys(("sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLock"), "locks"),
 }
 _ADVICE = _Advice("", "end goroutines that are not needed: close their channel, or cancel their context")
+# By the type of the channel from which they receive.
+_CHANNELS = {
+    "chan time.Time": _Advice(
+        "The channel is that of a ticker or timer. Nothing closes it: Stop does not.",
+        "end the loop of each goroutine with a second channel or a context, and stop its ticker or timer",
+    )
+}
 # net/http: transport.go (readLoop waits in a select only while a response is being read), server.go
 _FUNCTIONS = {
     ("net/http.(*persistConn).readLoop", "select"): _Advice(
@@ -107,21 +114,25 @@ def with_companions(group: UserThreadGroup, groups: Sequence[UserThreadGroup]) -
 
 
 def describe_goroutines(
-    group: UserThreadGroup, threads: Sequence[UserThread], retained: Optional[Retained], blocked: Optional[frozenset[int]]
+    group: UserThreadGroup,
+    threads: Sequence[UserThread],
+    retained: Optional[Retained],
+    blocked: Optional[frozenset[int]],
+    channel: str = "",
 ) -> Finding:
     """Return the finding about a group. `threads`: the result of `with_companions`. `retained`:
     what is reachable only from these. `blocked`: goroutines that are blocked for good; None:
-    unknown."""
+    unknown. `channel`: the type of the channel from which the goroutines receive, or ""."""
     count, frame, creator = len(group.threads), find_own_frame(group.frames), group.first.creator
     function, reason = _function(group), group.first.reason
     forever = sum(one.number in blocked for one in group.threads) if blocked is not None else None
-    advice = _FUNCTIONS.get((function, reason)) or _REASONS.get(reason) or _ADVICE
+    advice = _FUNCTIONS.get((function, reason)) or _CHANNELS.get(channel) or _REASONS.get(reason) or _ADVICE
     place = f" ({shortened(frame.place())})" if frame is not None and frame.line else ""
     state = "are blocked for good" if forever == count else "wait"
     title = f"{number(count)} goroutines {state} in {shortened(function)}{place}: {shortened(reason or 'unknown')}."
     held = retained.totals if retained is not None else Totals(0, 0)
     sentences = [advice.cause] if advice.cause else []
-    if forever:
+    if forever and not advice.cause:
         who = "They" if forever == count else f"{number(forever)} of them"
         what = _OBJECTS.get(reason, "channels")
         sentences.append(f"{who} can never continue: nothing else can reach the {what} for which they wait.")

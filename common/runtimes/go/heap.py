@@ -19,6 +19,7 @@ from findleaks.allocators.bulk import find_pointers, read_records
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
+from findleaks.runtimes.go.span_table import SpanTable
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Range, Region, Target
 from findleaks.target.ranges import nonzero_pieces, region_at
@@ -56,15 +57,6 @@ CHECKED = 4096  # mspans of a heap in which elemsize is looked for
 OFTEN = 1 << 14  # spans between two checks for the user's interrupt
 
 
-class Span(NamedTuple):
-    """A span [start, end), its state, and the address of its mspan."""
-
-    start: int
-    end: int
-    state: int
-    address: int = 0
-
-
 class Arena(NamedTuple):
     """An arena.
 
@@ -78,12 +70,12 @@ class Arena(NamedTuple):
 
 class Heap(NamedTuple):
     """Go's heap: the address of the table, the addresses of the arenas, ascending, and their spans,
-    ascending and disjoint. The spans are [] if the layout of an mspan is unknown. `entries` has the
-    address of each arena's heapArena, `layout` is an element of SPANS_AT."""
+    ascending and disjoint. There are no spans if the layout of an mspan is unknown. `entries` has
+    the address of each arena's heapArena, `layout` is an element of SPANS_AT."""
 
     table: int
     arenas: Sequence[int]
-    spans: Sequence[Span]
+    spans: SpanTable
     entries: Sequence[int]
     layout: int
 
@@ -191,47 +183,51 @@ def _covers(span: Optional[Sequence[int]], page: int) -> bool:
     return span is not None and 0 < span[COUNT] < 1 << 35 and span[START] <= page < span[START] + span[COUNT] * PAGE
 
 
-def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> list[Span]:
+def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> SpanTable:
     """Return the spans in use of these arenas.
 
-    The result is [] unless nearly all mspans are valid and nearly all spans of objects are found. A
-    few may be invalid, because a thread may have been stopped while it changed them. An mspan is
-    also valid if it now spans other pages than those that refer to it."""
-    addresses = sorted({word for arena in arenas.values() for word in arena.spans if word and word % 8 == 0})
-    data, _ = read_records(target, engine, array("Q", addresses), 8 * MSPAN)
-    content = bytes(data)
-    words = target.arch.unpack(content)
-    found: list[tuple[int, Sequence[int]]] = []
-    wrong = 0
-    for number, address in enumerate(addresses):
+    The result is empty unless nearly all mspans are valid and nearly all spans of objects are
+    found. A few may be invalid, because a thread may have been stopped while it changed them. An
+    mspan is also valid if it now spans other pages than those that refer to it."""
+    addresses = array("Q", sorted({word for arena in arenas.values() for word in arena.spans if word and word % 8 == 0}))
+    data, _ = read_records(target, engine, addresses, 8 * MSPAN)
+    words = array("Q", target.arch.words(data))
+    starts, counts, found, wrong = words[START::MSPAN], words[COUNT::MSPAN], array("I"), 0
+    for number, (address, start, count) in enumerate(zip(addresses, starts, counts)):
         if number % OFTEN == 0 and target.interrupted():
             raise Interrupted
-        span = words[number * MSPAN : (number + 1) * MSPAN]
-        base = span[START] // ARENA * ARENA
-        if span[START] and (span[START] % PAGE or base not in arenas or not 0 < span[COUNT] < 1 << 35):
+        base = start & -ARENA
+        if start and (start % PAGE or base not in arenas or not 0 < count < 1 << 35):
             # Freed pages may still refer to their mspan, which may span other pages now, or none.
             # This mspan is invalid.
             wrong += 1
-        elif span[START] and arenas[base].spans[(span[START] - base) // PAGE] == address:
-            found.append((number, span))
-    checked = found[:: len(found) // CHECKED + 1]
-    limited = {at: sum(_limited(span, at) for _, span in checked) for at in ELEMENT}
+        elif start and arenas[base].spans[(start - base) // PAGE] == address:
+            found.append(number)
+    checked = [words[number * MSPAN : (number + 1) * MSPAN] for number in found[:: len(found) // CHECKED + 1]]
+    limited = {at: sum(_limited(span, at) for span in checked) for at in ELEMENT}
     # Require 90 %: the elemsize of free mspans is stale.
     element = next((at for at, count in limited.items() if checked and 10 * count >= 9 * len(checked)), 0)
     if not element:
-        return []
-    states = [content[(number * MSPAN + element) * 8 - STATE_BEFORE] for number, _ in found]
-    live = sorted(
-        Span(span[START], span[START] + span[COUNT] * PAGE, state, addresses[number])
-        for state, (number, span) in zip(states, found)
-        if 0 < state <= MANUAL
-    )
-    overlapping = {other.address for one, other in zip(live, live[1:]) if one.end > other.start}
-    live = [span for span in live if span.address not in overlapping]
-    objects = {span.start for span in live if span.state == OBJECTS}
-    wrong += len(overlapping) + sum(state > MANUAL for state in states)
+        return SpanTable(array("Q"), array("Q"), b"", array("Q"))
+    states = data[8 * element - STATE_BEFORE :: 8 * MSPAN]
+    live = sorted((number for number in found if 0 < states[number] <= MANUAL), key=starts.__getitem__)
+    made = _table(live, starts, counts, states, addresses)
+    overlapping = {at for at in range(1, len(live)) if made.ends[at - 1] > made.starts[at]}
+    if overlapping:
+        made = _table([one for at, one in enumerate(live) if at not in overlapping], starts, counts, states, addresses)
+    objects = set(made.in_state(OBJECTS)[0])
+    wrong += len(overlapping) + sum(states[number] > MANUAL for number in found)
     wrong += sum(base + page * PAGE not in objects for base, arena in arenas.items() for page in _bits(arena.starts))
-    return live if 100 * wrong <= len(live) else []
+    return made if 100 * wrong <= len(made) else SpanTable(array("Q"), array("Q"), b"", array("Q"))
+
+
+def _table(
+    numbers: Sequence[int], starts: Sequence[int], counts: Sequence[int], states: Sequence[int], addresses: Sequence[int]
+) -> SpanTable:
+    """Return a table of the mspans with these numbers."""
+    first = array("Q", map(starts.__getitem__, numbers))
+    ends = array("Q", [start + counts[number] * PAGE for start, number in zip(first, numbers)])
+    return SpanTable(first, ends, bytes(map(states.__getitem__, numbers)), array("Q", map(addresses.__getitem__, numbers)))
 
 
 def _bits(data: bytes) -> Iterator[int]:

@@ -25,7 +25,7 @@ def find_holders(objects: HeapObjects, engine: Engine, graph: Graph, native: Seq
     object with a finalizer counts as live: the finalizer may free what the object refers to."""
     found: set[int] = set()
     searched = merge_to_most(native, MOST_RANGES)
-    for piece in objects.pieces(joined_ranges(objects.spans or ())):
+    for piece in objects.pieces(joined_ranges(objects.spans)):
         found.update(objects.blocks.find_all(search_ranges(engine, piece, searched))[0])
     indices = array("I", sorted(found - {NO_BLOCK}))
     columns = objects.blocks.columns_of(indices)

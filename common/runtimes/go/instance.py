@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
@@ -24,9 +23,9 @@ from findleaks.runtimes.go.fatal_places import find_failed, find_program_frame, 
 from findleaks.runtimes.go.finalizer_cycles import find_finalizer_cycles
 from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_groups, with_companions
 from findleaks.runtimes.go.goroutines import CallFrame, Goroutines
-from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, Span, anonymous, heap
+from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, anonymous, heap
 from findleaks.runtimes.go.holders import find_holders
-from findleaks.runtimes.go.mappings import find_mappings
+from findleaks.runtimes.go.mappings import NativeMemory, find_mappings
 from findleaks.runtimes.go.memstats import MemStats, mem_stats
 from findleaks.runtimes.go.metadata import Metadata, metadata
 from findleaks.runtimes.go.moduledata import Program, program
@@ -35,7 +34,8 @@ from findleaks.runtimes.go.objects import HeapObjects, Retained
 from findleaks.runtimes.go.panics import PANIC, find_fatal_message
 from findleaks.runtimes.go.processors import Processors, find_processors, list_buffers
 from findleaks.runtimes.go.root_groups import group_goroutines
-from findleaks.runtimes.go.sliced_arrays import find_sliced_arrays
+from findleaks.runtimes.go.sliced_arrays import find_sliced_arrays, find_unused_elements
+from findleaks.runtimes.go.span_table import Span
 from findleaks.runtimes.go.stack_roots import StackRoots, live_stacks
 from findleaks.runtimes.go.verdict_findings import (
     TIMERS,
@@ -46,6 +46,7 @@ from findleaks.runtimes.go.verdict_findings import (
     find_sparse_maps,
     find_timers,
 )
+from findleaks.runtimes.go.waits import WaitReader, object_indices
 from findleaks.runtimes.object_graph import ObjectGraph
 from findleaks.runtimes.retained_findings import find_large_types, find_retainer
 from findleaks.runtimes.user_threads import group_user_threads
@@ -75,7 +76,7 @@ class Go(Runtime):
         if self._heap is None:
             what = f"{self.where}: Go's heap was not found: it counts as unattributed memory, goroutines' stacks included"
             self.problems.append(Problem(module.start, what, False))
-        elif not self._heap.spans:
+        elif not len(self._heap.spans):
             what = f"{self.where}: the spans of Go's heap cannot be read, so its objects are unknown"
             self.problems.append(Problem(self._heap.table, what, False))
 
@@ -97,7 +98,7 @@ class Go(Runtime):
     @cached_property
     def mem_stats(self) -> Optional[MemStats]:
         """The values that runtime.MemStats would have; None if they are unknown."""
-        objects, manual = (sum(span.end - span.start for span in self._spans if span.state == state) for state in (OBJECTS, MANUAL))
+        objects, manual = (_sum(self._of(state)) for state in (OBJECTS, MANUAL))
         old = self.version.startswith("1.18")
         return mem_stats(self._memory, self.variables_memory, objects, manual, old) if objects else None
 
@@ -116,11 +117,11 @@ class Go(Runtime):
     @cached_property
     def _objects(self) -> Optional[HeapObjects]:
         """The objects of the heap; None if they cannot be read."""
-        if self._heap is None or self.program is None or self.goroutines is None or not self._spans:
+        if self._heap is None or self.program is None or self.goroutines is None or not self._has_spans:
             return None
         stacks = StackRoots(self._memory, self._engine, self.program.types, self.goroutines, self.user_threads)
         found = HeapObjects(self._memory, self._engine, self._heap, self.program, self._metadata.persistent, stacks, self._processors)
-        return found if found.spans else None
+        return found if len(found.spans) else None
 
     @cached_property
     def _graph(self) -> Optional[Graph]:
@@ -138,8 +139,7 @@ class Go(Runtime):
 
     def _span_at(self, address: int) -> Optional[Span]:
         """Return the span in use that contains an address, or None."""
-        at = bisect_right(self._spans, (address, 1 << 64)) - 1
-        return self._spans[at] if at >= 0 and address < self._spans[at].end else None
+        return self._heap.spans.at(address) if self._heap is not None else None
 
     @property
     def lists_objects(self) -> bool:  # type: ignore[override]
@@ -154,9 +154,9 @@ class Go(Runtime):
             return []
         return [type_with_garbage(*one) for one in self._objects.by_type(self._graph)]
 
-    @cached_property
-    def _spans(self) -> Sequence[Span]:
-        return self._heap.spans if self._heap is not None else ()
+    @property
+    def _has_spans(self) -> bool:
+        return self._heap is not None and len(self._heap.spans) > 0
 
     @cached_property
     def _ranges(self) -> list[Range]:
@@ -165,7 +165,12 @@ class Go(Runtime):
         return intersection(regions, self.reserved())
 
     def _of(self, state: int) -> list[Range]:
-        return merge_ranges(Range(span.start, span.end) for span in self._spans if span.state == state)
+        """Return the memory of spans in a state."""
+        return self._spans_by_state.get(state, [])
+
+    @cached_property
+    def _spans_by_state(self) -> dict[int, list[Range]]:
+        return {state: self._heap.spans.ranges(state) for state in (OBJECTS, MANUAL)} if self._heap is not None else {}
 
     def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
         if self._target.arch.name not in (X86_64.name, AARCH64.name):
@@ -210,7 +215,7 @@ class Go(Runtime):
         detail = f"{count:,} arena{'' if count == 1 else 's'} of {ARENA >> 20} MiB"
         place = [Range(self._heap.table, self._heap.table + TABLE)]
         table = Part("table of arenas", place, None, detail=f"an entry for each {ARENA >> 20} MiB of addresses")
-        if not self._spans:
+        if not self._has_spans:
             return [Part("heap", self._ranges, None, False, detail), table]
         objects, stacks = (intersection(self._ranges, self._of(state)) for state in (OBJECTS, MANUAL))
         free = subtract(self._ranges, [*objects, *stacks])
@@ -227,11 +232,11 @@ class Go(Runtime):
         """Return the figures of runtime.MemStats, the numbers of spans, and the numbers of stack
         frames and of parts of objects without a map of pointers. Each word of these frames and
         parts counts as a pointer. The spans of stacks include the collector's buffers."""
-        if not self._spans:
+        if self._heap is None or not self._has_spans:
             return {}
         spans = {
-            "spans of objects": Count(sum(span.state == OBJECTS for span in self._spans)),
-            "spans of stacks and collector data": Count(sum(span.state == MANUAL for span in self._spans)),
+            "spans of objects": Count(self._heap.spans.states.count(OBJECTS)),
+            "spans of stacks and collector data": Count(self._heap.spans.states.count(MANUAL)),
         }
         if self._objects is not None:
             spans["stack frames without a stack map"] = Count(self._objects.stacks.count_conservative())
@@ -314,16 +319,17 @@ class Go(Runtime):
         retained: Sequence[Optional[Retained]] = [None] * len(groups)
         if groups and self._objects is not None and self._graph is not None:
             retained = self._objects.retained_by(self._graph, threads)
-        many = [describe_goroutines(group, of, one, blocked) for group, of, one in zip(groups, threads, retained)]
+        channels = [self._channel_of(group.first) for group in groups]
+        many = [describe_goroutines(group, of, one, blocked, to) for group, of, one, to in zip(groups, threads, retained, channels)]
         found = [*find_free_memory(self._target, self.mem_stats, self._parts), *many]
         if self._object_graph is None or self._objects is None or self._graph is None:
             return found
-        found += find_mappings(self._memory, self._objects, self._engine, self._graph, self._unknown_memory())
+        found += find_mappings(self._memory, self._objects, self._engine, self._graph, self._unknown_memory(), self._native_memory())
         maps = list(find_sparse_maps(self._target, self._objects, self._graph, self._object_graph.names.name))
         found += maps
         live = sum(one.bytes for one in self._types)
-        describe = self._object_graph.describe_holder
-        arrays = list(find_sliced_arrays(self._memory, self._objects, self._engine, self._graph, live, describe))
+        about = self._memory, self._objects, self._engine, self._object_graph, live
+        arrays = [*find_sliced_arrays(*about), *find_unused_elements(*about)]
         found += arrays
         known = sum(one.bytes for one in [*many, *maps, *arrays])
         held = list(find_retainer(self._object_graph, self.name, self._types, known))
@@ -334,6 +340,14 @@ class Go(Runtime):
         held = held or list(find_large_types(self._object_graph, self.name, self._types, known))
         return [*found, *(add_site(add_remedy(one), self._sites) for one in held)]
 
+    def _channel_of(self, one: UserThread) -> str:
+        """Return the type of the channel from which a goroutine receives; "" if it is unknown."""
+        if one.reason != "chan receive" or self._objects is None or self.program is None or self.goroutines is None:
+            return ""
+        waits = WaitReader(self._memory, self._engine, self.program.types, self._objects).read([one], self.goroutines.structures)
+        indices = [index for wait in waits.values() for index in object_indices(self._objects, wait) or ()]
+        return self._objects.title_at(indices[0]) if len(indices) == 1 else ""
+
     def _unknown_memory(self) -> list[Range]:
         """Return anonymous memory that is not used by Go, by an allocator or as the stack of a
         thread."""
@@ -342,6 +356,16 @@ class Go(Runtime):
         stacks = (region_at(regions, thread.sp) for thread in self._target.threads())
         known += [Range(region.start, region.end) for region in stacks if region is not None]
         return subtract(merge_ranges(Range(region.start, region.end) for region in regions), merge_ranges(known))
+
+    def _native_memory(self) -> NativeMemory:
+        """Return memory in which C code may store pointers: all writable memory that is not used by
+        Go. Stacks of threads begin at the stack pointer."""
+        regions = [region for region in self._target.regions() if region.writable and region.readable]
+        stacks = ((region_at(regions, thread.sp), thread.sp) for thread in self._target.threads())
+        own = [*self.reserved(), *self._metadata.ranges, *self.variables_memory]
+        own += [Range(region.start, sp & -8) for region, sp in stacks if region is not None]
+        ranges = subtract(merge_ranges(Range(region.start, region.end) for region in regions), own)
+        return NativeMemory(ranges, self._directory.blocks if self._directory is not None else None)
 
     def reserved(self) -> Sequence[Range]:
         """Return the arenas; see Runtime."""
@@ -352,7 +376,7 @@ class Go(Runtime):
 
     def dead(self) -> Sequence[Range]:
         """Return pages that belong to no span in use."""
-        return subtract(self._ranges, [Range(span.start, span.end) for span in self._spans]) if self._spans else []
+        return subtract(self._ranges, [*self._of(OBJECTS), *self._of(MANUAL)]) if self._has_spans else []
 
     def bookkeeping(self) -> Sequence[Range]:
         found = self._processors
@@ -373,7 +397,7 @@ class Go(Runtime):
             return ""
         span = self._span_at(address)
         if span is None:
-            return "Go's heap" + (", free pages" if self._spans else "")
+            return "Go's heap" + (", free pages" if self._has_spans else "")
         if span.state == OBJECTS:
             return "Go's heap, a free slot" if self._object_graph is not None else "Go's heap, objects"
         stack = self.goroutines.describe_stack(self._user_threads, address) if self.goroutines is not None else ""

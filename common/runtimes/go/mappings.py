@@ -1,7 +1,8 @@
 """Find mappings that a Go program made with syscall.Mmap and never unmapped.
 
 The package registers each mapping in a map from the address of its last byte to its slice. So does
-golang.org/x/sys/unix. Mappings to which nothing else refers are leaked.
+golang.org/x/sys/unix. Mappings to which nothing else refers are leaked: neither Go's heap, nor a
+block or a variable of C code.
 
 Source: Go 1.18 to 1.26, src/syscall/syscall_unix.go (mmapper.active)."""
 
@@ -12,18 +13,18 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into
 from findleaks.allocators.memory import Memory
-from findleaks.engine.contract import Engine, Graph
+from findleaks.engine.contract import Blocks, Engine, Graph
+from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.formatting import counted, number, size, some
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.objects import HeapObjects
-from findleaks.runtimes.go.spans import ranges_with_pointers
 from findleaks.runtimes.object_graph import LIVE
 from findleaks.target.base import Range
-from findleaks.target.ranges import merge_to_most, range_at
+from findleaks.target.ranges import merge_to_most, range_at, subtract
 
 _LEAST = 1 << 20  # minimum bytes of all leaked mappings together in a finding
 _LEAST_REGION = 64 << 10  # minimum bytes of a region that is searched for mappings
@@ -38,7 +39,17 @@ class _Word(NamedTuple):
     value: int
 
 
-def find_mappings(memory: Memory, objects: HeapObjects, engine: Engine, graph: Graph, regions: Sequence[Range]) -> Iterator[Finding]:
+class NativeMemory(NamedTuple):
+    """Memory outside of Go's heap and variables whose words may refer to mappings. Words of freed
+    blocks (`blocks`, None: there is no allocator) do not count."""
+
+    ranges: Sequence[Range]
+    blocks: Optional[Blocks]
+
+
+def find_mappings(
+    memory: Memory, objects: HeapObjects, engine: Engine, graph: Graph, regions: Sequence[Range], native: NativeMemory
+) -> Iterator[Finding]:
     """Yield a finding if mappings are leaked. `regions`: memory of unknown use, which may contain
     mappings."""
     regions = [one for one in regions if one.end - one.start >= _LEAST_REGION]
@@ -47,7 +58,7 @@ def find_mappings(memory: Memory, objects: HeapObjects, engine: Engine, graph: G
     words = list(islice(_references(objects, engine, graph, regions), _MOST_WORDS + 1))
     if len(words) > _MOST_WORDS:
         return
-    leaked = list(_leaked(memory, words, regions))
+    leaked = _without_native_references(memory, engine, list(_leaked(memory, words, regions)), native)
     total = sum(end - start for start, end in leaked)
     if total < _LEAST:
         return
@@ -70,7 +81,7 @@ def _references(objects: HeapObjects, engine: Engine, graph: Graph, regions: Seq
     for words in (*objects.root_words(), *objects.stacks.words(objects.stacks.threads())):
         yield from (_Word(0, word) for word in words if range_at(regions, word) is not None)
     searched = merge_to_most(regions, MOST_RANGES)
-    for piece in objects.pointers.pieces(ranges_with_pointers(objects.spans or ())):
+    for piece in objects.pointers.pieces(objects.spans.ranges_with_pointers()):
         places, values = find_pointers_into(engine, piece, searched)
         for place, value, index in zip(places, values, objects.blocks.find_all(places)[0]):
             if index < len(objects.blocks) and graph.kind(index) in LIVE and range_at(regions, value) is not None:
@@ -89,3 +100,20 @@ def _leaked(memory: Memory, words: Sequence[_Word], regions: Sequence[Range]) ->
         inside = values[bisect_left(values, start) : bisect_left(values, start + length)]
         if list(inside) == [start, start + length - 1]:
             yield Range(start, start + length)
+
+
+def _without_native_references(memory: Memory, engine: Engine, leaked: Sequence[Range], native: NativeMemory) -> Sequence[Range]:
+    """Return the mappings to which no word of native memory refers. Words in these mappings do not
+    count. The result is () if there are too many words."""
+    searched, held, seen = merge_to_most(leaked, MOST_RANGES), set[Range](), 0
+    for start, end in subtract(native.ranges, leaked) if leaked else ():
+        for piece in memory.target.pieces(start, end):
+            places, values = find_pointers_into(engine, piece, searched)
+            seen += len(places)
+            if seen > _MOST_WORDS:
+                return ()
+            found = native.blocks.find_all(places)[0] if native.blocks is not None else [NO_BLOCK] * len(places)
+            for value, index in zip(values, found):
+                if native.blocks is None or index == NO_BLOCK or native.blocks.state(index) == State.IN_USE:
+                    held.update(filter(None, [range_at(leaked, value)]))
+    return [one for one in leaked if one not in held]

@@ -49,7 +49,7 @@ def metadata(memory: Memory, engine: Engine, heap: Heap, data: Sequence[Range]) 
     found: list[Range] = [Range(entry, entry + heap.layout + 8 * PAGES + _PAGE) for entry in heap.entries]
     lengths: list[Range] = []
     tried: set[int] = set()
-    spans = sorted(span.address for span in heap.spans)
+    spans = sorted(heap.spans.addresses)
     for start, end in data:
         for piece in nonzero_pieces(memory.target, start, end):
             addresses, values = find_pointers(engine, piece, regions[0].start, regions[-1].end)

@@ -37,12 +37,11 @@ from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.runtimes.go.pointer_maps import PointerMaps
 from findleaks.runtimes.go.processors import Processors, find_timer_lists
 from findleaks.runtimes.go.shapes import ShapeReader
+from findleaks.runtimes.go.span_table import ObjectSpan, ObjectSpans
 from findleaks.runtimes.go.spans import (
-    ObjectSpan,
     build_blocks,
     joined_ranges,
     page_classes,
-    ranges_with_pointers,
     read_spans,
     smaller_sizes,
     special_records,
@@ -80,7 +79,7 @@ class Retained(NamedTuple):
 
 
 class HeapObjects:
-    """The objects of a Go heap. `spans` is None if they cannot be read. `unmapped`: the number of
+    """The objects of a Go heap. `spans` is empty if they cannot be read. `unmapped`: the number of
     parts of objects in which `mark` treated each word as a pointer.
 
     `persistent`: memory that the runtime never frees, in few ranges. `stacks`: the
@@ -98,13 +97,13 @@ class HeapObjects:
     ) -> None:
         self._memory, self._engine, self._heap, self._program = memory, engine, heap, program
         self._persistent, self.stacks, self.processors = persistent, stacks, processors
-        self.spans: Optional[Sequence[ObjectSpan]] = read_spans(memory, engine, heap, program.types)
+        self.spans = read_spans(memory, engine, heap, program.types) or ObjectSpans.of(())
         self.names, self.unmapped = TypeNames(program.types), 0
 
     @cached_property
     def blocks(self) -> Blocks:
         """A block for each slot."""
-        return build_blocks(self._memory, self._engine, self.spans or ())
+        return build_blocks(self._memory, self._engine, self.spans)
 
     def _check(self) -> None:
         if self._memory.target.interrupted():
@@ -127,12 +126,12 @@ class HeapObjects:
     @cached_property
     def pointers(self) -> PointerMaps:
         """Where the pointers in objects are."""
-        return PointerMaps(self._memory, self._engine, self._heap, self._program.types, self.spans or (), self._typed[1])
+        return PointerMaps(self._memory, self._engine, self._heap, self._program.types, self.spans, self._typed[1])
 
     @cached_property
     def _typed(self) -> tuple[array[int], Sequence[int]]:
         """The value of `types`, and the addresses of all types that words refer to."""
-        spans = self.spans or ()
+        spans = self.spans
         pieces = list(self.pieces(merge_ranges([*self._variables(), *joined_ranges(spans)])))
         addresses = TypeAddresses(self._memory, self._engine, self._program, self._persistent).find(pieces)
         known = self.names.register(addresses)
@@ -149,9 +148,10 @@ class HeapObjects:
             pointer = self._program.types.at(one.pointer_type)
             if pointer is not None:
                 known_objects.append((one.object, self.names.value(pointer.elem)))
-        large = [(span.start, self.names.number(span.large)) for span in spans if span.large and span.has_pointers]
+        marked = zip(spans.starts, spans.large, spans.scanned)
+        large = [(start, self.names.number(type_)) for start, type_, scanned in marked if type_ and scanned]
         columns = self.names.columns()
-        headers = any(span.large for span in spans) or self.has_headers
+        headers = any(spans.large) or self.has_headers
         arenas = array("Q", self._heap.arenas)
         search = TypeSearch(
             self.blocks, TypeTable(*known, *columns, arenas, page_classes(self._heap, spans), smaller_sizes(spans), headers)
@@ -196,12 +196,7 @@ class HeapObjects:
 
     def span_of(self, index: int) -> Optional[ObjectSpan]:
         """Return the span that contains a block."""
-        return self._span_at(self.blocks.address(index))
-
-    def _span_at(self, address: int) -> Optional[ObjectSpan]:
-        spans = self.spans or ()
-        at = bisect_right(spans, (address, 1 << 64)) - 1
-        return spans[at] if at >= 0 and address < spans[at].end else None
+        return self.spans.at(self.blocks.address(index))
 
     def header_of(self, index: int) -> int:
         """Return the bytes of the header in a block; 0 if it has none. The header contains the
@@ -212,19 +207,21 @@ class HeapObjects:
     def _header_type(self, address: int) -> int:
         """Return the address of the type in the header of the object that begins at an address; 0
         if it has no header."""
-        span, index = self._span_at(address), self.blocks.find(address)
+        span, index = self.spans.at(address), self.blocks.find(address)
         if span is None or index < 0:
             return 0
         return span.large or (self._memory.word(address) or 0 if self.header_of(index) else 0)
 
-    def mark(self) -> Graph:
-        """Return a graph in which all live objects are marked, and garbage is classified."""
+    def mark(self, cut: Sequence[Range] = ()) -> Graph:
+        """Return a graph in which all live objects are marked, and garbage is classified. `cut`:
+        sorted, disjoint ranges of words that do not count as references."""
         graph = self._engine.graph(self.blocks)
         graph.set_labels(self.types, array("I", [1]) * (2 * len(self.names.names)))
-        for piece in self.pointers.pieces(ranges_with_pointers(self.spans or ())):
+        for piece in self.pointers.pieces(self.spans.ranges_with_pointers()):
             self._cut_timers(piece)
+            _cut_ranges(piece, cut)
             graph.scan_blocks(piece)
-        self.unmapped = self.pointers.unknown
+        self.unmapped = self.unmapped or self.pointers.unknown
         for words in self.root_words():
             graph.root_words(words)
         for words in self.stacks.words(self.stacks.threads()):
@@ -326,6 +323,10 @@ class HeapObjects:
         records."""
         for pairs in self.variable_words():
             yield [word for _, word in pairs]
+        yield from self.other_root_words()
+
+    def other_root_words(self) -> Iterator[Sequence[int]]:
+        """Yield the same words, without those of global variables."""
         for thread in self.stacks.threads_with_registers():
             yield thread.words
         for _, _, further in self.records():
@@ -340,7 +341,7 @@ class HeapObjects:
 
     def records(self) -> Iterator[tuple[int, int, Sequence[int]]]:
         """Yield the special records of objects; see special_records."""
-        return special_records(self._memory, self._program.types, self.spans or ())
+        return special_records(self._memory, self._program.types, self.spans)
 
     def live_samples(self, graph: Graph, buckets: Container[int]) -> Iterator[int]:
         """Yield the bucket of each live object that the memory profile sampled."""
@@ -361,7 +362,7 @@ class HeapObjects:
         types, made = self._program.types, []
         for address, _, words in self.records():
             if len(words) > 3 and types.at(words[3]) is not None:  # a finalizer
-                span = self._span_at(address)
+                span = self.spans.at(address)
                 made.append(Range(address, address + (span.size if span is not None else 0)))
         return made
 
@@ -378,6 +379,15 @@ class HeapObjects:
         if rest[0].blocks or rest[1].blocks:
             found.append(ObjectType(UNTYPED, *rest))
         return found
+
+
+def _cut_ranges(piece: Piece, cut: Sequence[Range]) -> None:
+    """Set sorted, disjoint ranges of a piece to zeros."""
+    end = piece.address + len(piece.data)
+    for low, high in cut[max(bisect_right(cut, (piece.address, 0)) - 1, 0) : bisect_right(cut, (end, 0))]:
+        first, last = max(low - piece.address, 0), min(high, end) - piece.address
+        if first < last:
+            piece.data[first:last] = bytes(last - first)
 
 
 def _subtract(one: Totals, other: Totals) -> Totals:

@@ -12,21 +12,22 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import compress
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
-from findleaks.runtimes.go.engine import ARENA, BITMAP, HEADERS, MOST_SMALL, NONE, PAIRS, PointerTable, copy_pointers
+from findleaks.runtimes.go.engine import ARENA, BITMAP, HEADERS, MOST_SMALL, NONE, NOSCAN, PAIRS, PointerTable, copy_pointers
 from findleaks.runtimes.go.heap import SPANS_AT, Heap
 from findleaks.runtimes.go.pointer_words import MOST_READ, pointer_offsets
-from findleaks.runtimes.go.spans import ObjectSpan
+from findleaks.runtimes.go.span_table import ObjectSpans, join_spans
 from findleaks.runtimes.go.types import Types
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merge_ranges
 
-_STEP = 4 << 20  # bytes that are copied at a time
+_STEP = 512 << 10  # bytes that are copied at a time: the copy stays in the processor's cache
 _WORD = 8
 _MAX_MASKS = 1 << 26  # bytes of all masks; types beyond this limit have an unknown mask
 # Bytes of memory that one byte of a heapArena's bitmap describes. The key is PointerTable.form.
@@ -44,24 +45,23 @@ class _Mask(NamedTuple):
 
 
 class PointerMaps:
-    """The pointers in the objects of a heap. `spans`: all spans, ascending. `headers`: addresses of
+    """The pointers in the objects of a heap. `spans`: all spans. `headers`: addresses of
     types that may be in the headers of objects. `unknown`: the number of parts of objects that had
     no map, and in which each word counted as a pointer."""
 
-    def __init__(
-        self, memory: Memory, engine: Engine, heap: Heap, types: Types, spans: Sequence[ObjectSpan], headers: Iterable[int]
-    ) -> None:
+    def __init__(self, memory: Memory, engine: Engine, heap: Heap, types: Types, spans: ObjectSpans, headers: Iterable[int]) -> None:
         self._memory, self._engine, self._types = memory, engine, types
         self._form = HEADERS if heap.layout == SPANS_AT[0] else BITMAP if heap.layout == SPANS_AT[1] else PAIRS
         self.unknown, self._left = 0, iter(range(MOST_READ))
-        self._heap, self._spans = heap, [span for span in spans if span.has_pointers]
-        self._starts = [span.start for span in self._spans]
+        self._heap, self._starts = heap, array("Q", compress(spans.starts, spans.scanned))
+        self._ends = array("Q", compress(spans.ends, spans.scanned))
+        self._kinds = bytearray(compress(spans.kinds, spans.scanned))
+        self._sizes, self._large = array("Q", compress(spans.sizes, spans.scanned)), list(compress(spans.large, spans.scanned))
         self._table = self._build_table(heap, headers if self._form == HEADERS else ())
 
     def _build_table(self, heap: Heap, headers: Iterable[int]) -> PointerTable:
-        spans, large = self._spans, [span.large for span in self._spans]
         addresses, strides, words, places, bits = array("Q"), array("Q"), array("Q"), array("Q"), bytearray()
-        for address in sorted({*headers, *large} - {0}):
+        for address in sorted({*headers, *self._large} - {0}):
             mask = self._read_mask(address, _MAX_MASKS - len(bits))
             if mask is not None:
                 addresses.append(address)
@@ -71,11 +71,11 @@ class PointerMaps:
                 bits += mask.bits
         numbers = {address: number for number, address in enumerate(addresses)}
         return PointerTable(
-            array("Q", self._starts),
-            array("Q", [span.end for span in spans]),
-            array("Q", [span.size for span in spans]),
-            array("I", [numbers.get(address, NONE) for address in large]),
-            bytearray(span.kind for span in spans),
+            self._starts,
+            self._ends,
+            self._sizes,
+            array("I", [numbers.get(address, NONE) for address in self._large]),
+            self._kinds,
             addresses,
             strides,
             words,
@@ -116,23 +116,25 @@ class PointerMaps:
                 if self._memory.target.interrupted():
                     raise Interrupted
                 high = min(low + _STEP, end)
-                for part in merge_ranges(Range(max(one.start, low), min(one.end, high)) for one in self._overlapping(low, high)):
+                found = self._overlapping(low, high)
+                joined = join_spans(self._starts[found], self._ends[found])
+                for part in (Range(max(first, low), min(last, high)) for first, last in joined):
                     piece, unknown = copy_pointers(self._engine, list(self._sources(part)), self._table, part)
                     self.unknown += unknown
                     yield piece
 
-    def _overlapping(self, low: int, high: int) -> Iterator[ObjectSpan]:
-        at = max(bisect_right(self._starts, low) - 1, 0)
-        while at < len(self._spans) and self._spans[at].start < high:
-            if self._spans[at].end > low:
-                yield self._spans[at]
-            at += 1
+    def _overlapping(self, low: int, high: int) -> slice:
+        """Return which spans contain a part of [low, high)."""
+        return slice(bisect_right(self._ends, low), bisect_left(self._starts, high))
 
     def _sources(self, where: Range) -> Iterator[Piece]:
         """Yield the memory that copy_pointers needs for a range."""
         needed = [where]
         if self._form == HEADERS:
-            needed += [Range(one.start, one.end) for one in self._overlapping(*where) if one.kind > 1]
+            # A span of small objects has its bitmap at its end.
+            found = self._overlapping(*where)
+            small = [kind > NOSCAN for kind in self._kinds[found]]
+            needed += join_spans(compress(self._starts[found], small), compress(self._ends[found], small))
         else:
             density = _DENSITY[self._form]
             lowest = where.start - MOST_SMALL  # an object may begin before the range

@@ -24,7 +24,7 @@ from findleaks.runtimes.go.code_references import variables_of_function
 from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.moduledata import Program, list_types
 from findleaks.runtimes.go.pclntab import FunctionTable
-from findleaks.runtimes.go.spans import ObjectSpan
+from findleaks.runtimes.go.span_table import ObjectSpans
 from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.runtimes.go.types import CHAN
 from findleaks.target.interruptible import interruptible
@@ -41,13 +41,11 @@ _ROOT, _ENTRY = f"sync.indirect{_ANY}", f"sync.entry{_ANY}"
 class ShapeReader:
     """Finds objects by their contents. `blocks`: the objects of the heap, which are in `spans`."""
 
-    def __init__(
-        self, memory: Memory, engine: Engine, program: Program, names: TypeNames, blocks: Blocks, spans: Sequence[ObjectSpan]
-    ) -> None:
+    def __init__(self, memory: Memory, engine: Engine, program: Program, names: TypeNames, blocks: Blocks, spans: ObjectSpans) -> None:
         self._tables = [FunctionTable(memory, module) for module in program.modules]
         self._memory, self._engine, self._program, self._names = memory, engine, program, names
         self._types, self._blocks = program.types, blocks
-        self._spans = [span for span in spans if span.has_pointers]
+        self._spans = spans
 
     def read(self) -> Iterator[tuple[int, int]]:
         """Yield the address and the type value of each object that is recognised."""
@@ -57,8 +55,7 @@ class ShapeReader:
 
     def _places(self, size: int) -> array[int]:
         """Return the addresses of the slots of the size class for objects of this size."""
-        fitting = min((span.size for span in self._spans if span.size >= size), default=0)
-        slots = (range(span.start, span.start + span.slots * fitting, fitting) for span in self._spans if span.size == fitting)
+        _, slots = self._spans.with_pointers(size)
         return array("Q", islice(chain.from_iterable(slots), _MOST_SLOTS))
 
     def _columns(self, places: array[int], words: int) -> list[Sequence[int]]:

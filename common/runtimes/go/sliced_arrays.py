@@ -1,108 +1,55 @@
-"""Find large arrays of Go of which slices and strings use only a small part. An array stays in
-memory as a whole while anything refers to a part of it."""
+"""Findings about large arrays of Go of which slices and strings use only a small part, and about
+objects to which only the other part of such arrays refers."""
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import Optional
+from collections.abc import Iterator, Sequence
+from itertools import compress
 
-from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine, Graph
-from findleaks.formatting import number, shortened, size, some
+from findleaks.engine.terms import Totals
+from findleaks.formatting import counted, number, shortened, size, some
 from findleaks.runtimes.finding import Finding
-from findleaks.runtimes.go.engine import NONE, SLICE, TEXT
-from findleaks.runtimes.go.objects import HeapObjects
-from findleaks.runtimes.go.spans import ranges_with_pointers
+from findleaks.runtimes.go.engine import NONE
+from findleaks.runtimes.go.object_graph import GoGraph
+from findleaks.runtimes.go.objects import HeapObjects, ObjectType
+from findleaks.runtimes.go.slice_uses import SliceUses
 from findleaks.runtimes.object_graph import LIVE
 from findleaks.target.base import Range
-from findleaks.target.ranges import merge_ranges, merge_to_most
 
-_LEAST_ARRAY = 16 << 10  # bytes of the smallest array that is examined
+_LEAST_ARRAYS = (1 << 10, 16 << 10)  # bytes of the smallest array that is examined
+_MOST_ARRAYS = 1 << 17  # if there are more arrays of the first size, the second one applies
 _LEAST, _SPARSE = 4 << 20, 16  # least bytes of a finding; at most 1 / _SPARSE of its arrays is used
-_MOST_WORDS = 1 << 20  # references that are read
+_PART = 4  # unused elements are reported if they retain 1 / this of the live objects
 _MOST_TYPES = 3  # types that a sentence names
 
 
-class _Search:
-    """The references to some arrays. `uses`: for the index of each array, the ranges that slices
-    and strings use. `holders`: for the index of an array, the type of an object that contains such
-    a slice or string."""
-
-    def __init__(self, memory: Memory, objects: HeapObjects, engine: Engine, graph: Graph, arrays: Sequence[int]) -> None:
-        self._memory, self._objects, self._engine, self._graph = memory, objects, engine, graph
-        self.uses: dict[int, list[Range]] = {index: [] for index in arrays}
-        self.holders: dict[int, str] = {}
-        self._sizes, _, self._first, self._offsets, self._kinds, self._targets = objects.names.columns()
-
-    def run(self) -> bool:
-        """Find all references. Returns False if there are too many. If anything other than
-        a slice or string refers to an array, the array is removed: its used part is unknown."""
-        objects, blocks, seen = self._objects, self._objects.blocks, 0
-        ranges = merge_to_most(
-            [Range(blocks.address(index), blocks.address(index) + blocks.size(index)) for index in self.uses], MOST_RANGES
-        )
-        for words in (*objects.root_words(), *objects.stacks.words(objects.stacks.threads())):
-            for index in blocks.find_all(words)[0]:
-                self.uses.pop(index, None)
-        for piece in objects.pointers.pieces(ranges_with_pointers(objects.spans or ())):
-            places, values = find_pointers_into(self._engine, piece, ranges)
-            seen += len(places)
-            if seen > _MOST_WORDS:
-                return False
-            for place, referrer, value, index in zip(places, blocks.find_all(places)[0], values, blocks.find_all(values)[0]):
-                if index in self.uses and referrer < len(blocks) and self._graph.kind(referrer) in LIVE:
-                    self._add(index, value, place, referrer)
-        return True
-
-    def _add(self, index: int, value: int, place: int, referrer: int) -> None:
-        used = self._used_by(place, referrer)
-        if used is None:
-            del self.uses[index]
-        else:
-            self.uses[index].append(Range(value, value + used))
-            self.holders[index] = self._objects.title_at(referrer)
-
-    def _used_by(self, place: int, referrer: int) -> Optional[int]:
-        """Return the number of bytes that the slice or string at `place` uses; None if there is
-        neither. `referrer`: the index of the object that contains `place`."""
-        kind = self._objects.types[referrer]
-        stride = self._sizes[kind >> 1] if kind != NONE else 0
-        if not stride:
-            return None
-        offset = place - self._objects.blocks.address(referrer) - self._objects.header_of(referrer)
-        slots = range(self._first[kind >> 1], self._first[(kind >> 1) + 1])
-        at = next((at for at in slots if self._offsets[at] == (offset % stride if kind & 1 else offset)), None)
-        if at is None or self._kinds[at] not in (SLICE, TEXT):
-            return None
-        length = self._memory.word(place + 8)
-        if length is None:
-            return None
-        return length * (self._sizes[self._targets[at] >> 1] if self._kinds[at] == SLICE and self._targets[at] != NONE else 1)
-
-
-def find_sliced_arrays(
-    memory: Memory, objects: HeapObjects, engine: Engine, graph: Graph, live: int, describe: Callable[[int], str]
-) -> Iterator[Finding]:
+def find_sliced_arrays(memory: Memory, objects: HeapObjects, engine: Engine, graph: GoGraph, live: int) -> Iterator[Finding]:
     """Yield a finding if arrays of which little is used have at least half of the bytes of live
-    objects (`live`). `describe` returns a phrase that says what retains a block."""
-    arrays = list(_large_arrays(objects, graph))
+    objects (`live`)."""
     blocks = objects.blocks
-    if 2 * sum(map(blocks.size, arrays)) < max(live, 2 * _LEAST):
+    marks = graph.graph
+    arrays = _find_arrays(objects, marks, 0) if marks is not None else ()
+    if marks is None or 2 * sum(map(blocks.size, arrays)) < max(live, 2 * _LEAST):
         return
-    search = _Search(memory, objects, engine, graph, arrays)
+    search = SliceUses(memory, objects, engine, marks, arrays, graph.names.name)
     if not search.run():
         return
-    used = {index: sum(end - start for start, end in merge_ranges(parts)) for index, parts in search.uses.items() if parts}
+    used = {index: sum(end - start for start, end in parts) for index, parts in search.uses.items()}
     sparse = {index: part for index, part in used.items() if part * _SPARSE <= blocks.size(index)}
     total = sum(map(blocks.size, sparse))
     if 2 * total < max(live, 2 * _LEAST):
         return
     counts = Counter(search.holders[index] for index in sparse)
     largest = max(sparse, key=lambda index: (blocks.size(index), -index))
-    root = describe(largest)
-    title = f"In use, not leaked: slices and strings use {size(sum(sparse.values()))} of {number(len(sparse))} arrays of {size(total)}."
+    root = graph.describe_holder(largest)
+    title = (
+        f"In use, not leaked: slices and strings use {'' if search.is_exact else 'at most '}{size(sum(sparse.values()))} of "
+        f"{counted(len(sparse), 'array')} of {size(total)}."
+    )
     holders = some([f"{number(count)} from {shortened(name)}" for name, count in counts.most_common(_MOST_TYPES)], _MOST_TYPES)
     cause = f"An array stays in memory while anything refers to a part of it. These are referred to by: {holders}. "
     cause += f"One of {size(blocks.size(largest))} is retained by {shortened(root, 120)}."
@@ -121,9 +68,92 @@ def find_sliced_arrays(
     yield Finding("go-arrays", total, title, cause, remedies, (f"path {blocks.address(largest):#x}", "runtime --only go"), facts)
 
 
-def _large_arrays(objects: HeapObjects, graph: Graph) -> Iterator[int]:
-    """Yield the indices of large live objects without pointers."""
-    for span in objects.spans or ():
-        if not span.has_pointers and span.size >= _LEAST_ARRAY:
-            first = objects.blocks.find(span.start)
-            yield from (index for index in range(first, first + span.slots) if graph.kind(index) in LIVE)
+def find_unused_elements(memory: Memory, objects: HeapObjects, engine: Engine, graph: GoGraph, live: int) -> Iterator[Finding]:
+    """Yield a finding if a quarter of the bytes of live objects (`live`) is reachable only through
+    elements of arrays that no slice includes. For example, `q = q[1:]` leaves an element behind.
+
+    The objects are marked a second time without references from these elements. Those that are no
+    longer reached are counted."""
+    tree, marks = graph.dominators if live >= _LEAST else None, graph.graph
+    if tree is None or marks is None:
+        return
+    least = max(live // _PART, _LEAST)
+    retained = {index: tree.retained(index).bytes for index in _find_arrays(objects, marks, 1) if _is_slice_array(objects, index)}
+    if sum(retained.values()) < least:
+        return
+    search = SliceUses(memory, objects, engine, marks, retained, graph.names.name)
+    if not search.run():
+        return
+    unused = {index: parts for index in search.uses if (parts := search.unused(index))}
+    unused = {index: parts for index, parts in unused.items() if any(_has_references(objects, part) for part in parts)}
+    if sum(retained[index] for index in unused) < least:
+        return
+    after = objects.mark(sorted(part for parts in unused.values() for part in parts))
+    lost = [_lost(*pair) for pair in zip(objects.by_type(marks), objects.by_type(after))]
+    total = Totals(sum(one.live.blocks for one in lost), sum(one.live.bytes for one in lost))
+    if total.bytes < least:
+        return
+    largest = max(unused, key=lambda index: (retained[index], -index))
+    stride = objects.names.columns()[0][objects.types[largest] >> 1]
+    elements, included = (sum(end - start for start, end in parts) // stride for parts in ([search.extent(largest)], search.uses[largest]))
+    types = sorted((one for one in lost if one.live.blocks), key=lambda one: -one.live.bytes)[:_MOST_TYPES]
+    title = (
+        f"In use, not leaked: {size(total.bytes)} in {number(total.blocks)} objects of Go are retained only by elements of "
+        f"{counted(len(unused), 'array')} that slices do not include."
+    )
+    root = graph.describe_holder(largest)
+    kinds = some([f"{number(one.live.blocks)} {shortened(one.name)} ({size(one.live.bytes)})" for one in types], _MOST_TYPES)
+    cause = (
+        f"An array keeps all its elements while a slice refers to a part of it: q = q[1:] and q = q[:0] remove none. Slices include "
+        f"{number(included)} of the {number(elements)} elements of a {shortened(objects.title_at(largest))} that is retained by "
+        f"{shortened(root, 120)}. Most by type: {kinds}."
+    )
+    facts: dict[str, object] = {
+        "arrays": len(unused),
+        "retained_objects": total.blocks,
+        "retained_bytes": total.bytes,
+        "address": hex(search.extent(largest).start),
+        "type": objects.title_at(largest),
+        "elements": elements,
+        "included_elements": included,
+        "holder": search.holders[largest],
+        "root": root,
+        "types": [{"type": one.name, "objects": one.live.blocks, "bytes": one.live.bytes} for one in types],
+    }
+    remedies = (
+        "set an element to nil before it is removed: q[0] = nil; q = q[1:], or clear(q) before q = q[:0]",
+        "copy the elements that are left from time to time (slices.Clone)",
+    )
+    commands = (f"path {search.extent(largest).start:#x}", "runtime --only go")
+    yield Finding("go-unused-elements", total.bytes, title, cause, remedies, commands, facts)
+
+
+def _lost(before: ObjectType, after: ObjectType) -> ObjectType:
+    """Return the objects of a type that are live before, but not after."""
+    parts = (Totals(one.blocks - other.blocks, one.bytes - other.bytes) for one, other in zip(before[1:], after[1:]))
+    return ObjectType(before.name, *parts)
+
+
+def _is_slice_array(objects: HeapObjects, index: int) -> bool:
+    """Return whether an object is an array of a known type, but not a part of a map."""
+    kind = objects.types[index]
+    return kind != NONE and kind & 1 == 1 and not objects.names.title(kind).endswith((" groups", " buckets", " directory"))
+
+
+def _has_references(objects: HeapObjects, where: Range) -> bool:
+    """Return whether there are references in a part of an array."""
+    return any(any(piece.data) for piece in objects.pointers.pieces([where]))
+
+
+def _find_arrays(objects: HeapObjects, graph: Graph, scanned: int) -> Sequence[int]:
+    """Return the indices of large live objects, with pointers (`scanned` is 1) or without."""
+    spans, found = objects.spans, array("I")
+    for least in _LEAST_ARRAYS:
+        chosen = [one == scanned and width >= least for one, width in zip(spans.scanned, spans.sizes)]
+        if sum(compress(spans.slots, chosen)) > _MOST_ARRAYS:
+            continue
+        for start, slots in compress(zip(spans.starts, spans.slots), chosen):
+            first = objects.blocks.find(start)
+            found.extend(index for index in range(first, first + slots) if graph.kind(index) in LIVE)
+        return found
+    return found

@@ -7,145 +7,127 @@ the type descriptor of runtime.mspan."""
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from findleaks.allocators.bulk import read_records
+from findleaks.allocators.bulk import read_scattered
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State, run_states
 from findleaks.runtimes.go.engine import ARENA, NOSCAN, NOTHING, PAGE
 from findleaks.runtimes.go.heap import OBJECTS, Heap
+from findleaks.runtimes.go.span_table import ObjectSpans
 from findleaks.runtimes.go.types import Types
 from findleaks.target.base import Range
-from findleaks.target.ranges import merge_ranges
-from findleaks.value_classes import NamedTuple
 
 GRANULE = 8
 _BITS = 128  # bytes of allocBits that are read: spans have at most 1,024 slots
 _MAX_SLOTS = 8 * _BITS
 _FIELDS = ("startAddr", "npages", "freeindex", "nelems", "allocBits", "spanclass", "elemsize")
 _OPTIONAL = ("largeType", "specials")
-_FORMATS = {1: "B", 2: "H", 4: "I", 8: "Q"}  # by size in bytes
+_TYPECODES = {1: "B", 2: "H", 4: "I", 8: "Q"}  # by size in bytes
 _MAX_SPECIALS = 1 << 16  # records of one span
 
 
-class ObjectSpan(NamedTuple):
-    """A span of objects. `kind` is its spanclass; `bits` the address of allocBits; `large` the type
-    of its one object (since 1.22; 0: none); `specials` the first of its special records, or 0."""
-
-    start: int
-    end: int
-    size: int
-    slots: int
-    free: int  # freeindex
-    kind: int
-    bits: int
-    large: int
-    specials: int
-
-    @property
-    def has_pointers(self) -> bool:
-        return not self.kind & NOSCAN
-
-
-def read_spans(memory: Memory, engine: Engine, heap: Heap, types: Types) -> Optional[list[ObjectSpan]]:
-    """Return the spans of objects, ascending; None if the layout is unknown, or if one of them
-    contradicts itself."""
+def read_spans(memory: Memory, engine: Engine, heap: Heap, types: Types) -> Optional[ObjectSpans]:
+    """Return the spans of objects; None if the layout is unknown, or if one of them contradicts
+    itself."""
     structure = types.find("runtime.mspan")
     one = types.at(structure) if structure is not None else None
-    if structure is None or one is None:
+    if structure is None or one is None or one.size % 8:
         return None
-    places: list[tuple[int, int, str]] = []
+    places: dict[str, tuple[int, int]] = {}
     for name in (*_FIELDS, *_OPTIONAL):
         field = types.field(structure, name)
         kind = types.at(field.type) if field is not None else None
-        if field is not None and kind is not None and kind.size in _FORMATS:
-            places.append((field.offset, kind.size, name))
+        if field is not None and kind is not None and _fits(field.offset, kind.size, one.size):
+            places[name] = field.offset, kind.size
         elif name in _FIELDS:
             return None
-    spans = sorted((span for span in heap.spans if span.state == OBJECTS), key=lambda span: span.address)
-    largest = ARENA * len(heap.arenas)
-    data, missing = read_records(memory.target, engine, array("Q", [span.address for span in spans]), one.size)
+    if places["spanclass"][1] != 1:
+        return None
+    starts, ends, addresses = heap.spans.in_state(OBJECTS)
+    data, missing = read_scattered(memory.target, engine, addresses, one.size)
     if missing:
         return None
-    layout = _struct(places, one.size, memory.arch.byteorder)
-    order = [name for _, _, name in sorted(places)]
-    columns = [order.index(name) if name in order else -1 for name in (*_FIELDS, *_OPTIONAL)]
-    found = []
-    for span, record in zip(spans, layout.iter_unpack(data)):
-        start, pages, free, slots, bits, category, size, large, specials = (record[at] if at >= 0 else 0 for at in columns)
-        end = start + pages * PAGE
-        if (start, end) != span[:2] or end - start > largest:
+    columns = [_column(data, one.size, len(starts), places.get(name)) for name in (*_FIELDS, *_OPTIONAL)]
+    firsts, pages, free, slots, bits, kinds, sizes, large, specials = columns
+    largest = ARENA * len(heap.arenas)
+    for start, end, first, count, used, most, size in zip(starts, ends, firsts, pages, free, slots, sizes):
+        if first != start or count * PAGE != end - start or end - start > largest:
             return None
-        if not (size and 0 < slots <= _MAX_SLOTS and size * slots <= end - start and free <= slots and size % GRANULE == 0):
+        if not (size and 0 < most <= _MAX_SLOTS and size * most <= end - start and used <= most and size % GRANULE == 0):
             return None
-        # Go does not clear largeType when it reuses an mspan for small objects.
-        found.append(ObjectSpan(start, end, size, slots, free, category, bits, 0 if category >> 1 else large, specials))
-    found.sort()
-    return found
+    # Go does not clear largeType when it reuses an mspan for small objects.
+    large = array("Q", [0 if kind >> 1 else one for kind, one in zip(kinds, large)])
+    return ObjectSpans(starts, ends, sizes, slots, free, bytes(kinds), bits, large, specials)
 
 
-def _struct(places: Sequence[tuple[int, int, str]], size: int, byteorder: str) -> struct.Struct:
-    """Return a structure of `size` bytes whose values are unsigned numbers at these offsets, of
-    these sizes, by ascending offset."""
-    form, at = ">" if byteorder == "big" else "<", 0
-    for offset, width, _ in sorted(places):
-        form += f"{offset - at}x{_FORMATS[width]}"
-        at = offset + width
-    return struct.Struct(f"{form}{size - at}x")
+def _fits(offset: int, width: int, size: int) -> bool:
+    """Return whether a number of `width` bytes at this offset is in a record of `size` bytes."""
+    return width in _TYPECODES and offset % width == 0 and offset + width <= size
 
 
-def build_blocks(memory: Memory, engine: Engine, spans: Sequence[ObjectSpan]) -> Blocks:
+def _column(data: bytearray, size: int, count: int, place: Optional[tuple[int, int]]) -> array[int]:
+    """Return the values of a field of `count` records of `size` bytes. `place`: the field's offset
+    and size in bytes; None: each value is 0."""
+    if place is None:
+        return array("Q", bytes(8 * count))
+    offset, width = place
+    return array(_TYPECODES[width], data)[offset // width :: size // width]
+
+
+def build_blocks(memory: Memory, engine: Engine, spans: ObjectSpans) -> Blocks:
     """Return a directory with a block for each slot: IN_USE with an object, else FREE."""
-    order = sorted({span.bits & ~7 for span in spans if span.bits})
-    data, missing = read_records(memory.target, engine, array("Q", order), _BITS)
-    sizes = {span.bits: -(-span.slots // 64) * 8 for span in spans}
+    places = array("Q", [bits & ~7 for bits in spans.bits])
+    data, missing = read_scattered(memory.target, engine, places, _BITS)
     for number in missing:
         # For some spans, memory shortly after the bits is not mapped. Then only the bits are read.
         # If the bits are unreadable, each slot counts as an object, so that no reference is missed.
-        size = sizes.get(order[number], _BITS)
-        data[number * _BITS : number * _BITS + size] = memory.read(order[number], size) or b"\xff" * size
-    places = {address: number * _BITS for number, address in enumerate(order)}
-    runs, bits = array("Q"), bytearray()
-    for span in spans:
-        size = -(-span.slots // 64) * 8
-        at = places.get(span.bits, -1)
-        used = int.from_bytes(data[at : at + size], "little") if at >= 0 else 0
-        used = (used | (1 << span.free) - 1) & (1 << span.slots) - 1
-        runs.extend((span.start, span.size, span.size, span.slots, 8 * len(bits), run_states(State.FREE, State.IN_USE)))
-        bits += used.to_bytes(size, "little")
-    blocks = engine.blocks(memory.arch, GRANULE, sum(span.end - span.start for span in spans))
+        size = -(-spans.slots[number] // 64) * 8 if places[number] else 0
+        data[number * _BITS : number * _BITS + size] = memory.read(places[number], size) or b"\xff" * size
+    runs, bits, states = array("Q"), bytearray(), run_states(State.FREE, State.IN_USE)
+    full: dict[int, bytes] = {}  # by number of slots: the bits of a span without free slots
+    for number, (start, size, slots, free) in enumerate(zip(spans.starts, spans.sizes, spans.slots, spans.free)):
+        runs.extend((start, size, size, slots, 8 * len(bits), states))
+        if free == slots:
+            if slots not in full:
+                full[slots] = ((1 << slots) - 1).to_bytes(-(-slots // 64) * 8, "little")
+            bits += full[slots]
+        else:
+            length = -(-slots // 64) * 8
+            used = int.from_bytes(data[number * _BITS : number * _BITS + length], "little")
+            bits += ((used | (1 << free) - 1) & (1 << slots) - 1).to_bytes(length, "little")
+    blocks = engine.blocks(memory.arch, GRANULE, sum(spans.ends) - sum(spans.starts))
     blocks.append_runs(runs, bytes(bits))
     blocks.seal()
     return blocks
 
 
-def page_classes(heap: Heap, spans: Sequence[ObjectSpan]) -> bytearray:
+def page_classes(heap: Heap, spans: ObjectSpans) -> bytearray:
     """Return the class of each page of each arena; see TypeTable."""
     pages = ARENA // PAGE
     classes = bytearray([NOTHING]) * (pages * len(heap.arenas))
     numbers = {base: number for number, base in enumerate(heap.arenas)}
-    for span in spans:
-        for base in range(span.start // ARENA * ARENA, span.end, ARENA):
+    for start, end, kind in zip(spans.starts, spans.ends, spans.kinds):
+        base = start & -ARENA
+        while base < end:
             number = numbers.get(base)
             if number is not None:
-                first, last = max(span.start, base) - base, min(span.end, base + ARENA) - base
-                classes[number * pages + first // PAGE : number * pages + last // PAGE] = bytes([span.kind]) * (
-                    last // PAGE - first // PAGE
-                )
+                first, last = number * pages + max(start - base, 0) // PAGE, number * pages + min(end - base, ARENA) // PAGE
+                classes[first:last] = bytes((kind,)) * (last - first)
+            base += ARENA
     return classes
 
 
-def smaller_sizes(spans: Sequence[ObjectSpan]) -> array[int]:
+def smaller_sizes(spans: ObjectSpans) -> array[int]:
     """Return, by size class, the size of the next smaller class; 0 if no span has it."""
-    sizes = {span.kind >> 1: span.size for span in spans if span.kind > NOSCAN}
+    sizes = {kind >> 1: size for kind, size in set(zip(spans.kinds, spans.sizes)) if kind > NOSCAN}
     return array("Q", [sizes.get(number - 1, 0) if number else 0 for number in range(128)])
 
 
-def special_records(memory: Memory, types: Types, spans: Sequence[ObjectSpan]) -> Iterator[tuple[int, int, Sequence[int]]]:
+def special_records(memory: Memory, types: Types, spans: ObjectSpans) -> Iterator[tuple[int, int, Sequence[int]]]:
     """Yield the object of each special record (a finalizer, a sample of the heap profile), and the
     address and the values of the words after the record's head."""
     structure = types.find("runtime.special")
@@ -154,30 +136,25 @@ def special_records(memory: Memory, types: Types, spans: Sequence[ObjectSpan]) -
     kind = types.at(offset.type) if offset is not None else None
     if head is None or offset is None or kind is None:
         return
-    for span in spans:
-        record, seen = span.specials, 0
+    for start, size, slots, record in zip(spans.starts, spans.sizes, spans.slots, spans.specials):
+        seen = 0
         while record and seen < _MAX_SPECIALS:
             words = memory.words(record, head.size // 8 + 4)
             place = memory.read(record + offset.offset, kind.size)
             if words is None or not place:
                 break
-            slot = int.from_bytes(place, memory.arch.byteorder) // span.size
-            if slot < span.slots:
-                yield span.start + slot * span.size, record + head.size // 8 * 8, words[head.size // 8 :]
+            slot = int.from_bytes(place, memory.arch.byteorder) // size
+            if slot < slots:
+                yield start + slot * size, record + head.size // 8 * 8, words[head.size // 8 :]
             record, seen = words[0], seen + 1
 
 
-def ranges_with_pointers(spans: Sequence[ObjectSpan]) -> list[Range]:
-    """Return the memory of spans whose objects have pointers, sorted; adjacent spans are joined."""
-    return merge_ranges(Range(span.start, span.end) for span in spans if span.has_pointers)
-
-
-def joined_ranges(spans: Sequence[ObjectSpan]) -> list[Range]:
+def joined_ranges(spans: ObjectSpans) -> list[Range]:
     """Return few ranges that contain all spans: spans of one arena are joined."""
     made: list[Range] = []
-    for span in spans:
-        if made and made[-1].start // ARENA == span.start // ARENA:
-            made[-1] = Range(made[-1].start, span.end)
+    for start, end in zip(spans.starts, spans.ends):
+        if made and made[-1].start // ARENA == start // ARENA:
+            made[-1] = Range(made[-1].start, end)
         else:
-            made.append(Range(span.start, span.end))
+            made.append(Range(start, end))
     return made

@@ -28,20 +28,21 @@ TIMERS = ("[]runtime.timerWhen", "[]*runtime.timer", "runtime.p", "[]*runtime.p"
 """Types of the objects that refer to timers: a processor's list of timers (since Go 1.23, and in
 older versions), a processor, and the array of all processors."""
 
+# The function of a timer that ends a context has a name that begins with this:
+# context.WithDeadlineCause.func2, or in Go up to 1.20 context.WithDeadline.func2.
+_DEADLINE = "func context.WithDeadline"
+
 # Remedies. Each key is a part of the path to live objects: a field of a type, or the package of a
 # variable or of a function that uses the variable. Sources: Go 1.18 to 1.26,
 # src/context/context.go (cancelCtx), src/runtime/cgo/handle.go (handles), src/runtime/runtime2.go
 # (g), src/sync/pool.go (poolLocal).
 _REMEDIES = {
     "context.cancelCtx.children": "call the cancel function of each context: a context refers to its children until then",
+    _DEADLINE: "call the cancel function of each context with a timeout: its timer refers to it until then",
     "sync.poolLocal": "do not put buffers into a sync.Pool that have become large: it keeps them until two collections have passed",
     "runtime.g._defer": "do not defer in a loop: deferred calls run, and are freed, when their function returns",
     "runtime/cgo.": "call Delete for each cgo.Handle that C no longer needs",
 }
-# The function of a timer that ends a context has a name that begins with this:
-# context.WithDeadlineCause.func2, or in Go up to 1.20 context.WithDeadline.func2.
-_DEADLINE = "func context.WithDeadline"
-
 _LEAST_HELD = 4 << 20  # least bytes of live objects for a finding about timers or finalizers
 # The function of the goroutine that runs finalizers, by version.
 _FINALIZER_LOOPS = ("runtime.runFinalizers", "runtime.runfinq")

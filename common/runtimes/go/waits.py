@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Optional
 
 from findleaks.allocators.bulk import read_records
@@ -133,11 +134,8 @@ class WaitReader:
         """Return, by first word, the objects of the size of a record whose first word is one of
         these addresses."""
         found: dict[int, list[int]] = {}
-        spans = [span for span in self._objects.spans or () if span.has_pointers and span.size >= layout.record]
-        size, places = min((span.size for span in spans), default=0), array("Q")
-        for span in spans if structures else ():
-            if span.size == size:
-                places.extend(range(span.start, span.start + span.slots * size, size))
+        slots = self._objects.spans.with_pointers(layout.record)[1] if structures else ()
+        places = array("Q", chain.from_iterable(slots))
         data, _ = read_records(self._memory.target, self._engine, places, 8)
         for place, value in zip(places, self._memory.arch.words(data)):
             if value in structures and self._objects.is_in_use(place):
