@@ -3,7 +3,8 @@
  * links of the neighbour, not to the start of its block. */
 #include "interior_structures.h"
 
-enum { LINKS = 3, MOST_SPARE = 32 }; /* words of a node: {parent, left, right}; bytes added to a length */
+enum { LINKS = 3 };       /* words of a node: {parent, left, right} */
+enum { MOST_SPARE = 32 }; /* bytes that malloc adds to the length of a block */
 #define COLOUR UINT64_C(3) /* rb_node and Boost store a colour in the link to the parent */
 #define FLAGS ((uint64_t)(WORD - 1))
 
