@@ -40,6 +40,10 @@ STRUCTURES = {
     Structure.COUNTED_VALUE: ("arc", "block", "with a value of Rust's Arc or Rc"),
     Structure.ALIGNED: ("aligned", "block", "with memory that the program aligned by itself"),
     Structure.TAGGED_START: ("tagged", "block", "referenced by pointers with tags in the low bits"),
+    Structure.LINK: ("linked", "block", "with links of a list or tree inside"),
+    Structure.EXCEPTION: ("exception", "exception", "of C++"),
+    Structure.STRING: ("stdstring", "string", "of the old std::string, referenced behind its header"),
+    Structure.BUMP_CHUNK: ("bump-chunk", "chunk", "of Rust's bumpalo"),
 }
 """Structures that are referenced by interior pointers: name in JSON, word for a block, and
 owner."""

@@ -51,6 +51,8 @@ MOST_SHARED = 5  # maximum number of rows for such memory
 FEW = 4  # fields that are shown, however small, if they retain most of their owner only together
 NAMED_SPANS = 8  # words of a field for which a name is looked up
 UNTYPED = "block of "  # prefix of the name of a block whose type is unknown
+# The contents of blocks with these structures have better names.
+UNNAMED = (Structure.TAGGED_START, Structure.LINK, Structure.EXCEPTION, Structure.STRING)
 SAMPLE = 48  # blocks examined to decide whether all blocks of a size are strings
 
 
@@ -65,8 +67,7 @@ class TreeBuilder:
         self.depth, self.limit, self.least = depth, limit, least
         self._bytes = 0
         rows = session.structures.rows
-        # A tag in a pointer does not describe the contents of the block.
-        self._structures = {index for structure, index in zip(rows[0::ROW], rows[1::ROW]) if structure != Structure.TAGGED_START}
+        self._structures = {index for structure, index in zip(rows[0::ROW], rows[1::ROW]) if structure not in UNNAMED}
 
     def of_root(self, owner: Owner, node: int, expand: bool = True) -> RetainedNode:
         """Return the row of a root, with its fields if `expand`."""

@@ -10,7 +10,8 @@ member at offset 56 of the object that the word at offset 0 points to. The tests
 - `code PLACE = GLOB`: a pointer to code of a file whose name matches, such as "libssl*".
 - `text PLACE = GLOB`: a pointer to a text that matches. `{PLACE}` in NAME inserts this text.
   `{gtype PLACE}` inserts the name of GLib's type whose address is at a place. The rule fails if it
-  is no type of objects.
+  is no type of objects. `{class PLACE}` inserts the C++ type with this text as its name in
+  std::type_info.
 - `size = 48..` or `size = 48..64`: usable bytes of the block.
 - `at = 0|8`: offsets of the object in its block (default: 0).
 - `loaded = GLOB`: the process has loaded a file whose name matches. Use it if other programs may
@@ -26,6 +27,7 @@ from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.names import read_name
+from findleaks.demangle import demangle_type
 from findleaks.errors import UsageError
 from findleaks.value_classes import NamedTuple
 from findleaks.wildcards import matches
@@ -34,7 +36,7 @@ MOST_RULES = 1000
 _BYTES = {"u8": 1, "u32": 4, "word": 8}
 _PLACE = re.compile(r"\d{1,5}(\.\d{1,5}){0,3}")  # at most three pointers are followed
 _TEST = re.compile(r"(u8|u32|word|code|text) (\S+) *= *(.+)")
-_BRACES = re.compile(r"\{(gtype )?([\d.]+)\}")
+_BRACES = re.compile(r"\{(gtype |class )?([\d.]+)\}")
 
 NameAt = Callable[[int], str]
 """Returns the name of something at an address; "" if it has none."""
@@ -152,7 +154,10 @@ class Hallmarks:
         """Return the name of a rule, with texts in place of its braces; "" if a type is missing."""
         for kind, place in _BRACES.findall(name):
             word = self._word(start, _parse_place(place)) or 0
-            text = self._gtype_name(word) if kind else self._text(start, _parse_place(place))
+            text = self._gtype_name(word) if kind == "gtype " else self._text(start, _parse_place(place))
+            if kind == "class ":
+                # GCC marks the names of types that are not compared by name.
+                text = demangle_type(text.lstrip("*"))
             if kind and not text:
                 return ""
             name = name.replace(f"{{{kind}{place}}}", text)

@@ -1,10 +1,11 @@
 """Structures that programs refer to by interior pointers: hash tables of Rust and Abseil, chunks of
-pmr resources, stacks and frames of suspended coroutines, values of Rust's Arc and Rc, arrays and
-objects of PHP, memory that the program aligned itself, nodes with tags in the pointers to them.
+arenas, stacks and frames of suspended coroutines, values of Rust's Arc and Rc, arrays and objects
+of PHP, memory that the program aligned itself, nodes with tags in the pointers to them, nodes of
+lists and trees whose links are inside the objects, exceptions of C++.
 
 An interior pointer to one of these structures counts as a start reference if the bytes around its
 target, or the bytes around the pointer itself, prove the structure. The proofs are in
-common/native/interior_{tables,chunks,stacks,counted,aligned,tagged,php}.c."""
+common/native/interior_{tables,chunks,stacks,counted,aligned,tagged,php,links,exceptions}.c."""
 
 from __future__ import annotations
 
@@ -32,6 +33,10 @@ class Structure(IntEnum):
     ALIGNED = 9  # memory that a program aligned; the address of the block precedes it
     PHP_OBJECT = 10  # PHP: zend_object after the data of an internal class
     TAGGED_START = 11  # the pointer has tags in its lowest bits
+    LINK = 12  # the pointer refers to the links of a list or tree inside an object
+    EXCEPTION = 13  # C++: std::exception_ptr, caught exceptions
+    STRING = 14  # std::string with a header, libstdc++'s old ABI
+    BUMP_CHUNK = 15  # Rust: bumpalo
 
 
 class Examination(Protocol):

@@ -324,7 +324,7 @@ class _Search:
         partly = [
             Partly(one.size, forms[one.form], one.live, one.blocks)
             for one in others
-            if one.size and one.live and forms[one.form].kind not in NARROW
+            if one.size and one.live >= _least_partly(forms[one.form]) and forms[one.form].kind not in NARROW
         ]
         if not shown:
             return Disguised(partly=partly), array("Q")
@@ -375,6 +375,12 @@ def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) 
     held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
     left = frozenset(graph.leader_sizes())
     return found._replace(conventions=conventions, held=held, partly=[one for one in found.partly if one.size in left])
+
+
+def _least_partly(form: Form) -> int:
+    """Return the least number of blocks of a size with pointers of a form that is reported. A size
+    or a counter is often, by chance, its distance from one of many leaked blocks."""
+    return LEAST // 2 if form.kind == Disguise.RELATIVE else 1
 
 
 def _least(form: Form) -> int:

@@ -77,20 +77,30 @@ static int structure_of(examination *e, const inner *item, candidate *c) {
         found = aligned_at(m, c);
     if (!found)
         found = tagged_at(m, e->g->b, item->source, c);
+    if (!found)
+        found = exception_at(m, c);
+    if (!found)
+        found = string_at(m, c);
     if (!found && e->php)
         found = php_object_at(m, c);
     if (found)
         return found;
     bool is_table = may_be_table(m, c), is_array = e->php && may_be_php_array(m, c), is_arguments = e->php && may_be_php_arguments(c);
-    if (!is_table && !is_array && !is_arguments)
-        return NOTHING;
-    c->word = item->source == NONE ? e->g->root_words.items[e->root] : stored_at(e, item->source, c->pointer);
-    if (!word_at(m->pieces, m->count, c->word)) /* a register */
-        c->word = 0;
-    found = is_array ? php_array_at(m, c) : NOTHING;
-    if (!found && is_arguments)
-        found = php_arguments_at(m, c);
-    return found || !is_table ? found : table_at(m, c);
+    if (is_table || is_array || is_arguments) {
+        c->word = item->source == NONE ? e->g->root_words.items[e->root] : stored_at(e, item->source, c->pointer);
+        if (!word_at(m->pieces, m->count, c->word)) /* a register */
+            c->word = 0;
+        found = is_array ? php_array_at(m, c) : NOTHING;
+        if (!found && is_arguments)
+            found = php_arguments_at(m, c);
+        if (!found && is_table)
+            found = table_at(m, c);
+        if (found)
+            return found;
+        c->word = c->used = c->places = 0;
+    }
+    bool is_possible = item->source != NONE && e->g->kinds[item->source] == POSSIBLE;
+    return link_at(m, e->g->b, is_possible ? item->source : NONE, c);
 }
 
 /* Examine at most `budget` references; return 1 if there are more. */

@@ -6,7 +6,7 @@
 #include "graph.h"
 
 /* ../engine/interior_structures.py: Structure. */
-enum { NOTHING = 0, HASHBROWN = 1, SWISS_TABLE = 2, CHUNK_AT_END = 3, SAVED_CONTEXT = 4, COROUTINE_FRAME = 5, COUNTED_VALUE = 6, PHP_ARRAY = 7, PHP_ARGUMENTS = 8, ALIGNED = 9, PHP_OBJECT = 10, TAGGED_START = 11 };
+enum { NOTHING = 0, HASHBROWN = 1, SWISS_TABLE = 2, CHUNK_AT_END = 3, SAVED_CONTEXT = 4, COROUTINE_FRAME = 5, COUNTED_VALUE = 6, PHP_ARRAY = 7, PHP_ARGUMENTS = 8, ALIGNED = 9, PHP_OBJECT = 10, TAGGED_START = 11, LINK = 12, EXCEPTION = 13, STRING = 14, BUMP_CHUNK = 15 };
 
 /* Memory of the target, and how much of it loops over control bytes may still read. */
 typedef struct {
@@ -53,7 +53,7 @@ bool may_be_php_arguments(const candidate *c);
 int php_arguments_at(const memory *m, const candidate *c);
 int php_object_at(const memory *m, const candidate *c);
 
-/* interior_chunks.c: CHUNK_AT_END or NOTHING. */
+/* interior_chunks.c: CHUNK_AT_END, BUMP_CHUNK or NOTHING. */
 int chunk_at(const memory *m, const candidate *c);
 
 /* interior_stacks.c: SAVED_CONTEXT, COROUTINE_FRAME or NOTHING; `code`: executable memory. */
@@ -67,5 +67,13 @@ int aligned_at(const memory *m, const candidate *c);
 
 /* interior_tagged.c: TAGGED_START or NOTHING. */
 int tagged_at(const memory *m, const blocks *b, uint32_t source, const candidate *c);
+
+/* interior_links.c: LINK or NOTHING. `source`: the block with the pointer, if it is possibly
+ * lost. */
+int link_at(const memory *m, const blocks *b, uint32_t source, const candidate *c);
+
+/* interior_exceptions.c: EXCEPTION or NOTHING; STRING or NOTHING. */
+int exception_at(const memory *m, const candidate *c);
+int string_at(const memory *m, const candidate *c);
 
 #endif

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import compress
@@ -47,6 +48,14 @@ class Structures(NamedTuple):
     rows: array[int] = array("Q")  # see ROW in engine/interior_structures.py
     # Number and bytes of blocks that are reachable only because of these structures.
     held: Totals = Totals(0, 0)
+
+    def link_offsets(self, least: int) -> list[tuple[int, int]]:
+        """Return the offsets at which at least `least` blocks have links of a list or tree, with
+        the number of these blocks. A program may have put a header before such objects."""
+        rows = zip(self.rows[0::ROW], self.rows[1::ROW], self.rows[2::ROW])
+        places = {(offset, index) for structure, index, offset in rows if structure == Structure.LINK}
+        counts = Counter(offset for offset, _ in places)
+        return sorted((offset, count) for offset, count in counts.items() if count >= least)
 
     def of_block(self, index: int) -> tuple[Structure, int, int, int, int] | None:
         """Return the structure that contains the block with this index: its kind, the offset of the

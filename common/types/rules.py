@@ -284,7 +284,9 @@ class Rules:
             if of.sort == Sort.POINTER:
                 self._known[key] = self._of_pointee(of.pointees[0], of, offset, size)
             elif of.sort == Sort.CHOICE:
-                every = [one for pointee in of.pointees for one in self._of_pointee(pointee, of, offset, size)]
+                # The size of a type that is only declared is unknown, so any block would fit.
+                pointees = [pointee for pointee in of.pointees if self._table.size_of(pointee)]
+                every = [one for pointee in pointees for one in self._of_pointee(pointee, of, offset, size)]
                 self._known[key] = [Candidate(one.spec, max(one.level, Level.UNION)) for one in every]
             elif of.sort == Sort.ANY:
                 self._known[key] = self.of_size(size, of.owner) if offset == 0 else ()

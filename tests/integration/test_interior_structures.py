@@ -57,6 +57,37 @@ def test_block_by_block(laid_out: Path, tmp_path: Path, pure: str) -> None:
     assert none["totals"]["possible"]["blocks"] == said["totals"]["possible"]["blocks"] + len(held)
 
 
+@pytest.mark.parametrize("pure", ["", pytest.param("1", marks=pytest.mark.matrix)])
+def test_links_inside_objects(tmp_path: Path, pure: str) -> None:
+    """Objects of lists and trees whose links refer to links are reachable; pointers to other members prove nothing."""
+    program = built(tmp_path, "linked_nodes", "cc", "-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
+    with cores.Running([str(program)], tmp_path / "run") as run:
+        records, core = truth.parse(run.output), str(run.kernel_core())
+    verdict = truth.compare(records, truth.ask(core, environment={"FINDLEAKS_PURE": pure} if pure else {})[0])
+    assert verdict.perfect, str(verdict)
+    assert {r.category for r in records} == {"row", "record", "bucket", "entry", "plain", "chunk", "stray", "lost", "value"}
+    found = {one["structure"]: one["blocks"] for one in find(core)["heuristics"]["structures"]}
+    assert found == {"linked": 4 * 24, "bump-chunk": 3}
+    assert "96 blocks with links of a list or tree inside" in findleaks("find", core)
+
+
+@pytest.mark.platform("x86-64", "variables, containers and their owners")
+def test_exceptions(tmp_path: Path) -> None:
+    """Stored and caught exceptions are reachable, with their messages; only lost ones are leaked, and have the name of their class."""
+    program = built(tmp_path, "thrown_exceptions", "g++", "-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Werror")
+    with cores.Running([str(program)], tmp_path / "run") as run:
+        lost_blocks = int(run.output.split()[0])
+        core = str(run.kernel_core())
+    said = find(core)
+    assert said["totals"]["possible"] == {"blocks": 0, "bytes": 0}
+    assert said["totals"]["definite"]["blocks"] == lost_blocks
+    found = {one["structure"]: one["blocks"] for one in said["heuristics"]["structures"]}
+    assert found == {"exception": 6, "stdstring": 6}
+    assert "C++ exception (Failure)" in findleaks("find", core)
+    plain = find("--heuristics", "none", core)
+    assert plain["totals"]["possible"]["blocks"] == 6 * 4
+
+
 @pytest.mark.platform("x86-64", "variables, containers and their owners")
 def test_rust(tmp_path: Path) -> None:
     """Nothing in a Rust program's containers is possible, and what it loses is lost, to the block."""

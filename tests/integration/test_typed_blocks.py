@@ -262,6 +262,13 @@ def test_stale_words(flags: str, tmp_path: Path) -> None:
     assert figures.part(figures.leaked, "inferred right", "sure right") > 0.5, figures.leaked
 
 
+def test_unions(tmp_path: Path) -> None:
+    """A pointer in a union does not give a block a type that is only declared, because the size of this type is unknown."""
+    figures = measured("typed_unions.c", tmp_path, 40, 1, "-O1")
+    assert not figures.wrong, figures.wrong[:12]
+    assert figures.held["sure right"] == 40 and figures.held["none"] == 40, figures.held
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize("flags", ["-O0", "-O2", "-O2 -flto"])
 @pytest.mark.parametrize("source", ["typed_truth.c", "typed_truth.cpp"])

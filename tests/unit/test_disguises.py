@@ -199,6 +199,17 @@ def test_few_blocks_or_too_few_of_a_group_are_no_convention() -> None:
         assert [(one.size, one.blocks, one.of) for one in found.partly] == [(72, 80, 100)]
 
 
+@pytest.mark.parametrize(
+    ("form", "count", "reported"), [(Disguise.RELATIVE, 3, False), (Disguise.RELATIVE, 6, True), (Disguise.TAGGED, 1, True)]
+)
+def test_few_relative_pointers_are_not_reported(form: Disguise, count: int, reported: bool) -> None:
+    """A size or a counter may be the distance from a leaked block by chance. Other forms are no coincidence."""
+    for engine in engines():
+        found, graph = judged(engine, table_of(Form(form), lambda n: 8 * n, count=count))
+        assert not found.conventions and graph.totals(Kind.DEFINITE).blocks == count
+        assert [(one.size, one.blocks, one.of) for one in found.partly] == ([(72, count, count)] if reported else [])
+
+
 def test_a_list_that_nothing_holds_stays_lost() -> None:
     """Its nodes refer to each other by tagged pointers: the first is definitely lost, the others are indirectly."""
     for engine in engines():

@@ -125,6 +125,42 @@ class Image:
         self.root(start + offset)
         self.expected.append(Structure.PHP_OBJECT)
 
+    def node(self, offset: int, colour: int) -> None:
+        """Add a block with a node at an offset. A root and the node refer to each other; `colour` is in the low bits of the node's link."""
+        start = HEAP + len(self.heap)
+        self.block(self.rng.randbytes(offset) + self.words(0, (ROOTS + len(self.roots)) | colour) + self.rng.randbytes(24))
+        self.root(start + offset)
+        self.expected.append(Structure.LINK)
+
+    def chain(self, offset: int, flags: int, count: int) -> None:
+        """Add a singly linked list of blocks of one size, whose links refer to the links. `flags` are in the low bits of all links, but of
+        the root's link."""
+        size, start = offset + 40, HEAP + len(self.heap)
+        step = -(-size // 16) * 16 + 16
+        for number in range(count):
+            link = start + (number + 1) * step + offset + flags if number + 1 < count else 0
+            self.block(self.rng.randbytes(offset) + self.words(link) + self.rng.randbytes(40 - self.arch.word))
+        self.root(start + offset)
+
+    def exception(self, class_: bytes, offset: int) -> None:
+        class_ = class_ if self.arch.byteorder == "big" else class_[::-1]
+        start = self.block(self.rng.randbytes(96) + class_ + self.rng.randbytes(48))
+        self.root(start + offset)
+        self.expected.append(Structure.EXCEPTION)
+
+    def string(self, text: bytes, spare: int) -> None:
+        start = self.block(self.words(len(text), len(text) + spare, self.rng.randint(0, 5)) + text + bytes(spare + 1))
+        self.root(start + 24)
+        self.expected.append(Structure.STRING)
+
+    def bump_chunk(self, size: int, is_align_first: bool) -> None:
+        start, word = HEAP + len(self.heap), self.arch.word
+        layout = (16, size) if is_align_first else (size, 16)
+        footer = self.words(start, *layout, ROOTS + 16, start + self.rng.randrange(size - 6 * word), 5)
+        self.block(self.rng.randbytes(size - len(footer)) + footer)
+        self.root(start + size - len(footer))
+        self.expected.append(Structure.BUMP_CHUNK)
+
     def numbers(self, *values: int) -> bytes:
         return b"".join((value & 0xFFFFFFFF).to_bytes(4, self.arch.byteorder) for value in values)
 
@@ -164,6 +200,15 @@ class Image:
         for tag in (1, 2, 3, 5, 7) if self.arch.word == 8 else ():
             self.tagged(tag, self.words(self.rng.randrange(1 << 47)))
             self.expected.append(Structure.TAGGED_START)
+        for offset, colour in ((1, 0), (5, 0), (2, 1)):
+            self.node(offset * self.arch.word, colour)
+        for is_align_first in (False, True):
+            self.bump_chunk(64 * self.rng.randint(2, 9), is_align_first)
+        if self.arch.word == 8:
+            for offset, class_ in ((128, b"GNUCC++\0"), (16, b"GNUCC++\1"), (96, b"CLNGC++\0")):
+                self.exception(class_, offset)
+            for spare in (0, 7):
+                self.string(b"connection refused", spare)
         if (self.arch.word, self.arch.byteorder) == (8, "little"):
             for number in range(4):
                 self.stack(bool(number & 1), bool(number & 2))
@@ -216,6 +261,42 @@ def test_what_is_no_tag() -> None:
     assert rows == [] and set(after) == {Kind.POSSIBLE}
 
 
+@pytest.mark.parametrize("arch", ARCHES, ids=lambda arch: f"{arch.word * 8}-{arch.byteorder}")
+@pytest.mark.parametrize("flags", [0, 1, 2])
+def test_singly_linked_lists(arch: Arch, flags: int) -> None:
+    image = Image(arch, 7)
+    image.chain(2 * arch.word, flags, 6)
+    rows, _, after = image.found(graphs.native(arch), 3)
+    assert {Structure(row[0]) for row in rows} == {Structure.LINK} and len(rows) == 6
+    assert set(after) == {Kind.REACHABLE}
+
+
+@pytest.mark.parametrize("engine", [graphs.native(), graphs.pure()], ids=["native", "pure"])
+def test_what_is_no_link(engine: Engine) -> None:
+    """Pointers to other members of a block with links, and links to other places, prove nothing; nor do structures with one wrong field."""
+    image = Image(graphs.X86_64, 8)
+    start = image.block(bytes(16) + image.words(ROOTS + 64) + bytes(24))
+    image.root(start + 40)  # another member
+    other = image.block(bytes(48))
+    image.root(image.block(bytes(16) + image.words(other + 24) + bytes(24)) + 16)  # refers to another offset
+    image.root(other + 16)
+    image.root(image.block(bytes(96) + b"\0++CCUN\0" + bytes(48)) + 128)  # not the class of an exception
+    image.root(image.block(bytes(96) + b"\0++CCUNG" + bytes(48)) + 120)  # not the object
+    for length, capacity, owners, text in (
+        (5, 4, 0, b"hello\0"),
+        (4, 5, 0, b"hello\0"),
+        (5, 5, 1 << 20, b"hello\0"),
+        (0, 5, 0, b"hello\0"),
+    ):
+        image.root(image.block(image.words(length, capacity, owners) + text + bytes(2)) + 24)
+    at = HEAP + len(image.heap)
+    for first, used in ((at + 8, at), (at, at - 8), (at, at + 136)):
+        image.root(image.block(bytes(128) + image.words(first, 176, 16, 0, used, 0)) + 128)
+        at = HEAP + len(image.heap)
+    rows, _, after = image.found(engine, 3)
+    assert rows == [] and set(after) == {Kind.POSSIBLE}
+
+
 @given(
     seed=st.integers(0, 2**32 - 1),
     arch=st.sampled_from(ARCHES),
@@ -226,6 +307,8 @@ def test_what_is_no_tag() -> None:
 def test_the_engines_agree(seed: int, arch: Arch, count: int, budget: int) -> None:
     image = Image(arch, seed)
     image.fill()
+    for flags in range(3):
+        image.chain(arch.word * (1 + flags), flags, 5)
     image.damage(count)
     credit = random.Random(seed).choice((1 << 20, 300))
     assert image.found(graphs.native(arch), budget, credit) == image.found(graphs.pure(arch), 1 << 12, credit)

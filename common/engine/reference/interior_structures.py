@@ -1,18 +1,20 @@
 """Structures that programs refer to by interior pointers, in pure Python. Layouts and their sources
-are in common/native/interior_{tables,chunks,stacks,counted,aligned,tagged,php}.c."""
+are in common/native/interior_{tables,chunks,stacks,counted,aligned,tagged,php}.c. Others are in
+interior_nodes.py."""
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, permutations
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from findleaks.engine.interior_structures import Structure
+from findleaks.engine.reference import interior_nodes
 from findleaks.engine.reference.blocks import PureBlocks
-from findleaks.target.arch import Arch
-from findleaks.target.base import Piece, Range
+from findleaks.engine.reference.pieces import Pieces
+from findleaks.engine.terms import Kind
+from findleaks.target.base import Range
 from findleaks.target.ranges import range_at
 
 if TYPE_CHECKING:
@@ -34,46 +36,17 @@ _BY_HEAD = (Structure.HASHBROWN, Structure.SWISS_TABLE, Structure.PHP_ARRAY, Str
 """Structures that the memory around the pointer's target proves."""
 
 
-class Pieces:
-    """Memory in ascending pieces."""
-
-    def __init__(self, pieces: Sequence[Piece], arch: Arch) -> None:
-        self.pieces, self.arch = pieces, arch
-        self._starts = [piece.address for piece in pieces]
-
-    def part(self, address: int, most: int) -> memoryview:
-        """Return up to `most` bytes of one piece from `address` on; empty if they are missing."""
-        at = bisect_right(self._starts, address) - 1
-        if at < 0:
-            return memoryview(b"")
-        offset = address - self._starts[at]
-        return self.pieces[at].data[offset : offset + most]
-
-    def bytes(self, address: int, size: int) -> Optional[bytes]:
-        """Return `size` bytes; None if any of them is missing."""
-        found = b""
-        while len(found) < size:
-            part = self.part(address + len(found), size - len(found))
-            if not part:
-                return None
-            found += bytes(part)
-        return found
-
-    def word(self, address: int) -> Optional[int]:
-        """Return a word; None unless it is completely in one piece."""
-        part = self.part(address & self.arch.mask, self.arch.word)
-        return int.from_bytes(part, self.arch.byteorder) if len(part) == self.arch.word else None
-
-
 class Candidate(NamedTuple):
     """A pointer into the block [start, end), stored at `word` (0: in a register). `source` is the
-    size of the block that contains the pointer; 0: root memory."""
+    size of the block that contains the pointer (0: root memory), and `source_start` its address if
+    it is possibly lost, else 0."""
 
     start: int
     end: int
     pointer: int
     word: int
     source: int
+    source_start: int
 
 
 class Recognised(NamedTuple):
@@ -97,11 +70,15 @@ class Recogniser:
         found = self._chunk(c) or self._stack(c) or self._counted(c) or self._aligned(c) or self._tagged(c)
         if found:
             return found
+        for is_structure, structure in ((interior_nodes.is_exception, Structure.EXCEPTION), (interior_nodes.is_string, Structure.STRING)):
+            if is_structure(self._memory, c):
+                return Recognised(structure)
         if self._php and self._is_php_object(c):
             return Recognised(Structure.PHP_OBJECT)
         if self._php:
             found = (self._php_array(c) if self._may_be_php_array(c) else None) or self._php_arguments(c)
-        return found or (self._table(c) if self._may_be_table(c) else None)
+        found = found or (self._table(c) if self._may_be_table(c) else None)
+        return found or (Recognised(Structure.LINK) if interior_nodes.is_link(self._memory, self._blocks, c) else None)
 
     # -- tables
 
@@ -208,6 +185,8 @@ class Recogniser:
             if value is None:
                 break
             words.append(value)
+        if len(words) == 4 and interior_nodes.is_bump_chunk(self._memory, c):
+            return Recognised(Structure.BUMP_CHUNK)
         words += [-1] * (4 - len(words))  # a value that no word has
 
         def ends(end: int) -> bool:
@@ -369,8 +348,10 @@ class Recogniser:
 class PureExamination:
     """See interior_structures.Examination."""
 
-    def __init__(self, blocks: PureBlocks, noted: Iterator[Noted], accept: Callable[[Noted], None], recogniser: Recogniser) -> None:
-        self._blocks, self._noted, self._accept, self._recogniser = blocks, noted, accept, recogniser
+    def __init__(
+        self, blocks: PureBlocks, kinds: bytearray, noted: Iterator[Noted], accept: Callable[[Noted], None], recogniser: Recogniser
+    ) -> None:
+        self._blocks, self._kinds, self._noted, self._accept, self._recogniser = blocks, kinds, noted, accept, recogniser
         self._found = array("Q")
 
     def step(self, budget: int) -> bool:
@@ -378,7 +359,10 @@ class PureExamination:
         for noted in some:
             start = self._blocks.starts[noted.target]
             source = self._blocks.sizes[noted.source] if noted.source >= 0 else 0
-            candidate = Candidate(start, start + self._blocks.sizes[noted.target], start + noted.offset, noted.address, source)
+            is_possible = noted.source >= 0 and self._kinds[noted.source] == Kind.POSSIBLE
+            source_start = self._blocks.starts[noted.source] if is_possible else 0
+            end = start + self._blocks.sizes[noted.target]
+            candidate = Candidate(start, end, start + noted.offset, noted.address, source, source_start)
             found = self._recogniser.recognise(candidate)
             if found is not None:
                 where = noted.address if found.structure in _BY_HEAD else 0

@@ -9,7 +9,8 @@ from typing import NamedTuple, Optional
 
 from findleaks.engine.interiors import LOW_BITS, MAX_OFFSET, Row, Rule
 from findleaks.engine.reference.blocks import PureBlocks
-from findleaks.engine.reference.interior_structures import Pieces, PureExamination, Recogniser
+from findleaks.engine.reference.interior_structures import PureExamination, Recogniser
+from findleaks.engine.reference.pieces import Pieces
 from findleaks.engine.reference.work import run
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
 from findleaks.target.base import Piece, Range
@@ -112,7 +113,7 @@ class PureInteriors:
 
     def examine(self, pieces: Sequence[Piece], code: Sequence[Range], credit: int, php: bool) -> PureExamination:
         reader = Recogniser(Pieces(pieces, self._blocks.arch), self._blocks, code, credit, php)
-        return PureExamination(self._blocks, filter(self._matters, self._noted), self._accept, reader)
+        return PureExamination(self._blocks, self._kinds, filter(self._matters, self._noted), self._accept, reader)
 
     def promote(self, budget: int) -> bool:
         if self._promoter is None:

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import NamedTuple, Optional, Union
 
 from findleaks.engine.reference.blocks import PureBlocks
-from findleaks.engine.reference.interior_structures import Pieces
+from findleaks.engine.reference.pieces import Pieces
 from findleaks.engine.reference.type_decisions import Chooser, Decision, options_of
 from findleaks.engine.reference.type_features import separate, values_of
 from findleaks.engine.reference.type_match import WRONG, is_text

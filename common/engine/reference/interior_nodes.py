@@ -1,0 +1,124 @@
+"""Nodes with links inside, exceptions of C++, and chunks of bumpalo, in pure Python. Layouts and
+their sources are in common/native/interior_{links,exceptions,chunks}.c."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from findleaks.engine.reference.blocks import PureBlocks
+from findleaks.engine.reference.pieces import Pieces
+
+LINKS, COLOUR, MOST_LENGTH_SPARE = 3, 3, 32
+GNU, CLANG, DEPENDENT = 0x474E5543432B2B00, 0x434C4E47432B2B00, 1
+HEADER, CLASS, STRING_HEADER, MOST_SPARE, MOST_OWNERS = 128, 96, 24, 64, 1 << 16
+LEAST_CHUNK, MOST_ALIGNMENT = 64, 4096
+
+
+class Candidate(Protocol):
+    """See interior_structures.Candidate."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def pointer(self) -> int: ...
+    @property
+    def source(self) -> int: ...
+    @property
+    def source_start(self) -> int: ...
+
+
+# -- links of lists and trees
+
+
+def is_link(memory: Pieces, blocks: PureBlocks, c: Candidate) -> bool:
+    word = memory.arch.word
+    node = c.pointer & -word
+    first, size = memory.word(c.start), c.end - c.start
+    has_length = first is not None and 0 <= size - first <= MOST_LENGTH_SPARE
+    if node <= c.start or (node - c.start) % word or has_length:
+        return False
+    return _has_neighbour(memory, c, node) or _is_in_chain(memory, blocks, c, node)
+
+
+def _has_link_to(memory: Pieces, address: int, node: int) -> bool:
+    values = (memory.word(address + at * memory.arch.word) for at in range(LINKS))
+    return any(value is not None and value & ~COLOUR == node for value in values)
+
+
+def _has_neighbour(memory: Pieces, c: Candidate, node: int) -> bool:
+    """Return whether the node and a node in other memory refer to each other."""
+    word = memory.arch.word
+    for at in range(node, min(node + LINKS * word, c.end - word + 1), word):
+        value = (memory.word(at) or 0) & ~COLOUR
+        if value and value % word == 0 and not c.start <= value < c.end and _has_link_to(memory, value, node):
+            return True
+    return False
+
+
+def _is_same_place(blocks: PureBlocks, c: Candidate, offset: int, value: int) -> bool:
+    """Return whether a value refers to another block of the same size, at this offset."""
+    found = blocks.find(value)
+    if found < 0 or blocks.sizes[found] != c.end - c.start:
+        return False
+    start = blocks.starts[found]
+    return start != c.start and value - start == offset
+
+
+def _is_in_chain(memory: Pieces, blocks: PureBlocks, c: Candidate, node: int) -> bool:
+    """Return whether the node belongs to a singly linked list of blocks of one size."""
+    word, offset = memory.arch.word, node - c.start
+    if node + word > c.end:
+        return False
+    value = memory.word(node)
+    if value is not None and _is_same_place(blocks, c, offset, value & -word):
+        return True
+    if not c.source_start or c.source != c.end - c.start:
+        return False
+    value = memory.word(c.source_start + offset)
+    return value is not None and value & -word == node
+
+
+# -- exceptions of C++, and their messages
+
+
+def is_exception(memory: Pieces, c: Candidate) -> bool:
+    if memory.arch.word != 8 or c.pointer - c.start not in (16, CLASS, HEADER) or c.end - c.start < HEADER:
+        return False
+    value = memory.word(c.start + CLASS)
+    return value is not None and value & ~DEPENDENT in (GNU, CLANG)
+
+
+def is_string(memory: Pieces, c: Candidate) -> bool:
+    """Return whether a block is a string with a header, and the pointer refers to its text."""
+    if memory.arch.word != 8 or c.pointer - c.start != STRING_HEADER:
+        return False
+    length, capacity, owners = (memory.word(c.start + at) for at in (0, 8, 16))
+    room = c.end - c.pointer
+    if not length or capacity is None or owners is None or not length <= capacity < room:
+        return False
+    if room - capacity > MOST_SPARE or owners & 0xFFFFFFFF > MOST_OWNERS:
+        return False
+    last, end = memory.bytes(c.pointer + length - 1, 1), memory.bytes(c.pointer + length, 1)
+    return end == b"\0" and last is not None and last != b"\0"
+
+
+# -- chunks of bumpalo
+
+
+def is_bump_chunk(memory: Pieces, c: Candidate) -> bool:
+    """Return whether the pointer refers to the footer of a chunk."""
+    word, before = memory.arch.word, c.pointer - c.start
+    start, first, second, previous, used = (memory.word(c.pointer + at * word) for at in range(5))
+    if start != c.start or first is None or second is None or previous is None or used is None:
+        return False
+    size, alignment = (first, second) if _is_alignment(second) and first > before else (second, first)
+    if not _is_alignment(alignment) or not 5 * word <= size - before <= 8 * word:
+        return False
+    is_end = c.start + size <= c.end and size >= LEAST_CHUNK and (c.end - c.start - size) * 2 <= c.end - c.start
+    return is_end and previous % word == 0 and c.start <= used <= c.pointer
+
+
+def _is_alignment(value: int) -> bool:
+    return value > 0 and not value & (value - 1) and value <= MOST_ALIGNMENT
