@@ -21,13 +21,14 @@ from findleaks.runtimes.node.object_areas import object_areas
 from findleaks.runtimes.node.spaces import Spaces
 from findleaks.runtimes.object_graph import GARBAGE, LIVE
 from findleaks.runtimes.v8.array_bytes import ARRAY_BYTES
+from findleaks.runtimes.v8.handle_groups import HandleGroup
 from findleaks.runtimes.v8.heap_objects import HeapObjects
 from findleaks.runtimes.v8.isolates import Isolate
 from findleaks.runtimes.v8.layout import Layout
 from findleaks.runtimes.v8.maps import Maps
 from findleaks.runtimes.v8.metadata import Metadata
 from findleaks.runtimes.v8.names import Names
-from findleaks.runtimes.v8.object_graph import RootGroup, V8Graph
+from findleaks.runtimes.v8.object_graph import V8Graph
 from findleaks.runtimes.v8.reachability import Reachability
 from findleaks.runtimes.v8.roots import Roots
 from findleaks.target.base import Range, Target, Thread
@@ -97,7 +98,7 @@ class JavaScript:
         objects = dict(roots.global_handles())
         addresses = [one.address for one in self._isolates]
         owners.append(HandleOwners(self._target, self._engine, self._directory, array("Q", objects), addresses))
-        groups = [RootGroup(*one, array("Q", map(objects.__getitem__, one.places))) for one in owners[0].groups]
+        groups = [HandleGroup(*one, array("Q", map(objects.__getitem__, one.places))) for one in owners[0].groups]
         reach = Reachability(self._target, self._engine, self._maps, self._objects, roots)
         return V8Graph(self._target, self._engine, self._maps, Names(self._memory, self._maps), reach, groups)
 

@@ -6,18 +6,19 @@ import json
 from array import array
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
-from findleaks.engine.terms import NO_BLOCK, Totals
+from findleaks.engine.terms import NO_BLOCK
 from findleaks.runtimes.joint_members import JointRetainer
 from findleaks.runtimes.object_graph import MOST_LEVELS, NEARLY_ALL, ManagedObject, ObjectField, ObjectWord
 from findleaks.runtimes.slices import run_in_slices
 from findleaks.runtimes.v8.array_bytes import STORE
 from findleaks.runtimes.v8.far_properties import FarProperty, find_far_properties
 from findleaks.runtimes.v8.functions import Functions
+from findleaks.runtimes.v8.handle_groups import HandleGroup, RetainingGroup
 from findleaks.runtimes.v8.maps import COLLECTIONS, Maps
 from findleaks.runtimes.v8.metadata import TAG, TAG_MASK
 from findleaks.runtimes.v8.names import CLOSURE, CODE, CONTEXT, SHAPE, STRING, SYSTEM, Names
@@ -37,33 +38,13 @@ _SPLIT = (CONTEXT, CLOSURE, CODE, SHAPE, "process")
 _STORAGE = frozenset([*ARRAYS, *PROPERTY_CELLS, "property_array", "cell"])
 
 
-class RootGroup(NamedTuple):
-    """Global handles of one owner. `name`: a phrase in the plural. `places`: the addresses of the
-    handles ("Q"). `variable`: the variable that leads to the most handles, or "". `in_variable`:
-    the number of handles that it leads to. `objects`: the addresses of their objects ("Q")."""
-
-    name: str
-    places: array[int]
-    variable: str
-    in_variable: int
-    objects: array[int]
-
-
-class RetainingGroup(NamedTuple):
-    """A group, its node of the dominator tree, and the objects that it retains."""
-
-    group: RootGroup
-    node: int
-    retained: Totals
-
-
 class V8Graph(NamedObjects):
     """See ObjectGraph. A reference is a word with the tagged address of an object's start."""
 
     noun = "JavaScript object"
 
     def __init__(
-        self, target: Target, engine: Engine, maps: Maps, names: Names, reach: Reachability, groups: Sequence[RootGroup] = ()
+        self, target: Target, engine: Engine, maps: Maps, names: Names, reach: Reachability, groups: Sequence[HandleGroup] = ()
     ) -> None:
         """`groups`: global handles that are roots of their own."""
         super().__init__(target, engine, reach.objects.blocks, reach.graph)
