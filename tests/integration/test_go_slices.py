@@ -1,5 +1,5 @@
-"""Arrays of Go of which slices and strings include little, and mappings of syscall.Mmap that only C code refers to, in stripped
-programs. The first finding of `verdict` has the program's counts."""
+"""Stripped programs have Go arrays of which slices and strings include little, or mappings of syscall.Mmap to which only C code refers. The
+first finding of `verdict` has the program's counts."""
 
 from __future__ import annotations
 

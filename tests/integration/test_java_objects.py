@@ -89,7 +89,7 @@ def test_objects_by_class_are_those_of_jcmd(tmp_path: Path, version: str, collec
         check_reachability(found, version)
         if version not in jvms.DEBIAN:
             check_retained(found)
-    # A thread of the JVM may allocate between the two moments, so the fillers may differ.
+    # A thread of the JVM may allocate between the two snapshots, so the filler objects may differ.
     first, second = by_class(live), by_class(core)
     assert {name for name in {*first, *second} if first.get(name) != second.get(name) and name not in UNEQUAL} == set()
 

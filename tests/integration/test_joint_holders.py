@@ -27,14 +27,15 @@ def answer(*words: str) -> dict[str, Any]:
 
 
 def finding(kind: str, *where: str) -> dict[str, Any]:
-    """The only finding of this kind. Its text names the holder; `text` has its cause, too. `find` leads to it: few blocks leaked."""
+    """Return the only finding of this kind, with its cause added to `text`. `find` must suggest `verdict` first, because few blocks are
+    leaked."""
     assert answer("find", *where)["next"][0].split()[0] == "verdict"
     (one,) = (one for one in answer("verdict", *where)["findings"] if one["finding"] == kind)
     return {**one, "text": f"{one['text']} {one['cause']}"}
 
 
 def check_roots(name: str, members: Sequence[str], where: Sequence[str]) -> dict[str, Any]:
-    """Check that the root has the sessions, and that `roots` finds it by its name and by those of its variables."""
+    """Check that the root retains the sessions, and that `roots` finds it by its name and by the names of its variables."""
     (first,) = answer("roots", name, *where)["roots"]
     assert first["name"].startswith(f"{name} (")
     assert COUNT * BYTES < first["retained_bytes"] < 2 * COUNT * BYTES

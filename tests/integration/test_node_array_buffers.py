@@ -1,4 +1,4 @@
-"""The memory of Node's ArrayBuffers: in use, garbage, and with stale contents, against what the process counts itself."""
+"""The memory of Node's ArrayBuffers, in use, garbage and with stale contents, is compared with the counts that the process prints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import cores
 PROGRAM = truth.PROGRAMS / "node_array_buffers.js"
 STORE = "ArrayBuffer (its memory)"
 SMALL = 100_000
-"""Bytes of the ArrayBuffers of Node itself: more than these are the program's."""
+"""The maximum number of bytes in ArrayBuffers of Node itself."""
 
 
 @pytest.mark.parametrize("version", mark_matrix_except(("18.20.8", "20.20.0", "22.12.0", nodes.NEWEST), nodes.NEWEST))
@@ -37,7 +37,7 @@ def test_garbage_and_stale_contents(tmp_path: Path, version: str) -> None:
                 file.write(message.to_bytes(8, "little"))
         after = _stores(where)
     assert len(messages) >= 1000 and len(memory) >= 200
-    assert 0 <= stores["reported_bytes"] - printed["arrayBuffers"] <= 4096  # the last one sleeps on; a line was written
+    assert 0 <= stores["reported_bytes"] - printed["arrayBuffers"] <= 4096  # for Atomics.wait, and for the line that was written
     garbage = printed["arrayBuffers"] - printed["kept"]
     assert garbage > 10 << 20
     assert garbage - SMALL <= stores["garbage_native_bytes"] <= garbage + 0.01 * garbage

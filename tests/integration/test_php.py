@@ -157,7 +157,7 @@ def check_static_holders(made: cores.Running) -> None:
 
 
 def test_static_variables_and_inner_arrays_are_named(tmp_path: Path) -> None:
-    """Static properties of a class that has no other functions than static ones, static variables of functions, and arrays in arrays."""
+    """Static properties of a class with static functions only, static variables of functions, and arrays in arrays."""
     with cores.Running(program("static_holders.php"), tmp_path) as made:
         check_static_holders(made)
 

@@ -106,9 +106,11 @@ def test_findleaks_is_killed(guardian: bool, busy: Busy) -> None:
 
 @pytest.mark.parametrize("preload", ["", pytest.param(JEMALLOC, marks=pytest.mark.matrix)], ids=["glibc", "jemalloc"])
 def test_a_signals_handler_forks(preload: str, tmp_path: Path) -> None:
-    """Mostly in a stub, which the child goes through to its end as well: blocks of the parent are recorded, each once.
+    """The handler mostly runs while its thread is in a stub, so the child executes the rest of the stub too. Each block of the parent is
+    recorded once.
 
-    tests/unit/test_stub_forks.py forks at each instruction, in memory as it is found here: what a child finds filled with zeros."""
+    tests/unit/test_stub_forks.py forks at each instruction. It relies on what is checked here: which memory the kernel fills with zeros in
+    a child."""
     with tracked([str(built(tmp_path, "tracked_forks"))], preload) as program:
         working = recording(by_line(program.pid, "--json", "--until-full"), program.pid)
         assert wiped_in_children(program.pid) == [(SWITCHES, SHARED), (RecordTable(0).shared_end, RecordTable(0).size)]
@@ -126,7 +128,7 @@ def test_a_signals_handler_forks(preload: str, tmp_path: Path) -> None:
 
 
 def wiped_in_children(pid: int) -> list[tuple[int, int]]:
-    """Parts of the stub's table, as offsets, that the kernel fills with zeros in forked children."""
+    """Return the parts of the stub's table, as offsets, that the kernel fills with zeros in forked children."""
     (stub,) = find_stubs(read_mappings(pid), LiveTarget(pid).read)
     flags = dict(mapping_flags(pid))
     inside = [one for one in read_mappings(pid) if stub.table <= one.start < stub.address + stub.size]

@@ -197,7 +197,7 @@ def test_class_loaders_of_plugins(plugin: str, holder: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("version", [jvms.SYSTEM, *(pytest.param(one, marks=pytest.mark.matrix) for one in ("11", *jvms.VERSIONS))])
 @pytest.mark.parametrize("words", [(), ("cleaner",)], ids=["leaked", "cleaner"])
 def test_garbage_that_owns_native_memory(version: str, words: tuple[str, ...], tmp_path: Path) -> None:
-    """A collection frees the blocks of these objects only if they have a Cleaner. Otherwise it frees the objects alone."""
+    """A collection frees the blocks of these objects only if they have a Cleaner. Otherwise it frees only the objects."""
     count, each = 2000, 20_000
     library = jvms.compile_native("dropped_codecs.c", tmp_path)
     jvms.compile_java(truth.PROGRAMS / "DroppedCodecs.java", tmp_path, "--release", "11")

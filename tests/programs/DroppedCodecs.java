@@ -4,7 +4,7 @@ import java.util.List;
 
 /**
  * Makes objects that own blocks of malloc by their addresses, and keeps every 100th of them. No code frees the blocks of the others. With
- * the third argument "cleaner", a Cleaner is to free them. Arguments: the library, and the number of objects.
+ * the third argument "cleaner", a Cleaner is registered to free them. Arguments: the library, and the number of objects.
  */
 public class DroppedCodecs {
     static final List<DroppedCodecs> KEPT = new ArrayList<>();

@@ -3,9 +3,9 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Allocates 100,000 bytes in each arena, and keeps what a kind says: "segments", "arenas", or "global" segments. With another kind, such
- * as "ofConfined", which is the method that makes the arenas, it keeps nothing. Arguments: the kind, and the number of arenas.
- * java.lang.foreign exists since Java 22; reflection lets older compilers compile this file.
+ * Allocates 100,000 bytes in each arena, and keeps what a kind says: "segments", "arenas", or "global" segments. Any other kind,
+ * such as "ofConfined", is the name of the method that makes the arenas; then nothing is kept. Arguments: the kind, and the number of
+ * arenas. java.lang.foreign exists since Java 22; reflection lets older compilers compile this file.
  */
 public class JavaArenas {
     static final List<Object> KEPT = new ArrayList<>();

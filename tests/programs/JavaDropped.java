@@ -5,7 +5,7 @@ import java.lang.reflect.Method;
 
 /**
  * Makes class loaders, objects whose lock two threads use, and exceptions, and drops all of them. The argument is their number. Each class
- * loader has one class, which is used through reflection. So the virtual machine's own code refers to these objects for some time.
+ * loader has one class, which is used through reflection. Therefore the virtual machine itself refers to these objects for some time.
  */
 public class JavaDropped {
     static final Object GATE = new Object();

@@ -1,14 +1,18 @@
-/* The stubs of `track` (or three times that of `count --inject`), interrupted at each instruction by a signal whose handler forks. The child goes
- * through the rest of the stub as well: either before the parent, or when the parent has also made all further calls of the round.
+/* Interrupts the stubs of `track` (or three times the stub of `count --inject`) at each instruction by a signal whose handler forks. The
+ * child executes the rest of the stub too: either before the parent, or after the parent has made all further calls of the round.
  *
  * usage: forked_steps IMAGE TABLE CODE CODE_BYTES SHARED_END TABLE_BYTES FILTER FILTER_ENTRIES CLAIMS WALK WALK_END ALLOCATE MOVE FREE FORKING
  * Numbers are hexadecimal. IMAGE: a file with the code, then the private pages of the table. TABLE: a file that the shared part of the table is
- * mapped from; it is at CODE + CODE_BYTES. SHARED_END, FILTER and CLAIMS are offsets in the table. WALK to WALK_END is code that depends on no
- * record: its instructions are interrupted only in the first call of a round.
+ * mapped from; it is at CODE + CODE_BYTES. SHARED_END, FILTER and CLAIMS are offsets in the table. WALK to WALK_END is code that does not
+ * depend on records: its instructions are interrupted only in the first call of a round.
  * output: the number of rounds, the sums of the counters in FILTER and in the small filter, and the number of CLAIMS that are taken.
- *
- * A round allocates 40 bytes at A, fails to make them 48, makes them 56 at B, frees B, and allocates 24 bytes at A, which an odd round frees. One
- * of the first FORKING calls is interrupted. */
+ * A round makes these calls, of which one of the first FORKING is interrupted:
+ * - allocate 40 bytes at A
+ * - reallocate them to 48 bytes, which fails
+ * - reallocate them to 56 bytes at B
+ * - free B
+ * - allocate 24 bytes at A
+ * - in odd rounds: free A */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>

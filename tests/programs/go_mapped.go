@@ -1,5 +1,5 @@
-// COUNT mappings of syscall.Mmap of 1 MiB, of each kind: only a block of malloc refers to it; only a variable of C; only a freed block;
-// nothing. Prints "ready".
+// Maps 1 MiB with syscall.Mmap COUNT times for each of four kinds: only a block of malloc refers to the mapping; only a variable of C; only
+// a freed block; nothing. Prints "ready".
 package main
 
 /*

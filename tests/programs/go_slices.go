@@ -1,4 +1,4 @@
-// A program with arrays of which slices include little: the kind and a number are arguments. Kinds: "queue" (q = q[1:] of a global
+// A program with arrays of which slices include little. Arguments: the kind, and a number (COUNT). Kinds: "queue" (q = q[1:] of a global
 // variable, until 10 of COUNT messages are left), "queues" (the same in COUNT / 200 structures), "cleared" (q = q[:0]), "headers" (the
 // first 40 bytes of COUNT documents of 4,000 bytes, in structures), "keys" (substrings of lines as keys of a map), "tail" (the last 100
 // bytes of COUNT bytes, in a global variable), "full" (a slice of all COUNT messages), "steady" (a queue to which messages are added).

@@ -1,4 +1,5 @@
-/* Maps memory for each line that it reads, by calls whose effect depends on more than their address, and prints "done". First "ready". */
+/* First prints "ready". For each line that it reads, it maps memory by calls whose effect depends on more than the address, and
+ * prints "done". */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <sys/mman.h>

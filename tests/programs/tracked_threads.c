@@ -1,6 +1,6 @@
-/* Threads that allocate, replace blocks of other threads, and end, while children are forked that free and move the same blocks in their copy.
- * For each line that it reads, a round; then the calls of each site as "site calls 0 number", the blocks left as "all left 0 number", and "done".
- * First "ready". */
+/* Starts threads that allocate, replace blocks of other threads, and end. After some turns, it forks a child that frees and moves the same
+ * blocks in its copy of the memory. First prints "ready". For each line that it reads, it makes a round. Then it prints the calls of each
+ * site as "site calls 0 number", the blocks left as "all left 0 number", and "done". */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>

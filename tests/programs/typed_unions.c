@@ -1,5 +1,5 @@
-/* A union of a pointer to a type that is only declared, and of a pointer to any object, as in boost::function. Prints a line for each block:
- * address, whether it is held, type.
+/* A union of a pointer to a type that is declared but not defined, and of a pointer to any object, as in boost::function. Prints a line for
+ * each block: address, whether it is held, type.
  *
  *   typed_unions COUNT SEED */
 #include <stdio.h>

@@ -27,7 +27,7 @@ from findleaks.target.live import LiveTarget
 from findleaks.tracking.generated import track as trackcode
 from findleaks.tracking.hooks import find_hooks
 
-RECORD, REVIVE = 0x98, 0xA8  # in the table: where the routine is that records a block, and the one that does so if realloc fails
+RECORD, REVIVE = 0x98, 0xA8  # in the table: addresses of the routine that records a block, and of the one for a failed realloc
 SCRIPT = """
 import gdb, json
 from gdb.unwinder import Unwinder, register_unwinder

@@ -203,7 +203,7 @@ def test_few_blocks_or_too_few_of_a_group_are_no_convention() -> None:
     ("form", "count", "reported"), [(Disguise.RELATIVE, 3, False), (Disguise.RELATIVE, 6, True), (Disguise.TAGGED, 1, True)]
 )
 def test_few_relative_pointers_are_not_reported(form: Disguise, count: int, reported: bool) -> None:
-    """A size or a counter may be the distance from a leaked block by chance. Other forms are no coincidence."""
+    """A size or a counter may be the distance from a leaked block by chance. Pointers in other forms rarely occur by chance."""
     for engine in engines():
         found, graph = judged(engine, table_of(Form(form), lambda n: 8 * n, count=count))
         assert not found.conventions and graph.totals(Kind.DEFINITE).blocks == count

@@ -133,8 +133,8 @@ class Image:
         self.expected.append(Structure.LINK)
 
     def chain(self, offset: int, flags: int, count: int) -> None:
-        """Add a singly linked list of blocks of one size, whose links refer to the links. `flags` are in the low bits of all links, but of
-        the root's link."""
+        """Add a singly linked list of blocks of one size, whose links refer to the links. `flags` are in the low bits of all links except
+        the root's."""
         size, start = offset + 40, HEAP + len(self.heap)
         step = -(-size // 16) * 16 + 16
         for number in range(count):
@@ -273,7 +273,7 @@ def test_singly_linked_lists(arch: Arch, flags: int) -> None:
 
 @pytest.mark.parametrize("engine", [graphs.native(), graphs.pure()], ids=["native", "pure"])
 def test_what_is_no_link(engine: Engine) -> None:
-    """Pointers to other members of a block with links, and links to other places, prove nothing; nor do structures with one wrong field."""
+    """Pointers to other members of a block with links, links to other places, and structures with one wrong field prove nothing."""
     image = Image(graphs.X86_64, 8)
     start = image.block(bytes(16) + image.words(ROOTS + 64) + bytes(24))
     image.root(start + 40)  # another member

@@ -1,4 +1,4 @@
-"""Roots that retain memory only together: found by both engines, in heaps of tables that refer to the same blocks."""
+"""Both engines find roots that retain memory only together, in heaps of tables that refer to the same blocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENTRIES = 40  # of each table
 
 
 def build(engine: Engine, tables: int, users: Sequence[Sequence[int]]) -> tuple[Graph, list[int]]:
-    """A graph of tables and other blocks, and the addresses of the tables. `users`: for each set of ENTRIES blocks, the tables that
+    """Return a graph of tables and other blocks, and the addresses of the tables. `users`: for each set of ENTRIES blocks, the tables that
     refer to these blocks."""
     width = ENTRIES * len(users)
     heap = Memory(X86_64, tables * width + 4 * width)
@@ -36,7 +36,7 @@ def build(engine: Engine, tables: int, users: Sequence[Sequence[int]]) -> tuple[
 
 
 def compute(graph: Graph, starts: Sequence[int], eligible: int, root_of: Sequence[int] = ()) -> Dominators:
-    """The tree in which each table has a root, by default one of its own."""
+    """Return the tree in which each table has a root, by default a different one."""
     tree = graph.dominators(len(starts), priorities=[eligible])
     for number, start in enumerate(starts):
         tree.root_words([start], root_of[number] if root_of else number)
@@ -51,7 +51,7 @@ def find(engine: Engine, tables: int, users: Sequence[Sequence[int]], eligible: 
 
 
 def join(engine: Engine, tables: int, users: Sequence[Sequence[int]]) -> tuple[Sequence[tuple[int, ...]] | None, int]:
-    """The sets that `join_roots` accepts, and how often it computed a tree."""
+    """Return the sets that `join_roots` accepts, and how often it computed a tree."""
     graph, starts = build(engine, tables, users)
     trees = []
 

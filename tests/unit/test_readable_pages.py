@@ -135,7 +135,8 @@ def test_bitmaps_follow_the_mappings() -> None:
 
 
 def test_files_that_may_become_shorter(tmp_path: Path) -> None:
-    """A private mapping of a file is not marked: after ftruncate, a read of it fails. A module is: its code and data are needed anyway."""
+    """A private mapping of a file is not marked: after ftruncate, a read of it fails. A module is marked: the process needs its code and
+    data anyway."""
     file = tmp_path / "data"
     file.write_bytes(bytes(PAGE))
     with open(file, "r+b") as opened:

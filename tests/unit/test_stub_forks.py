@@ -39,7 +39,7 @@ class Done(NamedTuple):
 def step(folder: Path, code: bytes, layout: CountTable, settings: bytes, filters: tuple[int, int], numbers: Sequence[int]) -> Done:
     """Run forked_steps.c. `filters`: offset and number of entries. `numbers`: WALK to FORKING of its usage."""
     switches = bytearray(settings.ljust(SHARED, b"\0"))
-    switches[ENABLED], switches[SERVED] = 1, 0  # nobody answers: stacks end at the function
+    switches[ENABLED], switches[SERVED] = 1, 0  # no server answers, so stacks end at the function
     image, table = folder / "image", folder / "table"
     image.write_bytes(code + switches)
     table.write_bytes(bytes(layout.shared_end - SHARED))
