@@ -54,7 +54,7 @@ def read_records(target: Target, engine: Engine, addresses: Sequence[int], size:
 
 
 def read_scattered(target: Target, engine: Engine, addresses: Sequence[int], size: int) -> tuple[bytearray, set[int]]:
-    """Read records as `read_records` does, at addresses in any order, which may repeat."""
+    """Read records as `read_records` does. The addresses may be in any order, and may repeat."""
     return _read_records(target, engine, addresses, sorted(set(addresses)), size)
 
 

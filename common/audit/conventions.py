@@ -42,7 +42,7 @@ STRUCTURES = {
     Structure.TAGGED_START: ("tagged", "block", "referenced by pointers with tags in the low bits"),
     Structure.LINK: ("linked", "block", "with links of a list or tree inside"),
     Structure.EXCEPTION: ("exception", "exception", "of C++"),
-    Structure.STRING: ("stdstring", "string", "of the old std::string, referenced behind its header"),
+    Structure.STRING: ("stdstring", "string", "of libstdc++'s old ABI, referenced by pointers to the text"),
     Structure.BUMP_CHUNK: ("bump-chunk", "chunk", "of Rust's bumpalo"),
 }
 """Structures that are referenced by interior pointers: name in JSON, word for a block, and

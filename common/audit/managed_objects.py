@@ -47,11 +47,11 @@ class OwnedObjects(NamedTuple):
     blocks: Blocks
     graph: Graph
     objects: Objects  # all objects, including those that no single variable retains
-    joined: Mapping[int, Sequence[Variable]]  # by index: several that this one replaces
+    joined: Mapping[int, Sequence[Variable]]  # by index: the variables that it replaces
 
 
 class _Joined(NamedTuple):
-    """The tree below the variables. `replaced`: see OwnedObjects.joined."""
+    """The dominator tree below the variables. `replaced`: see OwnedObjects.joined."""
 
     tree: Dominators
     variables: Sequence[Variable]
@@ -119,8 +119,8 @@ def _compute_tree(
     values: Sequence[int],
     numbers: Sequence[int],
 ) -> Dominators:
-    """Return the tree of the nodes below the variables. `numbers`: for each of `values`, the index
-    of its variable."""
+    """Return the dominator tree of the nodes that the variables reach. `numbers`: for each of
+    `values`, the index of its variable."""
     blocks, graph = nodes
     first_local = _count_global(variables)
     tree = graph.dominators(len(variables), priorities=[first_local])
@@ -136,15 +136,15 @@ def _compute_tree(
 
 
 def _count_global(variables: Sequence[Variable]) -> int:
-    """Return the number of the variables that are not local. These come first."""
+    """Return the number of variables that are not local. These come first."""
     return next((number for number, one in enumerate(variables) if one.is_local), len(variables))
 
 
 def _join_variables(
     variables: Sequence[Variable], numbers: Sequence[int], joint: Sequence[Sequence[int]]
 ) -> tuple[list[Variable], list[int], dict[int, Sequence[Variable]]]:
-    """Return the variables with each set of `joint` (indices) replaced by one variable, the new
-    index of each value's variable, and `OwnedObjects.joined`."""
+    """Replace each set of `joint` (indices) by one variable. Returns the variables, the new index
+    of each value's variable, and the value of `OwnedObjects.joined`."""
     first_of = {number: some[0] for some in joint for number in some}
     sets = {some[0]: [variables[one] for one in some] for some in joint}
     kept = [number for number in range(len(variables)) if first_of.get(number, number) == number]
@@ -154,7 +154,7 @@ def _join_variables(
 
 
 def _join_set(members: Sequence[Variable]) -> Variable:
-    """Return one variable for these, with the names and contents of all."""
+    """Return one variable that stands for all of these, with their names and contents."""
     name = join_names([one.name for one in members])
     holder = name.partition(": ")[0] if ": " in name else ""
     contents = [f"{one.what}, {one.length:,} {one.unit}" if one.length is not None else one.what for one in members]

@@ -1,5 +1,5 @@
-"""Owners of root memory that is a mapping of its own, with the variables that refer to the
-mapping."""
+"""Owners of root memory that no other owner has, one for each mapping. An owner has the names of
+the variables that refer to its mapping."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from findleaks.target.base import Module, Range, Region
 from findleaks.target.ranges import intersection, merge_ranges, subtract
 from findleaks.target.runs import Runs
 
-_MOST_NAMED, _LEAST = 16, 64 << 10  # mappings whose variables are searched, and their least size
-_MOST_WORDS = 2  # words that may refer to a mapping; of more, none owns it
+_MOST_NAMED = 16  # mappings whose variables are searched
+_LEAST = 64 << 10  # bytes of the smallest such mapping
+_MOST_WORDS = 2  # words that refer to a mapping; if there are more, none of them owns it
 
 
 def find_mapping_owners(session: Session, taken: Iterable[Range]) -> Iterator[Owner]:
-    """Yield owners of the root memory outside `taken`, one for each mapping. If one or two words of
-    the data of files refer to an anonymous mapping, their variables are named."""
+    """Yield an owner for each mapping with root memory outside `taken`. If one or two words in the
+    data of modules refer to an anonymous mapping, the owner has the names of their variables."""
     left = Runs.of(subtract(session.roots, taken))
     found = [(region, list(left.within(region.start, region.end))) for region in session.target.regions()]
     found = [(region, ranges) for region, ranges in found if ranges]
@@ -34,11 +35,11 @@ def find_mapping_owners(session: Session, taken: Iterable[Range]) -> Iterator[Ow
 
 
 def _find_variables(session: Session, regions: Sequence[Region]) -> dict[int, Sequence[str]]:
-    """Return the names of the variables that refer to mappings, by start of the mapping."""
+    """Return, by start of a mapping, the names of the variables that refer to it."""
     modules = session.target.modules() if regions else ()
     data = intersection(session.roots, merge_ranges(Range(module.start, module.end) for module in modules))
     words: dict[int, list[int]] = {}
-    for piece in session.pieces(data, "naming mappings"):
+    for piece in session.pieces(data, "searching for pointers to mappings"):
         for region in regions:
             words.setdefault(region.start, []).extend(session.engine.search(piece, region.start, region.end))
     few = {start: places for start, places in words.items() if 0 < len(places) <= _MOST_WORDS}
@@ -46,7 +47,8 @@ def _find_variables(session: Session, regions: Sequence[Region]) -> dict[int, Se
 
 
 def _name(session: Session, modules: Sequence[Module], place: int) -> str:
-    """Return the variable that contains a word of a file's data, or the place in the file."""
+    """Return the name of the variable that contains the word at `place`, which is in a module's
+    data. Without a symbol, return the module's file and the offset in the module."""
     module = next(one for one in modules if one.start <= place < one.end)
     file = module.path.rsplit("/", 1)[-1] or "module"
     symbol = session.target.symbolize(place)

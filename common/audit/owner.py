@@ -55,7 +55,7 @@ class Owner:
     apart: bool = False  # whether this is a managed variable whose value is not a block
     # Objects that only this variable retains, for runtimes whose objects are not blocks.
     objects: Totals = field(default_factory=lambda: Totals(0, 0))
-    # The variables that this owner stands for, if they retain much memory only together
+    # The variables for which this owner stands, because they retain much memory only together
     members: Sequence[Owner] = ()
 
     @property
@@ -65,7 +65,8 @@ class Owner:
 
     @property
     def retains(self) -> str:
-        """The verb in a sentence about memory that only this owner retains."""
+        """The verb for memory that only this owner retains: "alone retains", or "together
+        retain"."""
         return "together retain" if self.members else "alone retains"
 
     @property

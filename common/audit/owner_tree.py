@@ -66,7 +66,7 @@ def _compute_tree(session: Session, reader: ContainerReader, named: Owners) -> D
     for number, owner in enumerate(named.all):
         if owner.words and not owner.apart:
             tree.root_words([value for _, value in owner.words], number)
-    return session.computed(tree, "who holds what")
+    return session.computed(tree, "computing retained memory")
 
 
 def _add_disguised(session: Session, tree: Dominators, named: Owners) -> None:

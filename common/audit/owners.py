@@ -91,8 +91,8 @@ def find_owners(session: Session, reader: ContainerReader) -> Owners:
 
 def _managed_variable(runtime: Runtime, one: Variable, objects: Optional[Totals] = None, members: Sequence[Variable] = ()) -> Owner:
     """Return the owner for a managed variable. `objects`: objects that only this variable retains,
-    for runtimes whose objects are not blocks. `members`: the variables that it stands for, if it
-    stands for several."""
+    for runtimes whose objects are not blocks. `members`: the variables that the owner stands for;
+    () if it is one variable."""
     kind = runtime.name if one.is_local else f"{runtime.name} variable"
     made = Owner(OwnerSort.MANAGED, one.name, kind, words=[("value", one.value)], table=one.table)
     made.what, made.length, made.unit = one.what, one.length, one.unit
@@ -123,8 +123,8 @@ def _separate_callbacks(session: Session, variables: Sequence[Owner]) -> list[Ow
 
 
 def join_owners(named: Owners, joint: Sequence[Sequence[int]]) -> Owners:
-    """Return the owners with each set of variables (numbers) replaced by one owner. The variables
-    have no ranges."""
+    """Replace each set of `joint` (numbers of variables) by one owner. Returns all owners; the
+    joined ones come first. The variables have no ranges."""
     taken = {number for some in joint for number in some}
     joined = [_join_variables([named.all[number] for number in some]) for some in joint]
     return Owners([*joined, *(owner for number, owner in enumerate(named.all) if number not in taken)])

@@ -42,16 +42,16 @@ from findleaks.session import Session
 from findleaks.session.known_types import known_types
 from findleaks.target.base import Range
 
-STEPS = 32  # blocks with a single field that are skipped, one after the other, at most
+STEPS = 32  # most blocks with a single field that are skipped in a row
 CHUNK = 1 << 18  # nodes read between two checks for Ctrl-C
 SIZES = 4096  # sizes of blocks that are counted separately at most
 # Memory that is reached through several fields is shown if it is this fraction of a row
 SHARED_PART = 0.1
 MOST_SHARED = 5  # maximum number of rows for such memory
-FEW = 4  # fields that are shown, however small, if they retain most of their owner only together
+FEW = 4  # so many fields are shown, whatever their size, if they retain memory only together
 NAMED_SPANS = 8  # words of a field for which a name is looked up
 UNTYPED = "block of "  # prefix of the name of a block whose type is unknown
-# The contents of blocks with these structures have better names.
+# For blocks with these structures, the contents are a better name than the structure.
 UNNAMED = (Structure.TAGGED_START, Structure.LINK, Structure.EXCEPTION, Structure.STRING)
 SAMPLE = 48  # blocks examined to decide whether all blocks of a size are strings
 

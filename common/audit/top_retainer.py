@@ -37,7 +37,7 @@ _ATTRIBUTE = re.compile(r"\.\w+\Z")
 _COLLECTION = re.compile(r" of \d[\d,]+ at 0x")
 """This matches the name of a block that is a collection of ten elements or more."""
 MEMBERS = 1 << 23  # retained blocks that are listed at a time; 4 bytes each
-_MOST_WAYS = 4  # fields that are named, if they retain most of a root only together
+_MOST_WAYS = 4  # fields that are named, if they retain most of a root's memory only together
 NAMED = 12  # maximum number of variables and frames of managed languages that are named
 
 
@@ -70,8 +70,8 @@ class TopRetainer(NamedTuple):
 
     def object_types(self, session: Session) -> list[tuple[str, Totals]]:
         """Return the types of the managed objects that the root retains, those with the most bytes
-        first. The bytes of a type include those of blocks that only one of its objects retains, and
-        that are no objects: the items of a list, the characters of a string.
+        first. The bytes of a type include blocks that are not objects, if only one object of the
+        type retains them: the items of a list, the characters of a string.
 
         The list is empty if objects of the runtime are not blocks."""
         known = session.object_types
@@ -98,9 +98,9 @@ class TopRetainer(NamedTuple):
         return [(known.names[number], found[number]) for number in order]
 
     def _type_of_owner(self, index: int, known: ObjectTypes, without: frozenset[int], owners: dict[int, int]) -> int:
-        """Return the type of the object that is the nearest dominator of a block; NO_OBJECT if
-        there is none. `owners` has the results for the blocks without an object that were passed
-        before."""
+        """Return the type of the nearest object that dominates a block; NO_OBJECT if there is none.
+        `index`: a block that is not an object. `without`: the types of such blocks. `owners`:
+        earlier results for such blocks, by index; results are added."""
         passed, number = list[int](), NO_OBJECT
         while number == NO_OBJECT:
             passed.append(index)
@@ -111,7 +111,7 @@ class TopRetainer(NamedTuple):
             number = known.types[index] if known.types[index] not in without else owners.get(index, NO_OBJECT)
             if index in owners:
                 break
-        owners.update(dict.fromkeys(passed[1:], number))  # the first is seldom above another block
+        owners.update(dict.fromkeys(passed[1:], number))  # the first seldom dominates a block
         return number
 
     def most_common_size(self) -> tuple[int, int]:
@@ -203,7 +203,8 @@ def _deepest_named(row: RetainedNode) -> tuple[Optional[RetainedNode], int]:
 
 def _list_ways(builder: TreeBuilder, owner: Owner, node: int) -> Sequence[str]:
     """Return the fields of a root that retain most of its memory only together, each with its
-    content; () if there are others, or fields without a name that the program's author knows."""
+    content. Return () if the root has further fields, or a field without a name that the program's
+    author knows."""
     row = builder.of_root(owner, node)
     fields = [(child.place, child.what.partition(", and ")[0]) for child in row.fields]
     if row.shared.bytes < MOST * row.totals.bytes or row.left or not 1 < len(fields) <= _MOST_WAYS:

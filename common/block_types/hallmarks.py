@@ -10,8 +10,8 @@ member at offset 56 of the object that the word at offset 0 points to. The tests
 - `code PLACE = GLOB`: a pointer to code of a file whose name matches, such as "libssl*".
 - `text PLACE = GLOB`: a pointer to a text that matches. `{PLACE}` in NAME inserts this text.
   `{gtype PLACE}` inserts the name of GLib's type whose address is at a place. The rule fails if it
-  is no type of objects. `{class PLACE}` inserts the C++ type with this text as its name in
-  std::type_info.
+  is no type of objects. `{class PLACE}` inserts the C++ type whose mangled name, as in
+  std::type_info, is the text at a place.
 - `size = 48..` or `size = 48..64`: usable bytes of the block.
 - `at = 0|8`: offsets of the object in its block (default: 0).
 - `loaded = GLOB`: the process has loaded a file whose name matches. Use it if other programs may
@@ -156,7 +156,7 @@ class Hallmarks:
             word = self._word(start, _parse_place(place)) or 0
             text = self._gtype_name(word) if kind == "gtype " else self._text(start, _parse_place(place))
             if kind == "class ":
-                # GCC marks the names of types that are not compared by name.
+                # GCC puts a "*" before the names of types that are not compared by name.
                 text = demangle_type(text.lstrip("*"))
             if kind and not text:
                 return ""

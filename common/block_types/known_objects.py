@@ -42,10 +42,10 @@ OpenSSL EC_KEY: size = 60..; text 0.0 = OpenSSL EC_KEY*
 # Private data precedes an instance in its block.
 GLib object ({gtype 0.0}): loaded = libgobject*; at = 0|16|32|48|64|80|96|112|128|160|192|224|256; word 0.0.72 = @0.0
 GLib GObject: size = 24..; word 0.0 = 80; code 0.24 = libgobject*
-# Exceptions of C++ (libstdc++: unwind-cxx.h, __cxa_refcounted_exception; libc++abi: cxa_exception.h). The type is
-# that of the object; 96 is the class in _Unwind_Exception, "GNUCC++" or "CLNGC++".
+# Exceptions of C++ (libstdc++: unwind-cxx.h, __cxa_refcounted_exception; libc++abi: cxa_exception.h).
+# Offset 16 has the std::type_info of the object. Offset 96 has the class in _Unwind_Exception: "GNUCC++" or "CLNGC++".
 C++ exception ({class 16.8}): size = 128..; text 16.8 = *; word 96 = 0x474e5543432b2b00|0x434c4e47432b2b00
-# libstdc++ since GCC 5 (eh_alloc.cc: pool; the first free entry is all of it, if malloc never failed)
+# libstdc++ since GCC 5 (eh_alloc.cc: pool). If malloc has never failed, the first free entry takes all of the pool.
 libstdc++'s emergency pool for exceptions: size = 72704..73760; word 0 = 72700..73760; word 8 = 0; loaded = libstdc++*
 # ld.so (link.h: struct link_map; include/link.h: l_real)
 ld.so's entry of the loaded file {8}: size = 1000..; word 40 = self; text 8 = *

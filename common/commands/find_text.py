@@ -21,8 +21,8 @@ from findleaks.results.leaks import AllocatorInUse, Leaks
 from findleaks.session import Session
 
 SMALL = 0.05
-"""If a process has a runtime, leaks that are a smaller part of the memory in use do not explain
-it."""
+"""In a process with a runtime, leaks that are less than this part of the memory in use do not
+explain its size."""
 
 HEAD = ("KIND", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")
 
@@ -58,8 +58,8 @@ def commands(session: Session, leaks: Sequence[Leak], limit: int) -> list[str]:
 
 
 def _are_small(session: Session, leaks: Sequence[Leak]) -> bool:
-    """Return whether the leaks are a small part of the memory in use, managed heaps included, so
-    that something else takes the memory."""
+    """Return whether the leaks are a small part of the memory in use, which includes managed heaps.
+    Then something else takes most of the memory."""
     leaked = sum(leak.bytes + leak.indirect_bytes for leak in leaks)
     in_use = session.directory.blocks.totals(State.IN_USE).bytes
     managed = sum(part.bytes for runtime in session.runtimes for part in runtime.parts() if not part.inside)

@@ -67,7 +67,8 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
     stopped for a moment at the beginning and at the end. `track` needs a live process on x86-64. In
     LLDB, `detach`, and use the command line."""
     sizes = parse_size_range(args.size) if args.size else None
-    # Mappings of all sizes are recorded, because any of them may replace a part of a wanted one.
+    # Mappings of all sizes are recorded, because any of them may replace a part of a mapping of the
+    # wanted size.
     sampling = _sampling(None if args.mmap else sizes, args.sample)
     if args.json and args.folded:
         raise UsageError("--json or --folded, not both")

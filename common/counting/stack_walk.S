@@ -54,7 +54,7 @@
         .set ENABLED, 0x1000
         .set SERVED, 0x1008                     # whether there is a server to answer
         .set PARENT, 0x1010                     # whether this is the process, not a forked child
-        .set CLAIMS, 0x1100                     # which of the requests a thread has, as far from each other as STATES
+        .set CLAIMS, 0x1100                     # for each request, 1 if a thread has it; the distances are those of STATES
         .set EVENTS, 0x2000
         .set FULL, 0x2008
         .set ORPHANED, 0x2018
@@ -124,8 +124,8 @@
         and     rax, [r8 + \mask]
         .endm
 
-# Raise the shared counter at `counter` to `count`, the value of a private counter. A forked child that does so as well, with the value of its
-# parent, changes nothing. Clobbers rax.
+# Raise the shared counter at `counter` to `count`, the value of a private counter. If a forked child does this too, with the value of its
+# parent, the counter does not change. Clobbers rax.
         .macro tell counter, count
         mov     rax, \counter
 1:      cmp     rax, \count
@@ -443,7 +443,7 @@ few:
         call    waited
         jc      unknown
         jmp     2b
-mine:                                           # a child has claims of its own, but shares the requests
+mine:                                           # a child has its own claims, but shares the requests
         cmp     qword ptr [r8 + PARENT], 0
         je      unknown
         mov     [rbx], rdi

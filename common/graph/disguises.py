@@ -27,7 +27,8 @@ from findleaks.value_classes import NamedTuple
 
 SHARE = 0.9  # the share of the leaked blocks of one size that must have a pointer of a form
 LEAST = 8  # minimum number of such blocks
-# the same for forms that small numbers may have by chance: one counter in three may lead to a block
+# the same for forms that small numbers may have by chance: one counter in three may refer to a
+# block
 LEAST_NUMBERS = 32
 NUMBERS = (Disguise.COMPRESSED, Disguise.RELATIVE)
 # the share of a form's words into these blocks that must point to offsets that count
@@ -40,7 +41,7 @@ ROOM = 64
 # least CELL bytes, random addresses rarely have one of these offsets.
 TAG_CELL, CELL = 16, 64
 WITH_LOW_TAGS = (Disguise.TAGGED, Disguise.SHIFTED_LEFT)
-# least number of such pointers on one page, or at one offset of blocks of one size
+# least number of pointers in one of NUMBERS on one page, or at one offset in blocks of one size
 COMPANY = 8
 LOW_TAGS = 8  # 32-bit numbers must point below this offset: V8 sets their lowest bit
 COMMON = 0.1  # minimum share of a form's words that point to an offset that is accepted
@@ -284,14 +285,17 @@ class _Search:
         return 2 * len(set(distances)) > len(distances) and not _is_series(distances)
 
     def _without_lone_numbers(self, words: array[int], forms: Sequence[Form], found: Sequence[Shown]) -> array[int]:
-        """Remove the small numbers that may lead to a block by chance. A size is typical of a form
-        if nine in ten leaked blocks of this size have a pointer in it. A number is kept if its
-        target has a typical size of LEAST or more blocks. It is also kept if COMPANY numbers that
-        lead to blocks of typical sizes are on the same page, or at the same offset of blocks of one
-        size.
+        """Return `words` without the small numbers that may refer to a block by chance.
 
-        Example: a process id of 4,512 in libc leads to a leaked block 36,096 bytes after the
-        base."""
+        A size is typical of a form if nine in ten leaked blocks of this size have a pointer in this
+        form. A number is kept in two cases:
+
+        - The size of its target is typical, and there are LEAST or more blocks of this size.
+        - COMPANY numbers that refer to blocks of typical sizes are on the same page, or at the same
+          offset in blocks of one size.
+
+        Example: a process id of 4,512 in libc refers, as a compressed pointer, to a leaked block
+        36,096 bytes after the base."""
         weak = {number for number, form in enumerate(forms) if form.kind in NUMBERS}
         places, edges, numbers = words[0::3], words[1::3], words[2::3]
         chosen = [at for at, number in enumerate(numbers) if number in weak]
@@ -378,8 +382,9 @@ def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) 
 
 
 def _least_partly(form: Form) -> int:
-    """Return the least number of blocks of a size with pointers of a form that is reported. A size
-    or a counter is often, by chance, its distance from one of many leaked blocks."""
+    """Return how many blocks of one size must have pointers of a form, so that these are reported.
+    A size or a counter is often, by chance, equal to its distance from one of many leaked
+    blocks."""
     return LEAST // 2 if form.kind == Disguise.RELATIVE else 1
 
 

@@ -1,8 +1,8 @@
-"""Find roots that retain memory only together: a table and a list of the same objects.
+"""Find roots that retain memory only together, such as a table and a list of the same objects.
 
-No single root dominates such memory, so the dominator tree attributes it to no root. If few roots
-reach it, they are its owners, and a second tree in which they are one root attributes it to
-them."""
+No single root dominates such memory, so the dominator tree attributes it to no root. If only a few
+roots reach it, they own it together. A second tree, in which they are one root, attributes the
+memory to them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from findleaks.formatting import join_words
 _Made = TypeVar("_Made")
 
 LEAST = 0.1  # fraction of all memory that several roots must retain together
-MOST_ROOTS = 4  # roots that are joined at most; more have no common purpose
-_EXAMINED = 1 << 13  # blocks that several roots reach, from which samples are taken
+MOST_ROOTS = 4  # most roots that are joined; more have no common purpose
+_EXAMINED = 1 << 13  # blocks from which samples are taken; several roots reach each
 _SAMPLES = 12  # blocks whose roots are determined; each needs a few searches of all references
-_MOST_STEPS = 8  # blocks, on the way to the roots of one sample, whose referrers are searched
+_MOST_STEPS = 8  # blocks whose referrers are searched to find the roots of one sample
 _MOST_REFERRERS = 64  # referrers of one block; more have no common purpose
-_FAR = 1 << 12  # steps up the tree
-_MARKS = (".", "::", "->")  # what separates the name of a variable from that of its holder
+_FAR = 1 << 12  # steps up the tree, at most
+_MARKS = (".", "::", "->")  # marks between the name of a holder and that of its variable
 
 
 def join_roots(
@@ -34,8 +34,8 @@ def join_roots(
     rebuild: Callable[[Sequence[tuple[int, ...]]], tuple[_Made, Sequence[Totals]]],
     name: Callable[[int], str],
 ) -> Optional[_Made]:
-    """Return what `rebuild` makes for the sets of roots that retain much memory only together; None
-    if there are no such sets.
+    """Return the result of `rebuild` for the sets of roots that retain much memory only together;
+    None if there are no such sets.
 
     For the other arguments, see `find_joint_roots`. `rebuild` computes a tree in which each set is
     one root. It returns a result, and what each set retains in this tree."""
@@ -62,18 +62,18 @@ def find_joint_roots(
     tree: Dominators, referrers: Callable[[int], Sequence[int]], eligible: int, name: Optional[Callable[[int], str]] = None
 ) -> list[tuple[int, ...]]:
     """Return sets of roots (numbers, ascending) that probably retain much memory together. The sets
-    are disjoint. A second tree must prove what they retain.
+    are disjoint. The caller must check with a second tree what they retain.
 
     tree: a computed tree. referrers: returns the blocks that refer to a block. eligible: the roots
     below this number may be joined; they have the first priority. name: returns the name of a root.
-    If one block retains most of the memory, that block explains it, and only roots with a common
-    holder are joined."""
+    If one block retains most of the shared memory, this block explains the memory. Then only roots
+    with a common holder are joined."""
     shared, least = tree.retained(SHARED).bytes, LEAST * max(tree.total().bytes, 1)
     if shared < least:
         return []
     children = tree.children(SHARED, _EXAMINED)
     ends = list(accumulate(child.bytes for child in children))
-    # Each sample is in the middle of an equal share of the bytes.
+    # The bytes are divided into equal parts. The block in the middle of each part is a sample.
     middles = ((2 * at + 1) * ends[-1] // (2 * _SAMPLES) for at in range(_SAMPLES)) if children else ()
     samples = dict.fromkeys(min(bisect_right(ends, middle), len(children) - 1) for middle in middles)
     votes: dict[frozenset[int], int] = {}
@@ -116,8 +116,8 @@ def _find_roots_that_reach(
 
 
 def _find_top(tree: Dominators, block: int) -> Optional[int]:
-    """Return the root that retains a block, or the outermost block that does, if no root does; None
-    if this is unknown."""
+    """Return the root that retains a block. If no single root does, return the outermost block that
+    retains it, which may be the block itself. Return None if this is unknown."""
     node = block
     for _ in range(_FAR):
         above = tree.idom(node)

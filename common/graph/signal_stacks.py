@@ -56,7 +56,9 @@ def signal_stacks(target: Target, engine: Engine, blocks: Blocks, graph: Graph, 
     if not _calls_sigaltstack(target, engine):
         return SignalStacks()
     indices = graph.unreferenced(_SMALLEST, _LARGEST, _MOST)
-    if not indices:  # for example, too many blocks that only interior pointers reach
+    if not indices:
+        # There may be too many unreferenced blocks, such as blocks that only interior pointers
+        # reach. So the search is limited to likely sizes.
         computed, constants = recommended_sizes(target)
         likely = sorted(size for size in {computed, *constants} if size)
         indices = [index for size in likely for index in graph.unreferenced(size, size + _PADDING, _MOST)]

@@ -52,7 +52,8 @@ typedef struct {
     uint8_t class;
 } object;
 
-/* Arenas are mostly adjacent. Then the distance from the first one is the number of an arena. */
+/* Arenas are mostly adjacent. Then the distance from the first arena, divided by ARENA, is the
+ * number of an arena. */
 INLINE uint8_t class_of(const go_types *known, uint64_t address) {
     if (!known->arena_count || address < known->arenas[0])
         return NOTHING;

@@ -40,9 +40,9 @@ static bool is_same_place(const blocks *b, const candidate *c, uint64_t offset, 
     return start != c->start && value - start == offset;
 }
 
-/* Return whether the node belongs to a singly linked list: its first word, or the word at the same
- * offset of the block with the pointer, refers to this offset of a block of the same size. The low
- * bits of such words may be flags. */
+/* Return whether the node belongs to a singly linked list of blocks of one size. Either its first
+ * word refers to the same offset in another block, or the word at this offset in the block with the
+ * pointer refers to the node. The low bits of these words may be flags. */
 static bool is_in_chain(const memory *m, const blocks *b, uint32_t source, const candidate *c, uint64_t node) {
     uint64_t value, offset = node - c->start;
     if (node + WORD > end_of(c))
@@ -54,17 +54,20 @@ static bool is_in_chain(const memory *m, const blocks *b, uint32_t source, const
     return read_word(m, block_address(b, source) + offset, &value) && (value & ~FLAGS) == node;
 }
 
-/* Return whether the block begins with its length. Then all pointers to it are behind this header,
- * which is a convention (heuristics.c). */
+/* Return whether the block begins with its length. Then all pointers to the block refer to the
+ * bytes behind this header. This is a convention (heuristics.c). */
 static bool has_length(const memory *m, const candidate *c) {
     uint64_t first;
     return read_word(m, c->start, &first) && first <= c->size && c->size - first <= MOST_SPARE;
 }
 
-/* `source`: the block with the pointer, if it is possibly lost; else NONE. (The last node of a
- * singly linked list is recognised by the node before it. Interior pointers lead to that one, too,
- * so that it is possibly lost. Two blocks of one size may have a pointer at the same offset by
- * chance.) The low bits of the pointer may be flags, too: a pointer to a bucket of cds_lfht, the
+/* `source`: the block with the pointer, if it is possibly lost; else NONE.
+ *
+ * The last node of a singly linked list is recognised by the node before it. That node is possibly
+ * lost, because only interior pointers refer to it. Other blocks with the pointer prove nothing:
+ * two blocks of one size may have a pointer at the same offset by chance.
+ *
+ * The low bits of the pointer may also be flags, as in a pointer to a bucket of cds_lfht, or the
  * colour in a pointer to a parent. */
 int link_at(const memory *m, const blocks *b, uint32_t source, const candidate *c) {
     uint64_t node = c->pointer & ~FLAGS;

@@ -354,7 +354,7 @@ class Runtime:
 
     collect_calls = "", ""  # calls that free garbage, and that enable the collector
     cycle_remedy = ""  # a clause: what to do about cycles, if nothing collects them; "": not needed
-    garbage_remedy = ""  # a clause: what frees native memory of garbage that the collector does not
+    garbage_remedy = ""  # a clause: how to free native memory of garbage, if no collection frees it
     garbage_cause = ""  # a clause: why garbage with native memory was not collected
     report_call = ""  # function by which native code reports bytes to the collector; "": none
 

@@ -35,8 +35,8 @@ class JointRetainer(NamedTuple):
 def find_joint_members(
     graph: Graph, tree: Dominators, holder: int, members: Sequence[tuple[str, int]], target: Target
 ) -> list[JointMembers]:
-    """Return the variables that retain at least the fraction LEAST of the memory in the tree, and
-    retain much of it only together; the set that retains most comes first.
+    """Return sets of variables that retain at least the fraction LEAST of the memory in the tree,
+    and much of it only together. The set that retains most comes first.
 
     members: name and object of each variable of `holder`."""
     least = LEAST * tree.total().bytes
@@ -54,8 +54,8 @@ def find_joint_members(
 
 
 def _compute(tree: Dominators, holder: int, fields: Sequence[Sequence[int]], target: Target) -> Dominators:
-    """Return the tree of what the fields of `holder`, each of which refers to some objects,
-    retain."""
+    """Return the dominator tree of the memory below `holder`, in which each field is a root.
+    `fields`: for each field, the objects that it refers to."""
     made = tree.within(holder, len(fields))
     for number, values in enumerate(fields):
         made.refer(number, values)

@@ -110,8 +110,9 @@ def find_large_types(graph: ObjectGraph, runtime: str, types: Sequence[Type], kn
 
 def _find_largest_root(graph: ObjectGraph, live: int, is_any: bool) -> Optional[tuple[str, Totals]]:
     """Return the name of the root that retains most, and what it retains; None if it is unknown, or
-    if it retains less than half of the bytes of live objects (`live`). `is_any`: whether a single
-    variable is of interest, too, not only several that retain the objects together."""
+    if it retains less than half of the bytes of live objects (`live`). `is_any`: True if the
+    root may be a single variable; False if it must be several variables that retain the objects
+    together."""
     tree = graph.root_tree
     if tree is None:
         return None

@@ -1,5 +1,5 @@
-"""Groups of the roots of a managed heap that a programmer knows, and the dominator tree below
-them."""
+"""Roots of a managed heap in groups that a programmer knows, such as variables, and the dominator
+tree below these groups."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def _compute(graph: Graph, groups: Sequence[RootGroup], target: Target) -> Domin
 
 
 def _join_groups(groups: Sequence[RootGroup], joint: Sequence[Sequence[int]]) -> list[RootGroup]:
-    """Return the groups with each set of variables (indices) replaced by one group."""
+    """Replace each set of `joint` (indices of variables) by one group. Returns all groups; the
+    joined ones come first."""
     taken = {number for some in joint for number in some}
     made = []
     for some in joint:

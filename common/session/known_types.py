@@ -27,7 +27,7 @@ COPIED = 512 << 20
 """Most bytes of heaps that are copied for this, if the target's memory is not mapped here."""
 
 
-LEAST_LINKS = 16  # objects with links at one offset that may have a header
+LEAST_LINKS = 16  # objects with links at one offset, from which on a header is considered
 
 
 def known_types(session: Session) -> Optional[KnownTypes]:
@@ -115,7 +115,7 @@ def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece], mo
     sizes = SizeClasses(session.directory, table.word)
     conventions = [*session.learned.conventions]
     known = {one.offset for one in conventions}
-    # Links explain pointers that a header would explain, too.
+    # Pointers that look like pointers to links may be pointers behind a header of this size.
     links = session.structures.link_offsets(LEAST_LINKS)
     conventions += [Convention(offset, (), "", count, 0) for offset, count in links if offset not in known]
     blocks, headers = remove_headers(

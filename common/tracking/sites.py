@@ -209,7 +209,7 @@ def name_holders(session: Session, found: Sequence[TrackedSite], holders: OwnerT
     for site in found:
         counts: Counter[str] = Counter()
         for index in site.blocks[:MAX_ASKED]:
-            session.report_progress("who holds what", 0.0)
+            session.report_progress("searching for roots of held blocks", 0.0)
             counts[_holder(index, holders, roots)] += 1
         site.holders = [(label, count) for label, count in counts.most_common() if label][:MAX_HOLDERS]
 

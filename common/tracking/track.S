@@ -37,9 +37,9 @@
         .set REVIVE, 0xa8
         .set LEAST, 0x1018                      # bytes that a recorded block has at least, and up to how many more
         .set SPAN, 0x1020
-        .set NEXT, 0x1080                       # number of the next record; counts what does not fit, too
+        .set NEXT, 0x1080                       # number of the next record; also counts records that do not fit
         .set SMALL_FILTER, 0x1800               # as FILTER, 1024 of them
-        .set TAKEN, 0x2000                      # the greatest NEXT that findleaks has been told
+        .set TAKEN, 0x2000                      # the greatest NEXT; findleaks reads it
         .set GOLDEN32, 0x9e3779b1
 
 # A record: address, node of the stack (with bit 0: not followed to its end), size, then in four bytes
@@ -48,20 +48,20 @@
         .set FREED, 2
         .set UNSEEN, 3                          # it must have been freed: its address was allocated again
         .set UNPLACED, 4                        # frees do not find it
-        .set REPLACED, 5                        # another record is of the same block
+        .set REPLACED, 5                        # another record describes the same block
         .set LIVE_BIT, 31
         .set MREMAP_DONTUNMAP, 4                # Linux, include/uapi/linux/mman.h
 
-# Forked children. A signal, which often comes as a page is first used, may have a handler that forks at
-# any instruction. Then the child goes through the rest of the stub as well: before the parent, or long
-# after it, when the parent has freed the block. The child must change nothing that the parent relies on:
+# Forked children. A signal handler may fork at any instruction; signals often arrive when a page is first
+# used. Then the child also executes the rest of the stub: before the parent, or long after it, when the
+# parent has freed the block. The child must change nothing that the parent relies on:
 #
 # - THREADS, FILTER, INDEX, NEXT, and all switches are in memory that is private to the process. The
 #   kernel fills it with zeros in a child (MADV_WIPEONFORK). PARENT is therefore 0 in a child.
 # - Records are shared with findleaks, and so with the child. A thread that takes a number from NEXT, or
 #   clears a LIVE_BIT, and is not in a child afterwards, owns the record. A child that is forked after that
-#   writes the same values as its parent. As the state of a record only advances, and each change
-#   compares it with the state before, a late child changes nothing.
+#   writes the same values as its parent. The state of a record only advances, and each change compares it
+#   with the previous state. Therefore a late child changes nothing.
 
 # Offsets from the frame pointer of a stub.
         .set STACK_ID, -16                      # before the walk: the function's key
@@ -281,7 +281,7 @@
         mov     r10, rsi
         decide  moving
 
-        allocating remapping            # mremap(address, old size, size, flags, …), that returns -1 where it fails
+        allocating remapping            # mremap(address, old size, size, flags, …); returns -1 if it fails
         xor     eax, eax
         test    rsi, rsi
         jz      1f                              # it maps the same pages again
@@ -314,7 +314,7 @@
         mov     r10, rdx
         decide  remapping
 
-# A function that releases the block rdi, from where its stub has no frame.
+# The last part of the stub of a function that releases the block rdi. The stub has no frame yet.
         .macro release name
         mov     rax, [r11 + GOLDEN]
         imul    rax, rdi
@@ -334,7 +334,7 @@
 freeing_slow:
         release freeing
 
-        stub    unmapping                       # munmap(address, size), that fails if the size is 0 or no size of user space
+        stub    unmapping                       # munmap(address, size); fails if the size is 0 or larger than user space
 unmapping_slow:
         test    rsi, rsi
         jle     unmapping_end
@@ -509,7 +509,7 @@ draw:
         shr     rax, 40
         .endm
 
-# To `out` in a forked child.
+# Jump to `out` in a forked child.
         .macro unless_child out
         cmp     qword ptr [r8 + PARENT], 0
         je      \out
@@ -528,7 +528,7 @@ routines_record:
         mov     rdi, rax
         mov     esi, 1
         lock xadd [r8 + NEXT], rsi
-        unless_child recorded                   # rsi may be of the child's own NEXT
+        unless_child recorded                   # in a child, rsi may come from its own NEXT
         lea     rcx, [rsi + 1]
         tell    "[r8 + TAKEN]", rcx
         cmp     rsi, [r8 + CAPACITY]
@@ -633,7 +633,7 @@ routines_forget:
         pop     rcx
         ret
 
-# The block of the stub's frame was not moved: it gets a new record in place of the one at FIRST, whose state cannot go back.
+# The block of the stub's frame was not moved: it gets a new record in place of the one at FIRST, because the state of a record only advances.
 routines_revive:
         push    rax
         push    rcx

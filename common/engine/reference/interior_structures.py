@@ -38,8 +38,8 @@ _BY_HEAD = (Structure.HASHBROWN, Structure.SWISS_TABLE, Structure.PHP_ARRAY, Str
 
 class Candidate(NamedTuple):
     """A pointer into the block [start, end), stored at `word` (0: in a register). `source` is the
-    size of the block that contains the pointer (0: root memory), and `source_start` its address if
-    it is possibly lost, else 0."""
+    size of the block that contains the pointer; 0: root memory. `source_start` is the address of
+    this block if it is possibly lost, else 0."""
 
     start: int
     end: int

@@ -3,8 +3,8 @@
 A stub follows pointers of an interpreter's frames, without system calls. In a damaged process, such
 a pointer can refer to unmapped memory. Therefore the stub reads only pages that are marked as
 readable in a rule. There is one rule for each 256 KiB of memory; its value is a bitmap of the 64
-pages. Pages of files are left out, because a read fails if the file has become shorter. Pages of
-modules are not: a module whose file becomes shorter ends the process anyway.
+pages. Pages of data files are left out, because a read fails if the file has become shorter. Pages
+of modules are marked: if the file of a module becomes shorter, the process crashes anyway.
 
 A page that is unmapped stays marked until the next refresh of the rules. Until then, a stub that
 reads this page crashes the process. This can happen only if a damaged frame refers to the page:

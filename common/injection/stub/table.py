@@ -13,12 +13,12 @@ The rest is private again:
 
 - threads: a hash table of thread pointer, depth. The depth is that of scopes, counted as they are
   opened and closed
-- counts: `calls` and `broken` of each node, by which the process counts. The counters in the shared
-  part are raised to these.
+- counts: for each node, the `calls` and `broken` that this process counted. The counters in the
+  shared part are raised to these numbers.
 
-The kernel zeroes the page of switches and the rest in forked children, so that these count nothing,
-and change nothing of the parent. This is needed because the handler of a signal may fork while its
-thread is in the stub.
+In forked children, the kernel zeroes the page of switches and these private tables. Therefore
+children count nothing, and do not change what the parent counted. This is needed because a signal
+handler may fork while its thread is in the stub.
 
 Keys and parents are compared in full, so stacks are never confused, whatever their hashes are. If
 there is no free entry within PROBES entries, a call is counted without its stack."""
@@ -134,7 +134,7 @@ class CountTable:
 
     @property
     def shared_end(self) -> int:
-        """Offset of the end of the shared part, in whole pages."""
+        """Offset of the end of the shared part, rounded up to whole pages."""
         return self.nodes_at + 32 * self.nodes + 4095 & -4096
 
     @property

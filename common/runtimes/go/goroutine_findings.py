@@ -47,10 +47,10 @@ _OBJECTS = {
     **dict.fromkeys(("sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLock"), "locks"),
 }
 _ADVICE = _Advice("", "end goroutines that are not needed: close their channel, or cancel their context")
-# By the type of the channel from which they receive.
+# Advice by the type of the channel from which the goroutines receive.
 _CHANNELS = {
     "chan time.Time": _Advice(
-        "The channel is that of a ticker or timer. Nothing closes it: Stop does not.",
+        "The channel is that of a ticker or timer. Nothing closes it, not even Stop.",
         "end the loop of each goroutine with a second channel or a context, and stop its ticker or timer",
     )
 }

@@ -1,8 +1,8 @@
 """Find mappings that a Go program made with syscall.Mmap and never unmapped.
 
 The package registers each mapping in a map from the address of its last byte to its slice. So does
-golang.org/x/sys/unix. Mappings to which nothing else refers are leaked: neither Go's heap, nor a
-block or a variable of C code.
+golang.org/x/sys/unix. A mapping is leaked if nothing else refers to it: no object of Go's heap, and
+no block in use or variable of C code.
 
 Source: Go 1.18 to 1.26, src/syscall/syscall_unix.go (mmapper.active)."""
 
@@ -40,8 +40,8 @@ class _Word(NamedTuple):
 
 
 class NativeMemory(NamedTuple):
-    """Memory outside of Go's heap and variables whose words may refer to mappings. Words of freed
-    blocks (`blocks`, None: there is no allocator) do not count."""
+    """Memory of C code, whose words may refer to mappings. `blocks`: the blocks of C's allocator;
+    None if there is no allocator. Words in freed blocks do not count."""
 
     ranges: Sequence[Range]
     blocks: Optional[Blocks]
@@ -104,7 +104,7 @@ def _leaked(memory: Memory, words: Sequence[_Word], regions: Sequence[Range]) ->
 
 def _without_native_references(memory: Memory, engine: Engine, leaked: Sequence[Range], native: NativeMemory) -> Sequence[Range]:
     """Return the mappings to which no word of native memory refers. Words in these mappings do not
-    count. The result is () if there are too many words."""
+    count. The result is () if too many words refer to mappings."""
     searched, held, seen = merge_to_most(leaked, MOST_RANGES), set[Range](), 0
     for start, end in subtract(native.ranges, leaked) if leaked else ():
         for piece in memory.target.pieces(start, end):

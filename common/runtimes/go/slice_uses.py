@@ -1,5 +1,5 @@
-"""Find which part of each array of Go slices and strings use. An array stays in memory as a whole
-while anything refers to a part of it."""
+"""Determine which part of each Go array is used by slices and strings. An array stays in memory as
+a whole while anything refers to a part of it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges, merge_to_most, subtract
 
 _MOST_WORDS = 1 << 20  # references that are read
-_MOST_UNUSED = 6  # a small slot has at most 1 / this of its bytes after an array's capacity
+_MOST_UNUSED = 6  # in a small slot, at most 1 / this of the bytes follow the array's capacity
 
 
 class SliceUses:
-    """The references to some arrays, which are blocks with these indices. `uses`: for the index of
-    each array, the ranges that slices and strings use. `holders`: for the index of an array, the
-    type of an object, or the name of a variable, that contains such a slice or string. `is_exact`:
-    whether slices use exactly these ranges, not at most.
+    """The references to the blocks with the indices `arrays`. `uses`: by index of an array, the
+    ranges that slices and strings use. `holders`: by index of an array, the type of an object, or
+    the name of a variable, that contains such a slice or string. `is_exact`: True if slices use
+    exactly these ranges, False if they use at most these.
 
     `name` returns the name of the variable at an address."""
 
@@ -97,12 +97,12 @@ class SliceUses:
         return length * (self._sizes[self._targets[at] >> 1] if self._kinds[at] == SLICE and self._targets[at] != NONE else 1)
 
     def _used_by_variable(self, place: int, value: int, index: int) -> Optional[int]:
-        """Return the number of bytes that the slice in the global variable at `place` uses at most;
-        None if there is no slice. `value`: the first word, which refers to array `index`.
+        """Return the most bytes that the slice in the global variable at `place` can use; None if
+        there is no slice. `value`: the first word, which refers to array `index`.
 
         The types of variables are unknown. Three words are a slice if its capacity extends to the
         end of the array. The end is not exact, because Go rounds sizes up. If the size of an
-        element is unknown, the largest possible one counts.
+        element is unknown, the largest possible size is assumed.
 
         Example: 0xc000180000, 10, 20 in an array of 8-byte elements that ends at 0xc0001800a0."""
         length, capacity = self._memory.words(place + 8, 2) or (0, 0)

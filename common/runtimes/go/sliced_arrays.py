@@ -1,5 +1,5 @@
-"""Findings about large arrays of Go of which slices and strings use only a small part, and about
-objects to which only the other part of such arrays refers."""
+"""Findings about large Go arrays of which slices and strings use only a small part, and about
+objects to which only the unused elements of such arrays refer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def find_sliced_arrays(memory: Memory, objects: HeapObjects, engine: Engine, gra
 
 def find_unused_elements(memory: Memory, objects: HeapObjects, engine: Engine, graph: GoGraph, live: int) -> Iterator[Finding]:
     """Yield a finding if a quarter of the bytes of live objects (`live`) is reachable only through
-    elements of arrays that no slice includes. For example, `q = q[1:]` leaves an element behind.
+    elements of arrays that no slice includes. For example, `q = q[1:]` keeps the removed element in
+    the array.
 
     The objects are marked a second time without references from these elements. Those that are no
     longer reached are counted."""

@@ -4,8 +4,9 @@ An arena returns its chunks to one of four pools, by their size. The JVM does no
 chunk, so its words are stale. Up to JDK 17, each pool keeps some chunks for as long as the JVM
 runs; later versions release them after 5 seconds.
 
-The tables lack the pools. They are found in libjvm's data by the sizes of their chunks, which are
-256 bytes, 1, 10 and 32 KiB, less a constant:
+The JVM's tables of structures do not describe the pools. They are found in libjvm's data by the
+sizes of their chunks: 256 bytes, 1 KiB, 10 KiB and 32 KiB, less a constant. The layout depends on
+the version:
 
 - JDK 8 to 17: pointers to four structures {first chunk, number of chunks, number in use, size}.
 - JDK 21 to 25: four structures {first chunk, size}.
@@ -57,7 +58,7 @@ def _arrays(tables: Tables, engine: Engine, piece: Piece) -> Iterator[tuple[int,
 
 
 def _pointers(tables: Tables, engine: Engine, piece: Piece, directory: Directory) -> Iterator[tuple[int, int]]:
-    """Yield the same for JDK 8 to 17."""
+    """Yield the first free chunk of each pool, and the pool's size of chunks, for JDK 8 to 17."""
     memory, blocks, heaps = tables.memory, directory.blocks, directory.ranges()
     if not heaps:
         return

@@ -1,11 +1,12 @@
 """Determine whether a collection also frees the native memory of Java objects that are garbage.
 
 The collector frees only Java objects. Their native memory is freed by a Cleaner, or by a thread of
-a library that takes references from a queue. Both need a java.lang.ref.Reference that has a queue
-and whose referent is the object, or another garbage object that refers to it. For example, the
-referent of the Cleaner of an Inflater$InflaterZStreamRef is the Inflater. If there is no such
-reference, the memory is leaked: a collection frees the object that has its address. Objects with a
-finalizer are live until the finalizer has run (reachability.py).
+a library that takes references from a queue. Both need a java.lang.ref.Reference with a queue. Its
+referent is the object, or another garbage object that refers to it. For example, the native memory
+of an Inflater belongs to its Inflater$InflaterZStreamRef; the referent of the Cleaner is the
+Inflater. If there is no such reference, the native memory is leaked: a collection frees only the
+object that has its address. Objects with a finalizer are live until the finalizer has run
+(reachability.py).
 
 Sources: OpenJDK 8 to 25, java/lang/ref/Reference.java (`queue` follows `referent`) and
 ReferenceQueue.java (the class Null is that of the queue of references without a queue)."""
@@ -27,7 +28,7 @@ from findleaks.target.interruptible import interruptible
 
 _REFERENCE, _NO_QUEUE = "java.lang.ref.Reference", "java.lang.ref.ReferenceQueue$Null"
 _SAMPLED = 64  # garbage objects of the class that are examined
-_MOST_OWNERS = 256  # garbage objects, from which one of them is reachable, that are examined
+_MOST_OWNERS = 256  # garbage objects from which one of these is reachable, at most
 _SOME = 1 << 14  # references that are read together
 
 

@@ -79,8 +79,8 @@ def _chunks(tables: Tables, data: int, heap: Range) -> dict[int, tuple[int, ...]
 
 
 def _weak_handles(tables: Tables) -> int:
-    """Return the number of words before the handle of the class loader in a ClassLoaderData. JDK 8
-    has no such words that are handles."""
+    """Return the number of words with weak handles at the start of a ClassLoaderData, before the
+    handle of the class loader. JDK 8 has none."""
     loader = tables.fields.get(("ClassLoaderData", "_class_loader"))
     return loader.offset // tables.memory.size if loader is not None and not tables.is_jdk8 else 0
 

@@ -357,9 +357,9 @@ class NativeRoots:
         return found
 
     def _is_pointer(self, word: int) -> bool:
-        """Return whether a word is the address of native memory, so that its halves are no
-        compressed references. Lower addresses may also be a small number next to a compressed
-        reference."""
+        """Return whether a word is the address of native memory, so that its halves are not
+        compressed references. A word with a smaller value may also consist of a compressed
+        reference and a small number."""
         return word >= _LOWEST_NATIVE and region_at(self._native, word) is not None
 
     @cached_property

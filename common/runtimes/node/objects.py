@@ -170,7 +170,7 @@ def _is_foreign(target: Target, store: Sequence[int]) -> bool:
 
 
 def _unused(target: Target, store: Sequence[int], size: int) -> Iterator[Range]:
-    """Yield the words of a store's block of `size` bytes behind the store's memory."""
+    """Yield the end of a store's block of `size` bytes, after the memory that the store uses."""
     length = max(store[at] for at in LENGTHS)
     first = store[0] + length + -length % target.arch.word
     if first < store[0] + size:

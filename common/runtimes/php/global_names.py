@@ -72,14 +72,16 @@ class GlobalNames:
                         yield f"static ${variable.key} in {prefix}{name}()", variable.place
 
     def _follow(self, word: int, base: Optional[int]) -> Optional[int]:
-        """Return the address that a ZEND_MAP_PTR stands for. It is the offset of a word, plus 1, or
-        the address itself; up to 8.1, the address of a word."""
+        """Return the address that `word`, a ZEND_MAP_PTR, stands for. If `word` is odd, it is 1
+        more than the offset, from map_ptr_base, of the word with the address. Otherwise it is the
+        address itself, or, up to PHP 8.1, the address of the word with the address."""
         if word & 1:
             return self._memory.word(base + word) if base is not None and word < MOST_OFFSET else None
         return self._memory.word(word) if self._tables.buckets_only else word
 
     def _is_list_of_variables(self, table: int) -> bool:
-        """Whether a counted array with names as keys is at an address."""
+        """Return whether an array with a reference count is at an address, and all its keys are
+        names."""
         head = self._memory.members(table, "II")
         if head is None or head[1] & 0xF != ARRAY or not 0 < self._tables.length(table) <= MOST_STATICS:
             return False

@@ -97,14 +97,15 @@ class Tables:
         return self._known[entry]
 
     def _is_class(self, entry: int) -> bool:
-        """Whether a zend_class_entry is at an address: it begins with its type and its name."""
+        """Return whether a zend_class_entry, which begins with its type and its name, is at an
+        address."""
         head = self._memory.words(entry, 2) if entry % 8 == 0 else None
         return head is not None and head[0] & 0xFF in CLASS_TYPES and read_string(self._memory, head[1]) is not None
 
     def _names_at(self, table: int) -> Optional[tuple[Mapping[int, str], Mapping[int, str]]]:
         """Return the properties and the static properties in the HashTable at an address; None if
-        it does not contain only properties. The table of methods is similar: a zend_function begins
-        with its type, flags and name, too, but no class follows."""
+        it does not contain only properties. The table of methods is similar: a zend_function also
+        begins with its type, flags and name, but no class follows."""
         names: dict[int, str] = {}
         statics: dict[int, str] = {}
         for one in self.elements(table, MOST_PROPERTIES):

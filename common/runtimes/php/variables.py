@@ -22,7 +22,7 @@ from findleaks.runtimes.php.tables import ARRAY, OBJECT, REFERENCE, Tables, read
 # The properties of a class are reported like variables only if it has at most this many objects
 FEW = 16
 LARGE = 64  # least elements of an array that is reported as a variable
-LEVELS = 2  # arrays inside arrays that are examined
+LEVELS = 2  # levels of arrays inside arrays that are examined
 ARRAY_NAME = "array"
 MOST = 1 << 14  # most variables
 SHOWN = 40  # characters of a key that are shown

@@ -1,4 +1,4 @@
-"""Find out which memory of ArrayBuffers is garbage."""
+"""Find memory of ArrayBuffers to which only garbage refers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _WORDS = 9  # words of an ArrayBuffer that may have the address of its memory
 
 
 def find_garbage_memory(graph: V8Graph, addresses: Sequence[int]) -> set[int]:
-    """Return those addresses of ArrayBuffers' memory to which only garbage refers.
+    """Return those of `addresses`, which are of ArrayBuffers' memory, to which only garbage refers.
 
-    Memory to which no ArrayBuffer refers, such as that in a message, is left out."""
+    Memory to which no ArrayBuffer refers, such as the memory of a message, is left out."""
     wanted, live, garbage = set(addresses), set[int](), set[int]()
     maps = [n for n, first in enumerate(graph.first_objects) if first != NO_BLOCK and _BUFFER in graph.kinds_of(first)]
     for number in maps if graph.graph is not None else ():

@@ -10,8 +10,9 @@ from findleaks.engine.terms import Totals
 
 class HandleGroup(NamedTuple):
     """Global handles of one owner. `name`: a phrase in the plural. `places`: the addresses of the
-    handles ("Q"). `variable`: the variable that leads to the most handles, or "". `in_variable`:
-    the number of handles that it leads to. `objects`: the addresses of their objects ("Q")."""
+    handles ("Q"). `variable`: the variable from which most of the handles are reachable, or "".
+    `in_variable`: the number of these handles. `objects`: the addresses of the objects of all
+    handles ("Q")."""
 
     name: str
     places: array[int]

@@ -127,8 +127,9 @@ def _step(graph: NamedObjects, owner: int, link: str, member: str) -> _Step:
 
 
 def find_joint_variables(graph: NamedObjects) -> Optional[JointRetainer]:
-    """Return the variables of one context that retain most together: a Map and an Array of the same
-    objects. None if none retain at least the fraction LEAST of the live objects."""
+    """Return the variables of one context that retain most memory only together, such as a Map and
+    an Array of the same objects. Return None if no such variables retain at least the fraction
+    LEAST of the live objects."""
     tree, plain = graph.dominators, graph.graph
     if tree is None or plain is None:
         return None
