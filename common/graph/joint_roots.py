@@ -23,7 +23,7 @@ _EXAMINED = 1 << 13  # blocks that several roots reach, from which samples are t
 _SAMPLES = 12  # blocks whose roots are determined; each needs a few searches of all references
 _MOST_STEPS = 8  # blocks, on the way to the roots of one sample, whose referrers are searched
 _MOST_REFERRERS = 64  # referrers of one block; more have no common purpose
-_FAR = 1 << 12  # steps up the tree
+_FAR, _FAR_IN_ALL = 1 << 12, 1 << 15  # steps up the tree from one block, and for one sample
 _MARKS = (".", "::", "->")  # what separates the name of a variable from that of its holder
 
 
@@ -98,13 +98,16 @@ def _find_roots_that_reach(
     """Return the eligible roots that reach a block through other blocks; None if there are too
     many. Roots of later priorities do not count."""
     roots: set[int] = set()
-    waiting, seen = [block], {block}
+    waiting, seen, climbed = [block], {block}, 0
     for step, index in enumerate(waiting):  # this list grows
         sources = referrers(index) if step < _MOST_STEPS else None
         if sources is None or len(sources) > _MOST_REFERRERS:
             return None
         for source in sources:
-            top = _find_top(tree, source)
+            top, steps = _find_top(tree, source)
+            climbed += steps
+            if climbed > _FAR_IN_ALL:
+                return None
             if top is not None and top >= 0 and top not in seen:
                 seen.add(top)
                 waiting.append(top)
@@ -115,20 +118,20 @@ def _find_roots_that_reach(
     return frozenset(roots)
 
 
-def _find_top(tree: Dominators, block: int) -> Optional[int]:
+def _find_top(tree: Dominators, block: int) -> tuple[Optional[int], int]:
     """Return the root that retains a block, or the outermost block that does, if no root does; None
-    if this is unknown."""
+    if this is unknown. Also return the number of steps."""
     node = block
-    for _ in range(_FAR):
+    for step in range(1, _FAR + 1):
         above = tree.idom(node)
         if above is None:
-            return None
+            return None, step
         if above == SHARED:
-            return node
+            return node, step
         if above < SHARED:
-            return above
+            return above, step
         node = above
-    return None
+    return None, _FAR
 
 
 def join_names(names: Sequence[str]) -> str:
