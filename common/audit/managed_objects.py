@@ -96,9 +96,9 @@ def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObj
         tree = _compute_tree(session, runtime.name, nodes, found, values, places)
         return _Joined(tree, found, replaced), [tree.retained(root_node(number)) for number in replaced]
 
-    def list_referrers(block: int) -> Sequence[int]:
+    def list_referrers(block: int, limit: int) -> Sequence[int]:
         session.report_progress(f"computing memory retained by variables of {runtime.name}", 0.0)
-        return graph.referrers(block)
+        return graph.referrers(block, limit)
 
     made = join_roots(tree, list_referrers, _count_global(variables), join, lambda number: variables[number].name)
     made = made or _Joined(tree, variables, {})

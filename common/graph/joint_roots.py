@@ -29,7 +29,7 @@ _MARKS = (".", "::", "->")  # what separates the name of a variable from that of
 
 def join_roots(
     tree: Dominators,
-    referrers: Callable[[int], Sequence[int]],
+    referrers: Callable[[int, int], Sequence[int]],
     eligible: int,
     rebuild: Callable[[Sequence[tuple[int, ...]]], tuple[_Made, Sequence[Totals]]],
     name: Callable[[int], str],
@@ -59,13 +59,13 @@ def is_joint(tree: Dominators, together: Totals, alone: Sequence[Totals]) -> boo
 
 
 def find_joint_roots(
-    tree: Dominators, referrers: Callable[[int], Sequence[int]], eligible: int, name: Optional[Callable[[int], str]] = None
+    tree: Dominators, referrers: Callable[[int, int], Sequence[int]], eligible: int, name: Optional[Callable[[int], str]] = None
 ) -> list[tuple[int, ...]]:
     """Return sets of roots (numbers, ascending) that probably retain much memory together. The sets
     are disjoint. A second tree must prove what they retain.
 
-    tree: a computed tree. referrers: returns the blocks that refer to a block. eligible: the roots
-    below this number may be joined; they have the first priority. name: returns the name of a root.
+    tree: a computed tree. referrers: see Graph.referrers. eligible: the roots below this number may
+    be joined; they have the first priority. name: returns the name of a root.
     If one block retains most of the memory, that block explains it, and only roots with a common
     holder are joined."""
     shared, least = tree.retained(SHARED).bytes, LEAST * max(tree.total().bytes, 1)
@@ -93,14 +93,14 @@ def find_joint_roots(
 
 
 def _find_roots_that_reach(
-    tree: Dominators, referrers: Callable[[int], Sequence[int]], eligible: int, block: int
+    tree: Dominators, referrers: Callable[[int, int], Sequence[int]], eligible: int, block: int
 ) -> Optional[frozenset[int]]:
     """Return the eligible roots that reach a block through other blocks; None if there are too
     many. Roots of later priorities do not count."""
     roots: set[int] = set()
     waiting, seen, climbed = [block], {block}, 0
     for step, index in enumerate(waiting):  # this list grows
-        sources = referrers(index) if step < _MOST_STEPS else None
+        sources = referrers(index, _MOST_REFERRERS + 1) if step < _MOST_STEPS else None
         if sources is None or len(sources) > _MOST_REFERRERS:
             return None
         for source in sources:

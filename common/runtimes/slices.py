@@ -19,12 +19,12 @@ def run_in_slices(step: Callable[[int], bool], target: Target) -> None:
             raise Interrupted
 
 
-def stoppable_referrers(graph: Graph, target: Target) -> Callable[[int], Sequence[int]]:
+def stoppable_referrers(graph: Graph, target: Target) -> Callable[[int, int], Sequence[int]]:
     """Return `graph.referrers` with a check for Ctrl-C before each search of all references."""
 
-    def list_referrers(block: int) -> Sequence[int]:
+    def list_referrers(block: int, limit: int) -> Sequence[int]:
         if target.interrupted():
             raise Interrupted
-        return graph.referrers(block)
+        return graph.referrers(block, limit)
 
     return list_referrers
