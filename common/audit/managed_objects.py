@@ -96,9 +96,12 @@ def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObj
         tree = _compute_tree(session, runtime.name, nodes, found, values, places)
         return _Joined(tree, found, replaced), [tree.retained(root_node(number)) for number in replaced]
 
-    made = join_roots(tree, graph.referrers, _count_global(variables), join, lambda number: variables[number].name) or _Joined(
-        tree, variables, {}
-    )
+    def list_referrers(block: int, limit: int) -> Sequence[int]:
+        session.report_progress(f"computing memory retained by variables of {runtime.name}", 0.0)
+        return graph.referrers(block, limit)
+
+    made = join_roots(tree, list_referrers, _count_global(variables), join, lambda number: variables[number].name)
+    made = made or _Joined(tree, variables, {})
     tree = made.tree
     labels = array("I", [NO_ROOT]) * len(blocks)
     for number, total in enumerate(tree.by_root()):

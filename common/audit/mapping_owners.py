@@ -38,10 +38,11 @@ def _find_variables(session: Session, regions: Sequence[Region]) -> dict[int, Se
     """Return, by start of a mapping, the names of the variables that refer to it."""
     modules = session.target.modules() if regions else ()
     data = intersection(session.roots, merge_ranges(Range(module.start, module.end) for module in modules))
-    words: dict[int, list[int]] = {}
+    words: dict[int, list[int]] = {region.start: [] for region in regions}
     for piece in session.pieces(data, "searching for pointers to mappings"):
+        regions = [region for region in regions if len(words[region.start]) <= _MOST_WORDS]
         for region in regions:
-            words.setdefault(region.start, []).extend(session.engine.search(piece, region.start, region.end))
+            words[region.start] += session.engine.search(piece, region.start, region.end)[: _MOST_WORDS + 1]
     few = {start: places for start, places in words.items() if 0 < len(places) <= _MOST_WORDS}
     return {start: [_name(session, modules, place) for place in places] for start, places in few.items()}
 

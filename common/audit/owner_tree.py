@@ -47,9 +47,11 @@ def _compute(session: Session) -> OwnerTree:
         tree = _compute_tree(session, reader, joined)
         return OwnerTree(reader, joined, tree), [tree.retained(root_node(number)) for number in range(len(joint))]
 
-    return join_roots(tree, session.ownership.referrers, variables, join, lambda number: named.all[number].name) or OwnerTree(
-        reader, named, tree
-    )
+    def list_referrers(block: int, limit: int) -> Sequence[int]:
+        session.report_progress("who holds what", 0.0)
+        return session.ownership.referrers(block, limit)
+
+    return join_roots(tree, list_referrers, variables, join, lambda number: named.all[number].name) or OwnerTree(reader, named, tree)
 
 
 def _compute_tree(session: Session, reader: ContainerReader, named: Owners) -> Dominators:

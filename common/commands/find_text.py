@@ -50,17 +50,18 @@ def commands(session: Session, leaks: Sequence[Leak], limit: int) -> list[str]:
     at = f"{first.examples[0]:#x}"
     chosen = f"--type {shell_quoted(first.type)}" if first.runtime else f"--size {first.size_words}"
     found = [f"whatis {at}", suggest_about(first), f"blocks --kind {first.kind.name.lower()} {chosen}"]
-    if _are_small(session, leaks):
+    if _are_small(session):
         found.insert(0, "verdict")
     # These commands show which code allocated the blocks, if that was recorded, or which code
     # allocates such blocks from now on.
     return [*found, *(["find --by site"] if session.recorded else []), *suggest_track(session, first)]
 
 
-def _are_small(session: Session, leaks: Sequence[Leak]) -> bool:
+def _are_small(session: Session) -> bool:
     """Return whether the leaks are a small part of the memory in use, which includes managed heaps.
-    Then something else takes most of the memory."""
-    leaked = sum(leak.bytes + leak.indirect_bytes for leak in leaks)
+    Then something else takes most of the memory. Leaks that the command does not list count,
+    too."""
+    leaked = sum(session.graph().totals(kind).bytes for kind in (Kind.DEFINITE, Kind.INDIRECT, Kind.POSSIBLE))
     in_use = session.directory.blocks.totals(State.IN_USE).bytes
     managed = sum(part.bytes for runtime in session.runtimes for part in runtime.parts() if not part.inside)
     return leaked < SMALL * max(in_use, managed) if session.runtimes else leaked < NEXT_TO_NOTHING and 1000 * leaked < in_use

@@ -309,9 +309,9 @@ class Graph(Protocol):
         root or by a reachable block. Every other POSSIBLE block is counted under the lowest head
         that reaches it. None if all POSSIBLE blocks are heads."""
 
-    def referrers(self, index: int) -> list[int]:
+    def referrers(self, index: int, limit: int = 0) -> list[int]:
         """Return the indices of the blocks in use that refer to this one, ascending, without
-        repetition."""
+        repetition: the first `limit` ones (0: all)."""
 
     def references(self, index: int) -> list[tuple[int, bool]]:
         """Return (index, is_interior) of each reference to a block in use, in the order of the

@@ -23,13 +23,13 @@ _EXAMINED = 1 << 13  # blocks from which samples are taken; several roots reach 
 _SAMPLES = 12  # blocks whose roots are determined; each needs a few searches of all references
 _MOST_STEPS = 8  # blocks whose referrers are searched to find the roots of one sample
 _MOST_REFERRERS = 64  # referrers of one block; more have no common purpose
-_FAR = 1 << 12  # steps up the tree, at most
+_FAR, _FAR_IN_ALL = 1 << 12, 1 << 15  # most steps up the tree from one block, and for one sample
 _MARKS = (".", "::", "->")  # marks between the name of a holder and that of its variable
 
 
 def join_roots(
     tree: Dominators,
-    referrers: Callable[[int], Sequence[int]],
+    referrers: Callable[[int, int], Sequence[int]],
     eligible: int,
     rebuild: Callable[[Sequence[tuple[int, ...]]], tuple[_Made, Sequence[Totals]]],
     name: Callable[[int], str],
@@ -59,13 +59,13 @@ def is_joint(tree: Dominators, together: Totals, alone: Sequence[Totals]) -> boo
 
 
 def find_joint_roots(
-    tree: Dominators, referrers: Callable[[int], Sequence[int]], eligible: int, name: Optional[Callable[[int], str]] = None
+    tree: Dominators, referrers: Callable[[int, int], Sequence[int]], eligible: int, name: Optional[Callable[[int], str]] = None
 ) -> list[tuple[int, ...]]:
     """Return sets of roots (numbers, ascending) that probably retain much memory together. The sets
     are disjoint. The caller must check with a second tree what they retain.
 
-    tree: a computed tree. referrers: returns the blocks that refer to a block. eligible: the roots
-    below this number may be joined; they have the first priority. name: returns the name of a root.
+    tree: a computed tree. referrers: see Graph.referrers. eligible: the roots below this number may
+    be joined; they have the first priority. name: returns the name of a root.
     If one block retains most of the shared memory, this block explains the memory. Then only roots
     with a common holder are joined."""
     shared, least = tree.retained(SHARED).bytes, LEAST * max(tree.total().bytes, 1)
@@ -93,18 +93,21 @@ def find_joint_roots(
 
 
 def _find_roots_that_reach(
-    tree: Dominators, referrers: Callable[[int], Sequence[int]], eligible: int, block: int
+    tree: Dominators, referrers: Callable[[int, int], Sequence[int]], eligible: int, block: int
 ) -> Optional[frozenset[int]]:
     """Return the eligible roots that reach a block through other blocks; None if there are too
     many. Roots of later priorities do not count."""
     roots: set[int] = set()
-    waiting, seen = [block], {block}
+    waiting, seen, climbed = [block], {block}, 0
     for step, index in enumerate(waiting):  # this list grows
-        sources = referrers(index) if step < _MOST_STEPS else None
+        sources = referrers(index, _MOST_REFERRERS + 1) if step < _MOST_STEPS else None
         if sources is None or len(sources) > _MOST_REFERRERS:
             return None
         for source in sources:
-            top = _find_top(tree, source)
+            top, steps = _find_top(tree, source)
+            climbed += steps
+            if climbed > _FAR_IN_ALL:
+                return None
             if top is not None and top >= 0 and top not in seen:
                 seen.add(top)
                 waiting.append(top)
@@ -115,20 +118,21 @@ def _find_roots_that_reach(
     return frozenset(roots)
 
 
-def _find_top(tree: Dominators, block: int) -> Optional[int]:
+def _find_top(tree: Dominators, block: int) -> tuple[Optional[int], int]:
     """Return the root that retains a block. If no single root does, return the outermost block that
-    retains it, which may be the block itself. Return None if this is unknown."""
+    retains it, which may be the block itself. Return None if this is unknown. Also return the
+    number of steps."""
     node = block
-    for _ in range(_FAR):
+    for step in range(1, _FAR + 1):
         above = tree.idom(node)
         if above is None:
-            return None
+            return None, step
         if above == SHARED:
-            return node
+            return node, step
         if above < SHARED:
-            return above
+            return above, step
         node = above
-    return None
+    return None, _FAR
 
 
 def join_names(names: Sequence[str]) -> str:

@@ -151,10 +151,10 @@ API int fl_references(const graph *g, uint32_t index, words *found) {
     return failed;
 }
 
-/* Return the blocks with an edge to `index`, ascending, each once. */
-API int fl_referrers(const graph *g, uint32_t index, words *found) {
+/* Return the first `limit` blocks with an edge to `index` (0: all), ascending, each once. */
+API int fl_referrers(const graph *g, uint32_t index, uint64_t limit, words *found) {
     int failed = DONE;
-    for (uint32_t source = 0; source < g->count && is_used(g, index) && !failed; source++) {
+    for (uint32_t source = 0; source < g->count && is_used(g, index) && !failed && (!limit || found->count < limit); source++) {
         uint32_t count, first = edges_of(g, source, &count), at = first;
         while (at < first + count && g->edges[at] >> INDEX_SHIFT != index)
             at++;

@@ -9,7 +9,7 @@ from findleaks.engine.contract import Graph
 from findleaks.engine.dominators import Dominators, root_node
 from findleaks.engine.terms import Totals
 from findleaks.graph.joint_roots import LEAST, find_joint_roots, is_joint
-from findleaks.runtimes.slices import run_in_slices
+from findleaks.runtimes.slices import run_in_slices, stoppable_referrers
 from findleaks.target.base import Target
 from findleaks.value_classes import NamedTuple
 
@@ -44,7 +44,7 @@ def find_joint_members(
         return []
     inner = _compute(tree, holder, [[value] for _, value in members], target)
     found = []
-    for some in find_joint_roots(inner, graph.referrers, len(members)):
+    for some in find_joint_roots(inner, stoppable_referrers(graph, target), len(members)):
         # The first field has all variables of the set, and each further field another variable.
         fields = [[members[number][1] for number in some], *([value] for number, (_, value) in enumerate(members) if number not in some)]
         retained = _compute(tree, holder, fields, target).retained(root_node(0))

@@ -9,7 +9,7 @@ from findleaks.engine.contract import Graph
 from findleaks.engine.dominators import Dominators
 from findleaks.engine.terms import Totals
 from findleaks.graph.joint_roots import join_names, join_roots
-from findleaks.runtimes.slices import run_in_slices
+from findleaks.runtimes.slices import run_in_slices, stoppable_referrers
 from findleaks.target.base import Target
 from findleaks.value_classes import NamedTuple
 
@@ -58,7 +58,7 @@ def compute_root_tree(graph: Graph, groups: Sequence[RootGroup], target: Target)
         made = RootTree(tree, joined, tree.by_root())
         return made, made.totals[: len(joint)]
 
-    return join_roots(tree, graph.referrers, len(first), join, lambda number: groups[number].name) or found
+    return join_roots(tree, stoppable_referrers(graph, target), len(first), join, lambda number: groups[number].name) or found
 
 
 def _compute(graph: Graph, groups: Sequence[RootGroup], target: Target) -> Dominators:

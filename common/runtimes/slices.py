@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from findleaks.engine.contract import Graph
 from findleaks.errors import Interrupted
 from findleaks.target.base import Target
 
@@ -16,3 +17,14 @@ def run_in_slices(step: Callable[[int], bool], target: Target) -> None:
     while not step(SLICE):
         if target.interrupted():
             raise Interrupted
+
+
+def stoppable_referrers(graph: Graph, target: Target) -> Callable[[int, int], Sequence[int]]:
+    """Return `graph.referrers` with a check for Ctrl-C before each search of all references."""
+
+    def list_referrers(block: int, limit: int) -> Sequence[int]:
+        if target.interrupted():
+            raise Interrupted
+        return graph.referrers(block, limit)
+
+    return list_referrers

@@ -194,7 +194,7 @@ static void heap(blocks *b, const piece *p, uint64_t count, const uint8_t *patte
     for (uint32_t index = 0; index < made && index < 50; index++) {
         fl_path(g, index, &found);
         fl_references(g, index, &found);
-        fl_referrers(g, index, &found);
+        fl_referrers(g, index, index % 3, &found);
     }
     fl_groups_free(s);
     fl_graph_free(g);

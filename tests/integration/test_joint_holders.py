@@ -119,6 +119,18 @@ def test_variables_of_a_go_package(tmp_path: Path) -> None:
     assert root["types"][0] == {"type": "main.Session", "objects": COUNT, "bytes": COUNT * 512}
 
 
+@pytest.mark.parametrize(
+    ("how", "expected"), [((), ["unread-memory", "live-objects"]), (("known",), ["go-mappings", "live-objects", "unread-memory"])]
+)
+def test_what_explains_unread_memory(how: Sequence[str], expected: Sequence[str], tmp_path: Path) -> None:
+    """The finding about Go's objects has half as many bytes as the unread mapping, but is about other memory."""
+    program = go_programs.build(tmp_path, "", name="joint")
+    with cores.Running([str(program), str(COUNT), "36", *how], tmp_path / "run") as running:
+        findings = answer("verdict", "--pid", str(running.pid))["findings"]
+    assert [one["finding"] for one in findings][: len(expected)] == expected
+    assert next(one["bytes"] for one in findings if one["finding"] == "live-objects") > 18 << 20
+
+
 @pytest.mark.parametrize("version", mark_matrix_except(("8", "11", jvms.SYSTEM, "25.0.2"), jvms.SYSTEM))
 def test_static_variables_of_a_java_class(version: str, tmp_path: Path) -> None:
     jvms.compile_java(truth.PROGRAMS / "JavaJoint.java", tmp_path, "--release", "8")

@@ -15,8 +15,10 @@ from debuggers import PATIENCE, environment, lldb
 from patched import ended, guardians, held, stubs
 from tracking import JEMALLOC, built, by_line, finished, recording, through, tracked
 
+from findleaks.errors import TargetError
 from findleaks.injection.clonable import mapping_flags
 from findleaks.injection.remote_syscall import read_mappings
+from findleaks.injection.stub import patcher
 from findleaks.injection.stub.patcher import find_stubs
 from findleaks.injection.stub.table import SHARED, SWITCHES
 from findleaks.injection.stub.traced_process import TracedProcess
@@ -133,6 +135,21 @@ def wiped_in_children(pid: int) -> list[tuple[int, int]]:
     flags = dict(mapping_flags(pid))
     inside = [one for one in read_mappings(pid) if stub.table <= one.start < stub.address + stub.size]
     return [(one.start - stub.table, one.end - stub.table) for one in inside if "wf" in flags[one.start]]
+
+
+def test_a_kernel_that_cannot_zero_memory_in_children(busy: Busy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line says so, and no memory is left in the process."""
+    monkeypatch.setattr(patcher, "_WIPE_ON_FORK", 9999)  # before Linux 4.14, the answer to MADV_WIPEONFORK is that to any unknown advice
+    tracker = Tracker(TracedProcess(busy.pid), Sampling())
+    try:
+        with pytest.raises(
+            TargetError, match=r"^the kernel cannot zero memory in forked children, as Linux 4\.14 and later do: madvise: EINVAL$"
+        ):
+            tracker.start(False)
+    finally:
+        tracker.close()
+    assert [one for one in read_mappings(busy.pid) if "findleaks" in one.name or (one.executable and not one.name)] == []
+    busy.goes_on()
 
 
 def test_the_process_ends_meanwhile(tmp_path: Path) -> None:

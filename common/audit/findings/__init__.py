@@ -35,6 +35,8 @@ from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.value_classes import replace
 
+_OF_MAPPINGS = ("go-mappings",)  # kinds of findings of runtimes about mappings outside their heaps
+
 
 def find_findings(session: Session, accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> list[Finding]:
     """Return all findings, the largest first. `measure` examines an allocator's free memory.
@@ -46,7 +48,10 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     found = [*find_unreturned_memory(session, accounting, measure), *find_cached_memory(accounting)]
     freed = list(find_memory_freed_by_runtimes(session, accounting))
     scopes = list(runtimes.findings(session.target))
-    own = [finding for runtime in session.runtimes for finding in runtime.findings() if not _is_of_leaked_block(session, finding)]
+    of_runtimes = [
+        (runtime, finding) for runtime in session.runtimes for finding in runtime.findings() if not _is_of_leaked_block(session, finding)
+    ]
+    own = [finding for _, finding in of_runtimes]
     found += [*own, *freed, *scopes, *find_unjoined_threads(accounting), *find_open_files(session)]
     shared = list(find_shared_memory(session, accounting))
     found += [*find_thread_stacks(session, accounting), *shared, *find_mapped_files(session, accounting)]
@@ -76,7 +81,8 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     found += [leaked] if leaked.kind == "next-to-nothing-lost" else []
     found += unowned if not accounting.known else []
     # A finding that explains the unread memory, such as one about pools, comes first.
-    explained = any(2 * one.bytes >= find_unread_memory(session).bytes for one in [*own, *shared])
+    of_unread = [one for runtime, one in of_runtimes if one.kind in _OF_MAPPINGS or not (runtime.lists_objects or one.of_blocks)]
+    explained = any(2 * one.bytes >= find_unread_memory(session).bytes for one in [*of_unread, *shared])
     found = [*found, *unread] if explained and not inside else [*unread, *found]
     return found if leaked in found or (mappings and leaked.kind == "nothing-lost") else [*found, leaked]
 

@@ -248,9 +248,9 @@ class NativeGraph:
         indices = self._library.take(found)
         return indices if fewer else None
 
-    def referrers(self, index: int) -> list[int]:
+    def referrers(self, index: int, limit: int = 0) -> list[int]:
         self._after_scanning()
-        return self._library.words(self._library.fl_referrers, self._handle, self._index(index)).tolist()
+        return self._library.words(self._library.fl_referrers, self._handle, self._index(index), limit).tolist()
 
     def references(self, index: int) -> list[tuple[int, bool]]:
         self._after_scanning()

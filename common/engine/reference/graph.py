@@ -6,7 +6,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, compress
+from itertools import accumulate, compress, islice
 from operator import and_
 from typing import Optional
 
@@ -252,16 +252,11 @@ class PureGraph(LostBlocks):
     def has_kind(self, kind: Kind, number: int) -> bool:
         return self._kinds.count(int(kind)) >= number
 
-    def referrers(self, index: int) -> list[int]:
+    def referrers(self, index: int, limit: int = 0) -> list[int]:
         self._after_scanning()
-        start = self.index(index) << 1
-        found = []
-        for source, count in enumerate(self.counts):
-            if count:
-                edges = self.edges_of(source)
-                if start in edges or start + 1 in edges:
-                    found.append(source)
-        return found
+        both = {self.index(index) << 1, self.index(index) << 1 | 1}
+        users = (source for source, count in enumerate(self.counts) if count and not both.isdisjoint(self.edges_of(source)))
+        return list(islice(users, limit or None))
 
     def references(self, index: int) -> list[tuple[int, bool]]:
         self._after_scanning()

@@ -6,6 +6,7 @@ stub by its first page."""
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import struct
@@ -140,7 +141,10 @@ def install(
         shared = _map_shared(host.pid, descriptor, end - SHARED)
         map_at(layout.address + end, layout.size - end, _RW, _PRIVATE | _ANONYMOUS)
         for at, after in ((SWITCHES, SHARED), (end, layout.size)):
-            check_result("madvise", host.call(syscall, remote.MADVISE, layout.address + at, after - at, _WIPE_ON_FORK))
+            failed = -host.call(syscall, remote.MADVISE, layout.address + at, after - at, _WIPE_ON_FORK)
+            if failed:
+                why = f"madvise: {errno.errorcode.get(failed, failed)}"
+                raise Refused(f"the kernel cannot zero memory in forked children, as Linux 4.14 and later do: {why}")
         memory.write(layout.address, settings(layout))
         memory.write(base, stub.page())
         memory.write(base + PAGE, text)

@@ -68,13 +68,15 @@ class NamedRoots:
             if index not in shared and index not in self._special and self._retains(mirror, index):
                 values.setdefault(self._names[index], []).append(index)
         for one in graph.joint_statics:
-            for name in one.names:
-                values.pop(name, None)
+            for name, value in zip(one.names, one.values):
+                # Classes of other loaders may have the same name.
+                values[name] = [index for index in values.get(name, ()) if index != value]
             largest = max(one.values, key=lambda value: self._tree.retained(value).bytes)
             found = self._root("variable", f"{_STATIC}s {join_names(one.names)}", largest, len(one.names), one.retained)
             yield found._replace(members=one.names)
         for name, some in values.items():
-            yield self._sum("variable", f"{_STATIC} {name}{'' if len(some) == 1 else f' of {len(some):,} classes'}", some)
+            if some:
+                yield self._sum("variable", f"{_STATIC} {name}{'' if len(some) == 1 else f' of {len(some):,} classes'}", some)
 
     def _retains(self, owner: int, value: int) -> bool:
         """Return whether a variable retains an object. Stacks and other memory of the JVM may refer

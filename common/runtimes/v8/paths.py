@@ -22,6 +22,7 @@ _MOST_MEMBERS = 1 << 22  # retained objects whose types are counted
 _MOST_CLOSURES = 1 << 12  # retained closures whose functions are counted
 _MOST_TYPES = 3
 _MOST_LARGE, _MOST_EXAMINED = 16, 256  # large objects below one object, and in total
+_MOST_VISITS = 8  # visits of each object, on average: nested contexts retain the same objects
 _VARIABLE = "variable "
 _SCRIPT = "(/"  # precedes the path of a script; the names of Node's own scripts are no paths
 _MODULE = "Module"  # the type of modules of CommonJS
@@ -135,12 +136,16 @@ def find_joint_variables(graph: NamedObjects) -> Optional[JointRetainer]:
         return None
     least = max(int(LEAST * tree.total().bytes), 1)
     found: list[JointMembers] = []
+    left = _MOST_VISITS * tree.total().blocks
     waiting = [one.block for one in tree.children(root_node(0), _MOST_LARGE) if one.bytes >= least]
     for index in islice(waiting, _MOST_EXAMINED):  # this list grows
         if graph.type_of(index) == CONTEXT and not graph.is_native_context(index):
             fields = (one for one in graph.fields_of(index, 0) or () if one.is_reference and one.name.startswith(_VARIABLE))
             values = {graph.blocks.find(one.value): one.name for one in fields}
             members = [(name, value) for value, name in values.items() if value >= 0]
+            left -= tree.retained(index).blocks if len(members) > 1 else 0
+            if left < 0:
+                break
             found += find_joint_members(plain, tree, index, members, graph.target)
         waiting += [one.block for one in tree.children(index, _MOST_LARGE) if one.bytes >= least]
     best = max(found, key=lambda one: one.retained.bytes, default=None)
