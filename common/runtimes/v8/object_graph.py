@@ -367,8 +367,7 @@ class V8Graph(NamedObjects):
         return interruptible(self.target, self._objects.of_maps(n for n, one in enumerate(self._types) if one == name), 4096)
 
     def scope_of(self, context: int) -> tuple[int, int]:
-        """Return what determines the names of a context's variables: the ScopeInfo, and the
-        size."""
+        """Return what determines the names of a context's variables: its ScopeInfo and size."""
         return self._word(self.blocks.address(context), IN_ARRAY), self.blocks.size(context)
 
     def has_elements(self, number: int) -> bool:
@@ -377,8 +376,7 @@ class V8Graph(NamedObjects):
         return index != NO_BLOCK and self._is_array(index)
 
     def number_words(self, index: int) -> frozenset[int]:
-        """Return the offsets of the properties in an object that have numbers in all objects of its
-        map."""
+        """Return the offsets of the properties that have numbers in all objects of the map."""
         start = self.blocks.address(index)
         own = self._properties.of(start) if self.is_receiver(index) else ()
         return frozenset(one.place - start for one in own if one.is_number)
