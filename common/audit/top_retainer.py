@@ -91,7 +91,8 @@ class TopRetainer(NamedTuple):
         found: dict[int, Totals] = {}
         without = frozenset([NO_OBJECT, *known.parts])
         owners: dict[int, int] = {}
-        small: Counter[int] = Counter()  # bytes of small blocks without an object that were examined, by type of the owner
+        # The bytes of the small blocks without an object that were examined, by type of the owner.
+        small: Counter[int] = Counter()
         all_small, part = 0, 1 + self.totals.blocks // _EXAMINED
         for indices in self.members():
             types = array("Q", map(known.types.__getitem__, indices))
