@@ -109,10 +109,12 @@ class RuntimeHoldings(NamedTuple):
     @property
     def is_leaked_garbage(self) -> bool:
         """Whether garbage retains at least half of the native memory, and a collection does not
-        free this memory. In this case, the memory is probably leaked."""
+        free that of the type whose garbage retains the most. In this case, the memory is probably
+        leaked."""
         if not self.runtime.garbage_remedy or 2 * self.garbage_native < self.held.bytes or not self.held.bytes:
             return False
-        return not self.runtime.frees_garbage(self.by_native[0].type.name)
+        top = max(self.types, key=lambda row: row.type.own.get(GARBAGE_NATIVE_BYTES, 0))
+        return not self.runtime.frees_garbage(top.type.name)
 
     @property
     def by_native(self) -> list[TypeHoldings]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Optional
@@ -38,7 +39,15 @@ _COLLECTION = re.compile(r" of \d[\d,]+ at 0x")
 """This matches the name of a block that is a collection of ten elements or more."""
 MEMBERS = 1 << 23  # retained blocks that are listed at a time; 4 bytes each
 _MOST_WAYS = 4  # fields that are named, if they retain most of a root's memory only together
+_EXAMINED = 1 << 20  # about the most small blocks whose owners are found one by one; 4 µs each
+_LARGE = 64 << 10  # bytes of a block that is not small
 NAMED = 12  # maximum number of variables and frames of managed languages that are named
+
+
+def _scramble(index: int) -> int:
+    """Return a number that is the same in each run. Blocks of one kind may have indices at equal
+    distances, so the indices themselves would select too many or too few of them."""
+    return index * 0x9E3779B97F4A7C15 >> 20 & 0xFFFFFFFF
 
 
 class TopRetainer(NamedTuple):
@@ -73,13 +82,18 @@ class TopRetainer(NamedTuple):
         first. The bytes of a type include blocks that are not objects, if only one object of the
         type retains them: the items of a list, the characters of a string.
 
-        The list is empty if objects of the runtime are not blocks."""
+        If there are many such blocks, the owners of only some small ones are found, and the bytes
+        of the others are distributed in proportion. The list is empty if objects of the runtime are
+        not blocks."""
         known = session.object_types
         if known is None:
             return []
         found: dict[int, Totals] = {}
         without = frozenset([NO_OBJECT, *known.parts])
         owners: dict[int, int] = {}
+        # The bytes of the small blocks without an object that were examined, by type of the owner.
+        small: Counter[int] = Counter()
+        all_small, part = 0, 1 + self.totals.blocks // _EXAMINED
         for indices in self.members():
             types = array("Q", map(known.types.__getitem__, indices))
             sizes = array("Q", session.directory.blocks.columns_of(indices).size)
@@ -91,9 +105,17 @@ class TopRetainer(NamedTuple):
                 continue
             parts = ((index, size) for index, number, size in zip(indices, types, sizes) if number in without)
             for index, size in interruptible(session.target, parts, 4096):
-                number = self._type_of_owner(index, known, without, owners)
-                if number != NO_OBJECT:
-                    found[number] = Totals.sum_of((found.get(number, Totals(0, 0)), Totals(0, size)))
+                all_small += size if size < _LARGE else 0
+                if size >= _LARGE or _scramble(index) % part == 0:
+                    number = self._type_of_owner(index, known, without, owners)
+                    if size < _LARGE:
+                        small[number] += size
+                    elif number != NO_OBJECT:
+                        found[number] = Totals.sum_of((found.get(number, Totals(0, 0)), Totals(0, size)))
+        examined = sum(small.values())
+        for number, total in small.items():
+            if number != NO_OBJECT:
+                found[number] = Totals.sum_of((found.get(number, Totals(0, 0)), Totals(0, total * all_small // examined)))
         order = sorted(found, key=lambda number: (-found[number].bytes, number))
         return [(known.names[number], found[number]) for number in order]
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import compress
+from operator import or_
 from typing import Protocol
 
 from findleaks.engine.contract import Blocks, Engine, Graph
@@ -43,6 +45,7 @@ TAG_CELL, CELL = 16, 64
 WITH_LOW_TAGS = (Disguise.TAGGED, Disguise.SHIFTED_LEFT)
 # least number of pointers in one of NUMBERS on one page, or at one offset in blocks of one size
 COMPANY = 8
+_FIELD = (1 << 28) - 1  # mask of the size of a block, and of an offset in it
 LOW_TAGS = 8  # 32-bit numbers must point below this offset: V8 sets their lowest bit
 COMMON = 0.1  # minimum share of a form's words that point to an offset that is accepted
 PER_BLOCK = 16  # words of a form for each leaked block; a form with more words is dropped
@@ -298,20 +301,29 @@ class _Search:
         36,096 bytes after the base."""
         weak = {number for number, form in enumerate(forms) if form.kind in NUMBERS}
         places, edges, numbers = words[0::3], words[1::3], words[2::3]
-        chosen = [at for at, number in enumerate(numbers) if number in weak]
         typical = {(one.form, one.size): one.blocks for one in found if one.precise and one.heads >= SHARE * one.blocks}
-        targets = self._blocks.columns_of(array("I", [edges[at] & NO_BLOCK for at in chosen]))
-        sources = self._blocks.columns_of(array("I", [edges[at] >> 32 for at in chosen]))
-        of_size = [typical.get((numbers[at], size), 0) for at, size in zip(chosen, targets.size)]
-        pages = [(numbers[at], places[at] // PAGE) for at in chosen]
-        fields = [(numbers[at], size, places[at] - start) for at, start, size in zip(chosen, sources.address, sources.size)]
-        company = Counter(group for one in (pages, fields) for group, blocks in zip(one, of_size) if blocks)
-        lone = {
-            at
-            for at, blocks, page, field in zip(chosen, of_size, pages, fields)
-            if blocks < LEAST and max(company[page], company[field]) < COMPANY
-        }
-        return words if not lone else array("Q", [word for at, word in enumerate(words) if at // 3 not in lone])
+        targets = self._blocks.columns_of(array("I", (edge & NO_BLOCK for edge in edges)))
+        of_size = array("Q", (typical.get(key, 0) for key in zip(numbers, targets.size)))
+        kept = bytearray(number not in weak or blocks >= LEAST for number, blocks in zip(numbers, of_size))
+        if all(kept):
+            return words
+        # There may be millions of words, so their groups are numbers in arrays instead of tuples.
+        sources = self._blocks.columns_of(array("I", (edge >> 32 for edge in edges)))
+        offsets = (place - start for place, start in zip(places, sources.address))
+        pages = array("Q", (number << 56 | place // PAGE for number, place in zip(numbers, places)))
+        fields = array(
+            "Q", (number << 56 | (size & _FIELD) << 28 | at & _FIELD for number, size, at in zip(numbers, sources.size, offsets))
+        )
+        for groups in (pages, fields):
+            counts = zip(*self._engine.sum_by_value(array("Q", compress(groups, of_size)), array("Q")))
+            company = {group for group, count in counts if count >= COMPANY}
+            kept = bytearray(map(or_, kept, map(company.__contains__, groups)))
+        if all(kept):
+            return words
+        result = array("Q", bytes(3 * 8 * kept.count(1)))
+        for at, column in enumerate((places, edges, numbers)):
+            result[at::3] = array("Q", compress(column, kept))
+        return result
 
     def accepted(self, forms: Sequence[Form], found: Sequence[Shown]) -> tuple[Disguised, array[int]]:
         """Return the conventions that the found forms show, and the references that are accepted by

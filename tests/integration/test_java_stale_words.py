@@ -14,8 +14,9 @@ from java_frames import VERSIONS
 from cores import Running
 
 COUNT = 400
-STALE = 4
-"""The maximum number of objects of one class to which stale words of stacks, and of compilers that have just ended, may refer."""
+STALE, STALE_ELSEWHERE = 40, 12
+"""The maximum number of objects of all classes to which stale words of stacks, and of compilers that have just ended, may refer: usually
+0 to 4. If the stale words of the JVM's own memory counted, they would refer to 100 class loaders in JDK 17, and to 15 in JDK 21."""
 QUICK = (jvms.SYSTEM, "Serial")
 EACH = [(version, collector) for version in VERSIONS for collector in ("Serial", "G1")]
 
@@ -29,6 +30,6 @@ def test_dropped_objects(version: str, collector: str, tmp_path: Path) -> None:
         where = ("--pid", str(running.pid)) if version != jvms.SYSTEM else (str(running.kernel_core()),)
         (found,) = json.loads(findleaks("runtime", "--only", "jvm", "--json", "--limit", "0", *where))["runtimes"]
     counts = {row["name"]: (row["objects"], row["own"]["garbage_objects"]) for row in found["types"]}
-    for name in ("Loader", "Lock", "Failure"):
-        live, garbage = counts[f"JavaDropped${name}"]
-        assert (live + garbage, live <= STALE) == (COUNT, True), (name, live)
+    dropped = {name: counts[f"JavaDropped${name}"] for name in ("Loader", "Lock", "Failure")}
+    assert {name: live + garbage for name, (live, garbage) in dropped.items()} == dict.fromkeys(dropped, COUNT)
+    assert sum(live for live, _ in dropped.values()) <= (STALE if version == jvms.SYSTEM else STALE_ELSEWHERE), dropped

@@ -43,7 +43,8 @@ def test_garbage_and_stale_contents(tmp_path: Path, version: str) -> None:
     assert garbage - SMALL <= stores["garbage_native_bytes"] <= garbage + 0.01 * garbage
     assert stores["garbage_objects"] == pytest.approx(garbage / printed["size"], abs=SMALL / printed["size"])
     assert printed["arrayBuffers"] <= stores["native_bytes"] <= 1.01 * printed["arrayBuffers"] + SMALL
-    assert after == stores
+    # Node's own threads may change a few blocks between the two moments. If contents counted, each message would add 3,000 bytes.
+    assert after == pytest.approx(stores, abs=SMALL)
     (finding,) = (one for one in found["findings"] if one["finding"] == "held-by-managed-objects")
     assert finding["text"].startswith("Garbage, not collected yet: objects of Node retain ")
     assert f"{stores['garbage_objects']:,} of these are garbage that was not collected yet" in finding["cause"]

@@ -70,6 +70,9 @@ def test_damaged_pools(monkeypatch: pytest.MonkeyPatch) -> None:
     image = pools("array", SIZES)
     image.words(second, first, SIZES[0])  # a cycle
     assert len(found_chunks(image)) == 2
+    for number in range(1, 9):  # more pools that refer to the same chunks
+        image.words(VARIABLES + 0x100 * number, *(word for size in SIZES for word in (first, size)))
+    assert len(found_chunks(image)) == 2
     image.words(second, third, SIZES[0])
     image.words(third, 0, SIZES[0] + 8)  # another length
     assert len(found_chunks(image)) == 2

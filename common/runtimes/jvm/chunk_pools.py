@@ -27,6 +27,7 @@ from findleaks.engine.terms import NO_BLOCK
 from findleaks.errors import Interrupted
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.target.base import Piece, Range
+from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import nonzero_pieces
 
 _SIZES = (256, 1 << 10, 10 << 10, 32 << 10)  # of chunks, before the constant is subtracted
@@ -34,17 +35,19 @@ _SLACK = range(0, 65, 8)  # possible constants
 _OVERHEAD = 24  # most bytes by which the length of a chunk can be less than the size of its pool
 _LEN, _DATA = 1, 2  # words of a chunk: the place of `_len`, and the first word that may be data
 _POOL_SIZES = range(32, 73)  # usable bytes of the block with a pool, with or without NMT's header
-_MOST_CHUNKS = 1 << 16  # of a pool
+_MOST_CHUNKS = 1 << 18  # of all pools
 _CHECKED = 1 << 10  # chunks between two checks for Ctrl-C
 
 
 def free_chunks(tables: Tables, engine: Engine, data: Iterable[Range], directory: Directory) -> Iterator[Range]:
     """Yield the contents of the free chunks. `data`: the writable data of libjvm. Raises
     Interrupted."""
+    seen: set[int] = set()
     for start, end in data:
         for piece in nonzero_pieces(tables.target, start, end):
-            for first, size in chain(_arrays(tables, engine, piece), _pointers(tables, engine, piece, directory)):
-                yield from _read_list(tables, first, size)
+            pools = chain(_arrays(tables, engine, piece), _pointers(tables, engine, piece, directory))
+            for first, size in interruptible(tables.target, pools, _CHECKED):
+                yield from _read_list(tables, first, size, seen)
 
 
 def _arrays(tables: Tables, engine: Engine, piece: Piece) -> Iterator[tuple[int, int]]:
@@ -85,10 +88,10 @@ def _are_sizes(sizes: Sequence[int]) -> bool:
     )
 
 
-def _read_list(tables: Tables, chunk: int, size: int) -> Iterator[Range]:
-    """Yield the contents of the chunks in a list. Stop before a chunk with another length."""
+def _read_list(tables: Tables, chunk: int, size: int, seen: set[int]) -> Iterator[Range]:
+    """Yield the contents of the chunks in a list. Stop before a chunk with another length, and
+    before a chunk in `seen`, which has the chunks of all lists that were read."""
     memory = tables.memory
-    seen: set[int] = set()
     while chunk and chunk % memory.size == 0 and chunk not in seen and len(seen) < _MOST_CHUNKS:
         if len(seen) % _CHECKED == _CHECKED - 1 and tables.target.interrupted():
             raise Interrupted

@@ -364,6 +364,7 @@ class NativeRoots:
 
     @cached_property
     def _native(self) -> list[Range]:
-        """The mapped memory from _LOWEST_NATIVE on."""
+        """The readable memory from _LOWEST_NATIVE on. Reserved memory is left out: it may have many
+        GiB, and a compressed reference next to another number may look like its address."""
         regions = self._tables.target.regions()
-        return merge_ranges([Range(region.start, region.end) for region in regions if region.start >= _LOWEST_NATIVE])
+        return merge_ranges([Range(region.start, region.end) for region in regions if region.readable and region.start >= _LOWEST_NATIVE])

@@ -70,6 +70,7 @@ class Reachability:
         self._excluded: list[int] = [*region_structures(tables)]
         self._permanent: list[Loader] = []  # class loaders that live as long as the JVM
         self.root_addresses: list[Sequence[int]] = []
+        self.cleaned: dict[str, bool] = {}  # results of cleaning.is_cleaned
         self.graph = self._build()
 
     def _build(self) -> Graph:

@@ -7,6 +7,7 @@ the variable `_GET` or `argv`, and the table of classes begins with classes of P
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -14,12 +15,14 @@ from findleaks.runtimes.php.engine import VALUE
 from findleaks.runtimes.php.objects import class_name
 from findleaks.runtimes.php.tables import ARRAY, INDIRECT, POINTER, Tables, read_string
 from findleaks.target.base import Target
+from findleaks.target.interruptible import interruptible
 
 WORDS = 256  # words of executor_globals and of compiler_globals that are searched
 KNOWN = 32  # first elements of a table among which a known name is searched for
 MOST = 1 << 16  # most variables, and most classes
 STATICS, STATIC_COUNT = 56, 36  # offsets of static_members_table and its count in a class
 MOST_STATICS = 1 << 12
+MOST_FUNCTIONS = 1 << 18  # in all classes; inherited functions are in the table of each class
 MOST_OFFSET = 1 << 32  # of a word of map_ptr_base
 USER = 2  # ZEND_USER_CLASS, and ZEND_USER_FUNCTION
 METHODS = 64  # offset of function_table in a class
@@ -49,19 +52,29 @@ class GlobalNames:
         classes = next((word for word in words if word and self._has(word, ("stdclass", "exception", "closure"))), 0)
         functions = next((word for word in words if word and self._has(word, ("strlen", "zend_version"))), 0)
         base = self._map_base()
+        seen: set[int] = set()
+        methods = partial(
+            self._statics_of_functions, budget=interruptible(self._memory.target, range(MOST_FUNCTIONS), 256), seen=seen, base=base
+        )
         for one in self._tables.elements(classes, MOST) if classes else ():
             if one.type == POINTER:
                 yield from self._statics(one.value, base)
                 if (self._memory.word(one.value) or 0) & 0xFF == USER:
-                    yield from self._statics_of_functions(one.value + METHODS, f"{class_name(self._memory, one.value)}::", base)
+                    yield from methods(one.value + METHODS, f"{class_name(self._memory, one.value)}::")
         if functions:
-            yield from self._statics_of_functions(functions, "", base)
+            yield from methods(functions, "")
 
-    def _statics_of_functions(self, table: int, prefix: str, base: Optional[int]) -> Iterator[tuple[str, int]]:
+    def _statics_of_functions(
+        self, table: int, prefix: str, budget: Iterator[int], seen: set[int], base: Optional[int]
+    ) -> Iterator[tuple[str, int]]:
         """Yield "static $name in function()" and the address of the zval of each static variable of
-        the functions in the table at an address, except those of PHP itself."""
-        for one in self._tables.elements(table, MOST):
-            head = self._memory.words(one.value, FUNCTION_WORDS) if one.type == POINTER else None
+        the functions in the table at an address, except those of PHP itself. `budget` ends with the
+        number of functions that may be read, and `seen` has the functions that were read: a method
+        gets the name of the class that declares it. Raises Interrupted."""
+        for one, _ in zip(self._tables.elements(table, MOST), budget):
+            is_new = one.type == POINTER and one.value not in seen
+            seen.add(one.value)
+            head = self._memory.words(one.value, FUNCTION_WORDS) if is_new else None
             if head is None or head[0] & 0xFF != USER:
                 continue
             name = read_string(self._memory, head[1])

@@ -18,6 +18,7 @@ from findleaks.runtimes.php.engine import VALUE
 from findleaks.runtimes.php.internal import InternalObjects
 from findleaks.runtimes.php.objects import Objects
 from findleaks.runtimes.php.tables import ARRAY, OBJECT, REFERENCE, Tables, read_string
+from findleaks.target.interruptible import interruptible
 
 # The properties of a class are reported like variables only if it has at most this many objects
 FEW = 16
@@ -25,6 +26,7 @@ LARGE = 64  # least elements of an array that is reported as a variable
 LEVELS = 2  # levels of arrays inside arrays that are examined
 ARRAY_NAME = "array"
 MOST = 1 << 14  # most variables
+MOST_INNER = 1 << 18  # elements of arrays inside arrays that are examined
 SHOWN = 40  # characters of a key that are shown
 
 
@@ -42,19 +44,24 @@ class Names:
         few elements, such as the lists of listeners by event, the large arrays in it are yielded:
         "Dispatcher->listeners['save']"."""
         seen: set[int] = set()
-        for variable in self._large(chain(places, self._properties()), LEVELS):
-            if variable.value not in seen and len(seen) < MOST:
+        budget = interruptible(self._memory.target, range(MOST_INNER), 256)
+        for variable in self._large(interruptible(self._memory.target, chain(places, self._properties()), 256), LEVELS, budget):
+            if variable.value not in seen:
                 seen.add(variable.value)
                 yield variable
+            if len(seen) == MOST:
+                return
 
-    def _large(self, places: Iterable[tuple[str, int]], levels: int) -> Iterator[Variable]:
+    def _large(self, places: Iterable[tuple[str, int]], levels: int, budget: Iterator[int]) -> Iterator[Variable]:
+        """Yield the large arrays among variables, and in small arrays down to a number of levels.
+        `budget` ends with the number of elements that may be examined."""
         for name, place in places:
             variable = self._variable(name, place)
             if variable is not None and (variable.length or 0) >= LARGE:
                 yield variable
             elif variable is not None and variable.what == ARRAY_NAME and levels:
-                inner = ((f"{name}{_show_key(one.key)}", one.place) for one in self._tables.elements(variable.value, LARGE))
-                yield from self._large(inner, levels - 1)
+                elements = zip(self._tables.elements(variable.value, LARGE), budget)
+                yield from self._large(((f"{name}{_show_key(one.key)}", one.place) for one, _ in elements), levels - 1, budget)
 
     def _variable(self, name: str, place: int, inside: bool = False) -> Optional[Variable]:
         """Return the variable whose zval is at `place`, if it contains an array or a collection.

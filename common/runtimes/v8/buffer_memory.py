@@ -12,6 +12,7 @@ from findleaks.target.interruptible import interruptible
 
 _BUFFER = "js_array_buffer"
 _WORDS = 9  # words of an ArrayBuffer that may have the address of its memory
+_SOME = 1 << 14  # ArrayBuffers that are read together
 
 
 def find_garbage_memory(graph: V8Graph, addresses: Sequence[int]) -> set[int]:
@@ -23,9 +24,11 @@ def find_garbage_memory(graph: V8Graph, addresses: Sequence[int]) -> set[int]:
     for number in maps if graph.graph is not None else ():
         indices = graph.of_map(number)
         count = min(_WORDS, graph.blocks.size(indices[0]) // 8) if indices else 0
-        data, _ = read_records(graph.target, graph.engine, graph.blocks.columns_of(indices).address, 8 * count)
-        words = graph.target.arch.unpack(bytes(data))
-        for at, index in interruptible(graph.target, enumerate(indices), 4096):
-            kinds = live if graph.graph is not None and graph.graph.kind(index) in LIVE else garbage
-            kinds.update(wanted.intersection(words[count * at : count * (at + 1)]))
+        for first in interruptible(graph.target, range(0, len(indices) if count else 0, _SOME)):
+            some = indices[first : first + _SOME]
+            data, _ = read_records(graph.target, graph.engine, graph.blocks.columns_of(some).address, 8 * count)
+            words = graph.target.arch.unpack(bytes(data))
+            for at, index in enumerate(some):
+                kinds = live if graph.graph is not None and graph.graph.kind(index) in LIVE else garbage
+                kinds.update(wanted.intersection(words[count * at : count * (at + 1)]))
     return garbage - live
