@@ -38,7 +38,8 @@ class Interiors(Protocol):
 
     To recognise structures, call `examine`, all steps of the result, and `promote` until it is
     done. Then call `keys` until it is done; `count` with all keys, sorted and without repetition;
-    `accept` and then `promote`, each until it is done; and `effect`."""
+    `accept` and then `promote`, each until it is done; and `effect`. Last, call `examine` for
+    links, which a convention may also explain, and `promote`."""
 
     def places(self, most: int) -> Optional[array[int]]:
         """Return three numbers for each reference to a possible block, or None if there are more
@@ -48,12 +49,13 @@ class Interiors(Protocol):
         in this case, the address of the root word; and the block referred to."""
         ...
 
-    def examine(self, pieces: Sequence[Piece], code: Sequence[Range], credit: int, php: bool) -> Examination:
+    def examine(self, pieces: Sequence[Piece], code: Sequence[Range], credit: int, php: bool, links: bool = False) -> Examination:
         """Return a search for known structures (interior_structures.py).
 
         `pieces` is memory, ascending. It contains at least all blocks and root words that `places`
         returned. `code` has sorted ranges of executable memory. `credit` is the maximum total
-        number of control bytes of hash tables that are read."""
+        number of control bytes of hash tables that are read. `links`: whether to search only for
+        links of lists and trees, or for all other structures."""
         ...
 
     def keys(self, budget: int) -> tuple[array[int], bool]:

@@ -136,7 +136,7 @@ API void fl_interior_effect(const struct graph *g, const uint64_t *keys, uint64_
                             uint64_t *sums, uint32_t *last);
 
 /* interior_structures.c */
-API struct examination *fl_structures_new(struct graph *g, const range *code, uint32_t code_count, uint64_t credit, bool php);
+API struct examination *fl_structures_new(struct graph *g, const range *code, uint32_t code_count, uint64_t credit, bool php, bool links);
 API void fl_structures_free(struct examination *e);
 API int fl_structures_examine(struct examination *e, const piece *pieces, uint64_t count, uint64_t budget);
 API int fl_structures_found(const struct examination *e, words *found);

@@ -3,8 +3,7 @@
  * links of the neighbour, not to the start of its block. */
 #include "interior_structures.h"
 
-enum { LINKS = 3 };       /* words of a node: {parent, left, right} */
-enum { MOST_SPARE = 32 }; /* bytes that malloc adds to the length of a block */
+enum { LINKS = 3 };        /* words of a node: {parent, left, right} */
 #define COLOUR UINT64_C(3) /* rb_node and Boost store a colour in the link to the parent */
 #define FLAGS ((uint64_t)(WORD - 1))
 
@@ -54,13 +53,6 @@ static bool is_in_chain(const memory *m, const blocks *b, uint32_t source, const
     return read_word(m, block_address(b, source) + offset, &value) && (value & ~FLAGS) == node;
 }
 
-/* Return whether the block begins with its length. Then all pointers to the block refer to the
- * bytes behind this header. This is a convention (heuristics.c). */
-static bool has_length(const memory *m, const candidate *c) {
-    uint64_t first;
-    return read_word(m, c->start, &first) && first <= c->size && c->size - first <= MOST_SPARE;
-}
-
 /* `source`: the block with the pointer, if it is possibly lost; else NONE.
  *
  * The last node of a singly linked list is recognised by the node before it. That node is possibly
@@ -71,7 +63,7 @@ static bool has_length(const memory *m, const candidate *c) {
  * colour in a pointer to a parent. */
 int link_at(const memory *m, const blocks *b, uint32_t source, const candidate *c) {
     uint64_t node = c->pointer & ~FLAGS;
-    if (node <= c->start || (node - c->start) % WORD || has_length(m, c))
+    if (node <= c->start || (node - c->start) % WORD)
         return NOTHING;
     return has_neighbour(m, c, node) || is_in_chain(m, b, source, c, node) ? LINK : NOTHING;
 }

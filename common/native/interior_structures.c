@@ -15,19 +15,21 @@ typedef struct examination {
     uint32_t source; /* the block whose words below `word` were searched */
     uint64_t word;
     words found;
-    bool php; /* whether to search for structures of PHP */
+    bool php;   /* whether to search for structures of PHP */
+    bool links; /* whether to search for links only */
 } examination;
 
 API void fl_structures_free(examination *e) {
     FREE_ALL(e->found.items, e);
 }
 
-/* `credit`: maximum number of control bytes read in total. */
-API examination *fl_structures_new(graph *g, const range *code, uint32_t code_count, uint64_t credit, bool php) {
+/* `credit`: maximum number of control bytes read in total. `links`: whether to search only for
+ * links of lists and trees, or for all other structures. */
+API examination *fl_structures_new(graph *g, const range *code, uint32_t code_count, uint64_t credit, bool php, bool links) {
     examination *e = calloc(1, sizeof *e);
     if (!e)
         return NULL;
-    *e = (examination){.g = g, .code = code, .code_count = code_count, .source = NONE, .php = php};
+    *e = (examination){.g = g, .code = code, .code_count = code_count, .source = NONE, .php = php, .links = links};
     e->memory.credit = credit;
     if (!g->promoted && !(g->promoted = calloc((size_t)g->count / 64 + 1, sizeof *g->promoted)))
         DROP(e);
@@ -68,6 +70,10 @@ static uint64_t stored_at(examination *e, uint32_t source, uint64_t value) {
 
 static int structure_of(examination *e, const inner *item, candidate *c) {
     memory *m = &e->memory;
+    if (e->links) {
+        bool is_possible = item->source != NONE && e->g->kinds[item->source] == POSSIBLE;
+        return link_at(m, e->g->b, is_possible ? item->source : NONE, c);
+    }
     int found = chunk_at(m, c);
     if (!found)
         found = stack_at(m, c, e->code, e->code_count);
@@ -86,21 +92,15 @@ static int structure_of(examination *e, const inner *item, candidate *c) {
     if (found)
         return found;
     bool is_table = may_be_table(m, c), is_array = e->php && may_be_php_array(m, c), is_arguments = e->php && may_be_php_arguments(c);
-    if (is_table || is_array || is_arguments) {
-        c->word = item->source == NONE ? e->g->root_words.items[e->root] : stored_at(e, item->source, c->pointer);
-        if (!word_at(m->pieces, m->count, c->word)) /* a register */
-            c->word = 0;
-        found = is_array ? php_array_at(m, c) : NOTHING;
-        if (!found && is_arguments)
-            found = php_arguments_at(m, c);
-        if (!found && is_table)
-            found = table_at(m, c);
-        if (found)
-            return found;
-        c->word = c->used = c->places = 0;
-    }
-    bool is_possible = item->source != NONE && e->g->kinds[item->source] == POSSIBLE;
-    return link_at(m, e->g->b, is_possible ? item->source : NONE, c);
+    if (!is_table && !is_array && !is_arguments)
+        return NOTHING;
+    c->word = item->source == NONE ? e->g->root_words.items[e->root] : stored_at(e, item->source, c->pointer);
+    if (!word_at(m->pieces, m->count, c->word)) /* a register */
+        c->word = 0;
+    found = is_array ? php_array_at(m, c) : NOTHING;
+    if (!found && is_arguments)
+        found = php_arguments_at(m, c);
+    return found || !is_table ? found : table_at(m, c);
 }
 
 /* Examine at most `budget` references; return 1 if there are more. */

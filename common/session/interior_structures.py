@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from array import array
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import compress
 from typing import TYPE_CHECKING
@@ -49,14 +48,6 @@ class Structures(NamedTuple):
     # Number and bytes of blocks that are reachable only because of these structures.
     held: Totals = Totals(0, 0)
 
-    def link_offsets(self, least: int) -> list[tuple[int, int]]:
-        """Return the offsets at which at least `least` blocks have links of a list or tree, with
-        the number of these blocks. A program may have put a header before such objects."""
-        rows = zip(self.rows[0::ROW], self.rows[1::ROW], self.rows[2::ROW])
-        places = {(offset, index) for structure, index, offset in rows if structure == Structure.LINK}
-        counts = Counter(offset for offset, _ in places)
-        return sorted((offset, count) for offset, count in counts.items() if count >= least)
-
     def of_block(self, index: int) -> tuple[Structure, int, int, int, int] | None:
         """Return the structure that contains the block with this index: its kind, the offset of the
         pointer, the address of the pointer (0: unknown), the number of entries, and the capacity.
@@ -70,19 +61,35 @@ class Structures(NamedTuple):
 
 
 def recognise_structures(session: Session, graph: Graph) -> Structures:
-    """Find the structures, and mark the blocks that are reachable through them. `graph`: a graph
-    with Heuristic.AUTO, marked and not classified."""
+    """Find the structures except links, and mark the blocks that are reachable through them.
+    `graph`: a graph with Heuristic.AUTO, marked and not classified."""
+    return _recognise(session, graph, _has_php(session), False)
+
+
+def add_links(session: Session, graph: Graph, known: Structures) -> Structures:
+    """Find links of lists and trees, and mark the blocks that are reachable through them. Returns
+    these and the structures that are already known.
+
+    Call it after conventions were looked for: objects with links may have a header, and a
+    convention is only found if most blocks with the header have unexplained pointers."""
+    links = _recognise(session, graph, False, True)
+    if not links.rows:
+        return known
+    held = Totals(known.held.blocks + links.held.blocks, known.held.bytes + links.held.bytes)
+    return Structures(_by_bytes((*known.found, *links.found)), known.rows + links.rows, held)
+
+
+def _recognise(session: Session, graph: Graph, php: bool, links: bool) -> Structures:
     if not graph.has_kind(Kind.POSSIBLE, 1):
         return Structures()
     interiors = graph.interiors()
-    php = _has_php(session)
     # PHP's objects have tables of handlers, which are in the data of loaded files.
     places = None if php else interiors.places(FEW)
     heaps = session.heap_ranges()
     code = merge_ranges(Range(region.start, region.end) for region in session.target.regions() if region.executable)
     pieces = list(_all_memory(session, heaps) if places is None else _read(session, merge_ranges(_named(session, places))))
     credit = CREDIT * sum(end - start for start, end in heaps)
-    examination = interiors.examine(pieces, code, credit, php)
+    examination = interiors.examine(pieces, code, credit, php, links)
     while not examination.step(session.budget):
         session.report_progress("looking for structures", 0.0)
     rows = examination.found()
@@ -93,7 +100,11 @@ def recognise_structures(session: Session, graph: Graph) -> Structures:
         session.report_progress("looking for structures", 0.0)
     after = graph.totals(Kind.POSSIBLE)
     held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
-    return Structures(tuple(sorted(_sums(session, graph, rows), key=lambda one: -one.bytes)), rows, held)
+    return Structures(_by_bytes(_sums(session, graph, rows)), rows, held)
+
+
+def _by_bytes(found: Iterable[Recognised]) -> tuple[Recognised, ...]:
+    return tuple(sorted(found, key=lambda one: -one.bytes))
 
 
 def _all_memory(session: Session, heaps: Sequence[Range]) -> Iterator[Piece]:

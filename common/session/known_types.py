@@ -27,9 +27,6 @@ COPIED = 512 << 20
 """Most bytes of heaps that are copied for this, if the target's memory is not mapped here."""
 
 
-LEAST_LINKS = 16  # objects with links at one offset, from which on a header is considered
-
-
 def known_types(session: Session) -> Optional[KnownTypes]:
     """Return the types of blocks, computed once; None without debug information, or if the session
     does not use it for this (Session.use_debug_types)."""
@@ -101,7 +98,6 @@ def _memory(session: Session) -> Optional[Sequence[Piece]]:
 
 
 def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece], modules: tuple[array[int], int]) -> Spreading:
-    from findleaks.graph.conventions import Convention
     from findleaks.types.headers import remove_headers
     from findleaks.types.heap import HeapView
     from findleaks.types.roots import find_locals, find_thread_locals
@@ -113,11 +109,7 @@ def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece], mo
     mapped = merge_ranges(Range(region.start, region.end) for region in regions if region.readable)
     code = merge_ranges(Range(region.start, region.end) for region in regions if region.executable)
     sizes = SizeClasses(session.directory, table.word)
-    conventions = [*session.learned.conventions]
-    known = {one.offset for one in conventions}
-    # Pointers that look like pointers to links may be pointers behind a header of this size.
-    links = session.structures.link_offsets(LEAST_LINKS)
-    conventions += [Convention(offset, (), "", count, 0) for offset, count in links if offset not in known]
+    conventions = session.learned.conventions
     blocks, headers = remove_headers(
         session.engine, session.directory.blocks, sizes, pieces, mapped, conventions, lambda: session.report_progress("finding headers", 0)
     )

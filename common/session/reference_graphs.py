@@ -18,7 +18,7 @@ from findleaks.graph.signal_stacks import SignalStacks, signal_stacks
 from findleaks.graph.xor_lists import search_xor_lists
 from findleaks.libc.loader import linker_ranges
 from findleaks.libc.pointer_guard import ROTATION, read_pointer_guard
-from findleaks.session.interior_structures import Structures, recognise_structures
+from findleaks.session.interior_structures import Structures, add_links, recognise_structures
 from findleaks.target.base import Range
 from findleaks.target.ranges import cut_out, intersection, range_at, subtract
 
@@ -226,6 +226,7 @@ class ReferenceGraphs:
             held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
             learned = again._replace(heuristics=learned.heuristics, held=held)
         self.learned = learned
+        self.structures = add_links(self._session, graph, self.structures)
         return graph
 
     def _mark(self, graph: Graph) -> None:

@@ -80,9 +80,9 @@ static void structures(graph *g, const piece *p, uint64_t count) {
     range code = {BASE + 32, BASE + 256};
     words places = {NULL, 0, 0};
     fl_structures_places(g, 1000, &places);
-    for (int php = 0; php < 2; php++) {
+    for (int mode = 0; mode < 3; mode++) {
         words found = {NULL, 0, 0};
-        struct examination *e = fl_structures_new(g, &code, 1, 1 << 16, php);
+        struct examination *e = fl_structures_new(g, &code, 1, 1 << 16, mode == 1, mode == 2);
         while (e && fl_structures_examine(e, p, count, 100) == 1) {
         }
         if (e) {

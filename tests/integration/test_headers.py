@@ -73,6 +73,18 @@ def test_a_header_that_is_the_length(program: Path, tmp_path: Path) -> None:
     assert said["totals"] == plain["totals"]
 
 
+def test_a_header_before_links(program: Path, tmp_path: Path) -> None:
+    """Links explain the pointers to half of the blocks, but the header of all of them is found."""
+    with cores.Running([str(program), "24", "200", "r"], tmp_path) as run:
+        records = truth.parse(run.output)
+        core = str(run.kernel_core())
+    verdict = truth.compare(records, truth.ask(core)[0])
+    assert verdict.perfect, str(verdict)
+    said = find(core)["heuristics"]
+    assert [(one["offset"], one["sizes"], one["blocks"]) for one in said["conventions"]] == [(24, None, 203)]
+    assert said["structures"] == []
+
+
 def test_a_handful_is_no_custom(program: Path, tmp_path: Path) -> None:
     with cores.Running([str(program), "24", "8"], tmp_path) as run:
         said = find("--pid", str(run.pid))

@@ -66,6 +66,7 @@ func overwrite(depth int) int {
 }
 
 func main() {
+	runtime.LockOSThread() // the last call of forget overwrites what the others left on the stack
 	count, _ := strconv.Atoi(os.Args[1])
 	run(count)
 	C.forget(nil)

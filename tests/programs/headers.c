@@ -1,10 +1,11 @@
 /* A program whose own allocator puts a header in front of each block, and that knows what must be said of each of its blocks.
  *
- *   headers BYTES COUNT [l]
+ *   headers BYTES COUNT [l|r]
  *
  * writes the lines of truth.c: COUNT blocks of many sizes with a header of BYTES, held by pointers behind it; a few large ones of sizes of
  * their own; lost ones; and blocks that only pointers to no particular place of theirs hold, which stay possible. With l a header begins with
- * the length of what is behind it, in 8 bytes. */
+ * the length of what is behind it, in 8 bytes. With r half of the COUNT blocks are in a ring with links to both neighbours, and each of them
+ * refers to one of the others. */
 #include "truth.h"
 
 static size_t header;
@@ -30,6 +31,26 @@ static NOINLINE void hold_some(unsigned count, const size_t *sizes, unsigned siz
         *(void *volatile *)behind(b) = held;
         held = behind(b);
         note_reachable(b, category);
+    }
+}
+
+struct link {
+    struct link *next, *previous;
+    void *value;
+};
+
+static NOINLINE void hold_ring(unsigned count, const size_t *sizes, unsigned size_count, const char *category) {
+    static struct link ring = {&ring, &ring, NULL};
+    for (unsigned i = 0; i < count; i++) {
+        struct block b = allocate(sizes[i / 2 % size_count]);
+        note_reachable(b, category);
+        struct link *link = behind(b);
+        if (i % 2) {
+            ring.previous->value = link;
+            continue;
+        }
+        *link = (struct link){&ring, ring.previous, NULL};
+        link->previous->next = ring.previous = link;
     }
 }
 
@@ -64,7 +85,7 @@ int main(int argc, char **argv) {
     lengths = argc > 3 && argv[3][0] == 'l';
     struct rng r;
     seed(&r, 88172645463325252u);
-    hold_some((unsigned)atoi(argv[2]), usual, 10, "header");
+    (argc > 3 && argv[3][0] == 'r' ? hold_ring : hold_some)((unsigned)atoi(argv[2]), usual, 10, "header");
     hold_some(3, rare, 3, "header-rare");
     lose_some();
     hold_inside(&r);

@@ -233,13 +233,16 @@ class Image:
         interiors = graph.interiors()
         places = interiors.places(1 << 20)
         assert places is not None and len(places) % 3 == 0
-        examination = interiors.examine(pieces, [Range(CODE, CODE + 4096)], credit, True)
-        while not examination.step(budget):
-            pass
-        while not interiors.promote(budget):
-            pass
-        rows = examination.found()
-        return [tuple(rows[at : at + ROW]) for at in range(0, len(rows), ROW)], before, bytes(graph.kinds())
+        rows = []
+        for links in (False, True):
+            examination = interiors.examine(pieces, [Range(CODE, CODE + 4096)], credit, True, links)
+            while not examination.step(budget):
+                pass
+            while not interiors.promote(budget):
+                pass
+            found = examination.found()
+            rows += [tuple(found[at : at + ROW]) for at in range(0, len(found), ROW)]
+        return sorted(rows, key=lambda row: row[1]), before, bytes(graph.kinds())
 
 
 @pytest.mark.parametrize("arch", ARCHES, ids=lambda arch: f"{arch.word * 8}-{arch.byteorder}")

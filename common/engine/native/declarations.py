@@ -197,7 +197,7 @@ SIGNATURES = {
     "fl_disguises_references": (c_int, [_HANDLE, _U64S, c_uint64, _WORDS]),
     "fl_graph_connect": (c_int, [_HANDLE, _U64S, c_uint64]),
     "fl_promote": (c_int, [_HANDLE, c_int64]),
-    "fl_structures_new": (c_void_p, [_HANDLE, _RANGES, c_uint32, c_uint64, c_bool]),
+    "fl_structures_new": (c_void_p, [_HANDLE, _RANGES, c_uint32, c_uint64, c_bool, c_bool]),
     "fl_structures_free": (None, [_HANDLE]),
     "fl_structures_examine": (c_int, [_HANDLE, _PIECES, c_uint64, c_uint64]),
     "fl_structures_found": (c_int, [_HANDLE, _WORDS]),

@@ -62,20 +62,28 @@ class NativeInteriors:
         words = self._library.take(found)
         return words if few else None
 
-    def examine(self, pieces: Sequence[Piece], code: Sequence[Range], credit: int, php: bool) -> NativeExamination:
-        return NativeExamination(self._library, self._graph, self._handle, pieces, code, credit, php)
+    def examine(self, pieces: Sequence[Piece], code: Sequence[Range], credit: int, php: bool, links: bool = False) -> NativeExamination:
+        return NativeExamination(self._library, self._graph, self._handle, pieces, code, credit, php, links)
 
 
 class NativeExamination:
     """See interior_structures.Examination (common/native/interior_structures.c)."""
 
     def __init__(
-        self, library: CLibrary, graph: Graph, handle: Handle, pieces: Sequence[Piece], code: Sequence[Range], credit: int, php: bool
+        self,
+        library: CLibrary,
+        graph: Graph,
+        handle: Handle,
+        pieces: Sequence[Piece],
+        code: Sequence[Range],
+        credit: int,
+        php: bool,
+        links: bool,
     ) -> None:
         # The graph must outlive this examination, and the C engine keeps a pointer to the ranges.
         self._library, self._graph = library, graph
         self._pieces, self._code = c_pieces(pieces), c_ranges(code)
-        made = library.fl_structures_new(handle, *self._code, credit, php)
+        made = library.fl_structures_new(handle, *self._code, credit, php, links)
         self._handle = Handle(made, library.fl_structures_free, "to examine interior references")
 
     def step(self, budget: int) -> bool:

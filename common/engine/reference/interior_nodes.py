@@ -8,7 +8,7 @@ from typing import Protocol
 from findleaks.engine.reference.blocks import PureBlocks
 from findleaks.engine.reference.pieces import Pieces
 
-LINKS, COLOUR, MOST_LENGTH_SPARE = 3, 3, 32
+LINKS, COLOUR = 3, 3
 GNU, CLANG, DEPENDENT = 0x474E5543432B2B00, 0x434C4E47432B2B00, 1
 HEADER, CLASS, STRING_HEADER, MOST_SPARE, MOST_OWNERS = 128, 96, 24, 64, 1 << 16
 LEAST_CHUNK, MOST_ALIGNMENT = 64, 4096
@@ -35,9 +35,7 @@ class Candidate(Protocol):
 def is_link(memory: Pieces, blocks: PureBlocks, c: Candidate) -> bool:
     word = memory.arch.word
     node = c.pointer & -word
-    first, size = memory.word(c.start), c.end - c.start
-    has_length = first is not None and 0 <= size - first <= MOST_LENGTH_SPARE
-    if node <= c.start or (node - c.start) % word or has_length:
+    if node <= c.start or (node - c.start) % word:
         return False
     return _has_neighbour(memory, c, node) or _is_in_chain(memory, blocks, c, node)
 

@@ -61,12 +61,15 @@ class Recognised(NamedTuple):
 class Recogniser:
     """Identifies the structure that a pointer refers to."""
 
-    def __init__(self, memory: Pieces, blocks: PureBlocks, code: Sequence[Range], credit: int, php: bool) -> None:
-        self._memory, self._blocks, self._code, self._credit, self._php = memory, blocks, code, credit, php
+    def __init__(self, memory: Pieces, blocks: PureBlocks, code: Sequence[Range], credit: int, php: bool, links: bool) -> None:
+        self._memory, self._blocks, self._code, self._credit = memory, blocks, code, credit
+        self._php, self._links = php, links
         self._word = memory.arch.word
         self._counted_bytes: dict[int, Optional[tuple[int, int]]] = {}  # by mask
 
     def recognise(self, c: Candidate) -> Optional[Recognised]:
+        if self._links:
+            return Recognised(Structure.LINK) if interior_nodes.is_link(self._memory, self._blocks, c) else None
         found = self._chunk(c) or self._stack(c) or self._counted(c) or self._aligned(c) or self._tagged(c)
         if found:
             return found
@@ -77,8 +80,7 @@ class Recogniser:
             return Recognised(Structure.PHP_OBJECT)
         if self._php:
             found = (self._php_array(c) if self._may_be_php_array(c) else None) or self._php_arguments(c)
-        found = found or (self._table(c) if self._may_be_table(c) else None)
-        return found or (Recognised(Structure.LINK) if interior_nodes.is_link(self._memory, self._blocks, c) else None)
+        return found or (self._table(c) if self._may_be_table(c) else None)
 
     # -- tables
 

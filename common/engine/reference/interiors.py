@@ -111,8 +111,8 @@ class PureInteriors:
             found.extend((NO_BLOCK if root else noted.source, noted.address if root else 0, noted.target))
         return found
 
-    def examine(self, pieces: Sequence[Piece], code: Sequence[Range], credit: int, php: bool) -> PureExamination:
-        reader = Recogniser(Pieces(pieces, self._blocks.arch), self._blocks, code, credit, php)
+    def examine(self, pieces: Sequence[Piece], code: Sequence[Range], credit: int, php: bool, links: bool = False) -> PureExamination:
+        reader = Recogniser(Pieces(pieces, self._blocks.arch), self._blocks, code, credit, php, links)
         return PureExamination(self._blocks, self._kinds, filter(self._matters, self._noted), self._accept, reader)
 
     def promote(self, budget: int) -> bool:

@@ -19,6 +19,7 @@ from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.terms import NO_BLOCK, State
+from findleaks.errors import Interrupted
 from findleaks.formatting import counted, number, size, some
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.objects import HeapObjects
@@ -108,6 +109,8 @@ def _without_native_references(memory: Memory, engine: Engine, leaked: Sequence[
     searched, held, seen = merge_to_most(leaked, MOST_RANGES), set[Range](), 0
     for start, end in subtract(native.ranges, leaked) if leaked else ():
         for piece in memory.target.pieces(start, end):
+            if memory.target.interrupted():
+                raise Interrupted
             places, values = find_pointers_into(engine, piece, searched)
             seen += len(places)
             if seen > _MOST_WORDS:
