@@ -41,6 +41,10 @@ _DEFINITE = re.compile(re.escape(bytes([Kind.DEFINITE])))
 NAMED = 100
 """Groups whose contents are examined; each takes up to a millisecond."""
 
+NEXT_TO_NOTHING = 64 << 10
+"""A process is healthy if fewer bytes leaked, and if 1,000 times as many bytes are in use. The
+leaks are shown all the same."""
+
 TRACK_SECONDS = 30
 """Number of seconds in the suggested `track` command."""
 

@@ -7,9 +7,16 @@ from collections.abc import Generator, Iterator, Sequence
 from findleaks.allocators.base import Allocator
 from findleaks.audit.conventions import count_interior_blocks, describe_conventions, describe_structures, summarise_interior_blocks
 from findleaks.audit.disguises import describe_disguises as disguise_sentences
-from findleaks.audit.findings.leaked import NEXT_TO_NOTHING
 from findleaks.audit.in_flight import format_in_flight
-from findleaks.audit.leak_groups import Leak, describe_leak, select_usable_commands, suggest_about, suggest_track, unite_leaks
+from findleaks.audit.leak_groups import (
+    NEXT_TO_NOTHING,
+    Leak,
+    describe_leak,
+    select_usable_commands,
+    suggest_about,
+    suggest_track,
+    unite_leaks,
+)
 from findleaks.audit.reference_evidence import describe_evidence
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.commands import Invocation

@@ -133,7 +133,8 @@ def test_interned_strings_are_counted(tmp_path: Path, version: str) -> None:
 COMPRESSES = """
 import gc, os, signal, zlib
 held = [zlib.compressobj() for _ in range(200)]
-again = held[:]  # so that no variable alone holds them
+for name in "abcdef":
+    globals()[name] = held[:]  # these are more variables than are named together
 gc.collect()
 os.write(1, b"ready\\n")
 while True:

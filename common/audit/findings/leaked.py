@@ -11,7 +11,16 @@ from findleaks.audit.disguises import describe_disguises as disguise_sentences
 from findleaks.audit.findings.figures import LEAKED, BlockFigures, Figures
 from findleaks.audit.findings.significance import LEAST, PART
 from findleaks.audit.interior_heads import find_largest_head
-from findleaks.audit.leak_groups import Leak, describe_leak, list_leaks, merge_leaks, name_contents, suggest_about, suggest_track
+from findleaks.audit.leak_groups import (
+    NEXT_TO_NOTHING,
+    Leak,
+    describe_leak,
+    list_leaks,
+    merge_leaks,
+    name_contents,
+    suggest_about,
+    suggest_track,
+)
 from findleaks.audit.module_words import describe_module_word
 from findleaks.audit.reference_evidence import (
     describe_missing_decrement,
@@ -35,10 +44,6 @@ LEAST_GARBAGE = 1 << 20
 # Fewest bytes of possible leaks for a finding; they must also be PART of all memory in use
 LEAST_POSSIBLE = 1 << 20
 WORTH = 1 << 20  # fewest bytes of blocks with only interior pointers that a finding mentions
-
-NEXT_TO_NOTHING = 64 << 10
-"""A process is healthy if fewer bytes leaked, and if 1,000 times as many bytes are in use. The
-leaks are shown all the same."""
 
 # If at least this percentage of the memory was not read, the finding "nothing leaked" says so
 UNREAD = 10
