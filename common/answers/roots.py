@@ -159,7 +159,7 @@ def leaked_roots(session: Session, depth: int = DEPTH, limit: int = LEVELS) -> t
     heads = list_leak_heads(TreeBuilder(session, ContainerReader(session), tree, depth, limit), limit)
     definite, possible, *_ = tree.by_root()
     listed = Totals.sum_of(row.totals for row, _ in heads)
-    rest = Totals(tree.total().blocks - listed.blocks, tree.total().bytes - listed.bytes)
+    rest = tree.total().minus(listed)
     found = Roots(
         Amount.of(tree.total()),
         Amount.of(definite),

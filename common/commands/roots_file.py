@@ -87,4 +87,4 @@ def _lost(builder: TreeBuilder, limit: int) -> tuple[Sequence[RetainedNode], Tot
         row.name = f"{kind}: {row.name}"
         rows.append(row)
     listed, total = Totals.sum_of(row.totals for row in rows), builder.tree.total()
-    return rows, Totals(total.blocks - listed.blocks, total.bytes - listed.bytes)
+    return rows, total.minus(listed)

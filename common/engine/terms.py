@@ -63,6 +63,9 @@ class Totals(NamedTuple):
         every = list(parts)
         return cls(sum(part.blocks for part in every), sum(part.bytes for part in every))
 
+    def minus(self, part: Totals) -> Totals:
+        return Totals(self.blocks - part.blocks, self.bytes - part.bytes)
+
 
 class KindFigures(NamedTuple):
     """Figures of some blocks of one kind."""

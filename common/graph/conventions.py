@@ -194,7 +194,7 @@ def learn_conventions(
     after = graph.totals(Kind.POSSIBLE)
     effects = interiors.effect(keys, rules)
     names = {offset: _named(sample, offset) for offset in {offset for _, offset in rules}}
-    return Learned(tuple(_conventions(rules, effects, names)), held=Totals(before.blocks - after.blocks, before.bytes - after.bytes))
+    return Learned(tuple(_conventions(rules, effects, names)), held=before.minus(after))
 
 
 def _all(interiors: Interiors, engine: Engine, budget: int, report: Callable[[], None]) -> array[int]:

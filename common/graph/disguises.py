@@ -388,7 +388,7 @@ def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) 
     conventions = [
         one._replace(blocks=len(of), bytes=sum(blocks.size(index) for index in of)) for one, of in zip(found.conventions, reached)
     ]
-    held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
+    held = before.minus(after)
     left = frozenset(graph.leader_sizes())
     return found._replace(conventions=conventions, held=held, partly=[one for one in found.partly if one.size in left])
 

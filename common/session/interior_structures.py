@@ -75,8 +75,7 @@ def add_links(session: Session, graph: Graph, known: Structures) -> Structures:
     links = _recognise(session, graph, False, True)
     if not links.rows:
         return known
-    held = Totals(known.held.blocks + links.held.blocks, known.held.bytes + links.held.bytes)
-    return Structures(_by_bytes((*known.found, *links.found)), known.rows + links.rows, held)
+    return Structures(_by_bytes((*known.found, *links.found)), known.rows + links.rows, Totals.sum_of((known.held, links.held)))
 
 
 def _recognise(session: Session, graph: Graph, php: bool, links: bool) -> Structures:
@@ -99,7 +98,7 @@ def _recognise(session: Session, graph: Graph, php: bool, links: bool) -> Struct
     while not interiors.promote(session.budget):
         session.report_progress("looking for structures", 0.0)
     after = graph.totals(Kind.POSSIBLE)
-    held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
+    held = before.minus(after)
     return Structures(_by_bytes(_sums(session, graph, rows)), rows, held)
 
 

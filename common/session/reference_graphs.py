@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine.contract import Graph
 from findleaks.engine.disguises import Disguise, Form
-from findleaks.engine.terms import LAST_WORD, Heuristic, Kind, Totals
+from findleaks.engine.terms import LAST_WORD, Heuristic, Kind
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.conventions import NO_CONVENTIONS, HeuristicMatcher, Learned, heuristic_matcher, learn_conventions
 from findleaks.graph.disguises import NOT_DISGUISED, Disguised, lost_totals, search_disguises, with_effect
@@ -223,7 +223,7 @@ class ReferenceGraphs:
             self.structures = recognise_structures(self._session, graph)
             again = self._learn_conventions(graph)
             after = graph.totals(Kind.POSSIBLE)
-            held = Totals(before.blocks - after.blocks, before.bytes - after.bytes)
+            held = before.minus(after)
             learned = again._replace(heuristics=learned.heuristics, held=held)
         self.learned = learned
         self.structures = add_links(self._session, graph, self.structures)

@@ -62,7 +62,7 @@ class MemoryProfile:
         live = None if samples is None else Counter(samples)
         made: dict[tuple[NamedFrame, ...], list[Totals]] = {}
         for address, one in self.buckets.items():
-            used = Totals(one.allocated.blocks - one.freed.blocks, one.allocated.bytes - one.freed.bytes)
+            used = one.allocated.minus(one.freed)
             if live is not None:
                 used = Totals(live[address], live[address] * one.size)
             pair = self._scale(used), self._scale(one.allocated)

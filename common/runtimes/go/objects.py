@@ -14,7 +14,6 @@ word is a reference even if it points to the interior of another object."""
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
 from itertools import repeat
@@ -52,7 +51,7 @@ from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.runtimes.object_graph import GARBAGE, LIVE, count_labels
 from findleaks.runtimes.slices import run_in_slices
 from findleaks.target.base import Piece, Range, Target
-from findleaks.target.ranges import merge_ranges, nonzero_pieces
+from findleaks.target.ranges import blank_out, merge_ranges, nonzero_pieces
 from findleaks.value_classes import NamedTuple
 
 _SLICE = 1 << 20  # objects that the engine visits between two checks for Ctrl-C
@@ -219,8 +218,7 @@ class HeapObjects:
         graph.set_labels(self.types, array("I", [1]) * (2 * len(self.names.names)))
         for piece in self.pointers.pieces(self.spans.ranges_with_pointers()):
             self._cut_timers(piece)
-            _cut_ranges(piece, cut)
-            graph.scan_blocks(piece)
+            graph.scan_blocks(blank_out(piece, cut))
         self.unmapped = self.unmapped or self.pointers.unknown
         for words in self.root_words():
             graph.root_words(words)
@@ -375,20 +373,7 @@ class HeapObjects:
                 made.setdefault(self.names.title(value), []).extend((used, unused))
         found = [ObjectType(name, Totals.sum_of(parts[::2]), Totals.sum_of(parts[1::2])) for name, parts in made.items()]
         whole = [Totals.sum_of(map(graph.totals, kinds)) for kinds in (LIVE, GARBAGE)]
-        rest = [_subtract(one, Totals.sum_of(of)) for one, of in zip(whole, ([f.live for f in found], [f.garbage for f in found]))]
+        rest = [one.minus(Totals.sum_of(of)) for one, of in zip(whole, ([f.live for f in found], [f.garbage for f in found]))]
         if rest[0].blocks or rest[1].blocks:
             found.append(ObjectType(UNTYPED, *rest))
         return found
-
-
-def _cut_ranges(piece: Piece, cut: Sequence[Range]) -> None:
-    """Set sorted, disjoint ranges of a piece to zeros."""
-    end = piece.address + len(piece.data)
-    for low, high in cut[max(bisect_right(cut, (piece.address, 0)) - 1, 0) : bisect_right(cut, (end, 0))]:
-        first, last = max(low - piece.address, 0), min(high, end) - piece.address
-        if first < last:
-            piece.data[first:last] = bytes(last - first)
-
-
-def _subtract(one: Totals, other: Totals) -> Totals:
-    return Totals(one.blocks - other.blocks, one.bytes - other.bytes)

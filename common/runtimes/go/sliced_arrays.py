@@ -91,7 +91,7 @@ def find_unused_elements(memory: Memory, objects: HeapObjects, engine: Engine, g
         return
     after = objects.mark(sorted(part for parts in unused.values() for part in parts))
     lost = [_lost(*pair) for pair in zip(objects.by_type(marks), objects.by_type(after))]
-    total = Totals(sum(one.live.blocks for one in lost), sum(one.live.bytes for one in lost))
+    total = Totals.sum_of(one.live for one in lost)
     if total.bytes < least:
         return
     largest = max(unused, key=lambda index: (retained[index], -index))
@@ -131,8 +131,7 @@ def find_unused_elements(memory: Memory, objects: HeapObjects, engine: Engine, g
 
 def _lost(before: ObjectType, after: ObjectType) -> ObjectType:
     """Return the objects of a type that are live before, but not after."""
-    parts = (Totals(one.blocks - other.blocks, one.bytes - other.bytes) for one, other in zip(before[1:], after[1:]))
-    return ObjectType(before.name, *parts)
+    return ObjectType(before.name, *(one.minus(other) for one, other in zip(before[1:], after[1:])))
 
 
 def _is_slice_array(objects: HeapObjects, index: int) -> bool:
