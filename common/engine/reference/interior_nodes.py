@@ -3,7 +3,7 @@ their sources are in common/native/interior_{links,exceptions,chunks}.c."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple
 
 from findleaks.engine.reference.blocks import PureBlocks
 from findleaks.engine.reference.pieces import Pieces
@@ -14,19 +14,17 @@ HEADER, CLASS, STRING_HEADER, MOST_SPARE, MOST_OWNERS = 128, 96, 24, 64, 1 << 16
 LEAST_CHUNK, MOST_ALIGNMENT = 64, 4096
 
 
-class Candidate(Protocol):
-    """See interior_structures.Candidate."""
+class Candidate(NamedTuple):
+    """A pointer into the block [start, end), stored at `word` (0: in a register). `source` is the
+    size of the block that contains the pointer; 0: root memory. `source_start` is the address of
+    this block if it is possibly lost, else 0."""
 
-    @property
-    def start(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-    @property
-    def pointer(self) -> int: ...
-    @property
-    def source(self) -> int: ...
-    @property
-    def source_start(self) -> int: ...
+    start: int
+    end: int
+    pointer: int
+    word: int
+    source: int
+    source_start: int
 
 
 # -- links of lists and trees

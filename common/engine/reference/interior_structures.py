@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 from findleaks.engine.interior_structures import Structure
 from findleaks.engine.reference import interior_nodes
 from findleaks.engine.reference.blocks import PureBlocks
+from findleaks.engine.reference.interior_nodes import Candidate
 from findleaks.engine.reference.pieces import Pieces
 from findleaks.engine.terms import Kind
 from findleaks.target.base import Range
@@ -34,19 +35,6 @@ IS_OBJECT, TYPE_MASK, OBJECT_BYTES, HANDLERS, MOST_OFFSET = 8, 15, 40, 24, 4096
 
 _BY_HEAD = (Structure.HASHBROWN, Structure.SWISS_TABLE, Structure.PHP_ARRAY, Structure.PHP_ARGUMENTS)
 """Structures that the memory around the pointer's target proves."""
-
-
-class Candidate(NamedTuple):
-    """A pointer into the block [start, end), stored at `word` (0: in a register). `source` is the
-    size of the block that contains the pointer; 0: root memory. `source_start` is the address of
-    this block if it is possibly lost, else 0."""
-
-    start: int
-    end: int
-    pointer: int
-    word: int
-    source: int
-    source_start: int
 
 
 class Recognised(NamedTuple):
