@@ -22,7 +22,7 @@ from findleaks.audit.stack_owners import CONTROL_NAME, find_frame_owners, find_t
 from findleaks.audit.variables import find_variables
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import Totals
-from findleaks.graph.joint_roots import join_names
+from findleaks.graph.joint_roots import join_names, replace_sets
 from findleaks.libc.loader import table_blocks
 from findleaks.libc.stacks import dtv_words, ended_thread_pointers
 from findleaks.runtimes.base import Runtime, Variable
@@ -125,9 +125,7 @@ def _separate_callbacks(session: Session, variables: Sequence[Owner]) -> list[Ow
 def join_owners(named: Owners, joint: Sequence[Sequence[int]]) -> Owners:
     """Replace each set of `joint` (numbers of variables) by one owner. Returns all owners; the
     joined ones come first. The variables have no ranges."""
-    taken = {number for some in joint for number in some}
-    joined = [_join_variables([named.all[number] for number in some]) for some in joint]
-    return Owners([*joined, *(owner for number, owner in enumerate(named.all) if number not in taken)])
+    return Owners(replace_sets(named.all, joint, _join_variables))
 
 
 def _join_variables(members: Sequence[Owner]) -> Owner:

@@ -16,6 +16,7 @@ from findleaks.engine.terms import Totals
 from findleaks.formatting import join_words
 
 _Made = TypeVar("_Made")
+_Root = TypeVar("_Root")
 
 LEAST = 0.1  # fraction of all memory that several roots must retain together
 MOST_ROOTS = 4  # most roots that are joined; more have no common purpose
@@ -133,6 +134,14 @@ def _find_top(tree: Dominators, block: int) -> tuple[Optional[int], int]:
             return above, step
         node = above
     return None, _FAR
+
+
+def replace_sets(roots: Sequence[_Root], joint: Sequence[Sequence[int]], join: Callable[[Sequence[_Root]], _Root]) -> list[_Root]:
+    """Replace each set of `joint` (numbers of roots) by the result of `join`. Returns all roots;
+    the joined ones come first."""
+    taken = {number for some in joint for number in some}
+    joined = [join([roots[number] for number in some]) for some in joint]
+    return [*joined, *(one for number, one in enumerate(roots) if number not in taken)]
 
 
 def join_names(names: Sequence[str]) -> str:

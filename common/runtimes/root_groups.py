@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from findleaks.engine.contract import Graph
 from findleaks.engine.dominators import Dominators
 from findleaks.engine.terms import Totals
-from findleaks.graph.joint_roots import join_names, join_roots
+from findleaks.graph.joint_roots import join_names, join_roots, replace_sets
 from findleaks.runtimes.slices import run_in_slices, stoppable_referrers
 from findleaks.target.base import Target
 from findleaks.value_classes import NamedTuple
@@ -53,7 +53,7 @@ def compute_root_tree(graph: Graph, groups: Sequence[RootGroup], target: Target)
         return found
 
     def join(joint: Sequence[tuple[int, ...]]) -> tuple[RootTree, Sequence[Totals]]:
-        joined = _join_groups(groups, joint)  # the joined groups come first
+        joined = replace_sets(groups, joint, _join_groups)
         tree = _compute(graph, joined, target)
         made = RootTree(tree, joined, tree.by_root())
         return made, made.totals[: len(joint)]
@@ -71,13 +71,8 @@ def _compute(graph: Graph, groups: Sequence[RootGroup], target: Target) -> Domin
     return tree
 
 
-def _join_groups(groups: Sequence[RootGroup], joint: Sequence[Sequence[int]]) -> list[RootGroup]:
-    """Replace each set of `joint` (indices of variables) by one group. Returns all groups; the
-    joined ones come first."""
-    taken = {number for some in joint for number in some}
-    made = []
-    for some in joint:
-        names = [groups[number].name.removeprefix(f"{_VARIABLE} ") for number in some]
-        words = [word for number in some for word in groups[number].words]
-        made.append(RootGroup(f"{_VARIABLE}s {join_names(names)}", _VARIABLE, words, priority=groups[some[0]].priority, members=names))
-    return [*made, *(one for number, one in enumerate(groups) if number not in taken)]
+def _join_groups(members: Sequence[RootGroup]) -> RootGroup:
+    """Return one group that stands for several variables."""
+    names = [one.name.removeprefix(f"{_VARIABLE} ") for one in members]
+    words = [word for one in members for word in one.words]
+    return RootGroup(f"{_VARIABLE}s {join_names(names)}", _VARIABLE, words, priority=members[0].priority, members=names)

@@ -19,8 +19,8 @@ ENTRIES = 40  # of each table
 
 
 def build(engine: Engine, tables: int, users: Sequence[Sequence[int]]) -> tuple[Graph, list[int]]:
-    """Return a graph of tables and other blocks, and the addresses of the tables. `users`: for each set of ENTRIES blocks, the tables that
-    refer to these blocks."""
+    """Return a graph of tables and other blocks, and the addresses of the tables. The other blocks form sets of ENTRIES blocks. `users`:
+    for each set, the tables that refer to its blocks."""
     width = ENTRIES * len(users)
     heap = Memory(X86_64, tables * width + 4 * width)
     starts = [heap.block(table * width, width) for table in range(tables)]
