@@ -41,12 +41,16 @@ _DEFINITE = re.compile(re.escape(bytes([Kind.DEFINITE])))
 NAMED = 100
 """Groups whose contents are examined; each takes up to a millisecond."""
 
-NEXT_TO_NOTHING = 64 << 10
-"""A process is healthy if fewer bytes leaked, and if 1,000 times as many bytes are in use. The
-leaks are shown all the same."""
+_NEXT_TO_NOTHING = 64 << 10  # bytes
 
 TRACK_SECONDS = 30
 """Number of seconds in the suggested `track` command."""
+
+
+def is_next_to_nothing(leaked: int, in_use: int) -> bool:
+    """Return whether a process is healthy although some bytes leaked: few, and fewer than a
+    thousandth of the bytes in use."""
+    return leaked < _NEXT_TO_NOTHING and 1000 * leaked < in_use
 
 
 def kind_word(kind: Kind) -> amounts.Kind:

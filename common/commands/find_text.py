@@ -9,9 +9,9 @@ from findleaks.audit.conventions import count_interior_blocks, describe_conventi
 from findleaks.audit.disguises import describe_disguises as disguise_sentences
 from findleaks.audit.in_flight import format_in_flight
 from findleaks.audit.leak_groups import (
-    NEXT_TO_NOTHING,
     Leak,
     describe_leak,
+    is_next_to_nothing,
     select_usable_commands,
     suggest_about,
     suggest_track,
@@ -71,7 +71,7 @@ def _are_small(session: Session) -> bool:
     leaked = sum(session.graph().totals(kind).bytes for kind in (Kind.DEFINITE, Kind.INDIRECT, Kind.POSSIBLE))
     in_use = session.directory.blocks.totals(State.IN_USE).bytes
     managed = sum(part.bytes for runtime in session.runtimes for part in runtime.parts() if not part.inside)
-    return leaked < SMALL * max(in_use, managed) if session.runtimes else leaked < NEXT_TO_NOTHING and 1000 * leaked < in_use
+    return leaked < SMALL * max(in_use, managed) if session.runtimes else is_next_to_nothing(leaked, in_use)
 
 
 def opening(session: Session, found: Leaks, width: int, invocation: Invocation) -> Generator[str, None, bool]:

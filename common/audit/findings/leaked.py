@@ -12,9 +12,9 @@ from findleaks.audit.findings.figures import LEAKED, BlockFigures, Figures
 from findleaks.audit.findings.significance import LEAST, PART
 from findleaks.audit.interior_heads import find_largest_head
 from findleaks.audit.leak_groups import (
-    NEXT_TO_NOTHING,
     Leak,
     describe_leak,
+    is_next_to_nothing,
     list_leaks,
     merge_leaks,
     name_contents,
@@ -52,7 +52,7 @@ UNREAD = 10
 def find_leaked_memory(session: Session, figures: BlockFigures, possible_reported: bool) -> Finding:
     """Return the finding about definite leaks, including the blocks that only they refer to.
 
-    The finding has 0 bytes if fewer than NEXT_TO_NOTHING leaked. Its title includes possible leaks,
+    The finding has 0 bytes if next to nothing leaked. Its title includes possible leaks,
     unless another finding reports them."""
     if not session.directory.blocks.totals(State.IN_USE).blocks:
         what = some([shortened(runtime.name) for runtime in session.runtimes if any(part.bytes for part in runtime.parts())])
@@ -79,7 +79,7 @@ def find_leaked_memory(session: Session, figures: BlockFigures, possible_reporte
             "nothing-lost", 0, title, _describe_conventions(session), facts=facts, commands=("find",) if maybe else (), resident=0
         )
     cause, commands = _describe_largest(session, leaks.bytes, facts)
-    if leaks.bytes < NEXT_TO_NOTHING and leaks.bytes * 1000 < _comparison_bytes(session):
+    if is_next_to_nothing(leaks.bytes, _comparison_bytes(session)):
         title = f"Next to nothing leaked: {blocks(leaks.blocks)}, {size(leaks.bytes)}{maybe}."
         facts["bytes"] = leaks.bytes
         return Finding(
