@@ -14,7 +14,6 @@ Chunk (`_next`, `_len`, in OpenJDK 25 also `_stamp`, then `_len` bytes of data).
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -22,7 +21,6 @@ from itertools import chain
 from findleaks.allocators.bulk import find_pointers_into
 from findleaks.allocators.directory import Directory
 from findleaks.engine.contract import Engine
-from findleaks.engine.terms import NO_BLOCK
 from findleaks.errors import Interrupted
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_threads
@@ -57,28 +55,27 @@ def find_others(tables: Tables, engine: Engine, directory: Directory, data: Sequ
     heap = Range(directory.ranges()[0].start, directory.ranges()[-1].end)
     for piece in (piece for part in data for piece in nonzero_pieces(tables.target, *part)):
         values = find_pointers_into(engine, piece, [heap])[1]
-        indices = blocks.find_all(values)[0]
-        columns = blocks.columns_of(array("I", (0 if index == NO_BLOCK else index for index in indices)))
-        for one, index, start, size in zip(values, indices, columns.address, columns.size):
+        indices, sizes = blocks.find_all(values)  # size 0: in no block
+        for one, start, size in zip(values, blocks.columns_of(indices).address, sizes):
             fits = smallest <= size - (one - start) and size < _MOST_FIELDS * tables.memory.size
-            if index != NO_BLOCK and fits and (one - start in _PADDING or one % _ALIGNED == 0):
+            if fits and (one - start in _PADDING or one % _ALIGNED == 0):
                 found.add(one)
     return sorted(found - set(java_threads(tables)))
 
 
 class _ArenaReader:
-    """Reads the arenas of threads. In damaged memory, many words may refer to one list of chunks,
-    or to lists without an end. Therefore the number of all reads is limited."""
+    """Reads the arenas of threads. In damaged memory, many words may refer to the same list of
+    chunks, and a list may have no end. Therefore the number of all reads is limited."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables, self._memory = tables, tables.memory
         self._left = _MOST_READS
 
     def read(self, others: Sequence[int]) -> Iterator[Range]:
-        """Yield the unused parts. All words of the first Java threads are read, to find the fields
-        that refer to arenas. All threads have the same fields, so a field of only one of several
-        threads does not count: it refers to an arena by chance. Other threads have the fields of
-        the class Thread."""
+        """Yield the unused parts. To find the fields that refer to arenas, all words of the first
+        few Java threads are read. If a field refers to an arena in only one of several threads, it
+        does so by chance, and does not count. Other threads have the fields of the class
+        Thread."""
         threads, sizes = java_threads(self._tables), self._tables.sizes
         count = min(max(sizes.get(kind, 0) for kind in ("JavaThread", "Thread")) // self._memory.size, _MOST_FIELDS)
         sampled, rest = threads[:_SAMPLED], threads[_SAMPLED:]

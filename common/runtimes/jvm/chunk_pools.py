@@ -16,14 +16,12 @@ src/hotspot/share/memory/arena.cpp: ChunkPool; arena.hpp: Chunk (`_next`, `_len`
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from findleaks.allocators.bulk import find_pointers_into
 from findleaks.allocators.directory import Directory
 from findleaks.engine.contract import Engine
-from findleaks.engine.terms import NO_BLOCK
 from findleaks.errors import Interrupted
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.target.base import Piece, Range
@@ -66,10 +64,7 @@ def _pointers(tables: Tables, engine: Engine, piece: Piece, directory: Directory
     if not heaps:
         return
     places, values = find_pointers_into(engine, piece, [Range(heaps[0].start, heaps[-1].end)])
-    indices = blocks.find_all(values)[0]
-    sizes = blocks.columns_of(array("I", (0 if index == NO_BLOCK else index for index in indices))).size
-    rows = zip(places, values, indices, sizes)
-    pools = {place: value for place, value, index, size in rows if index != NO_BLOCK and size in _POOL_SIZES}
+    pools = {place: value for place, value, size in zip(places, values, blocks.find_all(values)[1]) if size in _POOL_SIZES}
     for place in pools:
         run = [pools.get(place + number * memory.size, 0) for number in range(len(_SIZES))]
         if all(run):

@@ -230,7 +230,7 @@ class NativeRoots:
     def starts(self, addresses: Sequence[int]) -> list[int]:
         """Return the addresses at which an object begins; others are left out."""
         indices, _ = self._objects.find_all(addresses)
-        found = self._objects.columns_of(array("I", (0 if index == NO_BLOCK else index for index in indices))).address
+        found = self._objects.columns_of(indices).address
         return [one for one, index, start in zip(addresses, indices, found) if index != NO_BLOCK and one == start]
 
     def _data(self) -> Iterator[list[int]]:
@@ -252,8 +252,8 @@ class NativeRoots:
                 if target.interrupted():
                     raise Interrupted
                 places, values = self._pointers(piece)
-                found = array("I", blocks.find_all(places)[0])
-                known = blocks.columns_of(array("I", (0 if index == NO_BLOCK else index for index in found)))
+                found = blocks.find_all(places)[0]
+                known = blocks.columns_of(found)
                 usual: list[int] = []
                 jni: list[int] = []
                 for place, value, index, start, size, state in zip(places, values, found, *known):
