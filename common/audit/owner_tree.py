@@ -48,7 +48,7 @@ def _compute(session: Session) -> OwnerTree:
         return OwnerTree(reader, joined, tree), [tree.retained(root_node(number)) for number in range(len(joint))]
 
     def list_referrers(block: int, limit: int) -> Sequence[int]:
-        session.report_progress("who holds what", 0.0)
+        session.report_progress("computing retained memory", 0.0)
         return session.ownership.referrers(block, limit)
 
     return join_roots(tree, list_referrers, variables, join, lambda number: named.all[number].name) or OwnerTree(reader, named, tree)

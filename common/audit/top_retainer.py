@@ -82,13 +82,15 @@ class TopRetainer(NamedTuple):
         first. The bytes of a type include blocks that are not objects, if only one object of the
         type retains them: the items of a list, the characters of a string.
 
-        If there are many such blocks, the owners of only some small ones are found, and the bytes
-        of the others are distributed in proportion. The list is empty if objects of the runtime are
-        not blocks."""
+        If there are many such blocks, the owners of only a part of the small blocks are searched
+        for, and the bytes of the other small blocks are distributed in proportion. The list is
+        empty if objects of the runtime are not blocks."""
         known = session.object_types
         if known is None:
             return []
-        found: dict[int, Totals] = {}
+        # The objects, and the bytes, by type
+        objects: Counter[int] = Counter()
+        held: Counter[int] = Counter()
         without = frozenset([NO_OBJECT, *known.parts])
         owners: dict[int, int] = {}
         # The bytes of the small blocks without an object that were examined, by type of the owner.
@@ -100,7 +102,8 @@ class TopRetainer(NamedTuple):
             counts = dict(zip(*session.engine.sum_by_value(types, array("Q"))))
             for number, total in zip(*session.engine.sum_by_value(types, sizes)):
                 if number not in without:
-                    found[number] = Totals.sum_of((found.get(number, Totals(0, 0)), Totals(counts[number], total)))
+                    objects[number] += counts[number]
+                    held[number] += total
             if known.are_native:
                 continue
             parts = ((index, size) for index, number, size in zip(indices, types, sizes) if number in without)
@@ -108,16 +111,13 @@ class TopRetainer(NamedTuple):
                 all_small += size if size < _LARGE else 0
                 if size >= _LARGE or _scramble(index) % part == 0:
                     number = self._type_of_owner(index, known, without, owners)
-                    if size < _LARGE:
-                        small[number] += size
-                    elif number != NO_OBJECT:
-                        found[number] = Totals.sum_of((found.get(number, Totals(0, 0)), Totals(0, size)))
+                    (small if size < _LARGE else held)[number] += size
         examined = sum(small.values())
         for number, total in small.items():
-            if number != NO_OBJECT:
-                found[number] = Totals.sum_of((found.get(number, Totals(0, 0)), Totals(0, total * all_small // examined)))
-        order = sorted(found, key=lambda number: (-found[number].bytes, number))
-        return [(known.names[number], found[number]) for number in order]
+            held[number] += total * all_small // max(examined, 1)
+        held.pop(NO_OBJECT, None)
+        order = sorted(held, key=lambda number: (-held[number], number))
+        return [(known.names[number], Totals(objects[number], held[number])) for number in order]
 
     def _type_of_owner(self, index: int, known: ObjectTypes, without: frozenset[int], owners: dict[int, int]) -> int:
         """Return the type of the nearest object that dominates a block; NO_OBJECT if there is none.

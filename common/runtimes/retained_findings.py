@@ -40,39 +40,35 @@ def find_retainer(
         title = (
             f"In use, not leaked: {shortened(root, 120)} retains {size(retained.bytes)} in {number(retained.blocks)} objects of {runtime}."
         )
-        facts: dict[str, object] = {
-            "runtime": runtime,
-            "address": hex(one.address),
-            "type": one.type,
-            "root": root,
-            "path": path,
-            "retained_objects": retained.blocks,
-            "retained_bytes": retained.bytes,
-        }
         content = graph.describe_content(one.block)
         cause = f"{content}{' ' if content else ''}The path to the object that retains them: {shortened(path, 400)}."
         cause += "" if content else f" Most live objects by type: {_largest(types)}."
-        commands = (f"path {one.address:#x}", f"runtime --only {runtime.lower()}")
-        yield Finding("retained-objects", retained.bytes, title, cause, (), commands, facts)
+        yield _make_finding(runtime, one.address, one.type, root, path, retained, title, cause)
 
 
 def _describe_joint(graph: ObjectGraph, joint: JointRetainer, runtime: str, types: Sequence[Type]) -> Finding:
     title = f"In use, not leaked: {shortened(joint.name, 120)} together retain {size(joint.retained.bytes)} in "
     title += f"{number(joint.retained.blocks)} objects of {runtime}."
-    path, address = graph.describe_path(joint.holder), graph.extent(joint.holder)[0]
+    content = graph.describe_content(joint.holder).replace("It retains", "They retain", 1)
+    cause = content or f"Most live objects by type: {_largest(types)}."
+    address, type_, path = graph.extent(joint.holder)[0], graph.type_of(joint.holder), graph.describe_path(joint.holder)
+    return _make_finding(runtime, address, type_, joint.name, path, joint.retained, title, cause)
+
+
+def _make_finding(runtime: str, address: int, type_: str, root: str, path: str, retained: Totals, title: str, cause: str) -> Finding:
+    """Return the finding about an object at `address`, or about its variables. `retained`: what the
+    object or the variables retain."""
     facts: dict[str, object] = {
         "runtime": runtime,
         "address": hex(address),
-        "type": graph.type_of(joint.holder),
-        "root": joint.name,
+        "type": type_,
+        "root": root,
         "path": path,
-        "retained_objects": joint.retained.blocks,
-        "retained_bytes": joint.retained.bytes,
+        "retained_objects": retained.blocks,
+        "retained_bytes": retained.bytes,
     }
-    content = graph.describe_content(joint.holder).replace("It retains", "They retain", 1)
-    cause = content or f"Most live objects by type: {_largest(types)}."
     commands = (f"path {address:#x}", f"runtime --only {runtime.lower()}")
-    return Finding("retained-objects", joint.retained.bytes, title, cause, (), commands, facts)
+    return Finding("retained-objects", retained.bytes, title, cause, (), commands, facts)
 
 
 def find_large_types(graph: ObjectGraph, runtime: str, types: Sequence[Type], known: int = 0) -> Iterator[Finding]:
