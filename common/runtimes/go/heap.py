@@ -207,8 +207,9 @@ def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> SpanTable
     limited = {at: sum(_limited(span, at) for span in checked) for at in ELEMENT}
     # Require 90 %: the elemsize of free mspans is stale.
     element = next((at for at, count in limited.items() if checked and 10 * count >= 9 * len(checked)), 0)
+    nothing = SpanTable(array("Q"), array("Q"), b"", array("Q"))
     if not element:
-        return SpanTable(array("Q"), array("Q"), b"", array("Q"))
+        return nothing
     states = data[8 * element - STATE_BEFORE :: 8 * MSPAN]
     live = sorted((number for number in found if 0 < states[number] <= MANUAL), key=starts.__getitem__)
     made = _table(live, starts, counts, states, addresses)
@@ -218,7 +219,7 @@ def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> SpanTable
     objects = set(made.in_state(OBJECTS)[0])
     wrong += len(overlapping) + sum(states[number] > MANUAL for number in found)
     wrong += sum(base + page * PAGE not in objects for base, arena in arenas.items() for page in _bits(arena.starts))
-    return made if 100 * wrong <= len(made) else SpanTable(array("Q"), array("Q"), b"", array("Q"))
+    return made if 100 * wrong <= len(made) else nothing
 
 
 def _table(

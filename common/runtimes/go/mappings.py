@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import compress, islice
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into
@@ -115,8 +115,9 @@ def _without_native_references(memory: Memory, engine: Engine, leaked: Sequence[
             seen += len(places)
             if seen > _MOST_WORDS:
                 return ()
-            found = native.blocks.find_all(places)[0] if native.blocks is not None else [NO_BLOCK] * len(places)
-            for value, index in zip(values, found):
-                if native.blocks is None or index == NO_BLOCK or native.blocks.state(index) == State.IN_USE:
-                    held.update(filter(None, [range_at(leaked, value)]))
+            if native.blocks is not None:
+                found = native.blocks.find_all(places)[0]
+                states = zip(found, native.blocks.columns_of(found).state)
+                values = array("Q", compress(values, (index == NO_BLOCK or state == State.IN_USE for index, state in states)))
+            held.update(filter(None, (range_at(leaked, value) for value in values)))
     return [one for one in leaked if one not in held]
