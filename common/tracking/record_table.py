@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from findleaks.injection.stub.table import EVENTS, GOLDEN, PATIENCE, CountTable, private_pages
+from findleaks.injection.stub.table import EVENTS, GOLDEN, PATIENCE, CountTable, private_pages, whole_pages
 from findleaks.tracking.generated import track as trackcode
 
 MEAN = 0x50  # offset of a setting that may change while the stubs work
@@ -96,7 +96,7 @@ class RecordTable(CountTable):
 
     @property
     def shared_end(self) -> int:
-        return self.records_at + RECORD.size * self.records + 4095 & -4096
+        return whole_pages(self.records_at + RECORD.size * self.records)
 
     @property
     def filter_at(self) -> int:
@@ -108,7 +108,7 @@ class RecordTable(CountTable):
 
     @property
     def size(self) -> int:
-        return self.index_at + _INDEX * 2 * self.records + 4095 & -4096
+        return whole_pages(self.index_at + _INDEX * 2 * self.records)
 
     def recording(self, sampling: Sampling, routines: int, chain: Sequence[int] = ()) -> bytes:
         """Return the bytes of the settings and switches, with recording disabled. `routines`: the

@@ -10,14 +10,14 @@ A page that is unmapped stays marked until the next refresh of the rules. Until 
 reads this page crashes the process. This can happen only if a damaged frame refers to the page:
 intact frames do not refer to unmapped memory. The following remedies are not used:
 
-- A system call in the stub that fails if a page is unmapped. rt_sigprocmask(2) takes 140 ns for
-  each page, process_vm_readv(2) 1,200 ns, while all checks of a frame take 30 ns. A seccomp filter
-  may end the process because of either. The first also leaves a gap: another thread can unmap the
-  page after the call.
-- Stubs in front of munmap, mremap, mmap and mprotect that clear the marks. These leave the same
-  gap, unless munmap waits for the threads that read. A thread whose signal handler calls munmap
-  during a walk would then wait for itself. Programs that make these system calls without libc, such
-  as those of Go, are not covered."""
+- The stub could make a system call that fails if a page is unmapped. rt_sigprocmask(2) takes
+  140 ns for each page, and process_vm_readv(2) takes 1,200 ns, while all checks of a frame take
+  30 ns. A seccomp filter may end the process because of such a call. After rt_sigprocmask, another
+  thread can still unmap the page before the stub reads it.
+- Stubs in front of munmap, mremap, mmap and mprotect could clear the marks. A thread could still
+  unmap a page that another thread is about to read, unless munmap waits for all threads that read.
+  A thread whose signal handler calls munmap during a walk would then wait for itself. Programs that
+  make these system calls without libc, such as those of Go, are not covered."""
 
 from __future__ import annotations
 

@@ -115,6 +115,11 @@ class Request(NamedTuple):
     place: int
 
 
+def whole_pages(size: int) -> int:
+    """Round up to whole pages."""
+    return size + 4095 & -4096
+
+
 @dataclass(frozen=True)
 class CountTable:
     """Layout of the table at `address`, with these numbers of entries, which are powers of 2."""
@@ -135,7 +140,7 @@ class CountTable:
     @property
     def shared_end(self) -> int:
         """Offset of the end of the shared part, rounded up to whole pages."""
-        return self.nodes_at + 32 * self.nodes + 4095 & -4096
+        return whole_pages(self.nodes_at + 32 * self.nodes)
 
     @property
     def threads_at(self) -> int:
@@ -148,7 +153,7 @@ class CountTable:
     @property
     def size(self) -> int:
         """Bytes of the table, rounded up to whole pages."""
-        return self.counts_at + 16 * self.nodes + 4095 & -4096
+        return whole_pages(self.counts_at + 16 * self.nodes)
 
     def settings(self, scoped: Scoped, limit: int = 0, patience: int = PATIENCE, chain: Sequence[int] = ()) -> bytes:
         """Return the bytes of the settings and switches: counting is disabled, and a server is
