@@ -73,8 +73,8 @@ def test_links_inside_objects(tmp_path: Path, pure: str) -> None:
 
 @pytest.mark.platform("x86-64", "variables, containers and their owners")
 def test_exceptions(tmp_path: Path) -> None:
-    """Stored and caught exceptions and their messages are reachable. Only lost exceptions are leaked, and their type has the name of the
-    class."""
+    """Exceptions that are stored or caught are reachable, and so are their messages. Only lost exceptions are leaked. The name of their
+    type contains the class."""
     program = built(tmp_path, "thrown_exceptions", "g++", "-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Werror")
     with cores.Running([str(program)], tmp_path / "run") as run:
         lost_blocks = int(run.output.split()[0])

@@ -1,10 +1,10 @@
-/* Lists and trees whose links are inside their objects, and refer to links, as struct list_head, hlist_node and rb_node of Linux and
- * cds_lfht_node of liburcu do; chunks of bumpalo. Writes the lines of truth.c.
+/* Objects of lists and trees. Each object contains its links, and a link refers to the links in another object. The links are like struct
+ * list_head, hlist_node and rb_node of Linux, and cds_lfht_node of liburcu. Also chunks of bumpalo. Writes the lines of truth.c.
  *
  *   linked_nodes
  *
- * The objects have one size, and twice as many other blocks have this size, so that no offset is a convention. Each object refers to another
- * block. */
+ * All objects have the same size. Twice as many other blocks have this size, too, so that no offset is a convention. Each object
+ * refers to another block. */
 #include "truth.h"
 #include "truth_stop.h"
 

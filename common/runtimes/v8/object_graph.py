@@ -278,7 +278,8 @@ class V8Graph(NamedObjects):
 
     def _list_key(self, index: int) -> tuple[str, int]:
         """Return what all nodes of a list have in common. The instance type distinguishes objects
-        of one category: "(system)" is a cell of a global variable or a reaction of a promise."""
+        of one category: the cell of a global variable and the reaction of a promise are
+        "(system)"."""
         data = self._maps.data(self._objects.table.words[self._objects.numbers[index]])
         return self.type_of(index), data.instance_type if data is not None else -1
 
@@ -366,7 +367,8 @@ class V8Graph(NamedObjects):
         return interruptible(self.target, self._objects.of_maps(n for n, one in enumerate(self._types) if one == name), 4096)
 
     def scope_of(self, context: int) -> tuple[int, int]:
-        """Return what determines the names of a context's variables: ScopeInfo and size."""
+        """Return what determines the names of a context's variables: the ScopeInfo, and the
+        size."""
         return self._word(self.blocks.address(context), IN_ARRAY), self.blocks.size(context)
 
     def has_elements(self, number: int) -> bool:
