@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import building
 import pytest
@@ -19,6 +19,7 @@ PART = 256 << 10  # bytes of each mapping; a thread uses a quarter of it
 
 
 program = building.fixture("large_shares.c", "-std=gnu11", "-O1", "-pthread")
+deep = building.fixture("deep_stacks.c", "-std=gnu11", "-O1", "-pthread")
 
 
 def run(program: Path, folder: Path, kind: str, count: int) -> cores.Running:
@@ -43,6 +44,33 @@ def test_threads(program: Path, tmp_path: Path) -> None:
         assert (one["evidence"]["threads"], one["evidence"]["same_stack"]) == (COUNT + 1, COUNT)
         assert one["evidence"]["place"] in ("wait_for_client", "serve")
         assert one["bytes"] >= COUNT * PART // 4
+        assert one["next"] == ["stacks"]
+
+
+FRAME = 64 << 10  # bytes of the largest variable in a frame
+
+
+@pytest.mark.platform("x86-64", "whole stacks")
+@pytest.mark.parametrize(
+    ("kind", "words", "function", "frames"),
+    [
+        ("recursion", f"{COUNT} frames of parse take 13 MiB of it.", "parse", COUNT),
+        ("frame", "1 frame of read_file takes 13 MiB of it.", "read_file", 1),
+        ("returned", "Earlier calls used the rest, which stays resident until the thread ends.", None, None),
+    ],
+)
+def test_the_stack_of_one_thread(kind: str, words: str, function: Optional[str], frames: Optional[int], deep: Path, tmp_path: Path) -> None:
+    with cores.Running([str(deep), kind, str(COUNT)], tmp_path / "run") as running:
+        bodies = [json.loads(ran("verdict", "--json", "--pid", str(running.pid)).stdout)]
+        bodies.append(json.loads(ran("verdict", "--json", str(running.kernel_core())).stdout))
+    for body in bodies:
+        one = next(one for one in body["findings"] if one["finding"] == "deep-stack")
+        assert COUNT * FRAME <= one["bytes"] <= (COUNT + 8) * (FRAME + 1024)
+        assert one["cause"].endswith(words)
+        facts = one["evidence"]
+        assert (facts.get("function"), facts.get("frames")) == (function, frames)
+        if function:
+            assert COUNT * FRAME <= facts["frame_bytes"] <= facts["used"] <= one["bytes"]
         assert one["next"] == ["stacks"]
 
 

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Optional
 
 from findleaks.audit.accounting import Accounting
+from findleaks.audit.findings.deep_stack import find_deep_stack
 from findleaks.audit.findings.large_shares import private_bytes
 from findleaks.audit.findings.significance import is_large
 from findleaks.formatting import number, printable, shortened, size
@@ -49,7 +50,12 @@ class _Wait(NamedTuple):
 
 
 def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding if stacks of running threads are at least a tenth of the private memory."""
+    """Yield one finding if stacks of running threads are at least a tenth of the private memory.
+    It is about one thread if that thread's stack is at least half of this."""
+    deep = list(find_deep_stack(session, accounting))
+    if deep:
+        yield from deep
+        return
     shares = [one for one in accounting.shares if one.are_stacks]
     threads, total = max((one.count for one in shares), default=0), sum(one.bytes for one in shares)
     if threads < 2 or not is_large(total, private_bytes(accounting)):
