@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
 
 from findleaks.commands.limits import add_limit
 from findleaks.commands.options import add_frames
-from findleaks.formatting import printable, shortened
+from findleaks.formatting import counted, printable, shortened
 from findleaks.unwind.stacks import NamedFrame, without_parameters
+from findleaks.value_classes import NamedTuple
 
 FRAMES = 40  # Maximum number of frames of each stack printed as text without --frames.
+_LONGEST_CYCLE = 8  # most functions of a recursion that call each other
+_LEAST_TIMES = 4  # fewest repetitions that are not printed one by one
+
+
+class Repeated(NamedTuple):
+    """Frames that follow each other `times` times, for example those of a recursive function.
+    `start`: the index of the first one."""
+
+    start: int
+    frames: Sequence[NamedFrame]
+    times: int
+
+    def describe(self) -> str:
+        """Return "… and 99 times more"; "… and these 2 frames 49 times more"."""
+        which = "" if len(self.frames) == 1 else f"these {len(self.frames)} frames "
+        return f"… and {which}{counted(self.times - 1, 'more time')}"
 
 
 def add_stack_options(parser: argparse.ArgumentParser, stacks: int) -> None:
@@ -34,3 +52,24 @@ def frame_label(frame: NamedFrame, width: int) -> str:
     if len(label) + len(at) > width and frame.function:
         label = printable(frame._replace(function=without_parameters(frame.function)).label(), 2000)
     return shortened(label, max(20, width - len(at))) + at
+
+
+def find_repeated(frames: Sequence[NamedFrame]) -> Iterator[Repeated]:
+    """Yield all frames in order. Equal sequences of up to 8 frames that follow each other are one
+    item: a(), b(), a(), b(), a(), b(), a(), b() are 4 times a(), b(). Frames with locks are items
+    of their own."""
+    at = 0
+    while at < len(frames):
+        found = max((_repeat(frames, at, length) for length in range(1, _LONGEST_CYCLE + 1)), key=lambda one: len(one.frames) * one.times)
+        found = found if found.times >= _LEAST_TIMES else Repeated(at, frames[at : at + 1], 1)
+        yield found
+        at += len(found.frames) * found.times
+
+
+def _repeat(frames: Sequence[NamedFrame], start: int, length: int) -> Repeated:
+    """Return the sequence of this length at `start`, and how many times it follows itself."""
+    cycle = frames[start : start + length]
+    times = 1
+    while frames[start + times * length : start + (times + 1) * length] == cycle and not any(frame.locks for frame in cycle):
+        times += 1
+    return Repeated(start, cycle, times)

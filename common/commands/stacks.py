@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Optional
 
 from findleaks.answers.stacks import ScheduledThreads, count_threads, group_stacks
 from findleaks.commands import Invocation, command
-from findleaks.commands.frames import add_stack_options, frame_label
+from findleaks.commands.frames import add_stack_options, find_repeated, frame_label
 from findleaks.commands.limits import first
 from findleaks.commands.output import STACKS, add_output, output_format
 from findleaks.commands.result import Plain
@@ -104,10 +104,7 @@ def _scheduled_text(one: ScheduledThreads, args: argparse.Namespace, width: int)
         yield ""
         numbers = some([str(thread.number) for thread in group.threads], 8)
         yield f"  {counted(len(group.threads), word)}, {printable(describe_state(group.first))}{_wait(group)}: {numbers}"
-        frames = first(group.frames, args.frames)
-        yield from (f"    {line(frame, width - 4)}" for frame in frames)
-        if len(frames) < len(group.frames):
-            yield f"    … {len(group.frames) - len(frames)} more (--frames 0)"
+        yield from _frames_text(group.frames, args.frames, width, lambda at: ())
         if group.first.creator is not None:
             yield f"    created by {frame_label(group.first.creator, width - 15)}"
     if len(listed) < len(groups):
@@ -133,12 +130,7 @@ def _threads_text(
     for stack in listed:
         yield ""
         yield f"  {counted(len(stack.threads), 'thread')}: {some([_who(tid, names) for tid in stack.threads], 8)}"
-        shown = first(stack.frames, args.frames)
-        for at, frame in enumerate(shown):
-            yield f"    {line(frame, width - 4)}"
-            yield from (f"      - {printable(text)}" for text in _locks(stack, at, names))
-        if len(shown) < len(stack.frames):
-            yield f"    … {len(stack.frames) - len(shown)} more (--frames 0)"
+        yield from _frames_text(stack.frames, args.frames, width, partial(_locks, stack, names))
         if stack.end:
             yield f"    … {stack.end}"
     if len(listed) < len(found):
@@ -146,7 +138,27 @@ def _threads_text(
         yield f"  … {counted(len(found) - len(listed), 'more stack')} (--limit 0)"
 
 
-def _locks(stack: Stack, at: int, names: Mapping[int, str]) -> Iterator[str]:
+def _frames_text(frames: Sequence[NamedFrame], limit: Optional[int], width: int, locks: Callable[[int], Iterable[str]]) -> Iterator[str]:
+    """Yield a line for each frame, at most `limit` of them, and for its `locks` (of the frame with
+    an index). The frames of a recursion are listed once."""
+    shown = listed = 0
+    for one in find_repeated(frames):
+        for at, frame in enumerate(first(one.frames, limit and limit - listed), one.start):
+            yield f"    {line(frame, width - 4)}"
+            yield from (f"      - {printable(text)}" for text in locks(at))
+            listed, shown = listed + 1, shown + 1
+        if shown < one.start + len(one.frames):
+            break
+        if one.times > 1:
+            yield f"    {one.describe()}"
+            shown += len(one.frames) * (one.times - 1)
+        if listed == limit:
+            break
+    if shown < len(frames):
+        yield f"    … {number(len(frames) - shown)} more (--frames 0)"
+
+
+def _locks(stack: Stack, names: Mapping[int, str], at: int) -> Iterator[str]:
     """Yield a description of each lock of a frame. If several threads have this stack, a
     description contains only what is the same for all of them."""
     of_threads = [[one for place, one in locks if place == at] for locks in stack.locks]

@@ -76,6 +76,9 @@ def test_live_and_in_cores(program: Path, tmp_path: Path) -> None:
     assert lines[-1] == "  … 1 more stack (--limit 0)"
     assert sum("threads: " in line for line in lines) == 1
     assert printed(str(core))[0] == "9 threads in 6 stacks"
+    recursion = [line.split()[0].partition("+")[0] for line in printed("-c", "down", str(core)) if "down+" in line or "more times" in line]
+    assert recursion == ["down", "down", "…"]
+    assert "    … and 99 more times" in printed("-c", "down", str(core))
     assert printed("-c", "nowhere", str(core)) == ["0 of 9 threads, in 0 of 6 stacks"]
     folded = ran("stacks", "--folded", str(core), check=True)
     assert any(re.fullmatch(r"clone3;start_thread;start;alpha;beta;hold(;\S+)* 3", line) for line in folded.stdout.splitlines())
