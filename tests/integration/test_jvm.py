@@ -14,6 +14,7 @@ import debuggers
 import jvms
 import pytest
 import truth
+from java_heaps import ROOMY
 from variants import mark_matrix_except
 
 import cores
@@ -189,8 +190,10 @@ def in_bytes(heap: str, what: str) -> int:
 @pytest.mark.platform("x86-64", "JVM", of="17, 21, 25")
 @pytest.mark.parametrize(("version", "collector", "options"), CONCURRENT)
 def test_figures_of_collectors_that_move_objects_meanwhile(tmp_path: Path, version: str, collector: str, options: tuple[str, ...]) -> None:
-    """ZGC's heap is where its file is mapped, once if that is so at several addresses. Live, and of the kernel's core."""
-    with java(tmp_path, f"-XX:+Use{collector}GC", *options, version=version) as running:
+    """ZGC's heap is where its file is mapped, once if that is so at several addresses. Live, and of the kernel's core. In a heap of 64 MiB,
+    ZGC would start a collection by itself, which could end between jcmd's answer and the pictures."""
+    room = (ROOMY, "-Xms64m") if collector == "Z" else ()
+    with java(tmp_path, f"-XX:+Use{collector}GC", *room, *options, version=version) as running:
         heap = jcmd(running.pid, "GC.heap_info", version=version)
         maps = Path(f"/proc/{running.pid}/maps").read_text()
         pages = [
