@@ -189,8 +189,8 @@ import os, pathlib, subprocess, pytest
 def test_it(number):
     folder = pathlib.Path(os.environ["THERE"])
     with subprocess.Popen(["sleep", "78"]) as process:
-        (folder / str(number)).write_text(str(process.pid))
         try:
+            (folder / str(number)).write_text(str(process.pid))  # in the `try`: Ctrl-C may follow at once
             process.wait()
         finally:
             process.kill()

@@ -14,12 +14,16 @@ import debuggers
 import jvms
 import pytest
 import truth
+from java_heaps import ROOMY
 from variants import mark_matrix_except
 
 import cores
 from findleaks.session import Session
 from findleaks.target.copied import CopiedProcess
 
+INTERPRETED = "-Xint"
+"""Compiler threads allocate and free memory at any time. Without them, the JVM's memory is the same at two moments between which it does
+nothing else."""
 QUIET = ("SIGSEGV", "SIGQUIT", "SIGPIPE")  # the JVM's own: it asks itself and is asked by jcmd with them
 
 
@@ -75,7 +79,7 @@ def test_stopped_in_the_middle_of_a_collection(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [jvms.SYSTEM, *(pytest.param(name, marks=pytest.mark.matrix) for name in jvms.VERSIONS)])
 def test_native_memory_tracking_is_what_jcmd_prints(tmp_path: Path, version: str) -> None:
     """GDB stops the JVM where it is about to print what it has just counted. Only NMT's own memory has grown by then: by its copy."""
-    with java(tmp_path, "-XX:NativeMemoryTracking=detail", version=version) as running:
+    with java(tmp_path, INTERPRETED, "-XX:NativeMemoryTracking=detail", version=version) as running:
         words = ("VM.native_memory", "summary", "scale=b")
         shown, output = at_stop(running, tmp_path, "MemSummaryReporter::report()", *words, version=version)
     said = reported(shown)
@@ -101,7 +105,8 @@ COLLECTORS = [
 @pytest.mark.parametrize("picture", mark_matrix_except(["live", "kernel"], "kernel"))
 @pytest.mark.parametrize("collector", COLLECTORS)
 def test_its_memory_is_where_it_says(tmp_path: Path, collector: str, picture: str) -> None:
-    with java(tmp_path, f"-XX:+Use{collector}GC") as running:
+    """-Xbatch makes threads wait for the compilers, which thus have nothing to do between the two moments."""
+    with java(tmp_path, "-Xbatch", f"-XX:+Use{collector}GC") as running:
         codes, heap = (jcmd(running.pid, word) for word in ("Compiler.codecache", "GC.heap_info"))
         where = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
         found = debuggers.runtime_page("jvm", "--no-native", *where)
@@ -134,7 +139,7 @@ def malloc_sites(pid: int, version: str) -> dict[tuple[int, ...], tuple[int, int
 @pytest.mark.parametrize("version", mark_matrix_except([jvms.SYSTEM, "21.0.4", "25.0.2"], "25.0.2"))
 def test_every_block_has_its_site(tmp_path: Path, version: str) -> None:
     """By the headers that NMT puts in front of blocks: as many, of as many bytes, as NMT counts of each stack."""
-    with java(tmp_path, "-XX:NativeMemoryTracking=detail", version=version) as running:
+    with java(tmp_path, INTERPRETED, "-XX:NativeMemoryTracking=detail", version=version) as running:
         malloc_sites(running.pid, version)
         before = malloc_sites(running.pid, version)
         with CopiedProcess(running.pid) as target:
@@ -185,8 +190,10 @@ def in_bytes(heap: str, what: str) -> int:
 @pytest.mark.platform("x86-64", "JVM", of="17, 21, 25")
 @pytest.mark.parametrize(("version", "collector", "options"), CONCURRENT)
 def test_figures_of_collectors_that_move_objects_meanwhile(tmp_path: Path, version: str, collector: str, options: tuple[str, ...]) -> None:
-    """ZGC's heap is where its file is mapped, once if that is so at several addresses. Live, and of the kernel's core."""
-    with java(tmp_path, f"-XX:+Use{collector}GC", *options, version=version) as running:
+    """ZGC's heap is where its file is mapped, once if that is so at several addresses. Live, and of the kernel's core. In a heap of 64 MiB,
+    ZGC would start a collection by itself, which could end between jcmd's answer and the pictures."""
+    room = (ROOMY, "-Xms64m") if collector == "Z" else ()
+    with java(tmp_path, f"-XX:+Use{collector}GC", *room, *options, version=version) as running:
         heap = jcmd(running.pid, "GC.heap_info", version=version)
         maps = Path(f"/proc/{running.pid}/maps").read_text()
         pages = [

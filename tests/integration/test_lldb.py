@@ -116,8 +116,11 @@ ENDED = "(no process or core|pid [0-9]+: (there is no such process|the process (
 
 def test_a_process_that_ended(program: Path, tmp_path: Path) -> None:
     """Also one that was killed outside: LLDB does not know yet. When it is read, it is exiting, a
-    zombie, or gone."""
-    somebody = "script __import__('os').kill(lldb.debugger.GetSelectedTarget().process.GetProcessID(), 9)"
+    zombie, or gone. The kernel may take a while to wake it, so the script waits until it has no memory."""
+    somebody = (
+        "script import os, time; pid = lldb.debugger.GetSelectedTarget().process.GetProcessID(); os.kill(pid, 9); "
+        "[time.sleep(0.01) for _ in iter(lambda: 'VmSize' in os.popen(f'cat /proc/{pid}/status 2>&1').read(), False)]"
+    )
     for kill in ("process kill", somebody):
         answers = ask(["breakpoint set -n sweep", "run", "leaks find", kill, "leaks find"], str(program))
         assert "leaked: " in answers[2]

@@ -13,6 +13,7 @@ import building
 import jvms
 import pytest
 import truth
+from counting import suspend
 from debuggers import findleaks, gdb, lldb, objects
 from verdicts import finding, share, sorts, verdict
 
@@ -126,7 +127,8 @@ def test_python_engine(pictures: Pictures) -> None:
 
 
 def test_java_heap_and_ends_of_arenas(tmp_path: Path) -> None:
-    """A JVM reserves a gigabyte for classes alone; gcore writes all of it. Its `modules` is a file, though it is mapped shared."""
+    """A JVM reserves a gigabyte for classes alone; gcore writes all of it. Its `modules` is a file, though it is mapped shared. The JVM is
+    suspended, so that its compilers change nothing between the pictures."""
     home = Path(shutil.which("java") or "").resolve().parent
     jvms.compile_java(truth.PROGRAMS / "Tracked.java", tmp_path)
     options = [
@@ -139,6 +141,7 @@ def test_java_heap_and_ends_of_arenas(tmp_path: Path) -> None:
         str(tmp_path),
     ]
     with Running([str(home / "java"), *options, "Tracked"], tmp_path / "run", {**os.environ, "MALLOC_ARENA_MAX": "2"}) as run:
+        suspend(run.pid)
         mappings = smaps(run.pid)
         live = verdict("--pid", str(run.pid))
         parts = [json.loads(findleaks("runtime", "--no-native", "--json", "--pid", str(run.pid)))["runtimes"][0]["parts"]]
@@ -152,7 +155,7 @@ def test_java_heap_and_ends_of_arenas(tmp_path: Path) -> None:
     assert share(live, "shared") <= sum(one.rss for one in mappings if one.permissions[3] == "s" and one.name != modules)
     for found in (live, dumped):
         assert reserved(found, "JVM") > 200 << 20
-        assert abs(reserved(found) - closed(mappings)) <= 1 << 20  # compilers come and go
+        assert 0 <= reserved(found) - closed(mappings) <= 4096  # gcore lacks the protection of one page of the JVM
         assert not {"unknown-owner", "lost"} & set(sorts(found))
     sizes = [{part["name"]: part["bytes"] for part in its} for its in parts]
     assert sizes[0] == sizes[1]

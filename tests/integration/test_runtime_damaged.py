@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import debuggers
 import jvms
@@ -20,6 +21,9 @@ import truth
 import cores
 
 WORDS = 4000
+SEEDS = 6
+"""The most cores that are damaged. The sizes of a core decide which words a seed changes. A word without which no type can be read may be
+among them, so there are further seeds if no core has types."""
 
 
 def python(folder: Path) -> AbstractContextManager[cores.Running]:
@@ -69,8 +73,8 @@ def damage(core: Path, seed: int) -> None:
 def test_any_word_may_be_wrong(tmp_path: Path, made: Callable[[Path], AbstractContextManager[cores.Running]]) -> None:
     with made(tmp_path / "run") as running:
         whole = running.kernel_core()
-    seen: list[Sequence[object]] = []
-    for seed in range(1 if made is python else 2):
+    seen: list[Sequence[Any]] = []
+    for seed in range(SEEDS):
         core = tmp_path / f"core{seed}"
         shutil.copyfile(whole, core)
         damage(core, seed)
@@ -79,4 +83,11 @@ def test_any_word_may_be_wrong(tmp_path: Path, made: Callable[[Path], AbstractCo
         seen.append(json.loads(line)["runtimes"])
         assert "mistake" not in output
         core.unlink()
-    assert any(runtimes and runtimes[0]["types"] for runtimes in seen)  # and most is still told
+        if len(seen) >= (1 if made is python else 2) and is_told(seen):
+            break
+    assert is_told(seen)  # and most is still told
+
+
+def is_told(seen: Sequence[Sequence[Any]]) -> bool:
+    """Whether types of objects were read in one of the cores."""
+    return any(runtimes and runtimes[0]["types"] for runtimes in seen)

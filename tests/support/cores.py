@@ -58,6 +58,8 @@ class Running:
         if pattern.startswith("|") or "/" in pattern:
             raise RuntimeError(f"kernel.core_pattern is {pattern!r}: this test needs `sysctl -w kernel.core_pattern=core`")
         os.kill(self.pid, signal.SIGABRT)
+        if states(self.pid) == {"T"}:  # a suspended process handles no other signal
+            os.kill(self.pid, signal.SIGCONT)
         self._process.wait(PATIENCE)
         made = sorted(self.folder.glob("core*"))
         if len(made) != 1:

@@ -213,8 +213,10 @@ def node20() -> str:
 
 
 def free_port() -> int:
-    """One that the kernel gives nobody of its own accord, as those below 32768 (ip_local_port_range); other processes try others first."""
-    for port in range(10_000 + os.getpid() * 7 % 20_000, 32_768):
+    """Return a port below 32768, which the kernel assigns to no connection by itself (ip_local_port_range). Each process tries other ports
+    first: those of two workers, whose process IDs are close, are hundreds apart. A port stays in use for a minute after its last
+    connection, so a worker also needs some of the following ports."""
+    for port in range(10_000 + os.getpid() * 397 % 20_000, 32_768):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
