@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -14,8 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import debuggers
+import evidence
 import pytest
 import truth
+from accuracy import own_files
 from counts import until
 
 from cores import Running, states
@@ -66,7 +69,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pictures]:
     folder = tmp_path_factory.mktemp("kinds")
     program = folder / "kinds"
     subprocess.run(["gcc", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", program, truth.PROGRAMS / "kinds.c"], check=True)
-    (folder / "data").write_bytes(os.urandom(64 * PAGE))
+    (folder / "data").write_bytes(random.Random(1).randbytes(64 * PAGE))
     with Running([str(program), str(THREADS), str(folder / "data")], folder / "run") as run:
         rows = [line.split() for line in run.output.splitlines() if " 0x" in line]
         at = {name: (int(address, 16), int(size)) for name, address, size in rows}
@@ -251,7 +254,7 @@ def test_block_by_block(tmp_path: Path) -> None:
                 write_core(live, str(tmp_path / name), compress)
         for target in (["--pid", str(run.pid)], [str(tmp_path / "core")], [str(tmp_path / "core.zst")]):
             blocks, warnings = truth.ask(*target)
-            found = truth.compare(records, blocks)
+            found = evidence.explain(truth.compare(records, blocks), records, blocks, tmp_path / "core", own_files(program))
             assert found.perfect, f"{target}: {found}"
             assert warnings == []
 

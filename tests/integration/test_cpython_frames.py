@@ -104,14 +104,16 @@ def test_debuggers_read_the_same_frames(crash: Crash) -> None:
 
 
 def test_damaged_frames(crash: Crash) -> None:
-    """Frames of a damaged core are read without an error; their names are those of functions of the program."""
+    """Frames of a damaged core are read without an error; their names are texts of the program's functions."""
     with findleaks.open(crash[0]) as process:
         target = process._session.target
         reader = find_frame_reader(target)
         assert reader is not None
         stacks = [NativeStack(thread, Unwinder(target).trace(thread), []) for thread in target.threads()]
-        names = {one.function for stack in stacks for part in reader.segments(stack) for one in part.frames}
-        assert len(names) > 5
+        sound = [one for stack in stacks for part in reader.segments(stack) for one in part.frames]
+        # Damage may exchange the words of a code object that refer to its name, its qualified name and its file.
+        texts = {text for one in sound for text in (one.function, one.function.rpartition(".")[2], one.file)}
+        assert len({one.function for one in sound}) > 5
         warned = 0
         for seed in range(60):
             reader = find_frame_reader(target)
@@ -119,6 +121,6 @@ def test_damaged_frames(crash: Crash) -> None:
             reader._memory = reader._code._memory = frame_stops.DamagedMemory(reader._memory, seed)
             frames = [one for stack in stacks for part in reader.segments(stack) for one in part.frames]
             assert len(frames) <= len(stacks) * DEEPEST * 2
-            assert {one.function for one in frames} <= {*names, ""}
+            assert {one.function for one in frames} <= {*texts, ""}
             warned += bool(reader.warnings)
         assert warned > 10

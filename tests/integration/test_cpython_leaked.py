@@ -174,7 +174,12 @@ def test_the_python_engine_compares_the_same_counts(leaked: Leaked) -> None:
 
 
 def test_the_collectors_links_are_no_references(leaked: Leaked) -> None:
-    for place in leaked.places["__main__.Session"][:5]:
+    places = leaked.places["__main__.Session"]
+    answers = asked(leaked.before, "whatis", *places)["answers"]
+    # Stale words may refer to a few of the others.
+    definite = [place for place, answer in zip(places, answers) if answer["block"]["kind"] == "definite"][:5]
+    assert len(definite) == 5
+    for place in definite:
         answer = asked(leaked.before, "refs", place)
         assert [one for one in answer["references"] if one["live"] and one["value"] == place] == []
         steps = asked(leaked.before, "path", place)["path"]
