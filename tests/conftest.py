@@ -40,8 +40,8 @@ settings.load_profile("steady")
 OPEN_FILES = 4096
 """The limit with which tests run, if that of the caller is lower."""
 
-SECONDS_TO_END = 5.0
-"""For processes that are about to end when the last test does, as a debugger whose parent was killed."""
+SECONDS_TO_END = 60.0
+"""For processes that are about to end when the last test does, as a debugger whose parent was killed, on however busy a machine."""
 
 DAYS_KEPT = 7
 """Days for which the output of a compiler is kept after its last use."""

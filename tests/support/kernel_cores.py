@@ -12,7 +12,9 @@ import cores
 def crashed(command: Sequence[str], folder: Path) -> tuple[Path, str]:
     """Run a program in `folder` until it crashes. Returns its core and what it printed to stderr."""
     folder.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(command, cwd=folder, stderr=subprocess.PIPE, text=True, preexec_fn=cores._allow_cores, check=False, timeout=60)
+    done = subprocess.run(
+        command, cwd=folder, stderr=subprocess.PIPE, text=True, preexec_fn=cores._allow_cores, check=False, timeout=cores.PATIENCE
+    )
     assert done.returncode < 0, f"{command} ended with status {done.returncode}: {done.stderr}"
     (core,) = folder.glob("core*")
     return core, done.stderr
