@@ -64,6 +64,18 @@ def test_without_apt_the_packages_are_named(tools: Path) -> None:
     assert "gdb gdb-multiarch gdbserver lldb-19" in done.stderr
 
 
+def test_a_busy_mirror_is_asked_again(tools: Path) -> None:
+    """After an answer of 503, but not after any other failure."""
+    calls = tools.parent / "calls"
+    busy = "E: Failed to fetch http://mirror/InRelease  503  Service Unavailable"
+    script(tools / "apt-get", f'#!/bin/sh\necho "$1" >> {calls}\ncase $(grep -c . {calls}) in 1) echo "{busy}" ;; esac\nexit 100\n')
+    script(tools / "id", "#!/bin/sh\necho 0\n")
+    script(tools / "sleep", f"#!/bin/sh\necho sleep >> {calls}\n")
+    done = run(tools / "sh", SUPPORT / "install.sh", env={"PATH": str(tools)})
+    assert (done.returncode, done.stderr) == (1, "apt-get update failed\n")
+    assert calls.read_text().split() == ["update", "sleep", "update"]
+
+
 def test_no_virtual_environment_possible_is_said_plainly(tmp_path: Path) -> None:
     python = script(tmp_path / "python", f'#!/bin/sh\n[ "$1" = -m ] && echo "No module named $2" >&2 && exit 1\nexec {layouts.BASE} "$@"\n')
     source = layouts.checkout(tmp_path / "checkout")

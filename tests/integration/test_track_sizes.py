@@ -57,35 +57,48 @@ def test_the_text_has_an_entry_with_its_variants(program: Path) -> None:
 
 
 @pytest.fixture
-def python() -> Iterator[int]:
-    """A Python that makes small objects all the time."""
-    code = "l = []\nprint(1, flush=True)\nwhile True: l.append([object() for _ in range(100)]); time.sleep(0.002)"
-    with subprocess.Popen([sys.executable, "-c", f"import time\n{code}"], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stdout.readline()
-        yield process.pid
+def python() -> Iterator[subprocess.Popen[str]]:
+    """A Python that makes small objects, and a list of them, for each line that it reads."""
+    code = "import sys\nl = []\nfor line in sys.stdin: l.append([object() for _ in range(100)]); print('done', flush=True)"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        make_objects(process)
+        yield process
         process.kill()
 
 
-def _reasons(pid: int, size: str, seconds: str = IDLE_SECONDS) -> dict[str, str]:
-    command = by_line(pid, "--json", "--size", size, "--for", seconds)
-    working = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+def make_objects(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "done\n"
+
+
+def _reasons(working: subprocess.Popen[str]) -> dict[str, str]:
     report = finished(working)
     assert (report["stacks"], report["entries"], report["recorded"]) == ([], [], 0)
     return {one["reason"]: one["text"] for one in report["reasons"]}
 
 
-def test_pymalloc_is_named(python: int) -> None:
-    found = _reasons(python, "48")
+def _reasons_after(seconds: str, pid: int) -> dict[str, str]:
+    command = by_line(pid, "--json", "--size", "64", "--for", seconds)
+    return _reasons(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()))
+
+
+def test_pymalloc_is_named(python: subprocess.Popen[str]) -> None:
+    working = recording(by_line(python.pid, "--json", "--size", "48"), python.pid)
+    make_objects(python)
+    working.send_signal(signal.SIGINT)
+    found = _reasons(working)
     assert set(found) == {"other_sizes", "pymalloc"}
     assert "malloc sees only its arenas" in found["pymalloc"]
 
 
 def test_an_idle_process_and_a_stopped_one(program: Path) -> None:
     with tracked([str(program)]) as running:
-        assert set(_reasons(running.pid, "64")) == {"idle"}
+        assert set(_reasons_after(IDLE_SECONDS, running.pid)) == {"idle"}
         os.kill(running.pid, signal.SIGSTOP)
         until(lambda: ") T " in Path(f"/proc/{running.pid}/stat").read_text(), "its stop")
-        found = _reasons(running.pid, "64", STOPPED_SECONDS)
+        found = _reasons_after(STOPPED_SECONDS, running.pid)
         # On a busy machine, the process may stop again late after findleaks resumes it. Then it is stopped for only a part of the time.
         assert set(found) == {"stopped"} or (set(found) == {"idle", "stopped"} and found["stopped"].endswith("% of the time")), found
         until(lambda: ") T " in Path(f"/proc/{running.pid}/stat").read_text(), "its stop again")

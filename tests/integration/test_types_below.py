@@ -47,7 +47,7 @@ def test_bytes_of_types(name: str, tmp_path: Path) -> None:
     source.write_text(text)
     python = mallocs_python.get("3.11")
     words = python.command(str(source)) if name == "python" else [real.executable(name), *["-n"][: name == "php"], str(source)]
-    with cores.Running(words, tmp_path / "run", python.environment() if name == "python" else {}) as running:
+    with cores.Running(words, tmp_path / "run", python.environment() if name == "python" else None) as running:
         found = json.loads(debuggers.findleaks("verdict", "--json", "--pid", str(running.pid)))
     (held,) = (one for one in found["findings"] if one["finding"] == "held")
     first = held["evidence"]["types"][0]

@@ -82,8 +82,10 @@ static void __attribute__((noinline)) make(int unreadable) {
     } message = {1, NULL};
     struct mq_attr form = {.mq_maxmsg = 10, .mq_msgsize = sizeof(void *)};
     fill_memfd();
-    mqd_t posix = mq_open("/findleaks-unread-data", O_RDWR | O_CREAT | O_EXCL, 0600, &form);
-    must(posix < 0 || mq_unlink("/findleaks-unread-data"), "mq_open");
+    char name[40]; /* another process may run this program at the same time */
+    snprintf(name, sizeof name, "/findleaks-unread-%d", (int)getpid());
+    mqd_t posix = mq_open(name, O_RDWR | O_CREAT | O_EXCL, 0600, &form);
+    must(posix < 0 || mq_unlink(name), "mq_open");
     for (int i = 0; i < EACH; i++) {
         send_pointer(plain[1], "held", "pipe", 0);
         send_pointer(typed[1], "held", "typed", 1);

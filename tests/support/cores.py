@@ -18,6 +18,10 @@ PATIENCE = 180.0
 """Seconds to wait for a program or a core, on however busy a machine."""
 
 
+PERIODIC = {b"VM Periodic Tas", b"Monitor Deflati", b"G1 Service", b"ZDirector", b"ZStat"}
+"""Names of threads of a JVM that wake up many times a second for a moment, even if the program rests."""
+
+
 class Running:
     """A program in a folder of its own, up to the line "ready" on its standard output. Ended on leaving the `with` block."""
 
@@ -82,13 +86,26 @@ class Running:
 
 def threads(pid: int) -> dict[str, tuple[str, str]]:
     """Each thread's state, and the nanoseconds that it has run; none once the process is gone. "R" runs or waits for a processor, "D" waits
-    for a disk or the like, "t" is a debugger's stop, "T" that of a SIGSTOP."""
+    for a disk or the like, "t" is a debugger's stop, "T" that of a SIGSTOP. Threads in PERIODIC are left out."""
     found = {}
-    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-        with contextlib.suppress(OSError):  # the thread has ended
-            ran = stat.with_name("schedstat").read_text().split()[0]
-            found[stat.parent.name] = (stat.read_text().rpartition(")")[2].split()[0], ran)
+    folder = f"/proc/{pid}/task"
+    with contextlib.suppress(OSError):  # the process has ended
+        for tid in os.listdir(folder):
+            with contextlib.suppress(OSError):  # the thread has ended
+                ran = _read(f"{folder}/{tid}/schedstat").split()[0]
+                name, _, rest = _read(f"{folder}/{tid}/stat").rpartition(b") ")
+                if name.partition(b"(")[2] not in PERIODIC:
+                    found[tid] = (rest[:1].decode(), ran.decode())
     return found
+
+
+def _read(path: str) -> bytes:
+    """Read a small file of /proc. A process may have hundreds of threads, and all are to be seen before one of them runs again."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(file, 4096)
+    finally:
+        os.close(file)
 
 
 def states(pid: int) -> set[str]:

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,11 @@ _IDLE = re.compile(
     r".*-dev$|.*-dev-bin$|llvm-.*|debconf|dpkg|perl-base|tar|tzdata|ucf|procps|sensible-utils|media-types|icu-devtools|rpcsvc-proto|ncurses-bin"
 )
 """Dependencies that programs do not need in order to run from where they are unpacked."""
+
+
+PAUSES = (2.0, 10.0, 30.0)
+"""Seconds before apt-get is run again. It repeats a download by itself (Acquire::Retries) if the connection fails, but not if the mirror
+answers with an error, as an overloaded one does with 503."""
 
 
 class PackagesMissing(Exception):
@@ -163,14 +169,19 @@ def _apt(suite: str, folder: Path, kind: str, architecture: str = "amd64") -> Ca
         "APT::Sandbox::User": "",
         "Acquire::Languages": "none",
         "Acquire::Retries": "3",
+        "APT::Update::Error-Mode": "any",  # otherwise lists that are missing are only warned of
     }
     apt = ["apt-get", "-q", *(f"-o{name}={value}" for name, value in options.items())]
 
     def run(*command: str) -> str:
-        done = subprocess.run([*apt, *command], cwd=folder / "debs", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if done.returncode:
-            raise PackagesMissing(f"Debian {suite}: `apt-get {' '.join(command)}` failed:\n{done.stdout}")
-        return done.stdout
+        for pause in (*PAUSES, None):
+            done = subprocess.run([*apt, *command], cwd=folder / "debs", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            if not done.returncode:
+                return done.stdout
+            if pause is None or "Failed to fetch" not in done.stdout:
+                break
+            time.sleep(pause)
+        raise PackagesMissing(f"Debian {suite}: `apt-get {' '.join(command)}` failed:\n{done.stdout}")
 
     # A suite past its support may keep an index that is no longer renewed; the signature is checked all the same.
     run("-oAcquire::Check-Valid-Until=false", "update")

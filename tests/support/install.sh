@@ -117,6 +117,16 @@ if [ "$(id -u)" != 0 ]; then
     exit 1
 fi
 
+# Run a command of apt-get up to four times. It repeats a download by itself if the connection fails, but not if the mirror answers with an
+# error, as an overloaded one does with 503.
+fetch() {
+    for pause in 2 10 30 ''; do
+        "$@" -o Acquire::Retries=3 >"$log" 2>&1 </dev/null && return
+        [ -n "$pause" ] && grep -q 'Failed to fetch' "$log" || return 1
+        sleep "$pause"
+    done
+}
+
 log=$(mktemp)
 policy=/usr/sbin/policy-rc.d
 made=
@@ -129,7 +139,7 @@ trap 'exit 1' INT TERM
 
 echo "installing: $packages"
 export DEBIAN_FRONTEND=noninteractive
-apt-get -o Acquire::Retries=3 update -qq >"$log" 2>&1 </dev/null || {
+fetch apt-get update -qq || {
     tail -n 15 "$log" >&2
     echo "apt-get update failed" >&2
     exit 1
@@ -147,7 +157,7 @@ if [ ! -e "$policy" ]; then
     chmod 755 "$policy"
 fi
 # shellcheck disable=SC2086
-$line -o Acquire::Retries=3 >>"$log" 2>&1 </dev/null || {
+fetch $line || {
     tail -n 15 "$log" >&2
     echo "failed: $line" >&2
     exit 1

@@ -57,10 +57,9 @@ class Python:
         return [str(linker), "--library-path", paths, str(self.root / "usr" / "bin" / f"python{self.version}"), *arguments]
 
     def environment(self, *modules: Path, **more: str) -> dict[str, str]:
-        """Finds its own standard library, and modules in these folders. Hash seeds stay those of the tests, so that the order of sets and
-        the contents of dictionaries are the same in each run of `make test`."""
-        kept = ("PYTHONHASHSEED",)
-        inherited = {name: value for name, value in os.environ.items() if name in kept or not name.startswith(("PYTHON", "LD_"))}
+        """Finds its own standard library, and modules in these folders. The hash seed is that of the tests."""
+        left_out = ("PYTHON", "LD_")
+        inherited = {name: value for name, value in os.environ.items() if name == "PYTHONHASHSEED" or not name.startswith(left_out)}
         paths = os.pathsep.join(str(folder) for folder in modules)
         return {**inherited, "PYTHONHOME": str(self.root / "usr"), "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", **more}
 

@@ -55,6 +55,9 @@ HASHES = {
 """sha256 by (project, version): of the wheels for any machine, or for manylinux on x86-64; where one is for one CPython, of those for 3.10
 and 3.11."""
 
+PATIENCE = 1200
+"""Seconds after which a download hangs, over however slow a connection."""
+
 PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_24_x86_64", "manylinux_2_28_x86_64")
 
 
@@ -160,7 +163,7 @@ def install(project: str, version: str, python: str, built: bool = False) -> Pat
         command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--require-hashes", "--target", str(made), "-r", str(wanted)]
         wheels = ["--only-binary", ":all:", "--implementation", "cp", "--python-version", python, *platforms]
         command += ["--no-binary", project] if built else wheels
-        done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         if done.returncode:
             raise RuntimeError(f"pip could not install {project} {version}: {done.stderr}{done.stdout}")
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -12,14 +13,22 @@ class Stopwatch:
 
     def __init__(self, *pids: int) -> None:
         self._pids = pids
-        self._queued = self._delays()
-        self._start = time.monotonic()
+        self._start, self._queued = self._look()
 
     def seconds(self) -> float:
         """Those since then, but for the ones in which threads could have run and no processor was free. The waits of threads that
         have ended meanwhile are not known, and count as time."""
-        passed = time.monotonic() - self._start
-        return passed - sum(max(delay - self._queued.get(task, 0.0), 0.0) for task, delay in self._delays().items())
+        now, delays = self._look()
+        return now - self._start - sum(max(delay - self._queued.get(task, 0.0), 0.0) for task, delay in delays.items())
+
+    def _look(self) -> tuple[float, dict[int, float]]:
+        """The time, and the delays at this time. If this thread waited for a processor between the two, the wait would be in one of them
+        only: then both are read again."""
+        own = threading.get_native_id()
+        while True:
+            queued, now = _queued(own), time.monotonic()
+            if _queued(own) == queued:
+                return now, {**self._delays(), own: queued}
 
     def _delays(self) -> dict[int, float]:
         """Seconds that each thread spent on run queues since it began."""

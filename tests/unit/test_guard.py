@@ -9,7 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from findleaks.injection.stub import guard as guards
 from findleaks.injection.stub.guard import Guard
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine, the guardian may start late. Nothing is stopped meanwhile here."""
+    monkeypatch.setattr(guards, "START_SECONDS", 180.0)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import mmap
 import os
 import struct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Optional, Protocol, TypeVar
 
@@ -30,8 +30,9 @@ _PATCH = struct.Struct("<Q8s8s")
 MAX_PATCHES = 128  # maximum number of patches of a stub, limited by the size of its first page
 # Maximum number of bytes of a stack that are searched for addresses of the stub
 MAX_STACK_BYTES = 8 << 20
-# To let threads leave the stub, the process is resumed this often, for this many seconds
-TRIES, PAUSE = 100, 0.004
+# To let threads leave the stub, the process is resumed this often, for this many seconds. This is
+# repeated for at least LEAVE_SECONDS, because on a busy machine a thread may wait for a processor.
+TRIES, PAUSE, LEAVE_SECONDS = 100, 0.004, 2.0
 _RW, _RX, _PRIVATE, _SHARED, _ANONYMOUS, _NO_REPLACE = 3, 5, 2, 1, 0x20, 0x100000
 _WIPE_ON_FORK = 18  # MADV_WIPEONFORK, Linux 4.14
 
@@ -200,14 +201,21 @@ def restore(host: PatchHost, memory: ProcMemory, stub: Stub) -> list[Patched]:
     return unexpected
 
 
-def settle(host: PatchHost, read: Read, stub: Stub, run: bool, seconds: float = 0.0) -> Optional[str]:
+def limited_tries(seconds: float = LEAVE_SECONDS) -> Iterator[None]:
+    """Yield TRIES times, and for at least `seconds`."""
+    limit, tries = time.monotonic() + seconds, 0
+    while tries < TRIES or time.monotonic() < limit:
+        tries += 1
+        yield
+
+
+def settle(host: PatchHost, read: Read, stub: Stub, run: bool, seconds: float = LEAVE_SECONDS) -> Optional[str]:
     """Wait until no thread is in the stub or may return to it. Returns None, or a description of a
     thread that is still there.
     With `run`, the process is resumed TRIES times in the meantime, and for at least `seconds` in
     total. Otherwise threads are checked only once."""
-    where, limit, tries = None, time.monotonic() + seconds, 0
-    while not tries or (run and (tries < TRIES or time.monotonic() < limit)):
-        tries += 1
+    where = None
+    for _ in limited_tries(seconds):
         where = describe_thread_in(host.places(), read_mappings(host.pid), read, [(stub.address, stub.address + stub.code)])
         if where is None or not run:
             return where
@@ -223,7 +231,7 @@ def unmap(host: PatchHost, read: Read, stub: Stub) -> None:
 def _wait_until_clear(host: PatchHost, read: Read, ranges: Sequence[tuple[int, int]]) -> None:
     """Wait until no thread is within `ranges`, whose bytes will be changed. Raises Refused if a
     thread stays there."""
-    for _ in range(TRIES):
+    for _ in limited_tries():
         where = describe_thread_in(host.places(), read_mappings(host.pid), read, ranges)
         if where is None:
             return

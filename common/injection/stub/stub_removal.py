@@ -8,7 +8,18 @@ from typing import Optional
 
 from findleaks.errors import TargetError
 from findleaks.injection.remote_syscall import Remote, read_mappings
-from findleaks.injection.stub.patcher import PAUSE, TRIES, Stub, abandon, describe_thread_in, find_stubs, restore, settle, unmap
+from findleaks.injection.stub.patcher import (
+    LEAVE_SECONDS,
+    PAUSE,
+    Stub,
+    abandon,
+    describe_thread_in,
+    find_stubs,
+    limited_tries,
+    restore,
+    settle,
+    unmap,
+)
 from findleaks.injection.stub.proc_memory import ProcMemory, writable_memory
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
@@ -49,7 +60,7 @@ def clean(pid: int) -> bool:
     memory = writable_memory(pid)
     host = _TracedProcess(pid, memory)
     try:
-        for _ in range(TRIES):
+        for _ in limited_tries():
             tracer = Tracer(pid, X86_64)
             try:
                 tracer.stop(host.work)
@@ -132,7 +143,7 @@ def remove_stub(host: PatchHost, memory: ProcMemory, stub: Stub, run: bool, answ
     If requests are still `answered`, threads that wait for an answer get ANSWER_SECONDS. Their
     calls are already counted, and would otherwise have no stack."""
     notes = [f"{one.address:#x} contains other bytes than the jump of the stub; it was not restored" for one in restore(host, memory, stub)]
-    where = "" if notes else settle(host, memory.read, stub, run, ANSWER_SECONDS if answered else 0.0)
+    where = "" if notes else settle(host, memory.read, stub, run, ANSWER_SECONDS if answered else LEAVE_SECONDS)
     if memory.read(stub.table, 1):  # empty if the process has ended
         abandon(memory, stub)
     if where and answered:
