@@ -54,7 +54,7 @@ CAUSES = {
         "which is no valid address.",
         r"offset 8 of a cached .* at {task}\. Probable cause: the block was used after it was freed",
     ),
-    "reused": ("SIGSEGV", '("ex.html "), which is no valid address.', r'offset 8 of .* at {task}\. .*the text "GET /index.html HTTP/1.1"'),
+    "reused": ("SIGSEGV", '("ex.html "), which is no valid address.', r'offset 8 of (?=.*"GET /index.html HTTP/1.1").* at {task}\.'),
     "onstack": ("SIGSEGV", "which is not executable.", r"offset 8 of .* at {task}\."),
     "returned": ("SIGSEGV", '0x4545454545454545 ("EEEEEEEE"), which is no valid address.', "^The return address, at 0x"),
     "parent": ("SIGSEGV", "it used a null pointer.", r"loaded from (config\.parent, at )?offset 16 of .* at {config}\."),

@@ -99,7 +99,8 @@ def _describe_source(noun: str, source: PointerSource, text: str) -> list[str]:
     if source.local_of:
         return [f"{noun} is {more}{'a value in ' if more else 'in '}a local variable of {shortened(source.local_of, 200)}."]
     sentences = [f"{noun} {f'is {more}a value' if more else 'was'} loaded from {_phrase(place)}."]
-    if text:
+    is_shown = place.block is not None and text.startswith(place.block.hint.strip('"…') or "\n")
+    if text and not is_shown:
         sentences.append(_describe_text(text))
     if place.is_freed:
         sentences.append("Probable cause: the block was used after it was freed.")
