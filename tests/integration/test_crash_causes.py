@@ -35,7 +35,7 @@ CAUSES = {
     "trap": ("SIGILL", "it reached a trap instruction (ud2).", "__builtin_trap"),
     "breakpoint": ("SIGTRAP", "it reached a trap instruction (int3).", "__builtin_trap"),
     "privileged": ("SIGSEGV", "the processor refused the instruction hlt.", None),
-    "raised": ("SIGFPE", "it sent the signal to itself, as raise() and handlers of faults do.", None),
+    "raised": ("SIGFPE", "it sent the signal to itself, as raise() does.", None),
     "unaligned": ("SIGSEGV", "which is not a multiple of 16 as movaps requires.", None),
     "truncated": ("SIGBUS", "where a page of a mapped file is missing.", r"offset 5,000 of /.*/{file}\. The file was truncated"),
     "interior": (

@@ -32,6 +32,7 @@ from findleaks.runtimes.base import FatalPlace
 from findleaks.runtimes.directory import code_tables_of, find_frames
 from findleaks.session import Session
 from findleaks.target.base import Target, Thread
+from findleaks.target.notes import SI_TKILL
 from findleaks.target.ranges import region_at
 from findleaks.unwind.frames import FrameRegisters, Trace, Unwinder
 from findleaks.unwind.managed_frames import NativeStack
@@ -89,6 +90,7 @@ class Crash:
     is_jump: bool = False  # whether the thread called or jumped to `address`, which is not code
     value_type: str = ""  # type of the value that no handler caught; see FatalPlace
     fault_code: int = 0  # si_code of the signal
+    is_sent: bool = False  # whether the thread sent the signal to itself, and not in a handler
     fault: Optional[Fault] = None  # what the processor reported
     # Where the pointer, divisor, or index of `fault` comes from, or else the pointer of `released`
     source: Optional[PointerSource] = None
@@ -157,6 +159,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         is_jump,
         ended.value_type,
         code,
+        code == SI_TKILL and all(one.call != one.pc for one in trace.frames[1:]),
         fault,
         source,
         text_around(session, word) if word is not None else "",

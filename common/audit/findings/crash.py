@@ -10,7 +10,6 @@ from findleaks.formatting import counted, number, shortened
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.base import Target
-from findleaks.target.notes import SI_TKILL
 
 _WIDEST = 300  # characters that are shown of a message of the process
 
@@ -70,8 +69,8 @@ def _reason(found: Crash, target: Target) -> str:
     if found.signal == "SIGSEGV" and found.address is None and target.arch.word == 8 and not found.is_raised and found.fault_code > 0:
         # The kernel reports no address for these two faults. The instruction is unknown.
         return ": it used a pointer that is no valid address, or that is not aligned"
-    if found.fault_code == SI_TKILL and found.signal != "SIGABRT":
-        return ": it sent the signal to itself, as raise() and handlers of faults do"
+    if found.is_sent and found.signal != "SIGABRT":
+        return ": it sent the signal to itself, as raise() does"
     if found.signal not in ("SIGSEGV", "SIGBUS") or found.address is None:
         return ""
     if found.address == 0:
@@ -107,7 +106,10 @@ def _cause(found: Crash) -> str:
     """Return sentences about the cause: the pointer, the heap, and how the process ended."""
     value = f"The value of the panic has the type {shortened(found.value_type)}." if found.value_type else ""
     handled = f"The handler of {found.signal} ended the process with abort()." if found.is_handled else ""
-    return " ".join(filter(None, (value, describe_causes(found), _describe_freed(found), _describe_damage(found), handled)))
+    causes = [describe_causes(found), _describe_freed(found), _describe_damage(found)]
+    if found.released is not None:
+        causes.reverse()  # free() is seldom at fault for a corrupt heap
+    return " ".join(filter(None, (value, *causes, handled)))
 
 
 def _describe_damage(found: Crash) -> str:
@@ -145,6 +147,7 @@ def _facts(found: Crash) -> dict[str, object]:
         "thread": found.thread,
         "address": hex(found.address) if found.address is not None else None,
         "jumped": found.is_jump,
+        "raised": found.is_sent,
         "function": frame.function or None if frame is not None else None,
         "module": frame.module or None if frame is not None else None,
         "managed_frame": {"kind": managed.kind, "function": managed.function, "file": managed.file, "line": managed.line or None}
