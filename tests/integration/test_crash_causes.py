@@ -58,6 +58,7 @@ CAUSES = {
     "onstack": ("SIGSEGV", "which is not executable.", r"offset 8 of .* at {task}\."),
     "returned": ("SIGSEGV", '0x4545454545454545 ("EEEEEEEE"), which is no valid address.', "^The return address, at 0x"),
     "parent": ("SIGSEGV", "it used a null pointer.", r"loaded from (config\.parent, at )?offset 16 of .* at {config}\."),
+    "changed": ("SIGSEGV", "it used a null pointer.", r"is in a local variable of read_changed\.$"),
     "name": ("SIGSEGV", "it used a null pointer.", r"loaded from (config\.name, at )?offset 24 of .* at {config}\."),
     "deep": ("SIGSEGV", "just below its stack pointer: the stack overflowed.", r"^recurse is on the stack \d+ times or more\.$"),
 }

@@ -24,6 +24,7 @@ _MASK = (1 << 64) - 1
 _DEEPEST = 12  # maximum number of instructions from which one value is computed
 _MOST_VALUES = 5000  # maximum number of values that are computed for one thread
 _LOADS = ("mov", "movsxd")
+_READING = ("cmp", "test", "push", "call", "jmp")  # only read their first operand
 
 
 class Origin(NamedTuple):
@@ -167,12 +168,23 @@ class Tracer:
         if address is None:
             return None
         if step.base in (RBP, RSP) and step.scaled == NONE and not step.fs:
-            for before in range(at - 1, -1, -1):
-                one = code.steps[before].code
-                if one.stores and one.wide and self._address(level, code, before, depth - 1) == address:
-                    return self._origin(level, code, before, one.source, offset, depth - 1) or Origin("memory", level, address, 8, offset)
+            before = next((index for index in range(at - 1, -1, -1) if self._may_write(level, code, index, address, depth)), None)
+            one = code.steps[before].code if before is not None else step
+            if before is not None and one.stores and one.wide and self._address(level, code, before, depth - 1) == address:
+                return self._origin(level, code, before, one.source, offset, depth - 1) or Origin("memory", level, address, 8, offset)
         width = 4 if step.name == "movsxd" else step.width
         return Origin("memory", level, address, width, offset)
+
+    def _may_write(self, level: int, code: StraightCode, at: int, address: int, depth: int) -> bool:
+        """Whether instruction `at` may change the word at an address. A called function may change
+        any word."""
+        step = code.steps[at].code
+        if code.steps[at].effect.flow == "call":
+            return True
+        if not step.writes_memory or step.name in _READING:
+            return False
+        written = self._address(level, code, at, depth - 1)
+        return written is None or address - max(step.width, 8) < written < address + 8
 
     def _argument(self, level: int, code: StraightCode, register: int, offset: int) -> Optional[Origin]:
         """Return the origin of an argument of the function, if its caller is certain."""
@@ -240,7 +252,10 @@ class Tracer:
             return address & mask if address is not None else None
         if step.loads:
             address = self._address(level, code, at, depth - 1)
-            data = self._memory.read(address, step.width) if address is not None else b""
+            later = range(at + 1, len(code.steps) - 1)
+            if address is None or any(self._may_write(level, code, index, address, depth) for index in later):
+                return None
+            data = self._memory.read(address, step.width)
             return int.from_bytes(data, "little") if len(data) == step.width else None
         source = step.source if step.name == "mov" else register if step.name in ("add", "sub") and step.immediate is not None else NONE
         value = self._value(level, code, at, source, depth - 1) if source >= 0 and step.displacement is None else None
