@@ -24,6 +24,7 @@ from findleaks.target.residency import holes
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 from findleaks.target.thread_pointers import add_thread_pointers
+from findleaks.target.traps import crashed_thread
 
 if TYPE_CHECKING:
     from findleaks.target.kernel_references import KernelState
@@ -52,8 +53,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         self._name = os.path.basename(path) or path
         self._core = Source(view, holes.without_long_holes(parts) if parts is not None else None)
         self._data = Runs.of(())  # parts that are not holes; empty if the holes cannot be trusted
-        # Whether the holes can be trusted; None: not checked yet
-        self._trusted: Optional[bool] = None
+        self._trusted: Optional[bool] = None  # whether holes can be trusted; None: unchecked
         self._remedy = remedy
         self._exe, self._sysroot = exe, sysroot.rstrip("/") or sysroot[:1]
         head = self._header(view)
@@ -67,13 +67,13 @@ class CoreTarget(ExtentReader, ImageTarget):
         if any(s.type == elf.PT_LOAD and s.vaddr + s.memsz > top_of(arch.word) for s in headers):
             self.warnings.append(f"{self._name}: ignored memory at the end of the address space, which processes lack")
         ExtentReader.__init__(self, arch, disjoint([Extent(d.start, d.start + d.there, d.offset, self._core) for d in loads]))
-        self._process = self._notes(view, head, headers)
+        self._process = process = self._notes(view, head, headers)
         self.arch = arch = arch.with_page(self._process.auxv.get(notes.AT_PAGESZ, 0))
         self._snapshot = self._own_note()
         self._of_kernel = holes.is_kernel_core(head, loads, self._process.unit, arch.page)
-        self.pid: Optional[int] = self._process.pid
-        self.crashed, self.signal, self.tagged = self._process.crashed, self._process.signal, self._process.tagged
-        self.fault_address = self._process.fault_address
+        self.pid: Optional[int] = process.pid
+        self.signal, self.tagged, self.called = process.signal, process.tagged, process.called
+        self.fault_address, self.fault_code = process.fault_address, process.fault_code
         self._files = self._mappings(loads)
         self._images = images(self.read, self._files, arch.machine, arch.page)
         if self._process.files:
@@ -87,7 +87,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         self.unread = self._find_unread()
         self.uncertain = sorted(self._find_uncertain())
         self.exe_path = self._main.module.path if self._main is not None else self._process.name
-        self.called = self._process.called
+        self.crashed = crashed_thread(self, process)
         self.description = self._describe()
 
     # -- opening

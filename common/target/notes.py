@@ -25,7 +25,7 @@ FAULTS = (4, 7, 8, 11, 31)
 """SIGILL, SIGBUS, SIGFPE, SIGSEGV, SIGSYS. If the thread itself caused the signal, si_code is above
 0."""
 
-SIGABRT, SIGBUS, SIGSEGV = 6, 7, 11
+SIGTRAP, SIGABRT, SIGBUS, SIGSEGV = 5, 6, 7, 11
 SI_TKILL, SI_KERNEL = -6, 128
 CURRENT_SIGNAL = 12  # offset of elf_prstatus.pr_cursig, a short after elf_siginfo
 
@@ -64,6 +64,7 @@ class Process(NamedTuple):
     signal: int = 0  # signal that the dumping (first) thread was about to receive; 0: none
     tagged: bool = False  # the process may use pointers with tags
     fault_address: Optional[int] = None  # address that `crashed` accessed; None: none, or not known
+    fault_code: int = 0  # si_code of the signal of `crashed`; 0: none, or not known
 
 
 def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[tuple[int, bytes]]) -> Thread:
@@ -112,6 +113,7 @@ def parse_notes(arch: Arch, notes: Iterable[Note]) -> Process:
     snapshot: Optional[memoryview] = None
     tagged = False
     fault: Optional[int] = None
+    code = 0
     order = arch.word_format[0]
     for note in notes:
         if note.type == NT_PRSTATUS and note.name == b"CORE":
@@ -135,6 +137,7 @@ def parse_notes(arch: Arch, notes: Iterable[Note]) -> Process:
         elif note.type == NT_SIGINFO and note.name == b"CORE" and raw and not crashed:
             crashed = raw[-1][0] if _own_fault(order, note.desc) else 0
             fault = fault_address(arch, note.desc) if crashed else None
+            code = struct.unpack_from(order + "3i", note.desc)[2] if crashed else 0
         elif note.type == NT_PRPSINFO and note.name == b"CORE":
             pid, name, words = _psinfo(order, note.desc)
         elif note.type == NT_AUXV and note.name == b"CORE":
@@ -149,18 +152,20 @@ def parse_notes(arch: Arch, notes: Iterable[Note]) -> Process:
     if pid is None and threads:
         pid = threads[0].tid
     threads.sort(key=lambda t: (t.tid != pid, t.tid))
-    return Process(pid, name, threads, files, auxv, problems, unit, crashed, snapshot, program_name(name, words), signal, tagged, fault)
+    called = program_name(name, words)
+    return Process(pid, name, threads, files, auxv, problems, unit, crashed, snapshot, called, signal, tagged, fault, code)
 
 
 def _own_fault(order: str, info: memoryview) -> bool:
     """Return whether siginfo_t reports an act of the thread itself: a fault, abort() or raise(),
     which send a signal to their own thread. After `kill` by another process, si_code is 0. Handlers
-    of faults, such as Python's faulthandler, raise the signal again.
+    of faults, such as Python's faulthandler, raise the signal again. SIGTRAP may also be that of a
+    debugger's breakpoint (see Core).
     Layout: Linux include/uapi/asm-generic/siginfo.h (si_signo, si_errno, si_code)."""
     if len(info) < 12:
         return False
     number, _, code = struct.unpack_from(order + "3i", info)
-    return bool((number in FAULTS and code > 0) or (number in (*FAULTS, SIGABRT) and code == SI_TKILL))
+    return bool((number in (*FAULTS, SIGTRAP) and code > 0) or (number in (*FAULTS, SIGABRT) and code == SI_TKILL))
 
 
 def fault_address(arch: Arch, info: memoryview) -> Optional[int]:

@@ -154,18 +154,19 @@ def named_frames(namer: Namer, trace: Trace, placed: Placed) -> Iterator[NamedFr
     yield from placed.frames.get(len(trace.frames), ())
 
 
-_KEPT = ("(anonymous namespace)", "(lambda", "{lambda")
+_KEPT = ("(anonymous namespace)", "(lambda")
 
 
 def without_parameters(function: str) -> str:
     """Strip parameters and brackets: "node::Start(int, char**)" becomes "node::Start". The receiver
-    of a method of Go stays: "http.(*conn).serve"."""
+    of a method of Go stays, "http.(*conn).serve", as do those of a lambda,
+    "main::{lambda(int)#1}::operator()"."""
     depth = 0
     for at, letter in enumerate(function):
         before = function[:at]
-        if letter == "<" and not before.endswith(("operator", "operator<")):
+        if letter == "{" or (letter == "<" and not before.endswith(("operator", "operator<"))):
             depth += 1
-        elif letter == ">" and depth:
+        elif letter in ">}" and depth and not before.endswith("-"):
             depth -= 1
         elif letter == "(" and at and not depth and not function.startswith(_KEPT, at) and not before.endswith(("operator", ".")):
             return before

@@ -22,6 +22,8 @@ BARE = {
     "std::function<void (int)>::operator()(int) const": "std::function<void (int)>::operator()",
     "void f<void (*)(int)>(int)": "void f<void (*)(int)>",
     "operator new(unsigned long)": "operator new",
+    "main::{lambda()#1}::operator()() const": "main::{lambda()#1}::operator()",
+    "Foo::operator->() const": "Foo::operator->",
 }
 
 

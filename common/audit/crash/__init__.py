@@ -6,14 +6,18 @@ made from outside (gcore, `kill -ABRT`) has none."""
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Sequence
 from typing import Optional
 
 from findleaks.audit.corruption import Damage, Explainer
 from findleaks.audit.crash.abort_message import read_abort_message
 from findleaks.audit.crash.cpp_exception import CppException, describe_termination, find_exception, is_terminating
+from findleaks.audit.crash.fault import Fault, find_fault
 from findleaks.audit.crash.freed_object import FreedObject, find_freed_object
 from findleaks.audit.crash.handled_fault import find_aborted_frame, find_handled_fault
+from findleaks.audit.crash.pointer_source import Place, PointerSource, describe_place, describe_source, text_around
+from findleaks.audit.crash.released_pointer import ReleasedPointer, find_released_pointer
 from findleaks.audit.crash.rust_panic import (
     ALLOCATION_FAILURES,
     RustPanic,
@@ -21,17 +25,21 @@ from findleaks.audit.crash.rust_panic import (
     find_panic,
     is_panic_frame,
 )
+from findleaks.audit.crash.value_origin import Tracer
 from findleaks.audit.heap_check import check_heap
 from findleaks.libc.thread_state import waits_in_kernel
 from findleaks.runtimes.base import FatalPlace
 from findleaks.runtimes.directory import code_tables_of, find_frames
 from findleaks.session import Session
 from findleaks.target.base import Target, Thread
+from findleaks.target.notes import SI_TKILL
+from findleaks.target.ranges import region_at
 from findleaks.unwind.frames import FrameRegisters, Trace, Unwinder
 from findleaks.unwind.managed_frames import NativeStack
 from findleaks.unwind.stacks import NamedFrame, Namer
-from findleaks.value_classes import dataclass
+from findleaks.value_classes import NamedTuple, dataclass
 
+_OFTEN = 8  # frames of one function that show a recursion
 _NEAR_ABORT = 8  # innermost frames among which that of abort() is
 FRAMES = 64  # maximum number of frames that are read from the stack of the thread that crashed
 
@@ -47,6 +55,14 @@ _LIBRARIES = ("libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "libstdc++.
 its caller."""
 
 
+class Recursion(NamedTuple):
+    """A function that is on the stack many times. `frames`: how often it is among the innermost
+    frames."""
+
+    frame: NamedFrame
+    frames: int
+
+
 @dataclass(frozen=True)
 class Crash:
     """How a process ended."""
@@ -55,6 +71,7 @@ class Crash:
     thread: int  # tid
     address: Optional[int]  # the address that a SIGSEGV or SIGBUS accessed; None if unknown
     is_raised: bool  # whether the thread sent the signal to itself, as handlers of faults do
+    above_stack: bool  # whether `address` is less than a page above the end of the stack
     below_stack: bool  # whether `address` is less than BELOW bytes below the stack pointer
     frame: Optional[NamedFrame]  # the innermost frame that is not in a library of _LIBRARIES
     managed: Optional[NamedFrame]  # the innermost frame of a managed function
@@ -72,6 +89,15 @@ class Crash:
     freed: Optional[FreedObject] = None  # freed object whose use caused the access to `address`
     is_jump: bool = False  # whether the thread called or jumped to `address`, which is not code
     value_type: str = ""  # type of the value that no handler caught; see FatalPlace
+    fault_code: int = 0  # si_code of the signal
+    is_sent: bool = False  # whether the thread sent the signal to itself, and not in a handler
+    fault: Optional[Fault] = None  # what the processor reported
+    # Where the pointer, divisor, or index of `fault` comes from, or else the pointer of `released`
+    source: Optional[PointerSource] = None
+    text: str = ""  # the text that contains the word from which it was loaded, unescaped
+    released: Optional[ReleasedPointer] = None  # the argument of free(), if the process ended in it
+    released_place: Optional[Place] = None  # what is at this pointer
+    recursion: Optional[Recursion] = None  # the function whose calls filled the stack
 
 
 def read_crash(session: Session) -> Optional[Crash]:
@@ -81,7 +107,7 @@ def read_crash(session: Session) -> Optional[Crash]:
     thread = _crashed_thread(target)
     if thread is None:
         return None
-    trace, places = _read_stack(target, thread)
+    trace, places, tracing = _read_stack(target, thread)
     frames = [frame for _, frame in places]
     aborted = target.signal == signal.SIGABRT
     message = read_abort_message(target) if aborted else ""
@@ -100,6 +126,16 @@ def read_crash(session: Session) -> Optional[Crash]:
     first = handled.at if handled is not None else interrupted
     address, sp = (handled.address, trace.frames[first].sp) if handled is not None else (target.fault_address, thread.sp)
     is_jump = address is not None and address == trace.frames[first].pc
+    number, code = (handled.signal, handled.code) if handled is not None else (target.signal, target.fault_code)
+    tracer = tracing.tracer(first, is_jump)
+    fault = find_fault(target, tracer, number, code, address)
+    released = find_released_pointer(tracer, tracing.unwinder, frames[first:]) if not (exception or panic or said) else None
+    origin = released.origin if released is not None else fault.origin if fault is not None else None
+    word = origin.address if origin is not None and origin.sort == "memory" else None
+    word = fault.address if fault is not None and fault.kind == "return" else word
+    source = describe_source(session, tracer, frames[first:], origin)
+    below = address is not None and not is_jump and 0 < sp - address + RED_ZONE < BELOW and _is_guarded(target, address)
+    recursion = _find_recursion(frames[first:]) if below else None
     frames = frames[first + is_jump :]
     found = [] if exception or panic or said else _damages(session)
     return Crash(
@@ -107,7 +143,8 @@ def read_crash(session: Session) -> Optional[Crash]:
         thread.tid,
         address,
         handled is None and waits_in_kernel(target, thread.pc),
-        address is not None and 0 < sp - address + RED_ZONE < BELOW,
+        address is not None and _is_past_stack(target, sp, address),
+        below,
         own_frame(_outside_rust(frames) if panic is not None or no_memory else frames),
         ended.frame or _managed_frame(target, thread),
         message or no_memory,
@@ -121,7 +158,34 @@ def read_crash(session: Session) -> Optional[Crash]:
         find_freed_object(session, thread.registers, address) if handled is None and address is not None else None,
         is_jump,
         ended.value_type,
+        code,
+        code == SI_TKILL and all(one.call != one.pc for one in trace.frames[1:]),
+        fault,
+        source,
+        text_around(session, word) if word is not None else "",
+        released,
+        describe_place(session, released.value) if released is not None else None,
+        recursion,
     )
+
+
+def _is_guarded(target: Target, address: int) -> bool:
+    """Whether an address is in a gap or a guard page, as below a stack."""
+    region = region_at(target.regions(), address)
+    return region is None or not region.readable
+
+
+def _is_past_stack(target: Target, sp: int, address: int) -> bool:
+    stack = region_at(target.regions(), sp)
+    return stack is not None and 0 <= address - stack.end < target.arch.page and _is_guarded(target, address)
+
+
+def _find_recursion(frames: Sequence[NamedFrame]) -> Optional[Recursion]:
+    """Return the function that is most often among these frames; None if none is there often."""
+    counts = Counter((one.function, one.module) for one in frames if one.function)
+    (named, count) = counts.most_common(1)[0] if counts else (("", ""), 0)
+    frame = next((one for one in frames if (one.function, one.module) == named), None)
+    return Recursion(frame, count) if frame is not None and count >= _OFTEN else None
 
 
 def signal_name(number: int) -> str:
@@ -151,12 +215,29 @@ def crashed_places(target: Target) -> list[tuple[int, NamedFrame]]:
     return _read_stack(target, thread)[1] if thread is not None else []
 
 
-def _read_stack(target: Target, thread: Thread) -> tuple[Trace, list[tuple[int, NamedFrame]]]:
-    """Return the innermost frames of a thread, and the stack pointer and the names of each."""
+class _Tracing(NamedTuple):
+    """What a Tracer needs."""
+
+    target: Target
+    thread: Thread
+    unwinder: Unwinder
+    trace: Trace
+    registers: Sequence[FrameRegisters]
+
+    def tracer(self, first: int, is_jump: bool) -> Tracer:
+        """Return a tracer of the frames from `first` on."""
+        frames, registers = self.trace.frames[first:], self.registers[first:]
+        return Tracer(self.target, self.unwinder, frames, registers, self.thread.thread_pointer, int(is_jump))
+
+
+def _read_stack(target: Target, thread: Thread) -> tuple[Trace, list[tuple[int, NamedFrame]], _Tracing]:
+    """Return the innermost frames of a thread; the stack pointer and the names of each; and what is
+    needed to follow values."""
     unwinder = Unwinder(target, code_tables_of(target))
     namer = Namer(target, unwinder)
-    trace = unwinder.trace_with_registers(thread, [], FRAMES)
-    return trace, [(frame.sp, namer.name(frame)) for frame in trace.frames]
+    registers: list[FrameRegisters] = []
+    trace = unwinder.trace_with_registers(thread, registers, FRAMES)
+    return trace, [(frame.sp, namer.name(frame)) for frame in trace.frames], _Tracing(target, thread, unwinder, trace, registers)
 
 
 def _managed_frame(target: Target, thread: Thread) -> Optional[NamedFrame]:

@@ -24,11 +24,12 @@ _SIZE = 128  # bytes of a siginfo_t
 
 class HandledFault(NamedTuple):
     """A fault. `address`: that a SIGSEGV or SIGBUS accessed; None if it is unknown. `at`: the index
-    of the frame that was interrupted."""
+    of the frame that was interrupted. `code`: si_code."""
 
     signal: signal.Signals
     address: Optional[int]
     at: int
+    code: int
 
 
 def find_handled_fault(target: Target, trace: Trace) -> Optional[HandledFault]:
@@ -37,7 +38,7 @@ def find_handled_fault(target: Target, trace: Trace) -> Optional[HandledFault]:
     for at, info in _handled_signals(target, trace):
         number, _, code = target.arch.words32(info[:12])
         if number in FAULTS and 0 < code < 1 << 31:
-            return HandledFault(signal.Signals(number), fault_address(target.arch, memoryview(info)), at)
+            return HandledFault(signal.Signals(number), fault_address(target.arch, memoryview(info)), at, code)
         if number != signal.SIGABRT:
             return None
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from findleaks.audit.crash import Crash, read_crash
+from findleaks.audit.findings.crash_causes import cause_facts, describe_causes, describe_reason
 from findleaks.formatting import counted, number, shortened
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
@@ -62,8 +63,14 @@ def _reason(found: Crash, target: Target) -> str:
         return f", after a panic at {shortened(found.panic.place, _WIDEST)}{text}"
     if found.message or found.runtime_message:
         return f": {shortened(found.message or found.runtime_message, _WIDEST).rstrip('.')}"
-    if found.signal == "SIGSEGV" and found.address is None and target.arch.word == 8 and not found.is_raised:
-        return ": it used a pointer that is no valid address"
+    reason = describe_reason(found, target)
+    if reason:
+        return f": {reason}"
+    if found.signal == "SIGSEGV" and found.address is None and target.arch.word == 8 and not found.is_raised and found.fault_code > 0:
+        # The kernel reports no address for these two faults. The instruction is unknown.
+        return ": it used a pointer that is no valid address, or that is not aligned"
+    if found.is_sent and found.signal != "SIGABRT":
+        return ": it sent the signal to itself, as raise() does"
     if found.signal not in ("SIGSEGV", "SIGBUS") or found.address is None:
         return ""
     if found.address == 0:
@@ -73,6 +80,8 @@ def _reason(found: Crash, target: Target) -> str:
 
 def _access(found: Crash) -> str:
     """Return what the thread did with the address. A jump is a call if the caller is known."""
+    if found.fault is not None and found.fault.kind == "return":
+        return "returned to"
     return "accessed" if not found.is_jump else "called" if found.frame is not None else "jumped to"
 
 
@@ -82,6 +91,8 @@ def _describe(found: Crash, address: int, target: Target) -> str:
     if found.below_stack:
         return "just below its stack pointer: the stack overflowed"
     region = next((one for one in target.regions() if address in one), None)
+    if found.above_stack:
+        return "just past the end of its stack"
     if region is None:
         return "which is not mapped"
     if not region.readable:
@@ -92,11 +103,19 @@ def _describe(found: Crash, address: int, target: Target) -> str:
 
 
 def _cause(found: Crash) -> str:
-    damage = found.damage
+    """Return sentences about the cause: the pointer, the heap, and how the process ended."""
+    value = f"The value of the panic has the type {shortened(found.value_type)}." if found.value_type else ""
     handled = f"The handler of {found.signal} ended the process with abort()." if found.is_handled else ""
+    causes = [describe_causes(found), _describe_freed(found), _describe_damage(found)]
+    if found.released is not None:
+        causes.reverse()  # free() is seldom at fault for a corrupt heap
+    return " ".join(filter(None, (value, *causes, handled)))
+
+
+def _describe_damage(found: Crash) -> str:
+    damage = found.damage
     if damage is None:
-        value = f"The value of the panic has the type {shortened(found.value_type)}." if found.value_type else ""
-        return value or _describe_freed(found) or handled
+        return ""
     more = f" ({counted(found.damages, 'damaged place')})" if found.damages > 1 else ""
     # A problem's first sentence describes the damage; further sentences describe how reading
     # continued.
@@ -128,6 +147,7 @@ def _facts(found: Crash) -> dict[str, object]:
         "thread": found.thread,
         "address": hex(found.address) if found.address is not None else None,
         "jumped": found.is_jump,
+        "raised": found.is_sent,
         "function": frame.function or None if frame is not None else None,
         "module": frame.module or None if frame is not None else None,
         "managed_frame": {"kind": managed.kind, "function": managed.function, "file": managed.file, "line": managed.line or None}
@@ -140,6 +160,7 @@ def _facts(found: Crash) -> dict[str, object]:
         "freed_object": {"address": hex(found.freed.address), "size": found.freed.size, "register": found.freed.register}
         if found.freed
         else None,
+        **cause_facts(found),
         "damaged_places": found.damages,
         "damage": found.damage.result().to_json() if found.damage is not None else None,
     }

@@ -1,0 +1,233 @@
+"""Find what a fault of the processor was about, from its signal, si_code, and the instruction.
+
+Instructions are read on x86-64 only. si_code: Linux include/uapi/asm-generic/siginfo.h. A general
+protection fault (SIGSEGV, SI_KERNEL) or a stack fault (SIGBUS, SI_KERNEL) has no address: Intel 64
+and IA-32 Architectures Software Developer's Manual, volume 3, 6.15."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.audit.crash.value_origin import Origin, Tracer
+from findleaks.disasm.capstone_loader import CapstoneMissing
+from findleaks.disasm.instruction import NONE, Instruction
+from findleaks.disasm.registers import GENERAL, RAX, RDX, RIP, RSP
+from findleaks.target.arch import X86_64
+from findleaks.target.base import Target
+from findleaks.target.notes import SI_KERNEL
+from findleaks.target.ranges import region_at
+from findleaks.value_classes import dataclass
+
+FLOATS = {
+    3: "divided a floating-point number by zero",
+    4: "computed a floating-point number that is too large",
+    5: "computed a floating-point number that is too small",
+    6: "computed a floating-point number that had to be rounded",
+    7: "used an invalid operand for a floating-point operation",
+}
+"""What the thread did, by si_code of a SIGFPE, if the program enabled such exceptions."""
+
+_INTEGER_DIVISION = 1  # FPE_INTDIV
+_BUS_ALIGNMENT, _BUS_PAGE, _BUS_HARDWARE = 1, 2, (4, 5)  # BUS_ADRALN, BUS_ADRERR, BUS_MCEERR_…
+_TRAPS = ("ud2", "ud1", "ud0", "int3")
+_PRIVILEGED = ("hlt", "cli", "sti", "in", "out", "rdmsr", "wrmsr", "lgdt", "lidt", "invlpg", "wbinvd", "clts", "swapgs")
+_ALIGNED = ("movap", "movdqa", "movnt", "vmovap", "vmovdqa", "vmovnt")
+_USER = 1 << 47  # the first address that no process has, with four levels of page tables
+_REACH = 64  # limit of the distance from the operand's address to the accessed address
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a fault was about. `kind`:
+
+    - "division-by-zero", "division-overflow": `value` is the divisor, `dividend` what was divided
+    - "float": `code` is a key of FLOATS
+    - "trap": the thread reached a trap instruction
+    - "refused": the processor refused the instruction
+    - "not-aligned": an instruction accessed `address`, which is not a multiple of `width`
+    - "file": a page of a mapped file is missing; `file`, and `file_offset` of the access
+    - "hardware": the memory is defective
+    - "return": the return address `value` at `address` is no valid address, or is not code
+    - "call": the thread called `value`, which is no valid address or not code
+    - "pointer": an instruction used the pointer `value`
+    - "index": an instruction used the index `value` of an array
+
+    `register`: number of the register with the divisor, pointer, or index; NONE if it is in memory.
+    `origin`: where it was loaded from."""
+
+    kind: str
+    code: int = 0
+    instruction: str = ""
+    register: int = NONE
+    address: Optional[int] = None
+    value: int = 0
+    dividend: int = 0
+    width: int = 0
+    file: str = ""
+    file_offset: int = 0
+    origin: Optional[Origin] = None
+
+
+def find_fault(target: Target, tracer: Optional[Tracer], number: int, code: int, address: Optional[int]) -> Optional[Fault]:
+    """Return what a signal was about; None if it is unknown. `number` and `code`: of the signal, as
+    in siginfo_t. `address`: that was accessed, or None. `tracer`: None if the signal was
+    handled."""
+    simple = _without_code(target, number, code, address)
+    if simple is not None or tracer is None or target.arch.name != X86_64.name:
+        return simple
+    try:
+        return _FaultReader(target, tracer).find(number, code, address)
+    except CapstoneMissing:
+        return None
+
+
+def _without_code(target: Target, number: int, code: int, address: Optional[int]) -> Optional[Fault]:
+    if number == signal.SIGFPE and code in FLOATS:
+        return Fault("float", code)
+    if number != signal.SIGBUS or address is None:
+        return None
+    if code == _BUS_ALIGNMENT:
+        return Fault("not-aligned", address=address)
+    if code in _BUS_HARDWARE:
+        return Fault("hardware", address=address)
+    region = region_at(target.regions(), address)
+    if code != _BUS_PAGE or region is None or not region.name.startswith("/"):
+        return None
+    return Fault("file", address=address, file=region.name, file_offset=address - region.start + region.file_offset)
+
+
+class _FaultReader:
+    def __init__(self, target: Target, tracer: Tracer) -> None:
+        self._target, self._tracer, self._memory = target, tracer, Memory(target)
+        self._registers: Mapping[int, int] = tracer.known(0)
+
+    def find(self, number: int, code: int, address: Optional[int]) -> Optional[Fault]:
+        pc = self._tracer.frames[0].pc
+        if number == signal.SIGTRAP:
+            return Fault("trap", instruction="int3")
+        if number in (signal.SIGSEGV, signal.SIGBUS) and address == pc:
+            return self._after_jump(pc)
+        one = self._tracer.reader.at(pc)
+        if one is None:
+            return None
+        if number == signal.SIGFPE and code == _INTEGER_DIVISION and one.name in ("div", "idiv"):
+            return self._division(one)
+        if number == signal.SIGILL:
+            return Fault("trap" if one.name in _TRAPS else "refused", instruction=one.name) if one.name else None
+        if number == signal.SIGSEGV and address is not None and code > 0:
+            return self._access(one, address)
+        if number in (signal.SIGSEGV, signal.SIGBUS) and code == SI_KERNEL and address is None:
+            return self._protection(one)
+        return None
+
+    def _division(self, one: Instruction) -> Optional[Fault]:
+        width = one.width
+        if width not in (2, 4, 8):
+            return None
+        place = self._operand(one) if one.displacement is not None else None
+        data = self._memory.read(place, width) if place is not None else b""
+        if place is not None and len(data) != width:
+            return None
+        raw = int.from_bytes(data, "little") if place is not None else self._registers.get(one.destination)
+        if raw is None:
+            return None
+        bits, is_signed = 8 * width, one.name == "idiv"
+        divisor = _number(raw, bits, is_signed)
+        low, high = (self._registers.get(number, 0) & ((1 << bits) - 1) for number in (RAX, RDX))
+        dividend = _number(high << bits | low, 2 * bits, is_signed)
+        if place is not None:
+            origin: Optional[Origin] = Origin("memory", 0, place, width)
+        else:
+            origin = self._tracer.origin(0, one.destination, raw)
+        kind = "division-overflow" if divisor else "division-by-zero"
+        register = one.destination if place is None else NONE
+        return Fault(kind, 0, one.name, register, place, divisor, dividend, width, origin=origin)
+
+    def _after_jump(self, pc: int) -> Optional[Fault]:
+        """Return how the thread came to an address that is no code."""
+        code = self._tracer.code(1) if len(self._tracer.frames) > 1 else None
+        call = code.steps[-1].code if code is not None else None
+        if call is not None and call.name == "call" and call.target is None:
+            return self._call(1, call, pc)
+        sp = self._registers.get(RSP, self._tracer.frames[0].sp)
+        if self._memory.word(sp - 8) == pc and pc:
+            return Fault("return", 0, "ret", address=sp - 8, value=pc)
+        return None
+
+    def _call(self, level: int, call: Instruction, value: int) -> Optional[Fault]:
+        if call.displacement is not None:
+            place = self._tracer.operand(level)
+            if place is None or self._memory.word(place) != value:
+                return Fault("call", 0, call.name, value=value)
+            return Fault("call", 0, call.name, address=place, value=value, origin=Origin("memory", level, place))
+        origin = self._tracer.origin(level, call.source, value) if call.source >= 0 else None
+        return Fault("call", 0, call.name, call.source, value=value, origin=origin)
+
+    def _access(self, one: Instruction, address: int) -> Optional[Fault]:
+        """Return the pointer or the index with which an instruction computed an address."""
+        place = self._operand(one) if one.displacement is not None else None
+        if place is None or not 0 <= address - place < _REACH or one.fs:
+            return None
+        return self._pointer(one)
+
+    def _pointer(self, one: Instruction) -> Optional[Fault]:
+        base = self._registers.get(one.base) if one.base not in (NONE, RIP) else None
+        if base is not None and one.base != RSP and region_at(self._target.regions(), base) is None:
+            origin = self._tracer.origin(0, one.base, base) or self._tracer.passed(one.base, base)
+            return Fault("pointer", 0, one.name, one.base, value=base, origin=origin)
+        index = self._registers.get(one.scaled) if one.scaled != NONE else None
+        if index is None:
+            return None
+        return Fault("index", 0, one.name, one.scaled, value=_number(index, 64, True), origin=self._tracer.origin(0, one.scaled, index))
+
+    def _protection(self, one: Instruction) -> Optional[Fault]:
+        if one.name == "ret":
+            sp = self._registers.get(RSP, 0)
+            value = self._memory.word(sp)
+            return Fault("return", 0, "ret", address=sp, value=value) if value is not None and not _is_valid(value) else None
+        if one.name in _PRIVILEGED:
+            return Fault("refused", instruction=one.name)
+        place = self._operand(one) if one.displacement is not None else None
+        if one.name in ("call", "jmp") and one.target is None:
+            value = self._registers.get(one.source) if place is None else self._memory.word(place)
+            if value is not None and not _is_valid(value):
+                return self._call(0, one, value)
+        if place is None:
+            return None
+        if not _is_valid(place):
+            return self._pointer(one)
+        wide = max(one.width, 16)
+        if place % wide and one.name.startswith(_ALIGNED):
+            return Fault("not-aligned", 0, one.name, address=place, width=wide)
+        return None
+
+    def _operand(self, one: Instruction) -> Optional[int]:
+        """Return the address of the memory operand of the instruction at the pc."""
+        address = one.displacement or 0
+        if one.fs:
+            return None
+        for register, times in ((one.base, 1), (one.scaled, one.scale)):
+            if register not in (NONE, RIP):
+                value = self._registers.get(register)
+                if value is None:
+                    return None
+                address += value * times
+        return address & ((1 << 64) - 1)
+
+
+def _number(value: int, bits: int, is_signed: bool) -> int:
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if is_signed and value >> (bits - 1) else value
+
+
+def _is_valid(address: int) -> bool:
+    """Whether an address is canonical."""
+    return address < _USER or address >= (1 << 64) - _USER
+
+
+def register_name(number: int) -> str:
+    """Return the name of a register; "" if the value is not in a register."""
+    return GENERAL[number] if 0 <= number < len(GENERAL) else ""

@@ -1,0 +1,99 @@
+"""Describe where a value was loaded from that made a process crash: a member of a block, a
+variable, an argument, or the result of a function."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.audit.address_info import STATES, BlockInfo, Describer
+from findleaks.audit.crash.value_origin import Origin, Tracer
+from findleaks.disasm.registers import ARGUMENTS
+from findleaks.engine.terms import State
+from findleaks.session import Session
+from findleaks.unwind.stacks import NamedFrame, without_parameters
+from findleaks.value_classes import NamedTuple
+
+_LONGEST_TEXT = 64  # bytes before and after a word that are searched for text
+_SHORTEST_TEXT = 4  # characters
+_FREED = (STATES[State.FREE], STATES[State.CACHED])
+
+
+class Place(NamedTuple):
+    """What is at an address. `phrase`: as `whatis` prints it. `block`: None if no block is there.
+    `is_freed`: whether the block is free. `sort`: as in AddressDescription."""
+
+    address: int
+    phrase: str
+    block: Optional[BlockInfo]
+    member: str
+    is_freed: bool
+    sort: str
+
+
+class PointerSource(NamedTuple):
+    """Where a value comes from. `sort`: see Origin. `place`: from which it was loaded. `local_of`:
+    the function that has this place as a local variable, or "". `function`: that returned it, or
+    whose argument it is. `register`: that contained this argument. `offset`: the value minus what
+    was loaded, returned or passed."""
+
+    sort: str
+    place: Optional[Place] = None
+    local_of: str = ""
+    function: str = ""
+    register: str = ""
+    offset: int = 0
+
+
+def describe_place(session: Session, address: int) -> Place:
+    """Return what is at an address."""
+    found = Describer(session).answer(address)
+    is_freed = found.block is not None and found.block.state in _FREED
+    return Place(address, found.phrase, found.block, found.member, is_freed, found.sort)
+
+
+def describe_source(session: Session, tracer: Tracer, frames: list[NamedFrame], origin: Optional[Origin]) -> Optional[PointerSource]:
+    """Return an origin in words; None if it says nothing to a person. `frames`: names of the
+    tracer's frames."""
+    if origin is None:
+        return None
+    if origin.sort == "memory":
+        inner, outer = tracer.frames[origin.level].sp - session.target.arch.red_zone, tracer.frames[origin.level + 1 : origin.level + 2]
+        is_local = bool(outer) and inner <= origin.address < outer[0].sp
+        local_of = frames[origin.level].short_name() if is_local else ""
+        return PointerSource("memory", describe_place(session, origin.address), local_of, offset=origin.offset)
+    if origin.sort == "result":
+        symbol = session.target.symbolize(origin.address) if origin.address else None
+        return PointerSource("result", function=without_parameters(symbol.name), offset=origin.offset) if symbol is not None else None
+    if origin.sort == "argument":
+        name = frames[origin.level].short_name()
+        return PointerSource("argument", function=name, register=ARGUMENTS[origin.number - 1], offset=origin.offset)
+    return None
+
+
+def text_of_value(value: int) -> str:
+    """Return the characters that the eight bytes of a value are: "GET /ind"; "" if they are no
+    text."""
+    data = (value & ((1 << 64) - 1)).to_bytes(8, "little").rstrip(b"\0")
+    return data.decode("latin-1") if len(data) >= _SHORTEST_TEXT and all(0x20 <= one < 0x7F for one in data) else ""
+
+
+def text_around(session: Session, address: int) -> str:
+    """Return the text that contains the word at an address; "" if the word is no text. The text is
+    limited to the block."""
+    memory, blocks = Memory(session.target), session.directory.blocks
+    word = memory.word(address)
+    if word is None or not text_of_value(word):
+        return ""
+    low, high = address - _LONGEST_TEXT, address + memory.size + _LONGEST_TEXT
+    index = blocks.find(address)
+    if index >= 0:
+        low, high = max(low, blocks.address(index)), min(high, blocks.address(index) + blocks.size(index))
+    before, after = memory.read(low, address - low), memory.read(address, high - address)
+    start = next((at for at in range(len(before), 0, -1) if not _is_text(before[at - 1])), 0)
+    end = next((at for at, one in enumerate(after) if not _is_text(one)), len(after))
+    return (before[start:] + after[:end]).decode("latin-1")
+
+
+def _is_text(byte: int) -> bool:
+    return 0x20 <= byte < 0x7F

@@ -1,0 +1,64 @@
+"""Find the pointer that a program passed to free() or realloc() when the process ended in it.
+
+The pointer is computed from the code of the caller, up to the call (see value_origin.py). Functions
+that jump to free() without changing their argument, such as operator delete, are followed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Optional
+
+from findleaks.audit.crash.value_origin import Origin, Tracer
+from findleaks.disasm.capstone_loader import CapstoneMissing
+from findleaks.disasm.registers import RDI
+from findleaks.target.arch import X86_64
+from findleaks.unwind.frames import Unwinder
+from findleaks.unwind.stacks import NamedFrame
+from findleaks.value_classes import NamedTuple
+
+_FUNCTIONS = {"free": "free", "cfree": "free", "__libc_free": "free", "realloc": "realloc", "__libc_realloc": "realloc"}
+"""Public names of functions, by the names of their symbols."""
+
+_INNERMOST = 16  # frames among which the function must be
+_MOST_JUMPS = 4  # functions that only jump to the next
+
+
+class ReleasedPointer(NamedTuple):
+    """The argument of a call. `function`: "free". `value`: the pointer. `level`: index of the frame
+    of the caller."""
+
+    function: str
+    value: int
+    level: int
+    origin: Optional[Origin]
+
+
+def find_released_pointer(tracer: Tracer, unwinder: Unwinder, names: Sequence[NamedFrame]) -> Optional[ReleasedPointer]:
+    """Return the pointer; None if the thread is not in such a function, or if the pointer is not
+    certain. `names`: of the tracer's frames."""
+    if tracer.target.arch.name != X86_64.name:
+        return None
+    found = [at for at, one in enumerate(names[:_INNERMOST]) if one.function in _FUNCTIONS]
+    caller = found[-1] + 1 if found else 0
+    if not caller or caller >= len(tracer.frames):
+        return None
+    extent = unwinder.extent(tracer.frames[caller - 1].call)
+    try:
+        if extent is None or not _reaches(tracer, tracer.called(caller), extent.start):
+            return None
+        value = tracer.value(caller, RDI)
+        if value is None:
+            return None
+        return ReleasedPointer(_FUNCTIONS[names[caller - 1].function], value, caller, tracer.origin(caller, RDI, value))
+    except CapstoneMissing:
+        return None
+
+
+def _reaches(tracer: Tracer, called: int, function: int) -> bool:
+    """Whether the function at `called` is `function`, or jumps to it with the same first
+    argument."""
+    for _ in range(_MOST_JUMPS):
+        if not called or called == function:
+            return called == function
+        called = tracer.reader.jump_from(called, RDI)
+    return False

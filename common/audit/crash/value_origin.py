@@ -1,0 +1,287 @@
+"""Find where a function loaded a value from that is in one of its registers (x86-64).
+
+The code before the place is followed backwards: copies between registers, constant additions,
+loads, and the arguments of calls. The result is certain, because only code that ran is followed
+(see straight_code.py), and registers that may have changed since are unknown. Memory may have
+changed since it was loaded. Therefore a loaded word must still be equal to the value that was
+used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.audit.crash.straight_code import CodeReader, StraightCode
+from findleaks.disasm.functions import resolve_stub
+from findleaks.disasm.instruction import NONE, Instruction
+from findleaks.disasm.registers import ARGUMENTS, CALLEE_SAVED, GENERAL, RAX, RBP, RIP, RSP
+from findleaks.target.base import Target
+from findleaks.unwind.frames import Frame, FrameRegisters, Unwinder
+from findleaks.value_classes import NamedTuple
+
+_MASK = (1 << 64) - 1
+_DEEPEST = 12  # maximum number of instructions from which one value is computed
+_MOST_VALUES = 5000  # maximum number of values that are computed for one thread
+_LOADS = ("mov", "movsxd")
+_READING = ("cmp", "test", "push", "call", "jmp")  # only read their first operand
+
+
+class Origin(NamedTuple):
+    """Where a value comes from.
+
+    - "memory": it was loaded from the `width` bytes at `address`
+    - "result": the function at `address` returned it (0: unknown)
+    - "constant": it is in the code, or computed from the stack pointer
+    - "argument": it is argument `number` (from 1) of the function of frame `level`
+
+    `offset` is added to what was loaded or returned. `level`: index of the frame whose code did
+    this."""
+
+    sort: Literal["memory", "result", "constant", "argument"]
+    level: int
+    address: int = 0
+    width: int = 8
+    offset: int = 0
+    number: int = 0
+
+
+class Tracer:
+    """Follows values through the frames of one thread."""
+
+    def __init__(
+        self,
+        target: Target,
+        unwinder: Unwinder,
+        frames: Sequence[Frame],
+        registers: Sequence[FrameRegisters],
+        thread_pointer: int,
+        exact: int = 0,
+    ) -> None:
+        """`frames`, `registers`: of the thread, from the frame at which it was interrupted.
+        `exact`: index of the outermost frame of which all registers are known: 1 after a call of an
+        address that is no code, else 0."""
+        self.target, self.frames = target, frames
+        self.reader = CodeReader(target, unwinder)
+        self._memory, self._thread_pointer, self._exact = Memory(target), thread_pointer, exact
+        self._registers, self._names = registers, target.arch.dwarf_registers
+        self._code: dict[int, Optional[StraightCode]] = {}
+        self._left = _MOST_VALUES
+
+    def code(self, level: int) -> Optional[StraightCode]:
+        """Return the code before the place at which a frame is; None if it is unknown."""
+        if level not in self._code:
+            frame = self.frames[level]
+            self._code[level] = self.reader.before(frame.pc, frame.pc != frame.call)
+        return self._code[level]
+
+    def known(self, level: int) -> Mapping[int, int]:
+        """Return the registers at the place, by number."""
+        if level >= len(self._registers):
+            return {}
+        known = self._registers[level].registers
+        values = {self._names[number]: value for number, value in known.items() if 0 <= number < len(self._names)}
+        wanted = range(len(GENERAL)) if level <= self._exact else (*CALLEE_SAVED, RSP)
+        return {number: values[GENERAL[number]] for number in wanted if GENERAL[number] in values}
+
+    def value(self, level: int, register: int) -> Optional[int]:
+        """Return the value of a register at the place; None if it is unknown."""
+        code = self.code(level)
+        if register in self.known(level):
+            return self.known(level)[register]
+        return self._value(level, code, len(code.steps) - 1, register, _DEEPEST) if code is not None else None
+
+    def operand(self, level: int) -> Optional[int]:
+        """Return the address of the memory operand at the place; None if it is unknown."""
+        code = self.code(level)
+        return self._address(level, code, len(code.steps) - 1, _DEEPEST) if code is not None else None
+
+    def origin(self, level: int, register: int, expected: Optional[int]) -> Optional[Origin]:
+        """Return where the value of a register at the place of a frame comes from; None if it is
+        unknown. `expected`: this value, or None."""
+        code = self.code(level)
+        found = self._origin(level, code, len(code.steps) - 1, register, 0, _DEEPEST) if code is not None else None
+        return found if found is None or self._agrees(found, expected) else None
+
+    def passed(self, register: int, value: int) -> Optional[Origin]:
+        """Return the origin of the value of a register in the innermost frame, if the caller passed
+        this value in the same register. So the pointer of a fault in strlen() is found without its
+        code. None if it is unknown."""
+        if len(self.frames) < 2 or GENERAL[register] not in ARGUMENTS or self.value(1, register) != value:
+            return None
+        return self.origin(1, register, value)
+
+    def called(self, level: int) -> int:
+        """Return the address of the function that the call of a frame reaches; 0 if it is unknown,
+        which it is for calls through pointers."""
+        code = self.code(level)
+        target = code.steps[-1].code.target if code is not None and code.steps[-1].code.name == "call" else None
+        return resolve_stub(self.target, target) if target is not None else 0
+
+    def _agrees(self, found: Origin, expected: Optional[int]) -> bool:
+        if found.sort != "memory" or expected is None:
+            return True
+        data = self._memory.read(found.address, found.width)
+        mask = (1 << 8 * found.width) - 1
+        return len(data) == found.width and (int.from_bytes(data, "little") + found.offset - expected) & mask == 0
+
+    def _origin(self, level: int, code: StraightCode, at: int, register: int, offset: int, depth: int) -> Optional[Origin]:
+        """Like `origin`, for the value before instruction `at` of `code`."""
+        if depth <= 0:
+            return None
+        if register == RSP:
+            return Origin("constant", level)
+        bit = 1 << register
+        while at:
+            at -= 1
+            one = code.steps[at]
+            if not one.changed & bit:
+                continue
+            step = one.code
+            if one.effect.flow == "call":
+                return Origin("result", level, self._callee(step), 8, offset) if register == RAX else None
+            if step.destination != register:
+                return None
+            if step.name in _LOADS and step.displacement is not None and step.source == NONE and (step.width >= 4):
+                return self._loaded(level, code, at, offset, depth)
+            if step.name in ("mov", "movabs") and step.immediate is not None:
+                return Origin("constant", level)
+            if step.name == "mov" and step.source >= 0 and step.wide:
+                return self._origin(level, code, at, step.source, offset, depth - 1)
+            if step.name == "lea" and step.base == RIP:
+                return Origin("constant", level)
+            if step.name == "lea" and step.scaled == NONE and step.base >= 0 and step.wide:
+                return self._origin(level, code, at, step.base, offset + (step.displacement or 0), depth - 1)
+            if step.name in ("add", "sub") and step.immediate is not None and step.wide:
+                offset += step.immediate if step.name == "add" else -step.immediate
+                continue
+            if step.name == "xor" and step.source == register:
+                return Origin("constant", level)
+            return None
+        return self._argument(level, code, register, offset) if GENERAL[register] in ARGUMENTS else None
+
+    def _loaded(self, level: int, code: StraightCode, at: int, offset: int, depth: int) -> Optional[Origin]:
+        """Return the origin of a value that instruction `at` loads. A word of the function's own
+        frame may be a copy of a register."""
+        step = code.steps[at].code
+        address = self._address(level, code, at, depth - 1)
+        if address is None:
+            return None
+        if step.base in (RBP, RSP) and step.scaled == NONE and not step.fs:
+            before = next((index for index in range(at - 1, -1, -1) if self._may_write(level, code, index, address, depth)), None)
+            one = code.steps[before].code if before is not None else step
+            if before is not None and one.stores and one.wide and self._address(level, code, before, depth - 1) == address:
+                return self._origin(level, code, before, one.source, offset, depth - 1) or Origin("memory", level, address, 8, offset)
+        width = 4 if step.name == "movsxd" else step.width
+        return Origin("memory", level, address, width, offset)
+
+    def _may_write(self, level: int, code: StraightCode, at: int, address: int, depth: int) -> bool:
+        """Whether instruction `at` may change the word at an address. A called function may change
+        any word."""
+        step = code.steps[at].code
+        if code.steps[at].effect.flow == "call":
+            return True
+        if not step.writes_memory or step.name in _READING:
+            return False
+        written = self._address(level, code, at, depth - 1)
+        return written is None or address - max(step.width, 8) < written < address + 8
+
+    def _argument(self, level: int, code: StraightCode, register: int, offset: int) -> Optional[Origin]:
+        """Return the origin of an argument of the function, if its caller is certain."""
+        if not code.is_entry:
+            return None
+        entry = code.steps[0].code.address
+        number = ARGUMENTS.index(GENERAL[register]) + 1
+        here = Origin("argument", level, entry, 8, offset, number)
+        caller = level + 1
+        if caller >= len(self.frames) or self.called(caller) != entry:
+            return here
+        outer = self.code(caller)
+        found = self._origin(caller, outer, len(outer.steps) - 1, register, offset, _DEEPEST) if outer is not None else None
+        return found or here
+
+    def _value(self, level: int, code: StraightCode, at: int, register: int, depth: int) -> Optional[int]:
+        """Return the value of a register before instruction `at`."""
+        self._left -= 1
+        if depth <= 0 or self._left < 0:
+            return None
+        if register == RSP:
+            moves = [step.moved for step in code.steps[at:-1]]
+            now = self.known(level).get(RSP)
+            return None if now is None or None in moves else now - sum(one or 0 for one in moves)
+        bit = 1 << register
+        if not any(step.changed & bit for step in code.steps[at:-1]):
+            value = self.known(level).get(register)
+            if value is not None:
+                return value
+        before = next((index for index in range(at - 1, -1, -1) if code.steps[index].changed & bit), None)
+        if before is not None:
+            found = self._computed(level, code, before, register, depth)
+            if found is not None:
+                return found
+        return self._copied(level, code, before, at, register, depth)
+
+    def _copied(self, level: int, code: StraightCode, before: Optional[int], at: int, register: int, depth: int) -> Optional[int]:
+        """Return the value of a register before instruction `at` from a copy of it, or from the
+        caller. `before`: the last instruction that sets the register; None if it is an argument."""
+        known = self.known(level)
+        for index in range(0 if before is None else before + 1, at):
+            step = code.steps[index].code
+            if step.name == "mov" and step.source == register and step.wide and step.destination >= 0:
+                copy = step.destination
+                if copy in known and not any(one.changed & 1 << copy for one in code.steps[index + 1 : -1]):
+                    return known[copy]
+        caller = level + 1
+        if before is not None or not code.is_entry or GENERAL[register] not in ARGUMENTS or caller >= len(self.frames):
+            return None
+        outer = self.code(caller) if self.called(caller) == code.steps[0].code.address else None
+        return self._value(caller, outer, len(outer.steps) - 1, register, depth - 1) if outer is not None else None
+
+    def _computed(self, level: int, code: StraightCode, at: int, register: int, depth: int) -> Optional[int]:
+        """Return the value to which instruction `at` sets a register."""
+        step = code.steps[at].code
+        if step.destination != register or code.steps[at].effect.flow == "call" or step.width < 4:
+            return None
+        mask = _MASK if step.wide else (1 << 32) - 1
+        if step.name in ("mov", "movabs") and step.immediate is not None:
+            return step.immediate & mask
+        if step.name == "xor" and step.source == register and step.displacement is None:
+            return 0
+        if step.name == "lea":
+            address = self._address(level, code, at, depth - 1)
+            return address & mask if address is not None else None
+        if step.loads:
+            address = self._address(level, code, at, depth - 1)
+            later = range(at + 1, len(code.steps) - 1)
+            if address is None or any(self._may_write(level, code, index, address, depth) for index in later):
+                return None
+            data = self._memory.read(address, step.width)
+            return int.from_bytes(data, "little") if len(data) == step.width else None
+        source = step.source if step.name == "mov" else register if step.name in ("add", "sub") and step.immediate is not None else NONE
+        value = self._value(level, code, at, source, depth - 1) if source >= 0 and step.displacement is None else None
+        if value is None:
+            return None
+        more = (step.immediate or 0) * {"add": 1, "sub": -1}.get(step.name, 0)
+        return (value + more) & mask
+
+    def _address(self, level: int, code: StraightCode, at: int, depth: int) -> Optional[int]:
+        """Return the address of the memory operand of instruction `at`."""
+        step: Instruction = code.steps[at].code
+        if step.displacement is None:
+            return None
+        address = step.displacement
+        if step.fs:
+            if not self._thread_pointer:
+                return None
+            address += self._thread_pointer
+        for register, times in ((step.base, 1), (step.scaled, step.scale)):
+            if register in (NONE, RIP):
+                continue
+            value = self._value(level, code, at, register, depth - 1) if depth > 0 else None
+            if value is None:
+                return None
+            address += value * times
+        return address & _MASK
+
+    def _callee(self, step: Instruction) -> int:
+        return resolve_stub(self.target, step.target) if step.target is not None else 0

@@ -1,0 +1,214 @@
+"""Put into words what a fault was about, and where the pointer came from that caused it."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from findleaks.audit.crash import Crash
+from findleaks.audit.crash.fault import FLOATS, Fault, register_name
+from findleaks.audit.crash.pointer_source import Place, PointerSource, text_of_value
+from findleaks.formatting import number, shortened
+from findleaks.target.base import Target
+from findleaks.target.ranges import region_at
+
+_WIDEST = 300  # characters that are shown of a place or a text
+_DOUBLE_FREES = ("double free", "free(): double free")  # glibc's messages
+
+
+def describe_reason(found: Crash, target: Target) -> str:
+    """Return the end of the title for a fault whose instruction or si_code says what it was about;
+    otherwise ""."""
+    fault = found.fault
+    if fault is None:
+        return ""
+    value = _quote_value(fault.value, region_at(target.regions(), fault.value) is not None)
+    invalid = "which is no valid address" if found.address is None else "which is not executable"
+    texts = {
+        "division-by-zero": "it divided an integer by zero",
+        "division-overflow": f"it divided {number(fault.dividend)} by {number(fault.value)}, and the result does not fit",
+        "float": f"it {FLOATS.get(fault.code, '')}",
+        "trap": f"it reached a trap instruction ({fault.instruction})",
+        "refused": f"the processor refused the instruction {fault.instruction}",
+        "hardware": f"it accessed address {fault.address or 0:#x}, where the memory is defective",
+        "file": f"it accessed address {fault.address or 0:#x}, where a page of a mapped file is missing",
+        "return": f"it returned to {value}, {invalid}",
+    }
+    if fault.kind == "not-aligned":
+        of = f", which is not a multiple of {fault.width} as {fault.instruction} requires" if fault.width else ", which is not aligned"
+        return f"it accessed address {fault.address or 0:#x}{of}"
+    if fault.kind == "call" and found.address is None:
+        return f"it called {value}, which is no valid address"
+    if fault.kind == "pointer" and found.address is None:
+        return f"it used {value} as a pointer, which is no valid address"
+    if fault.kind == "index" and found.address is None:
+        return f"it used {number(fault.value)} as an index, which leads to no valid address"
+    return texts.get(fault.kind, "")
+
+
+def describe_causes(found: Crash) -> str:
+    """Return sentences about the fault and its pointer; "" if there is nothing to say."""
+    fault, sentences = found.fault, []
+    if found.released is not None and found.released_place is not None:
+        sentences += _describe_released(found, found.released_place)
+    elif fault is not None:
+        sentences += _describe_fault(fault)
+        noun = _noun(fault)
+        if found.source is not None and noun and found.freed is None:
+            sentences += _describe_source(noun, found.source, found.text)
+        elif found.text:
+            sentences.append(_describe_text(found.text))
+    if found.recursion is not None:
+        sentences.append(f"{shortened(found.recursion.frame.short_name(), 200)} is on the stack {found.recursion.frames} times or more.")
+    return " ".join(sentences)
+
+
+def _describe_fault(fault: Fault) -> list[str]:
+    if fault.kind == "file":
+        name = shortened(fault.file, _WIDEST)
+        return [f"The page is at offset {number(fault.file_offset)} of {name}. The file was truncated, or could not be read or extended."]
+    if fault.kind == "trap":
+        return ["Compilers generate it for __builtin_trap(), failed checks, and code that must not be reached."]
+    if fault.kind == "return":
+        return [f"The return address, at {fault.address or 0:#x} on the stack, was overwritten, or the stack pointer is wrong."]
+    return []
+
+
+def _noun(fault: Fault) -> str:
+    """Return what the value of a fault is."""
+    register = register_name(fault.register)
+    of = f", in {register}," if register else ""
+    if fault.kind.startswith("division"):
+        return f"The divisor{of}"
+    if fault.kind == "index":
+        return f"The index{of}"
+    if fault.kind not in ("pointer", "call"):
+        return ""
+    return f"The {'null ' if fault.value == 0 else ''}pointer{of}"
+
+
+def _describe_source(noun: str, source: PointerSource, text: str) -> list[str]:
+    """Return sentences that say where a value comes from."""
+    more = f"{number(abs(source.offset))} {'more' if source.offset > 0 else 'less'} than " if source.offset else ""
+    if source.sort == "result":
+        return [f"{noun} is {more}the result of {shortened(source.function, 200)}()."]
+    if source.sort == "argument":
+        return [f"{noun} is {more}an argument of {shortened(source.function, 200)} (passed in {source.register})."]
+    place = source.place
+    if place is None:
+        return []
+    if source.local_of:
+        return [f"{noun} is {more}{'a value in ' if more else 'in '}a local variable of {shortened(source.local_of, 200)}."]
+    sentences = [f"{noun} {f'is {more}a value' if more else 'was'} loaded from {_phrase(place)}."]
+    is_shown = place.block is not None and text.startswith(place.block.hint.strip('"…') or "\n")
+    if text and not is_shown:
+        sentences.append(_describe_text(text))
+    if place.is_freed:
+        sentences.append("Probable cause: the block was used after it was freed.")
+    return sentences
+
+
+def _phrase(place: Place) -> str:
+    """Return the phrase of `whatis`, as the object of "loaded from"."""
+    block = place.block
+    if block is None:
+        return shortened(place.phrase if place.sort == "module" else f"{place.address:#x} ({place.phrase})", _WIDEST)
+    member = f"{shortened(place.member)}, at " if place.member else ""
+    phrase = shortened(block.phrase(), _WIDEST)
+    article = "an" if phrase[0] in "aeiou" else "a"
+    return f"{member}offset {number(place.address - block.address)} of {article} {phrase} at {block.address:#x}"
+
+
+def _describe_released(found: Crash, place: Place) -> list[str]:
+    released = found.released
+    if released is None:
+        return []
+    block = place.block
+    value = _quote_value(released.value, place.sort != "unmapped")
+    where = (
+        f": {shortened(place.phrase, _WIDEST)}"
+        if block is None or block.address != released.value
+        else f": a {shortened(place.phrase, _WIDEST)}"
+    )
+    sentences = [f"{released.function}() was called with {value}{where}."]
+    if block is not None and block.address != released.value:
+        sentences.append("This is not the start of a block.")
+    elif block is not None and place.is_freed and found.message.startswith(_DOUBLE_FREES) and found.damage is None:
+        # Otherwise this call may have freed it, or its neighbour may be damaged.
+        sentences.append("The block was already free.")
+    elif place.sort in ("stack", "module"):
+        sentences.append("No allocator returned this address.")
+    if found.source is not None:
+        sentences += _describe_source("The pointer", found.source, found.text)
+    return sentences
+
+
+def _quote_value(value: int, is_mapped: bool) -> str:
+    """Return a value in hexadecimal, followed by the text that its bytes are. The bytes of mapped
+    addresses are text only by chance."""
+    text = text_of_value(value) if not is_mapped else ""
+    return f"{value:#x} ({_quote(text)})" if text else f"{value:#x}"
+
+
+def _describe_text(text: str) -> str:
+    return f"The memory there contains the text {_quote(text)}."
+
+
+def _quote(text: str) -> str:
+    return f'"{shortened(text, _WIDEST)}"'
+
+
+def cause_facts(found: Crash) -> dict[str, object]:
+    """Return the facts of these sentences, for JSON."""
+    fault, released, recursion = found.fault, found.released, found.recursion
+    return {
+        "fault": _fault_facts(fault) if fault is not None else None,
+        "released_pointer": {
+            "function": released.function,
+            "value": hex(released.value),
+            "place": _place_facts(found.released_place),
+        }
+        if released is not None
+        else None,
+        "loaded_from": _source_facts(found.source) if found.source is not None else None,
+        "text": found.text or None,
+        "recursion": {"function": recursion.frame.function, "frames": recursion.frames} if recursion is not None else None,
+    }
+
+
+def _fault_facts(fault: Fault) -> dict[str, object]:
+    is_division = fault.kind.startswith("division")
+    has_value = is_division or fault.kind in ("return", "call", "pointer", "index")
+    return {
+        "kind": fault.kind,
+        "instruction": fault.instruction or None,
+        "register": register_name(fault.register) or None,
+        "address": hex(fault.address) if fault.address is not None else None,
+        "value": None if not has_value else fault.value if is_division or fault.kind == "index" else hex(fault.value),
+        "dividend": fault.dividend if is_division else None,
+        "alignment": fault.width if fault.kind == "not-aligned" and fault.width else None,
+        "file": fault.file or None,
+        "file_offset": fault.file_offset if fault.file else None,
+    }
+
+
+def _source_facts(source: PointerSource) -> dict[str, object]:
+    return {
+        "source": source.sort,
+        "place": _place_facts(source.place),
+        "local_of": source.local_of or None,
+        "function": source.function or None,
+        "register": source.register or None,
+        "offset": source.offset,
+    }
+
+
+def _place_facts(place: Optional[Place]) -> Optional[dict[str, object]]:
+    if place is None:
+        return None
+    block = place.block
+    return {
+        "address": hex(place.address),
+        "description": place.phrase,
+        "member": place.member or None,
+        "block": {"address": hex(block.address), "size": block.size, "state": block.state, "type": block.type or None} if block else None,
+    }

@@ -1,0 +1,136 @@
+"""What a fault was about, and where the pointer came from that caused it, beside what the program printed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import building
+import pytest
+from debuggers import gdb, lldb, objects, ran
+from kernel_cores import crashed
+
+_WORDS = ("-g", "-w", "-fcf-protection=none", "-lm")
+program = building.fixture("crash_causes.c", "-O2", *_WORDS)
+unoptimized = building.fixture("crash_causes.c", "-O0", *_WORDS, name="unoptimized")
+
+
+def run(program: Path, word: str, folder: Path) -> tuple[Path, dict[str, Any], dict[str, str]]:
+    """Run the program. Return its core, the first finding, and what it printed by name."""
+    core, printed = crashed([str(program), word], folder)
+    found = json.loads(ran("verdict", "--json", str(core)).stdout)["findings"][0]
+    assert found["finding"] == "crash", found
+    return core, dict(found), dict(re.findall(r"(\w+)=(\S+)", printed.splitlines()[0]))
+
+
+# By word: the signal; the end of the text; the cause, with what the program printed in braces
+CAUSES = {
+    "division": ("SIGFPE", "it divided an integer by zero.", r"loaded from (config\.scale, at )?offset 8 of .* at {config}\."),
+    "modulo": ("SIGFPE", "it divided an integer by zero.", r"The divisor(, in \w+,)? was loaded from common_factor \("),
+    "quotient": ("SIGFPE", "it divided -2,147,483,648 by -1, and the result does not fit.", r"loaded from narrow_factor \("),
+    "float": ("SIGFPE", "it divided a floating-point number by zero.", None),
+    "trap": ("SIGILL", "it reached a trap instruction (ud2).", "__builtin_trap"),
+    "breakpoint": ("SIGTRAP", "it reached a trap instruction (int3).", "__builtin_trap"),
+    "privileged": ("SIGSEGV", "the processor refused the instruction hlt.", None),
+    "raised": ("SIGFPE", "it sent the signal to itself, as raise() does.", None),
+    "unaligned": ("SIGSEGV", "which is not a multiple of 16 as movaps requires.", None),
+    "truncated": ("SIGBUS", "where a page of a mapped file is missing.", r"offset 5,000 of /.*/{file}\. The file was truncated"),
+    "interior": (
+        "SIGABRT",
+        "free(): invalid pointer.",
+        r"free\(\) was called with .*: 16 bytes into .* at {block} .*not the start of a block",
+    ),
+    "stack": ("SIGABRT", None, r"free\(\) was called with {local}: stack of thread 1 .*No allocator returned this address\."),
+    "static": ("SIGABRT", None, r"free\(\) was called with {static}: static_buffer.*No allocator returned this address\."),
+    "twice": ("SIGABRT", "free(): double free detected in tcache 2.", r"free\(\) was called with {block}: a cached .*was already free"),
+    "grown": ("SIGABRT", "realloc(): invalid pointer.", r"realloc\(\) was called with .*: 16 bytes into .* at {block}"),
+    "empty": ("SIGSEGV", "it called a null pointer.", r"loaded from (task\.run, at )?offset 8 of .* at {task}\."),
+    "hook": ("SIGSEGV", "it called a null pointer.", r"loaded from hook \("),
+    "freed": (
+        "SIGSEGV",
+        "which is no valid address.",
+        r"offset 8 of a cached .* at {task}\. Probable cause: the block was used after it was freed",
+    ),
+    "reused": ("SIGSEGV", '("ex.html "), which is no valid address.', r'offset 8 of (?=.*"GET /index.html HTTP/1.1").* at {task}\.'),
+    "onstack": ("SIGSEGV", "which is not executable.", r"offset 8 of .* at {task}\."),
+    "returned": ("SIGSEGV", '0x4545454545454545 ("EEEEEEEE"), which is no valid address.', "^The return address, at 0x"),
+    "parent": ("SIGSEGV", "it used a null pointer.", r"loaded from (config\.parent, at )?offset 16 of .* at {config}\."),
+    "changed": ("SIGSEGV", "it used a null pointer.", r"is in a local variable of read_changed\.$"),
+    "name": ("SIGSEGV", "it used a null pointer.", r"loaded from (config\.name, at )?offset 24 of .* at {config}\."),
+    "deep": ("SIGSEGV", "just below its stack pointer: the stack overflowed.", r"^recurse is on the stack \d+ times or more\.$"),
+}
+
+
+def check(program: Path, word: str, folder: Path) -> None:
+    _, found, printed = run(program, word, folder)
+    signal, end, cause = CAUSES[word]
+    assert found["evidence"]["signal"] == signal
+    assert end is None or found["text"].endswith(end), found["text"]
+    pattern = cause and re.sub(r"\{(\w+)\}", lambda match: re.escape(printed[match[1]]), cause)
+    assert re.search(pattern, found["cause"]) if pattern else not found["cause"], found["cause"]
+
+
+@pytest.mark.parametrize("word", CAUSES)
+def test_causes(word: str, program: Path, tmp_path: Path) -> None:
+    check(program, word, tmp_path)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("word", CAUSES)
+def test_causes_in_unoptimized_code(word: str, unoptimized: Path, tmp_path: Path) -> None:
+    check(unoptimized, word, tmp_path)
+
+
+def test_a_block_that_was_only_marked_as_free_was_not_freed_twice(program: Path, tmp_path: Path) -> None:
+    _, found, printed = run(program, "marked", tmp_path)
+    assert found["evidence"]["message"] == "double free or corruption (!prev)"
+    assert found["evidence"]["released_pointer"]["value"] == printed["marked"]
+    assert "already free" not in found["cause"]
+    assert "was written past its end" in found["cause"]
+
+
+def test_facts(program: Path, tmp_path: Path) -> None:
+    _, found, printed = run(program, "interior", tmp_path / "interior")
+    released = found["evidence"]["released_pointer"]
+    assert int(released["value"], 16) == int(printed["block"], 16) + 16
+    assert (released["function"], released["place"]["block"]["address"]) == ("free", printed["block"])
+    _, found, printed = run(program, "freed", tmp_path / "freed")
+    loaded = found["evidence"]["loaded_from"]
+    assert (loaded["source"], loaded["place"]["block"]["address"], loaded["place"]["block"]["state"]) == (
+        "memory",
+        printed["task"],
+        "cached",
+    )
+    assert int(loaded["place"]["address"], 16) == int(printed["task"], 16) + 8
+    _, found, _ = run(program, "quotient", tmp_path / "quotient")
+    fault = found["evidence"]["fault"]
+    assert (fault["kind"], fault["value"], fault["dividend"]) == ("division-overflow", -1, -(1 << 31))
+    _, found, printed = run(program, "truncated", tmp_path / "truncated")
+    fault = found["evidence"]["fault"]
+    assert (fault["kind"], fault["file"], fault["file_offset"]) == ("file", str(tmp_path / "truncated" / printed["file"]), 5000)
+    _, found, _ = run(program, "deep", tmp_path / "deep")
+    assert found["evidence"]["recursion"]["function"] == "recurse"
+
+
+def test_a_core_of_a_breakpoint_has_no_crash(program: Path, tmp_path: Path) -> None:
+    core = tmp_path / "core"
+    commands = ["break refuse", "run trap 2>/dev/null", f"generate-core-file {core}", "kill"]
+    subprocess.run(
+        ["gdb", "-q", "-batch", *(word for one in commands for word in ("-ex", one)), str(program)], check=True, capture_output=True
+    )
+    assert [one["finding"] for one in json.loads(ran("verdict", "--json", str(core)).stdout)["findings"]] == ["nothing-lost"]
+
+
+def test_stripped_and_in_each_front_end(program: Path, tmp_path: Path) -> None:
+    stripped = tmp_path / "stripped"
+    subprocess.run(["strip", "-o", str(stripped), str(program)], check=True)
+    core, found, printed = run(stripped, "reused", tmp_path / "run")
+    assert found["evidence"]["loaded_from"]["place"]["block"]["address"] == printed["task"]
+    assert "GET /index.html HTTP/1.1" in found["cause"]
+    for other in (gdb(["leaks verdict --json"], str(stripped), str(core)), lldb(["leaks verdict --json"], str(stripped), "-c", str(core))):
+        assert json.loads(objects(other)[0])["findings"][0] == found
+    row = json.loads(ran("triage", "--json", str(core)).stdout.splitlines()[0])
+    assert row["findings"][0]["kind"] == "crash" and "no valid address" in row["findings"][0]["title"]

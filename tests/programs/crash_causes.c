@@ -1,0 +1,106 @@
+/* A program that ends in the way its first argument names. It prints to stderr the addresses that findleaks must name. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <fenv.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct task { long id; long (*run)(struct task *); char name[48]; };
+struct config { long id; long scale; struct config *parent; char *name; };
+
+long common_factor;
+int narrow_factor = -1;
+static char static_buffer[64];
+struct config *current;
+long (*hook)(long);
+void *volatile kept[16];
+
+#define SEPARATE __attribute__((noinline, noclone))
+
+SEPARATE static long scale_by_field(struct config *one, long value) { return value / one->scale; }
+SEPARATE static long scale_by_variable(long value) { return value % common_factor; }
+SEPARATE static int scale_narrow(int value) { return value / narrow_factor; }
+SEPARATE static long run_task(struct task *one) { long more = one->run(one); return more + one->id; }
+SEPARATE static long read_parent(struct config *one) { return one->parent->id; }
+SEPARATE static size_t measure_name(struct config *one) { return strlen(one->name) + 1; }
+SEPARATE static void release(void *block) { free(block); kept[15] = block; }
+SEPARATE static void refuse(int number) { if (number) __builtin_trap(); }
+SEPARATE static double divide(volatile double one, volatile double other) { return one / other; }
+SEPARATE static long recurse(long count) {
+    volatile char frame[200];
+    frame[0] = (char)count;
+    return count ? recurse(count - 1) + frame[0] : 0;
+}
+SEPARATE static void forget(struct config **one) { *one = current->parent; }
+SEPARATE static long read_changed(struct config *one) { /* the null pointer is not the argument */
+    forget(&one);
+    return one->id;
+}
+/* The instruction faults at addresses that are not multiples of 16. */
+SEPARATE static void store_aligned(void *place) { __asm__ volatile("movaps %%xmm0, (%0)" : : "r"(place) : "memory"); }
+SEPARATE static void return_elsewhere(void) { /* overwrites the return address */
+    __asm__ volatile("movabs $0x4545454545454545, %rax\n\tadd $8, %rsp\n\tpush %rax\n\tret");
+}
+
+int main(int count, char **words) {
+    const char *word = words[1];
+    current = calloc(1, sizeof *current);
+    struct task *one = calloc(1, sizeof *one);
+    kept[0] = one;
+    kept[1] = malloc(40);
+    fprintf(stderr, "config=%p task=%p block=%p static=%p ", (void *)current, (void *)one, kept[1], (void *)static_buffer);
+    if (!strcmp(word, "division")) return (int)scale_by_field(current, count);
+    if (!strcmp(word, "modulo")) return (int)scale_by_variable(count);
+    if (!strcmp(word, "quotient")) return scale_narrow(INT_MIN);
+    if (!strcmp(word, "float")) { feenableexcept(FE_DIVBYZERO); return (int)divide(1, count - 2); }
+    if (!strcmp(word, "trap")) refuse(count);
+    if (!strcmp(word, "breakpoint")) __asm__ volatile("int3");
+    if (!strcmp(word, "privileged")) __asm__ volatile("hlt");
+    if (!strcmp(word, "raised")) raise(SIGFPE);
+    if (!strcmp(word, "unaligned")) store_aligned((char *)kept[1] + 8);
+    if (!strcmp(word, "truncated")) {
+        char path[] = "mapped.XXXXXX";
+        int file = mkstemp(path);
+        if (ftruncate(file, 3 << 12)) return 1;
+        volatile char *mapped = mmap(0, 3 << 12, PROT_READ, MAP_SHARED, file, 0);
+        if (ftruncate(file, 100)) return 1;
+        fprintf(stderr, "file=%s ", path);
+        return mapped[5000];
+    }
+    if (!strcmp(word, "interior")) release((char *)kept[1] + 16);
+    if (!strcmp(word, "stack")) { char local[64] = "text"; fprintf(stderr, "local=%p ", local); release(local); }
+    if (!strcmp(word, "static")) release(static_buffer);
+    if (!strcmp(word, "twice")) { free(kept[1]); release(kept[1]); }
+    if (!strcmp(word, "marked")) { /* a zero byte past the end of a block marks the block as free; it is not freed twice */
+        char *block = malloc(2008);
+        kept[2] = malloc(2040);
+        fprintf(stderr, "marked=%p ", block);
+        ((volatile char *)block)[2008] = 0;
+        release(block);
+    }
+    if (!strcmp(word, "grown")) kept[2] = realloc((char *)kept[1] + 16, 100);
+    if (!strcmp(word, "empty")) return (int)run_task(one);
+    if (!strcmp(word, "hook")) return (int)hook(count);
+    if (!strcmp(word, "freed")) { free((void *)kept[0]); return (int)run_task(one); }
+    if (!strcmp(word, "reused")) { /* the freed block has the text of a request */
+        free((void *)kept[0]);
+        char *text = malloc(sizeof(struct task));
+        memset(text, 0, sizeof(struct task));
+        strcpy(text, "GET /index.html HTTP/1.1");
+        kept[2] = text;
+        return (int)run_task(one);
+    }
+    if (!strcmp(word, "onstack")) { char local[32]; one->run = (long (*)(struct task *))(void *)local; return (int)run_task(one); }
+    if (!strcmp(word, "returned")) return_elsewhere();
+    if (!strcmp(word, "parent")) return (int)read_parent(current);
+    if (!strcmp(word, "changed")) return (int)read_changed(current);
+    if (!strcmp(word, "name")) return (int)measure_name(current);
+    if (!strcmp(word, "deep")) return (int)recurse(1L << 40);
+    return 0;
+}
