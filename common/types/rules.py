@@ -95,6 +95,8 @@ class Rules:
             # one. Otherwise, a block of zeros would be possible as an array of any type.
             found = [one for one in found if one.spec.parts or self._is_size_of(one.spec, third)]
         specs = [self._used(one.spec, of, offset) if of.counted else one.spec for one in found[:MOST_CHOICES]]
+        if of.sort == Sort.POINTER and not of.counted and offset and self._table.kinds[of.pointees[0]] == Kind.POINTER:
+            specs = [Spec(VOID)]  # Any struct may have a pointer there, such as the link of a list.
         return self._spread.add_choices([self._layouts.number(spec) for spec in specs]) if specs else 0
 
     def _used(self, spec: Spec, of: Reference, offset: int) -> Spec:

@@ -272,6 +272,17 @@ def test_enums(flags: str, tmp_path: Path) -> None:
     assert figures.part(figures.leaked, "none") < 0.2, figures.leaked
 
 
+@pytest.mark.parametrize(
+    "flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in ("-O0", "-O2", "-O2 -flto")]
+)
+def test_slots(flags: str, tmp_path: Path) -> None:
+    """A table of void pointers is an array, its values get types, and the address of a link in a list is no array of pointers."""
+    figures = measured("typed_slots.c", tmp_path, 120, 1, *flags.split())
+    assert not figures.wrong, figures.wrong[:12]
+    assert figures.part(figures.held, "none") < 0.01, figures.held
+    assert figures.part(figures.leaked, "none") < 0.2, figures.leaked
+
+
 def test_unions(tmp_path: Path) -> None:
     """A pointer in a union does not give a block a type that is only declared, because the size of this type is unknown."""
     figures = measured("typed_unions.c", tmp_path, 40, 1, "-O1")
