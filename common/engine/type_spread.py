@@ -48,6 +48,7 @@ MOST_OPTIONS = 128  # Maximum number of options of a decision, and of `choose`.
 LEAST_STRONG = 2  # Fewest pointers to blocks of the expected types for Choosing.BY_SHAPE.
 QUESTION = 3  # Number of words of a question.
 OPTION = 3  # Number of words of an option.
+LEAST_VOID = 8  # Fewest void pointers that an inferred array needs after its first element.
 NOT_ARRAY = 0xFFFFFFFF  # The second word of an option that is not an array.
 NO_FEATURE = 0xFFFFFFFF  # The number that stands for no feature.
 NO_VALUE = (1 << 64) - 1  # The value of a feature for a pointer that does not have it.

@@ -7,6 +7,7 @@
 
 #define OPTION_WORDS 3u
 #define LEAST_STRONG 2u /* pointers to blocks of the expected type that BY_SHAPE needs */
+#define LEAST_VOID 8u   /* void pointers that an inferred array needs after its first element */
 #define MOST_FITS 64u   /* bits of a mask of fl_spread_fits */
 
 /* ../engine/type_spread.py, Choosing. */
@@ -88,14 +89,19 @@ static uint32_t choose(matching *m, const option *options, uint32_t count, unsig
     return choose_by_end(m->s, options, count, ranks, best, start);
 }
 
-/* Whether all elements fit, and an element after the first has a pointer. */
+/* Whether all elements fit, and an element after the first has a pointer. If the claim is inferred,
+ * the elements after the first need LEAST_VOID void pointers instead, as in a hash table whose
+ * elements are keys and values without types. */
 static bool is_array(matching *m, const option *one, uint64_t start, uint64_t size) {
     uint32_t all[COUNTS] = {0}, first[COUNTS] = {0};
+    bool is_inferred = level_of(one->claim) >= LEVEL_BASE;
     compare_block(m, one->claim & LAYOUT_MASK, start, size, 1, all);
-    if (all[WRONG] || !(all[STRONG] + all[WEAK]))
+    if (all[WRONG] || !(is_inferred ? all[LOOSE] : all[STRONG] + all[WEAK]))
         return false;
     if (one->single)
         compare_block(m, one->single, start, size, 1, first);
+    if (is_inferred)
+        return all[LOOSE] >= first[LOOSE] + LEAST_VOID;
     return all[STRONG] + all[WEAK] > first[STRONG] + first[WEAK];
 }
 

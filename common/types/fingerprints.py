@@ -60,19 +60,24 @@ class _Model:
         self.fold, self._pointers, self._tags = fold, pointers, tags
         self.classes: list[Counter[int]] = [Counter() for _ in range(WORDS)]
         self.sorts: list[Counter[int]] = [Counter() for _ in range(WORDS)]
+        self._sizes: set[int] = set()
         self._parts: dict[tuple[int, int], float] = {}  # Results of `_part`, by word and class.
 
-    def learn(self, classes: Sequence[int], count: int) -> None:
-        """Add `count` blocks with these classes."""
+    def learn(self, size: int, classes: Sequence[int], count: int) -> None:
+        """Add `count` blocks of `size` bytes with these classes."""
         self.blocks += count
+        self._sizes.add(size)
         for at, one in zip(self.fold, classes):
             self.classes[at][one] += count
             self.sorts[at][one & SORT] += count
         self._parts.clear()
 
-    def likelihood(self, classes: Sequence[int]) -> float:
-        """Return the logarithm of the likelihood of a block with these classes."""
-        parts, total, unseen = self._parts, 0.0, 0
+    def likelihood(self, size: int, classes: Sequence[int]) -> float:
+        """Return the logarithm of the likelihood of a block of `size` bytes with these classes.
+        Arrays of a type often have few sizes: a block is less likely to be such an array if none
+        of many witnesses has its size."""
+        parts, unseen = self._parts, 0
+        total = 0.0 if size in self._sizes else -min(math.log(self.blocks + 1), MARGIN)
         if any(at < len(classes) and classes[at] > WordClass.SMALL for at in self._tags):
             return -math.inf
         for key in zip(self.fold, classes):
@@ -134,7 +139,7 @@ class Fingerprints:
                         self._own_words(layout),
                     )
                     self._by_size.setdefault(of, []).append(layout)
-                self._models[layout, of].learn(classes, count)
+                self._models[layout, of].learn(size, classes, count)
 
     @property
     def layouts(self) -> set[int]:
@@ -232,7 +237,7 @@ class Fingerprints:
                 model = self._models[layout, known]
                 if model.blocks < LEAST_WITNESSES or not self._has_room(layout, size):
                     continue
-                likely = model.likelihood(classes)
+                likely = model.likelihood(size, classes)
                 if likely < ALIEN * len(classes):
                     continue
                 best[layout] = max(best.get(layout, (likely, layout)), (likely, layout))

@@ -26,9 +26,11 @@ from findleaks.engine.type_spread import (
     Feature,
     Level,
     Pointers,
+    Role,
     TypeSpread,
 )
 from findleaks.types.content import MOST_COMPARED, Content
+from findleaks.types.embedding import STRUCTURES
 from findleaks.types.erasure import Managed
 from findleaks.types.heap import HeapView
 from findleaks.types.layouts import Layouts, Reference, Sort
@@ -92,10 +94,10 @@ class Judge:
             return NO_CLAIM if len(untyped) >= LEAST_NONE and key not in self._earlier else None
         is_pointer = self._layouts.references[found.reference].sort == Sort.POINTER
         is_open = is_pointer and (len(sample) < FEW or len(candidates) <= MOST_KEPT)
-        candidates = (candidates if is_open else fitting)[: MOST_OPTIONS - len(arrays)]
+        candidates = (candidates if is_open else fitting)[: MOST_OPTIONS - 2 * len(arrays)]
         specs = {one.spec for one in candidates}
         earlier = [one for one in self._earlier.get(key, ()) if one.spec not in specs]
-        candidates = [*candidates, *earlier][: MOST_OPTIONS - len(arrays)]
+        candidates = [*candidates, *earlier][: MOST_OPTIONS - 2 * len(arrays)]
         if not self.allows_rest and all(self._has_rest(one, found) for one in fitting):
             return None
         votes = self._votes(candidates, sample)
@@ -216,7 +218,8 @@ class Judge:
         """Return the answer that stands for a decision. Equal decisions share one number. `claims`:
         the claims by the values of the feature."""
         keys = claims or {}
-        options = [word for one in arrays for word in self._array_option(one)]
+        possible = [one._replace(level=Level.BASE) for one in arrays if others and self._has_void_pointers(one.spec)]
+        options = [word for one in (*arrays, *possible) for word in self._array_option(one)]
         options += [word for one in others for word in self._content.option(one)]
         key = (tuple(options), feature, tuple(sorted(keys.items())))
         if key not in self._decisions:
@@ -226,11 +229,18 @@ class Judge:
 
     def _array_option(self, one: Candidate) -> tuple[int, int, int]:
         """Return an option for TypeSpread.add_decision that is an array. An array of pointers needs
-        any pointer, other arrays need a pointer in an element after the first."""
+        any pointer, other arrays need a pointer in an element after the first. An array that is
+        inferred needs several void pointers there."""
         table, bare = self._layouts.table, self._layouts.table.bare(one.spec.type)
         is_pointer = table.first_field[bare] == table.first_field[bare + 1]
         single = self._layouts.number(one.spec._replace(many=False)) if one.spec.many and not is_pointer else 0
         return self._rules.claim(one), single, table.sizes[bare]
+
+    def _has_void_pointers(self, spec: Spec) -> bool:
+        """Whether a struct has members of type void *."""
+        layouts, is_struct = self._layouts, self._layouts.table.kinds[self._layouts.table.bare(spec.type)] in STRUCTURES
+        leaves = [leaf for part in layouts.shape(spec) for leaf in part.leaves if leaf.role == Role.REFERENCE]
+        return spec.many and is_struct and any(layouts.references[leaf.reference].sort == Sort.ANY for leaf in leaves)
 
 
 def _by_block(rows: Sequence[int]) -> Rows:

@@ -58,6 +58,7 @@ class Reference(NamedTuple):
     used: int = 0
     tag: int = NO_FEATURE
     cases: tuple[tuple[int, int], ...] = ()
+    may_have_vtable: bool = False
 
 
 class Leaf(NamedTuple):
@@ -365,16 +366,17 @@ class _Walk:
             elif references:
                 # If the current variant does not have this word, the word has its former content.
                 is_unset = tag is not None and len(words) < len(members)
+                is_object = any(reference.sort == Sort.TRAIT_OBJECT for _, reference in references)
                 every = {one for _, reference in references for one in reference.pointees}
-                pointees = tuple(sorted(every | {VOID} if is_unset else every))
-                made = Reference(Sort.CHOICE, pointees, owner, inside + offset, node or self._node)
-                if tag is not None and len(references) == len(words):
+                pointees = tuple(sorted(every | {VOID} if is_unset or is_object else every))
+                made = Reference(Sort.CHOICE, pointees, owner, inside + offset, node or self._node, may_have_vtable=is_object)
+                if tag is not None:
                     made = self._select(made, tag, offset, references)
                 self._leaves.append(Leaf(at + offset, Role.REFERENCE, self._layouts.refer(made)))
 
     def _select(self, made: Reference, tag: Field, offset: int, references: Sequence[tuple[Field, Reference]]) -> Reference:
         """Return the reference of a word of an enum with the pointee for each value of the
-        discriminant, if these are known. `references`: the variants that have the word."""
+        discriminant, if these are known. `references`: the variants whose word is a pointer."""
         size, distance = self._table.size_of(tag.type), tag.offset - offset
         has_values = all(one.kind == FieldKind.VARIANT and not one.value >> 32 for one, _ in references)
         is_plain = all(reference.sort == Sort.POINTER and not reference.counted for _, reference in references)

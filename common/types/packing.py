@@ -186,9 +186,20 @@ class Packing:
                 continue
             if any(one.spec.type != of.pointees[0] for one in self._rules.candidates(found.reference, found.offset, found.size)):
                 continue  # Larger types contain the pointee: Judge decides between them.
+            if found.offset and self._is_link(of.pointees[0]):
+                continue
             blocks = self._linked(found, of.pointees[0], self._untyped(found))
             if len(blocks) >= LEAST_WITNESSES:
                 yield _Place(found, of.pointees[0], sample_blocks(sorted(blocks)))
+
+    def _is_link(self, pointee: int) -> bool:
+        """Whether `pointee` is the type of a list's links, such as `struct item *`, and each item
+        has the address of the link that refers to it, as in `struct item **previous`. A pointer
+        into a block then refers to a member of an item, and not to an array of pointers."""
+        layouts, table = self._layouts, self._layouts.table
+        item = table.bare(table.targets[pointee]) if table.kinds[pointee] == Kind.POINTER else 0
+        leaves = [leaf for part in layouts.shape(Spec(item)) for leaf in part.leaves if leaf.role == Role.REFERENCE] if item else []
+        return any(layouts.references[leaf.reference].pointees == (pointee,) for leaf in leaves)
 
     def _linked(self, found: Pointers, pointee: int, blocks: set[int]) -> set[int]:
         """Return blocks, and those that the objects in them refer to in the same way. Of a list,

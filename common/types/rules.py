@@ -95,6 +95,8 @@ class Rules:
             # one. Otherwise, a block of zeros would be possible as an array of any type.
             found = [one for one in found if one.spec.parts or self._is_size_of(one.spec, third)]
         specs = [self._used(one.spec, of, offset) if of.counted else one.spec for one in found[:MOST_CHOICES]]
+        if of.sort == Sort.POINTER and not of.counted and offset and self._table.kinds[of.pointees[0]] == Kind.POINTER:
+            specs = [Spec(VOID)]  # Any struct may have a pointer there, such as the link of a list.
         return self._spread.add_choices([self._layouts.number(spec) for spec in specs]) if specs else 0
 
     def _used(self, spec: Spec, of: Reference, offset: int) -> Spec:
@@ -106,7 +108,12 @@ class Rules:
     def _rule(self, reference: int, offset: int, size: int) -> int:
         of = self._layouts.references[reference]
         if of.sort == Sort.TRAIT_OBJECT:
-            return self._trait_object(size) if offset == 0 else NO_CLAIM
+            return (self._trait_object(size, ()) if offset == 0 else 0) or NO_CLAIM
+        if of.may_have_vtable and offset == 0:
+            made = self._trait_object(size, self.candidates(reference, offset, size))
+            if made:
+                self._hinted.add((reference, offset, size))
+                return made
         if of.sort != Sort.POINTER:
             hinted = self.slots.answer(of.owner, of.offset, size) if self.slots is not None and offset == 0 else None
             hinted = self._by_tag(of, offset, size) if hinted is None and of.cases else hinted
@@ -242,25 +249,27 @@ class Rules:
 
     def _by_tag(self, of: Reference, offset: int, size: int) -> Optional[int]:
         """Return the rule for pointers in an enum, whose discriminant decides on the type; None if
-        several types are possible for one value."""
-        claims: dict[int, int] = {}
-        for value, pointee in of.cases:
-            found = self._of_pointee(pointee, of, offset, size)
-            if len(found) > 1 or (found and not found[0].level.is_certain):
-                return None
-            claims.update((value, self.claim(one)) for one in found)
-        keys = sorted(claims)
-        return DECISION | self._spread.add_decision([], of.tag, keys, [claims[key] for key in keys]) if claims else NO_CLAIM
+        the pointees fit the block, and no value has only one type that is certain.
+        A variant that is not the current one may leave an old pointer in the word, to memory that
+        has been allocated again. So a block that fits no pointee is not an array of them."""
+        found = {value: self._of_pointee(pointee, of, offset, size) for value, pointee in sorted(of.cases)}
+        claims = {value: self.claim(some[0]) for value, some in found.items() if len(some) == 1 and some[0].level.is_certain}
+        if not claims:
+            return None if any(self._is_size_of(one.spec, size) for some in found.values() for one in some) else NO_CLAIM
+        return DECISION | self._spread.add_decision([], of.tag, list(claims), list(claims.values()))
 
-    def _trait_object(self, size: int) -> int:
-        """Return the rule for pointers of trait objects: the vtable decides on the type."""
+    def _trait_object(self, size: int, others: Sequence[Candidate]) -> int:
+        """Return the rule for pointers of trait objects: the vtable decides on the type. `others`:
+        the types that the block may have if the next word is no vtable. Return 0 if no vtable
+        belongs to a type of this size."""
         claims = {
             address: self.claim(Candidate(Spec(number), Level.EXACT))
             for address, number in sorted(self._vtables.items())
             if self.sizes.fits(self._table.size_of(number), size)
         }
         feature = Feature.STATIC_WORD << 8 | self._table.word + 128
-        return DECISION | self._spread.add_decision([], feature, list(claims), list(claims.values())) if claims else NO_CLAIM
+        options = [word for one in others[:MOST_CHOICES] for word in (self.claim(one), NOT_ARRAY, self._layouts.size_of(one.spec))]
+        return DECISION | self._spread.add_decision(options, feature, list(claims), list(claims.values())) if claims else 0
 
     @cached_property
     def _vtables(self) -> dict[int, int]:

@@ -262,6 +262,27 @@ def test_stale_words(flags: str, tmp_path: Path) -> None:
     assert figures.part(figures.leaked, "inferred right", "sure right") > 0.5, figures.leaked
 
 
+@pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
+def test_enums(flags: str, tmp_path: Path) -> None:
+    """The vtable gives a trait object in a variant its type, and the discriminant selects the pointers of the other variants."""
+    figures = measured("typed_enums.rs", tmp_path, 150, 1, "--edition=2021", *flags.split())
+    assert not figures.wrong, figures.wrong[:12]
+    assert figures.part(figures.held, "none") < 0.01, figures.held
+    assert figures.part(figures.held, "sure right") > 0.75, figures.held
+    assert figures.part(figures.leaked, "none") < 0.2, figures.leaked
+
+
+@pytest.mark.parametrize(
+    "flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in ("-O0", "-O2", "-O2 -flto")]
+)
+def test_slots(flags: str, tmp_path: Path) -> None:
+    """A table of void pointers is an array, its values get types, and the address of a link in a list is no array of pointers."""
+    figures = measured("typed_slots.c", tmp_path, 120, 1, *flags.split())
+    assert not figures.wrong, figures.wrong[:12]
+    assert figures.part(figures.held, "none") < 0.01, figures.held
+    assert figures.part(figures.leaked, "none") < 0.2, figures.leaked
+
+
 def test_unions(tmp_path: Path) -> None:
     """A pointer in a union does not give a block a type that is only declared, because the size of this type is unknown."""
     figures = measured("typed_unions.c", tmp_path, 40, 1, "-O1")

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from findleaks.engine.reference.type_features import feature_value
-from findleaks.engine.reference.type_match import COUNTS, STRONG, TEXT_NUMBER, WEAK, WRONG, Matching
+from findleaks.engine.reference.type_match import COUNTS, LOOSE, STRONG, TEXT_NUMBER, WEAK, WRONG, Matching
 from findleaks.engine.reference.type_used import used_size
 from findleaks.engine.type_spread import (
     LAYOUT_MASK,
     LEAST_STRONG,
+    LEAST_VOID,
     LEVEL_MASK,
     LEVEL_SHIFT,
     MOST_OPTIONS,
@@ -91,11 +92,14 @@ class Chooser:
 
     def _is_array(self, one: Option, used: int) -> bool:
         """Return whether all elements in the first `used` bytes fit, and an element after the first
-        one has a pointer."""
-        every = self.compare(one.claim & LAYOUT_MASK, used)
-        if every[WRONG] or not every[STRONG] + every[WEAK]:
+        one has a pointer. If the claim is inferred, these elements need LEAST_VOID void pointers
+        instead."""
+        every, is_inferred = self.compare(one.claim & LAYOUT_MASK, used), one.claim >> LEVEL_SHIFT & LEVEL_MASK >= Level.BASE
+        if every[WRONG] or not (every[LOOSE] if is_inferred else every[STRONG] + every[WEAK]):
             return False
         first = self.compare(one.single, used) if one.single else [0] * COUNTS
+        if is_inferred:
+            return every[LOOSE] >= first[LOOSE] + LEAST_VOID
         return every[STRONG] + every[WEAK] > first[STRONG] + first[WEAK]
 
     def _suffices(self, level: int) -> bool:
