@@ -6,11 +6,13 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count
 from typing import Optional
 
-from findleaks.audit.member_names import is_telling
+from findleaks.audit.block_type import is_managed
+from findleaks.audit.member_names import is_telling, name_managed_object
 from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.audit.owner_tree import build_owner_tree
 from findleaks.audit.retained_roots import PART, build_shared_row
@@ -37,6 +39,7 @@ MOST = 0.5
 _ATTRIBUTE = re.compile(r"\.\w+\Z")
 _COLLECTION = re.compile(r" of \d[\d,]+ at 0x")
 """This matches the name of a block that is a collection of ten elements or more."""
+_LOCAL = "local variable "  # prefix of the name of a local variable
 MEMBERS = 1 << 23  # retained blocks that are listed at a time; 4 bytes each
 _MOST_WAYS = 4  # fields that are named, if they retain most of a root's memory only together
 _EXAMINED = 1 << 20  # about the most small blocks whose owners are found one by one; 4 µs each
@@ -167,7 +170,7 @@ def find_top_retainer(session: Session) -> Optional[TopRetainer]:
     # are built.
     builder = TreeBuilder(session, reader, tree, DEPTH_MANAGED, 3, MOST) if managed else TreeBuilder(session, reader, tree, DEPTH, 3)
     row = builder.of_root(found.owner, root_node(most))
-    field, level = _deepest_named(row) if managed else (_deepest(row), 0)
+    field, level = _deepest_named(row, partial(_name_with_function, session)) if managed else (_deepest(row), 0)
     ways = () if field is not None else _list_ways(TreeBuilder(session, reader, tree, 1, _MOST_WAYS + 1), found.owner, root_node(most))
     recognised = field is not None and field.contents is not None and field.contents.container.unit != "pointers"
     return found._replace(field=field, level=level, ways=ways, type="" if recognised else name_template(session, found.owner))
@@ -179,6 +182,8 @@ class SharedPart(NamedTuple):
     together: Totals  # all memory that several roots retain together
     row: RetainedNode
     is_one_block: bool  # whether a single block retains the part
+    # The deepest field below a managed object that retains most of the part; None if there is none
+    field: Optional[RetainedNode] = None
 
 
 def find_shared_part(session: Session, least: float) -> Optional[SharedPart]:
@@ -189,21 +194,27 @@ def find_shared_part(session: Session, least: float) -> Optional[SharedPart]:
     totals = tree.retained(SHARED)
     if totals.bytes < least * tree.total().bytes:
         return None
-    row = build_shared_row(TreeBuilder(session, reader, tree, 1, NAMED), named, NAMED, tree.spread(SHARED, NAMED))
-    if not row.fields or row.fields[0].totals.bytes < PART * totals.bytes:
+    shared = build_shared_row(TreeBuilder(session, reader, tree, 1, NAMED), named, NAMED, tree.spread(SHARED, NAMED))
+    if not shared.fields or shared.fields[0].totals.bytes < PART * totals.bytes:
         return None
-    part = row.fields[0]
+    part = shared.fields[0]
     content = _largest_part(part)
     if not part.what and content is not None and content.name.endswith(f" at {content.address:#x}"):
         part = replace(part, what=content.name)  # for example the list in a queue
     index = reader.blocks.find(part.address)
-    return SharedPart(totals, part, index >= 0 and tree.retained(index) == part.totals)
+    is_one_block = index >= 0 and tree.retained(index) == part.totals
+    field = None
+    if is_one_block and is_managed(session, index):
+        row = TreeBuilder(session, reader, tree, DEPTH_MANAGED, 3, MOST).of_block(index)
+        field, _ = _deepest_named(row, partial(_name_with_function, session))
+    return SharedPart(totals, part, is_one_block, field if field is not None and field.what else None)
 
 
-def _deepest_named(row: RetainedNode) -> tuple[Optional[RetainedNode], int]:
+def _deepest_named(row: RetainedNode, name_field: Callable[[RetainedNode], str]) -> tuple[Optional[RetainedNode], int]:
     """Return the deepest field that retains most of the memory and whose name the program's author
     knows, and the level of this field. If there is no such field, return a large collection. The
-    returned name begins with the name of the field above: "local variable q → ._queue"."""
+    returned name begins with the name of the field above: "local variable q → ._queue".
+    `name_field`: returns the name of a field."""
     found, holder, level = row if row.what else None, "", 0
     for depth in count(1):
         below = _largest_part(row)
@@ -213,14 +224,23 @@ def _deepest_named(row: RetainedNode) -> tuple[Optional[RetainedNode], int]:
         if below.sort == "block" and ": " in below.name:  # "local variable q: Queue at 0x…"
             name = below.name.partition(": ")[0]
         if is_telling(name) and not name.startswith(UNTYPED):
-            found, level = replace(row, name=f"{holder} → {row.name}" if holder else row.name), depth
-            holder = row.name
+            own = name_field(row)
+            found, level = replace(row, name=f"{holder} → {own}" if holder else own), depth
+            holder = own
         elif below.sort == "block" and _ATTRIBUTE.match(below.what):
             # "__main__.Broker at 0x…" and ".queue"
             holder = below.name.partition(" at 0x")[0] + below.what
         elif below.sort == "block" and not level and _COLLECTION.search(below.name):
             found, level = below, depth
     return found, level
+
+
+def _name_with_function(session: Session, row: RetainedNode) -> str:
+    """Return the name of a field. The name of a local variable includes the object that contains
+    it: "local variable q of coroutine consumer"."""
+    index = session.directory.blocks.find(row.address) if row.sort == "field" and row.name.startswith(_LOCAL) else -1
+    owner = name_managed_object(session, index) if index >= 0 else ""
+    return f"{row.name} of {owner}" if owner else row.name
 
 
 def _list_ways(builder: TreeBuilder, owner: Owner, node: int) -> Sequence[str]:

@@ -191,3 +191,36 @@ def test_a_queue_owns_its_parts(version: str, tmp_path: Path) -> None:
         ((index, parts),) = [one for one in runtime.containers() if len(one[1]) > 300]
         assert 20_000 / 64 <= len(parts) <= 20_000 / 64 + 2
         assert build_owner_tree(session).tree.retained(index).bytes > 18_000_000
+
+
+WAITING = """
+import asyncio
+async def consume(queue):
+    while True:
+        event = await queue.get()
+        await asyncio.sleep(3600)
+first, second = [], []
+async def connect():
+    first.append(asyncio.get_running_loop())
+    second.append(asyncio.get_running_loop())
+    queue = asyncio.Queue()
+    asyncio.ensure_future(consume(queue))
+    for number in range(8_000):
+        queue.put_nowait(str(number) * 400)
+async def main():
+    await connect()
+    await asyncio.sleep(0)
+    first[0].call_later(0.1, lambda: print("ready", flush=True))
+    await asyncio.sleep(3600)
+asyncio.run(main())
+"""
+
+
+def test_the_queue_of_a_waiting_task_is_named(tmp_path: Path) -> None:
+    """Several roots refer to the event loop, which is far above the queue that one of its tasks does not empty."""
+    python = mallocs_python.get("3.11")
+    with cores.Running(python.command("-c", WAITING), tmp_path, python.environment()) as run:
+        found = said("verdict", "--pid", str(run.pid))
+    (held,) = [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
+    content = held["evidence"]["shared"]["content"]
+    assert content in held["cause"] and content.startswith("local variable queue of coroutine consume → ._queue: collections.deque")

@@ -36,3 +36,42 @@ def test_holders_of_texts(version: str, tmp_path: Path) -> None:
         assert len(found) == 1, (kind, [one["name"] for one in roots][:20])
         assert COUNT * BYTES < found[0]["retained_bytes"] < COUNT * (BYTES + 600), (kind, found[0]["retained_bytes"])
         assert found[0]["retained_blocks"] >= COUNT
+
+
+FIBERS = """
+require "fiber"
+class Feed
+  def wait(number)
+    Fiber.yield(number)
+  end
+  def open(number)
+    Fiber.new { wait(number) }.tap(&:resume)
+  end
+end
+FEED = Feed.new
+ENDED = Array.new(100) { Fiber.new { 1 }.tap(&:resume) }
+OPEN = Array.new(800) { |number| FEED.open(number) }
+EACH = Array.new(20) { |number| [number, 1].each.tap(&:next) }
+GC.start
+puts ObjectSpace.each_object(Fiber).count(&:alive?), "ready"
+$stdout.flush
+sleep
+"""
+
+
+@pytest.mark.parametrize("version", mark_matrix_except(rubies.READ, rubies.SYSTEM))
+def test_stacks_of_fibers(version: str, tmp_path: Path) -> None:
+    """The stacks of fibers that have not ended belong to Ruby, and a finding names where they are suspended."""
+    ruby, source = rubies.get(version), tmp_path / "fibers.rb"
+    source.write_text(FIBERS)
+    small = {"RUBY_FIBER_VM_STACK_SIZE": "65536", "RUBY_FIBER_MACHINE_STACK_SIZE": "131072"}
+    with cores.Running([*ruby.words, str(source)], tmp_path, {**ruby.environment, **small}) as program:
+        alive, core = int(program.output.split()[0]), program.kernel_core()
+    assert alive in (820, 821)  # the fiber of the main thread, which has no such stack, may count
+    found = json.loads(debuggers.findleaks("verdict", "--json", str(core)))
+    (finding,) = [one for one in found["findings"] if one["finding"] == "fiber-stacks"]
+    assert (finding["evidence"]["fibers"], finding["evidence"]["fibers_in_place"]) == (820, 800)
+    assert re.fullmatch(r"(Feed#)?wait \(.*fibers\.rb:5\)", finding["evidence"]["place"])
+    (runtime,) = json.loads(debuggers.findleaks("runtime", "--json", str(core)))["runtimes"]
+    (part,) = [one for one in runtime["parts"] if one["name"] == "stacks of fibers"]
+    assert part["detail"] == "820 fibers" and part["bytes"] % 820 == 0

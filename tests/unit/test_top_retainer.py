@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,8 @@ from findleaks.audit.retained_rows import RetainedNode
 from findleaks.audit.top_retainer import TopRetainer, _deepest_named
 from findleaks.engine.terms import Totals
 from findleaks.runtimes.base import NO_OBJECT, ObjectTypes
+
+NAME = attrgetter("name")
 
 
 def row(sort: str, name: str, what: str, fields: Sequence[RetainedNode] = (), shared: Sequence[RetainedNode] = ()) -> RetainedNode:
@@ -28,7 +31,7 @@ def test_a_block_of_several_fields_is_named_by_its_class() -> None:
         (row("block", "tuple of 2 at 0x7f860f1f9870", "list of 3", [queue]), "._scheduled → ._queue"),
     ):
         scheduled = row("field", "._scheduled", "list of 2", shared=[block])
-        found, level = _deepest_named(row("root", "policy", "", [scheduled]))
+        found, level = _deepest_named(row("root", "policy", "", [scheduled]), NAME)
         assert found is not None
         assert (found.name, found.what, level) == (expected, "collections.deque of 20,000", 3)
 
@@ -37,8 +40,10 @@ def test_a_collection_of_several_fields_is_named_if_no_field_is() -> None:
     items = row("block", "dict of 30,000 at 0x7f813bfabaf0", "", [row("field", "", "29,998 blocks of 64 B")])
     unnamed = row("block", "tuple of 2 at 0x7f860f1f9870", "", shared=[items])
     active = row("root", "threading._active", "dict of 3", shared=[unnamed])
-    assert _deepest_named(active) == (items, 2)
-    assert _deepest_named(row("root", "threading._active", "dict of 3", [row("field", "._jobs", "list of 2", shared=[items])]))[1] == 1
+    assert _deepest_named(active, NAME) == (items, 2)
+    assert (
+        _deepest_named(row("root", "threading._active", "dict of 3", [row("field", "._jobs", "list of 2", shared=[items])]), NAME)[1] == 1
+    )
 
 
 COUNT = 3000

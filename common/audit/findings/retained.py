@@ -326,4 +326,8 @@ def describe_shared_part(session: Session, least: float = PART) -> tuple[str, Op
     more = f": {part.what}" if part.what and not part.name.startswith(f"{part.what} at ") else ""
     more += f", reached from {some(part.holders)}" if part.holders else ""
     sentence = f" Several roots retain {size(totals.bytes)} together, {size(part.totals.bytes)} of it below {part.name}{more}."
-    return sentence, {"bytes": totals.bytes, "part": part.name, "part_bytes": part.totals.bytes, "roots": part.holders}
+    facts: dict[str, object] = {"bytes": totals.bytes, "part": part.name, "part_bytes": part.totals.bytes, "roots": part.holders}
+    if shared.field is not None:
+        facts["content"] = describe_field(shared.field)
+        sentence += f" {facts['content']}"
+    return sentence, facts

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from findleaks.engine.contract import Engine
 from findleaks.engine.records import NONE, Shape
+from findleaks.runtimes.memory_part import Part
 from findleaks.runtimes.ruby.pages import Pages, runs
 from findleaks.target.base import Range
 from findleaks.target.interruptible import interruptible
@@ -143,3 +144,15 @@ def _sort(flags: int, klass: int, data: int, mark: int) -> Sort:
     functions."""
     typed = flags & MASK == T_DATA and mark in (1, 3)
     return Sort(flags >> 32, flags & 0xFFFFFFFF, klass, data if typed else 0)
+
+
+def describe_pages(census: Census, pages: Pages, page: int, is_inside: bool) -> Part:
+    """Return the heap pages as a part of the runtime's memory. `page`: bytes of a page.
+    `is_inside`: pages are in malloc's blocks."""
+    live = [(sort.size, count) for sort, count in zip(census.sorts, census.counts) if sort.tag != T_NONE]
+    count, free = sum(number for _, number in live), census.by_type().get(T_NONE, 0)
+    detail = f"{len(pages.all):,} pages of {page >> 10} KiB: {count:,} slots live, {free:,} free"
+    unswept = sum(one.unswept for one in pages.all)
+    if unswept:
+        detail += f"; {unswept:,} pages not swept yet"
+    return Part("heap pages", pages.ranges(), sum(size * number for size, number in live), is_inside, detail)

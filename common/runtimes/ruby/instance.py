@@ -16,9 +16,11 @@ from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import EVERY_WORD, Exclusion
 from findleaks.runtimes.allocation_site import Site
 from findleaks.runtimes.base import Count, Exclusions, Holders, Objects, Part, Type, Variable
+from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.heap_dump import DumpableHeap, HeapReferences, ObjectNames, ObjectTable
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.counters import Counters
+from findleaks.runtimes.ruby.fiber_stacks import build_part, find_fiber_stacks, find_many_fibers
 from findleaks.runtimes.ruby.layout import Layout, exported
 from findleaks.runtimes.ruby.objects import Slots
 from findleaks.runtimes.ruby.pages import Pages
@@ -120,22 +122,20 @@ class Ruby(DumpableHeap):
         return self._counted
 
     def parts(self) -> Sequence[Part]:
-        """Return the heap pages; see base.Runtime."""
-        pages = self.pages.all
-        if not pages:
+        """Return the heap pages and the stacks of fibers; see base.Runtime."""
+        if not self.pages.all:
             return []
-        live = [(sort.size, count) for sort, count in zip(self._census.sorts, self._census.counts) if sort.tag != c.T_NONE]
-        count, free = sum(number for _, number in live), self._census.by_type().get(c.T_NONE, 0)
-        detail = f"{len(pages):,} pages of {self._layout.page >> 10} KiB: {count:,} slots live, {free:,} free"
-        unswept = sum(page.unswept for page in pages)
-        if unswept:
-            detail += f"; {unswept:,} pages not swept yet"
-        found = [Part("heap pages", self.pages.ranges(), sum(size * number for size, number in live), bool(self._inside), detail)]
+        found = [c.describe_pages(self._census, self.pages, self._layout.page, bool(self._inside))]
         if self._transient is not None:
-            arena, dead = self._transient
-            used = arena.end - arena.start - sum(part.end - part.start for part in dead)
-            found.append(Part("transient heap", [arena], used, False, "elements of young Arrays, Hashes, Structs and Objects"))
-        return found
+            found.append(self._transient.describe())
+        return [*found, *filter(None, [build_part(self._fiber_stacks)])]
+
+    @cached_property
+    def _fiber_stacks(self) -> Sequence[Range]:
+        return find_fiber_stacks(self._target, self._memory, self._directory.blocks, self._select_data(FIBER))
+
+    def findings(self) -> Sequence[Finding]:
+        return list(find_many_fibers(self._target, self._fiber_stacks, self._value_stacks)) if self._fiber_stacks else []
 
     def types(self) -> Sequence[Type]:
         """Return live objects by class; see base.Runtime."""
