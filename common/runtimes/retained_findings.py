@@ -13,6 +13,9 @@ from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.joint_members import JointRetainer
 from findleaks.runtimes.object_graph import ObjectGraph
 
+RETAINED = "retained-objects"
+"""The kind of a finding about the variables or the object that retains most live objects."""
+
 _LEAST = 16 << 20  # bytes of live objects of which one object may retain most
 _LARGE = 4 << 20  # bytes of live objects whose types are named
 _SHARE = 0.5  # of these, that one object retains
@@ -68,7 +71,7 @@ def _make_finding(runtime: str, address: int, type_: str, root: str, path: str, 
         "retained_bytes": retained.bytes,
     }
     commands = (f"path {address:#x}", f"runtime --only {runtime.lower()}")
-    return Finding("retained-objects", retained.bytes, title, cause, (), commands, facts)
+    return Finding(RETAINED, retained.bytes, title, cause, (), commands, facts)
 
 
 def find_large_types(graph: ObjectGraph, runtime: str, types: Sequence[Type], known: int = 0) -> Iterator[Finding]:

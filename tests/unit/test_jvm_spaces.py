@@ -16,6 +16,7 @@ from findleaks.engine.terms import Kind
 from findleaks.runtimes.base import Runtime
 from findleaks.runtimes.jvm import spaces
 from findleaks.runtimes.jvm.spaces import REGION
+from findleaks.runtimes.jvm.tables import Tables
 
 SPACES = [
     (HEAP, HEAP + 0x4000, HEAP + 0x8000),
@@ -79,6 +80,26 @@ def test_nothing_where_a_bound_of_a_space_is_wrong(collector: str, which: int, w
 def test_a_region_that_is_not_where_it_should_be_is_left_out(wrong: tuple[int, int, int]) -> None:
     image = Image("G1", [wrong if number == 3 else region for number, region in enumerate(REGIONS)])
     assert dead(image) == [(0x4000, 0x20000), (0x40000, HEAP_SIZE)]
+
+
+def test_structures_of_regions() -> None:
+    """G1 has a structure for the first region that is not in its table. Other words next to each other may be addresses of objects."""
+    image = Image("G1", REGIONS)
+    rows = [
+        (HEAP, HEAP + jvmimage.REGION),
+        (HEAP + jvmimage.REGION, HEAP + 2 * jvmimage.REGION),
+        (HEAP, HEAP + 2 * jvmimage.REGION),
+        (HEAP + 8, HEAP + 8 + jvmimage.REGION),
+        (HEAP + HEAP_SIZE, HEAP + HEAP_SIZE + jvmimage.REGION),
+        (0, jvmimage.REGION),
+    ]
+    places = [OBJECTS + 0xC000 + 16 * number for number in range(len(rows))]
+    for place, row in zip(places, rows):
+        image.words(place, *row)
+    target = image.target()
+    tables = Tables(target, target.modules()[0])
+    assert [spaces.has_region_bounds(tables, place) for place in places] == [True, True, False, False, False, False]
+    assert not spaces.has_region_bounds(tables, 8)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from findleaks.errors import Interrupted
 from findleaks.runtimes.jvm import chunk_pools, object_monitors
 from findleaks.runtimes.jvm.chunk_pools import free_chunks
 from findleaks.runtimes.jvm.object_monitors import idle_monitors
+from findleaks.runtimes.jvm.symbols import is_symbol
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.thread_words import words_without_objects
 from findleaks.target.base import Range
@@ -132,3 +133,23 @@ def test_words_of_threads() -> None:
     for top in (0, 0x300, 0x348, 0x400):  # not in the stack, or no unused words
         image.words(thread + 0x300, top)
         assert list(words_without_objects(tables_of(image))) == [common]
+
+
+@pytest.mark.parametrize(("length", "body", "first"), [(4, 6, 8), (0, 8, 0), (4, 6, 24)])
+def test_symbols(length: int, body: int, first: int) -> None:
+    """The last word of the block is after the text. If the text does not explain the size of the block, or if it contains other bytes, the
+    words may be references."""
+    image = Image("Serial", [(0, 0, 0)] * 4, [])
+    image.fields.update({("Symbol", "_length"): length, ("Symbol", "_body"): body})
+    text = b"java/nio/HeapCharBuffer.class"
+    used = -(-(first + body + len(text)) // 8) * 8
+    rows = [(len(text), text), (len(text) + 30, text), (len(text) - 16, text), (len(text), text.replace(b"/", b"\0")), (0, text)]
+    places = [BLOCK + 128 * number for number in range(len(rows))]
+    for place, (count, content) in zip(places, rows):
+        at = place - OBJECTS
+        image.memory[OBJECTS][at + first + length : at + first + length + 2] = count.to_bytes(2, "little")
+        image.memory[OBJECTS][at + first + body : at + first + body + len(content)] = content
+        image.words(place + used, OBJECTS)
+    tables = tables_of(image)
+    assert [is_symbol(tables, place, used + 8) for place in places] == [True, False, False, False, False]
+    assert not is_symbol(tables, places[0], used + 24) and not is_symbol(tables, 8, used + 8)

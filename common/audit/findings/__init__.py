@@ -65,7 +65,7 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     possible = []
     inside = find_unread_memory(session).is_inside  # The unread memory consists of blocks of malloc
     if not inside:
-        found += find_retained_memory(session, accounting, figures, [*scopes, *(one for one in own if one.of_blocks)])
+        found += find_retained_memory(session, accounting, figures, [*scopes, *(one for one in own if one.of_blocks)], own)
         possible = list(find_possible_leaks(session, figures))
     leaked = find_leaked_memory(session, figures, inside or bool(possible))
     if not leaked.bytes and has_unexplained_blocks(accounting, figures, found):

@@ -4,7 +4,7 @@ At most one of these findings is reported, because all of them describe the same
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Optional
 
@@ -19,6 +19,7 @@ from findleaks.formatting import blocks, counted, join_words, number, shortened,
 from findleaks.quoting import shell_quoted
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.finding import Finding
+from findleaks.runtimes.retained_findings import RETAINED
 from findleaks.session import Session
 
 if TYPE_CHECKING:
@@ -50,15 +51,19 @@ may be the modules that an interpreter has loaded. Modules have objects of many 
 object retains them."""
 
 
-def find_retained_memory(session: Session, accounting: Accounting, figures: BlockFigures, scopes: Sequence[Finding]) -> Iterator[Finding]:
+def find_retained_memory(
+    session: Session, accounting: Accounting, figures: BlockFigures, scopes: Sequence[Finding], explained: Sequence[Finding] = ()
+) -> Iterator[Finding]:
     """Yield at most one finding.
 
     `scopes`: other findings about reachable blocks. To avoid that the same blocks are reported
-    twice, a finding needs more than four times the bytes of these."""
+    twice, a finding needs more than four times the bytes of these. `explained`: findings of
+    runtimes. If one of them explains most of a runtime's objects, they are not reported again."""
     grown = _top_retainer(session, accounting)
     reported = sum(one.bytes for one in scopes)
+    retained = {str(one.facts.get("runtime")): one.bytes for one in explained if one.kind == RETAINED}
     found = chain(
-        _find_managed_objects(session, accounting, figures, grown),
+        _find_managed_objects(session, accounting, figures, grown, retained),
         _find_one_root(session, accounting, figures, grown),
         _find_many_roots(session, accounting, figures, grown),
     )
@@ -82,10 +87,11 @@ def _is_variable(grown: TopRetainer) -> bool:
 
 
 def _find_managed_objects(
-    session: Session, accounting: Accounting, figures: BlockFigures, grown: Optional[TopRetainer]
+    session: Session, accounting: Accounting, figures: BlockFigures, grown: Optional[TopRetainer], retained: Mapping[str, int]
 ) -> Iterator[Finding]:
     """Yield findings about managed objects: the native memory that they retain, and, if known, the
-    variables that retain the objects."""
+    variables that retain the objects. `retained`: by runtime, the bytes of its objects that another
+    finding explains."""
     for one in accounting.native:
         if one.runtime.objects_are_native:
             continue
@@ -97,6 +103,8 @@ def _find_managed_objects(
         if one.bytes < HELD:
             continue
         if grown is not None and not grown.owner.managed and grown.is_most and grown.totals.bytes >= 2 * one.bytes:
+            continue
+        if one.object_bytes > one.held.bytes and 2 * retained.get(one.name, 0) >= one.bytes:
             continue
         named = [(owner, held) for owner, held in (grown.variables if grown is not None else ()) if held.bytes >= SHOWN * one.bytes]
         if not (one.unreported or one.bytes >= MUCH or _is_concentrated(one, named) or _has_shared_retainer(session, one, grown)):

@@ -111,6 +111,12 @@ class ClassReader:
         """Return the address of the java.lang.Class object of a class, 0 if unknown."""
         return self._tables.oop("Klass", "_java_mirror", klass)
 
+    def mirror_place(self, klass: int) -> int:
+        """Return the address of the word that contains the address of the java.lang.Class object of
+        a class, 0 if unknown: a field in JDK 8, and a handle in later versions."""
+        place = self._tables.place("Klass", "_java_mirror", klass) or 0
+        return place if self._tables.is_jdk8 else self._tables.memory.word(place) or 0
+
     def _name(self, klass: int) -> str:
         """Return the name of a class, "" if it cannot be read."""
         tables = self._tables

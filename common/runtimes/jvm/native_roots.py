@@ -18,13 +18,15 @@ The following memory is left out:
   loader.
 - Blocks with weak handles: these handles keep no object alive. JDK 8 has no OopStorage, but lists
   of blocks with 32 handles, and a table of protection domains.
-- Tables of the collectors that contain one address in each region of the heap.
+- Tables of the collectors that contain one address in each region of the heap, and the structures
+  of regions.
 - The bounds of threads' buffers (TLABs).
 - Unused JNI handles of Java threads (jni_handles.py), unused parts of threads' arenas (arenas.py),
   and free chunks of arenas (chunk_pools.py).
 - The words of a JavaThread that never refer to objects, and unused words of its stack of locks
   (thread_words.py).
 - Monitors that no thread uses (object_monitors.py).
+- Blocks with a name of a class, a field or a method (symbols.py).
 - Previous values of references, which generational ZGC records for each thread.
 - The code cache: compiled code lives as long as its classes.
 
@@ -53,7 +55,8 @@ from findleaks.runtimes.jvm.concurrent import shenandoah_regions
 from findleaks.runtimes.jvm.jni_handles import handle_blocks, handles, stale_handles
 from findleaks.runtimes.jvm.object_monitors import idle_monitors
 from findleaks.runtimes.jvm.references import BELOW, References
-from findleaks.runtimes.jvm.spaces import buffer_words, region_addresses
+from findleaks.runtimes.jvm.spaces import buffer_words, has_region_bounds, region_addresses, region_size
+from findleaks.runtimes.jvm.symbols import is_symbol
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.thread_words import words_without_objects
 from findleaks.runtimes.jvm.threads import java_thread_stacks, java_threads
@@ -114,6 +117,7 @@ class NativeRoots:
         self._weak_tables: dict[int, bool] = {}
         self._region_tables: dict[int, bool] = {}
         self._regions = region_addresses(tables) or shenandoah_regions(tables)
+        self._region_size = region_size(tables) if region_addresses(tables) else 0
         self._unused_words = {*buffer_words(tables), *stale_handles(tables), *idle_monitors(tables)}
         data = self._data_ranges()
         arenas = unused_parts(tables, find_others(tables, engine, directory, data))
@@ -275,9 +279,11 @@ class NativeRoots:
             return False
         if self._regions and 0 <= size - 8 * len(self._regions) < _MOST_PADDING and self._is_region_table(start):
             return False
+        if self._region_size and 0 <= size - self._region_size < _MOST_PADDING and self._is_region(start):
+            return False
         if size in _STORE_BUFFER_SIZES and self._references.colors.place == BELOW and self._is_store_buffer(start):
             return False
-        return not (size in _TABLE_SIZES and self._is_weak_table(start, size))
+        return not (size in _TABLE_SIZES and self._is_weak_table(start, size)) and not is_symbol(self._tables, start, size)
 
     def _is_store_buffer(self, start: int) -> bool:
         """Return whether a block of malloc is a ZStoreBarrierBuffer. Such a buffer has the address
@@ -292,6 +298,11 @@ class NativeRoots:
             if used and all(0 < color < _MOST_COLOR for color in colors):
                 return all(self._low <= field < self._high and (previous < _MOST_COLOR or decode(previous)) for field, previous in used)
         return False
+
+    def _is_region(self, start: int) -> bool:
+        """Return whether a block of malloc is G1's structure for a region, which has the addresses
+        of the region's first object and of the first object of the next region."""
+        return any(has_region_bounds(self._tables, one) for one in (start, start + _NMT_HEADER))
 
     def _is_region_table(self, start: int) -> bool:
         """Return whether a block of malloc contains an address in each region, or 0, in their

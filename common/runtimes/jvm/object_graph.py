@@ -29,7 +29,7 @@ from findleaks.target.base import Range
 
 _FORMATS = {"Z": "?", "B": "b", "C": "H", "S": "h", "I": "i", "F": "f", "J": "q", "D": "d"}
 _ELEMENTS = {"boolean": "Z", "byte": "B", "char": "C", "short": "S", "int": "I", "float": "F", "long": "J", "double": "D"}
-_STRING = "java.lang.String"
+_STRING, _THREAD = "java.lang.String", "java.lang.Thread"
 _ENTRY = "java.lang.ThreadLocal$ThreadLocalMap$Entry"
 _MOST_OWNERS = 64  # referrers of a ThreadLocal that are searched for its variable
 _MOST_FIELDS, _MOST_REFERRERS = 4, 1 << 12  # fields in one name; referrers of one object
@@ -209,7 +209,25 @@ class JavaGraph(ObjectGraph):
         links = ((one, following) for one, following in zip(path, path[1:]) if self._class_of(one).kind == MIRROR)
         names = (name for one, following in links for name, value in self.static_references(one) if value == following)
         name = next(names, "")
-        return f"static variable {name}" if name else super().describe_holder(index)
+        if name:
+            return f"static variable {name}"
+        entry = next((one for one in path if self.type_of(one) == _ENTRY), -1)
+        if entry < 0 or self.reference(entry, "value") not in path:
+            name = self.text_field(path[0], "name") if path and self._is_thread(path[0]) else ""
+            return f'Java thread "{name}"' if name else super().describe_holder(index)
+        thread = self.text_field(path[0], "name") if self._is_thread(path[0]) else ""
+        return f"{self._name_variable(self.reference(entry, 'referent'))}{f' of thread {thread}' if thread else ''}"
+
+    def _is_thread(self, index: int) -> bool:
+        return _THREAD in (self.type_of(index), *self._objects.reader.supers(self._class_of(index).klass))
+
+    def root_of(self, index: int) -> Optional[ObjectWord]:
+        """See ObjectGraph. A root with a name is preferred: other words with the same object may be
+        in memory that the JVM uses temporarily, such as the handles of a thread."""
+        path = self.path(index)
+        low = self.blocks.address(path[0]) if path else 0
+        words = list(self.roots_to(low, low + 1)) if path else []
+        return min(words, key=lambda one: (not one.name, not one.address), default=None)
 
     def list_referrers(self, memory: Sequence[Range]) -> Sequence[Referrers]:
         kinds = self.graph.kinds() if self.graph is not None else None

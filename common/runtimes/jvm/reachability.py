@@ -188,7 +188,7 @@ class Reachability:
         for loader in interruptible(self._tables.target, self._permanent):
             holder = objects.index_of(loader.holder)
             name = objects.name_of(holder) if holder != NO_BLOCK else "the boot class loader"
-            handles = {self._tables.word("Klass", "_java_mirror", klass) or 0: "class" for klass in loader.klasses}
+            handles = {objects.reader.mirror_place(klass): "class" for klass in loader.klasses}
             for chunk in loader.chunks:
                 handles.update(dict.fromkeys(range(chunk, chunk + 8 * CHUNK, 8), "handle"))
             places = (place for place in handles if place and decode(memory.word(place) or 0) == start)

@@ -1,8 +1,10 @@
-"""Find out how to free native memory that Java objects own.
+"""Find out how to free native memory that Java objects own, and the objects that collections of the
+JDK retain.
 
-Sources: the documentation of java.util.zip.Inflater, java.lang.AutoCloseable and java.nio;
-JDK-8147468 (jdk.nio.maxCachedBufferSize); the documentation of Netty 4.1 (ReferenceCounted,
-ResourceLeakDetector)."""
+Sources: the documentation of java.util.zip.Inflater, java.lang.AutoCloseable, java.nio,
+java.lang.Runtime, java.sql.DriverManager, java.util.logging.Logger, java.util.Timer,
+java.util.WeakHashMap and java.util.concurrent; JDK-8147468 (jdk.nio.maxCachedBufferSize); the
+documentation of Netty 4.1 (ReferenceCounted, ResourceLeakDetector)."""
 
 from __future__ import annotations
 
@@ -19,6 +21,19 @@ _ARENA = "jdk.internal.foreign."
 _NETTY = "io.netty.buffer."
 _STREAM = "ZStreamRef"  # the end of the names of the classes that own the memory of zlib
 _MOST_INTERFACES = 1 << 12
+
+# A part of the name of a root, or of the path from there -> what removes objects from it
+_OF_RETAINERS = {
+    "java.lang.ApplicationShutdownHooks.hooks": "Runtime.removeShutdownHook() for each hook that is not needed any more",
+    "java.sql.DriverManager.registeredDrivers": "DriverManager.deregisterDriver() when the application that registered the driver ends",
+    "java.util.logging.LogManager": "Logger.removeHandler() when the application that added the handler ends",
+    "java.lang.ref.Finalizer.unfinalized": "find out what the thread Finalizer waits for, and replace finalize() by close()",
+    "thread-local variable": "ThreadLocal.remove() at the end of each task: the threads of a pool keep the value",
+    "java.util.TimerThread": "Timer.cancel() for each Timer that is not needed any more",
+    "ScheduledThreadPoolExecutor$DelayedWorkQueue": "setRemoveOnCancelPolicy(true) of the ScheduledThreadPoolExecutor, for cancelled tasks",
+    "java.util.concurrent.ThreadPoolExecutor.workQueue": "a limited queue for the ThreadPoolExecutor, with a RejectedExecutionHandler",
+    "java.util.WeakHashMap$Entry.value": "values of a WeakHashMap that do not refer to their keys: otherwise it removes no entry",
+}
 
 
 def find_remedies(tables: Tables, reader: ClassReader, klass: int, path: str) -> Iterator[str]:
@@ -40,6 +55,11 @@ def find_remedies(tables: Tables, reader: ClassReader, klass: int, path: str) ->
         yield "close() of each java.lang.foreign.Arena that is not needed any more, as in try-with-resources"
     elif _CLOSEABLE in _interfaces(tables, reader, klass):
         yield f"close() of each {shortened(name)} that is not needed any more, as in try-with-resources"
+
+
+def find_retainer_remedies(text: str) -> Iterator[str]:
+    """Yield what removes objects from a root. `text`: its name, and the path from there."""
+    yield from (remedy for part, remedy in _OF_RETAINERS.items() if part in text)
 
 
 def _interfaces(tables: Tables, reader: ClassReader, klass: int) -> set[str]:

@@ -87,6 +87,21 @@ def region_structures(tables: Tables) -> Sequence[int]:
     return [region for region in tables.memory.words(base, length) or () if region] if base and length and length <= MAX_REGIONS else ()
 
 
+def has_region_bounds(tables: Tables, address: int) -> bool:
+    """Return whether a G1 region's structure at `address` would have the bounds of a region. G1 has
+    one such structure that is not in its table: G1AllocRegion::_dummy_region, for the first
+    region. The end of that region is the address of the first object of the second one."""
+    kind, regions = _region_kind(tables), region_addresses(tables)
+    bounds = [_find_bound(tables, kind, name) for name in ("_bottom", "_end")]
+    words = [tables.memory.word(address + field.offset) for field in bounds if field]
+    return len(words) == len(bounds) and words[0] in regions and words[1] == (words[0] or 0) + regions.step
+
+
+def region_size(tables: Tables) -> int:
+    """Return the bytes of G1's structure for a region; 0 if they are unknown."""
+    return tables.sizes.get(_region_kind(tables), 0)
+
+
 def region_addresses(tables: Tables) -> range:
     """Return the addresses of the regions of G1; empty for other collectors."""
     base, length = _region_table(tables, tables.word("Universe", "_collectedHeap") or 0)
@@ -98,6 +113,12 @@ def region_addresses(tables: Tables) -> range:
 
 def _region_kind(tables: Tables) -> str:
     return next((kind for kind in REGIONS if (kind, "GrainBytes") in tables.fields), REGIONS[0])
+
+
+def _find_bound(tables: Tables, kind: str, name: str) -> Optional[Field]:
+    """Return a field with a bound of a G1 region. Older versions declare it in a base class."""
+    kinds = (kind, "G1ContiguousSpace", "G1OffsetTableContigSpace", "Space")
+    return next((field for one in kinds if (field := tables.fields.get((one, name)))), None)
 
 
 def _region_table(tables: Tables, heap: int) -> tuple[Optional[int], Optional[int]]:
@@ -113,8 +134,7 @@ def _regions(tables: Tables, engine: Engine, heap: int, whole: Range) -> list[Sp
     base, length = _region_table(tables, heap)
     kind = _region_kind(tables)
     size = tables.word(kind, "GrainBytes")
-    kinds = (kind, "G1ContiguousSpace", "G1OffsetTableContigSpace", "Space")
-    bounds = [next((field for one in kinds if (field := tables.fields.get((one, name)))), None) for name in ("_bottom", "_top", "_end")]
+    bounds = [_find_bound(tables, kind, name) for name in ("_bottom", "_top", "_end")]
     if not base or not length or length > MAX_REGIONS or not size or length * size != whole.end - whole.start:
         return []
     numbers = {region: number for number, region in enumerate(tables.memory.words(base, length) or ()) if region}

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from findleaks.formatting import size
+from findleaks.formatting import number, shortened, size
+from findleaks.quoting import shell_quoted
 from findleaks.runtimes.base import Part, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES
+from findleaks.runtimes.jvm.named_roots import list_named_roots
+from findleaks.runtimes.jvm.remedies import find_retainer_remedies
+from findleaks.runtimes.object_graph import ObjectRoot
+from findleaks.runtimes.retained_findings import RETAINED, find_retainer
 from findleaks.target.base import Target
+from findleaks.value_classes import replace
+
+if TYPE_CHECKING:
+    from findleaks.runtimes.jvm.object_graph import JavaGraph
 
 # Less unused memory is not reported: bytes, and 1 / _PART of the resident heap.
 _LEAST, _PART = 64 << 20, 2
+_LEAST_LIVE = 16 << 20  # bytes of live objects that roots must retain half of
+_NAME, _VIRTUAL_THREAD = "JVM", "java.lang.VirtualThread"
 
 
 def find_unused_heap(target: Target, heap: Part, types: Sequence[Type], collector: str) -> Iterator[Finding]:
@@ -31,3 +43,57 @@ def find_unused_heap(target: Target, heap: Part, types: Sequence[Type], collecto
         remedies.append("-XX:G1PeriodicGCInterval=MILLISECONDS, with which G1 returns memory of idle programs")
     facts: dict[str, object] = {"resident_bytes": resident, "live_bytes": live, GARBAGE_BYTES: garbage}
     yield Finding("unused-java-heap", unused, title, cause, tuple(remedies), ("runtime --only jvm",), facts, unused)
+
+
+def find_retained_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Finding]:
+    """Yield at most one finding about what retains most of the live objects: an object, or all
+    objects of one name, such as the values of a thread-local variable in the threads of a pool.
+    `types`: the live objects by type."""
+    found = next(find_retainer(graph, _NAME, types), None) or next(_find_named_root(graph, types), None)
+    if found is None:
+        return
+    example = _describe_example(graph, types, int(str(found.facts["address"]), 16))
+    text = f"{found.facts['root']} {found.facts['path']} {example}"
+    commands = (*found.commands, "stacks") if _VIRTUAL_THREAD in text else found.commands
+    yield replace(found, cause=found.cause + example, remedies=tuple(find_retainer_remedies(text)), commands=commands)
+
+
+def _find_named_root(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Finding]:
+    live = sum(one.bytes for one in types)
+    root = next(iter(list_named_roots(graph)), None) if live >= _LEAST_LIVE else None
+    if root is None or 2 * root.retained.bytes < live:
+        return
+    title = f"In use, not leaked: {shortened(root.name, 120)} {'retain' if _is_plural(root) else 'retains'} {size(root.retained.bytes)} in "
+    title += f"{number(root.retained.blocks)} objects of {_NAME}."
+    index = graph.blocks.find(root.address)
+    path = graph.describe_path(index)
+    one = f"The largest of {number(root.values)} objects" if root.values > 1 else "The object"
+    cause = f"{one} is reached by {shortened(graph.describe_example(root.address), 400)}."
+    facts: dict[str, object] = {
+        "runtime": _NAME,
+        "address": hex(root.address),
+        "type": root.type,
+        "root": root.name,
+        "path": path,
+        "retained_objects": root.retained.blocks,
+        "retained_bytes": root.retained.bytes,
+    }
+    commands = (f"roots {shell_quoted(root.name)}", f"path {root.address:#x}")
+    yield Finding(RETAINED, root.retained.bytes, title, cause, (), commands, facts)
+
+
+def _is_plural(root: ObjectRoot) -> bool:
+    return root.values > 1 and root.sort == "class-loader"
+
+
+def _describe_example(graph: JavaGraph, types: Sequence[Type], retainer: int) -> str:
+    """Return a sentence with the path from the object at `retainer` to an object of the type with
+    the most bytes; "" if this path does not begin there."""
+    largest = max(types, key=lambda one: (one.bytes, one.name))
+    example = graph.example(largest.name)
+    path = list(graph.path(graph.blocks.find(example))) if example is not None else []
+    index = graph.blocks.find(retainer)
+    if index not in path[:-1]:
+        return ""
+    text = graph.describe_chain(path[path.index(index) :])
+    return f" From there, one of {number(largest.objects)} {shortened(largest.name)} is reached by {shortened(text, 400)}."

@@ -1,0 +1,39 @@
+"""Recognise blocks of malloc with a Symbol, the JVM's name of a class, a field or a method.
+
+A Symbol contains text and no references. malloc rounds the size of its block up, and the JVM does
+not write to the remaining bytes. They may contain the address of an object from an earlier use.
+
+A Symbol has its length (16 bits), its text, and other fields of 16 or 32 bits. In front of it are
+the fields of an entry of the table of Symbols, none or up to three words.
+
+Sources: OpenJDK 8, src/share/vm/oops/symbol.hpp; 11, 17, 21 and 25,
+src/hotspot/share/oops/symbol.hpp and utilities/concurrentHashTable.hpp (Node)."""
+
+from __future__ import annotations
+
+from findleaks.runtimes.jvm.tables import Tables
+
+_OFFSETS = range(0, 33, 8)  # of a Symbol in its block, with NMT's header
+_ALIGNED, _MOST_SLACK = 8, 16  # bytes: of the requested size; after it
+_LEAST, _MOST = 2, 1 << 12  # bytes of the text of Symbols that are recognised
+_FIRST_CHARACTER = 0x20
+
+
+def is_symbol(tables: Tables, start: int, size: int) -> bool:
+    """Return whether a block of malloc with `size` usable bytes contains a Symbol and nothing else:
+    the length of the text explains the size of the block, and all bytes of the text are
+    characters."""
+    length_field, body = tables.fields.get(("Symbol", "_length")), tables.fields.get(("Symbol", "_body[0]"))
+    body = body or tables.fields.get(("Symbol", "_body"))
+    if length_field is None or body is None or size >= _MOST:
+        return False
+    data = tables.memory.read(start, size)
+    if len(data) < size:
+        return False
+    for base in _OFFSETS:
+        at, first = base + length_field.offset, base + body.offset
+        length = int.from_bytes(data[at : at + 2], tables.memory.arch.byteorder)
+        requested = -(-(first + length) // _ALIGNED) * _ALIGNED
+        if length >= _LEAST and 0 <= size - requested <= _MOST_SLACK and min(data[first : first + length]) >= _FIRST_CHARACTER:
+            return True
+    return False

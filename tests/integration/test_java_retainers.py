@@ -1,0 +1,54 @@
+"""`verdict` names what retains Java objects, by the variable or the collection that the program's author knows, once, and with a remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jvms
+import pytest
+import truth
+from verdicts import finding, verdict
+
+from cores import Running
+
+PAGES = 20_000 * 1040
+LOCALS, QUEUE, WEAK, HOOKS = "locals", "queue", "weak", "hooks"
+ROOTS = {
+    LOCALS: "thread-local variable JavaRetainers.CONTEXT of 8 threads",
+    QUEUE: 'stack of Java thread "main"',
+    WEAK: "static variable JavaRetainers.STATISTICS",
+    HOOKS: "static variable java.lang.ApplicationShutdownHooks.hooks",
+}
+PATHS = {
+    LOCALS: "java.lang.ThreadLocal$ThreadLocalMap$Entry.value → JavaRetainers$Context",
+    QUEUE: "java.util.concurrent.ThreadPoolExecutor.workQueue → java.util.concurrent.LinkedBlockingQueue.head",
+    WEAK: "java.util.WeakHashMap$Entry.value → JavaRetainers$Statistics.page → JavaRetainers$Page.content",
+    HOOKS: "java.lang.Object[] → JavaRetainers$1.pages → JavaRetainers$Page[] → JavaRetainers$Page.content",
+}
+REMEDIES = {
+    LOCALS: "ThreadLocal.remove() at the end of each task",
+    QUEUE: "a limited queue for the ThreadPoolExecutor",
+    WEAK: "values of a WeakHashMap that do not refer to their keys",
+    HOOKS: "Runtime.removeShutdownHook()",
+}
+QUICK = ((jvms.SYSTEM, LOCALS), ("25.0.2", WEAK), ("8", HOOKS))
+EACH = [
+    *(("21.0.4", kind) for kind in ROOTS),
+    *((version, kind) for version in ("8", "11", jvms.SYSTEM, "25.0.2") for kind in (WEAK, HOOKS)),
+]
+LEAST = 0.5  # of the pages: stale words may refer to the objects of a few threads, or to an element of the queue
+
+
+@pytest.mark.parametrize(("version", "kind"), [*QUICK, *(pytest.param(*one, marks=pytest.mark.matrix) for one in EACH if one not in QUICK)])
+def test_cause_and_remedy(version: str, kind: str, tmp_path: Path) -> None:
+    jvms.compile_java(truth.PROGRAMS / "JavaRetainers.java", tmp_path, "--release", "8")
+    options = ("-Xmx128m", "-Xms128m", "-XX:+UseG1GC", "-XX:G1HeapRegionSize=1m")
+    with Running(jvms.command(version, tmp_path, "JavaRetainers", kind, options=options), tmp_path / "run") as running:
+        found = verdict("--pid", str(running.pid))
+    held = finding(found, "retained-objects")
+    assert held["evidence"]["root"] == ROOTS[kind]
+    assert LEAST * PAGES < held["evidence"]["retained_bytes"] < PAGES * 1.3
+    assert PATHS[kind] in held["cause"]
+    assert held["try"][0].startswith(REMEDIES[kind])
+    # The same objects are in no other finding.
+    assert [one["finding"] for one in found["findings"] if one["finding"] in ("held-by-managed-objects", "live-objects")] == []

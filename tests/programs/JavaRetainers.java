@@ -1,0 +1,96 @@
+import java.util.*;
+import java.util.concurrent.*;
+
+/** Leaks of Java programs that collections of the JDK retain: JavaRetainers KIND. Each retains 20,000 objects of 1 KiB. */
+public class JavaRetainers {
+    private static final int COUNT = 20_000, THREADS = 8;
+
+    static final class Page {
+        final byte[] content = new byte[1024];
+    }
+
+    static final class Context {
+        final List<Page> pages = new ArrayList<>();
+    }
+
+    static final class Task implements Runnable {
+        final Page page = new Page();
+
+        public void run() {
+            try {
+                Thread.sleep(Long.MAX_VALUE);
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    static final class Statistics {
+        final Page page;
+
+        Statistics(Page page) {
+            this.page = page;
+        }
+    }
+
+    private static final ThreadLocal<Context> CONTEXT = ThreadLocal.withInitial(Context::new);
+    private static final Map<Page, Statistics> STATISTICS = Collections.synchronizedMap(new WeakHashMap<>());
+
+    /** Each of the threads of a pool keeps the same number of pages in its value of a thread-local variable. */
+    private static void fillThreadLocals() throws Exception {
+        ExecutorService pool = Executors.newFixedThreadPool(THREADS);
+        CyclicBarrier all = new CyclicBarrier(THREADS);
+        List<Future<?>> tasks = new ArrayList<>();
+        for (int thread = 0; thread < THREADS; thread++) {
+            tasks.add(pool.submit(() -> {
+                all.await();
+                for (int page = 0; page < COUNT / THREADS; page++) {
+                    CONTEXT.get().pages.add(new Page());
+                }
+                return null;
+            }));
+        }
+        for (Future<?> task : tasks) {
+            task.get();
+        }
+    }
+
+    private static ExecutorService fillQueue() {
+        ExecutorService pool = Executors.newFixedThreadPool(1);
+        for (int task = 0; task < COUNT; task++) {
+            pool.execute(new Task());
+        }
+        return pool;
+    }
+
+    private static void fillWeakMap() {
+        for (int page = 0; page < COUNT; page++) {
+            Page key = new Page();
+            STATISTICS.put(key, new Statistics(key));
+        }
+    }
+
+    private static void fillShutdownHooks() {
+        for (int hook = 0; hook < COUNT / 10; hook++) {
+            Runtime.getRuntime().addShutdownHook(new Thread() {
+                final Page[] pages = {new Page(), new Page(), new Page(), new Page(), new Page(), new Page(), new Page(), new Page(), new Page(), new Page()};
+            });
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        ExecutorService pool = null;
+        switch (arguments[0]) {
+            case "locals": fillThreadLocals(); break;
+            case "queue": pool = fillQueue(); break;
+            case "weak": fillWeakMap(); break;
+            default: fillShutdownHooks();
+        }
+        System.gc();
+        System.out.println("ready");
+        if (pool != null) {
+            pool.awaitTermination(Long.MAX_VALUE, TimeUnit.SECONDS);
+        }
+        Thread.sleep(Long.MAX_VALUE);
+    }
+}
