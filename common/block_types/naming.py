@@ -9,7 +9,7 @@ from typing import Optional
 from findleaks.allocators.memory import Memory
 from findleaks.block_types.contents import Contents
 from findleaks.block_types.rtti import Rtti
-from findleaks.block_types.shapes import is_array, is_file, is_string
+from findleaks.block_types.shapes import is_array, is_file, is_string, may_have_strings
 from findleaks.block_types.text import text_hint
 from findleaks.block_types.type_ranges import TypeRanges, find_type_ranges
 from findleaks.target.base import Range, Target
@@ -40,6 +40,11 @@ class Types:
     @cached_property
     def _rtti(self) -> Rtti:
         return Rtti(self._target, self._ranges)
+
+    @cached_property
+    def may_have_strings(self) -> bool:
+        """Whether blocks with the shape of a std::string are named so."""
+        return may_have_strings(self._target)
 
     @cached_property
     def contents(self) -> Contents:
@@ -97,7 +102,7 @@ class Types:
                     return f"{self.name(words[skip])}[{words[skip - 1]}]"
         if is_file(self._target, words[0], address, size):
             return "FILE"
-        return "std::string" if is_string(self._target, words, address, size) else ""
+        return "std::string" if is_string(self._target, words, address, size) and self.may_have_strings else ""
 
     def hint(self, data: bytes) -> str:
         """Return what the first bytes look like, safe to print: '"GET /index.html…"', "zeros", or

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+from findleaks.allocators.images import find_modules
 from findleaks.allocators.memory import Memory
 from findleaks.errors import UnreadableMemory
 from findleaks.libc.stdio_buffers import MAGIC, MAGIC_MASK
 from findleaks.target.base import Target
-from findleaks.target.ranges import region_at
+from findleaks.target.ranges import nonzero_pieces, region_at
 
 _SMALLEST_FILE = {8: 216, 4: 148}  # bytes by the size of words
 _LARGEST_FILE = 1024
+_LIBRARIES = ("libstdc++", "libc++")
+_ABI = re.compile(rb"N10__cxxabiv1")  # names of the types of std::type_info, also in stripped files
 
 
 def is_array(target: Target, start: int, size: int, count: int, vtable: int) -> bool:
@@ -38,6 +42,24 @@ def is_file(target: Target, first: int, address: int, size: int) -> bool:
         return False
     words = memory.words(address, size // word) or ()
     return any(address + _SMALLEST_FILE[word] <= value < address + size for value in words[8:40])
+
+
+def may_have_strings(target: Target) -> bool:
+    """Whether the process may use C++: a file is its library, or contains the library, or cannot be
+    read. In C programs, a buffer {pointer, length, capacity} such as GLib's GString has the shape
+    of a std::string."""
+    modules = target.modules()
+    if not modules or find_modules(target, _LIBRARIES):
+        return True
+    unread = {module.start for module in modules}
+    for region in target.regions():
+        module = region_at(modules, region.start)
+        if module is not None and region.readable and not region.writable:
+            for piece in nonzero_pieces(target, region.start, region.end):
+                if _ABI.search(piece.data):
+                    return True
+                unread.discard(module.start)
+    return bool(unread)
 
 
 def is_string(target: Target, words: Sequence[int], address: int, size: int) -> bool:

@@ -13,6 +13,8 @@
 #define LEAST_CHUNK 64u
 #define MOST_WORDS 4u
 #define LOW_BITS UINT64_C(63)
+#define LEAST_SHIFT 3u
+#define MOST_SHIFT 12u
 
 /* Return whether `end` may be the end of the chunk: only bytes that the allocator added by
  * rounding may follow. */
@@ -21,6 +23,13 @@ static bool ends_chunk(const candidate *c, uint64_t end) {
 }
 
 static bool is_next(uint64_t value, uint64_t pointer) { return !value || (value % WORD == 0 && value != pointer && value > LEAST_CHUNK); }
+
+/* Return whether `value` is {size | log2 of the alignment} of a chunk of `size` bytes. The
+ * alignment is at least that of max_align_t. Without this check, an object that contains the
+ * number 64 before a null pointer would be a chunk. */
+static bool is_size(uint64_t value, uint64_t size) {
+    return (value & ~LOW_BITS) == size && (value & LOW_BITS) >= LEAST_SHIFT && (value & LOW_BITS) <= MOST_SHIFT;
+}
 
 static bool is_alignment(uint64_t value) { return value && !(value & (value - 1)) && value <= 4096; }
 
@@ -46,7 +55,7 @@ int chunk_at(const memory *m, const candidate *c) {
     if (count == MOST_WORDS && is_bump_chunk(m, c))
         return BUMP_CHUNK;
     uint64_t first = c->pointer + 2 * WORD, second = c->pointer + 3 * WORD;
-    if (count >= 2 && ends_chunk(c, first) && (values[0] & ~LOW_BITS) == first - c->start && (values[0] & LOW_BITS) < 32 && is_next(values[1], c->pointer))
+    if (count >= 2 && ends_chunk(c, first) && is_size(values[0], first - c->start) && is_next(values[1], c->pointer))
         return CHUNK_AT_END;
     if (count >= 3 && ends_chunk(c, second) && values[1] == second - c->start && is_next(values[2], c->pointer))
         return CHUNK_AT_END;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from debuggers import findleaks
 from variants import mark_matrix_except
 
 from cores import Running
@@ -128,6 +130,19 @@ def test_hints_and_strings(tmp_path: Path) -> None:
     assert types.hint(target.read(long_text, 48)) == '"this one is long enough …"'
     assert types.of_block(long_text, 56) == ""
     target.close()
+
+
+def test_buffers_of_c_are_no_strings(tmp_path: Path) -> None:
+    """A process without C++ has no std::string. `blocks` agrees with `whatis`, which asks for one block."""
+    program = tmp_path / "text_buffers"
+    subprocess.run(["cc", "-O1", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(PROGRAMS / "text_buffers.c")], check=True)
+    with Running([str(program)], tmp_path / "run") as running:
+        buffers = set(running.output.split()[:-1])
+        core = str(running.kernel_core())
+    blocks = [json.loads(line) for line in findleaks("blocks", "--json", core).splitlines()]
+    assert {one["type"] for one in blocks if one.get("address") in buffers} == {None}
+    assert sum(one.get("address") in buffers for one in blocks) == 20
+    assert "string" not in findleaks("whatis", min(buffers), core)
 
 
 def test_without_the_files_the_shape_is_reported(tmp_path: Path) -> None:

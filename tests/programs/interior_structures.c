@@ -151,6 +151,19 @@ static NOINLINE void chunks(struct rng *r, unsigned count, size_t wrong) {
     roots[root_count++] = (void *)next;
 }
 
+/* Objects that have a link inside, followed by the number of bytes up to the end of the link, such as a capacity, and a null
+ * pointer. A chunk's size would have the logarithm of its alignment in the low bits. */
+static NOINLINE void numbered_links(struct rng *r) {
+    for (size_t size = 64; size <= 192; size += 64) {
+        struct block b = zeroed(size + 8);
+        uintptr_t *link = (uintptr_t *)((char *)b.p + size - 2 * WORD);
+        link[0] = size;
+        entry(r, b.p, WORD, "possible", "capacity-entry");
+        roots[root_count++] = link;
+        note(b, "possible", NULL, "capacity");
+    }
+}
+
 static NOINLINE void strays(struct rng *r) {
     for (int i = 0; i < 300; i++) {
         struct block b = make(r, 200 + draw(r, 3000));
@@ -185,6 +198,7 @@ int main(int argc, char **argv) {
     aligned(&r, 64, 2, 0);
     chunks(&r, 9, 0);
     chunks(&r, 3, 64);
+    numbered_links(&r);
     strays(&r);
     scrub();
     stop(none, 1);

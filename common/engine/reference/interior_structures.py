@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 GROUP_MOST, NEIGHBOURS, SLOT_ALIGN = 16, 3, 64
 EMPTY, DELETED, SWISS_EMPTY, SWISS_DELETED, SENTINEL = 0xFF, 0x80, 0x80, 0xFE, 0xFF
 LEAST_CHUNK, LOW_BITS = 64, 63
+SHIFTS = range(3, 13)  # log2 of alignments; that of max_align_t is 3 or 4
 MOST_COUNTED = 1 << 16
 PAGE, HEADER_WORDS = 4096, 8
 SEARCHED = 1024  # bytes of a block in which a link with a tag is looked for
@@ -186,7 +187,13 @@ class Recogniser:
             return value == 0 or (value % word == 0 and value != pointer and value > LEAST_CHUNK)
 
         first, second = pointer + 2 * word, pointer + 3 * word
-        newer = words[1] >= 0 and ends(first) and words[0] & ~LOW_BITS == first - c.start and words[0] & LOW_BITS < 32 and follows(words[1])
+        newer = (
+            words[1] >= 0
+            and ends(first)
+            and words[0] & ~LOW_BITS == first - c.start
+            and words[0] & LOW_BITS in SHIFTS
+            and follows(words[1])
+        )
         older = words[2] >= 0 and ends(second) and words[1] == second - c.start and follows(words[2])
         libcxx = words[3] > 0 and ends(pointer + 4 * word) and words[1] == c.start and c.start <= words[2] <= pointer and follows(words[0])
         libcxx = libcxx and not words[3] & (words[3] - 1) and words[3] <= 4096
