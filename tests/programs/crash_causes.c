@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 struct task { long id; long (*run)(struct task *); char name[48]; };
@@ -101,6 +102,12 @@ int main(int count, char **words) {
     if (!strcmp(word, "parent")) return (int)read_parent(current);
     if (!strcmp(word, "changed")) return (int)read_changed(current);
     if (!strcmp(word, "name")) return (int)measure_name(current);
-    if (!strcmp(word, "deep")) return (int)recurse(1L << 40);
+    if (!strcmp(word, "deep")) {
+        struct rlimit limit;
+        getrlimit(RLIMIT_STACK, &limit);
+        limit.rlim_cur = 8 << 20; /* also where the caller's is unlimited */
+        setrlimit(RLIMIT_STACK, &limit);
+        return (int)recurse(1L << 40);
+    }
     return 0;
 }
