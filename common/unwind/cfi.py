@@ -128,15 +128,16 @@ class Bytes:
 
 class Common(NamedTuple):
     """A common information entry (CIE). `sized`: its FDEs have augmentation data after their
-    length. `start` is the row after its initial instructions. `handles`: its FDEs refer to tables
-    of exception handlers, so any call may continue at a handler."""
+    length. `start` is the row after its initial instructions. `handlers`: how its FDEs encode the
+    addresses of tables of exception handlers, so any call may continue at a handler; ENCODING_OMIT
+    if they have none."""
 
     code_align: int
     data_align: int
     encoding: int
     sized: bool
     start: Row
-    handles: bool
+    handlers: int
 
 
 class FrameTable:
@@ -180,9 +181,27 @@ class FrameTable:
             if not entry:
                 return True
             _, place, distance = self._record(entry)
-            return self._common(place - distance).handles
+            return self._common(place - distance).handlers != ENCODING_OMIT
         except (UnreadableMemory, Malformed):
             return True
+
+    def handler_table(self, pc: int) -> Optional[int]:
+        """Return the address of the function's table of exception handlers; 0 if there is
+        none; None if unknown."""
+        try:
+            entry = self._entry(pc) if self._count else 0
+            if not entry:
+                return None
+            data, place, distance = self._record(entry)
+            common = self._common(place - distance)
+            if common.handlers == ENCODING_OMIT:
+                return 0
+            data.pointer(common.encoding)
+            data.pointer(common.encoding & 0x0F)
+            data.uleb()
+            return data.pointer(common.handlers)
+        except (UnreadableMemory, Malformed):
+            return None
 
     def _bytes(self, address: int, size: int) -> Bytes:
         return Bytes(self.target.read(address, size), address, self.target.arch.word, self.target.arch.byteorder)
@@ -246,7 +265,7 @@ class FrameTable:
             data.take(2)
         code_align, data_align = data.uleb(), data.sleb()
         returns = data.unsigned(1) if version == 1 else data.uleb()
-        encoding, signal, sized, handles = 0, False, letters[:1] == b"z", False
+        encoding, signal, sized, handlers = 0, False, letters[:1] == b"z", ENCODING_OMIT
         if sized:
             length = data.uleb()
             end = data.at + length
@@ -256,7 +275,7 @@ class FrameTable:
                 elif letter == "P":
                     data.pointer(data.unsigned(1) & 0x0F)
                 elif letter == "L":
-                    handles = data.unsigned(1) != ENCODING_OMIT
+                    handlers = data.unsigned(1)
                 elif letter == "S":
                     signal = True
                 elif letter != "B":
@@ -265,7 +284,7 @@ class FrameTable:
         elif letters:
             raise Malformed
         start = Row(return_register=returns, signal=signal)
-        made = Common(code_align, data_align, encoding, sized, start, handles)
+        made = Common(code_align, data_align, encoding, sized, start, handlers)
         _Program(data, made, start, start.copy()).run(0, 0)
         return made
 

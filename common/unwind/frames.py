@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import MappedMemory, Module, Range, Region, Thread
 from findleaks.unwind.cfi import FrameTable, Malformed, Row, Rule
+from findleaks.unwind.landing_pads import read_landing_pads
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
@@ -209,6 +210,16 @@ class Unwinder:
         """Whether the function at `pc` may have exception handlers; True if unknown."""
         module = self.module(pc)
         return module is None or self._table(module).handles_exceptions(pc)
+
+    def landing_pads(self, pc: int) -> Optional[frozenset[int]]:
+        """Return the addresses at which the function at `pc` continues after exceptions; None if
+        they are unknown."""
+        module = self.module(pc)
+        table = self._table(module).handler_table(pc) if module is not None else None
+        extent = self.extent(pc)
+        if table is None or extent is None:
+            return None
+        return read_landing_pads(self.target, table, extent.start) if table else frozenset()
 
     def _table(self, module: Module) -> FrameTable:
         if module.start not in self._tables:
