@@ -15,6 +15,7 @@ from kernel_cores import crashed
 
 _WORDS = ("-g", "-w", "-fcf-protection=none", "-lm")
 program = building.fixture("crash_causes.c", "-O2", *_WORDS)
+others = building.fixture("crash_origins.cpp", "-O2", *_WORDS, "-no-pie")
 unoptimized = building.fixture("crash_causes.c", "-O0", *_WORDS, name="unoptimized")
 
 
@@ -82,6 +83,21 @@ def test_causes(word: str, program: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("word", CAUSES)
 def test_causes_in_unoptimized_code(word: str, unoptimized: Path, tmp_path: Path) -> None:
     check(unoptimized, word, tmp_path)
+
+
+@pytest.mark.parametrize("word", ["caught", "jumped", "reentered", "moved"])
+def test_a_pointer_whose_origin_is_not_certain(word: str, others: Path, tmp_path: Path) -> None:
+    core, _ = crashed([str(others), word], tmp_path)
+    found = json.loads(ran("verdict", "--json", str(core)).stdout)["findings"][0]
+    assert found["text"].endswith("it used a null pointer.")
+    assert not found["cause"] and not found["evidence"]["loaded_from"], found["cause"]
+
+
+@pytest.mark.parametrize("word", ["base", "table"])
+def test_an_index_in_the_place_of_a_pointer(word: str, others: Path, tmp_path: Path) -> None:
+    core, _ = crashed([str(others), word], tmp_path)
+    fault = json.loads(ran("verdict", "--json", str(core)).stdout)["findings"][0]["evidence"]["fault"]
+    assert (fault["kind"], fault["value"]) == ("index", 1 << 40)
 
 
 def test_a_block_that_was_only_marked_as_free_was_not_freed_twice(program: Path, tmp_path: Path) -> None:

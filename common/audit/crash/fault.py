@@ -152,6 +152,8 @@ class _FaultReader:
         call = code.steps[-1].code if code is not None else None
         if call is not None and call.name == "call" and call.target is None:
             return self._call(1, call, pc)
+        if call is not None and call.name == "call":
+            return None  # the called function jumped elsewhere, and did not return
         sp = self._registers.get(RSP, self._tracer.frames[0].sp)
         if self._memory.word(sp - 8) == pc and pc:
             return Fault("return", 0, "ret", address=sp - 8, value=pc)
@@ -163,7 +165,8 @@ class _FaultReader:
             if place is None or self._memory.word(place) != value:
                 return Fault("call", 0, call.name, value=value)
             return Fault("call", 0, call.name, address=place, value=value, origin=Origin("memory", level, place))
-        origin = self._tracer.origin(level, call.source, value) if call.source >= 0 else None
+        is_known = call.source >= 0 and self._tracer.known(level).get(call.source) == value
+        origin = self._tracer.origin(level, call.source, value) if is_known else None
         return Fault("call", 0, call.name, call.source, value=value, origin=origin)
 
     def _access(self, one: Instruction, address: int) -> Optional[Fault]:
@@ -175,13 +178,23 @@ class _FaultReader:
 
     def _pointer(self, one: Instruction) -> Optional[Fault]:
         base = self._registers.get(one.base) if one.base not in (NONE, RIP) else None
-        if base is not None and one.base != RSP and region_at(self._target.regions(), base) is None:
+        if base is not None and one.base != RSP and not self._is_mapped(base):
+            # Either register may be the index: movzbl (%rax,%rdx), and movzbl table(%rax).
+            if one.scaled != NONE and one.scale == 1:
+                pointer = self._registers.get(one.scaled)
+                return self._index(one, one.base, base) if pointer is not None and self._is_mapped(pointer) else None
+            if one.scaled == NONE and self._is_mapped(one.displacement or 0):
+                return self._index(one, one.base, base)
             origin = self._tracer.origin(0, one.base, base) or self._tracer.passed(one.base, base)
             return Fault("pointer", 0, one.name, one.base, value=base, origin=origin)
         index = self._registers.get(one.scaled) if one.scaled != NONE else None
-        if index is None:
-            return None
-        return Fault("index", 0, one.name, one.scaled, value=_number(index, 64, True), origin=self._tracer.origin(0, one.scaled, index))
+        return self._index(one, one.scaled, index) if index is not None else None
+
+    def _index(self, one: Instruction, register: int, value: int) -> Fault:
+        return Fault("index", 0, one.name, register, value=_number(value, 64, True), origin=self._tracer.origin(0, register, value))
+
+    def _is_mapped(self, address: int) -> bool:
+        return region_at(self._target.regions(), address) is not None
 
     def _protection(self, one: Instruction) -> Optional[Fault]:
         if one.name == "ret":

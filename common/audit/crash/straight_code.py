@@ -1,19 +1,20 @@
 """Read the instructions that certainly ran directly before a place in a function (x86-64).
 
-The instruction before a place ran before it, unless it never falls through, or unless a jump leads
-to the place. So the function is decoded as a whole, together with the parts of it that the compiler
-moved elsewhere and that jump back. Nothing is certain in a function with a jump table, because the
-destinations are unknown."""
+The instruction before a place ran before it, unless it never falls through, or unless a jump or an
+exception leads to the place. So the function is decoded as a whole, together with the parts of it
+that the compiler moved elsewhere and that jump back. Nothing is certain in a function with a jump
+table, because the destinations are unknown."""
 
 from __future__ import annotations
 
+import re
 from typing import Any, Optional
 
 from findleaks.disasm.effects import ALL_GENERAL, effect
 from findleaks.disasm.functions import resolve_stub
 from findleaks.disasm.instruction import Instruction
 from findleaks.disasm.machine import Effect
-from findleaks.disasm.registers import CALLER_SAVED, RAX, RDX, RSP
+from findleaks.disasm.registers import CALLER_SAVED, RAX, RCX, RDX, RSP
 from findleaks.disasm.x86 import decoder
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
@@ -23,6 +24,10 @@ from findleaks.value_classes import NamedTuple
 _LARGEST = 32 << 10  # bytes of a function that are decoded
 _STUB = 64  # bytes of a function that only jumps to another one
 _MOST_PARTS = 8  # maximum number of moved parts of a function that are decoded
+_ARITHMETIC = ("add", "sub", "inc", "dec", "and", "or")
+_DWARF_RSP = 7
+_DIRECT_CALL = 5  # bytes of a direct call
+_VECTOR = re.compile(r"[xyz]mm|\bk[0-7]")
 _ENDS = ("jump", "return", "stop", "unknown", "system")
 # Instructions that change no general register except rsp
 _KEEPING = ("cmp", "test", "push", "nop", "comiss", "comisd", "ucomiss", "ucomisd")
@@ -55,15 +60,17 @@ class CodeReader:
         self._target, self._unwinder = target, unwinder
         self._decoded: dict[int, list[tuple[Any, Effect]]] = {}
         self._joined: dict[int, Optional[set[int]]] = {}
+        self._leaving: dict[int, bool] = {}
 
     def at(self, address: int) -> Optional[Instruction]:
         """Return the instruction at an address; None if the bytes are no instruction."""
         found = next(self._decode(Range(address, address + 15), whole=False), None)
         return decoder().instruction(found) if found is not None else None
 
-    def before(self, address: int, is_return: bool) -> Optional[StraightCode]:
+    def before(self, address: int, is_return: bool, called: int) -> Optional[StraightCode]:
         """Return the code that ran before `address` and the instruction there. `is_return`: the
-        last instruction is instead the one that ends at `address`. None if it is unknown."""
+        last instruction is instead the one that ends at `address`. `called`: the function that the
+        caller called, or 0. None if it is unknown."""
         extent = self._unwinder.extent(address - is_return)
         if extent is None or extent.end - extent.start > _LARGEST:
             return None
@@ -73,7 +80,7 @@ class CodeReader:
             return None
         if extent.start not in self._joined:
             self._joined[extent.start] = self._joins(extent)
-        joins = self._joined[extent.start]
+        joins = self._joined[extent.start] if self._is_start(extent.start, called) else None
         steps = [_step(*found[last])]
         at = last
         while at and joins is not None and found[at][0].address not in joins and found[at - 1][1].flow not in _ENDS:
@@ -81,6 +88,62 @@ class CodeReader:
             steps.append(_step(*found[at]))
         is_entry = at == 0 and joins is not None and extent.start not in joins
         return StraightCode(tuple(reversed(steps)), is_entry)
+
+    def direct_call(self, address: int) -> int:
+        """Return the function that a direct call before a return address reaches; 0 if another
+        instruction is there."""
+        found = next(self._decode(Range(address - _DIRECT_CALL, address), whole=False), None)
+        call = decoder().instruction(found) if found is not None else None
+        return resolve_stub(self._target, call.target) if call is not None and call.name == "call" and call.target is not None else 0
+
+    def _is_start(self, address: int, called: int) -> bool:
+        """Whether call frame information that begins at `address` is that of a function as a whole.
+        It may be that of a moved part, and then the rest of the function jumps into it."""
+        if not self._is_frameless(address):
+            return False
+        symbol, first = self._target.symbolize(address), self.at(address)
+        is_named = symbol is not None and symbol.address == address and ".cold" not in symbol.name
+        return address == called or is_named or (first is not None and first.name == "endbr64")
+
+    def entry(self, address: int) -> int:
+        """Return the address of the first instruction of a function; 0 if it is unknown."""
+        extent = self._unwinder.extent(address)
+        return extent.start if extent is not None else 0
+
+    def keeps(self, function: int, register: int) -> bool:
+        """Whether a function changes this argument only by arithmetic with itself, as strlen()
+        does."""
+        extent = self._unwinder.extent(function)
+        if extent is None or extent.end - extent.start > _LARGEST or self._targets(extent) is None:
+            return False
+        for insn, one in self._instructions(extent):
+            step = _step(decoder().instruction(insn), one)
+            if not step.changed & 1 << register or (step.code.destination != register and _VECTOR.search(insn.op_str)):
+                continue
+            moves = step.code.name == "lea" and step.code.base == register
+            if step.code.destination != register or not (moves or step.code.name in _ARITHMETIC):
+                return False
+        return True
+
+    def leaves(self, function: int) -> bool:
+        """Whether a function may end with a jump to another one, which may jump back to it with
+        other arguments."""
+        if function not in self._leaving:
+            extent = self._unwinder.extent(function)
+            self._leaving[function] = extent is None or extent.end - extent.start > _LARGEST or self._has_tail_call(extent)
+        return self._leaving[function]
+
+    def _has_tail_call(self, extent: Range) -> bool:
+        for insn, one in self._instructions(extent):
+            is_outside = one.flow in ("jump", "branch") and not extent.start <= one.target < extent.end
+            if (is_outside or (one.flow == "unknown" and insn.insn_name() == "jmp")) and self._is_frameless(insn.address):
+                return True
+        return not self._instructions(extent)
+
+    def _is_frameless(self, address: int) -> bool:
+        """Whether the return address is on top of the stack, or may be."""
+        row = self._unwinder.row(address)
+        return row is None or bool(row.expression) or (row.register == _DWARF_RSP and row.offset == self._target.arch.word)
 
     def jump_from(self, function: int, register: int) -> int:
         """Return the address to which a function jumps, if it first runs only instructions that do
@@ -94,26 +157,47 @@ class CodeReader:
         return 0
 
     def _joins(self, extent: Range) -> Optional[set[int]]:
-        """Return the addresses in a function to which its jumps lead; None if a jump may lead to
-        any address."""
+        """Return the addresses in a function to which its jumps and exceptions lead; None if they
+        may lead to any address."""
         found: set[int] = set()
         parts, seen = [extent], {extent.start}
         while parts:
-            for insn, one in self._instructions(parts.pop()):
-                if one.flow == "unknown" and insn.insn_name() == "jmp" and not _is_tail_call(insn):
-                    return None
-                if one.flow not in ("jump", "branch") or not one.target:
+            targets = self._targets(parts.pop())
+            if targets is None:
+                return None
+            for target in targets:
+                if extent.start <= target < extent.end:
+                    found.add(target)
                     continue
-                if extent.start <= one.target < extent.end:
-                    found.add(one.target)
-                    continue
-                part = self._unwinder.extent(one.target)
-                if part is not None and part.start not in seen and part.end - part.start <= _LARGEST:
-                    if len(seen) > _MOST_PARTS:
+                part = self._unwinder.extent(target)
+                if part is not None and part.start not in seen:
+                    if len(seen) > _MOST_PARTS or part.end - part.start > _LARGEST:
                         return None
                     seen.add(part.start)
                     parts.append(part)
         return found
+
+    def _targets(self, part: Range) -> Optional[set[int]]:
+        """Return the addresses to which the jumps and exceptions in a part of a function lead;
+        None if some are unknown."""
+        instructions, pads = self._instructions(part), self._unwinder.landing_pads(part.start)
+        if pads is None or not instructions or instructions[-1][1].address + instructions[-1][1].size < part.end:
+            return None
+        found = set(pads)
+        for insn, one in instructions:
+            if one.flow == "unknown" and insn.insn_name() == "jmp" and not self._is_tail_call(insn):
+                return None
+            if one.flow in ("jump", "branch") and one.target:
+                found.add(one.target)
+        return found
+
+    def _is_tail_call(self, insn: Any) -> bool:
+        """Whether an indirect jump leaves the function: it jumps to an address in a member or
+        variable, without an index, as jump tables have one, and the frame is already removed.
+        Interpreters jump to the address in a member within their frame."""
+        one = insn.operands[0]
+        is_memory = one.type == 3  # X86_OP_MEM
+        return bool(is_memory and not one.mem.index and self._is_frameless(insn.address))
 
     def _instructions(self, extent: Range) -> list[tuple[Any, Effect]]:
         if extent.start not in self._decoded:
@@ -135,18 +219,13 @@ class CodeReader:
         return decoder().decode(code, extent.start)
 
 
-def _is_tail_call(insn: Any) -> bool:
-    """Whether an indirect jump leaves the function: it jumps to an address in a member or variable,
-    without an index, as jump tables have one."""
-    one = insn.operands[0]
-    return bool(one.type == 3 and not one.mem.index)  # X86_OP_MEM
-
-
 def _step(code: Instruction, one: Effect) -> Step:
     name = code.name
     if one.flow == "call":
         return Step(code, one, _AFTER_CALL, 0)
-    if one.flow == "branch" or name in _KEEPING:
+    if name.startswith("loop"):
+        changed = 1 << RCX
+    elif one.flow == "branch" or name in _KEEPING:
         changed = 0
     else:
         changed = _EXTENSIONS.get(name, one.changed)

@@ -15,7 +15,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.audit.crash.straight_code import CodeReader, StraightCode
 from findleaks.disasm.functions import resolve_stub
 from findleaks.disasm.instruction import NONE, Instruction
-from findleaks.disasm.registers import ARGUMENTS, CALLEE_SAVED, GENERAL, RAX, RBP, RIP, RSP
+from findleaks.disasm.registers import ARGUMENTS, CALLEE_SAVED, GENERAL, RAX, RBP, RDI, RIP, RSP
 from findleaks.target.base import Target
 from findleaks.unwind.frames import Frame, FrameRegisters, Unwinder
 from findleaks.value_classes import NamedTuple
@@ -23,6 +23,8 @@ from findleaks.value_classes import NamedTuple
 _MASK = (1 << 64) - 1
 _DEEPEST = 12  # maximum number of instructions from which one value is computed
 _MOST_VALUES = 5000  # maximum number of values that are computed for one thread
+_NULLS = 1 << 12  # smaller values are null pointers, and offsets from them
+_STRINGS = ("movsb", "movsw", "movsd", "movsq", "stosb", "stosw", "stosd", "stosq")
 _LOADS = ("mov", "movsxd")
 _READING = ("cmp", "test", "push", "call", "jmp")  # only read their first operand
 
@@ -67,12 +69,14 @@ class Tracer:
         self._registers, self._names = registers, target.arch.dwarf_registers
         self._code: dict[int, Optional[StraightCode]] = {}
         self._left = _MOST_VALUES
+        self._is_distinct = False  # whether the value is hardly elsewhere by chance
 
     def code(self, level: int) -> Optional[StraightCode]:
         """Return the code before the place at which a frame is; None if it is unknown."""
         if level not in self._code:
             frame = self.frames[level]
-            self._code[level] = self.reader.before(frame.pc, frame.pc != frame.call)
+            called = self.reader.direct_call(self.frames[level + 1].pc) if level + 1 < len(self.frames) else 0
+            self._code[level] = self.reader.before(frame.pc, frame.pc != frame.call, called)
         return self._code[level]
 
     def known(self, level: int) -> Mapping[int, int]:
@@ -87,6 +91,7 @@ class Tracer:
     def value(self, level: int, register: int) -> Optional[int]:
         """Return the value of a register at the place; None if it is unknown."""
         code = self.code(level)
+        self._is_distinct = False
         if register in self.known(level):
             return self.known(level)[register]
         return self._value(level, code, len(code.steps) - 1, register, _DEEPEST) if code is not None else None
@@ -94,12 +99,14 @@ class Tracer:
     def operand(self, level: int) -> Optional[int]:
         """Return the address of the memory operand at the place; None if it is unknown."""
         code = self.code(level)
+        self._is_distinct = False
         return self._address(level, code, len(code.steps) - 1, _DEEPEST) if code is not None else None
 
     def origin(self, level: int, register: int, expected: Optional[int]) -> Optional[Origin]:
         """Return where the value of a register at the place of a frame comes from; None if it is
         unknown. `expected`: this value, or None."""
         code = self.code(level)
+        self._is_distinct = expected is not None and expected >= _NULLS
         found = self._origin(level, code, len(code.steps) - 1, register, 0, _DEEPEST) if code is not None else None
         return found if found is None or self._agrees(found, expected) else None
 
@@ -108,6 +115,12 @@ class Tracer:
         this value in the same register. So the pointer of a fault in strlen() is found without its
         code. None if it is unknown."""
         if len(self.frames) < 2 or GENERAL[register] not in ARGUMENTS or self.value(1, register) != value:
+            return None
+        entry = self.reader.entry(self.frames[0].pc)
+        # Null pointers may be equal by chance.
+        if not entry or self.called(1) != entry:
+            return None
+        if value < _NULLS and (self.reader.leaves(entry) or not self.reader.keeps(entry, register)):
             return None
         return self.origin(1, register, value)
 
@@ -183,6 +196,8 @@ class Tracer:
             return True
         if not step.writes_memory or step.name in _READING:
             return False
+        if step.name in _STRINGS and step.base == RDI:
+            return True  # with a prefix, it writes more than one element
         written = self._address(level, code, at, depth - 1)
         return written is None or address - max(step.width, 8) < written < address + 8
 
@@ -198,7 +213,9 @@ class Tracer:
             return here
         outer = self.code(caller)
         found = self._origin(caller, outer, len(outer.steps) - 1, register, offset, _DEEPEST) if outer is not None else None
-        return found or here
+        # _agrees() checks such words.
+        is_checked = found is not None and found.sort == "memory" and self._is_distinct
+        return found if found is not None and (is_checked or not self.reader.leaves(entry)) else here
 
     def _value(self, level: int, code: StraightCode, at: int, register: int, depth: int) -> Optional[int]:
         """Return the value of a register before instruction `at`."""
@@ -234,7 +251,8 @@ class Tracer:
         caller = level + 1
         if before is not None or not code.is_entry or GENERAL[register] not in ARGUMENTS or caller >= len(self.frames):
             return None
-        outer = self.code(caller) if self.called(caller) == code.steps[0].code.address else None
+        entry = code.steps[0].code.address
+        outer = self.code(caller) if self.called(caller) == entry and (self._is_distinct or not self.reader.leaves(entry)) else None
         return self._value(caller, outer, len(outer.steps) - 1, register, depth - 1) if outer is not None else None
 
     def _computed(self, level: int, code: StraightCode, at: int, register: int, depth: int) -> Optional[int]:
