@@ -25,7 +25,7 @@ class Repeated(NamedTuple):
     times: int
 
     def describe(self) -> str:
-        """Return "… and 99 times more"; "… and these 2 frames 49 times more"."""
+        """Return "… and 99 more times"; "… and these 2 frames 49 more times"."""
         which = "" if len(self.frames) == 1 else f"these {len(self.frames)} frames "
         return f"… and {which}{counted(self.times - 1, 'more time')}"
 
