@@ -26,7 +26,8 @@ _MAPS = ("threadLocals", "inheritableThreadLocals")
 _MOST_OBJECTS = 64  # objects that roots refer to, and that get a row
 _LEAST_SHARE = 50  # divisor: the part of all objects that such an object must retain
 _MOST_LOOKED_AT = 1 << 12  # objects of which a chain of references is searched
-_MOST_SEARCHED = 1 << 28  # objects; for each object of a chain, all objects are searched for its referrers
+# For each object of a chain, all objects are searched for its referrers: at most so many in total
+_MOST_SEARCHED = 1 << 28
 _LEAST = 1024  # bytes that a root must retain to be listed
 
 

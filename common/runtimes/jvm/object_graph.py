@@ -48,7 +48,8 @@ class JavaGraph(ObjectGraph):
         self._tables, self._objects, self._reach = tables, objects, reach
         self._fields = FieldReader(tables)
         self._references = objects.layout.references
-        self._roots_found: dict[int, Optional[ObjectWord]] = {}  # results of `root_of`, by the first object of a path
+        # Results of `root_of`, by the first object of a path
+        self._roots_found: dict[int, Optional[ObjectWord]] = {}
         self._order = "<" if tables.memory.arch.byteorder == "little" else ">"
 
     def type_of(self, index: int) -> str:
