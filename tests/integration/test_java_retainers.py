@@ -15,7 +15,7 @@ PAGES = 20_000 * 1040
 LOCALS, QUEUE, WEAK, HOOKS = "locals", "queue", "weak", "hooks"
 ROOTS = {
     LOCALS: "thread-local variable JavaRetainers.CONTEXT of 8 threads",
-    QUEUE: 'stack of Java thread "main"',
+    QUEUE: 'stack of Java thread "',  # that of main, or of the thread of the pool
     WEAK: "static variable JavaRetainers.STATISTICS",
     HOOKS: "static variable java.lang.ApplicationShutdownHooks.hooks",
 }
@@ -46,7 +46,8 @@ def test_cause_and_remedy(version: str, kind: str, tmp_path: Path) -> None:
     with Running(jvms.command(version, tmp_path, "JavaRetainers", kind, options=options), tmp_path / "run") as running:
         found = verdict("--pid", str(running.pid))
     held = finding(found, "retained-objects")
-    assert held["evidence"]["root"] == ROOTS[kind]
+    root = held["evidence"]["root"]
+    assert root.startswith(ROOTS[kind]) if kind == QUEUE else root == ROOTS[kind]
     assert LEAST * PAGES < held["evidence"]["retained_bytes"] < PAGES * 1.3
     assert PATHS[kind] in held["cause"]
     assert held["try"][0].startswith(REMEDIES[kind])

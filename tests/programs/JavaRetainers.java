@@ -4,6 +4,7 @@ import java.util.concurrent.*;
 /** Leaks of Java programs that collections of the JDK retain: JavaRetainers KIND. Each retains 20,000 objects of 1 KiB. */
 public class JavaRetainers {
     private static final int COUNT = 20_000, THREADS = 8;
+    private static final int DEPTH = 300; // calls; their frames are larger than those of a thread that waits
 
     static final class Page {
         final byte[] content = new byte[1024];
@@ -36,6 +37,14 @@ public class JavaRetainers {
     private static final ThreadLocal<Context> CONTEXT = ThreadLocal.withInitial(Context::new);
     private static final Map<Page, Statistics> STATISTICS = Collections.synchronizedMap(new WeakHashMap<>());
 
+    /**
+     * Run a task below many frames. Otherwise, the frames of a thread that waits later may contain words that the task left on the stack.
+     * Each such word is a root.
+     */
+    private static <T> T runDeep(int depth, Callable<T> task) throws Exception {
+        return depth > 0 ? runDeep(depth - 1, task) : task.call();
+    }
+
     /** Each of the threads of a pool keeps the same number of pages in its value of a thread-local variable. */
     private static void fillThreadLocals() throws Exception {
         ExecutorService pool = Executors.newFixedThreadPool(THREADS);
@@ -44,10 +53,12 @@ public class JavaRetainers {
         for (int thread = 0; thread < THREADS; thread++) {
             tasks.add(pool.submit(() -> {
                 all.await();
-                for (int page = 0; page < COUNT / THREADS; page++) {
-                    CONTEXT.get().pages.add(new Page());
-                }
-                return null;
+                return runDeep(DEPTH, () -> {
+                    for (int page = 0; page < COUNT / THREADS; page++) {
+                        CONTEXT.get().pages.add(new Page());
+                    }
+                    return null;
+                });
             }));
         }
         for (Future<?> task : tasks) {
@@ -78,14 +89,18 @@ public class JavaRetainers {
         }
     }
 
-    public static void main(String[] arguments) throws Exception {
-        ExecutorService pool = null;
-        switch (arguments[0]) {
-            case "locals": fillThreadLocals(); break;
-            case "queue": pool = fillQueue(); break;
-            case "weak": fillWeakMap(); break;
-            default: fillShutdownHooks();
+    /** Return the pool of threads whose queue retains the pages, null if there is none. */
+    private static ExecutorService fill(String kind) throws Exception {
+        switch (kind) {
+            case "locals": fillThreadLocals(); return null;
+            case "queue": return fillQueue();
+            case "weak": fillWeakMap(); return null;
+            default: fillShutdownHooks(); return null;
         }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        ExecutorService pool = runDeep(DEPTH, () -> fill(arguments[0]));
         System.gc();
         System.out.println("ready");
         if (pool != null) {

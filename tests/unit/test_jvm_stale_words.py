@@ -13,7 +13,7 @@ from findleaks.errors import Interrupted
 from findleaks.runtimes.jvm import chunk_pools, object_monitors
 from findleaks.runtimes.jvm.chunk_pools import free_chunks
 from findleaks.runtimes.jvm.object_monitors import idle_monitors
-from findleaks.runtimes.jvm.symbols import is_symbol
+from findleaks.runtimes.jvm.symbols import find_end_of_text
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.thread_words import words_without_objects
 from findleaks.target.base import Range
@@ -151,5 +151,23 @@ def test_symbols(length: int, body: int, first: int) -> None:
         image.memory[OBJECTS][at + first + body : at + first + body + len(content)] = content
         image.words(place + used, OBJECTS)
     tables = tables_of(image)
-    assert [is_symbol(tables, place, used + 8) for place in places] == [True, False, False, False, False]
-    assert not is_symbol(tables, places[0], used + 24) and not is_symbol(tables, 8, used + 8)
+    end = places[0] + first + body + len(text)
+    assert [find_end_of_text(tables, place, used + 8) for place in places] == [end, 0, 0, 0, 0]
+    assert not find_end_of_text(tables, places[0], used + 24) and not find_end_of_text(tables, 8, used + 8)
+
+
+@pytest.mark.parametrize("pointer", [0x7F41FF424344, 0x7F4100424344])
+def test_number_and_pointer_are_no_symbol(pointer: int) -> None:
+    """A block of 24 bytes has a number, a pointer and a reference. In JDK 8, the number could be the length of a short text."""
+    image = Image("Serial", [(0, 0, 0)] * 4, [])
+    image.fields.update({("Symbol", "_length"): 0, ("Symbol", "_body"): 8})
+    image.words(BLOCK, 4, pointer, OBJECTS)
+    assert not find_end_of_text(tables_of(image), BLOCK, 24)
+
+
+def test_reference_is_not_after_text() -> None:
+    """The low bytes of a reference are characters. The reference is not after this text."""
+    image = Image("Serial", [(0, 0, 0)] * 4, [])
+    image.fields.update({("Symbol", "_length"): 0, ("Symbol", "_body"): 8})
+    image.words(BLOCK, 4, 0x41424344, 0)
+    assert find_end_of_text(tables_of(image), BLOCK, 24) == BLOCK + 12

@@ -200,7 +200,7 @@ class HotSpot(DumpableRuntime):
         return self._object_graph
 
     def named_roots(self) -> Sequence[ObjectRoot]:
-        from findleaks.runtimes.jvm.named_roots import list_named_roots  # only `roots` needs it
+        from findleaks.runtimes.jvm.named_roots import list_named_roots  # `find` does not need it
 
         graph = self._object_graph if self.lists_objects else None
         return list_named_roots(graph) if graph is not None else ()

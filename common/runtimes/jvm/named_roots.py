@@ -26,6 +26,8 @@ _MAPS = ("threadLocals", "inheritableThreadLocals")
 _MOST_OBJECTS = 64  # objects that roots refer to, and that get a row
 _LEAST_SHARE = 50  # divisor: the part of all objects that such an object must retain
 _MOST_LOOKED_AT = 1 << 12  # objects of which a chain of references is searched
+# For each object of a chain, all objects are searched for its referrers: at most so many in total
+_MOST_SEARCHED = 1 << 28
 _LEAST = 1024  # bytes that a root must retain to be listed
 
 
@@ -39,11 +41,12 @@ class NamedRoots:
         self._attributed: set[int] = set()  # objects that variables retain
         self._special = {*graph.mirrors(), *graph.instances(_THREAD), *graph.instances(_LOADER)}
 
-    def list(self) -> Sequence[ObjectRoot]:
+    def list(self, least: int) -> Sequence[ObjectRoot]:
         """Return the roots, the largest first. The objects of a class loader include those of the
-        static variables of its classes."""
+        static variables of its classes. `least`: roots that are neither variables nor class loaders
+        must retain this many bytes."""
         found = [*self._statics(), *self._thread_locals(), *self._loaders()]
-        found += self._objects()
+        found += self._objects(max(least, self._tree.total().bytes // _LEAST_SHARE))
         listed = (one for one in found if one.retained.bytes >= _LEAST)
         return sorted(listed, key=lambda one: (-one.retained.bytes, one.address, one.name))
 
@@ -124,9 +127,8 @@ class NamedRoots:
             largest = max(some, key=lambda one: tree.retained(one).bytes)
             yield self._root("class-loader", f"class loaders of type {name}", largest, len(some), Totals.sum_of(map(tree.retained, outer)))
 
-    def _objects(self) -> Iterator[ObjectRoot]:
-        """Yield other objects to which roots refer."""
-        least = self._tree.total().bytes // _LEAST_SHARE
+    def _objects(self, least: int) -> Iterator[ObjectRoot]:
+        """Yield other objects to which roots refer, and that retain at least this many bytes."""
         for child in self._tree.children(root_node(0), _MOST_OBJECTS):
             # All memory is searched for the roots of an object without a variable.
             if child.block not in self._special and child.block not in self._attributed and child.bytes >= least:
@@ -136,11 +138,14 @@ class NamedRoots:
         """Describe a root that reaches an object: a variable if there is one. Stale words may refer
         to an object, too, and have no name."""
         seen, waiting = {index}, [index]
+        searches = min(_MOST_LOOKED_AT, max(_MOST_SEARCHED // len(self._graph.blocks), 1))
         while waiting and len(seen) < _MOST_LOOKED_AT:
-            following = []
-            for one in waiting:
-                if one in self._phrases:
-                    return self._phrases[one]
+            phrase = next((self._phrases[one] for one in waiting if one in self._phrases), "")
+            if phrase:
+                return phrase
+            following: list[int] = []
+            some, searches = waiting[:searches], max(searches - len(waiting), 0)
+            for one in interruptible(self._graph.target, some):
                 # A class, a thread or a class loader refers to many objects that others use, too.
                 new = [
                     other
@@ -155,7 +160,8 @@ class NamedRoots:
         return next((one for one in words if not one.startswith("the word")), words[0] if words else NO_ROOT)
 
 
-def list_named_roots(graph: JavaGraph) -> Sequence[ObjectRoot]:
-    """Return what variables and class loaders retain; () if live objects are unknown."""
+def list_named_roots(graph: JavaGraph, least: int = 0) -> Sequence[ObjectRoot]:
+    """Return what variables and class loaders retain; () if live objects are unknown. For `least`
+    see NamedRoots.list."""
     tree = graph.dominators
-    return NamedRoots(graph, tree).list() if tree is not None else ()
+    return NamedRoots(graph, tree).list(least) if tree is not None else ()

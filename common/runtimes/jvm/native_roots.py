@@ -26,7 +26,7 @@ The following memory is left out:
 - The words of a JavaThread that never refer to objects, and unused words of its stack of locks
   (thread_words.py).
 - Monitors that no thread uses (object_monitors.py).
-- Blocks with a name of a class, a field or a method (symbols.py).
+- What follows a name of a class, a field or a method in its block (symbols.py).
 - Previous values of references, which generational ZGC records for each thread.
 - The code cache: compiled code lives as long as its classes.
 
@@ -56,7 +56,7 @@ from findleaks.runtimes.jvm.jni_handles import handle_blocks, handles, stale_han
 from findleaks.runtimes.jvm.object_monitors import idle_monitors
 from findleaks.runtimes.jvm.references import BELOW, References
 from findleaks.runtimes.jvm.spaces import buffer_words, has_region_bounds, region_addresses, region_size
-from findleaks.runtimes.jvm.symbols import is_symbol
+from findleaks.runtimes.jvm.symbols import find_end_of_text
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.thread_words import words_without_objects
 from findleaks.runtimes.jvm.threads import java_thread_stacks, java_threads
@@ -118,6 +118,7 @@ class NativeRoots:
         self._region_tables: dict[int, bool] = {}
         self._regions = region_addresses(tables) or shenandoah_regions(tables)
         self._region_size = region_size(tables) if region_addresses(tables) else 0
+        self._text = (0, 0)  # the block that was searched last for text, and the end of its text
         self._unused_words = {*buffer_words(tables), *stale_handles(tables), *idle_monitors(tables)}
         data = self._data_ranges()
         arenas = unused_parts(tables, find_others(tables, engine, directory, data))
@@ -177,7 +178,7 @@ class NativeRoots:
                     raise Interrupted
                 for address in self._search(piece, start):
                     found = self._directory.blocks.lookup(address)
-                    if found is not None and not self._is_unused(address) and self._may_refer(*found, indices):
+                    if found is not None and not self._is_unused(address) and self._may_refer(address, *found, indices):
                         name = self._storage_name(found[1]) if found[2] in _STORAGE_SIZES else ""
                         name = name or self._old_handles.get(address, "")
                         yield ObjectWord(address, start, f"handle of the JVM: {name}" if name else "")
@@ -261,7 +262,7 @@ class NativeRoots:
                 usual: list[int] = []
                 jni: list[int] = []
                 for place, value, index, start, size, state in zip(places, values, found, *known):
-                    if index != NO_BLOCK and not self._is_unused(place) and self._may_refer(index, start, size, state, excluded):
+                    if index != NO_BLOCK and not self._is_unused(place) and self._may_refer(place, index, start, size, state, excluded):
                         is_jni = size in _STORAGE_SIZES and self._storage_name(start) == _JNI_GLOBAL
                         (jni if is_jni else usual).append(value)
                 yield RootObjects(RootKind.OTHER, self.starts(usual))
@@ -271,8 +272,8 @@ class NativeRoots:
         """Return whether the word at an address is stale."""
         return place in self._unused_words or region_at(self._unused_parts, place) is not None
 
-    def _may_refer(self, index: int, start: int, size: int, state: int, excluded: Collection[int]) -> bool:
-        """Return whether words of this block of malloc are roots."""
+    def _may_refer(self, place: int, index: int, start: int, size: int, state: int, excluded: Collection[int]) -> bool:
+        """Return whether the word at `place`, in this block of malloc, may be a root."""
         if state != State.IN_USE or size >= _LARGE or index in excluded:
             return False
         if size in _STORAGE_SIZES and _WEAK in self._storage_name(start).lower():
@@ -283,7 +284,14 @@ class NativeRoots:
             return False
         if size in _STORE_BUFFER_SIZES and self._references.colors.place == BELOW and self._is_store_buffer(start):
             return False
-        return not (size in _TABLE_SIZES and self._is_weak_table(start, size)) and not is_symbol(self._tables, start, size)
+        return not (size in _TABLE_SIZES and self._is_weak_table(start, size)) and not self._is_after_text(place, start, size)
+
+    def _is_after_text(self, place: int, start: int, size: int) -> bool:
+        """Return whether a word follows the text of a Symbol in its block of malloc. The words of a
+        block are asked for one after another."""
+        if self._text[0] != start:
+            self._text = start, find_end_of_text(self._tables, start, size)
+        return 0 < self._text[1] <= place
 
     def _is_store_buffer(self, start: int) -> bool:
         """Return whether a block of malloc is a ZStoreBarrierBuffer. Such a buffer has the address

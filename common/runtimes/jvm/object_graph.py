@@ -48,6 +48,8 @@ class JavaGraph(ObjectGraph):
         self._tables, self._objects, self._reach = tables, objects, reach
         self._fields = FieldReader(tables)
         self._references = objects.layout.references
+        # Results of `root_of`, by the first object of a path
+        self._roots_found: dict[int, Optional[ObjectWord]] = {}
         self._order = "<" if tables.memory.arch.byteorder == "little" else ">"
 
     def type_of(self, index: int) -> str:
@@ -225,9 +227,18 @@ class JavaGraph(ObjectGraph):
         """See ObjectGraph. A root with a name is preferred: other words with the same object may be
         in memory that the JVM uses temporarily, such as the handles of a thread."""
         path = self.path(index)
-        low = self.blocks.address(path[0]) if path else 0
-        words = list(self.roots_to(low, low + 1)) if path else []
-        return min(words, key=lambda one: (not one.name, not one.address), default=None)
+        if not path:
+            return None
+        if path[0] not in self._roots_found:  # all of malloc's memory is searched
+            low = self.blocks.address(path[0])
+            best: Optional[ObjectWord] = None
+            for word in self.roots_to(low, low + 1):
+                if best is None or (not word.name, not word.address) < (not best.name, not best.address):
+                    best = word
+                if best.name:
+                    break
+            self._roots_found[path[0]] = best
+        return self._roots_found[path[0]]
 
     def list_referrers(self, memory: Sequence[Range]) -> Sequence[Referrers]:
         kinds = self.graph.kinds() if self.graph is not None else None

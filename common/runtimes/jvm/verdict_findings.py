@@ -10,9 +10,7 @@ from findleaks.quoting import shell_quoted
 from findleaks.runtimes.base import Part, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES
-from findleaks.runtimes.jvm.named_roots import list_named_roots
 from findleaks.runtimes.jvm.remedies import find_retainer_remedies
-from findleaks.runtimes.object_graph import ObjectRoot
 from findleaks.runtimes.retained_findings import RETAINED, find_retainer
 from findleaks.target.base import Target
 from findleaks.value_classes import replace
@@ -59,11 +57,14 @@ def find_retained_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[F
 
 
 def _find_named_root(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Finding]:
+    from findleaks.runtimes.jvm.named_roots import list_named_roots  # `find` does not need it
+
     live = sum(one.bytes for one in types)
-    root = next(iter(list_named_roots(graph)), None) if live >= _LEAST_LIVE else None
+    root = next(iter(list_named_roots(graph, live // 2)), None) if live >= _LEAST_LIVE else None
     if root is None or 2 * root.retained.bytes < live:
         return
-    title = f"In use, not leaked: {shortened(root.name, 120)} {'retain' if _is_plural(root) else 'retains'} {size(root.retained.bytes)} in "
+    verb = "together retain" if root.members else "retain" if root.sort == "class-loader" else "retains"
+    title = f"In use, not leaked: {shortened(root.name, 120)} {verb} {size(root.retained.bytes)} in "
     title += f"{number(root.retained.blocks)} objects of {_NAME}."
     index = graph.blocks.find(root.address)
     path = graph.describe_path(index)
@@ -82,10 +83,6 @@ def _find_named_root(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Findin
     yield Finding(RETAINED, root.retained.bytes, title, cause, (), commands, facts)
 
 
-def _is_plural(root: ObjectRoot) -> bool:
-    return root.values > 1 and root.sort == "class-loader"
-
-
 def _describe_example(graph: JavaGraph, types: Sequence[Type], retainer: int) -> str:
     """Return a sentence with the path from the object at `retainer` to an object of the type with
     the most bytes; "" if this path does not begin there."""
@@ -96,4 +93,4 @@ def _describe_example(graph: JavaGraph, types: Sequence[Type], retainer: int) ->
     if index not in path[:-1]:
         return ""
     text = graph.describe_chain(path[path.index(index) :])
-    return f" From there, one of {number(largest.objects)} {shortened(largest.name)} is reached by {shortened(text, 400)}."
+    return f" One of {number(largest.objects)} {shortened(largest.name)} is reached by {shortened(text, 400)}."
