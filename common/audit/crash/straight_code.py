@@ -1,9 +1,9 @@
 """Read the instructions that certainly ran directly before a place in a function (x86-64).
 
-The instruction before a place ran before it, unless it never falls through, or unless a jump leads
-to the place. So the function is decoded as a whole, together with the parts of it that the compiler
-moved elsewhere and that jump back. Nothing is certain in a function with a jump table, because the
-destinations are unknown."""
+The instruction in front of a place ran before it, unless this instruction always jumps or returns,
+or a jump leads to the place. To find all jumps, the whole function is decoded, with the parts that
+the compiler moved elsewhere (for example to .text.unlikely). Nothing is certain in a function with
+a jump table, because the destinations of its jumps are unknown."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _AFTER_CALL = sum(1 << number for number in CALLER_SAVED)
 
 
 class Step(NamedTuple):
-    """An instruction. `changed`: mask of the general registers that it may change, without rsp.
-    `moved`: number that it adds to rsp; None if unknown."""
+    """An instruction. `changed`: the mask of the general registers that it may change, without rsp.
+    `moved`: the number that it adds to rsp; None if unknown."""
 
     code: Instruction
     effect: Effect
@@ -41,8 +41,9 @@ class Step(NamedTuple):
 
 
 class StraightCode(NamedTuple):
-    """Instructions that ran one after the other, without a jump. The last one is that at the place.
-    `is_entry`: whether the first one is the first of the function."""
+    """Instructions that ran one after the other, without a jump. The last one is the instruction at
+    the place. `is_entry`: whether the first one is the first instruction of the function, and no
+    jump leads to it."""
 
     steps: tuple[Step, ...]
     is_entry: bool
@@ -57,13 +58,14 @@ class CodeReader:
         self._joined: dict[int, Optional[set[int]]] = {}
 
     def at(self, address: int) -> Optional[Instruction]:
-        """Return the instruction at an address; None if the bytes are no instruction."""
+        """Return the instruction at an address; None if its bytes are not an instruction."""
         found = next(self._decode(Range(address, address + 15), whole=False), None)
         return decoder().instruction(found) if found is not None else None
 
     def before(self, address: int, is_return: bool) -> Optional[StraightCode]:
-        """Return the code that ran before `address` and the instruction there. `is_return`: the
-        last instruction is instead the one that ends at `address`. None if it is unknown."""
+        """Return the code that ran before an instruction, and this instruction; None if it is
+        unknown. `address`: the address of the instruction; if `is_return`, a return address, which
+        is the end of the instruction."""
         extent = self._unwinder.extent(address - is_return)
         if extent is None or extent.end - extent.start > _LARGEST:
             return None
@@ -83,8 +85,8 @@ class CodeReader:
         return StraightCode(tuple(reversed(steps)), is_entry)
 
     def jump_from(self, function: int, register: int) -> int:
-        """Return the address to which a function jumps, if it first runs only instructions that do
-        not change this register; otherwise 0."""
+        """Return the address to which a function jumps; 0 if it does not, or if it may change the
+        register before the jump."""
         for insn in self._decode(Range(function, function + _STUB), whole=False):
             step = _step(decoder().instruction(insn), effect(insn))
             if step.code.name == "jmp":
@@ -136,8 +138,8 @@ class CodeReader:
 
 
 def _is_tail_call(insn: Any) -> bool:
-    """Whether an indirect jump leaves the function: it jumps to an address in a member or variable,
-    without an index, as jump tables have one."""
+    """Whether an indirect jump leaves the function. Such a jump loads its destination from a member
+    or a variable. Jumps through a jump table use an index."""
     one = insn.operands[0]
     return bool(one.type == 3 and not one.mem.index)  # X86_OP_MEM
 
