@@ -27,7 +27,7 @@ PATHS = {
 }
 REMEDIES = {
     LOCALS: "ThreadLocal.remove() at the end of each task",
-    QUEUE: "a limited queue for the ThreadPoolExecutor",
+    QUEUE: "a bounded queue for the ThreadPoolExecutor",
     WEAK: "values of a WeakHashMap that do not refer to their keys",
     HOOKS: "Runtime.removeShutdownHook()",
 }
