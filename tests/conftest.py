@@ -41,8 +41,8 @@ OPEN_FILES = 4096
 """The limit with which tests run, if that of the caller is lower."""
 
 SECONDS_TO_END = 60.0
-"""For processes that are about to end when the last test does, as a debugger whose parent was killed: on a busy machine, that takes
-seconds. Nothing waits if no process is left."""
+"""Seconds that processes have to end after the last test, such as a debugger whose parent was killed. On a busy machine, they need some
+seconds. If no process is left, the run does not wait."""
 
 DAYS_KEPT = 7
 """Days for which the output of a compiler is kept after its last use."""

@@ -214,7 +214,7 @@ def _deepest_named(row: RetainedNode, name_field: Callable[[RetainedNode], str])
     """Return the deepest field that retains most of the memory and whose name the program's author
     knows, and the level of this field. If there is no such field, return a large collection. The
     returned name begins with the name of the field above: "local variable q → ._queue".
-    `name_field`: returns the name of a field."""
+    `name_field`: function that returns the name of a field."""
     found, holder, level = row if row.what else None, "", 0
     for depth in count(1):
         below = _largest_part(row)
@@ -236,8 +236,8 @@ def _deepest_named(row: RetainedNode, name_field: Callable[[RetainedNode], str])
 
 
 def _name_with_function(session: Session, row: RetainedNode) -> str:
-    """Return the name of a field. The name of a local variable includes the object that contains
-    it: "local variable q of coroutine consumer"."""
+    """Return the name of a field. The name of a local variable is followed by the object that
+    contains the variable: "local variable q of coroutine consumer"."""
     index = session.directory.blocks.find(row.address) if row.sort == "field" and row.name.startswith(_LOCAL) else -1
     owner = name_managed_object(session, index) if index >= 0 else ""
     return f"{row.name} of {owner}" if owner else row.name

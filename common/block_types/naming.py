@@ -43,7 +43,7 @@ class Types:
 
     @cached_property
     def may_have_strings(self) -> bool:
-        """Whether blocks with the shape of a std::string are named so."""
+        """Whether a block with the shape of a std::string gets this type."""
         return may_have_strings(self._target)
 
     @cached_property

@@ -15,7 +15,7 @@ from findleaks.target.ranges import nonzero_pieces, region_at
 _SMALLEST_FILE = {8: 216, 4: 148}  # bytes by the size of words
 _LARGEST_FILE = 1024
 _LIBRARIES = ("libstdc++", "libc++")
-_ABI = re.compile(rb"N10__cxxabiv1")  # names of the types of std::type_info, also in stripped files
+_ABI = re.compile(rb"N10__cxxabiv1")  # in names of type_info classes, also in stripped files
 
 
 def is_array(target: Target, start: int, size: int, count: int, vtable: int) -> bool:
@@ -45,9 +45,9 @@ def is_file(target: Target, first: int, address: int, size: int) -> bool:
 
 
 def may_have_strings(target: Target) -> bool:
-    """Whether the process may use C++: a file is its library, or contains the library, or cannot be
-    read. In C programs, a buffer {pointer, length, capacity} such as GLib's GString has the shape
-    of a std::string."""
+    """Whether the process may use C++: a module is the C++ library, contains names of it, or is
+    unreadable. In programs without C++, a block with the shape of a std::string is another
+    buffer {pointer, length, capacity}, such as GLib's GString."""
     modules = target.modules()
     if not modules or find_modules(target, _LIBRARIES):
         return True

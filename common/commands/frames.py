@@ -12,13 +12,13 @@ from findleaks.unwind.stacks import NamedFrame, without_parameters
 from findleaks.value_classes import NamedTuple
 
 FRAMES = 40  # Maximum number of frames of each stack printed as text without --frames.
-_LONGEST_CYCLE = 8  # most functions of a recursion that call each other
-_LEAST_TIMES = 4  # fewest repetitions that are not printed one by one
+_LONGEST_CYCLE = 8  # maximum number of functions that call each other in a recursion
+_LEAST_TIMES = 4  # least number of repetitions that are printed as one
 
 
 class Repeated(NamedTuple):
-    """Frames that follow each other `times` times, for example those of a recursive function.
-    `start`: the index of the first one."""
+    """A sequence of frames that is on the stack `times` times in a row, as in a recursion. `start`:
+    the index of its first frame. `frames`: the frames of one repetition."""
 
     start: int
     frames: Sequence[NamedFrame]
@@ -55,9 +55,9 @@ def frame_label(frame: NamedFrame, width: int) -> str:
 
 
 def find_repeated(frames: Sequence[NamedFrame]) -> Iterator[Repeated]:
-    """Yield all frames in order. Equal sequences of up to 8 frames that follow each other are one
-    item: a(), b(), a(), b(), a(), b(), a(), b() are 4 times a(), b(). Frames with locks are items
-    of their own."""
+    """Yield all frames in order. A sequence of up to 8 frames that occurs at least 4 times in a row
+    is one item: a(), b(), a(), b(), a(), b(), a(), b() is a(), b() with 4 times. Sequences that
+    contain a frame with locks are not combined."""
     at = 0
     while at < len(frames):
         found = max((_repeat(frames, at, length) for length in range(1, _LONGEST_CYCLE + 1)), key=lambda one: len(one.frames) * one.times)
@@ -67,7 +67,7 @@ def find_repeated(frames: Sequence[NamedFrame]) -> Iterator[Repeated]:
 
 
 def _repeat(frames: Sequence[NamedFrame], start: int, length: int) -> Repeated:
-    """Return the sequence of this length at `start`, and how many times it follows itself."""
+    """Return the sequence of this length at `start`, and how many times it occurs in a row."""
     cycle = frames[start : start + length]
     times = 1
     while frames[start + times * length : start + (times + 1) * length] == cycle and not any(frame.locks for frame in cycle):

@@ -139,8 +139,8 @@ def _threads_text(
 
 
 def _frames_text(frames: Sequence[NamedFrame], limit: Optional[int], width: int, locks: Callable[[int], Iterable[str]]) -> Iterator[str]:
-    """Yield a line for each frame, at most `limit` of them, and for its `locks` (of the frame with
-    an index). The frames of a recursion are listed once."""
+    """Yield a line for each of at most `limit` frames, and for each lock of a frame. Frames of a
+    recursion are listed once. `locks`: function that returns the locks of a frame by its index."""
     shown = listed = 0
     for one in find_repeated(frames):
         for at, frame in enumerate(first(one.frames, limit and limit - listed), one.start):

@@ -26,7 +26,7 @@ static bool is_next(uint64_t value, uint64_t pointer) { return !value || (value 
 
 /* Return whether `value` is {size | log2 of the alignment} of a chunk of `size` bytes. The
  * alignment is at least that of max_align_t. Without this check, an object that contains the
- * number 64 before a null pointer would be a chunk. */
+ * number 64 in front of a null pointer would be taken for a chunk. */
 static bool is_size(uint64_t value, uint64_t size) {
     return (value & ~LOW_BITS) == size && (value & LOW_BITS) >= LEAST_SHIFT && (value & LOW_BITS) <= MOST_SHIFT;
 }

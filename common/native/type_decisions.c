@@ -89,9 +89,9 @@ static uint32_t choose(matching *m, const option *options, uint32_t count, unsig
     return choose_by_end(m->s, options, count, ranks, best, start);
 }
 
-/* Whether all elements fit, and an element after the first has a pointer. If the claim is inferred,
- * the elements after the first need LEAST_VOID void pointers instead, as in a hash table whose
- * elements are keys and values without types. */
+/* Return whether all elements fit, and an element after the first has a pointer. If the claim is
+ * inferred, the elements after the first need at least LEAST_VOID void pointers instead. An example
+ * is a hash table whose keys and values have the type void *. */
 static bool is_array(matching *m, const option *one, uint64_t start, uint64_t size) {
     uint32_t all[COUNTS] = {0}, first[COUNTS] = {0};
     bool is_inferred = level_of(one->claim) >= LEVEL_BASE;

@@ -14,7 +14,7 @@ from findleaks.runtimes.joint_members import JointRetainer
 from findleaks.runtimes.object_graph import ObjectGraph
 
 RETAINED = "retained-objects"
-"""The kind of a finding about the variables or the object that retains most live objects."""
+"""The kind of a finding about the object or the variables that retain most live objects."""
 
 _LEAST = 16 << 20  # bytes of live objects of which one object may retain most
 _LARGE = 4 << 20  # bytes of live objects whose types are named

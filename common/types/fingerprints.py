@@ -74,8 +74,9 @@ class _Model:
 
     def likelihood(self, size: int, classes: Sequence[int]) -> float:
         """Return the logarithm of the likelihood of a block of `size` bytes with these classes.
-        Arrays of a type often have few sizes: a block is less likely to be such an array if none
-        of many witnesses has its size."""
+        Arrays of one type often have only a few different sizes. Therefore a block is less likely
+        to be such an array if none of the witnesses has its size, the more so the more witnesses
+        there are."""
         parts, unseen = self._parts, 0
         total = 0.0 if size in self._sizes else -min(math.log(self.blocks + 1), MARGIN)
         if any(at < len(classes) and classes[at] > WordClass.SMALL for at in self._tags):

@@ -229,15 +229,15 @@ class Judge:
 
     def _array_option(self, one: Candidate) -> tuple[int, int, int]:
         """Return an option for TypeSpread.add_decision that is an array. An array of pointers needs
-        any pointer, other arrays need a pointer in an element after the first. An array that is
-        inferred needs several void pointers there."""
+        any pointer, other arrays need a pointer in an element after the first. An inferred array
+        needs several void pointers in these elements."""
         table, bare = self._layouts.table, self._layouts.table.bare(one.spec.type)
         is_pointer = table.first_field[bare] == table.first_field[bare + 1]
         single = self._layouts.number(one.spec._replace(many=False)) if one.spec.many and not is_pointer else 0
         return self._rules.claim(one), single, table.sizes[bare]
 
     def _has_void_pointers(self, spec: Spec) -> bool:
-        """Whether a struct has members of type void *."""
+        """Whether `spec` is an array of structs with members of type void *."""
         layouts, is_struct = self._layouts, self._layouts.table.kinds[self._layouts.table.bare(spec.type)] in STRUCTURES
         leaves = [leaf for part in layouts.shape(spec) for leaf in part.leaves if leaf.role == Role.REFERENCE]
         return spec.many and is_struct and any(layouts.references[leaf.reference].sort == Sort.ANY for leaf in leaves)

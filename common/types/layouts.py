@@ -46,7 +46,8 @@ class Reference(NamedTuple):
     container that the pointer belongs to, or 0. `counted` is set if the pointer refers to an array.
     `is_certain` is set if it certainly refers to an array. `used` has flags that say which elements
     are in use (Flag). `cases` has the pointee for each value of the feature `tag` (Feature), which
-    is the discriminant of an enum."""
+    is the discriminant of an enum. `may_have_vtable` is set if a variant of the enum has a trait
+    object here, whose vtable is in the next word."""
 
     sort: Sort
     pointees: tuple[int, ...]
@@ -376,7 +377,7 @@ class _Walk:
 
     def _select(self, made: Reference, tag: Field, offset: int, references: Sequence[tuple[Field, Reference]]) -> Reference:
         """Return the reference of a word of an enum with the pointee for each value of the
-        discriminant, if these are known. `references`: the variants whose word is a pointer."""
+        discriminant, if these are known. `references`: the variants that have a pointer here."""
         size, distance = self._table.size_of(tag.type), tag.offset - offset
         has_values = all(one.kind == FieldKind.VARIANT and not one.value >> 32 for one, _ in references)
         is_plain = all(reference.sort == Sort.POINTER and not reference.counted for _, reference in references)

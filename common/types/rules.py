@@ -96,7 +96,7 @@ class Rules:
             found = [one for one in found if one.spec.parts or self._is_size_of(one.spec, third)]
         specs = [self._used(one.spec, of, offset) if of.counted else one.spec for one in found[:MOST_CHOICES]]
         if of.sort == Sort.POINTER and not of.counted and offset and self._table.kinds[of.pointees[0]] == Kind.POINTER:
-            specs = [Spec(VOID)]  # Any struct may have a pointer there, such as the link of a list.
+            specs = [Spec(VOID)]  # Any struct may have such a pointer, as the link of a list.
         return self._spread.add_choices([self._layouts.number(spec) for spec in specs]) if specs else 0
 
     def _used(self, spec: Spec, of: Reference, offset: int) -> Spec:
@@ -248,10 +248,11 @@ class Rules:
         return array("Q", [word for question in self._possible.get(pointee, ()) for word in question])
 
     def _by_tag(self, of: Reference, offset: int, size: int) -> Optional[int]:
-        """Return the rule for pointers in an enum, whose discriminant decides on the type; None if
-        the pointees fit the block, and no value has only one type that is certain.
-        A variant that is not the current one may leave an old pointer in the word, to memory that
-        has been allocated again. So a block that fits no pointee is not an array of them."""
+        """Return the rule for pointers in an enum, whose discriminant decides on the type.
+
+        The rule consists of the values of the discriminant with one type, which must be certain. If
+        there are none, return None if the block has the size of a pointee, else NO_CLAIM: the word
+        may be an old pointer of another variant, to memory that has been allocated again."""
         found = {value: self._of_pointee(pointee, of, offset, size) for value, pointee in sorted(of.cases)}
         claims = {value: self.claim(some[0]) for value, some in found.items() if len(some) == 1 and some[0].level.is_certain}
         if not claims:
@@ -259,9 +260,9 @@ class Rules:
         return DECISION | self._spread.add_decision([], of.tag, list(claims), list(claims.values()))
 
     def _trait_object(self, size: int, others: Sequence[Candidate]) -> int:
-        """Return the rule for pointers of trait objects: the vtable decides on the type. `others`:
-        the types that the block may have if the next word is no vtable. Return 0 if no vtable
-        belongs to a type of this size."""
+        """Return the rule for pointers of trait objects, whose vtable decides on the type; 0 if no
+        vtable belongs to a type of this size. `others`: the types that the block may have if the
+        word after the pointer is not the address of a vtable."""
         claims = {
             address: self.claim(Candidate(Spec(number), Level.EXACT))
             for address, number in sorted(self._vtables.items())

@@ -159,7 +159,7 @@ _KEPT = ("(anonymous namespace)", "(lambda")
 
 def without_parameters(function: str) -> str:
     """Strip parameters and brackets: "node::Start(int, char**)" becomes "node::Start". The receiver
-    of a method of Go stays, "http.(*conn).serve", as do those of a lambda,
+    of a Go method and the parameters of a lambda are kept: "http.(*conn).serve",
     "main::{lambda(int)#1}::operator()"."""
     depth = 0
     for at, letter in enumerate(function):

@@ -104,14 +104,14 @@ def test_debuggers_read_the_same_frames(crash: Crash) -> None:
 
 
 def test_damaged_frames(crash: Crash) -> None:
-    """Frames of a damaged core are read without an error; their names are texts of the program's functions."""
+    """Frames of a damaged core are read without an error. Their names are names of the program's functions, or of its files."""
     with findleaks.open(crash[0]) as process:
         target = process._session.target
         reader = find_frame_reader(target)
         assert reader is not None
         stacks = [NativeStack(thread, Unwinder(target).trace(thread), []) for thread in target.threads()]
         sound = [one for stack in stacks for part in reader.segments(stack) for one in part.frames]
-        # Damage may exchange the words of a code object that refer to its name, its qualified name and its file.
+        # Damage may exchange the pointers of a code object to its name, its qualified name and its file.
         texts = {text for one in sound for text in (one.function, one.function.rpartition(".")[2], one.file)}
         assert len({one.function for one in sound}) > 5
         warned = 0

@@ -217,7 +217,7 @@ asyncio.run(main())
 
 
 def test_the_queue_of_a_waiting_task_is_named(tmp_path: Path) -> None:
-    """Several roots refer to the event loop, which is far above the queue that one of its tasks does not empty."""
+    """Several roots refer to the event loop. A long path leads from the loop to the queue that one of its tasks does not empty."""
     python = mallocs_python.get("3.11")
     with cores.Running(python.command("-c", WAITING), tmp_path, python.environment()) as run:
         found = said("verdict", "--pid", str(run.pid))

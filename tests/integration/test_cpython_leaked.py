@@ -176,7 +176,7 @@ def test_the_python_engine_compares_the_same_counts(leaked: Leaked) -> None:
 def test_the_collectors_links_are_no_references(leaked: Leaked) -> None:
     places = leaked.places["__main__.Session"]
     answers = asked(leaked.before, "whatis", *places)["answers"]
-    # Stale words may refer to a few of the others.
+    # Stale words may refer to a few sessions, which are then not definitely lost.
     definite = [place for place, answer in zip(places, answers) if answer["block"]["kind"] == "definite"][:5]
     assert len(definite) == 5
     for place in definite:

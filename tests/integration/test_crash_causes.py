@@ -1,4 +1,4 @@
-"""What a fault was about, and where the pointer came from that caused it, beside what the program printed."""
+"""The finding about a crash names the cause of the fault, and the origin of the pointer. The program prints the expected addresses."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ unoptimized = building.fixture("crash_causes.c", "-O0", *_WORDS, name="unoptimiz
 
 
 def run(program: Path, word: str, folder: Path) -> tuple[Path, dict[str, Any], dict[str, str]]:
-    """Run the program. Return its core, the first finding, and what it printed by name."""
+    """Run the program. Return its core, the first finding, and the values that it printed, by name."""
     core, printed = crashed([str(program), word], folder)
     found = json.loads(ran("verdict", "--json", str(core)).stdout)["findings"][0]
     assert found["finding"] == "crash", found
     return core, dict(found), dict(re.findall(r"(\w+)=(\S+)", printed.splitlines()[0]))
 
 
-# By word: the signal; the end of the text; the cause, with what the program printed in braces
+# By argument of the program: the signal, the end of the text, and a pattern of the cause. {NAME} is the value that the program printed.
 CAUSES = {
     "division": ("SIGFPE", "it divided an integer by zero.", r"loaded from (config\.scale, at )?offset 8 of .* at {config}\."),
     "modulo": ("SIGFPE", "it divided an integer by zero.", r"The divisor(, in \w+,)? was loaded from common_factor \("),
@@ -37,7 +37,7 @@ CAUSES = {
     "breakpoint": ("SIGTRAP", "it reached a trap instruction (int3).", "__builtin_trap"),
     "privileged": ("SIGSEGV", "the processor refused the instruction hlt.", None),
     "raised": ("SIGFPE", "it sent the signal to itself, as raise() does.", None),
-    "unaligned": ("SIGSEGV", "which is not a multiple of 16 as movaps requires.", None),
+    "unaligned": ("SIGSEGV", "but movaps requires a multiple of 16.", None),
     "truncated": ("SIGBUS", "where a page of a mapped file is missing.", r"offset 5,000 of /.*/{file}\. The file was truncated"),
     "interior": (
         "SIGABRT",
@@ -52,12 +52,12 @@ CAUSES = {
     "hook": ("SIGSEGV", "it called a null pointer.", r"loaded from hook \("),
     "freed": (
         "SIGSEGV",
-        "which is no valid address.",
+        "which is not a valid address.",
         r"offset 8 of a cached .* at {task}\. Probable cause: the block was used after it was freed",
     ),
-    "reused": ("SIGSEGV", '("ex.html "), which is no valid address.', r'offset 8 of (?=.*"GET /index.html HTTP/1.1").* at {task}\.'),
+    "reused": ("SIGSEGV", '("ex.html "), which is not a valid address.', r'offset 8 of (?=.*"GET /index.html HTTP/1.1").* at {task}\.'),
     "onstack": ("SIGSEGV", "which is not executable.", r"offset 8 of .* at {task}\."),
-    "returned": ("SIGSEGV", '0x4545454545454545 ("EEEEEEEE"), which is no valid address.', "^The return address, at 0x"),
+    "returned": ("SIGSEGV", '0x4545454545454545 ("EEEEEEEE"), which is not a valid address.', "^The return address, at 0x"),
     "parent": ("SIGSEGV", "it used a null pointer.", r"loaded from (config\.parent, at )?offset 16 of .* at {config}\."),
     "changed": ("SIGSEGV", "it used a null pointer.", r"is in a local variable of read_changed\.$"),
     "name": ("SIGSEGV", "it used a null pointer.", r"loaded from (config\.name, at )?offset 24 of .* at {config}\."),
@@ -131,7 +131,7 @@ def test_facts(program: Path, tmp_path: Path) -> None:
     assert found["evidence"]["recursion"]["function"] == "recurse"
 
 
-def test_a_core_of_a_breakpoint_has_no_crash(program: Path, tmp_path: Path) -> None:
+def test_a_core_that_gdb_wrote_at_a_breakpoint_has_no_crash(program: Path, tmp_path: Path) -> None:
     core = tmp_path / "core"
     commands = ["break refuse", "run trap 2>/dev/null", f"generate-core-file {core}", "kill"]
     subprocess.run(
@@ -149,4 +149,4 @@ def test_stripped_and_in_each_front_end(program: Path, tmp_path: Path) -> None:
     for other in (gdb(["leaks verdict --json"], str(stripped), str(core)), lldb(["leaks verdict --json"], str(stripped), "-c", str(core))):
         assert json.loads(objects(other)[0])["findings"][0] == found
     row = json.loads(ran("triage", "--json", str(core)).stdout.splitlines()[0])
-    assert row["findings"][0]["kind"] == "crash" and "no valid address" in row["findings"][0]["title"]
+    assert row["findings"][0]["kind"] == "crash" and "not a valid address" in row["findings"][0]["title"]

@@ -83,7 +83,7 @@ PLACES = {
     "data": (r"in parse_header \(crashes\): it called address 0x[0-9a-f]+, which is not executable\.", None),
     "field": (r"address 0x18, an offset from a null pointer\.", 0x18),
     "wild": (r"address 0x123456789000, which is not mapped\.", 0x123456789000),
-    "noncanonical": (r"it used 0x8123456789abcdef as a pointer, which is no valid address\.", None),
+    "noncanonical": (r"it used 0x8123456789abcdef as a pointer, which is not a valid address\.", None),
     "readonly": (r"address 0x[0-9a-f]+, which is read-only\.", None),
     "deep": (r"address 0x[0-9a-f]+, just below its stack pointer: the stack overflowed\.", None),
 }

@@ -64,8 +64,8 @@ def test_without_apt_the_packages_are_named(tools: Path) -> None:
     assert "gdb gdb-multiarch gdbserver lldb-19" in done.stderr
 
 
-def test_a_busy_mirror_is_asked_again(tools: Path) -> None:
-    """After an answer of 503, but not after any other failure."""
+def test_apt_get_is_run_again_if_a_mirror_is_busy(tools: Path) -> None:
+    """apt-get is run again after the answer 503, and not after another failure."""
     calls = tools.parent / "calls"
     busy = "E: Failed to fetch http://mirror/InRelease  503  Service Unavailable"
     script(tools / "apt-get", f'#!/bin/sh\necho "$1" >> {calls}\ncase $(grep -c . {calls}) in 1) echo "{busy}" ;; esac\nexit 100\n')

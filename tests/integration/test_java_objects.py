@@ -333,7 +333,7 @@ def check_holders(core: Path) -> int:
     expected = {f".address, 16 bytes into a {state} {what}" for state in ("live", "garbage")}
     seen: list[str] = []
     words: set[str] = set()
-    # Six blocks, and more if all six have owners that are live, or owners that are garbage: malloc may mix their addresses.
+    # The first and the last three blocks usually have owners of both states. If they have not, further blocks are read.
     for number, address in enumerate([*states[:3], *states[-3:], *states[3:-3]]):
         if number >= 6 and words == expected:
             break

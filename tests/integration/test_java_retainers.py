@@ -1,4 +1,4 @@
-"""`verdict` names what retains Java objects, by the variable or the collection that the program's author knows, once, and with a remedy."""
+"""`verdict` names the variable or the collection that retains Java objects, in one finding, with a remedy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATHS = {
 }
 REMEDIES = {
     LOCALS: "ThreadLocal.remove() at the end of each task",
-    QUEUE: "a limited queue for the ThreadPoolExecutor",
+    QUEUE: "a bounded queue for the ThreadPoolExecutor",
     WEAK: "values of a WeakHashMap that do not refer to their keys",
     HOOKS: "Runtime.removeShutdownHook()",
 }
@@ -36,7 +36,7 @@ EACH = [
     *(("21.0.4", kind) for kind in ROOTS),
     *((version, kind) for version in ("8", "11", jvms.SYSTEM, "25.0.2") for kind in (WEAK, HOOKS)),
 ]
-LEAST = 0.5  # of the pages: stale words may refer to the objects of a few threads, or to an element of the queue
+LEAST = 0.5  # least part of the pages: stale words may refer to the objects of a few threads, or to an element of the queue
 
 
 @pytest.mark.parametrize(("version", "kind"), [*QUICK, *(pytest.param(*one, marks=pytest.mark.matrix) for one in EACH if one not in QUICK)])

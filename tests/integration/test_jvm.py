@@ -22,8 +22,8 @@ from findleaks.session import Session
 from findleaks.target.copied import CopiedProcess
 
 INTERPRETED = "-Xint"
-"""Compiler threads allocate and free memory at any time. Without them, the JVM's memory is the same at two moments between which it does
-nothing else."""
+"""Starts the JVM without its compiler threads, which allocate and free memory at any time. Without them, the memory of an idle JVM does not
+change."""
 QUIET = ("SIGSEGV", "SIGQUIT", "SIGPIPE")  # the JVM's own: it asks itself and is asked by jcmd with them
 
 
@@ -105,7 +105,7 @@ COLLECTORS = [
 @pytest.mark.parametrize("picture", mark_matrix_except(["live", "kernel"], "kernel"))
 @pytest.mark.parametrize("collector", COLLECTORS)
 def test_its_memory_is_where_it_says(tmp_path: Path, collector: str, picture: str) -> None:
-    """-Xbatch makes threads wait for the compilers, which thus have nothing to do between the two moments."""
+    """-Xbatch makes threads wait for the compilers. Therefore the compilers are idle while jcmd and findleaks read the JVM."""
     with java(tmp_path, "-Xbatch", f"-XX:+Use{collector}GC") as running:
         codes, heap = (jcmd(running.pid, word) for word in ("Compiler.codecache", "GC.heap_info"))
         where = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
@@ -190,8 +190,8 @@ def in_bytes(heap: str, what: str) -> int:
 @pytest.mark.platform("x86-64", "JVM", of="17, 21, 25")
 @pytest.mark.parametrize(("version", "collector", "options"), CONCURRENT)
 def test_figures_of_collectors_that_move_objects_meanwhile(tmp_path: Path, version: str, collector: str, options: tuple[str, ...]) -> None:
-    """ZGC's heap is where its file is mapped, once if that is so at several addresses. Live, and of the kernel's core. In a heap of 64 MiB,
-    ZGC would start a collection by itself, which could end between jcmd's answer and the pictures."""
+    """ZGC's heap consists of the mappings of its file, and is counted once if the file is mapped at several addresses. The process and the
+    kernel's core are read. In a heap of 64 MiB, ZGC might start a collection, and end it between jcmd's answer and the core."""
     room = (ROOMY, "-Xms64m") if collector == "Z" else ()
     with java(tmp_path, f"-XX:+Use{collector}GC", *room, *options, version=version) as running:
         heap = jcmd(running.pid, "GC.heap_info", version=version)

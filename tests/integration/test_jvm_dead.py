@@ -57,7 +57,7 @@ def test_what_a_program_forgot_is_lost_and_what_it_keeps_is_not(tmp_path: Path, 
     """Kept in objects that were moved, in young ones, and in arrays of all sizes. Live, and of the kernel's core."""
     with jvms.addresses(tmp_path, version, COUNT, f"-XX:+Use{collector}GC", "-Xms64m", "-Xmx64m") as running:
         truth = jvms.said(running.output)
-        suspend(running.pid)  # for the evidence in the core to be that of the live process, too
+        suspend(running.pid)  # so that the core has the same evidence as the live process
         live = kinds(debuggers.findleaks("blocks", "--json", "--pid", str(running.pid)))
         core = running.kernel_core()
     exact(live, truth, core)

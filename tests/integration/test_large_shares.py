@@ -47,7 +47,7 @@ def test_threads(program: Path, tmp_path: Path) -> None:
         assert one["next"] == ["stacks"]
 
 
-FRAME = 64 << 10  # bytes of the largest variable in a frame
+FRAME = 64 << 10  # bytes of the largest variable in a frame of deep_stacks.c
 
 
 @pytest.mark.platform("x86-64", "whole stacks")

@@ -116,7 +116,7 @@ ENDED = "(no process or core|pid [0-9]+: (there is no such process|the process (
 
 def test_a_process_that_ended(program: Path, tmp_path: Path) -> None:
     """Also one that was killed outside: LLDB does not know yet. When it is read, it is exiting, a
-    zombie, or gone. The kernel may take a while to wake it, so the script waits until it has no memory."""
+    zombie, or gone. The kernel may take a while to end it, so the script waits until its memory is unmapped."""
     somebody = (
         "script import os, time; pid = lldb.debugger.GetSelectedTarget().process.GetProcessID(); os.kill(pid, 9); "
         "[time.sleep(0.01) for _ in iter(lambda: 'VmSize' in os.popen(f'cat /proc/{pid}/status 2>&1').read(), False)]"

@@ -95,7 +95,7 @@ SOURCE = truth.PROGRAMS / "panics_native.go"
 )
 def test_go_panics(word: str, go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOTRACEBACK", "crash")
-    monkeypatch.setenv("GOMAXPROCS", "4")  # "maps" needs goroutines that run at the same time, also on a machine with one processor
+    monkeypatch.setenv("GOMAXPROCS", "4")  # "maps" needs goroutines that run at the same time, even on a machine with one processor
     name = "stripped" if word not in ("text", "unlock") else "plain"
     core, printed = crashed([str(go / name), word], tmp_path)
     line = [line for line in printed.splitlines() if line.startswith(("panic: ", "fatal error: "))][0 if word != "late" else -1]

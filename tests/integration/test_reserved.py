@@ -128,7 +128,7 @@ def test_python_engine(pictures: Pictures) -> None:
 
 def test_java_heap_and_ends_of_arenas(tmp_path: Path) -> None:
     """A JVM reserves a gigabyte for classes alone; gcore writes all of it. Its `modules` is a file, though it is mapped shared. The JVM is
-    suspended, so that its compilers change nothing between the pictures."""
+    suspended, so that its compilers change nothing while findleaks and gcore read it."""
     home = Path(shutil.which("java") or "").resolve().parent
     jvms.compile_java(truth.PROGRAMS / "Tracked.java", tmp_path)
     options = [

@@ -180,7 +180,7 @@ def test_overwritten_headers(process: Process) -> None:
     in_use = [int(json.loads(line)["address"], 16) for line in lines]
     small = next(one for one in in_use if process.word(one - 16) & 0x3FF > 0x100)  # a class, and the state in use
     large = next(one for one in in_use if process.word(one - 16) & 0x3FF == 0x100)
-    # The checksum is a CRC, and depends on a random cookie: whether it detects an overwritten header depends on the bits that change.
+    # The checksum is a CRC with a random cookie. Whether it detects an overwritten header depends only on the bits that change.
     for block, changed in ((small, 1 << 12), (small, 0x4141414141414141), (large, 0x4141414141414141)):
         answer = process.damaged(block - 16, process.word(block - 16) ^ changed)
         (problem,) = (one for one in answer["problems"] if int(one["address"], 16) == block - 16)

@@ -264,7 +264,7 @@ def test_stale_words(flags: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
 def test_enums(flags: str, tmp_path: Path) -> None:
-    """The vtable gives a trait object in a variant its type, and the discriminant selects the pointers of the other variants."""
+    """The vtable selects the type of a trait object in a variant, and the discriminant selects the types of the other pointers."""
     figures = measured("typed_enums.rs", tmp_path, 150, 1, "--edition=2021", *flags.split())
     assert not figures.wrong, figures.wrong[:12]
     assert figures.part(figures.held, "none") < 0.01, figures.held
@@ -276,7 +276,7 @@ def test_enums(flags: str, tmp_path: Path) -> None:
     "flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in ("-O0", "-O2", "-O2 -flto")]
 )
 def test_slots(flags: str, tmp_path: Path) -> None:
-    """A table of void pointers is an array, its values get types, and the address of a link in a list is no array of pointers."""
+    """A table of structs with void pointers is an array, its values have types, and a block with a list link is no array of pointers."""
     figures = measured("typed_slots.c", tmp_path, 120, 1, *flags.split())
     assert not figures.wrong, figures.wrong[:12]
     assert figures.part(figures.held, "none") < 0.01, figures.held

@@ -132,8 +132,8 @@ def test_hints_and_strings(tmp_path: Path) -> None:
     target.close()
 
 
-def test_buffers_of_c_are_no_strings(tmp_path: Path) -> None:
-    """A process without C++ has no std::string. `blocks` agrees with `whatis`, which asks for one block."""
+def test_buffers_of_c_are_not_strings(tmp_path: Path) -> None:
+    """A process without C++ has no std::string. `blocks` and `whatis` agree on this."""
     program = tmp_path / "text_buffers"
     subprocess.run(["cc", "-O1", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(PROGRAMS / "text_buffers.c")], check=True)
     with Running([str(program)], tmp_path / "run") as running:

@@ -56,8 +56,8 @@ def test_frames_at_calls(version: str, mode: str, stops: int, flags: tuple[str, 
 
 @pytest.mark.parametrize(("version", "stops"), STOPS)
 def test_frames_at_any_stop(version: str, stops: int, tmp_path: Path) -> None:
-    """Functions that are inlined at an instruction that is no call are unknown, and then the line is. This happens at one of 15 stops, so
-    that only many stops show its share."""
+    """If a thread stops at an instruction that is not a call, the functions that are inlined there, and the line, are unknown. This happens
+    at one of 15 stops. Therefore only many stops show its share."""
     with_lines = compared = 0
     with v8_frames.busy(version, tmp_path, "free", 1, 3) as program:
         program.read_line("ready\n")

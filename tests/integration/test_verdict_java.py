@@ -72,8 +72,8 @@ def test_class_loaders_that_a_list_keeps(count: int, tmp_path: Path) -> None:
 
 
 def test_values_of_thread_local_variables(tmp_path: Path) -> None:
-    """The finding names the thread-local variable, and the path from threads to its values. If a stale word on
-    the stack of a thread refers to the thread's map or to the table of this map, the path begins at this map or table."""
+    """The finding names the thread-local variable, and the path from threads to its values. If a stale word on the stack of a thread refers
+    to the thread's map or to the table of this map, the path begins at this map or table."""
     jvms.compile_java(ROOT / "tests/programs/ThreadContexts.java", tmp_path)
     with Running(["java", *FLAGS, "-cp", str(tmp_path), "ThreadContexts", "4000"], tmp_path / "run") as run:
         held = finding(verdict("--pid", str(run.pid)), "retained-objects")

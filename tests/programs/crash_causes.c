@@ -1,4 +1,4 @@
-/* A program that ends in the way its first argument names. It prints to stderr the addresses that findleaks must name. */
+/* A program that crashes in the way that its argument selects. It prints the addresses that findleaks must name to stderr. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <fenv.h>
@@ -39,7 +39,7 @@ SEPARATE static long recurse(long count) {
     return count ? recurse(count - 1) + frame[0] : 0;
 }
 SEPARATE static void forget(struct config **one) { *one = current->parent; }
-SEPARATE static long read_changed(struct config *one) { /* the null pointer is not the argument */
+SEPARATE static long read_changed(struct config *one) { /* the null pointer is not the argument, but replaced it */
     forget(&one);
     return one->id;
 }
@@ -78,7 +78,7 @@ int main(int count, char **words) {
     if (!strcmp(word, "stack")) { char local[64] = "text"; fprintf(stderr, "local=%p ", local); release(local); }
     if (!strcmp(word, "static")) release(static_buffer);
     if (!strcmp(word, "twice")) { free(kept[1]); release(kept[1]); }
-    if (!strcmp(word, "marked")) { /* a zero byte past the end of a block marks the block as free; it is not freed twice */
+    if (!strcmp(word, "marked")) { /* a zero byte past the end of a block makes glibc take it for a free block; it is freed once */
         char *block = malloc(2008);
         kept[2] = malloc(2040);
         fprintf(stderr, "marked=%p ", block);
@@ -89,7 +89,7 @@ int main(int count, char **words) {
     if (!strcmp(word, "empty")) return (int)run_task(one);
     if (!strcmp(word, "hook")) return (int)hook(count);
     if (!strcmp(word, "freed")) { free((void *)kept[0]); return (int)run_task(one); }
-    if (!strcmp(word, "reused")) { /* the freed block has the text of a request */
+    if (!strcmp(word, "reused")) { /* the freed block is allocated again, and contains the text of a request */
         free((void *)kept[0]);
         char *text = malloc(sizeof(struct task));
         memset(text, 0, sizeof(struct task));

@@ -1,6 +1,7 @@
 /* A thread with a large stack.
  * recursion: parse and parse_value call each other, COUNT times. Each frame of parse has 64 KiB.
- * frame: one frame of COUNT * 64 KiB.  returned: like recursion, but the calls have returned.
+ * frame: one frame of read_file has COUNT * 64 KiB.
+ * returned: like recursion, but the calls have returned.
  * Usage: deep_stacks recursion|frame|returned COUNT. Prints "ready" and waits. */
 #include <pthread.h>
 #include <stdio.h>

@@ -152,7 +152,7 @@ static NOINLINE void chunks(struct rng *r, unsigned count, size_t wrong) {
 }
 
 /* Objects that have a link inside, followed by the number of bytes up to the end of the link, such as a capacity, and a null
- * pointer. A chunk's size would have the logarithm of its alignment in the low bits. */
+ * pointer. They are not chunks: the size of a chunk has the logarithm of its alignment in the low bits. */
 static NOINLINE void numbered_links(struct rng *r) {
     for (size_t size = 64; size <= 192; size += 64) {
         struct block b = zeroed(size + 8);

@@ -1,5 +1,5 @@
-//! A program that prints the true type of each of its boxes, as typed_truth.c does: enums some of whose variants have a trait object, and
-//! enums whose variants have pointers to several types, or none, in one word. A fifth is leaked.
+//! A program that prints the true type of each of its boxes, as typed_truth.c does. It has enums with a trait object in a variant, and
+//! enums one word of which is a pointer to a different type, or no pointer, in each variant. A fifth of the orders is leaked.
 //!
 //!   typed_enums ORDERS SEED
 use std::io::Write;

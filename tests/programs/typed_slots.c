@@ -1,6 +1,6 @@
 /* A program that prints the true type of each of its blocks, as typed_truth.c does. A hash table with open addressing has keys and values
- * of type void *. Its messages are also in lists whose items have the address of the link that refers to them, as le_prev in
- * sys/queue.h. Only these links lead to the users. A fifth of the users is leaked.
+ * of type void *. The messages in it are also in the lists of users. Each message contains the address of the link that refers to it,
+ * as le_prev in sys/queue.h. Only these addresses refer to the users. A fifth of the users is leaked.
  *
  *   typed_slots USERS SEED */
 #include <stdio.h>

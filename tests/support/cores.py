@@ -19,7 +19,7 @@ PATIENCE = 180.0
 
 
 PERIODIC = {b"VM Periodic Tas", b"Monitor Deflati", b"G1 Service", b"ZDirector", b"ZStat"}
-"""Names of threads of a JVM that wake up many times a second for a moment, even if the program rests."""
+"""Names of JVM threads that wake up for a moment many times a second, even if the program is idle."""
 
 
 class Running:
@@ -100,7 +100,7 @@ def threads(pid: int) -> dict[str, tuple[str, str]]:
 
 
 def _read(path: str) -> bytes:
-    """Read a small file of /proc. A process may have hundreds of threads, and all are to be seen before one of them runs again."""
+    """Read a small file of /proc, quickly: a process may have hundreds of threads, and all must be read before one of them runs again."""
     file = os.open(path, os.O_RDONLY)
     try:
         return os.read(file, 4096)

@@ -28,8 +28,8 @@ _IDLE = re.compile(
 
 
 PAUSES = (2.0, 10.0, 30.0)
-"""Seconds before apt-get is run again. It repeats a download by itself (Acquire::Retries) if the connection fails, but not if the mirror
-answers with an error, as an overloaded one does with 503."""
+"""Seconds before each further run of apt-get. apt-get repeats a download if the connection fails (Acquire::Retries), but not if the mirror
+answers with an error, such as 503 if it is overloaded."""
 
 
 class PackagesMissing(Exception):
@@ -169,7 +169,7 @@ def _apt(suite: str, folder: Path, kind: str, architecture: str = "amd64") -> Ca
         "APT::Sandbox::User": "",
         "Acquire::Languages": "none",
         "Acquire::Retries": "3",
-        "APT::Update::Error-Mode": "any",  # otherwise lists that are missing are only warned of
+        "APT::Update::Error-Mode": "any",  # without it, apt-get only warns if lists are missing
     }
     apt = ["apt-get", "-q", *(f"-o{name}={value}" for name, value in options.items())]
 

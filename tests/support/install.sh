@@ -117,8 +117,8 @@ if [ "$(id -u)" != 0 ]; then
     exit 1
 fi
 
-# Run a command of apt-get up to four times. It repeats a download by itself if the connection fails, but not if the mirror answers with an
-# error, as an overloaded one does with 503.
+# Run a command of apt-get up to four times. apt-get repeats a download if the connection fails, but not if the mirror answers with an
+# error, such as 503 if it is overloaded.
 fetch() {
     for pause in 2 10 30 ''; do
         "$@" -o Acquire::Retries=3 >"$log" 2>&1 </dev/null && return

@@ -57,7 +57,7 @@ class Python:
         return [str(linker), "--library-path", paths, str(self.root / "usr" / "bin" / f"python{self.version}"), *arguments]
 
     def environment(self, *modules: Path, **more: str) -> dict[str, str]:
-        """Finds its own standard library, and modules in these folders. The hash seed is that of the tests."""
+        """Return an environment in which this Python finds its standard library, and modules in these folders. PYTHONHASHSEED is kept."""
         left_out = ("PYTHON", "LD_")
         inherited = {name: value for name, value in os.environ.items() if name == "PYTHONHASHSEED" or not name.startswith(left_out)}
         paths = os.pathsep.join(str(folder) for folder in modules)

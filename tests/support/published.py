@@ -56,7 +56,7 @@ HASHES = {
 and 3.11."""
 
 PATIENCE = 1200
-"""Seconds after which a download hangs, over however slow a connection."""
+"""Seconds after which pip counts as hung. A download over a slow connection takes less."""
 
 PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_24_x86_64", "manylinux_2_28_x86_64")
 

@@ -213,9 +213,9 @@ def node20() -> str:
 
 
 def free_port() -> int:
-    """Return a port below 32768, which the kernel assigns to no connection by itself (ip_local_port_range). Each process tries other ports
-    first: those of two workers, whose process IDs are close, are hundreds apart. A port stays in use for a minute after its last
-    connection, so a worker also needs some of the following ports."""
+    """Return a free port below 32768. The kernel does not assign such ports to outgoing connections (ip_local_port_range). The first port
+    that is tried depends on the process ID. Those of two workers, whose process IDs are close, are hundreds apart, because a worker
+    also needs the following ports: a port stays in use for a minute after its last connection."""
     for port in range(10_000 + os.getpid() * 397 % 20_000, 32_768):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))

@@ -22,8 +22,8 @@ class Stopwatch:
         return now - self._start - sum(max(delay - self._queued.get(task, 0.0), 0.0) for task, delay in delays.items())
 
     def _look(self) -> tuple[float, dict[int, float]]:
-        """The time, and the delays at this time. If this thread waited for a processor between the two, the wait would be in one of them
-        only: then both are read again."""
+        """Return the time, and the delays of all threads at this time. If this thread had to wait for a processor between the two, the wait
+        would be in only one of them. Then both are read again."""
         own = threading.get_native_id()
         while True:
             queued, now = _queued(own), time.monotonic()

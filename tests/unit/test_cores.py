@@ -1,4 +1,4 @@
-"""When a program rests: threads that wake up all the time do not count."""
+"""Threads of a JVM that wake up periodically do not count when tests wait until a program is idle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages are downloaded although a mirror answers with an error once."""
+"""apt-get is run again if a mirror answers with an error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNKNOWN = "E: Unable to locate package nothing"
 
 
 @pytest.mark.parametrize(("error", "failures", "calls", "succeeds"), [(BUSY, 1, 2, True), (BUSY, 9, 3, False), (UNKNOWN, 1, 1, False)])
-def test_a_busy_mirror_is_asked_again(
+def test_apt_get_is_run_again_if_a_mirror_is_busy(
     error: str, failures: int, calls: int, succeeds: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program, counted = tmp_path / "apt-get", tmp_path / "calls"

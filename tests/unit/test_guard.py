@@ -15,7 +15,7 @@ from findleaks.injection.stub.guard import Guard
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine, the guardian may start late. Nothing is stopped meanwhile here."""
+    """Give the guardian more time to start, which it may need on a busy machine. These tests stop no process meanwhile."""
     monkeypatch.setattr(guards, "START_SECONDS", 180.0)
 
 

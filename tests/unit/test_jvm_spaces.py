@@ -83,7 +83,7 @@ def test_a_region_that_is_not_where_it_should_be_is_left_out(wrong: tuple[int, i
 
 
 def test_structures_of_regions() -> None:
-    """G1 has a structure for the first region that is not in its table. Other words next to each other may be addresses of objects."""
+    """Two words with the bounds of one region are a structure of G1, also for the first region. Other pairs of words may be references."""
     image = Image("G1", REGIONS)
     rows = [
         (HEAP, HEAP + jvmimage.REGION),

@@ -137,8 +137,8 @@ def test_words_of_threads() -> None:
 
 @pytest.mark.parametrize(("length", "body", "first"), [(4, 6, 8), (0, 8, 0), (4, 6, 24)])
 def test_symbols(length: int, body: int, first: int) -> None:
-    """The last word of the block is after the text. If the text does not explain the size of the block, or if it contains other bytes, the
-    words may be references."""
+    """The last word of the block is after the text, and is ignored. If the text does not explain the size of the block, or contains a zero
+    byte, the block may contain references."""
     image = Image("Serial", [(0, 0, 0)] * 4, [])
     image.fields.update({("Symbol", "_length"): length, ("Symbol", "_body"): body})
     text = b"java/nio/HeapCharBuffer.class"

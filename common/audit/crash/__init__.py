@@ -39,7 +39,7 @@ from findleaks.unwind.managed_frames import NativeStack
 from findleaks.unwind.stacks import NamedFrame, Namer
 from findleaks.value_classes import NamedTuple, dataclass
 
-_OFTEN = 8  # frames of one function that show a recursion
+_OFTEN = 8  # fewest frames of one function that count as a recursion
 _NEAR_ABORT = 8  # innermost frames among which that of abort() is
 FRAMES = 64  # maximum number of frames that are read from the stack of the thread that crashed
 
@@ -56,8 +56,8 @@ its caller."""
 
 
 class Recursion(NamedTuple):
-    """A function that is on the stack many times. `frames`: how often it is among the innermost
-    frames."""
+    """A function that is on the stack many times. `frames`: the number of its frames among the
+    innermost FRAMES frames."""
 
     frame: NamedFrame
     frames: int
@@ -90,14 +90,16 @@ class Crash:
     is_jump: bool = False  # whether the thread called or jumped to `address`, which is not code
     value_type: str = ""  # type of the value that no handler caught; see FatalPlace
     fault_code: int = 0  # si_code of the signal
-    is_sent: bool = False  # whether the thread sent the signal to itself, and not in a handler
+    is_sent: bool = False  # whether the thread sent the signal to itself outside of a handler
     fault: Optional[Fault] = None  # what the processor reported
-    # Where the pointer, divisor, or index of `fault` comes from, or else the pointer of `released`
+    # Where the pointer of `released` comes from. If `released` is None: where the pointer, divisor
+    # or index of `fault` comes from.
     source: Optional[PointerSource] = None
-    text: str = ""  # the text that contains the word from which it was loaded, unescaped
-    released: Optional[ReleasedPointer] = None  # the argument of free(), if the process ended in it
+    text: str = ""  # the text around the word that it was loaded from; not escaped
+    # The argument of free() or realloc(), if the process ended in this function
+    released: Optional[ReleasedPointer] = None
     released_place: Optional[Place] = None  # what is at this pointer
-    recursion: Optional[Recursion] = None  # the function whose calls filled the stack
+    recursion: Optional[Recursion] = None  # the function whose frames filled the stack
 
 
 def read_crash(session: Session) -> Optional[Crash]:
@@ -170,18 +172,21 @@ def read_crash(session: Session) -> Optional[Crash]:
 
 
 def _is_guarded(target: Target, address: int) -> bool:
-    """Whether an address is in a gap or a guard page, as below a stack."""
+    """Whether an address is in a gap between mappings, or in a guard page such as that of a
+    stack."""
     region = region_at(target.regions(), address)
     return region is None or not region.readable
 
 
 def _is_past_stack(target: Target, sp: int, address: int) -> bool:
+    """Whether an address is less than a page above the end of the stack that contains `sp`, and
+    cannot be accessed."""
     stack = region_at(target.regions(), sp)
     return stack is not None and 0 <= address - stack.end < target.arch.page and _is_guarded(target, address)
 
 
 def _find_recursion(frames: Sequence[NamedFrame]) -> Optional[Recursion]:
-    """Return the function that is most often among these frames; None if none is there often."""
+    """Return the function that has the most frames; None if it has fewer than _OFTEN."""
     counts = Counter((one.function, one.module) for one in frames if one.function)
     (named, count) = counts.most_common(1)[0] if counts else (("", ""), 0)
     frame = next((one for one in frames if (one.function, one.module) == named), None)
@@ -216,7 +221,7 @@ def crashed_places(target: Target) -> list[tuple[int, NamedFrame]]:
 
 
 class _Tracing(NamedTuple):
-    """What a Tracer needs."""
+    """The thread, and the frames and registers, from which a Tracer is made."""
 
     target: Target
     thread: Thread
@@ -231,8 +236,8 @@ class _Tracing(NamedTuple):
 
 
 def _read_stack(target: Target, thread: Thread) -> tuple[Trace, list[tuple[int, NamedFrame]], _Tracing]:
-    """Return the innermost frames of a thread; the stack pointer and the names of each; and what is
-    needed to follow values."""
+    """Return the innermost frames of a thread; the stack pointer and the name of each; and the
+    input of a Tracer."""
     unwinder = Unwinder(target, code_tables_of(target))
     namer = Namer(target, unwinder)
     registers: list[FrameRegisters] = []

@@ -1,8 +1,10 @@
-"""Find what a fault of the processor was about, from its signal, si_code, and the instruction.
+"""Find the cause of a fault of the processor from the signal, si_code, and the instruction.
 
-Instructions are read on x86-64 only. si_code: Linux include/uapi/asm-generic/siginfo.h. A general
-protection fault (SIGSEGV, SI_KERNEL) or a stack fault (SIGBUS, SI_KERNEL) has no address: Intel 64
-and IA-32 Architectures Software Developer's Manual, volume 3, 6.15."""
+Instructions are decoded on x86-64 only. For a general protection fault (SIGSEGV, SI_KERNEL) or a
+stack fault (SIGBUS, SI_KERNEL), the processor reports no address.
+
+Sources: Linux include/uapi/asm-generic/siginfo.h (si_code); Intel 64 and IA-32 Architectures
+Software Developer's Manual, volume 3, 6.15."""
 
 from __future__ import annotations
 
@@ -28,35 +30,36 @@ FLOATS = {
     6: "computed a floating-point number that had to be rounded",
     7: "used an invalid operand for a floating-point operation",
 }
-"""What the thread did, by si_code of a SIGFPE, if the program enabled such exceptions."""
+"""What the thread did, by si_code of a SIGFPE. Floating-point exceptions cause a SIGFPE only if the
+program enabled them."""
 
 _INTEGER_DIVISION = 1  # FPE_INTDIV
 _BUS_ALIGNMENT, _BUS_PAGE, _BUS_HARDWARE = 1, 2, (4, 5)  # BUS_ADRALN, BUS_ADRERR, BUS_MCEERR_…
 _TRAPS = ("ud2", "ud1", "ud0", "int3")
 _PRIVILEGED = ("hlt", "cli", "sti", "in", "out", "rdmsr", "wrmsr", "lgdt", "lidt", "invlpg", "wbinvd", "clts", "swapgs")
 _ALIGNED = ("movap", "movdqa", "movnt", "vmovap", "vmovdqa", "vmovnt")
-_USER = 1 << 47  # the first address that no process has, with four levels of page tables
-_REACH = 64  # limit of the distance from the operand's address to the accessed address
+_USER = 1 << 47  # the end of the addresses of processes, with four levels of page tables
+_REACH = 64  # bytes: an access that faults is less than this beyond the operand's address
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What a fault was about. `kind`:
+    """The cause of a fault. `kind`:
 
-    - "division-by-zero", "division-overflow": `value` is the divisor, `dividend` what was divided
+    - "division-by-zero", "division-overflow": `dividend` was divided by `value`
     - "float": `code` is a key of FLOATS
     - "trap": the thread reached a trap instruction
     - "refused": the processor refused the instruction
     - "not-aligned": an instruction accessed `address`, which is not a multiple of `width`
-    - "file": a page of a mapped file is missing; `file`, and `file_offset` of the access
+    - "file": the thread accessed a mapping of `file` at `file_offset`, where the file has no page
     - "hardware": the memory is defective
-    - "return": the return address `value` at `address` is no valid address, or is not code
-    - "call": the thread called `value`, which is no valid address or not code
+    - "return": the return address `value`, at `address`, is not a valid address, or is not code
+    - "call": the thread called `value`, which is not a valid address, or is not code
     - "pointer": an instruction used the pointer `value`
     - "index": an instruction used the index `value` of an array
 
-    `register`: number of the register with the divisor, pointer, or index; NONE if it is in memory.
-    `origin`: where it was loaded from."""
+    `register` is the number of the register that contained the divisor, pointer or index; NONE if
+    it was in memory. `origin` is where the divisor, pointer or index was loaded from."""
 
     kind: str
     code: int = 0
@@ -72,9 +75,9 @@ class Fault:
 
 
 def find_fault(target: Target, tracer: Optional[Tracer], number: int, code: int, address: Optional[int]) -> Optional[Fault]:
-    """Return what a signal was about; None if it is unknown. `number` and `code`: of the signal, as
-    in siginfo_t. `address`: that was accessed, or None. `tracer`: None if the signal was
-    handled."""
+    """Return the fault that caused a signal; None if it is unknown. `tracer`: follows values from
+    the frame that the signal interrupted; None if no code shall be read. `number`, `code`: si_signo
+    and si_code of the signal. `address`: the address that was accessed; None if it is unknown."""
     simple = _without_code(target, number, code, address)
     if simple is not None or tracer is None or target.arch.name != X86_64.name:
         return simple
@@ -147,7 +150,7 @@ class _FaultReader:
         return Fault(kind, 0, one.name, register, place, divisor, dividend, width, origin=origin)
 
     def _after_jump(self, pc: int) -> Optional[Fault]:
-        """Return how the thread came to an address that is no code."""
+        """Return the call or the return that led to `pc`, which is not the address of code."""
         code = self._tracer.code(1) if len(self._tracer.frames) > 1 else None
         call = code.steps[-1].code if code is not None else None
         if call is not None and call.name == "call" and call.target is None:
@@ -170,7 +173,7 @@ class _FaultReader:
         return Fault("call", 0, call.name, call.source, value=value, origin=origin)
 
     def _access(self, one: Instruction, address: int) -> Optional[Fault]:
-        """Return the pointer or the index with which an instruction computed an address."""
+        """Return the pointer or the index from which an instruction computed an address."""
         place = self._operand(one) if one.displacement is not None else None
         if place is None or not 0 <= address - place < _REACH or one.fs:
             return None

@@ -23,8 +23,8 @@ _SIZE = 128  # bytes of a siginfo_t
 
 
 class HandledFault(NamedTuple):
-    """A fault. `address`: that a SIGSEGV or SIGBUS accessed; None if it is unknown. `at`: the index
-    of the frame that was interrupted. `code`: si_code."""
+    """A fault. `address`: the address that a SIGSEGV or SIGBUS accessed; None if it is unknown.
+    `at`: the index of the frame that was interrupted. `code`: si_code."""
 
     signal: signal.Signals
     address: Optional[int]

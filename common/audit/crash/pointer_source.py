@@ -1,5 +1,5 @@
-"""Describe where a value was loaded from that made a process crash: a member of a block, a
-variable, an argument, or the result of a function."""
+"""Describe the origin of the value that made a process crash: a member of a block, a variable, an
+argument, or the result of a function."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ _FREED = (STATES[State.FREE], STATES[State.CACHED])
 
 
 class Place(NamedTuple):
-    """What is at an address. `phrase`: as `whatis` prints it. `block`: None if no block is there.
-    `is_freed`: whether the block is free. `sort`: as in AddressDescription."""
+    """What is at an address. `phrase`: the description that `whatis` prints. `block`: the block
+    that contains the address, or None. `is_freed`: whether this block is free. `sort`: see
+    AddressDescription."""
 
     address: int
     phrase: str
@@ -32,10 +33,10 @@ class Place(NamedTuple):
 
 
 class PointerSource(NamedTuple):
-    """Where a value comes from. `sort`: see Origin. `place`: from which it was loaded. `local_of`:
-    the function that has this place as a local variable, or "". `function`: that returned it, or
-    whose argument it is. `register`: that contained this argument. `offset`: the value minus what
-    was loaded, returned or passed."""
+    """Where a value comes from. `sort`: see Origin. `place`: the place from which it was loaded.
+    `local_of`: the function that has a local variable at this place, or "". `function`: the
+    function that returned the value, or whose argument it is. `register`: the register in which the
+    argument was passed. `offset`: the value minus the value that was loaded, returned or passed."""
 
     sort: str
     place: Optional[Place] = None
@@ -53,8 +54,8 @@ def describe_place(session: Session, address: int) -> Place:
 
 
 def describe_source(session: Session, tracer: Tracer, frames: list[NamedFrame], origin: Optional[Origin]) -> Optional[PointerSource]:
-    """Return an origin in words; None if it says nothing to a person. `frames`: names of the
-    tracer's frames."""
+    """Describe an origin. Return None for a constant, and for the result of a function without a
+    name. `frames`: the names of the tracer's frames."""
     if origin is None:
         return None
     if origin.sort == "memory":
@@ -72,15 +73,15 @@ def describe_source(session: Session, tracer: Tracer, frames: list[NamedFrame], 
 
 
 def text_of_value(value: int) -> str:
-    """Return the characters that the eight bytes of a value are: "GET /ind"; "" if they are no
-    text."""
+    """Return the eight bytes of a value as text, for example "GET /ind", without zero bytes at the
+    end; "" if they are not text."""
     data = (value & ((1 << 64) - 1)).to_bytes(8, "little").rstrip(b"\0")
     return data.decode("latin-1") if len(data) >= _SHORTEST_TEXT and all(0x20 <= one < 0x7F for one in data) else ""
 
 
 def text_around(session: Session, address: int) -> str:
-    """Return the text that contains the word at an address; "" if the word is no text. The text is
-    limited to the block."""
+    """Return the text around the word at an address; "" if the word is not text. Text outside the
+    block is not included."""
     memory, blocks = Memory(session.target), session.directory.blocks
     word = memory.word(address)
     if word is None or not text_of_value(word):

@@ -1,7 +1,8 @@
 """Find the pointer that a program passed to free() or realloc() when the process ended in it.
 
-The pointer is computed from the code of the caller, up to the call (see value_origin.py). Functions
-that jump to free() without changing their argument, such as operator delete, are followed."""
+The pointer is computed from the code of the caller before the call (see value_origin.py). The
+caller may also call a function that jumps to free() with the same argument, such as operator
+delete."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ from findleaks.value_classes import NamedTuple
 _FUNCTIONS = {"free": "free", "cfree": "free", "__libc_free": "free", "realloc": "realloc", "__libc_realloc": "realloc"}
 """Public names of functions, by the names of their symbols."""
 
-_INNERMOST = 16  # frames among which the function must be
-_MOST_JUMPS = 4  # functions that only jump to the next
+_INNERMOST = 16  # the function must be among this many innermost frames
+_MOST_JUMPS = 4  # maximum number of jumps from the called function to free()
 
 
 class ReleasedPointer(NamedTuple):
-    """The argument of a call. `function`: "free". `value`: the pointer. `level`: index of the frame
-    of the caller."""
+    """The argument of a call of free() or realloc(). `function`: "free" or "realloc". `value`: the
+    pointer. `level`: the index of the caller's frame."""
 
     function: str
     value: int
@@ -34,8 +35,8 @@ class ReleasedPointer(NamedTuple):
 
 
 def find_released_pointer(tracer: Tracer, unwinder: Unwinder, names: Sequence[NamedFrame]) -> Optional[ReleasedPointer]:
-    """Return the pointer; None if the thread is not in such a function, or if the pointer is not
-    certain. `names`: of the tracer's frames."""
+    """Return the pointer; None if the thread is not in free() or realloc(), or if the pointer is
+    not certain. `names`: the names of the tracer's frames."""
     if tracer.target.arch.name != X86_64.name:
         return None
     found = [at for at, one in enumerate(names[:_INNERMOST]) if one.function in _FUNCTIONS]

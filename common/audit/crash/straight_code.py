@@ -36,8 +36,8 @@ _AFTER_CALL = sum(1 << number for number in CALLER_SAVED)
 
 
 class Step(NamedTuple):
-    """An instruction. `changed`: mask of the general registers that it may change, without rsp.
-    `moved`: number that it adds to rsp; None if unknown."""
+    """An instruction. `changed`: the mask of the general registers that it may change, without rsp.
+    `moved`: the number that it adds to rsp; None if unknown."""
 
     code: Instruction
     effect: Effect
@@ -46,8 +46,9 @@ class Step(NamedTuple):
 
 
 class StraightCode(NamedTuple):
-    """Instructions that ran one after the other, without a jump. The last one is that at the place.
-    `is_entry`: whether the first one is the first of the function."""
+    """Instructions that ran one after the other, without a jump. The last one is the instruction at
+    the place. `is_entry`: whether the first one is the first instruction of the function, and no
+    jump leads to it."""
 
     steps: tuple[Step, ...]
     is_entry: bool
@@ -63,7 +64,7 @@ class CodeReader:
         self._leaving: dict[int, bool] = {}
 
     def at(self, address: int) -> Optional[Instruction]:
-        """Return the instruction at an address; None if the bytes are no instruction."""
+        """Return the instruction at an address; None if its bytes are not an instruction."""
         found = next(self._decode(Range(address, address + 15), whole=False), None)
         return decoder().instruction(found) if found is not None else None
 
@@ -146,8 +147,8 @@ class CodeReader:
         return row is None or bool(row.expression) or (row.register == _DWARF_RSP and row.offset == self._target.arch.word)
 
     def jump_from(self, function: int, register: int) -> int:
-        """Return the address to which a function jumps, if it first runs only instructions that do
-        not change this register; otherwise 0."""
+        """Return the address to which a function jumps; 0 if it does not, or if it may change the
+        register before the jump."""
         for insn in self._decode(Range(function, function + _STUB), whole=False):
             step = _step(decoder().instruction(insn), effect(insn))
             if step.code.name == "jmp":

@@ -1,10 +1,9 @@
-"""Find where a function loaded a value from that is in one of its registers (x86-64).
+"""Find out where the value of a register comes from (x86-64).
 
-The code before the place is followed backwards: copies between registers, constant additions,
-loads, and the arguments of calls. The result is certain, because only code that ran is followed
-(see straight_code.py), and registers that may have changed since are unknown. Memory may have
-changed since it was loaded. Therefore a loaded word must still be equal to the value that was
-used."""
+The code before a place in a function is followed backwards: copies between registers, additions of
+constants, loads, and the arguments of calls. The result is certain: only code that ran is followed
+(see straight_code.py), and registers that may have changed later are unknown. A word may have
+changed after it was loaded. Therefore it must still be equal to the value that was used."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ _MOST_VALUES = 5000  # maximum number of values that are computed for one thread
 _NULLS = 1 << 12  # smaller values are null pointers, and offsets from them
 _STRINGS = ("movsb", "movsw", "movsd", "movsq", "stosb", "stosw", "stosd", "stosq")
 _LOADS = ("mov", "movsxd")
-_READING = ("cmp", "test", "push", "call", "jmp")  # only read their first operand
+_READING = ("cmp", "test", "push", "call", "jmp")  # instructions that only read their first operand
 
 
 class Origin(NamedTuple):
@@ -34,11 +33,11 @@ class Origin(NamedTuple):
 
     - "memory": it was loaded from the `width` bytes at `address`
     - "result": the function at `address` returned it (0: unknown)
-    - "constant": it is in the code, or computed from the stack pointer
+    - "constant": it is a number in the code, or was computed from rip or the stack pointer
     - "argument": it is argument `number` (from 1) of the function of frame `level`
 
-    `offset` is added to what was loaded or returned. `level`: index of the frame whose code did
-    this."""
+    `offset`: the value minus the value that was loaded, returned or passed. `level`: the index of
+    the frame whose code loaded the value, called the function, or has the argument."""
 
     sort: Literal["memory", "result", "constant", "argument"]
     level: int
@@ -60,9 +59,9 @@ class Tracer:
         thread_pointer: int,
         exact: int = 0,
     ) -> None:
-        """`frames`, `registers`: of the thread, from the frame at which it was interrupted.
-        `exact`: index of the outermost frame of which all registers are known: 1 after a call of an
-        address that is no code, else 0."""
+        """`frames`, `registers`: the thread's frames and their registers, from the interrupted
+        frame on. `exact`: the index of the outermost frame all of whose registers are known. It is
+        1 after a call of an address that is not code, else 0."""
         self.target, self.frames = target, frames
         self.reader = CodeReader(target, unwinder)
         self._memory, self._thread_pointer, self._exact = Memory(target), thread_pointer, exact
@@ -80,7 +79,7 @@ class Tracer:
         return self._code[level]
 
     def known(self, level: int) -> Mapping[int, int]:
-        """Return the registers at the place, by number."""
+        """Return the registers whose values at the place are known, by number."""
         if level >= len(self._registers):
             return {}
         known = self._registers[level].registers
@@ -104,16 +103,16 @@ class Tracer:
 
     def origin(self, level: int, register: int, expected: Optional[int]) -> Optional[Origin]:
         """Return where the value of a register at the place of a frame comes from; None if it is
-        unknown. `expected`: this value, or None."""
+        unknown. `expected`: the value of the register; None if it is unknown."""
         code = self.code(level)
         self._is_distinct = expected is not None and expected >= _NULLS
         found = self._origin(level, code, len(code.steps) - 1, register, 0, _DEEPEST) if code is not None else None
         return found if found is None or self._agrees(found, expected) else None
 
     def passed(self, register: int, value: int) -> Optional[Origin]:
-        """Return the origin of the value of a register in the innermost frame, if the caller passed
-        this value in the same register. So the pointer of a fault in strlen() is found without its
-        code. None if it is unknown."""
+        """Return the origin of an argument of the innermost function, if the caller passed `value`
+        in `register`; otherwise None. For a fault in strlen(), this needs only the caller's code,
+        and not the loops of strlen()."""
         if len(self.frames) < 2 or GENERAL[register] not in ARGUMENTS or self.value(1, register) != value:
             return None
         entry = self.reader.entry(self.frames[0].pc)
@@ -125,8 +124,8 @@ class Tracer:
         return self.origin(1, register, value)
 
     def called(self, level: int) -> int:
-        """Return the address of the function that the call of a frame reaches; 0 if it is unknown,
-        which it is for calls through pointers."""
+        """Return the address of the function that a frame calls; 0 if it is unknown, as for calls
+        through pointers."""
         code = self.code(level)
         target = code.steps[-1].code.target if code is not None and code.steps[-1].code.name == "call" else None
         return resolve_stub(self.target, target) if target is not None else 0
@@ -174,8 +173,8 @@ class Tracer:
         return self._argument(level, code, register, offset) if GENERAL[register] in ARGUMENTS else None
 
     def _loaded(self, level: int, code: StraightCode, at: int, offset: int, depth: int) -> Optional[Origin]:
-        """Return the origin of a value that instruction `at` loads. A word of the function's own
-        frame may be a copy of a register."""
+        """Return the origin of a value that instruction `at` loads. If a register was stored to the
+        word before, as in a frame of unoptimized code, it is the origin of that register."""
         step = code.steps[at].code
         address = self._address(level, code, at, depth - 1)
         if address is None:
@@ -202,7 +201,8 @@ class Tracer:
         return written is None or address - max(step.width, 8) < written < address + 8
 
     def _argument(self, level: int, code: StraightCode, register: int, offset: int) -> Optional[Origin]:
-        """Return the origin of an argument of the function, if its caller is certain."""
+        """Return the origin of an argument of the function: that in its caller, if the caller is
+        certain, or else the argument."""
         if not code.is_entry:
             return None
         entry = code.steps[0].code.address

@@ -68,7 +68,7 @@ def _reason(found: Crash, target: Target) -> str:
         return f": {reason}"
     if found.signal == "SIGSEGV" and found.address is None and target.arch.word == 8 and not found.is_raised and found.fault_code > 0:
         # The kernel reports no address for these two faults. The instruction is unknown.
-        return ": it used a pointer that is no valid address, or that is not aligned"
+        return ": it used a pointer that is not a valid address, or one that is not aligned"
     if found.is_sent and found.signal != "SIGABRT":
         return ": it sent the signal to itself, as raise() does"
     if found.signal not in ("SIGSEGV", "SIGBUS") or found.address is None:
@@ -108,7 +108,7 @@ def _cause(found: Crash) -> str:
     handled = f"The handler of {found.signal} ended the process with abort()." if found.is_handled else ""
     causes = [describe_causes(found), _describe_freed(found), _describe_damage(found)]
     if found.released is not None:
-        causes.reverse()  # free() is seldom at fault for a corrupt heap
+        causes.reverse()  # free() only detected the damage: describe the damage first
     return " ".join(filter(None, (value, *causes, handled)))
 
 

@@ -1,4 +1,4 @@
-"""Put into words what a fault was about, and where the pointer came from that caused it."""
+"""Describe the cause of a fault, and the origin of the pointer that caused it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _DOUBLE_FREES = ("double free", "free(): double free")  # glibc's messages
 
 
 def describe_reason(found: Crash, target: Target) -> str:
-    """Return the end of the title for a fault whose instruction or si_code says what it was about;
-    otherwise ""."""
+    """Return what the thread did, for the end of the title; "" if neither the instruction nor
+    si_code shows it."""
     fault = found.fault
     if fault is None:
         return ""
     value = _quote_value(fault.value, region_at(target.regions(), fault.value) is not None)
-    invalid = "which is no valid address" if found.address is None else "which is not executable"
+    invalid = "which is not a valid address" if found.address is None else "which is not executable"
     texts = {
         "division-by-zero": "it divided an integer by zero",
         "division-overflow": f"it divided {number(fault.dividend)} by {number(fault.value)}, and the result does not fit",
@@ -34,19 +34,19 @@ def describe_reason(found: Crash, target: Target) -> str:
         "return": f"it returned to {value}, {invalid}",
     }
     if fault.kind == "not-aligned":
-        of = f", which is not a multiple of {fault.width} as {fault.instruction} requires" if fault.width else ", which is not aligned"
+        of = f", but {fault.instruction} requires a multiple of {fault.width}" if fault.width else ", which is not aligned"
         return f"it accessed address {fault.address or 0:#x}{of}"
     if fault.kind == "call" and found.address is None:
-        return f"it called {value}, which is no valid address"
+        return f"it called {value}, which is not a valid address"
     if fault.kind == "pointer" and found.address is None:
-        return f"it used {value} as a pointer, which is no valid address"
+        return f"it used {value} as a pointer, which is not a valid address"
     if fault.kind == "index" and found.address is None:
-        return f"it used {number(fault.value)} as an index, which leads to no valid address"
+        return f"it used {number(fault.value)} as an index, and the resulting address is not valid"
     return texts.get(fault.kind, "")
 
 
 def describe_causes(found: Crash) -> str:
-    """Return sentences about the fault and its pointer; "" if there is nothing to say."""
+    """Return sentences about the fault and the origin of its pointer; "" if nothing is known."""
     fault, sentences = found.fault, []
     if found.released is not None and found.released_place is not None:
         sentences += _describe_released(found, found.released_place)
@@ -65,16 +65,18 @@ def describe_causes(found: Crash) -> str:
 def _describe_fault(fault: Fault) -> list[str]:
     if fault.kind == "file":
         name = shortened(fault.file, _WIDEST)
-        return [f"The page is at offset {number(fault.file_offset)} of {name}. The file was truncated, or could not be read or extended."]
+        where = f"The access was at offset {number(fault.file_offset)} of {name}."
+        return [f"{where} The file was truncated, or could not be read or extended."]
     if fault.kind == "trap":
-        return ["Compilers generate it for __builtin_trap(), failed checks, and code that must not be reached."]
+        return ["Compilers generate trap instructions for __builtin_trap(), failed checks, and code that must not be reached."]
     if fault.kind == "return":
         return [f"The return address, at {fault.address or 0:#x} on the stack, was overwritten, or the stack pointer is wrong."]
     return []
 
 
 def _noun(fault: Fault) -> str:
-    """Return what the value of a fault is."""
+    """Return the subject of a sentence about the value of a fault: "The divisor, in rcx,"; "" if
+    the origin of the value is not described."""
     register = register_name(fault.register)
     of = f", in {register}," if register else ""
     if fault.kind.startswith("division"):
@@ -87,7 +89,7 @@ def _noun(fault: Fault) -> str:
 
 
 def _describe_source(noun: str, source: PointerSource, text: str) -> list[str]:
-    """Return sentences that say where a value comes from."""
+    """Return sentences about the origin of a value. `noun`: see `_noun`."""
     more = f"{number(abs(source.offset))} {'more' if source.offset > 0 else 'less'} than " if source.offset else ""
     if source.sort == "result":
         return [f"{noun} is {more}the result of {shortened(source.function, 200)}()."]
@@ -108,7 +110,7 @@ def _describe_source(noun: str, source: PointerSource, text: str) -> list[str]:
 
 
 def _phrase(place: Place) -> str:
-    """Return the phrase of `whatis`, as the object of "loaded from"."""
+    """Return the description of a place for a sentence with "loaded from"."""
     block = place.block
     if block is None:
         return shortened(place.phrase if place.sort == "module" else f"{place.address:#x} ({place.phrase})", _WIDEST)
@@ -133,7 +135,8 @@ def _describe_released(found: Crash, place: Place) -> list[str]:
     if block is not None and block.address != released.value:
         sentences.append("This is not the start of a block.")
     elif block is not None and place.is_freed and found.message.startswith(_DOUBLE_FREES) and found.damage is None:
-        # Otherwise this call may have freed it, or its neighbour may be damaged.
+        # Under other conditions, this call may have freed the block, or the block only seems to be
+        # free because its neighbour is damaged.
         sentences.append("The block was already free.")
     elif place.sort in ("stack", "module"):
         sentences.append("No allocator returned this address.")
@@ -143,8 +146,8 @@ def _describe_released(found: Crash, place: Place) -> list[str]:
 
 
 def _quote_value(value: int, is_mapped: bool) -> str:
-    """Return a value in hexadecimal, followed by the text that its bytes are. The bytes of mapped
-    addresses are text only by chance."""
+    """Return a value in hexadecimal. If its bytes are text, the text follows, unless the value is a
+    mapped address: the bytes of such an address are text only by chance."""
     text = text_of_value(value) if not is_mapped else ""
     return f"{value:#x} ({_quote(text)})" if text else f"{value:#x}"
 
@@ -158,7 +161,7 @@ def _quote(text: str) -> str:
 
 
 def cause_facts(found: Crash) -> dict[str, object]:
-    """Return the facts of these sentences, for JSON."""
+    """Return the facts that the sentences state, for the JSON."""
     fault, released, recursion = found.fault, found.released, found.recursion
     return {
         "fault": _fault_facts(fault) if fault is not None else None,

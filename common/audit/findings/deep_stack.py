@@ -1,4 +1,4 @@
-"""Report the stack of one thread that takes much memory, and the function whose frames take it."""
+"""Report a thread whose stack takes much memory, and the function whose frames fill the stack."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from findleaks.value_classes import NamedTuple
 
 
 class _Deep(NamedTuple):
-    """The stack of a thread. `used`: bytes from the stack pointer to the end. `resident`: bytes of
-    the whole stack that are resident; None if unknown."""
+    """The stack of a thread. `end`: its highest address. `used`: the bytes from the stack pointer
+    to the end. `resident`: the resident bytes of the whole stack; None if unknown."""
 
     thread: Thread
     end: int
@@ -33,13 +33,13 @@ class _Deep(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """The number of bytes that the stack takes."""
+        """The resident bytes of the stack; if they are unknown, the used bytes."""
         return self.used if self.resident is None else self.resident
 
 
 class _Frames(NamedTuple):
-    """The frames of one function. `bytes`: the part of the stack that they take. `managed`: the
-    managed function that most of them execute ("" if there is none)."""
+    """The frames of one function. `frames`: their number. `bytes`: the bytes of the stack that they
+    take. `managed`: the managed function that most of them execute; "" if there is none."""
 
     function: str
     frames: int
@@ -48,8 +48,8 @@ class _Frames(NamedTuple):
 
 
 def find_deep_stack(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding if the stack of one thread is at least a tenth of the private memory, and
-    at least half of all stacks."""
+    """Yield one finding if the stack of one thread is at least a tenth of the private memory, and,
+    if residency is known, at least half of all stacks."""
     total = sum(one.bytes for one in accounting.shares if one.are_stacks)
     if not is_large(total, private_bytes(accounting)):
         return
@@ -62,7 +62,7 @@ def find_deep_stack(session: Session, accounting: Accounting) -> Iterator[Findin
     facts: dict[str, object] = {"thread": deep.thread.tid, "used": deep.used}
     cause = ""
     if 2 * deep.used < deep.bytes:
-        cause = f"It needs only {size(deep.used)} of it now. Earlier calls used the rest, which stays resident until the thread ends."
+        cause = f"Only {size(deep.used)} of it are in use now. Earlier calls used the rest, which stays resident until the thread ends."
     elif (frames := _find_largest_frames(session, deep)) is not None:
         facts.update(function=frames.function, frames=frames.frames, frame_bytes=frames.bytes, managed=frames.managed or None)
         verb = "takes" if frames.frames == 1 else "take"
@@ -72,8 +72,8 @@ def find_deep_stack(session: Session, accounting: Accounting) -> Iterator[Findin
 
 
 def _find_largest(session: Session, known: bool) -> Optional[_Deep]:
-    """Return the stack that takes the most memory. `known`: residency is known. Stacks that a
-    runtime allocated, such as those of goroutines, are not included."""
+    """Return the stack that takes the most memory. `known`: whether residency is known. Stacks that
+    a runtime allocated, such as those of goroutines, are not included."""
     target, stacks = session.target, thread_stacks(session.target)
     found = []
     for thread in target.threads():
@@ -85,8 +85,9 @@ def _find_largest(session: Session, known: bool) -> Optional[_Deep]:
 
 
 def _find_largest_frames(session: Session, deep: _Deep) -> Optional[_Frames]:
-    """Return the frames of the function that takes most of the stack; None if these are not at
-    least half of it. Only the innermost frames of a very deep stack are examined."""
+    """Return the frames of the function whose frames take the most bytes; None if they take less
+    than half of the frames that were read. Of a very deep stack, only the innermost frames are
+    read."""
     target, readers = session.target, find_frames(session.target)
     unwinder = Unwinder(target, (), [reader.step for reader in readers])
     registers: list[FrameRegisters] = []

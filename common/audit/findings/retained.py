@@ -58,7 +58,8 @@ def find_retained_memory(
 
     `scopes`: other findings about reachable blocks. To avoid that the same blocks are reported
     twice, a finding needs more than four times the bytes of these. `explained`: findings of
-    runtimes. If one of them explains most of a runtime's objects, they are not reported again."""
+    runtimes. If one of them already explains most of a runtime's objects, this function does not
+    report these objects again."""
     grown = _top_retainer(session, accounting)
     reported = sum(one.bytes for one in scopes)
     retained = {str(one.facts.get("runtime")): one.bytes for one in explained if one.kind == RETAINED}

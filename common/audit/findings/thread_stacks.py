@@ -50,8 +50,8 @@ class _Wait(NamedTuple):
 
 
 def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding if stacks of running threads are at least a tenth of the private memory.
-    It is about one thread if that thread's stack is at least half of this."""
+    """Yield one finding if stacks of running threads are at least a tenth of the private memory:
+    about one thread (deep_stack.py) if its stack is most of this, else about all threads."""
     deep = list(find_deep_stack(session, accounting))
     if deep:
         yield from deep

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 GROUP_MOST, NEIGHBOURS, SLOT_ALIGN = 16, 3, 64
 EMPTY, DELETED, SWISS_EMPTY, SWISS_DELETED, SENTINEL = 0xFF, 0x80, 0x80, 0xFE, 0xFF
 LEAST_CHUNK, LOW_BITS = 64, 63
-SHIFTS = range(3, 13)  # log2 of alignments; that of max_align_t is 3 or 4
+SHIFTS = range(3, 13)  # log2 of the alignments of chunks; 3 or 4 for max_align_t
 MOST_COUNTED = 1 << 16
 PAGE, HEADER_WORDS = 4096, 8
 SEARCHED = 1024  # bytes of a block in which a link with a tag is looked for

@@ -92,8 +92,8 @@ class Chooser:
 
     def _is_array(self, one: Option, used: int) -> bool:
         """Return whether all elements in the first `used` bytes fit, and an element after the first
-        one has a pointer. If the claim is inferred, these elements need LEAST_VOID void pointers
-        instead."""
+        one has a pointer. If the claim is inferred, the elements after the first need at least
+        LEAST_VOID void pointers instead."""
         every, is_inferred = self.compare(one.claim & LAYOUT_MASK, used), one.claim >> LEVEL_SHIFT & LEVEL_MASK >= Level.BASE
         if every[WRONG] or not (every[LOOSE] if is_inferred else every[STRONG] + every[WEAK]):
             return False

@@ -30,8 +30,8 @@ _PATCH = struct.Struct("<Q8s8s")
 MAX_PATCHES = 128  # maximum number of patches of a stub, limited by the size of its first page
 # Maximum number of bytes of a stack that are searched for addresses of the stub
 MAX_STACK_BYTES = 8 << 20
-# To let threads leave the stub, the process is resumed this often, for this many seconds. This is
-# repeated for at least LEAVE_SECONDS, because on a busy machine a thread may wait for a processor.
+# To let threads leave the stub, the process is resumed at least TRIES times, for PAUSE seconds
+# each, and until LEAVE_SECONDS have passed: on a busy machine, a thread may wait for a processor.
 TRIES, PAUSE, LEAVE_SECONDS = 100, 0.004, 2.0
 _RW, _RX, _PRIVATE, _SHARED, _ANONYMOUS, _NO_REPLACE = 3, 5, 2, 1, 0x20, 0x100000
 _WIPE_ON_FORK = 18  # MADV_WIPEONFORK, Linux 4.14
@@ -202,7 +202,7 @@ def restore(host: PatchHost, memory: ProcMemory, stub: Stub) -> list[Patched]:
 
 
 def limited_tries(seconds: float = LEAVE_SECONDS) -> Iterator[None]:
-    """Yield TRIES times, and for at least `seconds`."""
+    """Yield at least TRIES times, and until `seconds` have passed."""
     limit, tries = time.monotonic() + seconds, 0
     while tries < TRIES or time.monotonic() < limit:
         tries += 1
@@ -212,8 +212,8 @@ def limited_tries(seconds: float = LEAVE_SECONDS) -> Iterator[None]:
 def settle(host: PatchHost, read: Read, stub: Stub, run: bool, seconds: float = LEAVE_SECONDS) -> Optional[str]:
     """Wait until no thread is in the stub or may return to it. Returns None, or a description of a
     thread that is still there.
-    With `run`, the process is resumed TRIES times in the meantime, and for at least `seconds` in
-    total. Otherwise threads are checked only once."""
+    With `run`, the process is resumed in the meantime, at least TRIES times, and until `seconds`
+    have passed. Otherwise threads are checked only once."""
     where = None
     for _ in limited_tries(seconds):
         where = describe_thread_in(host.places(), read_mappings(host.pid), read, [(stub.address, stub.address + stub.code)])

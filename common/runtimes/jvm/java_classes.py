@@ -112,8 +112,8 @@ class ClassReader:
         return self._tables.oop("Klass", "_java_mirror", klass)
 
     def mirror_place(self, klass: int) -> int:
-        """Return the address of the word that contains the address of the java.lang.Class object of
-        a class, 0 if unknown: a field in JDK 8, and a handle in later versions."""
+        """Return the address of the word that refers to the java.lang.Class object of a class; 0 if
+        it is unknown. The word is a field of the class in JDK 8, and a handle in later versions."""
         place = self._tables.place("Klass", "_java_mirror", klass) or 0
         return place if self._tables.is_jdk8 else self._tables.memory.word(place) or 0
 

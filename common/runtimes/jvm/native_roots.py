@@ -19,7 +19,7 @@ The following memory is left out:
 - Blocks with weak handles: these handles keep no object alive. JDK 8 has no OopStorage, but lists
   of blocks with 32 handles, and a table of protection domains.
 - Tables of the collectors that contain one address in each region of the heap, and the structures
-  of regions.
+  with which G1 describes regions.
 - The bounds of threads' buffers (TLABs).
 - Unused JNI handles of Java threads (jni_handles.py), unused parts of threads' arenas (arenas.py),
   and free chunks of arenas (chunk_pools.py).
@@ -308,8 +308,8 @@ class NativeRoots:
         return False
 
     def _is_region(self, start: int) -> bool:
-        """Return whether a block of malloc is G1's structure for a region, which has the addresses
-        of the region's first object and of the first object of the next region."""
+        """Return whether a block of malloc is G1's structure for a region. This structure contains
+        the bounds of the region, which are addresses of objects, but keep no object alive."""
         return any(has_region_bounds(self._tables, one) for one in (start, start + _NMT_HEADER))
 
     def _is_region_table(self, start: int) -> bool:

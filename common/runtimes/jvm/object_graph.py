@@ -224,8 +224,9 @@ class JavaGraph(ObjectGraph):
         return _THREAD in (self.type_of(index), *self._objects.reader.supers(self._class_of(index).klass))
 
     def root_of(self, index: int) -> Optional[ObjectWord]:
-        """See ObjectGraph. A root with a name is preferred: other words with the same object may be
-        in memory that the JVM uses temporarily, such as the handles of a thread."""
+        """Return the root at which a shortest path to an object begins; see ObjectGraph. Roots with
+        names are preferred. Other words that refer to the same object may be in memory that the JVM
+        uses temporarily, such as the handles of a thread."""
         path = self.path(index)
         if not path:
             return None

@@ -1,5 +1,5 @@
-"""Find out how to free native memory that Java objects own, and the objects that collections of the
-JDK retain.
+"""Find out how to free native memory that Java objects own, and objects that collections of the JDK
+retain.
 
 Sources: the documentation of java.util.zip.Inflater, java.lang.AutoCloseable, java.nio,
 java.lang.Runtime, java.sql.DriverManager, java.util.logging.Logger, java.util.Timer,
@@ -22,7 +22,7 @@ _NETTY = "io.netty.buffer."
 _STREAM = "ZStreamRef"  # the end of the names of the classes that own the memory of zlib
 _MOST_INTERFACES = 1 << 12
 
-# A part of the name of a root, or of the path from there -> what removes objects from it
+# A part of the name of a root, or of a path that begins there -> what frees the retained objects
 _OF_RETAINERS = {
     "java.lang.ApplicationShutdownHooks.hooks": "Runtime.removeShutdownHook() for each hook that is not needed any more",
     "java.sql.DriverManager.registeredDrivers": "DriverManager.deregisterDriver() when the application that registered the driver ends",
@@ -31,8 +31,8 @@ _OF_RETAINERS = {
     "thread-local variable": "ThreadLocal.remove() at the end of each task: the threads of a pool keep the value",
     "java.util.TimerThread": "Timer.cancel() for each Timer that is not needed any more",
     "ScheduledThreadPoolExecutor$DelayedWorkQueue": "setRemoveOnCancelPolicy(true) of the ScheduledThreadPoolExecutor, for cancelled tasks",
-    "java.util.concurrent.ThreadPoolExecutor.workQueue": "a limited queue for the ThreadPoolExecutor, with a RejectedExecutionHandler",
-    "java.util.WeakHashMap$Entry.value": "values of a WeakHashMap that do not refer to their keys: otherwise it removes no entry",
+    "java.util.concurrent.ThreadPoolExecutor.workQueue": "a bounded queue for the ThreadPoolExecutor, with a RejectedExecutionHandler",
+    "java.util.WeakHashMap$Entry.value": "values of a WeakHashMap that do not refer to their keys; otherwise it never removes the entries",
 }
 
 
@@ -58,7 +58,8 @@ def find_remedies(tables: Tables, reader: ClassReader, klass: int, path: str) ->
 
 
 def find_retainer_remedies(text: str) -> Iterator[str]:
-    """Yield what removes objects from a root. `text`: its name, and the path from there."""
+    """Yield what frees objects that a root retains. `text`: the name of the root, and the path from
+    there to the objects."""
     yield from (remedy for part, remedy in _OF_RETAINERS.items() if part in text)
 
 

@@ -88,9 +88,10 @@ def region_structures(tables: Tables) -> Sequence[int]:
 
 
 def has_region_bounds(tables: Tables, address: int) -> bool:
-    """Return whether a G1 region's structure at `address` would have the bounds of a region. G1 has
-    one such structure that is not in its table: G1AllocRegion::_dummy_region, for the first
-    region. The end of that region is the address of the first object of the second one."""
+    """Return whether G1's structure for a region may be at `address`: the words at the offsets of
+    its bounds are the bounds of a region. One such structure is not in G1's table:
+    G1AllocRegion::_dummy_region, with the bounds of the first region. Its end is the address of the
+    first object of the second region."""
     kind, regions = _region_kind(tables), region_addresses(tables)
     bounds = [_find_bound(tables, kind, name) for name in ("_bottom", "_end")]
     words = [tables.memory.word(address + field.offset) for field in bounds if field]
@@ -98,7 +99,7 @@ def has_region_bounds(tables: Tables, address: int) -> bool:
 
 
 def region_size(tables: Tables) -> int:
-    """Return the bytes of G1's structure for a region; 0 if they are unknown."""
+    """Return the size of G1's structure for a region in bytes; 0 if it is unknown."""
     return tables.sizes.get(_region_kind(tables), 0)
 
 
@@ -116,7 +117,8 @@ def _region_kind(tables: Tables) -> str:
 
 
 def _find_bound(tables: Tables, kind: str, name: str) -> Optional[Field]:
-    """Return a field with a bound of a G1 region. Older versions declare it in a base class."""
+    """Return the field with a bound of a G1 region, such as "_end"; None if it is unknown. Older
+    versions declare it in a base class."""
     kinds = (kind, "G1ContiguousSpace", "G1OffsetTableContigSpace", "Space")
     return next((field for one in kinds if (field := tables.fields.get((one, name)))), None)
 

@@ -1,10 +1,11 @@
-"""Recognise blocks of malloc with a Symbol, the JVM's name of a class, a field or a method.
+"""Recognise blocks of malloc that contain a Symbol: the name of a class, a field or a method.
 
-A Symbol contains text and no references. malloc rounds the size of its block up, and the JVM does
-not write to the remaining bytes. They may contain the address of an object from an earlier use.
+A Symbol contains text and no references. But malloc rounds the size of its block up, and the JVM
+does not write to the bytes after the text. They may still contain the address of an object, from an
+earlier use of the block.
 
-A Symbol has its length (16 bits), its text, and other fields of 16 or 32 bits. In front of it are
-the fields of an entry of the table of Symbols, none or up to three words.
+A Symbol consists of the length of its text (16 bits), the text, and other fields of 16 or 32 bits.
+In the block, up to three words may precede it: the entry of the table of Symbols.
 
 Sources: OpenJDK 8, src/share/vm/oops/symbol.hpp; 11, 17, 21 and 25,
 src/hotspot/share/oops/symbol.hpp and utilities/concurrentHashTable.hpp (Node)."""
@@ -13,8 +14,8 @@ from __future__ import annotations
 
 from findleaks.runtimes.jvm.tables import Tables
 
-_OFFSETS = range(0, 33, 8)  # of a Symbol in its block, with NMT's header
-_ALIGNED, _MOST_SLACK = 8, 16  # bytes: of the requested size; after it
+_OFFSETS = range(0, 33, 8)  # possible offsets of a Symbol in its block, with NMT's header
+_ALIGNED, _MOST_SLACK = 8, 16  # the requested size is a multiple of 8; at most 16 bytes follow
 _LEAST, _MOST = 2, 1 << 12  # bytes of the text of Symbols that are recognised
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Less unused memory is not reported: bytes, and 1 / _PART of the resident heap.
 _LEAST, _PART = 64 << 20, 2
-_LEAST_LIVE = 16 << 20  # bytes of live objects that roots must retain half of
+_LEAST_LIVE = 16 << 20  # bytes of live objects; if there are fewer, no root is reported
 _NAME, _VIRTUAL_THREAD = "JVM", "java.lang.VirtualThread"
 
 
@@ -44,8 +44,8 @@ def find_unused_heap(target: Target, heap: Part, types: Sequence[Type], collecto
 
 
 def find_retained_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Finding]:
-    """Yield at most one finding about what retains most of the live objects: an object, or all
-    objects of one name, such as the values of a thread-local variable in the threads of a pool.
+    """Yield at most one finding about what retains most of the live objects: one object, or the
+    roots with one name, such as the values of a thread-local variable in all threads of a pool.
     `types`: the live objects by type."""
     found = next(find_retainer(graph, _NAME, types), None) or next(_find_named_root(graph, types), None)
     if found is None:
@@ -84,8 +84,8 @@ def _find_named_root(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Findin
 
 
 def _describe_example(graph: JavaGraph, types: Sequence[Type], retainer: int) -> str:
-    """Return a sentence with the path from the object at `retainer` to an object of the type with
-    the most bytes; "" if this path does not begin there."""
+    """Return a sentence with the path from the object at `retainer` to an object of the largest
+    type; "" if no path to such an object is known that contains the retainer."""
     largest = max(types, key=lambda one: (one.bytes, one.name))
     example = graph.example(largest.name)
     path = list(graph.path(graph.blocks.find(example))) if example is not None else []

@@ -147,8 +147,8 @@ def _sort(flags: int, klass: int, data: int, mark: int) -> Sort:
 
 
 def describe_pages(census: Census, pages: Pages, page: int, is_inside: bool) -> Part:
-    """Return the heap pages as a part of the runtime's memory. `page`: bytes of a page.
-    `is_inside`: pages are in malloc's blocks."""
+    """Return the heap pages as a part of the runtime's memory. `page`: the size of a page in bytes.
+    `is_inside`: whether pages are in blocks of malloc."""
     live = [(sort.size, count) for sort, count in zip(census.sorts, census.counts) if sort.tag != T_NONE]
     count, free = sum(number for _, number in live), census.by_type().get(T_NONE, 0)
     detail = f"{len(pages.all):,} pages of {page >> 10} KiB: {count:,} slots live, {free:,} free"

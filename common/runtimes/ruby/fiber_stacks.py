@@ -1,7 +1,8 @@
-"""Find the native stacks of fibers, and report fibers that take much memory.
+"""Find the native stacks of fibers, and report fibers whose stacks take much memory.
 
-A fiber that was resumed has a stack from a pool. The stack contains the fiber's stack of values at
-its end, so it grows down from `current`. A fiber that has ended returns its stack to the pool.
+When a fiber is first resumed, it takes a stack from a pool. It returns the stack when it ends. The
+highest addresses of the stack contain the fiber's stack of Ruby values. The native frames begin
+below, at `current`, and grow down.
 
 Source: cont.c (struct fiber_pool_stack {base, current, size, available, pool, …}, which is near the
 end of rb_fiber_t; fiber_pool_stack_alloca) of 2.7.4, 3.1.2, 3.3.8 and 3.4.1."""
@@ -23,7 +24,7 @@ from findleaks.target.ranges import merge_ranges, region_at
 
 NAME = "stacks of fibers"
 _DATA = 32  # offset in a Fiber object of the pointer to its rb_fiber_t
-_PAGE = 4096  # the alignment of stacks; a stack may be between pages that are not accessible
+_PAGE = 4096  # the alignment of stacks
 _LARGEST_FIBER, _LARGEST_STACK = 2048, 1 << 30  # bytes
 _MANY = 256  # least number of fibers that are reported
 _LEAST = 8 << 20  # least bytes of their stacks that are reported
@@ -45,7 +46,7 @@ def find_fiber_stacks(target: Target, memory: Memory, blocks: Blocks, fibers: It
 
 
 def _read_stacks(words: Sequence[int]) -> Iterator[Range]:
-    """Yield each stack that words of a fiber describe. A fiber has at most one."""
+    """Yield each stack that the words of an rb_fiber_t describe. A fiber has at most one stack."""
     for at in range(len(words) - 4):
         base, current, length, available, pool = words[at : at + 5]
         is_stack = base and pool and not (base | length) % _PAGE and 0 < available <= length <= _LARGEST_STACK
@@ -61,8 +62,8 @@ def build_part(stacks: Sequence[Range]) -> Optional[Part]:
 
 
 def find_many_fibers(target: Target, stacks: Sequence[Range], values: Iterable[ValueStack]) -> Iterator[Finding]:
-    """Yield a finding if the stacks of fibers take much memory. It names the function in which most
-    of the fibers are suspended. `values`: the stacks of values of all threads and fibers."""
+    """Yield a finding if the stacks of fibers take much memory. It names the function in which the
+    most fibers are suspended. `values`: the value stacks of all threads and fibers."""
     resident = [target.resident(start, end) for start, end in stacks]
     known = None if None in resident else sum(one or 0 for one in resident)
     total = len(stacks) * _TOUCHED if known is None else known
@@ -84,7 +85,8 @@ def find_many_fibers(target: Target, stacks: Sequence[Range], values: Iterable[V
 
 
 def _count_places(stacks: Sequence[Range], values: Iterable[ValueStack]) -> Counter[str]:
-    """Return the number of fibers in each function: the innermost one with a source line."""
+    """Return the number of fibers by function: a fiber counts for the innermost function that has a
+    source line."""
     places = Counter[str]()
     for one in values:
         if region_at(stacks, one.start) is not None:
