@@ -24,7 +24,6 @@ from findleaks.target.residency import holes
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
 from findleaks.target.thread_pointers import add_thread_pointers
-from findleaks.target.traps import crashed_thread
 
 if TYPE_CHECKING:
     from findleaks.target.kernel_references import KernelState
@@ -87,7 +86,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         self.unread = self._find_unread()
         self.uncertain = sorted(self._find_uncertain())
         self.exe_path = self._main.module.path if self._main is not None else self._process.name
-        self.crashed = crashed_thread(self, process)
+        self.crashed = notes.crashed_thread(self, process)
         self.description = self._describe()
 
     # -- opening

@@ -9,9 +9,10 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
+from findleaks.errors import UnreadableMemory
 from findleaks.target import tags
-from findleaks.target.arch import Arch
-from findleaks.target.base import Thread
+from findleaks.target.arch import AARCH64, X86_64, Arch
+from findleaks.target.base import MappedMemory, Thread
 from findleaks.target.elf import Note, text
 from findleaks.target.register_words import image_of, note_words
 from findleaks.value_classes import NamedTuple
@@ -27,6 +28,8 @@ FAULTS = (4, 7, 8, 11, 31)
 
 SIGTRAP, SIGABRT, SIGBUS, SIGSEGV = 5, 6, 7, 11
 SI_TKILL, SI_KERNEL = -6, 128
+_INT3 = b"\xcc"  # of x86-64; the pc is after it
+_BRK, _BRK_MASK = 0xD4200000, 0xFFE0001F  # brk #imm16 of AArch64; the pc is at it
 CURRENT_SIGNAL = 12  # offset of elf_prstatus.pr_cursig, a short after elf_siginfo
 
 
@@ -160,12 +163,31 @@ def _own_fault(order: str, info: memoryview) -> bool:
     """Return whether siginfo_t reports an act of the thread itself: a fault, abort() or raise(),
     which send a signal to their own thread. After `kill` by another process, si_code is 0. Handlers
     of faults, such as Python's faulthandler, raise the signal again. SIGTRAP may also be that of a
-    debugger's breakpoint (see traps.py).
+    debugger's breakpoint (see crashed_thread).
     Layout: Linux include/uapi/asm-generic/siginfo.h (si_signo, si_errno, si_code)."""
     if len(info) < 12:
         return False
     number, _, code = struct.unpack_from(order + "3i", info)
     return bool((number in (*FAULTS, SIGTRAP) and code > 0) or (number in (*FAULTS, SIGABRT) and code == SI_TKILL))
+
+
+def crashed_thread(target: MappedMemory, process: Process) -> int:
+    """Return the number of the thread that ended the process by its own fault; 0 if there is none.
+
+    A core that a debugger wrote at a breakpoint has the same signal, SIGTRAP, as the core of a
+    process that ended at a trap instruction. But debuggers set the pc back to the start of the
+    breakpoint, and write the original instruction to the core."""
+    if process.signal != SIGTRAP or not process.crashed:
+        return process.crashed
+    pc = next((thread.pc for thread in process.threads if thread.tid == process.crashed), 0)
+    try:
+        if target.arch.name == X86_64.name:
+            return process.crashed if target.read(pc - 1, 1) == _INT3 else 0
+        if target.arch.name == AARCH64.name:
+            return process.crashed if int.from_bytes(target.read(pc, 4), "little") & _BRK_MASK == _BRK else 0
+    except UnreadableMemory:
+        pass
+    return 0
 
 
 def fault_address(arch: Arch, info: memoryview) -> Optional[int]:
