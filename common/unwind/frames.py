@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import MappedMemory, Module, Range, Region, Thread
 from findleaks.unwind.cfi import FrameTable, Malformed, Row, Rule
-from findleaks.unwind.landing_pads import read_landing_pads
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
@@ -219,6 +218,8 @@ class Unwinder:
         extent = self.extent(pc)
         if table is None or extent is None:
             return None
+        from findleaks.unwind.landing_pads import read_landing_pads  # imported late: seldom needed
+
         return read_landing_pads(self.target, table, extent.start) if table else frozenset()
 
     def _table(self, module: Module) -> FrameTable:
