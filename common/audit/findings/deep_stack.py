@@ -9,14 +9,14 @@ from typing import Optional
 from findleaks.audit.accounting import Accounting
 from findleaks.audit.findings.large_shares import private_bytes
 from findleaks.audit.findings.significance import is_large
-from findleaks.formatting import counted, shortened, size
+from findleaks.formatting import counted, number, shortened, size
 from findleaks.libc.stacks import thread_stacks
 from findleaks.runtimes.directory import find_frames
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.base import Thread
 from findleaks.unwind.frame_locks import describe_thread
-from findleaks.unwind.frames import FrameRegisters, Unwinder
+from findleaks.unwind.frames import DEEPEST, FrameRegisters, Unwinder
 from findleaks.unwind.managed_frames import NativeStack, place_frames
 from findleaks.unwind.stacks import Namer
 from findleaks.value_classes import NamedTuple
@@ -39,12 +39,14 @@ class _Deep(NamedTuple):
 
 class _Frames(NamedTuple):
     """The frames of one function. `frames`: their number. `bytes`: the bytes of the stack that they
-    take. `managed`: the managed function that most of them execute; "" if there is none."""
+    take. `managed`: the managed function that most of them execute; "" if there is none.
+    `is_part`: whether only the innermost DEEPEST frames of the stack were examined."""
 
     function: str
     frames: int
     bytes: int
     managed: str
+    is_part: bool
 
 
 def find_deep_stack(session: Session, accounting: Accounting) -> Iterator[Finding]:
@@ -64,9 +66,13 @@ def find_deep_stack(session: Session, accounting: Accounting) -> Iterator[Findin
     if 2 * deep.used < deep.bytes:
         cause = f"Only {size(deep.used)} of it are in use now. Earlier calls used the rest, which stays resident until the thread ends."
     elif (frames := _find_largest_frames(session, deep)) is not None:
-        facts.update(function=frames.function, frames=frames.frames, frame_bytes=frames.bytes, managed=frames.managed or None)
-        verb = "takes" if frames.frames == 1 else "take"
-        cause = f"{counted(frames.frames, 'frame')} of {shortened(frames.function, 200)} {verb} {size(frames.bytes)} of it."
+        facts.update(
+            function=frames.function, frames=frames.frames, frame_bytes=frames.bytes, managed=frames.managed or None, is_part=frames.is_part
+        )
+        name, verb = shortened(frames.function, 200), "takes" if frames.frames == 1 else "take"
+        cause = f"{counted(frames.frames, 'frame')} of {name} {verb} {size(frames.bytes)} of it."
+        if frames.is_part:
+            cause = f"Of its innermost {number(DEEPEST)} frames, {number(frames.frames)} are frames of {name}."
         cause += f" Most of them execute {shortened(frames.managed, 200)}." if frames.managed else ""
     yield Finding("deep-stack", deep.bytes, title, cause, (), ("stacks",), facts, deep.bytes if accounting.known else None)
 
@@ -106,4 +112,4 @@ def _find_largest_frames(session: Session, deep: _Deep) -> Optional[_Frames]:
     if 2 * size_of_all < trace.frames[-1].sp - trace.frames[0].sp:
         return None
     main = max((one for one in managed if one[0] == name), key=lambda one: managed[one], default=("", ""))
-    return _Frames(name, frames[name], size_of_all, main[1] if 2 * managed[main] > frames[name] else "")
+    return _Frames(name, frames[name], size_of_all, main[1] if 2 * managed[main] > frames[name] else "", len(trace.frames) == DEEPEST)
