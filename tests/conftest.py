@@ -40,7 +40,7 @@ settings.load_profile("steady")
 OPEN_FILES = 4096
 """The limit with which tests run, if that of the caller is lower."""
 
-SECONDS_TO_END = 60.0
+SECONDS_TO_END = float(os.environ.get("FINDLEAKS_TEST_SECONDS_TO_END", "60"))
 """Seconds that processes have to end after the last test, such as a debugger whose parent was killed. On a busy machine, they need some
 seconds. If no process is left, the run does not wait."""
 

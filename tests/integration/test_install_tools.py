@@ -178,10 +178,13 @@ def test_it():
 """
 
 
+IMPATIENT = {**os.environ, "FINDLEAKS_TEST_SECONDS_TO_END": "2"}  # the process must not end by itself before
+
+
 @WORKERS
 def test_a_process_left_running_fails_the_tests(workers: tuple[str, ...], suite: Path) -> None:
     (suite / "test_it.py").write_text(LEAVES)
-    done = run(*words(suite, *workers), cwd=suite.parent)
+    done = run(*words(suite, *workers), cwd=suite.parent, env=IMPATIENT)
     assert (done.returncode, "1 passed" in done.stdout) == (1, True)
     assert "left running by the tests, now killed" in done.stderr
     assert "sleep 77" in done.stderr
@@ -189,7 +192,7 @@ def test_a_process_left_running_fails_the_tests(workers: tuple[str, ...], suite:
 
 def test_a_process_left_running_by_a_worker_that_crashes_fails_the_tests(suite: Path) -> None:
     (suite / "test_it.py").write_text(LEAVES + "    import os\n    os._exit(3)\n")
-    done = run(*words(suite, "-n", "1"), cwd=suite.parent)
+    done = run(*words(suite, "-n", "1"), cwd=suite.parent, env=IMPATIENT)
     assert (done.returncode, "crashed" in done.stdout) == (1, True)
     assert "sleep 77" in done.stderr
 
