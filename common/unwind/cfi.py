@@ -128,9 +128,9 @@ class Bytes:
 
 class Common(NamedTuple):
     """A common information entry (CIE). `sized`: its FDEs have augmentation data after their
-    length. `start` is the row after its initial instructions. `handlers`: how its FDEs encode the
-    addresses of tables of exception handlers, so any call may continue at a handler; ENCODING_OMIT
-    if they have none."""
+    length. `start` is the row after its initial instructions. `handlers` is the encoding, in FDEs, of
+    the address of the function's table of exception handlers; ENCODING_OMIT if there is none. With
+    a table, any call in the function may continue at a handler."""
 
     code_align: int
     data_align: int
@@ -138,6 +138,14 @@ class Common(NamedTuple):
     sized: bool
     start: Row
     handlers: int
+
+
+class _Description(NamedTuple):
+    """A frame description entry (FDE). `data` is at the byte after the range of `code`."""
+
+    data: Bytes
+    common: Common
+    code: Range
 
 
 class FrameTable:
@@ -154,53 +162,39 @@ class FrameTable:
 
     def row(self, pc: int) -> Optional[Row]:
         """Return the row at `pc`; None if the module has no information about it."""
+        found = self._description(pc)
+        if found is None or not found.code.start <= pc < found.code.end:
+            return None
+        data, common, code = found
+        row = common.start.copy()
         try:
-            entry = self._entry(pc) if self._count else 0
-            return self._row(entry, pc) if entry else None
+            if common.sized:
+                data.take(data.uleb())
+            _Program(data, common, row, common.start).run(code.start, pc)
         except (UnreadableMemory, Malformed):
             return None
+        return row
 
     def extent(self, pc: int) -> Optional[Range]:
         """Return the range of the entry for `pc`, usually its function; None if there is none."""
-        try:
-            entry = self._entry(pc) if self._count else 0
-            if not entry:
-                return None
-            data, place, distance = self._record(entry)
-            common = self._common(place - distance)
-            begin = data.pointer(common.encoding)
-            end = begin + data.pointer(common.encoding & 0x0F)
-            return Range(begin, end) if begin <= pc < end else None
-        except (UnreadableMemory, Malformed):
-            return None
+        found = self._description(pc)
+        return found.code if found and found.code.start <= pc < found.code.end else None
 
     def handles_exceptions(self, pc: int) -> bool:
         """Whether the function at `pc` may have exception handlers; True if unknown."""
-        try:
-            entry = self._entry(pc) if self._count else 0
-            if not entry:
-                return True
-            _, place, distance = self._record(entry)
-            return self._common(place - distance).handlers != ENCODING_OMIT
-        except (UnreadableMemory, Malformed):
-            return True
+        found = self._description(pc)
+        return found is None or found.common.handlers != ENCODING_OMIT
 
     def handler_table(self, pc: int) -> Optional[int]:
         """Return the address of the function's table of exception handlers; 0 if there is
         none; None if unknown."""
+        found = self._description(pc)
+        if found is None or found.common.handlers == ENCODING_OMIT:
+            return None if found is None else 0
         try:
-            entry = self._entry(pc) if self._count else 0
-            if not entry:
-                return None
-            data, place, distance = self._record(entry)
-            common = self._common(place - distance)
-            if common.handlers == ENCODING_OMIT:
-                return 0
-            data.pointer(common.encoding)
-            data.pointer(common.encoding & 0x0F)
-            data.uleb()
-            return data.pointer(common.handlers)
-        except (UnreadableMemory, Malformed):
+            found.data.uleb()
+            return found.data.pointer(found.common.handlers)
+        except Malformed:
             return None
 
     def _bytes(self, address: int, size: int) -> Bytes:
@@ -234,6 +228,21 @@ class FrameTable:
         if not low:
             return 0
         return self._bytes(self._table + 8 * low - 4, 4).signed(4) + self._header
+
+    def _description(self, pc: int) -> Optional[_Description]:
+        """Return the last FDE that begins at or before `pc`; None if there is none, or if it is
+        malformed or unreadable. Its range need not contain `pc`."""
+        try:
+            address = self._entry(pc) if self._count else 0
+            if not address:
+                return None
+            data, place, distance = self._record(address)
+            common = self._common(place - distance)
+            begin = data.pointer(common.encoding)
+            size = data.pointer(common.encoding & 0x0F)
+        except (UnreadableMemory, Malformed):
+            return None
+        return _Description(data, common, Range(begin, begin + size))
 
     def _record(self, address: int) -> tuple[Bytes, int, int]:
         """Return an entry's contents after its length, the address of its second word, and this
@@ -287,19 +296,6 @@ class FrameTable:
         made = Common(code_align, data_align, encoding, sized, start, handlers)
         _Program(data, made, start, start.copy()).run(0, 0)
         return made
-
-    def _row(self, address: int, pc: int) -> Optional[Row]:
-        data, place, distance = self._record(address)
-        common = self._common(place - distance)
-        begin = data.pointer(common.encoding)
-        size = data.pointer(common.encoding & 0x0F)
-        if not begin <= pc < begin + size:
-            return None
-        if common.sized:
-            data.take(data.uleb())
-        row = common.start.copy()
-        _Program(data, common, row, common.start).run(begin, pc)
-        return row
 
 
 class _Program:
