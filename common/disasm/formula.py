@@ -17,7 +17,7 @@ from findleaks.disasm import aarch64_formula
 from findleaks.disasm.emulated_memory import LONGEST, STACK, EmulatedMemory, Unknown
 from findleaks.disasm.functions import instructions_at
 from findleaks.disasm.instruction import Instruction
-from findleaks.disasm.registers import RAX, RBP, RDI, RIP, RSI, RSP
+from findleaks.disasm.registers import RAX, RBP, RDI, RSI, RSP
 from findleaks.errors import UnreadableMemory
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Target
@@ -146,10 +146,10 @@ class _Run:
 
     def _place(self, one: Instruction) -> int:
         """Return the address of the memory operand."""
-        if one.displacement is None:
+        address = one.operand_address(self.registers.__getitem__)
+        if address is None:
             raise Unknown
-        base = self.registers[one.base] if 0 <= one.base < RIP else 0
-        return one.displacement + base + (self.registers[one.scaled] * one.scale if one.scaled >= 0 else 0) & MASK
+        return address
 
     def _memory(self, one: Instruction, width: int) -> int:
         _mask(width)

@@ -3,11 +3,14 @@ form."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Optional
 
+from findleaks.disasm.registers import RIP
 from findleaks.value_classes import NamedTuple
 
 NONE = -1  # register number of a missing operand
+_MASK = (1 << 64) - 1
 
 
 class Instruction(NamedTuple):
@@ -60,6 +63,22 @@ class Instruction(NamedTuple):
     def writes_memory(self) -> bool:
         """Whether the memory operand is the first in the order of Intel's manual."""
         return self.displacement is not None and self.destination < 0
+
+    def operand_address(self, value: Callable[[int], Optional[int]], thread_pointer: int = 0) -> Optional[int]:
+        """Return the address of the memory operand; None if there is no such operand, or if a value
+        that it needs is unknown. `value`: returns the value of a register, None if it is unknown.
+        `thread_pointer`: 0 if it is unknown."""
+        if self.displacement is None or (self.fs and not thread_pointer):
+            return None
+        address = self.displacement + (thread_pointer if self.fs else 0)
+        for register, times in ((self.base, 1), (self.scaled, self.scale)):
+            if register in (NONE, RIP):
+                continue
+            known = value(register)
+            if known is None:
+                return None
+            address += known * times
+        return address & _MASK
 
 
 def is_call_or_jump(one: Instruction) -> bool:

@@ -130,7 +130,7 @@ class _FaultReader:
         width = one.width
         if width not in (2, 4, 8):
             return None
-        place = self._operand(one) if one.displacement is not None else None
+        place = self._operand(one)
         data = self._memory.read(place, width) if place is not None else b""
         if place is not None and len(data) != width:
             return None
@@ -174,8 +174,8 @@ class _FaultReader:
 
     def _access(self, one: Instruction, address: int) -> Optional[Fault]:
         """Return the pointer or the index from which an instruction computed an address."""
-        place = self._operand(one) if one.displacement is not None else None
-        if place is None or not 0 <= address - place < _REACH or one.fs:
+        place = self._operand(one)
+        if place is None or not 0 <= address - place < _REACH:
             return None
         return self._pointer(one)
 
@@ -206,7 +206,7 @@ class _FaultReader:
             return Fault("return", 0, "ret", address=sp, value=value) if value is not None and not _is_valid(value) else None
         if one.name in _PRIVILEGED:
             return Fault("refused", instruction=one.name)
-        place = self._operand(one) if one.displacement is not None else None
+        place = self._operand(one)
         if one.name in ("call", "jmp") and one.target is None:
             value = self._registers.get(one.source) if place is None else self._memory.word(place)
             if value is not None and not _is_valid(value):
@@ -221,17 +221,9 @@ class _FaultReader:
         return None
 
     def _operand(self, one: Instruction) -> Optional[int]:
-        """Return the address of the memory operand of the instruction at the pc."""
-        address = one.displacement or 0
-        if one.fs:
-            return None
-        for register, times in ((one.base, 1), (one.scaled, one.scale)):
-            if register not in (NONE, RIP):
-                value = self._registers.get(register)
-                if value is None:
-                    return None
-                address += value * times
-        return address & ((1 << 64) - 1)
+        """Return the address of the memory operand of the instruction at the pc; None if there is
+        none, or if it is unknown."""
+        return one.operand_address(self._registers.get)
 
 
 def _number(value: int, bits: int, is_signed: bool) -> int:

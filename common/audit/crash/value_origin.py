@@ -285,21 +285,9 @@ class Tracer:
     def _address(self, level: int, code: StraightCode, at: int, depth: int) -> Optional[int]:
         """Return the address of the memory operand of instruction `at`."""
         step: Instruction = code.steps[at].code
-        if step.displacement is None:
-            return None
-        address = step.displacement
-        if step.fs:
-            if not self._thread_pointer:
-                return None
-            address += self._thread_pointer
-        for register, times in ((step.base, 1), (step.scaled, step.scale)):
-            if register in (NONE, RIP):
-                continue
-            value = self._value(level, code, at, register, depth - 1) if depth > 0 else None
-            if value is None:
-                return None
-            address += value * times
-        return address & _MASK
+        return step.operand_address(
+            lambda register: self._value(level, code, at, register, depth - 1) if depth > 0 else None, self._thread_pointer
+        )
 
     def _callee(self, step: Instruction) -> int:
         return resolve_stub(self.target, step.target) if step.target is not None else 0
