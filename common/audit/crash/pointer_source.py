@@ -76,7 +76,7 @@ def text_of_value(value: int) -> str:
     """Return the eight bytes of a value as text, for example "GET /ind", without zero bytes at the
     end; "" if they are not text."""
     data = (value & ((1 << 64) - 1)).to_bytes(8, "little").rstrip(b"\0")
-    return data.decode("latin-1") if len(data) >= _SHORTEST_TEXT and all(0x20 <= one < 0x7F for one in data) else ""
+    return data.decode("latin-1") if len(data) >= _SHORTEST_TEXT and all(map(_is_text, data)) else ""
 
 
 def text_around(session: Session, address: int) -> str:
