@@ -16,15 +16,37 @@ from findleaks.runtimes.object_graph import ObjectGraph
 RETAINED = "retained-objects"
 """The kind of a finding about the object or the variables that retain most live objects."""
 
-_LEAST = 16 << 20  # bytes of live objects of which one object may retain most
+LEAST_LIVE = 16 << 20
+"""Bytes of live objects. If there are fewer, no object and no root is reported as their retainer."""
+
+RETAINED_SHARE = 0.5
+"""The fraction of the live objects' bytes that an object or a root must retain to be reported."""
+
 _LARGE = 4 << 20  # bytes of live objects whose types are named
-_SHARE = 0.5  # of these, that one object retains
 _TYPES = 4  # types that a finding names
 _LEAST_SHARE = 0.125  # least part of the live objects' bytes for a type whose path is shown
 
 
+def make_retained_finding(
+    runtime: str, address: int, type_: str, root: str, path: str, retained: Totals, title: str, cause: str
+) -> Finding:
+    """Return the finding about the retainer of most live objects: the object at `address`, or the
+    variables with the name `root`, which hold this object. `retained`: what the retainer retains."""
+    facts: dict[str, object] = {
+        "runtime": runtime,
+        "address": hex(address),
+        "type": type_,
+        "root": root,
+        "path": path,
+        "retained_objects": retained.blocks,
+        "retained_bytes": retained.bytes,
+    }
+    commands = (f"path {address:#x}", f"runtime --only {runtime.lower()}")
+    return Finding(RETAINED, retained.bytes, title, cause, (), commands, facts)
+
+
 def find_retainer(
-    graph: ObjectGraph, runtime: str, types: Sequence[Type], known: int = 0, least: int = _LEAST, share: float = _SHARE
+    graph: ObjectGraph, runtime: str, types: Sequence[Type], known: int = 0, least: int = LEAST_LIVE, share: float = RETAINED_SHARE
 ) -> Iterator[Finding]:
     """Yield a finding if one object retains most of the live objects. `types`: the live objects by
     type. `known`: bytes of the largest other finding about them. `least`: fewer bytes of live
@@ -46,7 +68,7 @@ def find_retainer(
         content = graph.describe_content(one.block)
         cause = f"{content}{' ' if content else ''}The path to the object that retains them: {shortened(path, 400)}."
         cause += "" if content else f" Most live objects by type: {_largest(types)}."
-        yield _make_finding(runtime, one.address, one.type, root, path, retained, title, cause)
+        yield make_retained_finding(runtime, one.address, one.type, root, path, retained, title, cause)
 
 
 def _describe_joint(graph: ObjectGraph, joint: JointRetainer, runtime: str, types: Sequence[Type]) -> Finding:
@@ -55,23 +77,7 @@ def _describe_joint(graph: ObjectGraph, joint: JointRetainer, runtime: str, type
     content = graph.describe_content(joint.holder).replace("It retains", "They retain", 1)
     cause = content or f"Most live objects by type: {_largest(types)}."
     address, type_, path = graph.extent(joint.holder)[0], graph.type_of(joint.holder), graph.describe_path(joint.holder)
-    return _make_finding(runtime, address, type_, joint.name, path, joint.retained, title, cause)
-
-
-def _make_finding(runtime: str, address: int, type_: str, root: str, path: str, retained: Totals, title: str, cause: str) -> Finding:
-    """Return the finding about an object at `address`, or about its variables. `retained`: what the
-    object or the variables retain."""
-    facts: dict[str, object] = {
-        "runtime": runtime,
-        "address": hex(address),
-        "type": type_,
-        "root": root,
-        "path": path,
-        "retained_objects": retained.blocks,
-        "retained_bytes": retained.bytes,
-    }
-    commands = (f"path {address:#x}", f"runtime --only {runtime.lower()}")
-    return Finding(RETAINED, retained.bytes, title, cause, (), commands, facts)
+    return make_retained_finding(runtime, address, type_, joint.name, path, joint.retained, title, cause)
 
 
 def find_large_types(graph: ObjectGraph, runtime: str, types: Sequence[Type], known: int = 0) -> Iterator[Finding]:

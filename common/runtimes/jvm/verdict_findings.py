@@ -11,7 +11,7 @@ from findleaks.runtimes.base import Part, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES
 from findleaks.runtimes.jvm.remedies import find_retainer_remedies
-from findleaks.runtimes.retained_findings import RETAINED, find_retainer
+from findleaks.runtimes.retained_findings import LEAST_LIVE, RETAINED_SHARE, find_retainer, make_retained_finding
 from findleaks.target.base import Target
 from findleaks.value_classes import replace
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 # Less unused memory is not reported: bytes, and 1 / _PART of the resident heap.
 _LEAST, _PART = 64 << 20, 2
-_LEAST_LIVE = 16 << 20  # bytes of live objects; if there are fewer, no root is reported
 _NAME, _VIRTUAL_THREAD = "JVM", "java.lang.VirtualThread"
 
 
@@ -60,27 +59,18 @@ def _find_named_root(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Findin
     from findleaks.runtimes.jvm.named_roots import list_named_roots  # `find` does not need it
 
     live = sum(one.bytes for one in types)
-    root = next(iter(list_named_roots(graph, live // 2)), None) if live >= _LEAST_LIVE else None
-    if root is None or 2 * root.retained.bytes < live:
+    least = RETAINED_SHARE * live
+    root = next(iter(list_named_roots(graph, int(least))), None) if live >= LEAST_LIVE else None
+    if root is None or root.retained.bytes < least:
         return
     verb = "together retain" if root.members else "retain" if root.sort == "class-loader" else "retains"
     title = f"In use, not leaked: {shortened(root.name, 120)} {verb} {size(root.retained.bytes)} in "
     title += f"{number(root.retained.blocks)} objects of {_NAME}."
-    index = graph.blocks.find(root.address)
-    path = graph.describe_path(index)
+    path = graph.describe_path(graph.blocks.find(root.address))
     one = f"The largest of {number(root.values)} objects" if root.values > 1 else "The object"
     cause = f"{one} is reached by {shortened(graph.describe_example(root.address), 400)}."
-    facts: dict[str, object] = {
-        "runtime": _NAME,
-        "address": hex(root.address),
-        "type": root.type,
-        "root": root.name,
-        "path": path,
-        "retained_objects": root.retained.blocks,
-        "retained_bytes": root.retained.bytes,
-    }
-    commands = (f"roots {shell_quoted(root.name)}", f"path {root.address:#x}")
-    yield Finding(RETAINED, root.retained.bytes, title, cause, (), commands, facts)
+    made = make_retained_finding(_NAME, root.address, root.type, root.name, path, root.retained, title, cause)
+    yield replace(made, commands=(f"roots {shell_quoted(root.name)}", f"path {root.address:#x}"))
 
 
 def _describe_example(graph: JavaGraph, types: Sequence[Type], retainer: int) -> str:
