@@ -18,13 +18,14 @@ from typing import Optional
 
 from findleaks.allocators.base import Allocator
 from findleaks.allocators.retention import ArenaUse
+from findleaks.audit.live_stacks import live_stacks
 from findleaks.audit.managed import RuntimeHoldings, list_runtime_holdings
 from findleaks.audit.mappings import name_mapping_kind, name_shared_memory
 from findleaks.audit.unread_memory import SHARED
 from findleaks.engine.terms import State
 from findleaks.formatting import size as human
 from findleaks.graph.reserved import Reserved, unowned_reserved
-from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined_threads
+from findleaks.libc.stacks import dead_stacks, unjoined_threads
 from findleaks.results.share_sort import ShareSort
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
@@ -321,12 +322,7 @@ def _count_stacks(
     Returns the shares, the stacks of the unjoined threads, and the mapped bytes of these stacks."""
     target = session.target
     places = [region for region in regions if region.writable]
-    of_threads = thread_stacks(target)
-    live = list(of_threads.values())
-    for thread in target.threads():
-        if thread.tid not in of_threads:
-            found = session.stack_at(thread.sp)
-            live += [found] if found is not None else []
+    live = list(live_stacks(session).values())
     live += [Range(region.start, region.end) for region in places if region.name.startswith("[stack")]
     ended = unjoined_threads(target, session.engine, places)
     stacks = Runs.of(claimed.take(subtract(merge_ranges(one.stack for one in ended), live)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from findleaks.audit.live_stacks import live_stacks
 from findleaks.audit.owner import Owner, OwnerSort, ThreadName
-from findleaks.libc.stacks import thread_stacks
 from findleaks.libc.thread_local import Block, control_block, thread_local_blocks
 from findleaks.runtimes.directory import list_code_tables
 from findleaks.session import Session
@@ -60,13 +60,13 @@ def find_frame_owners(session: Session, whose: ThreadName, taken: Iterable[Range
     """Yield live stacks without the `taken` ranges. There is one owner for all frames of a
     function; its name is "" if the function is unknown."""
     target = session.target
-    stacks = thread_stacks(target)
+    stacks = live_stacks(session)
     holes = merge_ranges(taken)
     unwinder = Unwinder(target, list_code_tables(session.runtimes))
     namer = Namer(target, unwinder)
     for thread in target.threads():
         session.report_progress("naming stacks", 0.0)
-        stack = stacks.get(thread.tid) or session.stack_at(thread.sp)
+        stack = stacks.get(thread.tid)
         if stack is None or not stack.start <= thread.sp < stack.end:
             continue
         by_function: dict[str, list[Range]] = {}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Optional
 
 from findleaks.audit.accounting import Accounting
 from findleaks.audit.findings.large_shares import private_bytes
 from findleaks.audit.findings.significance import is_large
+from findleaks.audit.live_stacks import live_stacks
 from findleaks.formatting import counted, number, shortened, size
-from findleaks.libc.stacks import thread_stacks
 from findleaks.runtimes.directory import find_frames
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
@@ -49,15 +48,12 @@ class _Frames(NamedTuple):
     is_part: bool
 
 
-def find_deep_stack(session: Session, accounting: Accounting) -> Iterator[Finding]:
-    """Yield one finding if the stack of one thread is at least a tenth of the private memory, and,
-    if residency is known, at least half of all stacks."""
-    total = sum(one.bytes for one in accounting.shares if one.are_stacks)
-    if not is_large(total, private_bytes(accounting)):
-        return
+def find_deep_stack(session: Session, accounting: Accounting, total: int) -> Optional[Finding]:
+    """Return a finding if the stack of one thread is at least a tenth of the private memory, and,
+    if residency is known, at least half of all stacks (`total`, in bytes); otherwise None."""
     deep = _find_largest(session, accounting.known)
     if deep is None or not is_large(deep.bytes, private_bytes(accounting)) or (accounting.known and 2 * deep.bytes < total):
-        return
+        return None
     who = describe_thread(deep.thread.tid, session.target.thread_names())
     part = min(100 * deep.bytes // max(private_bytes(accounting), 1), 100)
     title = f"The stack of {who} takes {size(deep.bytes)}, {part} % of the private memory."
@@ -74,16 +70,16 @@ def find_deep_stack(session: Session, accounting: Accounting) -> Iterator[Findin
         if frames.is_part:
             cause = f"Of its innermost {number(DEEPEST)} frames, {number(frames.frames)} are frames of {name}."
         cause += f" Most of them execute {shortened(frames.managed, 200)}." if frames.managed else ""
-    yield Finding("deep-stack", deep.bytes, title, cause, (), ("stacks",), facts, deep.bytes if accounting.known else None)
+    return Finding("deep-stack", deep.bytes, title, cause, (), ("stacks",), facts, deep.bytes if accounting.known else None)
 
 
 def _find_largest(session: Session, known: bool) -> Optional[_Deep]:
-    """Return the stack that takes the most memory. `known`: whether residency is known. Stacks that
-    a runtime allocated, such as those of goroutines, are not included."""
-    target, stacks = session.target, thread_stacks(session.target)
+    """Return the stack that takes the most memory; see live_stacks.py. `known`: whether residency
+    is known."""
+    target, stacks = session.target, live_stacks(session)
     found = []
     for thread in target.threads():
-        stack = stacks.get(thread.tid) or session.stack_at(thread.sp)
+        stack = stacks.get(thread.tid)
         if stack is not None and stack.start <= thread.sp < stack.end:
             resident = target.resident(*stack) if known else None
             found.append(_Deep(thread, stack.end, stack.end - thread.sp, resident))

@@ -52,13 +52,15 @@ class _Wait(NamedTuple):
 def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Finding]:
     """Yield one finding if stacks of running threads are at least a tenth of the private memory:
     about one thread (deep_stack.py) if its stack is most of this, else about all threads."""
-    deep = list(find_deep_stack(session, accounting))
-    if deep:
-        yield from deep
-        return
     shares = [one for one in accounting.shares if one.are_stacks]
     threads, total = max((one.count for one in shares), default=0), sum(one.bytes for one in shares)
-    if threads < 2 or not is_large(total, private_bytes(accounting)):
+    if not is_large(total, private_bytes(accounting)):
+        return
+    deep = find_deep_stack(session, accounting, total)
+    if deep is not None:
+        yield deep
+        return
+    if threads < 2:
         return
     percent = 100 * total // max(private_bytes(accounting), 1)
     if accounting.known:
