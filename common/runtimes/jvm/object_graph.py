@@ -213,11 +213,10 @@ class JavaGraph(ObjectGraph):
         name = next(names, "")
         if name:
             return f"static variable {name}"
+        thread = self.text_field(path[0], "name") if path and self._is_thread(path[0]) else ""
         entry = next((one for one in path if self.type_of(one) == _ENTRY), -1)
         if entry < 0 or self.reference(entry, "value") not in path:
-            name = self.text_field(path[0], "name") if path and self._is_thread(path[0]) else ""
-            return f'Java thread "{name}"' if name else super().describe_holder(index)
-        thread = self.text_field(path[0], "name") if self._is_thread(path[0]) else ""
+            return f'Java thread "{thread}"' if thread else super().describe_holder(index)
         return f"{self._name_variable(self.reference(entry, 'referent'))}{f' of thread {thread}' if thread else ''}"
 
     def _is_thread(self, index: int) -> bool:
