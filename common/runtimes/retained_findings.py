@@ -17,7 +17,7 @@ RETAINED = "retained-objects"
 """The kind of a finding about the object or the variables that retain most live objects."""
 
 LEAST_LIVE = 16 << 20
-"""Bytes of live objects. If there are fewer, no object and no root is reported as their retainer."""
+"""Bytes of live objects. If there are fewer, no retainer of them is reported."""
 
 RETAINED_SHARE = 0.5
 """The fraction of the live objects' bytes that an object or a root must retain to be reported."""
@@ -31,7 +31,7 @@ def make_retained_finding(
     runtime: str, address: int, type_: str, root: str, path: str, retained: Totals, title: str, cause: str
 ) -> Finding:
     """Return the finding about the retainer of most live objects: the object at `address`, or the
-    variables with the name `root`, which hold this object. `retained`: what the retainer retains."""
+    variables with the name `root`, which hold this object. `retained`: what they retain."""
     facts: dict[str, object] = {
         "runtime": runtime,
         "address": hex(address),

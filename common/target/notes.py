@@ -162,8 +162,8 @@ def parse_notes(arch: Arch, notes: Iterable[Note]) -> Process:
 def _own_fault(order: str, info: memoryview) -> bool:
     """Return whether siginfo_t reports an act of the thread itself: a fault, abort() or raise(),
     which send a signal to their own thread. After `kill` by another process, si_code is 0. Handlers
-    of faults, such as Python's faulthandler, raise the signal again. SIGTRAP may also be that of a
-    debugger's breakpoint (see crashed_thread).
+    of faults, such as Python's faulthandler, raise the signal again. A SIGTRAP may come from a
+    breakpoint of a debugger, too; crashed_thread() excludes it.
     Layout: Linux include/uapi/asm-generic/siginfo.h (si_signo, si_errno, si_code)."""
     if len(info) < 12:
         return False

@@ -128,9 +128,9 @@ class Bytes:
 
 class Common(NamedTuple):
     """A common information entry (CIE). `sized`: its FDEs have augmentation data after their
-    length. `start` is the row after its initial instructions. `handlers` is the encoding, in FDEs, of
-    the address of the function's table of exception handlers; ENCODING_OMIT if there is none. With
-    a table, any call in the function may continue at a handler."""
+    length. `start` is the row after its initial instructions. `handlers` is how its FDEs encode the
+    address of the function's table of exception handlers; ENCODING_OMIT if there is none. With a
+    table, any call in the function may continue at a handler."""
 
     code_align: int
     data_align: int

@@ -36,7 +36,7 @@ _AFTER_CALL = sum(1 << number for number in CALLER_SAVED)
 
 
 class Step(NamedTuple):
-    """An instruction. `changed`: the mask of the general registers that it may change, without rsp.
+    """An instruction. `changed`: the mask of the general registers, except rsp, that it may change.
     `moved`: the number that it adds to rsp; None if unknown."""
 
     code: Instruction
@@ -98,8 +98,9 @@ class CodeReader:
         return resolve_stub(self._target, call.target) if call is not None and call.name == "call" and call.target is not None else 0
 
     def _is_start(self, address: int, called: int) -> bool:
-        """Whether call frame information that begins at `address` is that of a function as a whole.
-        It may be that of a moved part, and then the rest of the function jumps into it."""
+        """Whether a function begins at `address`, where an entry of the call frame information
+        begins. The entry may also be that of a part of a function that the compiler moved, into
+        which the rest of the function jumps. `called`: the address that the caller called."""
         if not self._is_frameless(address):
             return False
         symbol, first = self._target.symbolize(address), self.at(address)
@@ -112,8 +113,8 @@ class CodeReader:
         return extent.start if extent is not None else 0
 
     def keeps(self, function: int, register: int) -> bool:
-        """Whether a function changes this argument only by arithmetic with itself, as strlen()
-        does."""
+        """Whether a function computes new values of the argument in `register` only from its old
+        value, as strlen() does (add $16, %rdi)."""
         extent = self._unwinder.extent(function)
         if extent is None or extent.end - extent.start > _LARGEST or self._targets(extent) is None:
             return False

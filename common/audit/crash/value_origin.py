@@ -48,7 +48,8 @@ class Origin(NamedTuple):
 
 
 class Tracer:
-    """Follows values through the frames of one thread."""
+    """Follows values through the frames of one thread. The place of a frame is the instruction that
+    the frame executes: the interrupted one, or the call of the next inner frame."""
 
     def __init__(
         self,

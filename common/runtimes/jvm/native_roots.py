@@ -287,8 +287,8 @@ class NativeRoots:
         return not (size in _TABLE_SIZES and self._is_weak_table(start, size)) and not self._is_after_text(place, start, size)
 
     def _is_after_text(self, place: int, start: int, size: int) -> bool:
-        """Return whether a word follows the text of a Symbol in its block of malloc. The words of a
-        block are asked for one after another."""
+        """Return whether a word follows the text of a Symbol in its block of malloc. The end of the
+        text of one block is kept, because callers ask for all words of a block in turn."""
         if self._text[0] != start:
             self._text = start, find_end_of_text(self._tables, start, size)
         return 0 < self._text[1] <= place
