@@ -1,4 +1,4 @@
-/* Block directory: sizes take 2 bytes each if all blocks fill their granules. */
+/* Block directory: sizes take 2 bytes each if all of them are multiples of the granule. */
 #include "blocks.h"
 
 #include <stdlib.h>

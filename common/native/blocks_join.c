@@ -44,7 +44,7 @@ void drop_spares(blocks *b) {
     b->spares.count = b->spares.capacity = 0;
 }
 
-/* Copy slots, and the starts of every SAMPLEth block. The indices of the blocks rise by `base`. */
+/* Copy slots, and the start of every SAMPLEth block. Add `base` to the indices of the blocks. */
 INLINE int join_slots_as(blocks *b, const slot *from, slot *to, uint64_t count, uint64_t address, uint32_t base) {
     for (uint64_t at = 0; at < count; at++, address += UINT64_C(1) << b->slot_shift) {
         uint64_t bits = from[at].bits;

@@ -10,7 +10,8 @@ int want(types *t, uint64_t key, uint64_t row, uint8_t what, uint8_t hops) {
     return t->later.count == MOST_TYPES ? DISORDER : PUSH(t->later, (pending){key, row, what, hops});
 }
 
-/* Key of the entry that this one completes, or is an instance of. */
+/* Return the key of the entry that this entry completes (DW_AT_specification) or is an instance of
+ * (DW_AT_abstract_origin); KEY_UNKNOWN if there is none. */
 uint64_t origin_of(const value *v) {
     const value *origin = v[A_SPECIFICATION].is == KEY ? &v[A_SPECIFICATION] : &v[A_ORIGIN];
     return origin->is == KEY ? origin->number : KEY_UNKNOWN;

@@ -20,7 +20,8 @@ typedef struct fields {
     /* the place of the last block in a leaf tree: that of the next one is often near */
     uint32_t found;
     uint64_t *children; /* one bit for each place after the owner's: set if the node is a child */
-    uint32_t *labels; /* by place after the owner's: 0, 1 + the only field, 1 + fields (several) */
+    /* by place after the owner's: 0: no field; 1 + the only field; 1 + `fields`: several */
+    uint32_t *labels;
     /* children to search; `both`: those that several fields reach, searched first */
     words queue, both;
     uint64_t head;     /* next in `queue` */

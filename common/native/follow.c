@@ -181,7 +181,8 @@ API int fl_follow(const piece *pieces, uint64_t count, uint64_t *head, int64_t n
     return follow_list(pieces, count, head, next_offset, mangled, limit, nodes);
 }
 
-/* Follow lists [first, last), at most LANES; store at most `most` nodes in `nodes`. */
+/* Follow the lists that begin at heads[first] to heads[last - 1]: at most LANES lists. Append their
+ * nodes to `nodes`, until it has `most` nodes. */
 static int follow_some(const road *whole, uint64_t most, lane *lanes, const uint64_t *heads, const range *within, uint64_t first,
                        uint64_t last, words *nodes, uint64_t *ends, words *problems) {
     road r = *whole;

@@ -54,7 +54,8 @@ static int settle_before(chunk_walk *w, const uint8_t *data, uint64_t offset) {
     blocks *b = w->into;
     if (!b->pending || load(data + offset) & PREV_INUSE)
         return DONE;
-    /* Otherwise in use, or free with a damaged end: headers cannot decide. */
+    /* If the sizes differ, the block is in use, or is free with a damaged end. The headers do not
+     * show which. */
     if (offset >= WORD && load(data + offset - WORD) != size_of(b, b->count - 1) + WORD)
         return DIFFERS;
     is_free(b);
@@ -130,7 +131,8 @@ static void walk_until(chunk_walk *given, const piece *p, uint64_t stop) {
             code = wrong_size(b, at, w->size, end);
         }
         code = code ? code : settle_before(w, data, offset);
-        /* a damaged header does not show the state of the block before it, which stays in use */
+        /* A damaged header does not show the state of the block before it. That block stays in
+         * use. */
         b->pending = false;
         w->done = !code && at == end;
         if (code || w->done)

@@ -23,8 +23,8 @@
 
 enum { POINTER, SLICE, TEXT, INTERFACE, DIRECTORY, SECOND, INSIDE, TAGGED, UNTAGGED };
 
-/* An object to which a type shall be given. Many wait together, so that what is read of one is
- * fetched while others are looked at. They are served in their order. */
+/* An object that is to get a type. Up to WAITING of them wait, so that the processor fetches the
+ * memory of one object while others are examined. They get their types in order. */
 typedef struct {
     uint64_t address, bytes, start;
     uint32_t value, index;
@@ -117,7 +117,7 @@ static uint32_t enclosing(search *s, const object *o, uint64_t address, uint32_t
     return value;
 }
 
-/* Give an object its type, unless it is known, or the object cannot be of that type. */
+/* Set the type of an object, unless its type is known, or the object cannot have this type. */
 INLINE void give(search *s, const pending *one) {
     const go_types *known = s->known;
     uint64_t address = one->address, bytes = one->bytes;
@@ -131,7 +131,8 @@ INLINE void give(search *s, const pending *one) {
     bool array = value & 1;
     if (known->pointers[number] != ANY && (known->pointers[number] != 0) == (o.class & NOSCAN))
         return;
-    /* a slice without its first elements, a part of a text, or of a slot that objects share */
+    /* The value is a slice without the first elements of its array, a part of a text, or a part of
+     * a slot that several objects share. */
     if (address != o.begin) {
         if ((array || o.class == TINY) && address > o.begin && (address - o.begin) % size == 0 && size <= o.room)
             record(s, &o, value);

@@ -166,7 +166,7 @@ typedef struct {
     const uint64_t *sizes;
     uint32_t size_count, first, large; /* large: the first of `sizes` that is not SMALL */
     uint32_t *numbers; /* 1 + index in `sizes`, by size */
-    uint64_t *counts;  /* of each thread: size_count + 1, `apart` from those of the next thread */
+    uint64_t *counts;  /* size_count + 1 for each thread; thread n's begin at n * apart */
     size_t apart;
 } holding;
 

@@ -43,9 +43,9 @@ static uint64_t header_bytes(const java_heap *h, const uint32_t *class) {
     return last && last + 4 > end ? last + 4 : end;
 }
 
-/* Return whether there is no object at this address, but a free chunk of CMS. With compressed
- * references its first word has the mark and the size, without them the lowest bit of the second
- * word is set, and the first word is the size. */
+/* Return whether the memory at `at` is a free chunk of CMS, not an object. With compressed
+ * references, the first word of a chunk contains the mark and the size. Without them, the first
+ * word is the size, and the lowest bit of the second word is set. */
 static bool is_free_chunk(const java_heap *h, const uint8_t *at) {
     return h->oop_bytes == 4 ? (load64(at) & FREE_MASK) == FREE_BITS : (load64(at + 8) & 1) != 0;
 }

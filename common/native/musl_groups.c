@@ -11,8 +11,8 @@
 #define UNIT 16u
 #define HEADER 4u
 #define AREA 4096u
-/* Offset of an area's metas, after its check, `next` and nslots; size of one: previous, next,
- * storage, two masks of 32 bits, a word of bits. */
+/* FIRST: offset of the metas in an area; the members `check`, `next` and `nslots` precede them.
+ * META: size of a meta: previous, next, storage, two masks of 32 bits, a word of bit fields. */
 #define FIRST (8 + 2 * WORD)
 #define META (4 * WORD + 8)
 #define METAS ((AREA - FIRST) / META)

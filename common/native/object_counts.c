@@ -11,7 +11,7 @@
 #define OBJECT_HEADER (2 * WORD) /* ob_refcnt, ob_type */
 #define NO_TYPE UINT32_MAX
 #define SUMS 3u
-/* Counts from here on belong to immortal objects (3.12 and later). */
+/* Reference counts of at least this value belong to immortal objects (3.12 and later). */
 #define IMMORTAL (WORD == 8 ? UINT32_C(0x80000000) : UINT32_C(0x20000000))
 
 /* Bytes from ob_ref_shared to ob_gc_bits and ob_ref_local, in free-threaded builds. */

@@ -201,9 +201,10 @@ API uint64_t fl_common(const range *left, uint64_t lefts, const range *right, ui
     return found;
 }
 
-/* Write to found[page] the first word of the blocks that make up most of a page's bytes in use,
- * if it is in `types`, else 0. weights[page] is kept across calls. Handles blocks whose first
- * word is in the piece. */
+/* Find the type of each page: the first word (a vtable pointer, for example) that is common to the
+ * blocks with most of the page's bytes in use. Write this word to found[page], or 0 if it is not in
+ * `types`. Only blocks whose first word is in the piece are examined. `weights` belongs to `found`:
+ * pass both to the calls for further pieces. */
 API void fl_page_words(const blocks *b, const piece *p, const range *types, uint32_t type_count, const range *where, unsigned shift,
                        uint64_t *found, uint64_t *weights) {
     uint64_t first, count = piece_words(p, &first), start = 0, origin = where->start >> shift;

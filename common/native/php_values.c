@@ -60,8 +60,8 @@ static uint64_t element_bytes(const uint8_t *data, uint32_t slots, uint64_t size
 }
 
 /* Set the type of the block that contains an array's hash slots and then its elements. The places
- * after the used elements contain old data. Set the pattern of the block, which excludes them; if
- * there is no such pattern, append their bounds to `unused`. Append the elements to `runs` (see
+ * after the used elements contain old data. Set the pattern that excludes these places; if there is
+ * no such pattern, append their bounds to `unused`. Append the elements to `runs` (see
  * fl_php_stale). Add the size of the block to `bytes`. */
 static int mark_elements(const blocks *b, const uint8_t *data, uint32_t *found, uint8_t *patterns, uint64_t *bytes, words *unused,
                          words *runs) {

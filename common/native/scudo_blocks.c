@@ -11,8 +11,8 @@
 enum { AVAILABLE, ALLOCATED, QUARANTINED, DAMAGED = 255 };
 enum { UNKNOWN_SUM, CRC_SUM, BSD_SUM };
 
-/* Fill the tables for eight bytes at once: table[k][b] is the CRC of the byte b that k zero bytes
- * follow. */
+/* Fill the tables that `crc_of` uses to process eight bytes at once: table[k][b] is the CRC of the
+ * byte b followed by k zero bytes. */
 static void fill_tables(uint32_t table[8][256]) {
     for (uint32_t b = 0; b < 256; b++) {
         uint32_t crc = b;

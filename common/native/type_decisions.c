@@ -227,7 +227,7 @@ API int fl_spread_with_layout(const spread *s, uint32_t layout, uint64_t most, w
     return DONE;
 }
 
-/* Append at most `most` typed blocks of each layout, at equal steps. */
+/* Append at most `most` typed blocks of each layout, at equal intervals. */
 API int fl_spread_sample(const spread *s, uint32_t most, words *found) {
     uint64_t layouts = s->bounds.count - 1;
     uint32_t *skip = calloc(layouts, sizeof *skip);

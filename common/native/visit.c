@@ -1,5 +1,5 @@
-/* Visits blocks breadth first, several together so that cache misses overlap. One thread or
- * several mark the same blocks. */
+/* Visits blocks breadth first, several together so that cache misses overlap. The number of threads
+ * does not change which blocks are marked. */
 #include "visit.h"
 
 #include "threads.h"
