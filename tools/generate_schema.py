@@ -82,7 +82,7 @@ _PLAIN = {int: "integer", float: "number", str: "string", bool: "boolean", type(
 _WARNINGS = {
     "type": "array",
     "items": {"type": "string"},
-    "description": "What limits the result, each with its consequence.",
+    "description": "Sentences about what limits the result. Each states the consequence.",
 }
 
 

@@ -51,7 +51,7 @@ class LeakGroup(Record):
     indirect_bytes: int
     """Usable bytes of the indirect blocks."""
     indirect_range: Sequence[int]
-    """The fewest and the most indirect blocks of a leak head."""
+    """The smallest and the largest number of indirect blocks that belong to one leak head."""
     examples: Sequence[int] = field(metadata=ADDRESS)
     """Addresses of some of the leak heads, ascending."""
     garbage: Optional[bool] = field(default=None, metadata=OPTIONAL)

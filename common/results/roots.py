@@ -231,7 +231,7 @@ class HeapRoot(Record):
     """Bytes of these objects."""
     address: Optional[int] = field(default=None, metadata=ADDRESS)
     """The address of the variable (Go), or of the object that is the root or that the root refers
-    to. Of several objects, the one that retains most."""
+    to. If the root refers to several objects, the address of the one that retains most."""
     type: Optional[str] = field(default=None, metadata=OPTIONAL)
     """The type of the object that the root refers to (JVM)."""
     count: Optional[int] = field(default=None, metadata=OPTIONAL)

@@ -38,7 +38,7 @@ class HandleScope(Record):
     inside: Sequence[str]
     """Functions that run in this scope and in no inner scope, outermost first."""
     inner_functions: Sequence[InnerFunction] = field(default=(), metadata=INTERNAL)
-    """Those of the functions in `inside` that have a name."""
+    """The functions in `inside` that have a name."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
