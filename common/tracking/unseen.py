@@ -102,4 +102,6 @@ def _count_in_use(session: Session, allocator: Allocator) -> int:
 
 def _missed(sampling: Sampling) -> Iterator[UnseenReason]:
     of = f"bytes ({size(sampling.mean)})" if sampling.by_bytes else "blocks"
-    yield UnseenReason("sampled", f"only one in {sampling.mean:,} {of} is recorded: fewer blocks than that may go unseen without --sample")
+    yield UnseenReason(
+        "sampled", f"only one in {sampling.mean:,} {of} is recorded, so a few blocks may be missed; omit --sample to record each block"
+    )
