@@ -94,7 +94,7 @@ def list_recording_hints(session: Session) -> list[str]:
     return [f"{one.title}: {one.rename_settings(' or '.join(one.site_settings or _OTHERWISE))}" for one in _allocators_with_blocks(session)]
 
 
-_OTHERWISE = ("records no stacks itself; LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=prof:true,lg_prof_sample:0 does",)
+_OTHERWISE = ("records no stacks; jemalloc does: LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=prof:true,lg_prof_sample:0",)
 
 
 def _allocators_with_blocks(session: Session) -> list[Allocator]:
