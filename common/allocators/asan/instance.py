@@ -78,7 +78,7 @@ class Asan(Allocator):
     version = ""
     granule = HEADER
     release_call = "__sanitizer_purge_allocator()"
-    release_settings = ("ASAN_OPTIONS=quarantine_size_mb=16:allocator_release_to_os_interval_ms=0 (one without the other does nothing)",)
+    release_settings = ("ASAN_OPTIONS=quarantine_size_mb=16:allocator_release_to_os_interval_ms=0 (both settings are needed)",)
     site_settings = ("ASAN_OPTIONS=malloc_context_size=30",)
     retention_note = "AddressSanitizer keeps freed blocks in a quarantine, of 256 MiB by default, to catch uses of them"
 
