@@ -21,7 +21,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by-arena", action="store_true", help="also list arenas, and the size classes of each arena")
     parser.add_argument("--by-thread", action="store_true", help="list each thread's cache: in all, and by size class")
     parser.add_argument(
-        "--sort", choices=tuple(CACHE_KEYS), default="size", help="order of rows: by size (default), or the largest value first"
+        "--sort", choices=tuple(CACHE_KEYS), default="size", help="order of rows: by size class (default), or by this column, largest first"
     )
     add_allocator(parser)
     parser.add_argument("--sites", action="store_true", help="list the recorded call stacks that allocated the blocks of each size class")

@@ -44,7 +44,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
     """Draw every heap page by page: in use, in thread caches, free and not returned, or returned to
     the kernel. `-o FILE.html` writes one page that works without a network. It can be zoomed, is
-    searched by state, size and type, and shows what is under the pointer.
+    searched by state, size and type, and describes what is under the mouse pointer.
 
     findleaks knows which pages are resident for a live process, and for a core that the kernel
     wrote to a file (returned pages are holes in it). Cores of gcore lack this information. Save it

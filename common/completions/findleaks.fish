@@ -119,7 +119,7 @@ complete -c findleaks -n '_shtab_findleaks_using caches' -s h -l help -d 'show t
 complete -c findleaks -n '_shtab_findleaks_using caches' -l help-all -d 'describe all options, and exit'
 complete -c findleaks -n '_shtab_findleaks_using caches' -l by-arena -d 'also list arenas, and the size classes of each arena'
 complete -c findleaks -n '_shtab_findleaks_using caches' -l by-thread -d 'list each thread'"'"'s cache: in all, and by size class'
-complete -c findleaks -n '_shtab_findleaks_using caches' -l sort -xka "size memory in-use free cached waste" -d 'order of rows: by size (default), or the largest value first'
+complete -c findleaks -n '_shtab_findleaks_using caches' -l sort -xka "size memory in-use free cached waste" -d 'order of rows: by size class (default), or by this column, largest first'
 complete -c findleaks -n '_shtab_findleaks_using caches' -l allocator -x -d 'only this allocator: glibc, jemalloc, …'
 complete -c findleaks -n '_shtab_findleaks_using caches' -l sites -d 'list the recorded call stacks that allocated the blocks of each size class'
 complete -c findleaks -n '_shtab_findleaks_using caches' -l size -x -d 'with --sites: only size classes with blocks of these sizes, e.g. 48, 1k-4k'
