@@ -201,9 +201,9 @@ def _is_in_code(target: Target, code: _AllocatorCode, address: int) -> bool:
 def _examine_thread(target: Target, unwinder: Unwinder, thread: Thread, code: _AllocatorCode) -> Optional[ThreadInside]:
     """Return the thread with its words if it is inside the allocator, or else None.
 
-    A frame of the allocator is proof. If frames are unknown (musl has no unwind data), a thread in
-    the same file is taken to be inside if it may change a heap and its stack has a return address
-    into the allocator."""
+    A frame of the allocator is proof. If the stack cannot be unwound (musl has no call frame
+    information), a thread in the same file counts as inside if it may change a heap, and its stack
+    contains a return address into the allocator."""
     trace = unwinder.trace(thread)
     frames = trace.frames
     own = [index for index, frame in enumerate(frames[:MAX_FRAMES]) if _is_in_code(target, code, frame.call)]
@@ -240,8 +240,8 @@ def _may_change(target: Target, thread: Thread) -> bool:
 
 
 def _returns_into(target: Target, thread: Thread, code: _AllocatorCode) -> bool:
-    """Whether the top of the stack has a return address into the allocator (musl has no frame
-    data)."""
+    """Whether the top of the stack contains a return address into the allocator. This is for
+    stacks that cannot be unwound, because musl has no call frame information."""
     stack = _read_stack(target, thread.sp, UNKNOWN_FRAMES)
     return any(code.low <= word < code.high and _is_in_code(target, code, word) for word in stack)
 

@@ -138,7 +138,8 @@ def _regions(fit: _Fit, space: int, problems: list[Problem]) -> Iterator[Region]
 
 
 def _beside(fit: _Fit, regions: Sequence[Region]) -> bool:
-    """Return whether most classes keep 16 bytes for each chunk elsewhere (allocated_meta)."""
+    """Return whether most size classes store 16 bytes of metadata for each chunk outside of the
+    chunk (allocated_meta)."""
     used = [one for one in regions if one.carved > one.start]
     words = [fit.words[_word(fit.layout, one.number) + fit.layout.allocated + 1] for one in used]
     return 2 * sum(word == (one.carved - one.start) // one.chunk * 16 for one, word in zip(used, words)) > len(used)

@@ -37,7 +37,7 @@ class Classes(NamedTuple):
 
     @property
     def small(self) -> int:
-        """The largest usable size that is a class of its own (malloc.c, MAX_TCACHE_SIZE)."""
+        """The largest usable size that has a size class of its own (malloc.c, MAX_TCACHE_SIZE)."""
         return self.listed(SMALL_TCACHE_BINS - 1)
 
     def listed(self, index: int) -> int:

@@ -128,8 +128,9 @@ def _read_segments(memory: Memory, address: int) -> tuple[list[Segment], str]:
 
 
 def find_direct(target: Target, engine: Engine, taken: Sequence[Range]) -> Iterator[MappedChunk]:
-    """Yield the chunks that have a mapping of their own, ascending. No list has them. A chunk
-    begins at the start of its mapping. Two words after its end are those of a fencepost and 0."""
+    """Yield the chunks that have a mapping of their own, ascending. No list contains them. A chunk
+    begins at the start of its mapping. A fencepost follows the chunk: its second word is FENCEPOST,
+    and the word after it is 0."""
     memory, page = Memory(target), target.arch.page
     for start, end in find_unclaimed(target, taken):
         skip = start

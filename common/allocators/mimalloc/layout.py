@@ -73,8 +73,8 @@ class SegmentLayout:
     """A layout of 2.x: mi_segment_t up to its array of mi_page_t (`page`, which has keys if
     `keyed`).
 
-    `delayed` are possible offsets of `thread_delayed_free` in mi_heap_t, which `thread_id`
-    follows."""
+    `delayed` are possible offsets of `thread_delayed_free` in mi_heap_t. The next member of
+    mi_heap_t is `thread_id`."""
 
     version: str
     header: Record

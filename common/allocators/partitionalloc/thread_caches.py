@@ -26,10 +26,10 @@ class CacheBucket(NamedTuple):
 
 
 class SlotCache(NamedTuple):
-    """A thread cache at `address`, of the partition with the root `root`. `tid` is the thread that
+    """The thread cache at `address`. Its partition has its root at `root`. `tid` is the thread that
     created the cache. In a forked child, this may be a thread of the parent. `counted` is the
-    number of cached bytes according to the cache itself. `end` is the address after the last member
-    that is read."""
+    number of cached bytes according to the cache itself. `end` is the first address after the
+    members that are read."""
 
     address: int
     root: int
