@@ -12,11 +12,12 @@ _BLOCK = 4096  # bytes of a read
 
 
 class CurrentMemory(Memory):
-    """The words of a process, each block of which is read once. Mappings that are newer than the
-    target are included."""
+    """The current memory of a process, which is read in blocks of _BLOCK bytes, each of them once.
+    Mappings that are newer than the target are included."""
 
     def __init__(self, target: Target, read: Callable[[int, int], bytes]) -> None:
-        """`read`: returns fewer bytes than requested if a part is not mapped."""
+        """`read` reads a number of bytes at an address. It returns fewer bytes if a part of them is
+        not mapped."""
         super().__init__(target)
         self._read = read
         self._blocks: dict[int, bytes] = {}

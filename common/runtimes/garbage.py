@@ -25,5 +25,5 @@ def mark_objects(graph: Graph, target: Target) -> Graph:
 
 
 def type_with_garbage(name: str, live: Totals, garbage: Totals) -> Type:
-    """Return the objects of a type: live ones, and garbage as the type's own counts."""
+    """Return a type with the totals of its live objects; `own` has the totals of its garbage."""
     return Type(name, *live, {GARBAGE_OBJECTS: garbage.blocks, GARBAGE_BYTES: garbage.bytes})

@@ -344,12 +344,12 @@ class ObjectGraph(ReferrerSearch):
         return self.graph is not None and self.graph.kind(index) in LIVE
 
     def describe_holder(self, index: int) -> str:
-        """Return a phrase for what keeps an object alive, as the program's author knows it: the
-        root, if nothing else has a name."""
+        """Return a phrase for what keeps an object alive: something that the program's author can
+        identify, such as a variable, or else the root."""
         return self.describe_root(index)
 
     def find_joint_retainer(self) -> Optional[JointRetainer]:
-        """Return variables of one holder that retain much memory only together; None if no object
+        """Return variables of one object that only together retain much memory; None if no object
         has such variables."""
         return None
 

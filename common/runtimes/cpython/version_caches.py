@@ -34,10 +34,10 @@ from findleaks.target.base import Range
 
 ENTRIES = 1 << 12
 LEAST = 16
-"""Minimum number of entries that agree on the address of an array."""
+"""Minimum number of entries that yield the same address of an array."""
 SHARE = 15 / 16
-"""Minimum share that must agree, of the entries that refer to objects in blocks. By chance, one in
-ENTRIES agrees."""
+"""Minimum share of entries that yield this address, of those entries of the array that refer to
+objects in blocks. By chance, one in ENTRIES does."""
 MOST_CANDIDATES = 16
 """Maximum number of addresses whose entries are checked."""
 

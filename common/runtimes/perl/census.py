@@ -135,8 +135,9 @@ class Census:
         self.roots += (found[number][1] for number, length in lengths if not length and number not in missing)
 
     def _end_blocks(self, ends: Sequence[tuple[int, int]]) -> None:
-        """Leave out the words of blocks from an address on, and the word that it is in. `ends`:
-        starts of blocks, each with such an address. Addresses that are no starts are ignored."""
+        """Exclude the ends of blocks from the scan. `ends` has pairs: the start of a block, and an
+        address in it. The word that contains this address and all following words are excluded. A
+        pair is ignored if no block begins at the first address."""
         blocks, patterns = self._blocks, self.patterns
         starts = array("Q", (start for start, _ in ends))
         indices, sizes = blocks.find_all(starts)

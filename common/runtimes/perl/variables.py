@@ -159,8 +159,8 @@ class Names:
 
     @cached_property
     def _tables(self) -> dict[int, tuple[int, int]]:
-        """For the block of each array's elements: the address of the first one, and the pads of the
-        sub if the array is a pad, else 0."""
+        """By the index of the block that contains an array's elements: the address of the first
+        element; and the address of the list of pads of the sub if the array is a pad, else 0."""
         tables = array("Q", (one.union for one in self._census.arrays))
         found = {index: (table, 0) for index, table in zip(self._blocks.find_all(tables)[0], tables) if index != NO_BLOCK}
         for _, sub in self._census.subs:

@@ -228,7 +228,7 @@ class Ruby(DumpableHeap):
 
     @cached_property
     def _objects(self) -> Optional[tuple[Objects, array[int]]]:
-        """Return the objects, and the addresses in their storage that has no references to native
+        """Return the objects, and the addresses of their buffers without references to native
         memory."""
         if not self._variables.variables:
             return None
