@@ -164,8 +164,8 @@ class BlockRows:
                 yield self._line(alone)
 
     def batches(self, order: array[int] | None = None, limit: int = 0, hints: bool = True) -> Iterator[Batch]:
-        """Yield columns of the blocks in `order`, or of all by address. limit 0: all. `hints`:
-        include text hints."""
+        """Yield columns of the first `limit` blocks (0: all) in this order; None: by address.
+        `hints`: whether to include text hints."""
         gathered = BatchCollector()
         for _ in self._gathered(gathered, order, limit, hints):
             yield from gathered.batches()

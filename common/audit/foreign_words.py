@@ -91,8 +91,8 @@ class ForeignWords:
     @cached_property
     def _data(self) -> list[Range]:
         """Root memory of foreign modules.
-        If a module also contains a runtime, only those words of its data are included that point
-        into heaps and belong to variables other than the runtime's."""
+        If a module also contains a runtime, only some words of its data are included: those that
+        point into heaps, and are in variables that do not belong to the runtime."""
         names = {runtime.where for runtime in self._session.runtimes}
         shared = [one for one in self._modules if os.path.basename(one.path) in names]
         own = self._root_memory(one for one in self._modules if one not in shared)

@@ -48,8 +48,8 @@ TRACK_SECONDS = 30
 
 
 def is_next_to_nothing(leaked: int, in_use: int) -> bool:
-    """Return whether a process is healthy although some bytes leaked: few, and fewer than a
-    thousandth of the bytes in use."""
+    """Return whether the leaked bytes are negligible: less than 64 KiB, and less than a thousandth
+    of the bytes in use."""
     return leaked < _NEXT_TO_NOTHING and 1000 * leaked < in_use
 
 

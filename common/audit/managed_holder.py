@@ -26,7 +26,7 @@ class ManagedPath(NamedTuple):
 def find_managed_path(session: Session, size: int, count: int) -> Optional[ManagedPath]:
     """Choose one of the `count` reachable blocks of this usable size, and return the path to the
     managed object through which the block is reachable. Returns None if no managed object refers
-    to the block, or to another block that leads to it."""
+    to the first block of the path from a root to this block."""
     if not session.runtimes:
         return None
     filters = BlockFilters({Kind.REACHABLE}, {State.IN_USE}, SizeRange(size, size), None, None)

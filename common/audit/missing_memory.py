@@ -123,8 +123,8 @@ def _is_guard(session: Session, protected: Uncertain) -> bool:
 
 
 def _is_reserved(unwritten: Uncertain, protected: Sequence[Uncertain]) -> bool:
-    """Whether the range is the accessible beginning of a larger reservation. The rest of the
-    reservation is too large for a guard.
+    """Whether the range is the accessible beginning of a larger reservation. The inaccessible rest
+    of a reservation is too large to be a guard.
     `protected`: the inaccessible ranges, ascending."""
     above, below = region_at(protected, unwritten.end), region_at(protected, unwritten.start - 1)
     least = max(_LARGEST_GUARD, unwritten.end - unwritten.start)

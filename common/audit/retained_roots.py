@@ -101,9 +101,10 @@ def _add_alike_rows(builder: TreeBuilder, named: Owners, made: RetainedNode, spr
 
 
 def _name_alike(builder: TreeBuilder, group: Spread, named: Collection[int]) -> tuple[int, str]:
-    """Return one of the shared blocks of this size, and a name for them: their type if the
-    SAMPLED blocks that retain most have the same type, else their size. Blocks of one size may have
-    many types. `named`: the addresses of the blocks that have rows of their own."""
+    """Return one of the shared blocks of the group's size, and a name for these blocks. The name is
+    their type if the SAMPLED blocks that retain most all have this type; otherwise it is their
+    size, because blocks of one size may have many types. `named`: the addresses of the blocks that
+    have rows of their own."""
     blocks_ = builder.reader.blocks
     children = (child.block for child in builder.tree.children(SHARED, _EXAMINED))
     alike = (index for index in children if blocks_.size(index) == group.size and blocks_.address(index) not in named)

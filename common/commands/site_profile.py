@@ -23,8 +23,8 @@ def of_sites(session: Session, title: str, word: str, batches: Iterable[Batch], 
     """Return a profile of blocks by allocation site. `batches`: the blocks in columns.
 
     `word`: what the blocks are, such as "leaked". If the recorder samples, each sampled block
-    counts for the blocks that it represents, and these are not counted again. `whole`: whether to
-    include the recorder's own frames. Raises UsageError if no stacks were recorded."""
+    counts for the blocks that it represents, and the blocks without a sample are left out. `whole`:
+    whether to include the recorder's own frames. Raises UsageError if no stacks were recorded."""
     sites = session.sites
     if not len(sites):
         raise UsageError("no allocation stacks were recorded in this process; `find --by site` prints how to record them")

@@ -78,7 +78,8 @@ def _by_signature(leaks: Iterable[tuple[int, LeakSum]]) -> dict[str, _Seen]:
 
 
 def _common(column: Iterable[str]) -> str:
-    """Return the class of a word that one signature has in several cores."""
+    """Return one class for a word of leaks with the same signature. `column`: the class of the word
+    in each of these leaks."""
     classes = set(column)
     if len(classes) == 1:
         return classes.pop()

@@ -138,8 +138,8 @@ def _summed(session: Session, program: str, size: int, cluster: Cluster) -> Leak
 
 
 def _hint(session: Session, label: str, start: int, size: int) -> str:
-    """Return text of a block that is not in its label; if there is none, what else the block
-    contains."""
+    """Return the text in a block, or else a description of its content; "" if the block's label is
+    a type."""
     return describe_untyped(session, start, size) if not label or label.startswith(TEXT_LABEL) else ""
 
 
