@@ -19,8 +19,9 @@ from findleaks.unwind.stacks import Stack, filter_stacks, group_threads
 
 
 class ScheduledThreads(NamedTuple):
-    """Threads that a runtime schedules itself: all that are not its own, and those that passed the
-    filters, with its own, by stack."""
+    """Threads that a runtime schedules itself, such as goroutines. `total`: their number, without
+    the runtime's internal threads. `found`: the threads that passed the filters, by stack, with
+    the internal threads."""
 
     runtime: Runtime
     total: int
@@ -48,7 +49,7 @@ def group_stacks(
     lines: bool = True,
     limit: Optional[int] = None,
 ) -> FoundStacks:
-    """Threads by identical call stacks, most threads first.
+    """Group threads by identical call stacks, most threads first.
 
     `function`: only stacks with this function. `module`: only stacks with a frame in this module.
     `not_under`: only stacks without these functions. `lines`: read files and lines. `limit`: stacks

@@ -108,13 +108,13 @@ def _escape(character: str) -> str:
 
 
 def character_columns(character: str) -> int:
-    """Return the columns of a printable character on a terminal."""
+    """Return the number of columns that a printable character takes on a terminal."""
     return 0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def character_table() -> bytearray:
-    """Build the C engine's table of characters below 65,536: 0 if unprintable, else 1 + columns (20
-    ms)."""
+    """Build the C engine's table of characters below 65,536: 0 if unprintable, else 1 + columns.
+    This takes 20 ms."""
     return bytearray(1 + character_columns(c) if c.isprintable() else 0 for c in map(chr, range(1 << 16)))
 
 

@@ -34,7 +34,7 @@ ALL_ZONE = ((1 << ZONE) - 1) << ZONE_AT
 
 
 def vector(number: int, parts: int = LOW | MIDDLE | HIGH) -> int:
-    """Return the mask of parts of a vector register."""
+    """Return the mask of these parts (LOW, MIDDLE, HIGH) of a vector register."""
     return parts << (_VECTORS_AT + 3 * number)
 
 

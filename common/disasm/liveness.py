@@ -43,7 +43,8 @@ class Code(Protocol):
         """Return the range of the function at `pc`, or of its contiguous part; None if unknown."""
 
     def at_top(self, pc: int) -> bool:
-        """Whether the stack pointer points to the return address at `pc`."""
+        """Whether the stack pointer points to the return address when the instruction at `pc`
+        begins."""
 
     def pointer(self, slot: int, one: Effect) -> int:
         """Return the code address that `one` loads from `slot`, if the slot cannot change any more;

@@ -393,8 +393,8 @@ class Engine(Protocol):
         slice with a stride."""
 
     def self_pointers(self, piece: Piece, distance: int, before: int = 0) -> array[int]:
-        """Return the addresses a with *(a) == a - before == *(a + distance), such as the header of
-        struct pthread, or list heads."""
+        """Return the addresses a with *(a) == a - before == *(a + distance). For example, struct
+        pthread and the heads of empty lists contain such words."""
 
     def search(self, piece: Piece, low: int, high: int) -> array[int]:
         """Return addresses of the aligned words in `piece` whose value is in [low, high),

@@ -41,7 +41,8 @@ def is_allowed(filters: Sequence[Sequence[Step]], number: int, instruction: int,
 
 
 def verdict(steps: Sequence[Step], data: bytes) -> int:
-    """Execute a filter. Returns its result, or KILL if the filter is malformed."""
+    """Execute a filter on `data` (struct seccomp_data). Returns the filter's return value, or KILL
+    if the filter is malformed."""
     a = x = at = 0
     memory = [0] * 16
     for _ in range(len(steps)):  # jumps lead forward only

@@ -333,8 +333,8 @@ def _linked(target: Target, node: int, after: int, before: int) -> bool:
 
 def _ring(target: Target, first: int, seen: set[int]) -> Iterator[int]:
     """Yield `first` and the following nodes of its ring, up to an unreadable node or one in `seen`.
-    All are added to `seen`, so each node is visited once even if damaged rings lead into each
-    other."""
+    All are added to `seen`, so each node is visited once, even if a damaged ring continues in
+    another ring."""
     node = first
     while node not in seen and len(seen) < RING_LIMIT:
         seen.add(node)

@@ -40,7 +40,8 @@ def install() -> None:
 
 
 def terminal_charset() -> str:
-    """Return the character set of the user's locale, as the environment names it."""
+    """Return the name of the character set of the user's locale; "ascii" if Python does not support
+    it."""
     import locale  # only files need it
 
     try:

@@ -41,8 +41,8 @@ def type_table(session: Session) -> Optional[TypeTable]:
 
 
 def _program(session: Session) -> Optional[ProgramTypes]:
-    """Return the types of all modules; None as for `type_table`. If no module has debug
-    information, this imports few modules of findleaks."""
+    """Return the types of all modules; None in the same cases as `type_table`. If no module has
+    debug information, the modules of findleaks that read it are not imported."""
     if session.debug_types is False:
         return None
     if session.debug_types is None and session.type_hints is None and _has_managed_blocks(session):

@@ -168,6 +168,7 @@ class DeclaredTypes:
         return BlockType(value, begin=_NODES[name] * size, links=True, buckets=name.startswith("unordered") and offset == 0)
 
     def _pair(self, part: Type, name: str) -> Optional[Type]:
-        """Return the pair of key and value of a map; None for other containers."""
+        """Return the type of a map's elements (pairs of key and value); None for other
+        containers."""
         found = part.member(_PAIRS[name]) if name in _PAIRS else None
         return found[1].element(1) if found is not None else None

@@ -59,7 +59,8 @@ def _text(path: str) -> Optional[str]:
 
 
 def _number(path: str) -> Optional[int]:
-    """Return the number in a file; None if it has none (such as "max")."""
+    """Return the number in a file; None if the file is missing or contains something else, such as
+    "max"."""
     text = (_text(path) or "").strip()
     return int(text) if text.isascii() and text.isdigit() else None
 

@@ -283,8 +283,8 @@ class Target(MappedMemory, Protocol):
         return None
 
     def split_data(self, module: Module, path: str) -> Optional[Buffer]:
-        """Return a .dwo file that the debug file of a module names. If the path is "", return the
-        module's .dwp file."""
+        """Return the .dwo file at `path`, which the debug file of a module names. If `path` is "",
+        return the module's .dwp file. None if the file is missing."""
         return None
 
     def add_debug_file(self, module: Module, path: str) -> bool:

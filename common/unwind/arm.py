@@ -114,8 +114,8 @@ class ArmRows:
         return nearest
 
     def _by_beginning(self, pc: int, thumb: bool) -> Iterator[tuple[Row, int]]:
-        """Yield a row and an address for each of the nearest places before `pc` where a function
-        saves its return address."""
+        """Yield a row for each of the nearest places before `pc` where a function saves its return
+        address. The second value is the address at which this function begins to save registers."""
         code, module = self._reader(), self._module(pc)
         if code is None or module is None or not self._executable(pc):
             return

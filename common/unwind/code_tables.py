@@ -15,9 +15,9 @@ class CodeTable(Protocol):
     """Describes the code of a language."""
 
     def row(self, pc: int) -> Optional[Row]:
-        """Return how to find the caller of a function at `pc`. None for code of other languages,
-        and where the chain of frame pointers must be followed. For a caller, `pc` is inside the
-        call instruction."""
+        """Return how to unwind the frame of the function at `pc`. None if the code is of another
+        language, or if the frame is unwound through its frame pointer. In the frame of a caller,
+        `pc` is inside the call instruction."""
         ...
 
     def names(self, pc: int, call: int) -> Sequence[NamedFrame]:

@@ -183,8 +183,8 @@ class LivenessReader:
         return self._liveness.exhausted
 
     def live_words(self, thread: Thread, signals: bool) -> LiveWords:
-        """Return the live words of a thread. With `signals`, include the frames on its stack that
-        signals interrupted."""
+        """Return the live words of a thread. `signals`: whether to include the live words of frames
+        that signals interrupted."""
         kept: list[FrameRegisters] = []
         most = _DEEPEST if signals else _NEAREST
         trace = self._unwinder.trace_with_registers(thread, kept, most)

@@ -78,7 +78,8 @@ def segments(target: Process, record: StopRecord, regions: Sequence[Region]) -> 
 
 
 def _of_file(target: Process, region: Region, ids: Sequence[Range]) -> int:
-    """Return how many bytes of a private, unmodified mapping of a file are written."""
+    """Return how many bytes of a private, unmodified mapping of a file the core contains: the page
+    of an ELF header, and the pages up to the end of a note with a build-id."""
     if not region.readable:
         return 0
     size, page = 0, target.arch.page
