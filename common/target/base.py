@@ -284,7 +284,7 @@ class Target(MappedMemory, Protocol):
 
     def split_data(self, module: Module, path: str) -> Optional[Buffer]:
         """Return the .dwo file at `path`, which the debug file of a module names. If `path` is "",
-        return the module's .dwp file. None if the file is missing."""
+        return the module's .dwp file. None if the file is not found."""
         return None
 
     def add_debug_file(self, module: Module, path: str) -> bool:
