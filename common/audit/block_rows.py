@@ -289,8 +289,8 @@ class BlockRows:
             rules.owner_texts.append(owner(owned.allocator.name, owned.heap.arena))
         rules.mapped = merge_ranges(Range(region.start, region.end) for region in self.session.target.regions())
         rules.untyped = 0 if self._name_passes("") else UNWANTED
-        named = self.session.types.may_have_strings
-        rules.string = self._type_text(rules, TypeOfBlock("std::string", "pattern", False)) if named else NO_TEXT | rules.untyped
+        has_strings = typed and types.may_have_strings  # This reads all modules.
+        rules.string = self._type_text(rules, TypeOfBlock("std::string", "pattern", False)) if has_strings else NO_TEXT | rules.untyped
         if typed:
             names = label_names(self.session).values()
             rules.label_texts = array("I", (self._type_text(rules, TypeOfBlock(name, "runtime", True)) for name in names))

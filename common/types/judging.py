@@ -26,7 +26,6 @@ from findleaks.engine.type_spread import (
     Feature,
     Level,
     Pointers,
-    Role,
     TypeSpread,
 )
 from findleaks.types.content import MOST_COMPARED, Content
@@ -239,8 +238,8 @@ class Judge:
     def _has_void_pointers(self, spec: Spec) -> bool:
         """Whether `spec` is an array of structs with members of type void *."""
         layouts, is_struct = self._layouts, self._layouts.table.kinds[self._layouts.table.bare(spec.type)] in STRUCTURES
-        leaves = [leaf for part in layouts.shape(spec) for leaf in part.leaves if leaf.role == Role.REFERENCE]
-        return spec.many and is_struct and any(layouts.references[leaf.reference].sort == Sort.ANY for leaf in leaves)
+        references = layouts.references_of(*layouts.shape(spec))
+        return spec.many and is_struct and any(one.sort == Sort.ANY for _, one in references)
 
 
 def _by_block(rows: Sequence[int]) -> Rows:

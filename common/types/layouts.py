@@ -151,20 +151,22 @@ class Layouts:
         return bool(self.pointees(number))
 
     def count_pointers(self, spec: Spec, pointees: AbstractSet[int]) -> int:
-        """Return how many pointers in a layout refer to one of these types. A pointer in an array
-        counts as MOST_LEAVES."""
+        """Count pointers to one of these types. A pointer in an array counts as MOST_LEAVES."""
         if self.pointees(spec.type).isdisjoint(pointees):
             return 0
         found = 0
         for part in self.shape(spec):
-            references = [self.references[leaf.reference] for leaf in part.leaves if leaf.role == Role.REFERENCE]
-            found += sum(not pointees.isdisjoint(one.pointees) for one in references) * (1 if part.number == 1 else MOST_LEAVES)
+            weight = 1 if part.number == 1 else MOST_LEAVES
+            found += weight * sum(not pointees.isdisjoint(one.pointees) for _, one in self.references_of(part))
         return found
 
+    def references_of(self, *parts: Elements) -> list[tuple[int, Reference]]:
+        """Return the words that may refer to blocks: offset in an element, and Reference."""
+        return [(leaf.offset, self.references[leaf.reference]) for one in parts for leaf in one.leaves if leaf.role == Role.REFERENCE]
+
     def count_references(self, number: int) -> int:
-        """Return how many words of the layout with this number may refer to blocks. Of an array,
-        the words of one element are counted."""
-        return sum(leaf.role == Role.REFERENCE for one in self.shape(self.specs[number]) for leaf in one.leaves)
+        """Return how many words of a layout, or of one element of an array, may refer to blocks."""
+        return len(self.references_of(*self.shape(self.specs[number])))
 
     def flexible(self, number: int) -> Optional[tuple[int, int]]:
         """Return offset and element type of the array at the end of a struct that may be longer

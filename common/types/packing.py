@@ -198,16 +198,15 @@ class Packing:
         refers to a member of the item before it, and not to an array of pointers."""
         layouts, table = self._layouts, self._layouts.table
         item = table.bare(table.targets[pointee]) if table.kinds[pointee] == Kind.POINTER else 0
-        leaves = [leaf for part in layouts.shape(Spec(item)) for leaf in part.leaves if leaf.role == Role.REFERENCE] if item else []
-        return any(layouts.references[leaf.reference].pointees == (pointee,) for leaf in leaves)
+        references = layouts.references_of(*layouts.shape(Spec(item))) if item else ()
+        return any(one.pointees == (pointee,) for _, one in references)
 
     def _linked(self, found: Pointers, pointee: int, blocks: set[int]) -> set[int]:
         """Return blocks, and those that the objects in them refer to in the same way. Of a list,
         only the first object may be known."""
         heap, layouts = self._heap, self._layouts
         shape = layouts.shape(Spec(pointee)) if len(blocks) < LEAST_WITNESSES else ()
-        leaves = [leaf for one in shape[:1] for leaf in one.leaves if leaf.role == Role.REFERENCE]
-        links = [leaf.offset for leaf in leaves if layouts.references[leaf.reference].pointees == (pointee,)]
+        links = [offset for offset, one in layouts.references_of(*shape[:1]) if one.pointees == (pointee,)]
         work, every = sorted(blocks), set(blocks)
         while work and links and len(every) < SAMPLE:
             start = heap.blocks.address(work.pop()) + found.offset

@@ -19,6 +19,7 @@ from findleaks.allocators.glibc import layout
 from findleaks.audit import block_rows
 from findleaks.audit.address_info import STATES
 from findleaks.audit.block_table import BlockTable
+from findleaks.block_types import naming
 from findleaks.commands import Invocation, parse, parser
 from findleaks.commands.blocks import Listing, blocks
 from findleaks.engine.columns import NO_GROUP
@@ -184,6 +185,15 @@ def test_a_pointer_of_printable_bytes_is_no_text(make: Callable[[], Engine]) -> 
     target.write(text, (0x555555564040 + (1 << 40)).to_bytes(8, "little") + bytes(16))
     hints = {item["address"]: item["hint"] for item in map(json.loads, agree(made).splitlines())}
     assert (hints[hex(node)], hints[hex(text)]) == (None, '"@@VUUV"')
+
+
+def test_totals_without_types_read_no_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the process uses C++ matters only if types are printed or selected."""
+    made = session(random.Random(7), graphs.native())
+    expected = listing(made, "--type", "*").rows.totals()
+    made = session(random.Random(7), graphs.native())
+    monkeypatch.setattr(naming, "may_have_strings", lambda target: pytest.fail("the modules were read"))
+    assert listing(made).rows.totals() == expected
 
 
 def test_memory_that_is_copied_comes_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
