@@ -13,6 +13,7 @@ from findleaks.audit.fields import Field
 from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.audit.typed_places import bare_name, name_place
 from findleaks.debuginfo.members import Type
+from findleaks.formatting import join_words
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.value_classes import NamedTuple
@@ -39,10 +40,12 @@ class Origin(NamedTuple):
 
     def of_field(self, spans: Sequence[Range]) -> tuple[Origin, bool]:
         """Return the variable to which a field with these words belongs, and whether it is the only
-        field of this variable. If this is the origin of a single variable or block, return it."""
-        found = (one for one in self.parts if spans and one.memory.start <= spans[0].start < one.memory.end)
-        part = next(found, None)
-        return (part.origin, part.is_one_field) if part is not None else (self, False)
+        field of this variable. If this is the origin of a single variable or block, return it.
+        The ends of a list may be in several variables, which are then named together."""
+        found = [one for one in self.parts if any(one.memory.start < end and start < one.memory.end for start, end in spans)]
+        if len(found) > 1:
+            return Origin(join_words(list(dict.fromkeys(one.origin.name for one in found))), found[0].memory.start, None), True
+        return (found[0].origin, found[0].is_one_field) if found else (self, False)
 
     def place(self, offset: int) -> tuple[str, Optional[Type]]:
         """Return the name of the place at this offset ("Profiler.names" or "Profiler+0x30"), and
