@@ -4,14 +4,27 @@ debug information."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Optional
 
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import BlockPlace
+from findleaks.audit.fields import Field
+from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.audit.typed_places import bare_name, name_place
 from findleaks.debuginfo.members import Type
+from findleaks.formatting import join_words
+from findleaks.session import Session
+from findleaks.target.base import Range
 from findleaks.value_classes import NamedTuple
+
+
+class Part(NamedTuple):
+    """Memory of one of several variables that fields belong to."""
+
+    memory: Range
+    origin: Origin
+    is_one_field: bool  # whether only one field is in this memory
 
 
 class Origin(NamedTuple):
@@ -23,6 +36,16 @@ class Origin(NamedTuple):
     holder: int = 0  # the managed object from which the block was reached; 0: unknown
     # Returns the member at an offset: ".link.next"; "" if unknown.
     member: Optional[Callable[[int], str]] = None
+    parts: Sequence[Part] = ()  # if the fields belong to several variables: their memory
+
+    def of_field(self, spans: Sequence[Range]) -> tuple[Origin, bool]:
+        """Return the variable to which a field with these words belongs, and whether it is the only
+        field of this variable. If this is the origin of a single variable or block, return it.
+        The ends of a list may be in several variables, which are then named together."""
+        found = [one for one in self.parts if any(one.memory.start < end and start < one.memory.end for start, end in spans)]
+        if len(found) > 1:
+            return Origin(join_words(list(dict.fromkeys(one.origin.name for one in found))), found[0].memory.start, None), True
+        return (found[0].origin, found[0].is_one_field) if found else (self, False)
 
     def place(self, offset: int) -> tuple[str, Optional[Type]]:
         """Return the name of the place at this offset ("Profiler.names" or "Profiler+0x30"), and
@@ -36,6 +59,23 @@ class Origin(NamedTuple):
         many = f"[{offset // each}]" if each and offset >= each else ""
         whole = not path and offset == 0 and not self.type.is_structure
         return (f"{bare_name(self.name)}{many}{path}" if path or whole else f"{self.name}+{offset:#x}"), below
+
+
+def find_origin_of_root(session: Session, owner: Owner, fields: Sequence[Field]) -> Origin:
+    """Return a root as the origin of its fields. If it stands for several variables, each field
+    belongs to one of them."""
+    if not owner.members:
+        return _origin_of_variable(session, owner, owner.ranges[0].start if len(owner.ranges) == 1 else 0)
+    parts = []
+    for member in owner.members:
+        for memory in member.ranges:
+            inside = sum(memory.start <= one.spans[0].start < memory.end for one in fields if one.spans)
+            parts.append(Part(memory, _origin_of_variable(session, member, memory.start), inside == 1))
+    return Origin("", 0, None, parts=parts)
+
+
+def _origin_of_variable(session: Session, owner: Owner, start: int) -> Origin:
+    return Origin(owner.name, start, session.members.variable(start) if start and owner.sort == OwnerSort.VARIABLE else None)
 
 
 NEXT = re.compile(r"next|link|chain|hh|succ|sibling|fwd|forward|nxt", re.IGNORECASE)

@@ -64,6 +64,11 @@ class Owner:
         return f"{self.name} ({self.where})" if self.where else self.name
 
     @property
+    def has_symbol(self) -> bool:
+        """Whether the name is that of a variable, and not the place of a variable in a file."""
+        return self.sort != OwnerSort.VARIABLE or bool(self.where)
+
+    @property
     def retains(self) -> str:
         """The verb for memory that only this owner retains: "alone retains", or "together
         retain"."""

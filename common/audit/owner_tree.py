@@ -7,16 +7,21 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from findleaks.allocators.bulk import find_pointers
 from findleaks.audit.container_ownership import find_container_owners
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.managed_objects import list_owned_objects
+from findleaks.audit.owner import OwnerSort
 from findleaks.audit.owners import Owners, find_owners, join_owners
-from findleaks.engine.dominators import IGNORED, NO_ROOT, Dominators, root_node
+from findleaks.engine.dominators import IGNORED, NO_ROOT, SHARED, Dominators, RootSet, root_node
 from findleaks.engine.terms import NO_BLOCK, Totals
-from findleaks.graph.joint_roots import join_roots
+from findleaks.graph.joint_roots import LEAST, rebuild_until_joint, select_joint_roots
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.value_classes import NamedTuple
+
+# References of variables that are examined to find joint roots; a million takes about 0.3 s
+MAX_REFERENCES = 1 << 20
 
 
 class OwnerTree(NamedTuple):
@@ -38,20 +43,48 @@ def _compute(session: Session) -> OwnerTree:
     reader = ContainerReader(session)
     named = find_owners(session, reader)
     tree = _compute_tree(session, reader, named)
-    variables = named.priorities[0]
-    if not variables or named.all[0].apart:
+    if tree.retained(SHARED).bytes < LEAST * tree.total().bytes or named.all[0].apart:
         return OwnerTree(reader, named, tree)
 
     def join(joint: Sequence[tuple[int, ...]]) -> tuple[OwnerTree, Sequence[Totals]]:
-        joined = join_owners(named, joint)  # the joined owners come first
+        joined, numbers = join_owners(named, joint)
         tree = _compute_tree(session, reader, joined)
-        return OwnerTree(reader, joined, tree), [tree.retained(root_node(number)) for number in range(len(joint))]
+        return OwnerTree(reader, joined, tree), [tree.retained(root_node(number)) for number in numbers]
 
-    def list_referrers(block: int, limit: int) -> Sequence[int]:
-        session.report_progress("computing retained memory", 0.0)
-        return session.ownership.referrers(block, limit)
+    names = [owner.name if owner.has_symbol else "" for owner in named.all]
+    sets = select_joint_roots(tree, _find_root_sets(session, named, tree), names.__getitem__)
+    return rebuild_until_joint(tree, sets, join) or OwnerTree(reader, named, tree)
 
-    return join_roots(tree, list_referrers, variables, join, lambda number: named.all[number].name) or OwnerTree(reader, named, tree)
+
+def _find_root_sets(session: Session, named: Owners, tree: Dominators) -> list[RootSet]:
+    """Return the sets of variables that reach the shared memory: first the variables of managed
+    languages, then those of C and C++. Other roots are not joined, because they have no name that
+    the program's author knows."""
+    ends = [named.priorities[0], sum(owner.sort < OwnerSort.LIBRARY for owner in named.all)]
+    roots, blocks = array("I"), array("I")
+    for number, owner in enumerate(named.all[: ends[1]]):
+        if len(blocks) > MAX_REFERENCES:
+            return []
+        values = array("Q", (value for _, value in owner.words))
+        for piece in session.pieces(owner.ranges, "finding joint roots"):
+            values.extend(find_pointers(session.engine, piece, *_heap_bounds(session))[1])
+        indices, _ = session.directory.blocks.find_all(values)
+        found = array("I", filter(NO_BLOCK.__ne__, indices))
+        roots += array("I", [number]) * len(found)
+        blocks += found
+    joint = list[RootSet]()
+    for first, end in zip([0, *ends], ends):
+        if end - first > 1:
+            sets = tree.root_sets(first, end, roots, blocks)
+            while not sets.compute(session.budget):
+                session.report_progress("finding joint roots", 0.0)
+            joint += sets.sets()
+    return joint
+
+
+def _heap_bounds(session: Session) -> tuple[int, int]:
+    heaps = session.heap_ranges()
+    return (heaps[0].start, heaps[-1].end) if heaps else (0, 0)
 
 
 def _compute_tree(session: Session, reader: ContainerReader, named: Owners) -> Dominators:

@@ -22,6 +22,7 @@ from findleaks.audit.stack_owners import CONTROL_NAME, find_frame_owners, find_t
 from findleaks.audit.variables import find_variables
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import Totals
+from findleaks.formatting import join_words
 from findleaks.graph.joint_roots import join_names, replace_sets
 from findleaks.libc.loader import table_blocks
 from findleaks.libc.stacks import dtv_words, ended_thread_pointers
@@ -122,15 +123,27 @@ def _separate_callbacks(session: Session, variables: Sequence[Owner]) -> list[Ow
     return [*variables, *callbacks, *named]
 
 
-def join_owners(named: Owners, joint: Sequence[Sequence[int]]) -> Owners:
-    """Replace each set of `joint` (numbers of variables) by one owner. Returns all owners; the
-    joined ones come first. The variables have no ranges."""
-    return Owners(replace_sets(named.all, joint, _join_variables))
+def join_owners(named: Owners, joint: Sequence[Sequence[int]]) -> tuple[Owners, list[int]]:
+    """Replace each set of `joint` (numbers of variables) by one owner. Returns all owners, and the
+    numbers of the joined ones."""
+    found = replace_sets(named.all, joint, _join_variables)
+    made = Owners(found)
+    numbers = {id(owner): number for number, owner in enumerate(made.all)}
+    return made, [numbers[id(owner)] for owner in found[: len(joint)]]
 
 
 def _join_variables(members: Sequence[Owner]) -> Owner:
-    made = Owner(OwnerSort.MANAGED, join_names([one.name for one in members]), f"{members[0].where}s", members=members)
+    """Return one owner for variables of one priority. Words outside memory get the name of their
+    variable."""
+    first = members[0]
+    where = join_words(list(dict.fromkeys(one.where for one in members if one.where)))
+    where += "s" if first.sort == OwnerSort.MANAGED else ""
+    names = [one.name for one in members]
+    # The name of a variable without a symbol begins with the name of its file, which holds nothing.
+    name = join_names(names) if all(one.has_symbol for one in members) else join_words(names)
+    made = Owner(first.sort, name, where, members=members)
     made.words = [(one.name, value) for one in members for _, value in one.words]
+    made.ranges = sorted(part for one in members for part in one.ranges)
     return made
 
 

@@ -18,7 +18,7 @@ from findleaks.audit.conventions import name_structure_of_block
 from findleaks.audit.declared_types import declared_types
 from findleaks.audit.fields import Field, Fields, group_fields, read_fields, size_key, sum_retained
 from findleaks.audit.member_names import is_telling, name_managed_member, name_managed_object
-from findleaks.audit.origins import Origin, check_declared_type
+from findleaks.audit.origins import Origin, check_declared_type, find_origin_of_root
 from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.audit.reference_names import name_any_reference, name_reference
 from findleaks.audit.retained_rows import (
@@ -80,9 +80,7 @@ class TreeBuilder:
             made.what = describe_managed_variable(owner)
         if expand and made.totals.blocks and not owner.apart and owner.is_expanded:
             found = read_fields(self.session, self.reader, self.tree, node, owner.ranges, owner.words)
-            start = owner.ranges[0].start if len(owner.ranges) == 1 else 0
-            type_ = self.session.members.variable(start) if start and owner.sort == OwnerSort.VARIABLE else None
-            self._fill(made, found, Origin("" if owner.members else owner.name, start, type_), self.depth)
+            self._fill(made, found, find_origin_of_root(self.session, owner, found.all), self.depth)
             made.what = made.what or name_template(self.session, owner)
         return made
 
@@ -323,9 +321,11 @@ class TreeBuilder:
         return made
 
     def _field_row(self, one: Field, tree: Dominators, origin: Origin, depth: int) -> RetainedNode:
+        origin, is_whole = origin.of_field(one.spans)
         offset = self._first_named(one, origin) - origin.start if one.spans and origin.start else None
         unplaced = ", ".join(filter(None, (origin.name, one.name or hex(one.spans[0].start)))) if offset is None else ""
         place, type_ = self._place(origin, offset) if offset is not None else (unplaced, None)
+        place = origin.name if is_whole else place
         made = RetainedNode(place, one.totals, "field", place=place, address=one.spans[0].start if one.spans else 0, offset=offset)
         made.sizes = tree.sizes(one.node, SIZES)
         container = self._agreed(one, origin)

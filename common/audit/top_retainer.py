@@ -171,7 +171,9 @@ def find_top_retainer(session: Session) -> Optional[TopRetainer]:
     builder = TreeBuilder(session, reader, tree, DEPTH_MANAGED, 3, MOST) if managed else TreeBuilder(session, reader, tree, DEPTH, 3)
     row = builder.of_root(found.owner, root_node(most))
     field, level = _deepest_named(row, partial(_name_with_function, session)) if managed else (_deepest(row), 0)
-    ways = () if field is not None else _list_ways(TreeBuilder(session, reader, tree, 1, _MOST_WAYS + 1), found.owner, root_node(most))
+    ways: Sequence[str] = ()
+    if field is None or found.owner.members:
+        ways = _list_ways(TreeBuilder(session, reader, tree, 1, _MOST_WAYS + 1), found.owner, root_node(most))
     recognised = field is not None and field.contents is not None and field.contents.container.unit != "pointers"
     return found._replace(field=field, level=level, ways=ways, type="" if recognised else name_template(session, found.owner))
 
@@ -252,7 +254,9 @@ def _list_ways(builder: TreeBuilder, owner: Owner, node: int) -> Sequence[str]:
     if row.shared.bytes < MOST * row.totals.bytes or row.left or not 1 < len(fields) <= _MOST_WAYS:
         return ()
     names = {one.name for one in owner.members}
-    return [f"{name} ({what})" for name, what in fields] if all(name in names or is_telling(name) for name, _ in fields) else ()
+    begins = tuple(f"{name}{mark}" for name in names for mark in ".+[")
+    known = [name in names or name.startswith(begins) or is_telling(name) for name, _ in fields]
+    return [f"{name} ({what})" for name, what in fields] if all(known) else ()
 
 
 def _largest_part(row: RetainedNode) -> Optional[RetainedNode]:

@@ -78,6 +78,28 @@ class Chain(NamedTuple):
     more: bool
 
 
+SET = 4  # most roots in a set of RootSets
+
+
+class RootSet(NamedTuple):
+    """Roots, ascending, and the bytes that the blocks retain which exactly these roots reach."""
+
+    roots: tuple[int, ...]
+    bytes: int
+
+
+class RootSets(Protocol):
+    """The roots that reach the memory that SHARED retains; see `Dominators.root_sets`."""
+
+    def compute(self, budget: int) -> bool:
+        """Visit about `budget` blocks and references. Return True when complete."""
+        ...
+
+    def sets(self) -> list[RootSet]:
+        """Return the sets of at most SET roots: most bytes first, then by roots."""
+        ...
+
+
 class Dominators(Protocol):
     """A dominator tree. `Graph.dominators` creates it, or `within`, which uses fields as roots.
 
@@ -223,6 +245,17 @@ class Dominators(Protocol):
         nodes early. Of equally heavy children, the lowest is next."""
         ...
 
+    def root_sets(self, first: int, end: int, roots: array[int], blocks: array[int]) -> RootSets:
+        """Find the sets of roots that reach the blocks that SHARED retains. Only the roots first …
+        end - 1 are in these sets. They must have the same priority. Later roots have no effect, and
+        blocks that earlier roots reach are in no set.
+
+        `roots` and `blocks` ("I") are the references from roots to blocks. A complete tree no
+        longer knows which of several roots refer to a block. References to other blocks have no
+        effect. Time is proportional to the number of blocks and references. Not allowed in a tree
+        made by `within`."""
+        ...
+
     def within(self, node: int, fields: int) -> Dominators:
         """Return the tree of the blocks that a block or root retains, without the node itself.
 
@@ -272,3 +305,16 @@ def check_containers(containers: array[int], owners: Sequence[int], roots: int, 
         raise ValueError(f"a node's container is not one of {len(owners)} containers")
     if any(node >= blocks or node == SHARED or node_root(node) >= roots for node in owners):
         raise ValueError("an owner does not exist")
+
+
+def check_references(roots: array[int], blocks: array[int], most: int, count: int) -> None:
+    """Raise ValueError unless `roots` and `blocks` are the arguments of `Dominators.root_sets`."""
+    if len(roots) != len(blocks) or roots.itemsize != 4 or blocks.itemsize != 4:
+        raise ValueError(f"{len(roots)} roots of {roots.itemsize} bytes, {len(blocks)} blocks of {blocks.itemsize} bytes")
+    if max(roots, default=-1) >= most or max(blocks, default=-1) >= count:
+        raise ValueError("a root or a block does not exist")
+
+
+def sort_sets(sets: Iterable[RootSet]) -> list[RootSet]:
+    """Return the sets in the order of `RootSets.sets`."""
+    return sorted(sets, key=lambda one: (-one.bytes, one.roots))

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Sequence, Sized
 from typing import Optional
 
-from findleaks.engine.dominators import SHARED, Chain, Child, Dominators, Spread, check_bounds, node_root, root_node
+from findleaks.engine.dominators import SHARED, Chain, Child, Dominators, RootSets, Spread, check_bounds, node_root, root_node
 from findleaks.engine.retained import Numbers, RootedTree, Rows, WholeTree, sizes_of, spreads
 from findleaks.engine.terms import Totals
 from findleaks.target.base import Piece
@@ -64,6 +64,10 @@ class FieldsTree(RootedTree):
     def by_label(self, labels: array[int], rows: array[int]) -> list[Totals]:
         """Raise ValueError: only a whole tree is summed by label."""
         raise ValueError("only a whole tree is summed by label")
+
+    def root_sets(self, first: int, end: int, roots: array[int], blocks: array[int]) -> RootSets:
+        """Raise ValueError: only a whole tree has such roots."""
+        raise ValueError("only a whole tree has roots with references")
 
     def total(self) -> Totals:
         self._after()

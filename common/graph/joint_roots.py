@@ -7,11 +7,11 @@ memory to them."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Optional, TypeVar
 
-from findleaks.engine.dominators import SHARED, Dominators, node_root, root_node
+from findleaks.engine.dominators import SHARED, Dominators, RootSet, node_root, root_node
 from findleaks.engine.terms import Totals
 from findleaks.formatting import join_words
 
@@ -40,7 +40,14 @@ def join_roots(
 
     For the other arguments, see `find_joint_roots`. `rebuild` computes a tree in which each set is
     one root. It returns a result, and what each set retains in this tree."""
-    joint = find_joint_roots(tree, referrers, eligible, name)
+    return rebuild_until_joint(tree, find_joint_roots(tree, referrers, eligible, name), rebuild)
+
+
+def rebuild_until_joint(
+    tree: Dominators, joint: list[tuple[int, ...]], rebuild: Callable[[Sequence[tuple[int, ...]]], tuple[_Made, Sequence[Totals]]]
+) -> Optional[_Made]:
+    """Return the result of `rebuild` for those of these sets that retain much memory only together;
+    None if there are none. For `rebuild`, see `join_roots`."""
     while joint:
         made, totals = rebuild(joint)
         members = ([tree.retained(root_node(number)) for number in some] for some in joint)
@@ -83,9 +90,26 @@ def find_joint_roots(
         is_one_block = name is not None and 2 * children[at].bytes >= shared
         if roots is not None and len(roots) > 1 and (name is None or not is_one_block or find_holder([*map(name, roots)])):
             votes[roots] = votes.get(roots, 0) + 1
-    found: list[frozenset[int]] = []
     likely = [roots for roots in votes if 2 * votes[roots] * shared >= least * len(samples)]
-    for roots in sorted(likely, key=lambda one: (-votes[one], sorted(one))):
+    return _unite(sorted(likely, key=lambda one: (-votes[one], sorted(one))))
+
+
+def select_joint_roots(tree: Dominators, sets: Iterable[RootSet], name: Callable[[int], str]) -> list[tuple[int, ...]]:
+    """Return the sets of roots that probably retain much memory together, like `find_joint_roots`.
+    `sets`: the roots that reach the shared memory; see RootSets.sets."""
+    least = LEAST * max(tree.total().bytes, 1)
+    largest = next(iter(tree.children(SHARED, 1)), None)
+    block = largest.bytes if largest is not None and 2 * largest.bytes >= tree.retained(SHARED).bytes else 0
+    likely = [one for one in sets if len(one.roots) > 1 and one.bytes >= least]
+    likely = [one for one in likely if not 0 < block <= one.bytes or find_holder([*map(name, one.roots)])]
+    return _unite([frozenset(one.roots) for one in likely])
+
+
+def _unite(sets: Iterable[frozenset[int]]) -> list[tuple[int, ...]]:
+    """Unite the sets that have roots in common, the first ones first. A union has at most
+    MOST_ROOTS."""
+    found: list[frozenset[int]] = []
+    for roots in sets:
         near = [one for one in found if one & roots]
         union = roots.union(*near)
         if len(union) <= MOST_ROOTS:

@@ -19,6 +19,7 @@ struct disguises;
 struct dominators;
 struct examination;
 struct fields;
+struct shared_roots;
 struct shifts;
 struct spread;
 struct tree_walk;
@@ -239,6 +240,14 @@ API uint32_t fl_dominators_place(const struct dominators *d, uint32_t index);
 API uint32_t fl_dominators_count(const struct dominators *d, uint32_t place);
 API uint64_t fl_dominators_bytes(const struct dominators *d, uint32_t place);
 API int fl_dominators_idoms(struct dominators *d, const void **idoms);
+
+/* shared_roots.c */
+API void fl_shared_roots_free(struct shared_roots *s);
+API struct shared_roots *fl_shared_roots_new(
+    const struct dominators *d, uint32_t first, uint32_t behind, const uint32_t *roots, const uint32_t *referred, uint64_t references
+);
+API int fl_shared_roots_compute(struct shared_roots *s, int64_t budget);
+API int fl_shared_roots_sets(const struct shared_roots *s, words *found);
 
 /* fields.c */
 API void fl_fields_free(struct fields *f);

@@ -25,6 +25,7 @@ HANDLES = frozenset(
         "dominators",
         "examination",
         "fields",
+        "shared_roots",
         "tree_walk",
         "link_walk",
         "records",

@@ -113,13 +113,21 @@ def recognise_chained_table(
     first = found.sample[0]
     if first is None or not all(value == sample[0] or reader.is_alike(first, place) for value, place in zip(sample, found.sample)):
         return None
-    link = _find_link(reader, first, sample)
-    if link is None or _is_entwined(reader, found.heads, sample, link):
-        return None
-    # Collect all nodes by level: the first node of each bucket, then the second, and so on.
-    sound = reader.walk_links(found.heads, (link,), 2 * reader.most)
-    nodes, problem = (sound, "") if sound is not None else _collect_damaged_chains(reader, found.heads, link)
-    if len(nodes) == len(found.heads) or (whole and problem):
+    links = [link for link in _find_links(reader, first, sample) if not _is_entwined(reader, found.heads, sample, link)]
+    # Nodes of several tables have several links. Those of other tables lead to other chains, which
+    # look like damage. So a table is damaged only if no link leads along intact chains.
+    nodes, link, problem = array("Q"), 0, ""
+    for link in links:
+        # Collect all nodes by level: the first node of each bucket, then the second, and so on.
+        sound = reader.walk_links(found.heads, (link,), 2 * reader.most)
+        if sound is not None:
+            nodes = sound
+            break
+    else:
+        if links and not whole:
+            link = links[0]
+            nodes, problem = _collect_damaged_chains(reader, found.heads, link)
+    if len(nodes) <= len(found.heads):
         return None  # no chain has two nodes: it is an array of pointers
     tables = () if head == (start, end) else (start,)
     made = Container("hash table", head[0], head[1], len(nodes), nodes=nodes, tables=tables, problem=problem)
@@ -127,16 +135,16 @@ def recognise_chained_table(
     return made
 
 
-def _find_link(reader: ContainerReader, first: BlockPlace, sample: Sequence[int]) -> Optional[int]:
-    """Return the offset of the pointer to the next node in a node; None if there is none.
+def _find_links(reader: ContainerReader, first: BlockPlace, sample: Sequence[int]) -> list[int]:
+    """Return the offsets in a node at which the pointer to the next node may be.
     From each node of the sample, the word at this offset must lead to similar nodes and then to an
-    end. Of the words for which this holds, the one that leads to the most nodes is returned."""
+    end. The word that leads to the most nodes comes first."""
     # Example: nodes {key, next, value}. The word at offset 8 leads from each bucket along a whole
     # chain to 0; the words at 0 and 16 lead to no similar block.
     size = reader.size
     count = min((first.size - first.offset) // size, WORDS)
     lengths = {offset: _follow_length(reader, first, sample, offset) for offset in range(0, count * size, size)}
-    return max((offset for offset in lengths if lengths[offset]), key=lambda offset: lengths[offset], default=None)
+    return sorted((offset for offset in lengths if lengths[offset]), key=lambda offset: -lengths[offset])
 
 
 def _follow_length(reader: ContainerReader, first: BlockPlace, sample: Sequence[int], offset: int) -> int:

@@ -8,7 +8,7 @@ from ctypes import c_void_p
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.engine.dominators import SHARED, Chain, check_blocks, check_bounds
+from findleaks.engine.dominators import SHARED, Chain, RootSet, RootSets, check_blocks, check_bounds, check_references, sort_sets
 from findleaks.engine.native.fields import NativeFields
 from findleaks.engine.native.library import CLibrary, Handle
 from findleaks.engine.native.memory import CArray, c_array, c_numbers, c_piece, c_words, native_array, zeros
@@ -100,6 +100,11 @@ class NativeDominators(WholeTree):
             raise ValueError("only a block or a root has fields")
         return NativeFields(self._library, self._handle, self._graph.blocks, self, node, fields)
 
+    def root_sets(self, first: int, end: int, roots: array[int], blocks: array[int]) -> RootSets:
+        check_references(roots, blocks, self.roots, len(self._graph.blocks))
+        self._after()
+        return NativeRootSets(self._library, self._handle, (first, end), roots, blocks)
+
     def _read(self) -> None:
         arrays, count = (c_void_p * 3)(), zeros("I", 1)
         self._library.fl_dominators_arrays(self._handle, arrays, c_array(count))
@@ -146,3 +151,20 @@ class NativeDominators(WholeTree):
 
     def _labels_below(self, labels: array[int], most: int) -> bool:
         return bool(self._library.fl_labels_below(*c_numbers(labels), len(labels), most))
+
+
+class NativeRootSets:
+    """See dominators.RootSets; common/native/shared_roots.c."""
+
+    def __init__(self, library: CLibrary, handle: Handle, eligible: tuple[int, int], roots: array[int], blocks: array[int]) -> None:
+        self._library, self._tree = library, handle
+        self._references = c_array(roots), c_array(blocks)  # the C engine continues to read them
+        made = library.fl_shared_roots_new(handle, *eligible, *self._references, len(blocks))
+        self._handle = Handle(made, library.fl_shared_roots_free, "for the roots of shared memory")
+
+    def compute(self, budget: int) -> bool:
+        return not self._library.fl_shared_roots_compute(self._handle, max(1, budget))
+
+    def sets(self) -> list[RootSet]:
+        rows = self._library.rows(6, self._library.fl_shared_roots_sets, self._handle)
+        return sort_sets(RootSet(tuple(row[2 : 2 + row[1]]), row[0]) for row in rows)

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.engine.dominators import IGNORED, NO_ROOT, SHARED, Chain, check_bounds, node_root, root_node
+from findleaks.engine.dominators import IGNORED, NO_ROOT, SHARED, Chain, RootSets, check_bounds, check_references, node_root, root_node
 from findleaks.engine.reference.fields import PureFields
+from findleaks.engine.reference.root_sets import PureRootSets
 from findleaks.engine.reference.words import words_of
 from findleaks.engine.reference.work import run
 from findleaks.engine.retained import NO_PLACE, ROOT_NODE, Rows, WholeTree, node_number
@@ -148,6 +149,11 @@ class PureDominators(WholeTree):
         if node == SHARED:
             raise ValueError("only a block or a root has fields")
         return PureFields(self._graph, self, node, fields)
+
+    def root_sets(self, first: int, end: int, roots: array[int], blocks: array[int]) -> RootSets:
+        check_references(roots, blocks, self.roots, len(self._graph.blocks))
+        self._after()
+        return PureRootSets(self._graph, self, (first, end), zip(roots, blocks))
 
     def count_at(self, place: int) -> int:
         return self._counts[place]

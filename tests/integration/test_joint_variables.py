@@ -1,0 +1,72 @@
+"""C and C++ variables that retain one structure together are one root; variables that retain most of their memory alone are not."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import truth
+from debuggers import ran
+
+import cores
+
+COUNT = 9_000  # joint_variables.cpp
+TABLES = "conn_list, conns_by_name and conns_by_id", "conns_by_id, conns_by_name and conn_list"
+MAPS = tuple(f"people: {first} and {second}" for first, second in (("by_name[abi:cxx11]", "by_id"), ("by_id", "by_name[abi:cxx11]")))
+Make = Callable[..., str]
+
+
+@pytest.fixture(name="make", scope="module")
+def _make(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    def make(modes: str, *options: str) -> str:
+        """Return the core of the program with these structures."""
+        folder = tmp_path_factory.mktemp("joint")
+        source, program = truth.PROGRAMS / "joint_variables.cpp", folder / "joint"
+        subprocess.run(["g++", "-O1", "-Wall", "-Wextra", "-Werror", *options, str(source), "-o", str(program)], check=True)
+        with cores.Running([str(program), modes], folder / "run") as running:
+            return str(running.gcore())
+
+    return make
+
+
+def roots(*words: str) -> list[dict[str, Any]]:
+    return list(json.loads(ran("roots", "--json", *words, check=True).stdout)["roots"])
+
+
+def test_tables_and_maps(make: Make) -> None:
+    """Two sets: three variables of a C program, and two C++ containers. Each root has the name of its variables, is found by each of
+    them, and has their fields. `verdict` names the larger set."""
+    core = make("tm", "-g")
+    maps, tables = (next(one for one in roots(core) if one["name"].removesuffix(" (joint, data)") in names) for names in (MAPS, TABLES))
+    assert maps["retained_blocks"] == 6 * COUNT + 1 and tables["retained_blocks"] == 2 * COUNT + 3
+    for root, names in ((maps, ("people::by_id",)), (tables, ("conns_by_id", "conns_by_name", "conn_list"))):
+        for name in names:
+            assert [one["name"] for one in roots(name, core)] == [root["name"]]
+    assert {one["name"] for one in maps["children"]} == {"people::by_id", "people::by_name[abi:cxx11]"}
+    assert {one["name"] for one in tables["children"]} == {"conns_by_id", "conns_by_name", "conn_list"}
+    (users,), (conns,) = maps["shared_children"], tables["shared_children"]
+    assert users["name"] == f"{COUNT:,} of std::make_shared<people::User>"
+    assert (conns["name"], conns["retained_blocks"]) == (f"{COUNT:,} of conn", 2 * COUNT)
+    (held,) = (one for one in json.loads(ran("verdict", "--json", core, check=True).stdout)["findings"] if one["finding"] == "held")
+    assert "together retain" in held["text"] and any(name in held["text"] for name in MAPS)
+    assert "is reached through both people::" in held["cause"]
+
+
+def test_variables_without_symbols(make: Make) -> None:
+    """The names are the places in the file. No chain is called damaged, although the links of the other table are pointers to nodes."""
+    core = make("t", "-s")
+    (tables,) = (one for one in roots(core) if " and " in one["name"])
+    assert sorted(re.findall(r"joint, data\+0x\w+", tables["name"])) == sorted(one["name"] for one in tables["children"])
+    assert sorted(one["what"] for one in tables["children"]) == [
+        f"array of pointers, {COUNT:,} pointers",
+        *(f"hash table, {COUNT:,} nodes of 72 B" for _ in range(2)),
+    ]
+
+
+def test_variables_that_retain_most_alone(make: Make) -> None:
+    core = make("o")
+    assert {"first_own (joint, data)", "second_own (joint, data)"} <= {one["name"] for one in roots(core)}
