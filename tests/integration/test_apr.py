@@ -80,7 +80,7 @@ def test_nodes_in_blocks(program: Path, tmp_path: Path) -> None:
 
 def check_stale_words(program: Path, folder: Path, environment: Optional[Mapping[str, str]] = None) -> None:
     with cores.Running([str(program), "100", "managed", "stale"], folder, environment) as made:
-        blocks, warnings = truth.ask(str(made.kernel_core()))
+        blocks, _ = truth.ask(str(made.kernel_core()))
     kinds = {block["address"]: block.get("kind") for block in blocks}
     lost, kept = ([line.split()[1] for line in made.output.splitlines() if line.startswith(word)] for word in ("lost", "kept"))
     assert len(lost) > 1000 and len(kept) == 26
