@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Optional
 
 import aprs
 import building
 import pytest
+import truth
 from debuggers import found, gdb, lldb, objects, ran
 
 import cores
@@ -73,6 +76,25 @@ def test_nodes_in_blocks(program: Path, tmp_path: Path) -> None:
     for debugger in (gdb, lldb):
         (text,) = objects(debugger(["leaks find --json"], "-c", core))
         assert json.loads(text)["totals"] == answer["totals"]
+
+
+def check_stale_words(program: Path, folder: Path, environment: Optional[Mapping[str, str]] = None) -> None:
+    with cores.Running([str(program), "100", "managed", "stale"], folder, environment) as made:
+        blocks, _ = truth.ask(str(made.kernel_core()))
+    kinds = {block["address"]: block.get("kind") for block in blocks}
+    lost, kept = ([line.split()[1] for line in made.output.splitlines() if line.startswith(word)] for word in ("lost", "kept"))
+    assert len(lost) > 1000 and len(kept) == 26
+    assert {kinds[address] for address in lost} == {"definite"} and {kinds[address] for address in kept} == {"reachable"}
+
+
+def test_stale_words(program: Path, tmp_path: Path) -> None:
+    """Words in unused parts of nodes, and in free nodes, are not references."""
+    check_stale_words(program, tmp_path)
+
+
+@pytest.mark.matrix
+def test_stale_words_in_blocks(program: Path, tmp_path: Path) -> None:
+    check_stale_words(program, tmp_path, {"LD_LIBRARY_PATH": str(aprs.without_mmap())})
 
 
 def test_first_screen(program: Path, tmp_path: Path) -> None:

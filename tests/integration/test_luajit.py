@@ -61,6 +61,11 @@ def check(output: str, early: int, where: list[str]) -> None:
     leaked = {address for address, block in found.items() if block.get("kind") in truth.LOST}
     kept, garbage = rows(output, "kept"), rows(output, "garbage")
     assert len(kept) > 8000 and len(garbage) == 1000
+    lights = dict(re.findall(r"light (\w+) (\w+)", output))
+    kinds = {block["address"]: block.get("kind") for block in answer}
+    assert len(lights) == 240 and {address for address, kind in lights.items() if kind == "lost"} == {
+        address for address in lights if kinds[address] in truth.LOST
+    }
     assert not leaked & set(kept) and len(set(garbage) - leaked) <= 50  # stale words may refer to a few, which refer to others
 
 
@@ -69,7 +74,8 @@ def test_blocks_of_a_live_process(blocks: cores.Running, early: int) -> None:
     check(blocks.output, early, where)
     assert ran("verify", *where).returncode == 0
     answer = found("find", *where)
-    assert answer["trusted"] and all(one["garbage"] for one in answer["groups"] if one["kind"] == "definite")
+    others = [one["blocks"] for one in answer["groups"] if one["kind"] == "definite" and not one["garbage"]]
+    assert answer["trusted"] and sum(others) == blocks.output.count(" lost\n")  # of the program
 
 
 def test_blocks_in_a_core_by_the_kernel(program: Path, early: int) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from bisect import bisect_right
 from pathlib import Path
 from typing import Any
 
 import building
 import debian
 import pytest
+import truth
 from debuggers import found, gdb, lldb, objects, ran
 
 import cores
@@ -83,3 +86,21 @@ def test_first_screen(lost: bool, program: Path, tmp_path: Path) -> None:
     else:
         assert "the talloc context top context > struct server and 90,001 chunks below it have" in findings["talloc-context"]["text"]
         assert "30,000 of struct session" in findings["talloc-context"]["cause"]
+
+
+@pytest.mark.parametrize("tracking", ["listed", "tracked"])
+def test_words_that_are_not_references(tracking: str, program: Path, tmp_path: Path) -> None:
+    """Lists of references and of chunks without a parent, and words behind the requested bytes of a chunk, keep nothing reachable."""
+    with cores.Running([str(program), "500", "kept", tracking], tmp_path) as made:
+        core = str(made.kernel_core())
+    blocks, warnings = truth.ask(core)
+    assert not warnings
+    kinds = {int(block["address"], 16): block["kind"] for block in blocks if "kind" in block}
+    starts = sorted(kinds)
+    said = [(word, int(address, 16)) for word, address in re.findall(r"(kept|lost) (0x\w+)", made.output)]
+    assert len(said) > 7 * LOST
+    for word, address in said:
+        kind = kinds[starts[bisect_right(starts, address) - 1]]
+        assert (kind in truth.LOST) == (word == "lost") and kind != "possible", (word, hex(address), kind)
+    (group,) = (one for one in found("find", core)["groups"] if one["type"] == "struct session")
+    assert (group["blocks"], group["indirect_blocks"]) == (LOST, 2 * LOST)

@@ -1,6 +1,7 @@
 /* Blocks of LuaJIT's allocator. Prints "used ADDRESS SIZE" for each block that LuaJIT has requested since its state exists, "freed
  * ADDRESS" for each that it freed, and "early NUMBER": how many blocks it freed that are older. The script prints "kept ADDRESS" or
- * "garbage ADDRESS" for its objects. With the argument "bare", only the state exists. */
+ * "garbage ADDRESS" for its objects. Prints "light ADDRESS KIND" for blocks of malloc to which only light userdata refer. With the
+ * argument "bare", only the state exists. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
@@ -69,10 +70,28 @@ static const char script[] =
     "  end\n"
     "end\n"
     "drop()\n"
+    "local elements, fields, keys, upvalues, removed = {}, {}, {}, {}, {}\n"
+    "local function lights()\n"
+    "  for i = 1, 40 do\n"
+    "    elements[i] = native('kept', i % 2 == 0); fields['f' .. i] = native('kept'); keys[native('kept', i % 4 == 0)] = i\n"
+    "    local captured = native('kept'); upvalues[i] = function() return captured end\n"
+    "    local key = native('lost'); removed[key] = i; removed[key] = nil; removed['f' .. i] = native('lost'); removed['f' .. i] = nil\n"
+    "  end\n"
+    "end\n"
+    "lights()\n"
     "local function sweep(depth) local a, b, c, d, e = depth, depth, depth, depth, depth\n"
     "  return depth > 0 and sweep(depth - 1) + a + b + c + d + e or 0 end\n"
     "sweep(100)\n"
-    "return function() return kept, by_name, threads, data, sweep end\n";
+    "return function() return kept, by_name, threads, data, sweep, elements, fields, keys, upvalues, removed end\n";
+
+/* native(KIND, large): a light userdata of a block in the heap or, if `large` is true, in a mapping; addresses of both sorts differ in
+ * their upper bits. */
+static int native(lua_State *lua) {
+    void *block = malloc(lua_toboolean(lua, 2) ? 1 << 18 : 400);
+    printf("light %p %s\n", block, luaL_checkstring(lua, 1));
+    lua_pushlightuserdata(lua, block);
+    return 1;
+}
 
 int main(int count, char **words) {
     lua_State *lua = luaL_newstate();
@@ -81,6 +100,7 @@ int main(int count, char **words) {
         inner = lua_getallocf(lua, &state);
         lua_setallocf(lua, record, state);
         luaL_openlibs(lua);
+        lua_register(lua, "native", native);
         if (luaL_dostring(lua, script)) {
             fprintf(stderr, "%s\n", lua_tostring(lua, -1));
             return 1;

@@ -1,5 +1,6 @@
 <?php
-// A class with static functions only, static variables of functions and methods, and arrays inside small arrays keep texts. Prints each variable as
+// A class with static functions only, static variables of functions and methods, arrays inside small arrays, and an SplObjectStorage of which
+// the keys are small numbers keep texts. A global variable keeps objects of a class that has a static property. Prints each variable as
 // findleaks names it and the number of its elements, separated by a tab, then "ready".
 class Repository
 {
@@ -23,6 +24,17 @@ class Repository
     }
 }
 
+class Member
+{
+    public static ?SplObjectStorage $every = null;
+    private $text;
+
+    public function __construct($number)
+    {
+        $this->text = str_repeat("member $number ", 20);
+    }
+}
+
 class Dispatcher
 {
     private $listeners = [];
@@ -43,6 +55,14 @@ function listen(Dispatcher $dispatcher, $number)
     $seen["number $number"] = $last = str_repeat("seen $number ", 20);
 }
 
+Member::$every = new SplObjectStorage();
+for ($number = 0; $number < 250; $number++) {
+    Member::$every->attach(new Member($number));
+}
+$others = [];
+for ($number = 0; $number < 100; $number++) {
+    $others[] = new Member($number);
+}
 $dispatcher = new Dispatcher();
 for ($number = 0; $number < 500; $number++) {
     $number < 300 && Repository::get($number);
@@ -50,7 +70,7 @@ for ($number = 0; $number < 500; $number++) {
     $number < 200 && Repository::note($number);
     listen($dispatcher, $number);
 }
-foreach (['Repository::$cache' => 300, 'Repository::$byKind[\'orders\']' => 400, 'static $noted in Repository::note()' => 200] as $name => $count) {
+foreach (['Repository::$cache' => 300, 'Repository::$byKind[\'orders\']' => 400, 'static $noted in Repository::note()' => 200, 'Member::$every' => 250] as $name => $count) {
     echo "$name\t$count\n";
 }
 echo "Dispatcher->listeners['save']['late']\t500\nstatic \$seen in listen()\t500\nready\n";

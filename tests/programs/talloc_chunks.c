@@ -1,8 +1,10 @@
 /* Chunks of talloc: a tree that a variable refers to, and 100 lost trees of three chunks each. One chunk of the tree was
    shrunk in place. Prints the number of blocks and bytes that talloc counts for the tree, then "ready". Arguments: the number of sessions
-   of the tree; if there is a second argument, the tree is lost. */
+   of the tree; if there is a second argument, the tree is lost. With "listed" or "tracked" as third argument, prints "kept ADDRESS" or
+   "lost ADDRESS" for further chunks and blocks of malloc; "tracked" enables talloc's tracking of chunks without a parent. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <talloc.h>
 #include <unistd.h>
 
@@ -41,10 +43,41 @@ static void __attribute__((noinline)) grow(int held) {
     printf("%zu %zu\n", talloc_total_blocks(top), talloc_total_size(top));
 }
 
+static void *say(const char *kind, void *chunk) {
+    printf("%s %p\n", kind, chunk);
+    return chunk;
+}
+
+/* References to chunks: from contexts that are kept, lost, or NULL; words behind the requested bytes of a chunk; a pool. */
+static void __attribute__((noinline)) list_chunks(void) {
+    void **pool = say("kept", talloc_pool(top, 4000));
+    *(void **)talloc_size(pool, 300) = say("kept", malloc(500));
+    *(void **)talloc_size(say("lost", talloc_pool(NULL, 4000)), 300) = say("lost", malloc(500));
+    for (int number = 0; number < LOST; number++) {
+        void *lost = say("lost", talloc_named_const(NULL, 0, "lost context")), *passed = talloc_named_const(NULL, 0, "passed context");
+        void *other = say("lost", talloc_named_const(lost, 8, "child of a lost context"));
+        void *referenced = say("kept", talloc_named_const(top, 16, "referenced"));
+        if (number % 3) talloc_reference(lost, referenced);
+        if (number % 3 == 2) talloc_reference(top, referenced);
+        if (number % 3 == 0) say("kept", talloc_reference(number % 2 ? NULL : top, referenced) ? referenced : NULL);
+        void *moved = say("kept", talloc_named_const(passed, 16, "moved"));
+        talloc_reference(top, moved);
+        talloc_free(passed);
+        (void)other;
+        void **shrunk = say("kept", talloc_named_const(top, 200, "shrunk"));
+        shrunk[20] = say("lost", malloc(600));
+        shrunk[2] = say("kept", malloc(600));
+        if (talloc_realloc_size(top, shrunk, 100) != shrunk) abort();
+        talloc_set_name_const(shrunk, "shrunk");
+    }
+}
+
 int main(int argc, char **argv) {
+    if (argc > 3 && !strcmp(argv[3], "tracked")) talloc_enable_null_tracking();
     grow(argc > 1 ? atoi(argv[1]) : HELD);
     lose();
-    if (argc > 2) top = server = NULL;
+    if (argc > 3) list_chunks();
+    else if (argc > 2) top = server = NULL;
     sweep();
     puts("ready");
     fflush(stdout);

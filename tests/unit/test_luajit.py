@@ -7,12 +7,22 @@ import struct
 
 import graphs
 import pytest
+from fake import FakeTarget
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from findleaks.allocators.luajit.engine import DIFFERS, ENDS, MORE, NO_SIZE, walk_chunks
 from findleaks.allocators.luajit.layout import FENCEPOST
-from findleaks.allocators.luajit.references import ADDRESS, decode, remove_type_tags
+from findleaks.allocators.luajit.references import (
+    ADDRESS,
+    decode,
+    decode_light_userdata,
+    is_light,
+    read_light_segments,
+    remove_type_tags,
+    try_light_segments,
+)
+from findleaks.allocators.memory import Memory
 from findleaks.engine import load
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import State
@@ -88,3 +98,48 @@ def test_references(kinds: list[tuple[int, int]], shift: int) -> None:
     data = bytes(shift) + struct.pack(f"<{len(values)}Q", *values) + b"\xff" * 3
     made = remove_type_tags(Piece(BASE - shift, memoryview(data)))
     assert bytes(made.data) == bytes(shift) + struct.pack(f"<{len(wanted)}Q", *wanted) + b"\xff" * 3
+
+
+def light(index: int, address: int) -> int:
+    """Return a light userdata whose upper bits are at an index of the table."""
+    return 0x1FFFC << 47 | index << 39 | address & (1 << 39) - 1
+
+
+@given(numbers=st.lists(st.tuples(st.integers(0, 255), st.integers(0, ADDRESS)), max_size=20), shift=st.integers(0, 7))
+def test_light_userdata(numbers: list[tuple[int, int]], shift: int) -> None:
+    """Light userdata become addresses if the table has their index. Other values stay."""
+    table = [0xAB << 39, 0xFF << 39, 0]
+    values = [*(light(index % 4, address) for index, address in numbers), *NUMBERS, ~4 & (1 << 64) - 1]
+    wanted = [
+        table[value >> 39 & 0xFF] | value & (1 << 39) - 1 if is_light(value) and value >> 39 & 0xFF < 3 else value for value in values
+    ]
+    data = bytes(shift) + struct.pack(f"<{len(values)}Q", *values) + b"\xff" * 3
+    made = decode_light_userdata(Piece(BASE - shift, memoryview(data)), table)
+    assert bytes(made.data) == bytes(shift) + struct.pack(f"<{len(wanted)}Q", *wanted) + b"\xff" * 3
+
+
+def test_light_userdata_of_several_states() -> None:
+    """In memory of an unknown state, a light userdata is decoded with the table that gives a readable address."""
+    memory = Memory(FakeTarget({BASE: bytes(200)}))
+    tables = [(0x55 << 40, 0x7F << 40), (0x7F << 40,)]
+    values = [light(1, BASE + 8), light(0, BASE), light(0, 0x1234), 5]
+    data = struct.pack("<4Q", *values)
+    assert struct.unpack("<4Q", try_light_segments(memory, Piece(BASE, memoryview(data)), tables)) == (BASE + 8, BASE, values[2], 5)
+
+
+@pytest.mark.parametrize(
+    ("last", "table", "wanted"),
+    [
+        (1, (0x7F << 8, 0x55 << 8), (0x7F << 40, 0x55 << 40)),
+        (1, (0x7F << 8, 0x7F << 8), ()),
+        (0, (0x7F << 8 | 1, 0), ()),
+        (255, (0x7F << 8, 0x55 << 8), ()),
+    ],
+)
+def test_tables_of_light_userdata(last: int, table: tuple[int, int], wanted: tuple[int, ...]) -> None:
+    """A damaged table is not used."""
+    state = bytearray(200)
+    state[35] = last
+    struct.pack_into("<Q", state, 112, BASE + 4096)
+    target = FakeTarget({BASE: bytes(state), BASE + 4096: struct.pack("<II", *table).ljust(2048, b"\0")})
+    assert read_light_segments(Memory(target), BASE) == wanted

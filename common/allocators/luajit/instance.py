@@ -11,7 +11,7 @@ from findleaks.allocators.base import Allocator, Arena, Heap, Problem
 from findleaks.allocators.images import find_version
 from findleaks.allocators.luajit.engine import DIFFERS, MORE, walk_chunks
 from findleaks.allocators.luajit.layout import HEADER, LEAST, STATE, Segment, State, find_direct
-from findleaks.allocators.luajit.references import remove_type_tags
+from findleaks.allocators.luajit.references import decode_light_userdata, read_light_segments, remove_type_tags, try_light_segments
 from findleaks.allocators.mappings import MMAPPED, group_adjacent, make_mapped_heap
 from findleaks.allocators.memory import Memory
 from findleaks.engine import terms
@@ -40,6 +40,7 @@ class LuaJitAllocator(Allocator):
         self.version = find_version(target, module, _VERSION)
         self.memory = Memory(target)
         self.problems = [Problem(state.address, state.problem, False) for state in states if state.problem]
+        self._light_segments = [read_light_segments(self.memory, state.globals) for state in states]
         self._heaps = [self._segment_heap(state, one) for state in states for one in state.segments]
         known = sorted([*taken, *(Range(heap.start, heap.end) for heap in self._heaps)])
         self.direct = list(find_direct(target, engine, known))
@@ -99,7 +100,23 @@ class LuaJitAllocator(Allocator):
         blocks.set_state(array("Q", sorted(own)), terms.State.METADATA)
 
     def decode_references(self, piece: Piece) -> Piece:
-        return remove_type_tags(piece)
+        return remove_type_tags(self._decode_light_userdata(piece))
+
+    def _decode_light_userdata(self, piece: Piece) -> Piece:
+        """Decode the light userdata. The table of a state applies to its segments. It is unknown to
+        which state a directly mapped chunk belongs, so the tables of all states are tried."""
+        tables = list(dict.fromkeys(table for table in self._light_segments if table))
+        if len(tables) < 2:
+            return decode_light_userdata(piece, tables[0]) if tables else piece
+        end, parts, at = piece.address + len(piece.data), list[bytes](), piece.address
+        known = ((one.start, one.end, table) for state, table in zip(self.states, self._light_segments) for one in state.segments)
+        for start, stop, table in [*sorted(known), (end, end, ())]:
+            start, stop = max(at, min(start, end)), max(at, min(stop, end))
+            between = Piece(at, piece.data[at - piece.address : start - piece.address])
+            inside = Piece(start, piece.data[start - piece.address : stop - piece.address])
+            parts += [try_light_segments(self.memory, between, tables), bytes(decode_light_userdata(inside, table).data)]
+            at = stop
+        return Piece(piece.address, memoryview(b"".join(parts)))
 
     def summary(self) -> dict[str, object]:
         segments = sum(len(state.segments) for state in self.states)

@@ -129,11 +129,22 @@ class Apr(Runtime):
 
     def parts(self) -> Sequence[Part]:
         """Return the nodes of pools, and the free nodes of APR's allocators."""
-        nodes = [node for pool in self.pools for node in pool.nodes]
-        free = [node for allocator in {pool.allocator for pool in self.pools} for node in self._reader.free_nodes(allocator)]
+        nodes, free = [node for pool in self.pools for node in pool.nodes], self._free_nodes
         used = sum(node.free - node.start for node in nodes)
         made = [self._part("pools", nodes, used, f"{len(self.pools):,} pools, {len(nodes):,} nodes", False)] if nodes else []
         return [*made, self._part("free nodes", free, 0, f"{len(free):,} nodes", True)] if free else made
+
+    @cached_property
+    def _free_nodes(self) -> Sequence[Node]:
+        """The free nodes of the allocators of all pools."""
+        return [node for allocator in {pool.allocator for pool in self.pools} for node in self._reader.free_nodes(allocator)]
+
+    def bookkeeping(self) -> Sequence[Range]:
+        """Return the unused parts of nodes, which may contain addresses from before a pool was
+        cleared. Free nodes have headers."""
+        unused = [(node.free, node.end) for pool in self.pools for node in pool.nodes]
+        unused += [(node.start + NODE, node.end) for node in self._free_nodes]
+        return [Range(start, end) for start, end in unused if start < end]
 
     def _part(self, name: str, nodes: Sequence[Node], used: int, detail: str, freed: bool) -> Part:
         inside = any(map(self._is_block, nodes))

@@ -17,7 +17,7 @@ from findleaks.allocators.bulk import read_records
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.luajit.instance import LuaJitAllocator
 from findleaks.allocators.luajit.layout import MAIN
-from findleaks.allocators.luajit.references import decode
+from findleaks.allocators.luajit.references import decode, is_light
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import EVERY_WORD, NO_BLOCK, Exclusion
@@ -180,7 +180,7 @@ class JitObjects(lua.Objects):
             if words is None or _NIL not in words[::3]:
                 continue
             for number, (value, key) in enumerate(zip(words[::3], words[1::3])):
-                if value == _NIL and key != _NIL and decode(key) != key:
+                if value == _NIL and key != _NIL and (decode(key) != key or is_light(key)):
                     self._dead_keys += 1
                     if self._dead_keys == _MOST_DEAD_KEYS:
                         what = "too many removed keys: the remaining ones count as references"

@@ -37,7 +37,7 @@ class GlobalNames:
     def __init__(self, target: Target, file: str, tables: Tables) -> None:
         self._memory, self._tables = Memory(target), tables
         symbols = (target.symbol(name, file) for name in ("executor_globals", "compiler_globals"))
-        self._executor, self._compiler = (symbol.address if symbol is not None else 0 for symbol in symbols)
+        self._executor, self.compiler = (symbol.address if symbol is not None else 0 for symbol in symbols)
 
     def places(self) -> Iterator[tuple[str, int]]:
         """Yield name and address of the zval of each variable and static property. Names have the
@@ -113,7 +113,7 @@ class GlobalNames:
     def _map_base(self) -> Optional[int]:
         """Return map_ptr_base, or None. It follows map_ptr_real_base, and is one less than a
         multiple of 8."""
-        words = (self._memory.words(self._compiler, WORDS) if self._compiler else None) or ()
+        words = (self._memory.words(self.compiler, WORDS) if self.compiler else None) or ()
         pairs = zip(words, words[1:])
         return next((base for real, base in pairs if real and base % 8 == 7 and -1 <= base - real < MOST_RESERVED), None)
 

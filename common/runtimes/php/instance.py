@@ -18,6 +18,7 @@ from findleaks.errors import Interrupted
 from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Part, ReferenceCounts, Runtime, Type, Variable
 from findleaks.runtimes.compared_counts import CountedValues, Style, compare_counts
 from findleaks.runtimes.count_verdict import CountVerdict
+from findleaks.runtimes.php.code_words import add_masks, find_arenas, find_code_words
 from findleaks.runtimes.php.engine import (
     ARRAYS,
     ELEMENTS,
@@ -156,11 +157,18 @@ class Php(Runtime):
         return Holders(array("Q"), array("I"), array("I"), self._names, merged)
 
     def excluded_words(self) -> Optional[Exclusions]:
-        """Exclude strings, the store of objects, the collector's list of possible cycles, and
-        unused ends of objects and of arrays. `dead` has the ends that begin after more than
-        MOST_USED words, and the released values."""
+        """Exclude strings, the store of objects, the collector's list of possible cycles, unused
+        ends of objects and of arrays, and words of objects that refer to code. `dead` has the ends
+        that begin after more than MOST_USED words, and the released values."""
         ends = (Exclusion(EVERY_WORD << words & EVERY_WORD) for words in range(1, MOST_USED + 1))
-        return Exclusions(self._excluded[0], (Exclusion(0), Exclusion(EVERY_WORD), *ends))
+        exclusions = (Exclusion(0), Exclusion(EVERY_WORD), *ends)
+        return add_masks(self._excluded[0], exclusions, self._code_words)
+
+    @cached_property
+    def _code_words(self) -> Sequence[tuple[int, int]]:
+        blocks = self._directory.blocks
+        arenas = find_arenas(self._memory, blocks, self._global_names.compiler) if self._memory.size == 8 else ()
+        return list(find_code_words(self._memory, blocks, self._objects, arenas)) if arenas else []
 
     @cached_property
     def _excluded(self) -> tuple[bytearray, Sequence[Range]]:

@@ -44,6 +44,7 @@ MOST_PARENTS = 32
 LOOK = 64  # elements of a table of which the keys are compared with addresses of objects
 NEXT_KEY = 40  # offset in a HashTable of the next free number: the largest key so far, plus one
 SLOT = 4  # bytes of a hash slot
+PACKED = 4  # flag of a table (HASH_FLAG_PACKED): the keys are small numbers
 SMALLEST_PAGE = 1 << 10  # bytes of a page of a fiber's stack
 END_OF_OBJECT = 56  # bytes of a zend_object with one property, as in a zend_generator
 FIBER_WORDS = 32  # words of a zend_fiber that are searched for an address in its stack
@@ -122,8 +123,10 @@ class InternalObjects:
             head = memory.members(start, "IIIIPIII") or (0,) * 8
             storage = head[4] - SLOT * (-head[3] & 0xFFFFFFFF)
             bytes_left = size_at(self._blocks, storage) - (head[4] - storage)
-            if 0 < head[6] <= head[5] <= head[7] and head[5] * BUCKET <= bytes_left:
-                return Collection(storage, head[4], head[5], BUCKET, head[6])
+            # Since 8.2, a table whose keys are small numbers has only the values.
+            stride = VALUE if head[2] & PACKED and head[7] * BUCKET > bytes_left else BUCKET
+            if 0 < head[6] <= head[5] <= head[7] and head[5] * stride <= bytes_left:
+                return Collection(storage, head[4], head[5], stride, head[6])
         if kind == FIXED and size >= 16:
             length, elements = memory.words(start, 2) or (0, 0)
             if 0 < length * VALUE <= size_at(self._blocks, elements):
@@ -159,8 +162,8 @@ class InternalObjects:
                 yield from (Range(at, at + 8) for at in (start + NEXT_KEY, *keys))
 
     def _keys(self, table: Collection) -> Iterator[int]:
-        """Yield the keys of the first elements of a table whose keys are numbers."""
-        for at in range(min(table.places, LOOK)):
+        """Yield the keys of the first elements of a table whose keys are stored and are numbers."""
+        for at in range(min(table.places, LOOK) if table.stride == BUCKET else 0):
             yield self._memory.word(table.first + at * BUCKET + VALUE) or 0
 
     def frames(self) -> Iterator[tuple[int, Range]]:

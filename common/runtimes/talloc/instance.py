@@ -2,10 +2,7 @@
 
 Each chunk is a block of malloc. It has a header (struct talloc_chunk), and then the memory of the
 program. Chunks refer to each other by the addresses of headers. Programs refer to the memory after
-a header.
-
-Source: the headers that libtalloc 2.1 to 2.4 write in 64-bit programs. The four low bits of `flags`
-are flags. The others are a number that the library chooses when it is loaded."""
+a header."""
 
 from __future__ import annotations
 
@@ -24,15 +21,13 @@ from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
-from findleaks.runtimes.base import NO_OBJECT, ObjectTypes, Runtime, Type
+from findleaks.runtimes.base import NO_OBJECT, Exclusions, ObjectTypes, Runtime, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.pool_tree import PoolNode, Words, add_up, find_large_pool, sort_by_parent
+from findleaks.runtimes.talloc.layout import FORM, HEADER, NEXT, REFERENCE_NAME, Chunk
+from findleaks.runtimes.talloc.unused import exclude_words, list_bookkeeping_words
 from findleaks.target.base import Module, Target
-from findleaks.value_classes import NamedTuple
 
-HEADER = 96  # bytes before the program's memory
-FORM = "I4xQ16xQ16xQQ16x"  # flags, next, child, name, size
-NEXT = 8  # offset of `next`
 MOST_STEPS = 1 << 26  # chunks that walks of all lists meet
 WORDS = Words("talloc-context", "talloc context", "chunks", "talloc's chunks")
 FLAGS, FREED, POOL = 15, 1, 4
@@ -40,25 +35,10 @@ POOL_HEADER = 32  # bytes of a block before the chunk of a pool
 SLACK = 40  # bytes by which a new block may exceed the requested size
 LARGE, PAGES = 1 << 17, 1 << 14  # least bytes of a large block, and by how many it may exceed it
 STRING, REFERENCE, OTHER = "string", "reference", "(other names)"
-REFERENCE_NAME = 1  # in place of the address of a name: the chunk is a reference to another one
+TRACKER = "null_context"  # name of the chunk that lists all chunks without a parent
 UNNAMED = "UNNAMED"  # printed by talloc_report for a chunk without a name
 MOST_NAMES, LONGEST = 1 << 16, 64
 _VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)*)$")
-
-
-class Chunk(NamedTuple):
-    """A chunk in the block with index `block`.
-
-    `address`: of its header. `name`: address of its
-    name. `size`: the bytes that the program requested. `next`, `child`: addresses of the headers of
-    the next chunk of its parent, and of its first child, or 0."""
-
-    block: int
-    address: int
-    name: int
-    size: int
-    next: int
-    child: int
 
 
 class Talloc(Runtime):
@@ -100,15 +80,17 @@ class Talloc(Runtime):
         form = struct.Struct(self._target.arch.word_format[0] + FORM)
         records, missing = read_records(self._target, self._engine, array("Q", (start + offset for _, start, _ in wanted)), form.size)
         for place, ((index, start, usable), record) in enumerate(zip(wanted, form.iter_unpack(records))):
-            flags, following, child, name, size = record
+            flags, following, child, references, name, size = record
             space = usable - least
             if place not in missing and size <= space and _is_chunk(flags, name, bool(offset)):
                 is_full = bool(offset) or space - size < (SLACK if size < LARGE else PAGES)
-                yield flags, is_full, Chunk(index, start + offset, name, size, following, child)
+                yield flags, is_full, Chunk(index, start + offset, name, size, following, child, references)
 
     def _is_magic(self, number: int) -> bool:
         """Whether the library's data contains this number."""
-        data = number.to_bytes(4, self._target.arch.byteorder)
+        return self._is_in_data(number.to_bytes(4, self._target.arch.byteorder))
+
+    def _is_in_data(self, data: bytes) -> bool:
         images = (image for image in find_images(self._target) if image.module == self._module)
         return any(data in bytes(piece.data) for image in images for piece in image.pieces(self._target))
 
@@ -146,18 +128,42 @@ class Talloc(Runtime):
         top, nodes, blocks = PoolNode(0, "", None, 0), dict[int, PoolNode](), self._directory.blocks
         for chunk, label in zip(self.chunks, self._labels):
             nodes[chunk.address] = PoolNode(blocks.address(chunk.block), label, top, blocks.size(chunk.block))
-        by_address, seen = {chunk.address: chunk for chunk in self.chunks}, set[int]()
-        for chunk in self.chunks:
-            below = chunk.child
-            while below and below not in seen and len(seen) < MOST_STEPS:
-                seen.add(below)
-                if below in nodes:
-                    nodes[below].parent = nodes[chunk.address]
-                known = by_address.get(below)
-                below = known.next if known is not None else self._memory.word(below + NEXT) or 0
+        for below, parent in self._parents.items():
+            if below in nodes:
+                nodes[below].parent = nodes[parent]
         order = sort_by_parent(top, nodes.values())
         add_up(order)
         return find_large_pool(top, WORDS)
+
+    @cached_property
+    def _by_address(self) -> Mapping[int, Chunk]:
+        return {chunk.address: chunk for chunk in self.chunks}
+
+    @cached_property
+    def _parents(self) -> Mapping[int, int]:
+        """The parent of each chunk that is below another one, as addresses of headers."""
+        found = dict[int, int]()
+        for chunk in self.chunks:
+            below = chunk.child
+            while below and below not in found and len(found) < MOST_STEPS:
+                found[below] = chunk.address
+                known = self._by_address.get(below)
+                below = known.next if known is not None else self._memory.word(below + NEXT) or 0
+        return found
+
+    def excluded_words(self) -> Optional[Exclusions]:
+        """Return stale words behind the requested bytes, and words that list chunks for talloc
+        itself."""
+        tracker = next(
+            (chunk.address for chunk, label in zip(self.chunks, self._labels) if label == TRACKER and self._is_tracker(chunk)), 0
+        )
+        has_lists = tracker or any(chunk.references for chunk in self.chunks)
+        lists = list_bookkeeping_words(self._memory, self._by_address, self._parents, tracker) if has_lists else iter(())
+        return exclude_words(self._directory.blocks, self.chunks, lists)
+
+    def _is_tracker(self, chunk: Chunk) -> bool:
+        """Whether a variable of libtalloc refers to a chunk, and the chunk has no parent."""
+        return chunk.address not in self._parents and self._is_in_data((chunk.address + HEADER).to_bytes(8, self._target.arch.byteorder))
 
     def interior_offsets(self) -> Sequence[tuple[int, int]]:
         """Return the offset of the memory of the program in a chunk, for all sizes of chunks."""

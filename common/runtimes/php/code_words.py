@@ -1,0 +1,74 @@
+"""Find the words of objects that refer to classes and functions.
+
+The PHP engine keeps the classes and functions of a script in arenas, until the script ends. An
+arena is one block, which also refers to static variables. A class does not belong to its objects,
+nor a function to its closures: if such words were references, an array of objects would retain all
+static variables.
+
+Sources: Zend/zend_arena.h, zend_types.h (zend_object), zend_closures.c (zend_closure) of PHP 8.1 to
+8.4, 64-bit."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import LAST_WORD, Exclusion
+from findleaks.runtimes.base import Exclusions
+from findleaks.runtimes.php.objects import Objects
+from findleaks.target.base import Range
+from findleaks.target.interruptible import interruptible
+
+CLOSURE = "Closure"
+_CLASS = 2  # word of a zend_object with the address of its class
+_MOST_ARENAS, _MOST_PATTERNS = 1 << 16, 255
+_WORDS = 128  # words of compiler_globals that are read
+
+
+def find_arenas(memory: Memory, blocks: Blocks, compiler: int) -> Sequence[Range]:
+    """Return the arenas, ascending. `compiler`: the address of compiler_globals, or 0. An arena
+    begins with the addresses of its unused part, of its end, and of the previous arena."""
+    found = dict[int, Range]()
+    for at in (memory.words(compiler, _WORDS) if compiler else None) or ():
+        while at and at not in found and len(found) < _MOST_ARENAS:
+            block = blocks.lookup(at)
+            words = memory.words(at, 3) if block is not None and block[1] == at else None
+            if words is None or block is None or not at + 24 <= words[0] <= words[1] == at + block[2]:
+                break
+            found[at], at = Range(at, words[1]), words[2]
+    return sorted(found.values())
+
+
+def find_code_words(memory: Memory, blocks: Blocks, objects: Objects, arenas: Sequence[Range]) -> Iterator[tuple[int, int]]:
+    """Yield (index of a block, mask of words) for each object whose class is in an arena, and for
+    each closure with words that refer to arenas. Raises Interrupted."""
+    starts = [one.start for one in arenas]
+
+    def is_code(value: int) -> bool:
+        at = bisect_right(starts, value) - 1
+        return at >= 0 and value < arenas[at].end
+
+    masks = [1 << before // 8 + _CLASS if is_code(entry) else 0 for entry, before in zip(objects.classes, objects.before)]
+    closures = {number for number, name in enumerate(objects.names) if name == CLOSURE} if arenas else ()
+    for index, number, address in interruptible(memory.target, zip(objects.blocks, objects.numbers, objects.addresses), 256):
+        mask = masks[number]
+        if number in closures:
+            words = memory.words(address, min(blocks.size(index) // 8, LAST_WORD)) or ()
+            mask = sum(1 << at for at, word in enumerate(words) if word and is_code(word))
+        if mask:
+            yield index, mask
+
+
+def add_masks(patterns: bytearray, exclusions: Sequence[Exclusion], masks: Iterable[tuple[int, int]]) -> Exclusions:
+    """Return exclusions with these masks of blocks added to them. Further words remain references
+    if too many different masks would be needed."""
+    made, added, numbers = list(exclusions), bytearray(patterns), dict[tuple[int, int], int]()
+    for index, mask in masks:
+        key = added[index], mask
+        if key not in numbers and len(made) < _MOST_PATTERNS:
+            numbers[key] = len(made)
+            made.append(Exclusion(exclusions[key[0]].words | mask))
+        added[index] = numbers.get(key, key[0])
+    return Exclusions(added, made)
