@@ -37,6 +37,7 @@ HOLDERS = {
     "Queued": ("JOBS's elements (Ruby variable)", "[7]"),
     "Limited": ("$limited's elements (Ruby variable)", "[0]"),
     "Closure": ("App.@@hooks (Ruby variable)", None),
+    "At_exit": ("at_exit blocks (Ruby variable)", None),
 }
 """For each class: the variable that keeps the object of this class alive, and the name of the word that refers to the object. The name is
 "" if this word is the variable itself, and None if it is a variable of a closure, which has no name."""
@@ -93,6 +94,14 @@ def test_a_local_variable_is_attributed_to_its_method(waiting: Waiting, name: st
     frames = [one["from"]["text"] for one in found["references"] if one.get("from") is not None]
     pattern = rf"local variable or argument of (\S+#)?{FRAMES[name]} \(.*ruby_holders\.rb:\d+\)$"
     assert any(re.search(pattern, text) for text in frames), frames
+
+
+def test_a_queue_in_a_local_variable_retains_its_elements(waiting: Waiting) -> None:
+    """500 texts in the queue, and two in the receiver of an Enumerator. A text has a block of more than 1,000 bytes."""
+    found: dict[str, Any] = json.loads(debuggers.findleaks("roots", "--json", "--limit", "0", str(waiting.core)))
+    (own,) = (one for one in found["roots"] if re.match(r"local variable or argument of (\S+#)?consume \(", one["name"]))
+    assert own["retained_bytes"] >= 502_000, own
+    assert 504 <= own["objects"]["count"] <= 515, own
 
 
 def test_the_buffer_of_a_file_retains_nothing(waiting: Waiting) -> None:

@@ -25,7 +25,7 @@ class Session
   attr_accessor :peer, :other
 end
 
-%w[Constant Class_variable Class_instance Global Member Element Key Wide Closure Fiber_local Thread_variable Other_local Other_variable Captured Captured_outside Of_block Of_singleton Queued Limited Local Of_thread Nobody].each { |name| Object.const_set(name, Class.new) }
+%w[Constant Class_variable Class_instance Global Member Element Key Wide Closure Fiber_local Thread_variable Other_local Other_variable Captured Captured_outside Of_block Of_singleton Queued Limited Local Of_thread At_exit Nobody].each { |name| Object.const_set(name, Class.new) }
 
 def tell(one)
   puts "#{one.class} #{JSON.parse(ObjectSpace.dump(one))["address"]}"
@@ -84,6 +84,19 @@ def queue
   $limited << tell(Limited.new)
 end
 
+def clean_up_later
+  left_over = tell(At_exit.new)
+  2.times { at_exit { left_over } }
+end
+
+def consume
+  backlog = Queue.new
+  500.times { |number| backlog << "#{number} #{"x" * 1000}" }
+  requests = ["#{"y" * 1000} 1", "#{"y" * 1000} 2"].each
+  Thread.stop
+  [backlog.pop, requests.next]
+end
+
 def collect_and_wait
   mine = tell(Local.new)
   text = "x" * 300_000
@@ -117,6 +130,8 @@ define
 define_for_one
 queue
 set_variables_of_thread
+clean_up_later
 Thread.new { wait_in_thread }
-Thread.pass until Thread.list.count(&:stop?) == 1
+Thread.new { consume }
+Thread.pass until Thread.list.count(&:stop?) == 2
 collect_and_wait

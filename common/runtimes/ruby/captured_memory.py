@@ -1,10 +1,14 @@
-"""Find the memory outside of slots through which Procs and Methods refer to objects.
+"""Find the memory outside of slots through which Procs, Methods, Queues and Enumerators refer to
+objects.
 
 A Proc refers to the receiver of its block and to the environment of the method or block whose local
 variables it captured. This environment refers to the enclosing environment. Procs that were created
-by the same call share an environment. A Method refers to its receiver.
+by the same call share an environment. A Method refers to its receiver. A Queue refers to the Array
+of its elements. An Enumerator refers to its receiver, its arguments and its fiber; a Generator to
+its block.
 
-Sources: those of closures.py, and proc.c (struct METHOD) of the same versions."""
+Sources: those of closures.py; proc.c (struct METHOD), thread_sync.c (struct rb_queue) and
+enumerator.c (struct enumerator, struct generator) of the same versions."""
 
 from __future__ import annotations
 
@@ -13,10 +17,12 @@ from collections.abc import Iterator
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.ruby.closures import DEEPEST, LOCAL, TAG, TYPE_NAME, read_environment
 
-CAPTURING = (TYPE_NAME, "method")  # names of the data types
+_SIZES = {TYPE_NAME: 16, "method": 8, "queue": 32, "sized_queue": 32, "enumerator": 32, "generator": 16}
+"""Bytes at the start of the data that contain the references, by the name of the data type. A queue
+begins with its list of waiting threads and a number."""
+CAPTURING = tuple(_SIZES)  # names of the data types
 _EMBEDDED = 3  # value of the word before the data if the data is in the slot
 _SLOT_DATA = 32  # offset in the slot of the data, or of the pointer to it
-_RECEIVER, _CAPTURED = 8, 16  # bytes of the receiver; of the receiver and the environment's address
 
 
 def find_captured_memory(memory: Memory, type_name: str, slot: int, flag: int, pointer: int) -> Iterator[tuple[int, int]]:
@@ -26,10 +32,9 @@ def find_captured_memory(memory: Memory, type_name: str, slot: int, flag: int, p
     captured = memory.words(data, 2) if data and data % 8 == 0 else None
     if captured is None:
         return
-    is_proc = type_name == TYPE_NAME
     if flag != _EMBEDDED:
-        yield data, _CAPTURED if is_proc else _RECEIVER
-    environment = captured[1] if is_proc else 0
+        yield data, _SIZES[type_name]
+    environment = captured[1] if type_name == TYPE_NAME else 0
     for _ in range(DEEPEST):
         found = read_environment(memory, environment)
         if found is None:

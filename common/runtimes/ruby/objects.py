@@ -41,8 +41,8 @@ from findleaks.target.interruptible import interruptible
 
 T_MATCH, T_COMPLEX, T_RATIONAL = 0xD, 0xE, 0xF
 FOLLOWED = (c.T_OBJECT, c.T_STRING, c.T_ARRAY, c.T_HASH, c.T_STRUCT, T_MATCH, T_COMPLEX, T_RATIONAL)
-"""Types whose pointers all keep their targets alive. T_DATA is not among them, except for Procs and
-Methods: its structure belongs to an extension, and may point anywhere."""
+"""Types whose pointers all keep their targets alive. T_DATA is not among them, except for the
+types in CAPTURING: its structure belongs to an extension, and may point anywhere."""
 
 HEAD = 16  # bytes of flags and class
 TABLE = 56  # bytes of a struct st_table
@@ -180,7 +180,7 @@ class Slots:
     ) -> Iterator[tuple[int, int, bool, int]]:
         """Yield a tuple for each buffer: its start, its size, whether it also contains pointers to
         other memory, as an st_table does, and the address of the object to which it belongs. For
-        memory of Procs and Methods, add such tuples to `captured` instead."""
+        memory of the types in CAPTURING, add such tuples to `captured` instead."""
         tags = array("B", [*(sort.tag for sort in self._census.sorts), 0])
         for first, words in self._words(slots, ranges):
             count = len(words[0])

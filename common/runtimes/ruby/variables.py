@@ -1,6 +1,6 @@
 """List Ruby's variables: global variables, constants, variables of classes, modules and threads,
-variables that Procs captured, finalizers, and words on stacks of values. If a variable refers to an
-object, the variables of the object are listed, too.
+variables that Procs captured, finalizers, blocks of at_exit, and words on stacks of values. If a
+variable refers to an object, the variables of the object are listed, too.
 
 Sources: variable.c (rb_global_tbl, struct rb_global_entry, struct rb_global_variable; the entry is
 in internal.h in 2.7) of 2.7.4, 3.1.2 and 3.3.8. `rb_global_tbl` is an id table of
@@ -22,6 +22,8 @@ from findleaks.runtimes.base import Variable
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.block_methods import find_block_methods
 from findleaks.runtimes.ruby.closures import Closures
+from findleaks.runtimes.ruby.exit_blocks import NAME as EXIT_BLOCKS
+from findleaks.runtimes.ruby.exit_blocks import find_exit_blocks
 from findleaks.runtimes.ruby.instruction_sequences import SequenceReader
 from findleaks.runtimes.ruby.members import Member, Members
 from findleaks.runtimes.ruby.symbols import CLASS, GLOBAL, INSTANCE, KIND, SHIFT, Symbols
@@ -111,7 +113,7 @@ class Finder:
         version: tuple[int, int],
     ) -> None:
         self._memory, self._engine, self._values, self._slot_at, self._exported = memory, engine, values, slot_at, symbols
-        self._starts, self._data = starts, data
+        self._starts, self._data, self._version = starts, data, version
         self._symbols = Symbols(memory, values, data)
         self._tables = Tables(memory)
         self._members = Members(memory, self._tables, values, symbols.an_object, data, self._symbols.name)
@@ -126,13 +128,22 @@ class Finder:
         If several variables refer to an object, only the first in this order is listed: global
         variables, constants, variables of classes, variables of the program's `main`, fiber-local
         variables and thread variables, variables that the blocks of methods captured, finalizers,
-        words on stacks of values."""
+        blocks of at_exit, words on stacks of values. Words in frames of methods that are written in
+        Ruby precede those of methods in C, such as the receiver of `sleep`."""
         if self._symbols.ids is None:
             return Found([], [], self._members.number_of)
         for found in (self._globals, self._of_classes, self._of_main, self._threads.find, self._of_methods, self._finalizers):
             for name, address, value in found():
                 self._take(name, address, value, 0)
-        for name, address, value in self._of_frames():
+        for address, value in self._exit_blocks():
+            self._take(EXIT_BLOCKS, address, value, DEEPEST)
+        of_functions: list[tuple[str, int, int]] = []
+        for name, address, value, has_line in self._of_frames():
+            if has_line:
+                self._take(name, address, value, DEEPEST, is_local=True)
+            elif self._slot_at(value) is not None:
+                of_functions.append((name, address, value))
+        for name, address, value in of_functions:
             self._take(name, address, value, DEEPEST, is_local=True)
         extension = self._members.constants[0] if self._members.constants is not None else -1
         variables = sorted(self._taken.values(), key=lambda one: one.address)
@@ -248,8 +259,9 @@ class Finder:
             for name, address, value in self._closures.variables(one.proc) if method else ():
                 yield f"{owner}'s captured variable {name}", address, value
 
-    def _of_frames(self) -> Iterator[tuple[str, int, int]]:
-        """Yield the words on stacks of values, up to the end of the innermost frame."""
+    def _of_frames(self) -> Iterator[tuple[str, int, int, bool]]:
+        """Yield the words on stacks of values, up to the end of the innermost frame, each with
+        whether it belongs to a method of Ruby, which has a line. A method of C has none."""
         left = _MOST_STACK_WORDS
         for stack in interruptible(self._memory.target, self._starts.stacks()):
             at = 0
@@ -259,9 +271,10 @@ class Finder:
             for place, word in zip(range(stack.start, top, 8), self._memory.words(stack.start, (top - stack.start) // 8) or ()):
                 while at < len(stack.tops) - 1 and stack.tops[at] <= place:
                     at += 1
-                name = name_place(stack.frames[at])
+                frame = stack.frames[at]
+                name = name_place(frame)
                 if name and word % 8 == 0 and word:
-                    yield name, place, word
+                    yield name, place, word, bool(frame and frame.file)
 
     def _finalizers(self) -> Iterator[tuple[str, int, int]]:
         """Yield the Arrays of finalizers (ObjectSpace.define_finalizer). The object space points to
@@ -273,6 +286,9 @@ class Finder:
                 for one in found:
                     yield f"finalizers of objects of {self._values.class_name(self._kind(one.key)[1])}", one.address, one.value
                 return
+
+    def _exit_blocks(self) -> Iterator[tuple[int, int]]:
+        return find_exit_blocks(self._memory, self._values, self._data, lambda value: self._slot_at(value) is not None, self._version, MOST)
 
     def _is_finalizer(self, item: Item) -> bool:
         """Whether an entry maps an object with finalizers to an Array."""
