@@ -34,6 +34,26 @@ def test_bodies_of_responses_that_are_not_closed() -> None:
     assert large_groups(group_user_threads(writes), 1 << 30, frozenset())  # alone, they are reported
 
 
+def advice(*functions: str, reason: str) -> str:
+    """Return the remedy for 1,000 goroutines with these functions on their stacks, innermost first."""
+    frames = tuple(NamedFrame(1, name, 0, "server", "server.go", 7) for name in ("runtime.gopark", *functions, "runtime.goexit"))
+    every = group_user_threads([UserThread(at, "waiting", reason, 0, 0, Range(0, STACK), frames, None) for at in range(1, 1001)])
+    (group,) = large_groups(every, 1 << 30, frozenset())
+    return str(describe_goroutines(group, group.threads, None, frozenset()).remedies[0])
+
+
+def test_advice_by_function_and_reason() -> None:
+    stream, handler = "net/http.(*http2clientStream)", "net/http.(*http2serverConn).runHandler"
+    assert "response.Body.Close()" in advice(f"{stream}.writeRequest", f"{stream}.doRequest", reason="select")
+    assert "response.Body.Close()" in advice("golang.org/x/net/http2.(*clientStream).writeRequest", reason="select")
+    for one in (handler, "net/http.(*conn).serve"):
+        assert advice("main.events", one, reason="select").startswith("return from the HTTP handler when")
+    assert advice("main.report", handler, reason="chan send").startswith("receive from the channel")
+    assert "iter.Pull" in advice("iter.Pull[go.shape.int].func1.1", "main.orders.func1", reason="coroutine")
+    assert advice("io.(*pipe).write", "main.export", reason="select") == "read each pipe to its end, or close its io.PipeReader"
+    assert advice("main.poll", reason="select").startswith("end goroutines that are not needed")
+
+
 def test_few_goroutines_that_are_blocked_for_good() -> None:
     """Otherwise so few are not worth a finding."""
     every = group_user_threads(goroutines(1, 12, "main.query.func1", "chan send"))

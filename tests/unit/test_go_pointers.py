@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
+from types import SimpleNamespace
 from typing import Any
 
 import graphs
@@ -11,8 +12,9 @@ import pytest
 
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.go.engine import ARENA, BITMAP, HEADERS, NONE, PAGE, PAIRS, PointerTable, copy_pointers
+from findleaks.runtimes.go.pointer_maps import PointerMaps
 from findleaks.target.arch import X86_64
-from findleaks.target.base import Range
+from findleaks.target.base import Piece, Range
 
 BASE, ENTRY = 0xC000000000, 0x7F0000000000
 TYPE, WIDE = 0x500000, 0x500100
@@ -67,6 +69,34 @@ def test_engines_agree(seed: int, form: int) -> None:
     for where in (Range(BASE, end), Range(low, min(low + state.randrange(8, 20 * PAGE, 8), end))):
         answers = [copy_pointers(engine, pieces, known, where) for engine in (graphs.native(), graphs.pure())]
         assert len({(bytes(piece.data), unknown) for piece, unknown in answers}) == 1
+
+
+@pytest.mark.parametrize("of", [graphs.native, graphs.pure])
+@pytest.mark.parametrize("form", [HEADERS, BITMAP, PAIRS])
+@pytest.mark.parametrize("left_out", [(), (1,), (1, 3), (0, 2, 5), (5, 6), (6,), (0, 1, 2, 3, 4, 5, 6)])
+def test_gaps_between_spans(left_out: tuple[int, ...], form: int, of: Any) -> None:
+    """All pointers of the heap are the same in pieces that include gaps between spans. `left_out`: spans without pointers."""
+    known, pieces = table(form), memory(random.Random(f"{left_out} {form}"), form)
+    chosen = [at for at in range(len(SPANS)) if at not in left_out]
+    columns = (known.starts, known.ends, known.sizes, known.large)
+    starts, ends, sizes, large = (array(one.typecode, [one[at] for at in chosen]) for one in columns)
+    known = known._replace(starts=starts, ends=ends, sizes=sizes, large=large, classes=bytearray(known.classes[at] for at in chosen))
+
+    def cut(start: int, end: int) -> list[Piece]:
+        found = [(one, max(start, one.address), min(end, one.address + len(one.data))) for one in pieces]
+        return [Piece(low, one.data[low - one.address : high - one.address]) for one, low, high in found if low < high]
+
+    target = SimpleNamespace(interrupted=lambda: False, pieces=cut)
+    maps = PointerMaps.__new__(PointerMaps)
+    vars(maps).update(
+        _memory=SimpleNamespace(target=target), _engine=of(), _form=form, _table=known, unknown=0,
+        _starts=starts, _ends=ends, _kinds=known.classes, _heap=SimpleNamespace(arenas=known.arenas, entries=known.entries),
+    )  # fmt: skip
+    joined = list(maps.all_pieces())
+    apart = list(maps.pieces(map(Range, starts, ends)))
+    assert len(joined) <= len(apart)
+    words = [{one.address + at: one.data[at] for one in found for at in range(len(one.data)) if one.data[at]} for found in (joined, apart)]
+    assert words[0] == words[1]
 
 
 def copied(engine: Engine, form: int, words: dict[int, int], where: Range) -> tuple[list[int], int]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.engine.terms import Totals
-from findleaks.formatting import number, shortened, size, some
+from findleaks.formatting import counted, number, shortened, size, some
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.objects import Retained
@@ -34,6 +34,7 @@ _REASONS = {
     "sync.WaitGroup.Wait": _Advice("", "call Done once for each Add"),
     "sync.Cond.Wait": _Advice("", "call Signal or Broadcast after each change of the condition"),
     "IO wait": _Advice("", "set deadlines, and close connections that are not needed"),
+    "coroutine": _Advice("", "call the function stop that iter.Pull returned, for example with defer"),
     **dict.fromkeys(
         ("sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLock"),
         _Advice("", "unlock on every path, for example with defer, and find the goroutine that holds the lock with `stacks`"),
@@ -54,12 +55,18 @@ _CHANNELS = {
         "end the loop of each goroutine with a second channel or a context, and stop its ticker or timer",
     )
 }
-# net/http: transport.go (readLoop waits in a select only while a response is being read), server.go
+_BODY = "close the body of each response: defer response.Body.Close()"
+_STREAM = _Advice("Each waits until the body of a response of HTTP/2 is read to its end or closed, or for a response.", _BODY)
+# net/http: transport.go (readLoop waits in a select only while a response is being read),
+# server.go, h2_bundle.go (writeRequest, which doRequest calls, waits until the stream ends)
 _FUNCTIONS = {
     ("net/http.(*persistConn).readLoop", "select"): _Advice(
         "Each waits until the body of a response is read to its end or closed.",
-        "close the body of each response: defer response.Body.Close()",
+        _BODY,
     ),
+    ("net/http.(*http2clientStream).doRequest", "select"): _STREAM,
+    ("net/http/internal/http2.(*clientStream).doRequest", "select"): _STREAM,
+    ("golang.org/x/net/http2.(*clientStream).writeRequest", "select"): _STREAM,
     ("net/http.(*persistConn).readLoop", "IO wait"): _Advice(
         "Each reads a connection of an http.Transport. The connection waits for a response, or is idle.",
         "use one http.Client for all requests, and set IdleConnTimeout of its Transport",
@@ -68,6 +75,16 @@ _FUNCTIONS = {
         "Each serves a connection whose client sends no request.",
         "set IdleTimeout and ReadTimeout of http.Server, and close connections of clients",
     ),
+}
+# Advice by a function on the stack, if the reason has none: io/pipe.go, net/http/server.go
+_HANDLER = _Advice("", "return from the HTTP handler when the context of its request is done, or after a timeout")
+_CALLERS = {
+    "io.(*pipe).write": _Advice("", "read each pipe to its end, or close its io.PipeReader"),
+    "io.(*pipe).read": _Advice("", "close the io.PipeWriter of each pipe"),
+    "net/http.(*conn).serve": _HANDLER,
+    "net/http.(*http2serverConn).runHandler": _HANDLER,
+    "net/http/internal/http2.(*serverConn).runHandler": _HANDLER,
+    "golang.org/x/net/http2.(*serverConn).runHandler": _HANDLER,
 }
 # Companions: goroutines that exist for another goroutine. Each key is the function of a companion,
 # its value a function on the stack of the other goroutine. The companion writes the requests of a
@@ -126,7 +143,8 @@ def describe_goroutines(
     count, frame, creator = len(group.threads), find_own_frame(group.frames), group.first.creator
     function, reason = _function(group), group.first.reason
     forever = sum(one.number in blocked for one in group.threads) if blocked is not None else None
-    advice = _FUNCTIONS.get((function, reason)) or _CHANNELS.get(channel) or _REASONS.get(reason) or _ADVICE
+    known = _FUNCTIONS.get((function, reason)) or _CHANNELS.get(channel) or _REASONS.get(reason)
+    advice = known or next((_CALLERS[one.function] for one in group.frames if one.function in _CALLERS), _ADVICE)
     place = f" ({shortened(frame.place())})" if frame is not None and frame.line else ""
     state = "are blocked for good" if forever == count else "wait"
     title = f"{number(count)} goroutines {state} in {shortened(function)}{place}: {shortened(reason or 'unknown')}."
@@ -143,7 +161,7 @@ def describe_goroutines(
     sentences.append(f"{whose} stacks take {size(stacks)}.")
     if retained is not None and held.bytes:
         types = [f"{number(one.blocks)} {shortened(name)} ({size(one.bytes)})" for name, one in retained.types[:_MOST_TYPES]]
-        sentences.append(f"Only they refer to {size(held.bytes)} in {number(held.blocks)} objects: {some(types, _MOST_TYPES)}.")
+        sentences.append(f"Only they refer to {size(held.bytes)} in {counted(held.blocks, 'object')}: {some(types, _MOST_TYPES)}.")
     minutes = (group.waiting or 0) // 60_000_000_000
     if minutes:
         sentences.append(f"The longest wait is {number(minutes)} min.")

@@ -82,7 +82,7 @@ def _references(objects: HeapObjects, engine: Engine, graph: Graph, regions: Seq
     for words in (*objects.root_words(), *objects.stacks.words(objects.stacks.threads())):
         yield from (_Word(0, word) for word in words if range_at(regions, word) is not None)
     searched = merge_to_most(regions, MOST_RANGES)
-    for piece in objects.pointers.pieces(objects.spans.ranges_with_pointers()):
+    for piece in objects.pointers.all_pieces():
         places, values = find_pointers_into(engine, piece, searched)
         for place, value, index in zip(places, values, objects.blocks.find_all(places)[0]):
             if index < len(objects.blocks) and graph.kind(index) in LIVE and range_at(regions, value) is not None:

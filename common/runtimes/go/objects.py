@@ -216,7 +216,7 @@ class HeapObjects:
         sorted, disjoint ranges of words that do not count as references."""
         graph = self._engine.graph(self.blocks)
         graph.set_labels(self.types, array("I", [1]) * (2 * len(self.names.names)))
-        for piece in self.pointers.pieces(self.spans.ranges_with_pointers()):
+        for piece in self.pointers.all_pieces():
             self._cut_timers(piece)
             graph.scan_blocks(blank_out(piece, cut))
         self.unmapped = self.unmapped or self.pointers.unknown

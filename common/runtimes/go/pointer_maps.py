@@ -28,6 +28,7 @@ from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merge_ranges
 
 _STEP = 512 << 10  # bytes that are copied at a time: the copy stays in the processor's cache
+_GAP = 64 << 10  # bytes without pointers between spans that are copied together
 _WORD = 8
 _MAX_MASKS = 1 << 26  # bytes of all masks; types beyond this limit have an unknown mask
 # Bytes of memory that one byte of a heapArena's bitmap describes. The key is PointerTable.form.
@@ -111,17 +112,34 @@ class PointerMaps:
         """Yield the memory of objects in some ranges, with zeros in place of words that are no
         pointers. Memory of objects without pointers is left out. The ranges consist of whole
         words."""
-        for start, end in merge_ranges(ranges):
+        for low, high in self._steps(merge_ranges(ranges)):
+            found = self._overlapping(low, high)
+            for first, last in join_spans(self._starts[found], self._ends[found]):
+                yield self._copy(Range(max(first, low), min(last, high)))
+
+    def all_pieces(self) -> Iterator[Piece]:
+        """Yield the memory of all objects with pointers, with zeros in place of words that are no
+        pointers.
+
+        In a heap of small objects, most spans are one page, and every second one may have no
+        pointers. A piece therefore includes short gaps between spans, as zeros: one call copies
+        many spans."""
+        for low, high in self._steps(join_spans(self._starts, self._ends, _GAP)):
+            found = self._overlapping(low, high)
+            if found.start < found.stop:
+                yield self._copy(Range(max(self._starts[found.start], low), min(self._ends[found.stop - 1], high)))
+
+    def _steps(self, ranges: Iterable[Range]) -> Iterator[Range]:
+        for start, end in ranges:
             for low in range(start, end, _STEP):
                 if self._memory.target.interrupted():
                     raise Interrupted
-                high = min(low + _STEP, end)
-                found = self._overlapping(low, high)
-                joined = join_spans(self._starts[found], self._ends[found])
-                for part in (Range(max(first, low), min(last, high)) for first, last in joined):
-                    piece, unknown = copy_pointers(self._engine, list(self._sources(part)), self._table, part)
-                    self.unknown += unknown
-                    yield piece
+                yield Range(low, min(low + _STEP, end))
+
+    def _copy(self, where: Range) -> Piece:
+        piece, unknown = copy_pointers(self._engine, list(self._sources(where)), self._table, where)
+        self.unknown += unknown
+        return piece
 
     def _overlapping(self, low: int, high: int) -> slice:
         """Return which spans contain a part of [low, high)."""
@@ -132,9 +150,9 @@ class PointerMaps:
         needed = [where]
         if self._form == HEADERS:
             # A span of small objects has its bitmap at its end.
+            # Only the first and the last span may extend beyond the range.
             found = self._overlapping(*where)
-            small = [kind > NOSCAN for kind in self._kinds[found]]
-            needed += join_spans(compress(self._starts[found], small), compress(self._ends[found], small))
+            needed += [Range(self._starts[at], self._ends[at]) for at in {found.start, found.stop - 1} if self._kinds[at] > NOSCAN]
         else:
             density = _DENSITY[self._form]
             lowest = where.start - MOST_SMALL  # an object may begin before the range

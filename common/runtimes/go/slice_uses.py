@@ -51,7 +51,7 @@ class SliceUses:
             for (place, value), index in zip(pairs, blocks.find_all([value for _, value in pairs])[0]):
                 if index in self.uses:
                     self._add(index, value, self._used_by_variable(place, value, index), partial(self._name, place))
-        for piece in objects.pointers.pieces(objects.spans.ranges_with_pointers()):
+        for piece in objects.pointers.all_pieces():
             places, values = find_pointers_into(self._engine, piece, ranges)
             seen += len(places)
             if seen > _MOST_WORDS:

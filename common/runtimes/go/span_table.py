@@ -64,7 +64,7 @@ class SpanTable:
 
     def in_state(self, state: int) -> tuple[array[int], array[int], array[int]]:
         """Return starts, ends and addresses of the spans in a state."""
-        chosen = bytes(one == state for one in self.states)
+        chosen = self.states.translate(bytes(number == state for number in range(256)))
         starts, ends, addresses = (array("Q", compress(one, chosen)) for one in (self.starts, self.ends, self.addresses))
         return starts, ends, addresses
 
@@ -91,7 +91,7 @@ class ObjectSpans:
     ) -> None:
         self.starts, self.ends, self.sizes, self.slots, self.free = starts, ends, sizes, slots, free
         self.kinds, self.bits, self.large, self.specials = kinds, bits, large, specials
-        self.scanned = bytes(not kind & NOSCAN for kind in kinds)
+        self.scanned = kinds.translate(bytes(not kind & NOSCAN for kind in range(256)))
 
     @classmethod
     def of(cls, spans: Iterable[ObjectSpan]) -> ObjectSpans:
@@ -119,10 +119,6 @@ class ObjectSpans:
         at = bisect_right(self.starts, address) - 1
         return self[at] if at >= 0 and address < self.ends[at] else None
 
-    def ranges_with_pointers(self) -> list[Range]:
-        """Return the memory of spans whose objects have pointers; adjacent spans are joined."""
-        return join_spans(compress(self.starts, self.scanned), compress(self.ends, self.scanned))
-
     def with_pointers(self, least: int) -> tuple[int, list[range]]:
         """Return the smallest size of slots with pointers that is at least `least` bytes (0: none),
         and the addresses of all slots of this size, by span."""
@@ -131,12 +127,13 @@ class ObjectSpans:
         return size, [range(start, start + slots * size, size) for start, slots in compress(zip(self.starts, self.slots), chosen)]
 
 
-def join_spans(starts: Iterable[int], ends: Iterable[int]) -> list[Range]:
-    """Return the memory of ascending, disjoint spans; adjacent spans are joined."""
+def join_spans(starts: Iterable[int], ends: Iterable[int], gap: int = 0) -> list[Range]:
+    """Return the memory of ascending, disjoint spans; spans that are at most `gap` bytes apart are
+    joined."""
     made: list[Range] = []
     low = high = 0
     for start, end in zip(starts, ends):
-        if start != high:
+        if start > high + gap:
             if high > low:
                 made.append(Range(low, high))
             low = start

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, compress, islice
+from operator import ne
 from typing import Optional
 
 from findleaks.allocators.bulk import read_scattered
@@ -87,20 +89,20 @@ def build_blocks(memory: Memory, engine: Engine, spans: ObjectSpans) -> Blocks:
         # If the bits are unreadable, each slot counts as an object, so that no reference is missed.
         size = -(-spans.slots[number] // 64) * 8 if places[number] else 0
         data[number * _BITS : number * _BITS + size] = memory.read(places[number], size) or b"\xff" * size
-    runs, bits, states = array("Q"), bytearray(), run_states(State.FREE, State.IN_USE)
-    full: dict[int, bytes] = {}  # by number of slots: the bits of a span without free slots
-    for number, (start, size, slots, free) in enumerate(zip(spans.starts, spans.sizes, spans.slots, spans.free)):
-        runs.extend((start, size, size, slots, 8 * len(bits), states))
-        if free == slots:
-            if slots not in full:
-                full[slots] = ((1 << slots) - 1).to_bytes(-(-slots // 64) * 8, "little")
-            bits += full[slots]
-        else:
-            length = -(-slots // 64) * 8
-            used = int.from_bytes(data[number * _BITS : number * _BITS + length], "little")
-            bits += ((used | (1 << free) - 1) & (1 << slots) - 1).to_bytes(length, "little")
+    # Most spans have no free slots. Their bits depend only on the number of slots.
+    full = {slots: ((1 << slots) - 1).to_bytes(-(-slots // 64) * 8, "little") for slots in set(spans.slots)}
+    parts = list(map(full.__getitem__, spans.slots))
+    for number in compress(range(len(parts)), map(ne, spans.free, spans.slots)):
+        free, slots, length = spans.free[number], spans.slots[number], len(parts[number])
+        used = int.from_bytes(data[number * _BITS : number * _BITS + length], "little")
+        parts[number] = ((used | (1 << free) - 1) & (1 << slots) - 1).to_bytes(length, "little")
+    runs = array("Q", bytes(48 * len(spans)))  # see Blocks.append_runs
+    places = array("Q", islice(accumulate((8 * len(part) for part in parts), initial=0), len(parts)))
+    states = array("Q", [run_states(State.FREE, State.IN_USE)]) * len(spans)
+    for number, column in enumerate((spans.starts, spans.sizes, spans.sizes, spans.slots, places, states)):
+        runs[number::6] = array("Q", column)
     blocks = engine.blocks(memory.arch, GRANULE, sum(spans.ends) - sum(spans.starts))
-    blocks.append_runs(runs, bytes(bits))
+    blocks.append_runs(runs, b"".join(parts))
     blocks.seal()
     return blocks
 

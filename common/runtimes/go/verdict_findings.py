@@ -10,7 +10,7 @@ from typing import NamedTuple, Optional
 from findleaks.engine.contract import Graph
 from findleaks.engine.dominators import root_node
 from findleaks.engine.terms import Totals
-from findleaks.formatting import number, shortened, size, some
+from findleaks.formatting import counted, number, shortened, size, some
 from findleaks.runtimes.base import Part, Site, UserThread
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.memstats import MemStats
@@ -187,5 +187,5 @@ def retained_by(graph: GoGraph, name: str, live: int) -> Iterator[Held]:
             "retained_bytes": totals.bytes,
             "types": [{"type": title, "objects": one.blocks, "bytes": one.bytes} for title, one in types],
         }
-        amount = f"{size(totals.bytes)} in {number(totals.blocks)} objects of Go"
+        amount = f"{size(totals.bytes)} in {counted(totals.blocks, 'object')} of Go"
         yield Held(totals, rows, amount, some(largest, _MOST_TYPES), facts, partial(found.tree.members, root_node(at), 0))
