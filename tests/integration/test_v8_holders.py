@@ -20,6 +20,7 @@ from findleaks.audit.managed_holder import find_managed_path
 from findleaks.runtimes.node.addon_variables import choose_variables
 from findleaks.runtimes.node.handle_owners import HandleOwners
 from findleaks.runtimes.node.instance import Node
+from findleaks.runtimes.v8.object_graph import V8Graph
 
 PROGRAM = truth.PROGRAMS / "v8_holders.js"
 TOTAL = 30_000
@@ -122,12 +123,19 @@ def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool) -> 
 @pytest.mark.parametrize("version", [nodes.NEWEST, *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS[:-1])])
 @pytest.mark.parametrize("kind", ["wrapped", pytest.param("buffers", marks=pytest.mark.matrix)])
 def test_the_holder_of_native_blocks(tmp_path: Path, version: str, kind: str) -> None:
-    """JavaScript objects own the native blocks. Each block has 20,008 usable bytes."""
-    command = [nodes.get(version), "--expose-gc", "--no-memory-reducer", str(PROGRAM), kind, "2000", str(addon(tmp_path))]
+    """JavaScript objects own the native blocks. Each block has 20,008 usable bytes. The addon also has global handles in a list, and
+    thread-safe functions that it never releases: findleaks tells the handles of each from those of Node."""
+    file, each = addon(tmp_path), 2000
+    command = [nodes.get(version), "--expose-gc", "--no-memory-reducer", str(PROGRAM), kind, str(each), str(file)]
     with cores.Running(command, tmp_path) as running:
         made = json.loads(running.output.splitlines()[0])
         with findleaks.attach(running.pid) as process:
-            found = find_managed_path(process._session, 20_008, 2000)
+            found = find_managed_path(process._session, 20_008, each)
+            (node,) = (one for one in process._session.runtimes if isinstance(one, Node))
+            graph = node.object_graph()
+            assert isinstance(graph, V8Graph)
+            groups = {one.group.name: one.group for one in graph.retaining_groups()}
+            counts = {one.name: one.objects for one in node.types()}
         assert found is not None
         verdict = answer("verdict", "--pid", str(running.pid))["findings"][0]
     assert re.search(rf"{made['holder']} \({PROGRAM}\) → .*{made['content']}", found.path), found
@@ -135,6 +143,14 @@ def test_the_holder_of_native_blocks(tmp_path: Path, version: str, kind: str) ->
     if verdict["finding"] in ("held-by-many", "held-from-managed-heap"):
         assert f"One of them is reached by {verdict['evidence']['path']}" in verdict["cause"]
         assert made["content"] in verdict["evidence"]["path"] and any(word.startswith("path ") for word in verdict["next"])
+    if kind == "wrapped":
+        assert f"objects of Node-API reference ({file}) retain 3" in verdict["cause"] and made["holder"] in verdict["cause"]
+        assert counts[f"Node-API thread-safe function ({file})"] == each
+        # References of the addon's own functions are few.
+        assert each <= counts[f"Node-API reference ({file})"] < each + 100
+        functions, watched = groups[f"global handles of Node-API thread-safe functions of {file}"], groups[f"global handles of {file}"]
+        assert len(functions.places) in (2 * each, 3 * each)
+        assert (len(watched.places), watched.variable, watched.in_variable) == (each, "watchers", each)
 
 
 @pytest.mark.matrix

@@ -34,6 +34,7 @@ const holders = {
   wrapped () {
     const addon = require(file)
     for (let n = 0; n < total; n++) { const own = new Session(n); addon.wrap(own); cache.set(n, own) }
+    for (let n = 0; n < total; n++) { const own = new Session(n); addon.watch(own); addon.listen(function onTick () { return own }) }
     return ['variable cache', 'Session']
   },
   buffers () {

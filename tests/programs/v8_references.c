@@ -12,8 +12,14 @@ extern int napi_create_function(napi_env, const char *, size_t, napi_callback, v
 extern int napi_set_named_property(napi_env, napi_value, const char *, napi_value);
 extern void *current(void) __asm__("_ZN2v87Isolate10GetCurrentEv");
 extern int napi_wrap(napi_env, napi_value, void *, void (*)(napi_env, void *, void *), void *, napi_ref *);
+typedef struct napi_function__ *napi_function; /* napi_threadsafe_function */
+extern int napi_create_string_utf8(napi_env, const char *, size_t, napi_value *);
+extern int napi_create_threadsafe_function(napi_env, napi_value, napi_value, napi_value, size_t, size_t, void *,
+                                           void (*)(napi_env, void *, void *), void *, void *, napi_function *);
+extern int napi_unref_threadsafe_function(napi_env, napi_function);
 enum { MOST = 1 << 15, WRAPPED = 20008 };
 struct holder { napi_ref ref; struct holder *next; long pad[3]; };
+struct watcher { void **handle; struct watcher *next; long pad[2]; };
 struct cache { long hits; napi_ref *items; size_t used; };
 static napi_env environment;
 static void *isolate;
@@ -23,6 +29,7 @@ static napi_ref table[MOST];
 static size_t filled;
 static struct cache *cache;
 static void **global;
+static struct watcher *watchers;
 static napi_ref refer(napi_env env, napi_info info) {
   size_t count = 1; napi_value args[1]; napi_ref ref = 0;
   napi_get_cb_info(env, info, &count, args, 0, 0);
@@ -45,13 +52,31 @@ static napi_value keep_in_cache(napi_env env, napi_info info) {
   return 0;
 }
 /* Create a v8::Global, as C++ addons without Node-API do. V8's function takes the object; before V8 11.8, the object's location. */
-static napi_value keep_global(napi_env env, napi_info info) {
+static void **globalize(napi_env env, napi_info info) {
   size_t count = 1; napi_value args[1];
   void **(*make)(void *, void *) = dlsym(RTLD_DEFAULT, "_ZN2v812api_internal18GlobalizeReferenceEPNS_8internal7IsolateEm");
   void **(*make_before)(void *, void *) = dlsym(RTLD_DEFAULT, "_ZN2v82V818GlobalizeReferenceEPNS_8internal7IsolateEPm");
   napi_get_cb_info(env, info, &count, args, 0, 0);
   if (!make && !make_before) make_before = dlsym(RTLD_DEFAULT, "_ZN2v812api_internal18GlobalizeReferenceEPNS_8internal7IsolateEPm");
-  global = make ? make(current(), *(void **)args[0]) : make_before(current(), args[0]);
+  return make ? make(current(), *(void **)args[0]) : make_before(current(), args[0]);
+}
+static napi_value keep_global(napi_env env, napi_info info) {
+  global = globalize(env, info);
+  return 0;
+}
+static napi_value watch(napi_env env, napi_info info) {
+  struct watcher *one = calloc(1, sizeof *one);
+  one->handle = globalize(env, info);
+  one->next = watchers; watchers = one;
+  return 0;
+}
+/* Create a thread-safe function, which the addon never releases. It does not keep Node running. */
+static napi_value listen(napi_env env, napi_info info) {
+  size_t count = 1; napi_value args[1], name; napi_function made = 0;
+  napi_get_cb_info(env, info, &count, args, 0, 0);
+  napi_create_string_utf8(env, "listen", (size_t)-1, &name);
+  napi_create_threadsafe_function(env, args[0], 0, name, 0, 1, 0, 0, 0, 0, &made);
+  napi_unref_threadsafe_function(env, made);
   return 0;
 }
 static napi_value forget(napi_env env, napi_info info) {
@@ -75,5 +100,6 @@ __attribute__((visibility("default"))) napi_value napi_register_module_v1(napi_e
   export(env, exports, "keep", keep); export(env, exports, "keepInTable", keep_in_table);
   export(env, exports, "keepInCache", keep_in_cache); export(env, exports, "forget", forget);
   export(env, exports, "keepGlobal", keep_global); export(env, exports, "wrap", wrap);
+  export(env, exports, "watch", watch); export(env, exports, "listen", listen);
   return exports;
 }

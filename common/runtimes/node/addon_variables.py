@@ -43,13 +43,14 @@ class AddonVariables:
         self._closed = self._blocks_of(closed)
         self._left = 0
 
-    def find(self, file: str, references: Iterable[int]) -> Sequence[Reached]:
+    def find(self, file: str, references: Iterable[int], linked: bool = False) -> Sequence[Reached]:
         """Return the variables of the addon in `file`, with the references that each leads to.
-        `references`: the index of each reference's block."""
+        `references`: the index of each reference's block. `linked`: whether one of these blocks may
+        lead to others, as the nodes of a std::map do."""
         self._left = _MOST_WORDS
         wanted = frozenset(references)
         variables = ((name, self._blocks_of(words)) for name, words in self._variables(file).items())
-        return [Reached(name, self._follow(indices, wanted), wanted & indices) for name, indices in variables]
+        return [Reached(name, self._follow(indices, wanted, linked), wanted & indices) for name, indices in variables]
 
     def _variables(self, file: str) -> Mapping[str, Sequence[int]]:
         """Return the words of an addon's data that refer to blocks, by the name of the variable
@@ -67,7 +68,7 @@ class AddonVariables:
                 for at, word in enumerate(self._memory.arch.words(piece.data)):
                     yield image.module, piece.address + at * self._memory.size, word
 
-    def _follow(self, indices: set[int], wanted: frozenset[int]) -> frozenset[int]:
+    def _follow(self, indices: set[int], wanted: frozenset[int], linked: bool) -> frozenset[int]:
         """Return the references that these blocks lead to."""
         found: set[int] = set()
         steps: dict[int, int] = {}  # number of further steps allowed after each block
@@ -75,7 +76,7 @@ class AddonVariables:
         while pending:
             indices, left = pending.pop()
             found |= indices & wanted
-            for index in indices - wanted:
+            for index in indices if linked else indices - wanted:
                 if steps.get(index, -1) < left:
                     steps[index] = left
                     inner = self._blocks_of(self._words_of(index))

@@ -1,8 +1,7 @@
 """Name the owners of V8's global handles: Node-API references of an addon, and C++ objects.
 
-Sources: Node 12 to 24, src/js_native_api_v8.h: an object of v8impl::Reference has, after its
-vtable, among its words the napi_env of the addon and the address of its global handle. Since Node
-14.16, src/node_api_internals.h: the napi_env has the URL of the addon's file as a std::string."""
+Source: Node 12 to 24, src/js_native_api_v8.h: an object of v8impl::Reference has, after its vtable,
+among its words the napi_env of the addon and the address of its global handle."""
 
 from __future__ import annotations
 
@@ -10,13 +9,16 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Optional
 
+from findleaks.allocators.bulk import read_records
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.demangle import demangle
 from findleaks.engine.contract import Engine
-from findleaks.engine.terms import State
+from findleaks.engine.terms import NO_BLOCK, State
+from findleaks.runtimes.node.addon_files import MOST_WORDS, SUFFIX, TABLE, AddonFiles, name_class, plural
 from findleaks.runtimes.node.addon_variables import AddonVariables, Reached, choose_variables, name_variable
 from findleaks.target.base import Module, Target
 from findleaks.target.interruptible import interruptible
@@ -24,13 +26,12 @@ from findleaks.target.ranges import nonzero_pieces, region_at
 from findleaks.value_classes import NamedTuple
 
 MANY = 1000  # strong handles of one owner that are a group
-_TABLE, _REFERENCES = "_ZTV", ("N6v8impl", "Ref")
-_ENVIRONMENTS = ("napi_env__", "node_napi_env__")
-_WORDS, _ENVIRONMENT_WORDS = 16, 64  # words of a reference and of a napi_env that are read
+_REFERENCES = ("N6v8impl", "Ref")
+_WORDS = 16  # words of a reference that are read
+# The variable of node.h's macros. Its handle of dlopen leads to structures of the dynamic loader.
+_REGISTRATION = "_module"
 _NAMED = 0.1  # a variable is named if it leads to at least this fraction of a group
 _SAMPLE = 256  # handles whose owners are looked up to name a group
-_URL, _SUFFIX, _LONGEST = "file://", ".node", 4096
-_PREFIX = "vtable for "
 
 
 class HandleGroup(NamedTuple):
@@ -58,7 +59,7 @@ class HandleOwners:
     def __init__(self, target: Target, engine: Engine, directory: Directory, places: Sequence[int], isolates: Sequence[int]) -> None:
         self._target, self._engine, self._directory, self._memory = target, engine, directory, Memory(target)
         self._places, self._isolates = places, isolates
-        self._files: dict[int, str] = {}
+        self._files = AddonFiles(target, directory)
         self._names: dict[int, str] = {}
 
     def name(self, place: int) -> str:
@@ -84,10 +85,10 @@ class HandleOwners:
             return []
         others = array("Q", (place for place in self._places if place not in self._references))
         found = [self._group(file, array("Q", its)) for file, its in self._by_file.items() if len(its) >= MANY]
-        if len(others) >= MANY:
-            sample = others[:: -(-len(others) // _SAMPLE)]
-            ((owner, count),) = Counter(self._owners(sample)).most_common(1) or [("", 0)]
-            found.append(HandleGroup(f"global handles of {owner}" if 2 * count > len(sample) else "global handles", others))
+        while len(others) >= MANY:
+            found.append(self._class_group(others) or self._variable_group(others) or self._addon_group(others))
+            grouped = {*found[-1].places}
+            others = array("Q", (place for place in others if place not in grouped))
         return sorted(found, key=lambda one: -len(one.places))
 
     def _group(self, file: str, places: array[int]) -> HandleGroup:
@@ -95,6 +96,87 @@ class HandleOwners:
         variable, count = max(Counter(chosen.values()).items(), key=lambda one: one[1], default=("", 0))
         known = (variable, count) if count >= _NAMED * len(places) else ()
         return HandleGroup(f"Node-API references{self._of(file)}", places, *known)
+
+    def _addon_group(self, places: array[int]) -> HandleGroup:
+        """Return the handles that the variables of one addon lead to, if there are MANY or more.
+        Otherwise return a group of all handles `places`. The variable is named if only one leads to
+        them."""
+        known = self._handles_by_block(places) if self._addons else {}
+        holders = {index: its for index, (table, its) in known.items() if not self._is_of_node(table)}
+        found: list[tuple[str, str, set[int]]] = []
+        variables_of_addons = self._variables_of_addons
+        for file in self._addons if variables_of_addons is not None and holders else ():
+            assert variables_of_addons is not None
+            for one in variables_of_addons.find(file, holders, linked=True):
+                handles = set[int]().union(*map(holders.__getitem__, one.references))
+                if len(handles) >= MANY:
+                    found.append((file, one.name, handles))
+        if not found:
+            return HandleGroup("global handles", places)
+        most = max(found, key=lambda one: len(one[2]))
+        found = [one for one in found if one[0] == most[0]]
+        variables = [one for one in found if one[1] != _REGISTRATION] or found
+        file, variable, handles = variables[0]
+        named = (variable, len(handles)) if len(variables) == 1 else ()
+        return HandleGroup(f"global handles of {file}", array("Q", sorted(handles)), *named)
+
+    def _class_group(self, places: array[int]) -> Optional[HandleGroup]:
+        """Return the handles of objects of one class, and of one addon if Node-API made the
+        objects; None if there are fewer than MANY."""
+        holders = self._handles_by_block(places)
+        titles = {table: self._files.title_of(table) for table, _ in holders.values()}
+        blocks, handles = dict[str, list[int]](), dict[str, set[int]]()
+        for index, (table, its) in holders.items():
+            if titles[table]:
+                blocks.setdefault(titles[table], []).append(index)
+                handles.setdefault(titles[table], set()).update(its)
+        title, its = max(handles.items(), key=lambda one: len(one[1]), default=("", set[int]()))
+        if len(its) < MANY:
+            return None
+        all_blocks = self._directory.blocks
+        sample = blocks[title] if len(self._addons) > 1 else blocks[title][:1]
+        owners = {index: self._owner(all_blocks.address(index), all_blocks.size(index)) for index in sample}
+        ((owner, _),) = Counter(owners.values()).most_common(1)
+        if len(sample) > 1:
+            its = set[int]().union(*(holders[index][1] for index in sample if owners[index] == owner))
+        return HandleGroup(f"global handles of {plural(owner)}", array("Q", sorted(its)))
+
+    def _variable_group(self, places: array[int]) -> Optional[HandleGroup]:
+        """Return a group of the handles `places` if most of them are in one variable."""
+        sample = places[:: -(-len(places) // _SAMPLE)]
+        known = Counter(filter(None, self._owners_in_images(sample)))
+        owner, count = max(known.items(), key=lambda one: one[1], default=("", 0))
+        return HandleGroup(f"global handles of {owner}", places) if 2 * count > len(sample) else None
+
+    def _handles_by_block(self, places: Sequence[int]) -> Mapping[int, tuple[int, set[int]]]:
+        """Return the first word of each block in use that has pointers to these handles, and the
+        addresses of the handles, by the index of the block. V8's own blocks, which contain the
+        handles, are left out. A pointer counts if at least half of the blocks of its kind have one
+        at this offset; others are stale. A kind is a class of Node, or a size."""
+        blocks, wanted = self._directory.blocks, sorted(places)
+        own = {*blocks.find_all(wanted)[0], NO_BLOCK}
+        found: dict[int, dict[int, int]] = {}
+        for owned in self._directory.heaps:
+            for piece in interruptible(self._target, nonzero_pieces(self._target, owned.start, owned.end)):
+                at = self._engine.search_any(piece, wanted)
+                words, _ = self._engine.gather((piece,), at, self._memory.size)
+                indices, _ = blocks.find_all(at)
+                starts, _, states = blocks.columns_of(indices)
+                for place, index, start, word, state in zip(at, indices, starts, self._memory.arch.words(words), states):
+                    if index not in own and state == State.IN_USE:
+                        found.setdefault(index, {})[place - start] = word
+        data, missing = read_records(self._target, self._engine, blocks.columns_of(array("I", found)).address, self._memory.size)
+        read = self._memory.arch.unpack(bytes(data))
+        tables = {index: 0 if at in missing else read[at] for at, index in enumerate(found)}
+        kinds = {index: table if self._is_of_node(table) else -blocks.size(index) for index, table in tables.items()}
+        counts, votes = Counter(kinds.values()), Counter((kinds[index], offset) for index, its in found.items() for offset in its)
+        return {
+            index: (tables[index], {word for offset, word in its.items() if 2 * votes[kinds[index], offset] >= counts[kinds[index]]})
+            for index, its in found.items()
+        }
+
+    def _is_of_node(self, table: int) -> bool:
+        return self._node is not None and self._node.start <= table < self._node.end
 
     @cached_property
     def _by_file(self) -> Mapping[str, Mapping[int, int]]:
@@ -105,13 +187,24 @@ class HandleOwners:
         return found
 
     @cached_property
+    def _addons(self) -> Sequence[str]:
+        return sorted({one.path for one in self._target.modules() if one.path.endswith(SUFFIX)})
+
+    @cached_property
+    def _node(self) -> Optional[Module]:
+        """The loaded file with the classes of Node-API."""
+        return region_at(self._target.modules(), self._tables[0]) if self._tables else None
+
+    @cached_property
+    def _variables_of_addons(self) -> Optional[AddonVariables]:
+        closed = (*self._places, *self._isolates)
+        return AddonVariables(self._target, self._directory.blocks, self._node, closed) if self._node is not None else None
+
+    @cached_property
     def _reached(self) -> Mapping[str, Sequence[Reached]]:
         """The variables that lead to references, by the file of the addon."""
-        node = region_at(self._target.modules(), self._tables[0]) if self._tables else None
-        if node is None:
-            return {}
-        variables = AddonVariables(self._target, self._directory.blocks, node, (*self._places, *self._isolates))
-        return {file: variables.find(file, its.values()) for file, its in self._by_file.items() if file}
+        variables = self._variables_of_addons
+        return {} if variables is None else {file: variables.find(file, its.values()) for file, its in self._by_file.items() if file}
 
     @cached_property
     def _variables(self) -> Mapping[int, str]:
@@ -123,7 +216,7 @@ class HandleOwners:
     def _tables(self) -> Sequence[int]:
         """The possible first words of a Node-API reference. Each is the address of the first entry
         for a function in a vtable."""
-        symbols = [one for one in self._target.symbols_starting(_TABLE) if all(part in one.name for part in _REFERENCES)]
+        symbols = [one for one in self._target.symbols_starting(TABLE) if all(part in one.name for part in _REFERENCES)]
         return sorted(one.address + 2 * self._memory.size for one in symbols)
 
     @cached_property
@@ -139,7 +232,7 @@ class HandleOwners:
         for index, words in blocks:
             place = words[offsets[words[0]]] if offsets.get(words[0], len(words)) < len(words) else 0
             if place in places:
-                found[place] = _Reference(index, next(filter(None, map(self._file, words[1:])), "") or self._only_addon)
+                found[place] = _Reference(index, self._files.find(words[1:]))
         return found
 
     def _blocks_with(self, tables: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:
@@ -155,55 +248,37 @@ class HandleOwners:
                         if words:
                             yield block[0], words
 
-    def _file(self, word: int) -> str:
-        """Return the file of the addon whose napi_env is at an address; "" if there is none."""
-        if word not in self._files:
-            block = self._directory.blocks.lookup(word) if word else None
-            is_environment = block is not None and block[1] == word and self._class_of(word).endswith(_ENVIRONMENTS)
-            self._files[word] = self._file_of_environment(word, block[2]) if is_environment and block is not None else ""
-        return self._files[word]
-
-    def _class_of(self, address: int) -> str:
-        """Return the class of the C++ object at an address, or ""."""
-        table = self._memory.word(address)
-        symbol = self._target.symbolize(table) if table else None
-        if symbol is None or table != symbol.address + 2 * self._memory.size or not symbol.name.startswith((_TABLE, _PREFIX)):
-            return ""
-        return demangle(symbol.name).removeprefix(_PREFIX)
-
-    def _file_of_environment(self, address: int, size: int) -> str:
-        for word in self._memory.words(address, min(_ENVIRONMENT_WORDS, size // self._memory.size)) or ():
-            if word and self._memory.read(word, 1) in (b"f", b"/"):
-                text = self._memory.c_string(word, _LONGEST).decode("utf-8", "replace")
-                if text.endswith(_SUFFIX) and text.startswith((_URL, "/")):
-                    return text.removeprefix(_URL)
-        return ""
-
-    @cached_property
-    def _only_addon(self) -> str:
-        """The file of the only addon that is loaded; "" if there are several."""
-        files = {one.path for one in self._target.modules() if one.path.endswith(_SUFFIX)}
-        return files.pop() if len(files) == 1 else ""
-
     def _owners(self, places: Sequence[int]) -> Iterator[str]:
         """Find each word that contains the address of one of these handles. Yield what the word
         belongs to: a variable of a module, or the class of an object. Variables come first, because
         they are rarely stale."""
+        yield from self._owners_in_images(places)
         blocks, wanted = self._directory.blocks, sorted(places)
-        for image in find_images(self._target):
-            for piece in image.pieces(self._target):
-                yield from (self._variable(image.module, address) for address in self._engine.search_any(piece, wanted))
         for owned in self._directory.heaps:
             for piece in interruptible(self._target, nonzero_pieces(self._target, owned.start, owned.end)):
                 for address in self._engine.search_any(piece, wanted):
                     block = blocks.lookup(address)
                     if block is not None and block[3] == State.IN_USE:
-                        yield self._class_of(block[1])
+                        yield self._owner(block[1], block[2])
+
+    def _owners_in_images(self, places: Sequence[int]) -> Iterator[str]:
+        wanted = sorted(places)
+        for image in find_images(self._target):
+            for piece in image.pieces(self._target):
+                yield from (self._variable(image.module, address) for address in self._engine.search_any(piece, wanted))
+
+    def _owner(self, address: int, size: int) -> str:
+        """Return the class of the C++ object in a block of `size` bytes, with the file of its addon
+        if Node-API made it; "" if the class is unknown."""
+        title = self._files.class_of(address)
+        name = name_class(title)
+        words = self._memory.words(address, min(MOST_WORDS, size // self._memory.size)) if name else None
+        return f"{name}{self._of(self._files.find(words or ()))}" if name else title
 
     def _variable(self, module: Module, address: int) -> str:
         """Return the name of the variable at an address, and the file if it is an addon; "" if the
         variable is unknown."""
-        if module.path.endswith(_SUFFIX):
+        if module.path.endswith(SUFFIX):
             return f"variable {name_variable(self._target, module, address)} of {module.path}"
         symbol = self._target.symbolize(address)
         return demangle(symbol.name) if symbol is not None else ""

@@ -20,7 +20,7 @@ from findleaks.runtimes.heap_dump import DumpableRuntime
 from findleaks.runtimes.node import dead, shape, spaces
 from findleaks.runtimes.node import heap as heaps
 from findleaks.runtimes.node.memory import parts
-from findleaks.runtimes.node.objects import Objects, objects
+from findleaks.runtimes.node.objects import Objects, find_object_of_handle, objects
 from findleaks.runtimes.node.spaces import Spaces
 from findleaks.runtimes.node.verdict_findings import find_large_heap
 from findleaks.runtimes.v8 import globals as globals_
@@ -253,8 +253,16 @@ class Node(DumpableRuntime):
 
     def reference_chain(self, type_name: str) -> str:
         graph = self._javascript.graph if self._javascript is not None else None
-        example = graph.example(type_name) if graph is not None else None
+        example = self.native_example(type_name)
         return graph.describe_example(example) if graph is not None and example is not None else ""
+
+    def native_example(self, type_name: str) -> Optional[int]:
+        """See Runtime. For objects of Node-API, return the JavaScript object to which one of them
+        refers."""
+        graph = self._javascript.graph if self._javascript is not None else None
+        if graph is None or self.objects.numbers.get(type_name) not in self.objects.addon_types:
+            return super().native_example(type_name)
+        return find_object_of_handle(self._target, self._directory, self.objects.of_class(type_name), graph)
 
     def reported_bytes(self, name: str) -> Optional[int]:
         """Return the memory of ArrayBuffers for their type; None for others, because V8 counts only

@@ -14,20 +14,27 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.directory import Directory
+from findleaks.allocators.memory import Memory
 from findleaks.demangle import demangle
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.engine.terms import NO_BLOCK, State
+from findleaks.runtimes.node.addon_files import MOST_WORDS, AddonFiles, name_class
 from findleaks.runtimes.v8.array_bytes import STORE
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import nonzero_pieces, region_at
 
+if TYPE_CHECKING:
+    from findleaks.runtimes.object_graph import ObjectGraph
+
 TABLE = "_ZTV"
 PREFIX = "vtable for "
+_EXAMPLES = 64  # objects of Node-API that are examined for a live JavaScript object
 FIELDS = 8  # words read of a JavaScript object; the first are map, properties and elements
 STORE_WORDS, LENGTHS = 8, (1, 2, 3)  # words read of a store; those with lengths
 
@@ -47,7 +54,8 @@ class Objects:
     `bytes` the sizes of their blocks. `stored` is the bytes of the stores' memory. Its blocks are
     `memory` if V8 allocated them: they contain data of the program. They are `foreign` if an
     embedder frees them: they may contain its structures. `unused` are the parts of the blocks in
-    `memory` that malloc added to the size that V8 requested."""
+    `memory` that malloc added to the size that V8 requested. `addon_types` are the numbers of the
+    classes of Node-API objects of addons."""
 
     blocks: array[int]
     numbers: dict[str, int] = field(default_factory=lambda: {STORE: 0})
@@ -57,11 +65,17 @@ class Objects:
     memory: array[int] = field(default_factory=lambda: array("I"))
     foreign: array[int] = field(default_factory=lambda: array("I"))
     unused: list[Range] = field(default_factory=list)
+    addon_types: set[int] = field(default_factory=set)
 
     @property
     def names(self) -> list[str]:
         """Names of the classes, by number."""
         return list(self.numbers)
+
+    def of_class(self, name: str) -> Sequence[int]:
+        """Return the indices of the blocks of a class's objects, ascending."""
+        wanted = self.numbers.get(name, NO_ROOT)
+        return [index for index, number in enumerate(self.blocks) if number == wanted]
 
     def add(self, name: str, index: int, size: int) -> None:
         """Add the object in the block with this index."""
@@ -92,10 +106,40 @@ def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
         else:
             others[address] = words[4 * at + 1]
     _stores(target, engine, directory, made, stores)
+    _add_addon_objects(target, directory, made, {one: titles[table] for one, table in found.items()})
     for address in sorted(_belonging(target, engine, list(others), list(others.values()))):
         index = blocks.find(address)
         made.add(titles[found[address]], index, blocks.size(index))
     return made
+
+
+def _add_addon_objects(target: Target, directory: Directory, made: Objects, titles: Mapping[int, str]) -> None:
+    """Add the objects that Node-API made for addons: "Node-API reference (/app/a.node)". `titles`:
+    the class of each object by its address."""
+    blocks, memory, files = directory.blocks, Memory(target), AddonFiles(target, directory)
+    for address, title in interruptible(target, sorted(titles.items()), 4096):
+        name = name_class(title)
+        if name:
+            index = blocks.find(address)
+            size = blocks.size(index)
+            file = files.find(memory.words(address, min(MOST_WORDS, size // memory.size)) or ())
+            made.add(f"{name} ({file or 'of an addon'})", index, size)
+            made.addon_types.add(made.blocks[index])
+
+
+def find_object_of_handle(target: Target, directory: Directory, indices: Sequence[int], graph: ObjectGraph) -> Optional[int]:
+    """Return the address of a live JavaScript object to which a handle of one of these objects of
+    Node-API refers. The first ones after the middle are examined. Returns None if there is none."""
+    memory, middle = Memory(target), len(indices) // 2
+    for index in indices[middle : middle + _EXAMPLES]:
+        words = memory.words(directory.blocks.address(index), min(MOST_WORDS, directory.blocks.size(index) // memory.size))
+        for word in words or ():
+            value = memory.word(word) if word and word % memory.size == 0 else None
+            start = value - 1 if value is not None and value & 3 == 1 else 0
+            found = graph.find(start) if start else None
+            if found is not None and found.address == start and found.is_live:
+                return start
+    return None
 
 
 def _headed(target: Target, engine: Engine, directory: Directory, tables: Mapping[int, str]) -> Iterator[tuple[int, int]]:

@@ -9,6 +9,7 @@ from findleaks.formatting import number, shortened, size
 from findleaks.runtimes.base import Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES
+from findleaks.runtimes.node.addon_files import FUNCTION, REFERENCE, TASK, plural
 from findleaks.runtimes.retained_findings import find_retainer
 from findleaks.runtimes.v8.array_bytes import ARRAY_BYTES
 from findleaks.target.interruptible import interruptible
@@ -17,13 +18,22 @@ from findleaks.value_classes import NamedTuple
 if TYPE_CHECKING:
     from findleaks.runtimes.v8.object_graph import V8Graph
 
-LEAST = 32 << 20  # bytes of objects that are reported; an idle Node has 4 to 6 MiB
+LEAST = 8 << 20  # bytes of objects that are reported; an idle Node has 2 to 4 MiB
 SHOWN = 5  # constructors that the finding names
 PART = 0.01  # of the heap: smaller shares are not named
-RETAINED, SHARE = 8 << 20, 0.4  # least live objects, and part of them that one object retains
-LEAST_HELD = 4 << 20  # bytes that global handles of one owner retain to be reported
+RETAINED, SHARE = 5 << 20, 0.4  # least live objects, and part of them that one object retains
+LEAST_HELD = 1 << 20  # bytes that global handles of one owner retain to be reported
 HOLDERS, HELD = 3, 0.05  # most holders that are named; least part of the heap for each
 MOST_RETAINERS = 64  # number of objects that retain the most, whose holders are searched
+REMEDIES = (
+    (plural(REFERENCE), "delete each reference when its object is no longer needed (napi_delete_reference)"),
+    (plural(FUNCTION), "release each thread-safe function that is no longer called (napi_release_threadsafe_function)"),
+    (plural(TASK), "delete each asynchronous task after its completion (napi_delete_async_work)"),
+)
+"""What an addon should do with handles, by a part of the name of their group."""
+RESET = "reset each handle when its object is no longer needed (v8::Global::Reset); settle each promise of an addon (napi_resolve_deferred)"
+GENERAL = ("Object", "Array")
+"""Names of constructors whose objects belong to many parts of a program."""
 LARGE, MOST_IN_LARGE = 1 << 20, 8  # number of objects of a large heap, and MOST_RETAINERS for it
 
 
@@ -52,15 +62,26 @@ def find_large_heap(types: Sequence[Type], is_complete: bool, graph: Optional[V8
     holders = [one for one in holders if one.bytes >= HELD * total][:HOLDERS]
     held = "; ".join(f"{shortened(one.name, 120)}: {size(one.bytes)}{_in_objects(one.objects)}" for one in holders)
     cause += f"{' ' if cause else ''}Retained by: {held}." if held else ""
+    most, example = _find_example(graph, named) if graph is not None else ("", None)
+    path = graph.describe_example(example) if graph is not None and example is not None else ""
+    cause += f"{' ' if cause else ''}One of the {shortened(most)} objects is reached by {shortened(path, 400)}." if path else ""
     facts: dict[str, object] = {
         "objects": objects,
         "bytes": total,
         GARBAGE_BYTES: garbage,
         "types": [{"name": one.name, "objects": one.objects, "bytes": one.bytes, **one.own} for one in ranked[: 2 * SHOWN]],
     }
-    commands = (*(f"path {one.address:#x}" for one in holders[:1]), "runtime --only node")
+    addresses = [*(one.address for one in holders[:1]), *([example] if example is not None else [])]
+    commands = (*(f"path {one:#x}" for one in addresses[:1]), "runtime --only node")
     remedy = "compare two moments with `findleaks runtime --only node`: objects of a leaking constructor become more"
     yield Finding("large-v8-heap", total + garbage, title, cause, (remedy,), commands, facts)
+
+
+def _find_example(graph: V8Graph, named: Sequence[Type]) -> tuple[str, Optional[int]]:
+    """Return the constructor with the most bytes whose name is not general, and one of its
+    objects."""
+    name = next((one.name for one in named if one.name not in GENERAL), "")
+    return name, graph.example(name) if name else None
 
 
 class _Holder(NamedTuple):
@@ -111,7 +132,7 @@ def _find_holders(graph: V8Graph, types: Sequence[Type]) -> Iterator[Finding]:
             "retained_objects": retained.blocks,
             "retained_bytes": retained.bytes,
         }
-        remedy = "delete each reference when its object is no longer needed (napi_delete_reference, v8::Global::Reset)"
+        remedy = next((text for word, text in REMEDIES if word in group.name), RESET)
         commands = (f"path {group.objects[len(group.objects) // 2]:#x}", "runtime --only node")
         yield Finding("retained-objects", retained.bytes, f"In use, not leaked: {title}", content, (remedy,), commands, facts)
         return

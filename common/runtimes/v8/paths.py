@@ -25,7 +25,7 @@ _MOST_LARGE, _MOST_EXAMINED = 16, 256  # large objects below one object, and in 
 _MOST_VISITS = 8  # visits of each object, on average: nested contexts retain the same objects
 _VARIABLE = "variable "
 _SCRIPT = "(/"  # precedes the path of a script; the names of Node's own scripts are no paths
-_MODULE = "Module"  # the type of modules of CommonJS
+_MODULE, _PROCESS = "Module", "process"  # types: modules of CommonJS, Node's object `process`
 
 
 class _Step(NamedTuple):
@@ -124,6 +124,8 @@ def _step(graph: NamedObjects, owner: int, link: str, member: str) -> _Step:
         name = graph.text_of_property(owner, "filename")
         shown = f"exports of module {name}" if member == ".exports" else f"module {name}{member}"
         return _Step(shown if name else f"{kind}{member}", bool(name))
+    if kind == _PROCESS and member.startswith("."):
+        return _Step(f"{kind}{member}", True)
     return _Step("global scope" if graph.is_native_context(owner) else f"{graph.title_of(owner)}{member}")
 
 

@@ -1,0 +1,83 @@
+"""Find the addon that made an object of Node-API.
+
+Sources: Node 12 to 24, src/js_native_api_v8.h and src/node_api.cc: the classes of namespace v8impl
+(references, thread-safe functions) and uvimpl (asynchronous tasks) have the address of the addon's
+napi_env among their words. Since Node 14.16, src/node_api_internals.h: the napi_env has the URL of
+the addon's file as a std::string."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from findleaks.allocators.directory import Directory
+from findleaks.allocators.memory import Memory
+from findleaks.demangle import demangle
+from findleaks.target.base import Target
+
+TABLE, SUFFIX = "_ZTV", ".node"
+MOST_WORDS = 96  # words of an object that are searched for its napi_env
+_PREFIX = "vtable for "
+_ENVIRONMENTS = ("napi_env__", "node_napi_env__")
+_ENVIRONMENT_WORDS = 64  # words of a napi_env that are read
+_URL, _LONGEST = "file://", 4096
+_REFERENCE_CLASSES = ("v8impl::Ref", "v8impl::TrackedFinalizer", "v8impl::(anonymous namespace)::ArrayBufferReference")
+REFERENCE, FUNCTION, TASK = "Node-API reference", "Node-API thread-safe function", "Node-API asynchronous task"
+_CLASSES = {"v8impl::(anonymous namespace)::ThreadSafeFunction": FUNCTION, "(anonymous namespace)::uvimpl::Work": TASK}
+
+
+def name_class(title: str) -> str:
+    """Return what an addon calls an object of this class of Node-API; "" for other classes."""
+    return REFERENCE if title.startswith(_REFERENCE_CLASSES) else _CLASSES.get(title, "")
+
+
+def plural(owner: str) -> str:
+    """Return the plural of a phrase that begins with the name of a class: "Node-API references of
+    /app/a.node"."""
+    name = next((one for one in (REFERENCE, FUNCTION, TASK) if owner.startswith(one)), "")
+    return f"{name}s{owner[len(name) :]}" if name else owner
+
+
+class AddonFiles:
+    """The addons of a process by the address of their napi_env."""
+
+    def __init__(self, target: Target, directory: Directory) -> None:
+        self._target, self._directory, self._memory = target, directory, Memory(target)
+        self._files: dict[int, str] = {}
+
+    def find(self, words: Sequence[int]) -> str:
+        """Return the file of the addon to whose napi_env one of these words refers; if there is
+        none, the file of the only addon that is loaded, or ""."""
+        return next(filter(None, map(self._file, words)), "") or self._only_addon
+
+    def class_of(self, address: int) -> str:
+        """Return the class of the C++ object at an address, or ""."""
+        return self.title_of(self._memory.word(address) or 0)
+
+    def title_of(self, table: int) -> str:
+        """Return the class of the objects whose first word is `table`, or ""."""
+        symbol = self._target.symbolize(table) if table else None
+        if symbol is None or table != symbol.address + 2 * self._memory.size or not symbol.name.startswith((TABLE, _PREFIX)):
+            return ""
+        return demangle(symbol.name).removeprefix(_PREFIX)
+
+    def _file(self, word: int) -> str:
+        """Return the file of the addon whose napi_env is at an address; "" if there is none."""
+        if word not in self._files:
+            block = self._directory.blocks.lookup(word) if word else None
+            is_environment = block is not None and block[1] == word and self.class_of(word).endswith(_ENVIRONMENTS)
+            self._files[word] = self._file_of_environment(word, block[2]) if is_environment and block is not None else ""
+        return self._files[word]
+
+    def _file_of_environment(self, address: int, size: int) -> str:
+        for word in self._memory.words(address, min(_ENVIRONMENT_WORDS, size // self._memory.size)) or ():
+            if word and self._memory.read(word, 1) in (b"f", b"/"):
+                text = self._memory.c_string(word, _LONGEST).decode("utf-8", "replace")
+                if text.endswith(SUFFIX) and text.startswith((_URL, "/")):
+                    return text.removeprefix(_URL)
+        return ""
+
+    @cached_property
+    def _only_addon(self) -> str:
+        files = {one.path for one in self._target.modules() if one.path.endswith(SUFFIX)}
+        return files.pop() if len(files) == 1 else ""
