@@ -17,8 +17,8 @@ DEEPEST = 32  # Nested members that are followed.
 
 
 class BlockType(NamedTuple):
-    """The type of a block. `is_sure`: whether it follows from typed memory or from a hint without
-    doubt. `is_hint`: whether a hint says so."""
+    """The type of a block. `is_sure`: whether it is certain from typed memory or from a hint.
+    `is_hint`: whether a hint says so."""
 
     name: str
     is_sure: bool

@@ -99,8 +99,8 @@ class Packing:
                 yield from self._wrong_targets(Spec(pointee), some, depth - 1)
 
     def _measure_truncated(self, pointee: int, blocks: Sequence[int]) -> int:
-        """Return the least size of the truncated values of a struct that blocks begin with; 0 if
-        they begin with whole ones, or not nearly all blocks with any."""
+        """Return the least size of the truncated structs with which blocks begin. Return 0 if the
+        blocks begin with whole structs, or if too many of them begin with neither."""
         if len(blocks) < LEAST_WITNESSES or self._rules.is_truncated(pointee) or self._layouts.table.kinds[pointee] not in STRUCTURES:
             return 0
         sizes, own = Counter[int](), self._layouts.table.size_of(pointee)

@@ -35,7 +35,7 @@ CAUSES = {
     "float": ("SIGFPE", "it divided a floating-point number by zero.", None),
     "trap": ("SIGILL", "it reached a trap instruction (ud2).", "__builtin_trap"),
     "breakpoint": ("SIGTRAP", "it reached a trap instruction (int3).", "__builtin_trap"),
-    "privileged": ("SIGSEGV", "the processor refused the instruction hlt.", None),
+    "privileged": ("SIGSEGV", "hlt is an invalid or privileged instruction.", None),
     "raised": ("SIGFPE", "it sent the signal to itself, as raise() does.", None),
     "unaligned": ("SIGSEGV", "but movaps requires a multiple of 16.", None),
     "truncated": ("SIGBUS", "where a page of a mapped file is missing.", r"offset 5,000 of /.*/{file}\. The file was truncated"),

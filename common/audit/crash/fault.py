@@ -49,7 +49,7 @@ class Fault:
     - "division-by-zero", "division-overflow": `dividend` was divided by `value`
     - "float": `code` is a key of FLOATS
     - "trap": the thread reached a trap instruction
-    - "refused": the processor refused the instruction
+    - "refused": the instruction is invalid or privileged
     - "not-aligned": an instruction accessed `address`, which is not a multiple of `width`
     - "file": the thread accessed a mapping of `file` at `file_offset`, where the file has no page
     - "hardware": the memory is defective

@@ -28,7 +28,7 @@ def describe_reason(found: Crash, target: Target) -> str:
         "division-overflow": f"it divided {number(fault.dividend)} by {number(fault.value)}, and the result does not fit",
         "float": f"it {FLOATS.get(fault.code, '')}",
         "trap": f"it reached a trap instruction ({fault.instruction})",
-        "refused": f"the processor refused the instruction {fault.instruction}",
+        "refused": f"{fault.instruction} is an invalid or privileged instruction",
         "hardware": f"it accessed address {fault.address or 0:#x}, where the memory is defective",
         "file": f"it accessed address {fault.address or 0:#x}, where a page of a mapped file is missing",
         "return": f"it returned to {value}, {invalid}",

@@ -73,7 +73,7 @@ def _fits(offset: int, width: int, size: int) -> bool:
 
 def _column(data: bytearray, size: int, count: int, place: Optional[tuple[int, int]]) -> array[int]:
     """Return the values of a field of `count` records of `size` bytes. `place`: the field's offset
-    and size in bytes; None: each value is 0."""
+    and size in bytes. If it is None, each value is 0."""
     if place is None:
         return array("Q", bytes(8 * count))
     offset, width = place

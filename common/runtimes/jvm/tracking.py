@@ -142,8 +142,8 @@ def buckets(tables: Tables) -> list[list[Entry]]:
 
 
 def _heads(tables: Tables) -> Sequence[int]:
-    """Return the first entry of each bucket. libjvm has an array of these, or (21 and 25) a pointer
-    to one."""
+    """Return the first entry of each bucket. libjvm has an array of these, or (JDK 21 and 25) a
+    pointer to one."""
     table, count = tables.symbol(SITES), tables.symbol_size(SITES) // tables.memory.size
     if count == 1:
         table, count = tables.memory.word(table) or 0, BUCKETS

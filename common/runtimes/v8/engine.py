@@ -169,10 +169,10 @@ class EdgeList:
 
     `shapes` ("I") has the number of each object's shape, `nodes` ("I") that of its node, NO_MAP if
     it has none. `rows` is that of ReferenceSearch, by shape. `names` ("I") has the type and name of
-    the edge for each word of an object, type << 28 | name, or 0; those of shape n begin at
-    firsts[n], and end before firsts[n + 1]. Other words are elements if tails[n] is 1: of type 1,
-    their name is their number after two words. Else they are of type 4, their name is the number of
-    the word.
+    the edge for each word of an object, type << 28 | name, or 0. The words of shape n are
+    names[firsts[n]:firsts[n + 1]]; an object may have more. If tails[n] is 1, words without a name
+    are elements from the third on: edges of type 1, named by the index of the word minus 2. Other
+    words without a name have edges of type 4, named by the index of the word.
 
     An edge in `out` ("I") is its type, its name, and 7 times the number of the target's node.
     `counts` ("I") has the number of edges of each object. `state` has the number of the next

@@ -1,5 +1,5 @@
-"""Find the functions that wait for a microtask: async functions that will go on when the function
-that V8 executes ends.
+"""Find the functions that wait for a microtask: async functions that continue after the end of the
+function that V8 executes now.
 
 V8 executes the continuation of an async function as a microtask. The function's promise has a
 reaction for the function that awaits it, and so on.
