@@ -107,6 +107,7 @@ class Share:
     parts: tuple[NamedMemory, ...] = ()  # the largest named ranges in the share
     kinds: tuple[MemoryKind, ...] = ()  # mapped memory of the share by kind, the largest first
     are_stacks: bool = False  # stacks of live threads
+    unused: int = 0  # bytes of a managed heap that contain no object, whether resident or not
 
 
 @dataclass(frozen=True)
@@ -311,7 +312,9 @@ def _count_managed_heaps(session: Session, counter: _Counter, claimed: _Unclaime
         for part in runtime.parts():
             if not part.inside:
                 held = counter.bytes(claimed.take(part.ranges))
-                yield Share(ShareSort.RUNTIME, f"{runtime.name} {part.name}", held, detail=part.detail, are_stacks=part.are_stacks)
+                unused = max(held - part.used, 0) if part.used is not None else 0
+                name = f"{runtime.name} {part.name}"
+                yield Share(ShareSort.RUNTIME, name, held, detail=part.detail, are_stacks=part.are_stacks, unused=unused)
 
 
 def _count_stacks(

@@ -285,14 +285,16 @@ def _group_holders(one: Optional[Holders], group: Callable[[str], str]) -> Optio
         return one
     numbers: dict[tuple[bool, bool, str], int] = {}
     first = one.garbage or len(one.names)
-    places = [numbers.setdefault((at >= one.owning, at >= first, group(name)), len(numbers)) for at, name in enumerate(one.names)]
+    owning = {*range(one.owning), *range(first, first + one.owning_garbage)}
+    places = [numbers.setdefault((at not in owning, at >= first, group(name)), len(numbers)) for at, name in enumerate(one.names)]
     number = {**dict(enumerate(places)), NO_ROOT: NO_ROOT, IGNORED: IGNORED}.__getitem__
     return one._replace(
         types=array("I", map(number, one.types)),
         names=[name for _, _, name in numbers],
         blocks=array("I", map(number, one.blocks)),
-        owning=sum(not rest for rest, _, _ in numbers),
+        owning=sum(not rest and not unused for rest, unused, _ in numbers),
         garbage=sum(not unused for _, unused, _ in numbers) if one.garbage else 0,
+        owning_garbage=sum(not rest and unused for rest, unused, _ in numbers),
         owned=[(places[kind], owned) for kind, owned in one.owned],
         data=[(places[kind], owned) for kind, owned in one.data],
     )
@@ -300,18 +302,25 @@ def _group_holders(one: Optional[Holders], group: Callable[[str], str]) -> Optio
 
 def sum_retained_by_type(session: Session, holders: Sequence[Holders], leaked_too: bool = True) -> list[list[Totals]]:
     """Return the memory that only objects of one type retain: a list for each runtime, indexed by
-    the number of the type.
+    the number of the type. Garbage retains only memory that no live object and no root refers to.
+    For example, an object may contain the address of a block that was freed and allocated again.
     Blocks that contain the objects themselves (CPython) do not count. leaked_too: if False, leaked
     objects do not count either."""
-    first = list(accumulate((len(one.names) for one in holders), initial=0))
-    rest = first[-1]  # the root for all root memory that is not in managed objects
-    graph = session.graph()
-    bounds, owners = _all_bounds(session, holders, first, rest)
     # The roots of one priority must have consecutive numbers. With two runtimes, which is rare,
     # they have not.
-    owning = holders[0].owning if len(holders) == 1 else 0
+    alone = holders[0] if len(holders) == 1 else Holders(array("Q"), array("I"), array("I"), ())
+    garbage = alone.garbage
+    if garbage:
+        holders = [_insert_type(alone, garbage)]
+    first = list(accumulate((len(one.names) for one in holders), initial=0))
+    # The root for all root memory that is not in managed objects; it has the priority of live ones
+    rest = garbage or first[-1]
+    graph = session.graph()
+    bounds, owners = _all_bounds(session, holders, first, rest)
+    priorities = [alone.owning] if alone.owning else []
+    priorities += [garbage + 1, garbage + 1 + alone.owning_garbage] if garbage else []
     pages = [part for one in holders for part in one.pages]
-    tree = graph.dominators(rest + 1, bounds, owners, priorities=[owning] if owning else ())
+    tree = graph.dominators(max(first[-1], rest + 1), bounds, owners, priorities=priorities)
     roots_of_blocks = _roots_of_blocks(holders, first)
     if pages:
         roots_of_blocks = roots_of_blocks if roots_of_blocks is not None else array("I", [NO_ROOT]) * len(session.directory.blocks)
@@ -333,7 +342,24 @@ def sum_retained_by_type(session: Session, holders: Sequence[Holders], leaked_to
         for kind, data in one.data:
             sizes = session.directory.blocks.columns_of(data).size
             totals[start + kind] = Totals.sum_of((totals[start + kind], Totals(len(sizes), sum(sizes))))
+    if garbage:
+        return [[*totals[:garbage], *totals[garbage + 1 : first[-1]]]]
     return [totals[start:end] for start, end in zip(first, first[1:])]
+
+
+def _insert_type(one: Holders, place: int) -> Holders:
+    """Return the holders with one more type at `place`, which no object has."""
+
+    def number(kind: int) -> int:
+        return kind + 1 if place <= kind < len(one.names) else kind
+
+    return one._replace(
+        types=array("I", map(number, one.types)),
+        names=[*one.names[:place], "", *one.names[place:]],
+        blocks=array("I", map(number, one.blocks)),
+        owned=[(number(kind), owned) for kind, owned in one.owned],
+        data=[(number(kind), data) for kind, data in one.data],
+    )
 
 
 def _exclude_leaked(graph: Graph, roots_of_blocks: array[int]) -> array[int]:

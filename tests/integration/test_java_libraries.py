@@ -22,6 +22,8 @@ NETTY = (
     ("io.netty:netty-buffer:4.1.107.Final", "04eb1231c86a7011c48cd443a25dc2f397137e5ee0aac2f12f1c503f11f09e2a"),
     ("io.netty:netty-common:4.1.107.Final", "1231e7bd5f523d97280b89adefb3521132d45c22791318b9e0d462bd3ba1b8e9"),
 )
+JNA = ("net.java.dev.jna:jna:5.18.1", "260c4b1e22b1db9e110ee441c4f13ce115f841fa48c41d78750986214b395557")
+SESSIONS = 15_000
 ITERATORS, OPTIONS, DICTIONARIES, DEPLOYMENTS, BUFFERS = 9000, 2000, 300, 40, 1500
 
 pytestmark = pytest.mark.matrix
@@ -88,6 +90,25 @@ def test_buffers_of_netty(tmp_path: Path, allocator: str, options: tuple[str, ..
     queue = "java.lang.Class of NettyBuffers static .QUEUE → java.util.ArrayDeque.elements → java.lang.Object[] → io.netty."
     assert allocator == "pooled" or queue in held["cause"]
     assert held["try"][0] == "release() of each io.netty.buffer.ByteBuf that is not needed any more"
+
+
+def test_buffers_of_netty_that_are_garbage(tmp_path: Path) -> None:
+    """The objects of Netty are garbage, too. They contain the same addresses, but the Deallocators own the memory. Stale words
+    may refer to a few buffers."""
+    with run_until_ready(tmp_path, "NettyBuffers", path_of(*NETTY), str(BUFFERS // 2), "unpooled", "dropped") as running:
+        found = verdict("--pid", str(running.pid))
+    held = finding(found, "held-by-managed-objects")
+    assert found["findings"][0] == held and held["text"].startswith("Garbage, not collected yet")
+    (top, *_) = held["evidence"]["types"]
+    assert top["name"] == "java.nio.DirectByteBuffer" and top["native_bytes"] > 54_000 * (BUFFERS // 2)
+
+
+def test_memory_of_jna(tmp_path: Path) -> None:
+    """Three objects have the address of each block: a Memory, its MemoryDisposer, and a Long in a table. The core lacks residency, and the
+    JVM mapped many times as much memory for objects as it uses."""
+    with run_until_ready(tmp_path, "JnaMemory", path_of(JNA), str(SESSIONS), "kept", options=("-Xms512m",)) as running:
+        held = owners(verdict(str(running.gcore())), "com.sun.jna.Memory", SESSIONS)
+    assert "java.lang.Class of JnaMemory static .SESSIONS → java.util.HashMap.table" in held["cause"]
 
 
 def test_web_applications_that_are_redeployed(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ import io.netty.buffer.UnpooledByteBufAllocator;
 import java.util.ArrayDeque;
 import java.util.Deque;
 
-/** Keeps COUNT direct buffers of Netty in a queue, and does not release them. Arguments: COUNT pooled|unpooled. Prints "ready". */
+/** Keeps COUNT direct buffers of Netty in a queue, and does not release them. With a third argument, drops them instead.
+ * Arguments: COUNT pooled|unpooled [dropped]. Prints "ready". */
 public class NettyBuffers {
     static final int SIZE = 60_000;
     static final Deque<ByteBuf> QUEUE = new ArrayDeque<>();
@@ -15,7 +16,9 @@ public class NettyBuffers {
         for (int i = 0; i < Integer.parseInt(words[0]); i++) {
             ByteBuf buffer = allocator.directBuffer(SIZE);
             buffer.writeZero(SIZE);
-            QUEUE.add(buffer);
+            if (words.length < 3) {
+                QUEUE.add(buffer);
+            }
         }
         System.out.println("ready");
         System.out.flush();

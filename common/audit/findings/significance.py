@@ -36,6 +36,10 @@ def denominator(accounting: Accounting) -> int:
 
 def denominator_without_files(accounting: Accounting) -> int:
     """Return `denominator` without mapped files: the core of a JVM contains 120 MiB of class
-    archive."""
-    files = sum(share.bytes for share in accounting.shares if share.sort == ShareSort.FILES) if accounting.known else 0
-    return denominator(accounting) - files
+    archive.
+
+    If residency is unknown, the parts of managed heaps that contain no object do not count either.
+    A JVM maps its whole initial heap, of which a small program uses a few megabytes."""
+    if accounting.known:
+        return denominator(accounting) - sum(share.bytes for share in accounting.shares if share.sort == ShareSort.FILES)
+    return denominator(accounting) - sum(share.unused for share in accounting.shares)

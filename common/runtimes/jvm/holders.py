@@ -27,6 +27,7 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.runtimes.base import Holders
+from findleaks.runtimes.jvm.cleanup_classes import find_cleanup_classes
 from findleaks.runtimes.jvm.engine import FIXED, MIRROR
 from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.objects import JavaObjects
@@ -65,36 +66,44 @@ def find_holders(
 
     The first type is that of Deallocators, and of buffers without a Deallocator. The second one is
     that of the objects that free the memory of arenas. One type for each class follows, then one
-    type for the garbage of each class."""
+    type for the garbage of each class, which begin with that of the garbage of Deallocators."""
     classes, count = objects.classes, len(objects.classes)
     numbers, may_refer = objects.numbers, [_may_refer(one, objects) for one in classes]
     indices = array("I", (index for index in _find_pointing(objects, engine, native) if may_refer[numbers[index]]))
     has_deallocators = any(one.name == _DEALLOCATOR for one in classes)
-    live, garbage = array("I", range(_OWNING, count + _OWNING)), array("I", range(count + _OWNING, 2 * count + _OWNING))
+    first = count + _OWNING  # the type of the garbage of Deallocators
+    live, garbage = array("I", range(_OWNING, first)), array("I", range(first + 1, first + 1 + count))
     known = {one.name for one in classes}
     cleanup = next((name for name in _SEGMENT_CLEANUPS if name in known), _SEGMENT_CLEANUPS[0])
     for number, one in enumerate(classes):
         if one.name == _DEALLOCATOR:
-            live[number] = 0
+            live[number], garbage[number] = 0, first
         elif one.name == cleanup:
             live[number] = 1
         elif one.name == SEGMENT or (one.name == _BUFFER and has_deallocators):
             garbage[number] = NO_ROOT  # the program no longer uses the address of a dead buffer
         elif one.name in _FILLERS:
             live[number] = garbage[number] = NO_ROOT  # they contain former objects
+    nested, boxes = find_cleanup_classes(objects, engine, target, indices, native, kinds)
+    for number, outer in nested.items():
+        if live[number] >= _OWNING:  # Deallocators own their memory already
+            live[number], garbage[number] = live[outer], garbage[outer]
     columns = objects.blocks.columns_of(indices)
     if kinds is None:
         types = array("I", (live[numbers[index]] for index in indices))
     else:
         types = array("I", ((garbage if kinds[index] in GARBAGE else live)[numbers[index]] for index in indices))
     for at in _find_plain_buffers(objects, engine, target, indices):
-        if types[at] < count + _OWNING:
+        if types[at] < first:
             types[at] = 0
+    for at in (at for at, index in enumerate(indices) if index in boxes) if boxes else ():
+        types[at] = NO_ROOT
     names = [_BUFFER if one.name == _DEALLOCATOR else one.name for one in classes]
     addresses, sizes = array("Q", bytes(columns.address)), array("Q", bytes(columns.size))
     if unused:
         addresses, sizes, types = _add_unused(addresses, sizes, types, unused)
-    return Holders(addresses, sizes, types, [_BUFFER, cleanup, *names, *names], owning=_OWNING, garbage=count + _OWNING)
+    all_names = [_BUFFER, cleanup, *names, _BUFFER, *names]
+    return Holders(addresses, sizes, types, all_names, owning=_OWNING, garbage=first, owning_garbage=1)
 
 
 def find_example(holders: Holders, name: str) -> Optional[int]:
