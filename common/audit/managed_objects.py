@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
 from typing import Optional
@@ -90,6 +91,7 @@ def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObj
     graph.settle()
     variables, numbers = _join_by_name(every)
     tree = _compute_tree(session, runtime.name, nodes, variables, values, numbers)
+    variables = _select_largest(tree, blocks, every, numbers)
 
     def join(joint: Sequence[tuple[int, ...]]) -> tuple[_Joined, Sequence[Totals]]:
         found, places, replaced = _join_variables(variables, numbers, joint)
@@ -166,20 +168,34 @@ def _join_set(members: Sequence[Variable]) -> Variable:
 
 
 def _join_by_name(variables: Sequence[Variable]) -> tuple[list[Variable], list[int]]:
-    """Return one variable for each name, and for each of `variables` the index of the variable with
-    its name. Several finalizers, or several variables of a method, may have the same name. Lengths
-    of collections of the same type are added. Otherwise the largest collection represents all
-    variables with the name."""
+    """Return the first variable with each name, and for each of `variables` the index of its name.
+    Several finalizers, or several variables of a method, may have the same name."""
     numbers: dict[str, int] = {}
     found = [numbers.setdefault(one.name, len(numbers)) for one in variables]
-    joined: dict[int, Variable] = {}
+    first: dict[int, Variable] = {}
     for number, one in zip(found, variables):
-        before = joined.setdefault(number, one)
-        if before is not one and (before.what, before.unit) == (one.what, one.unit) and one.length is not None:
-            joined[number] = before._replace(length=(before.length or 0) + one.length)
-        elif (one.length or 0) > (before.length or 0):
-            joined[number] = one
-    return list(joined.values()), found
+        first.setdefault(number, one)
+    return list(first.values()), found
+
+
+def _select_largest(tree: Dominators, blocks: Blocks, variables: Sequence[Variable], numbers: Sequence[int]) -> list[Variable]:
+    """Return for each name the variable whose value retains the most. Values that other variables
+    reach too are selected last. Lengths of collections of the same type are added. `numbers`: see
+    `_join_by_name`."""
+    counts, lengths = Counter(numbers), Counter[tuple[int, str, str]]()
+    ranks: dict[int, tuple[bool, int, int]] = {}
+    found: dict[int, Variable] = {}
+    for one, number, index in zip(variables, numbers, blocks.find_all([one.value for one in variables])[0]):
+        length = one.length or 0
+        lengths[number, one.what, one.unit] += length
+        is_node = counts[number] > 1 and index < len(blocks)
+        retained = tree.retained(index).bytes if is_node else 0
+        # The characters of a text are not a node of the tree.
+        size = retained + (length if one.unit == "bytes" else 0)
+        rank = is_node and tree.idom(index) == root_node(number), size, length
+        if number not in found or rank > ranks[number]:
+            found[number], ranks[number] = one, rank
+    return [one if one.length is None else one._replace(length=lengths[number, one.what, one.unit]) for number, one in found.items()]
 
 
 def _build_columns(

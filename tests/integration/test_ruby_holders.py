@@ -97,11 +97,13 @@ def test_a_local_variable_is_attributed_to_its_method(waiting: Waiting, name: st
 
 
 def test_a_queue_in_a_local_variable_retains_its_elements(waiting: Waiting) -> None:
-    """500 texts in the queue, and two in the receiver of an Enumerator. A text has a block of more than 1,000 bytes."""
+    """500 texts in the queue, and two in the receiver of an Enumerator. A text has a block of more than 1,000 bytes. The root has the
+    content of the queue, although other words of the frame come first."""
     found: dict[str, Any] = json.loads(debuggers.findleaks("roots", "--json", "--limit", "0", str(waiting.core)))
     (own,) = (one for one in found["roots"] if re.match(r"local variable or argument of (\S+#)?consume \(", one["name"]))
     assert own["retained_bytes"] >= 502_000, own
     assert 504 <= own["objects"]["count"] <= 515, own
+    assert re.match(r"(Thread::)?Queue, with ", own["what"]), own
 
 
 def test_the_buffer_of_a_file_retains_nothing(waiting: Waiting) -> None:
