@@ -51,6 +51,14 @@ def test_advice_by_function_and_reason() -> None:
     assert advice("main.report", handler, reason="chan send").startswith("receive from the channel")
     assert "iter.Pull" in advice("iter.Pull[go.shape.int].func1.1", "main.orders.func1", reason="coroutine")
     assert advice("io.(*pipe).write", "main.export", reason="select") == "read each pipe to its end, or close its io.PipeReader"
+    # The goroutine of a connection has (*conn).serve on its stack, and no handler.
+    for prefix in ("net/http.(*http2", "net/http/internal/http2.(*", "golang.org/x/net/http2.(*"):
+        serve, write, read = (f"{prefix}{method}" for method in ("serverConn).serve", "serverConn).writeDataFromHandler", "pipe).Read"))
+        assert advice(serve, "net/http.(*conn).serve", reason="select").startswith("set IdleTimeout of http.Server")
+        assert advice(write, "main.events", handler, reason="select") == "set WriteTimeout of http.Server"
+        assert advice("sync.(*Cond).Wait", read, "main.upload", handler, reason="sync.Cond.Wait").startswith("set ReadTimeout")
+    assert "PipeReader" in advice("sync.(*Mutex).Lock", "io.(*pipe).write", "main.export", reason="sync.Mutex.Lock")
+    assert advice("sync.(*Mutex).Lock", "main.report", handler, reason="semacquire").startswith("unlock")
     assert advice("main.poll", reason="select").startswith("end goroutines that are not needed")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.engine.terms import Totals
@@ -33,6 +33,7 @@ _REASONS = {
     "select (no cases)": _Advice("", "end the program or the goroutine instead of select {}"),
     "sync.WaitGroup.Wait": _Advice("", "call Done once for each Add"),
     "sync.Cond.Wait": _Advice("", "call Signal or Broadcast after each change of the condition"),
+    "semacquire": _Advice("", "unlock on every path, for example with defer, and call Done once for each Add of a WaitGroup"),
     "IO wait": _Advice("", "set deadlines, and close connections that are not needed"),
     "coroutine": _Advice("", "call the function stop that iter.Pull returned, for example with defer"),
     **dict.fromkeys(
@@ -56,7 +57,10 @@ _CHANNELS = {
     )
 }
 _BODY = "close the body of each response: defer response.Body.Close()"
-_STREAM = _Advice("Each waits until the body of a response of HTTP/2 is read to its end or closed, or for a response.", _BODY)
+_STREAM = _Advice(
+    "Each waits until the body of a response of HTTP/2 is read to its end or closed, or for a response.",
+    f"{_BODY}; set Timeout of http.Client",
+)
 # net/http: transport.go (readLoop waits in a select only while a response is being read),
 # server.go, h2_bundle.go (writeRequest, which doRequest calls, waits until the stream ends)
 _FUNCTIONS = {
@@ -76,16 +80,37 @@ _FUNCTIONS = {
         "set IdleTimeout and ReadTimeout of http.Server, and close connections of clients",
     ),
 }
-# Advice by a function on the stack, if the reason has none: io/pipe.go, net/http/server.go
-_HANDLER = _Advice("", "return from the HTTP handler when the context of its request is done, or after a timeout")
-_CALLERS = {
+
+
+def _http2(method: str) -> tuple[str, ...]:
+    """Return the names of a method of HTTP/2: in net/http up to Go 1.26, in later versions, and in
+    the module golang.org/x/net. `method`: such as "serverConn).serve"."""
+    return f"net/http.(*http2{method}", f"net/http/internal/http2.(*{method}", f"golang.org/x/net/http2.(*{method}"
+
+
+# Advice by a function on the stack that waits itself, for any reason: io/pipe.go (write waits in a
+# select, or for the lock of another writer), net/http/h2_bundle.go
+_WAITING = {
     "io.(*pipe).write": _Advice("", "read each pipe to its end, or close its io.PipeReader"),
     "io.(*pipe).read": _Advice("", "close the io.PipeWriter of each pipe"),
-    "net/http.(*conn).serve": _HANDLER,
-    "net/http.(*http2serverConn).runHandler": _HANDLER,
-    "net/http/internal/http2.(*serverConn).runHandler": _HANDLER,
-    "golang.org/x/net/http2.(*serverConn).runHandler": _HANDLER,
+    **dict.fromkeys(
+        _http2("serverConn).serve"),
+        _Advice("Each serves a connection of HTTP/2.", "set IdleTimeout of http.Server, and close connections of clients"),
+    ),
+    **dict.fromkeys(
+        _http2("serverConn).writeDataFromHandler"),
+        _Advice("Each waits until a client reads its response of HTTP/2.", "set WriteTimeout of http.Server"),
+    ),
+    **dict.fromkeys(
+        _http2("pipe).Read"),
+        _Advice(
+            "Each waits for the body of a request or response of HTTP/2.", "set ReadTimeout of http.Server, and Timeout of http.Client"
+        ),
+    ),
 }
+# Advice by a function on the stack that runs an HTTP handler, if the reason has none
+_HANDLER = _Advice("", "return from the HTTP handler when the context of its request is done, or after a timeout")
+_CALLERS = dict.fromkeys(("net/http.(*conn).serve", *_http2("serverConn).runHandler")), _HANDLER)
 # Companions: goroutines that exist for another goroutine. Each key is the function of a companion,
 # its value a function on the stack of the other goroutine. The companion writes the requests of a
 # connection, or reads from the connection while a handler runs.
@@ -98,6 +123,11 @@ _COMPANIONS = {
 def _function(group: UserThreadGroup) -> str:
     frame = find_own_frame(group.frames)
     return frame.short_name() if frame is not None else ""
+
+
+def _find_advice(group: UserThreadGroup, advice: Mapping[str, _Advice]) -> Optional[_Advice]:
+    """Return the advice for the innermost frame that has any; None if no frame has."""
+    return next((advice[one.function] for one in group.frames if one.function in advice), None)
 
 
 def _leader(group: UserThreadGroup, groups: Sequence[UserThreadGroup]) -> Optional[UserThreadGroup]:
@@ -143,8 +173,8 @@ def describe_goroutines(
     count, frame, creator = len(group.threads), find_own_frame(group.frames), group.first.creator
     function, reason = _function(group), group.first.reason
     forever = sum(one.number in blocked for one in group.threads) if blocked is not None else None
-    known = _FUNCTIONS.get((function, reason)) or _CHANNELS.get(channel) or _REASONS.get(reason)
-    advice = known or next((_CALLERS[one.function] for one in group.frames if one.function in _CALLERS), _ADVICE)
+    known = _FUNCTIONS.get((function, reason)) or _find_advice(group, _WAITING) or _CHANNELS.get(channel) or _REASONS.get(reason)
+    advice = known or _find_advice(group, _CALLERS) or _ADVICE
     place = f" ({shortened(frame.place())})" if frame is not None and frame.line else ""
     state = "are blocked for good" if forever == count else "wait"
     title = f"{number(count)} goroutines {state} in {shortened(function)}{place}: {shortened(reason or 'unknown')}."
