@@ -35,8 +35,8 @@ ALL = [
 
 
 def addon(folder: Path) -> Path:
-    """Compile the addon that leaks."""
-    made = folder / "leak.node"
+    """Compile the addon that leaks. Node has its path as a URL, in which characters of the path are escaped."""
+    made = folder / "leak 1%20\u00e9.node"
     subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", made, truth.PROGRAMS / "v8_references.c"], check=True)
     return made
 
@@ -53,7 +53,8 @@ def answer(*words: str) -> dict[str, Any]:
 def test_the_holder_is_on_the_first_screen(tmp_path: Path, version: str, kind: str) -> None:
     # Without a timer that has V8 collect again while the process rests: it would move objects between two commands.
     flags = ("--expose-gc", "--no-memory-reducer")
-    command = [nodes.get(version), *flags, str(PROGRAM), kind, str(TOTAL), str(addon(tmp_path))]
+    file = addon(tmp_path)
+    command = [nodes.get(version), *flags, str(PROGRAM), kind, str(TOTAL), str(file)]
     with cores.Running(command, tmp_path) as running:
         made = json.loads(running.output.splitlines()[0])
         pid = str(running.pid)
@@ -83,7 +84,7 @@ def test_the_holder_is_on_the_first_screen(tmp_path: Path, version: str, kind: s
         # The reference of the last object is also in the variable `newest`.
         assert (found["evidence"]["variable"], found["evidence"]["handles_in_variable"]) == ("all", TOTAL - 1)
         assert f"The addon's variable all leads to {TOTAL - 1:,} of them." in titles
-        assert steps[0]["in"]["text"] == f"Node-API reference of {tmp_path / 'leak.node'}"
+        assert steps[0]["in"]["text"] == f"Node-API reference of {file}"
     # The core has the same objects.
     (again,) = [one for one in answer("verdict", core)["findings"] if one["finding"] == "retained-objects"]
     assert {**again["evidence"], "address": 0} == {**found["evidence"], "address": 0}

@@ -3,12 +3,13 @@
 Sources: Node 12 to 24, src/js_native_api_v8.h and src/node_api.cc: the classes of namespace v8impl
 (references, thread-safe functions) and uvimpl (asynchronous tasks) have the address of the addon's
 napi_env among their words. Since Node 14.16, src/node_api_internals.h: the napi_env has the URL of
-the addon's file as a std::string."""
+the addon's file as a std::string. Since Node 16, it has %20 in place of a space."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from urllib.parse import unquote_to_bytes
 
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.memory import Memory
@@ -20,7 +21,7 @@ MOST_WORDS = 96  # words of an object that are searched for its napi_env
 _PREFIX = "vtable for "
 _ENVIRONMENTS = ("napi_env__", "node_napi_env__")
 _ENVIRONMENT_WORDS = 64  # words of a napi_env that are read
-_URL, _LONGEST = "file://", 4096
+_URL, _LONGEST = b"file://", 4096
 _REFERENCE_CLASSES = ("v8impl::Ref", "v8impl::TrackedFinalizer", "v8impl::(anonymous namespace)::ArrayBufferReference")
 REFERENCE, FUNCTION, TASK = "Node-API reference", "Node-API thread-safe function", "Node-API asynchronous task"
 _CLASSES = {"v8impl::(anonymous namespace)::ThreadSafeFunction": FUNCTION, "(anonymous namespace)::uvimpl::Work": TASK}
@@ -44,11 +45,25 @@ class AddonFiles:
     def __init__(self, target: Target, directory: Directory) -> None:
         self._target, self._directory, self._memory = target, directory, Memory(target)
         self._files: dict[int, str] = {}
+        # Index of the word at which `find` found a napi_env, by the first word of the object
+        self._offsets: dict[int, int] = {}
 
     def find(self, words: Sequence[int]) -> str:
-        """Return the file of the addon to whose napi_env one of these words refers; if there is
-        none, the file of the only addon that is loaded, or ""."""
-        return next(filter(None, map(self._file, words)), "") or self._only_addon
+        """Return the file of the addon to whose napi_env one of the words of an object refers; if
+        there is none, the file of the only addon that is loaded, or "".
+
+        Objects of a class, which have the same first word, have the napi_env at one offset. The
+        word at the last known offset is therefore tried first: other words need a search each."""
+        last = self._offsets.get(words[0], 0) if words else 0
+        file = self._file(words[last]) if 0 < last < len(words) else ""
+        if file:
+            return file
+        for at, word in enumerate(words):
+            file = self._file(word)
+            if file:
+                self._offsets[words[0]] = at
+                return file
+        return self._only_addon
 
     def class_of(self, address: int) -> str:
         """Return the class of the C++ object at an address, or ""."""
@@ -72,12 +87,23 @@ class AddonFiles:
     def _file_of_environment(self, address: int, size: int) -> str:
         for word in self._memory.words(address, min(_ENVIRONMENT_WORDS, size // self._memory.size)) or ():
             if word and self._memory.read(word, 1) in (b"f", b"/"):
-                text = self._memory.c_string(word, _LONGEST).decode("utf-8", "replace")
-                if text.endswith(SUFFIX) and text.startswith((_URL, "/")):
-                    return text.removeprefix(_URL)
+                data = self._memory.c_string(word, _LONGEST)
+                path = data[len(_URL) :] if data.startswith(_URL) else data
+                if path.startswith(b"/") and path.endswith(SUFFIX.encode()):
+                    return self._decode(path)
         return ""
+
+    def _decode(self, path: bytes) -> str:
+        """Return the path in a URL. It is escaped unless it is the path of a loaded file."""
+        names = [one.decode("utf-8", "surrogateescape") for one in (path, unquote_to_bytes(path))]
+        known = next((one for one in names if one in self._addons), "")
+        return known or unquote_to_bytes(path).decode("utf-8", "replace")
+
+    @cached_property
+    def _addons(self) -> frozenset[str]:
+        """The loaded files of addons."""
+        return frozenset(one.path for one in self._target.modules() if one.path.endswith(SUFFIX))
 
     @cached_property
     def _only_addon(self) -> str:
-        files = {one.path for one in self._target.modules() if one.path.endswith(SUFFIX)}
-        return files.pop() if len(files) == 1 else ""
+        return next(iter(self._addons)) if len(self._addons) == 1 else ""
