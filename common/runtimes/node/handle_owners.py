@@ -113,11 +113,11 @@ class HandleOwners:
                     found.append((file, one.name, handles))
         if not found:
             return HandleGroup("global handles", places)
-        most = max(found, key=lambda one: len(one[2]))
-        found = [one for one in found if one[0] == most[0]]
+        file = max(found, key=lambda one: len(one[2]))[0]
+        found = [one for one in found if one[0] == file]
         variables = [one for one in found if one[1] != _REGISTRATION] or found
-        file, variable, handles = variables[0]
-        named = (variable, len(handles)) if len(variables) == 1 else ()
+        handles = set[int]().union(*(one[2] for one in variables))
+        named = (variables[0][1], len(handles)) if len(variables) == 1 else ()
         return HandleGroup(f"global handles of {file}", array("Q", sorted(handles)), *named)
 
     def _class_group(self, places: array[int]) -> Optional[HandleGroup]:
@@ -130,16 +130,20 @@ class HandleOwners:
             if titles[table]:
                 blocks.setdefault(titles[table], []).append(index)
                 handles.setdefault(titles[table], set()).update(its)
-        title, its = max(handles.items(), key=lambda one: len(one[1]), default=("", set[int]()))
-        if len(its) < MANY:
-            return None
         all_blocks = self._directory.blocks
-        sample = blocks[title] if len(self._addons) > 1 else blocks[title][:1]
-        owners = {index: self._owner(all_blocks.address(index), all_blocks.size(index)) for index in sample}
-        ((owner, _),) = Counter(owners.values()).most_common(1)
-        if len(sample) > 1:
-            its = set[int]().union(*(holders[index][1] for index in sample if owners[index] == owner))
-        return HandleGroup(f"global handles of {plural(owner)}", array("Q", sorted(its)))
+        for title in sorted(handles, key=lambda one: -len(handles[one])):
+            if len(handles[title]) < MANY:
+                break
+            by_owner: dict[str, set[int]] = {}
+            # If there is only one addon, it is the owner of all objects of a class of Node-API.
+            is_one = len(self._addons) < 2
+            for index in blocks[title][: 1 if is_one else None]:
+                owner = self._owner(all_blocks.address(index), all_blocks.size(index)) or title
+                by_owner.setdefault(owner, set()).update(handles[title] if is_one else holders[index][1])
+            owner, its = max(by_owner.items(), key=lambda pair: len(pair[1]))
+            if len(its) >= MANY:
+                return HandleGroup(f"global handles of {plural(owner)}", array("Q", sorted(its)))
+        return None
 
     def _variable_group(self, places: array[int]) -> Optional[HandleGroup]:
         """Return a group of the handles `places` if most of them are in one variable."""
@@ -232,7 +236,7 @@ class HandleOwners:
         for index, words in blocks:
             place = words[offsets[words[0]]] if offsets.get(words[0], len(words)) < len(words) else 0
             if place in places:
-                found[place] = _Reference(index, self._files.find(words[1:]))
+                found[place] = _Reference(index, self._files.find(words))
         return found
 
     def _blocks_with(self, tables: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:
