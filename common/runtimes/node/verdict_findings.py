@@ -62,7 +62,7 @@ def find_large_heap(types: Sequence[Type], is_complete: bool, graph: Optional[V8
     holders = [one for one in holders if one.bytes >= HELD * total][:HOLDERS]
     held = "; ".join(f"{shortened(one.name, 120)}: {size(one.bytes)}{_in_objects(one.objects)}" for one in holders)
     cause += f"{' ' if cause else ''}Retained by: {held}." if held else ""
-    most, example = _find_example(graph, named) if graph is not None else ("", None)
+    most, example = _find_example(graph, [one for one in named if _whole(one) >= PART * total]) if graph is not None else ("", None)
     path = graph.describe_example(example) if graph is not None and example is not None else ""
     cause += f"{' ' if cause else ''}One of the {shortened(most)} objects is reached by {shortened(path, 400)}." if path else ""
     facts: dict[str, object] = {
