@@ -137,13 +137,13 @@ class Finder:
                 self._take(name, address, value, 0)
         for address, value in self._exit_blocks():
             self._take(EXIT_BLOCKS, address, value, DEEPEST)
-        of_functions: list[tuple[str, int, int]] = []
+        of_functions: dict[int, tuple[str, int]] = {}
         for name, address, value, has_line in self._of_frames():
             if has_line:
                 self._take(name, address, value, DEEPEST, is_local=True)
             elif self._slot_at(value) is not None:
-                of_functions.append((name, address, value))
-        for name, address, value in of_functions:
+                of_functions.setdefault(value, (name, address))
+        for value, (name, address) in of_functions.items():
             self._take(name, address, value, DEEPEST, is_local=True)
         extension = self._members.constants[0] if self._members.constants is not None else -1
         variables = sorted(self._taken.values(), key=lambda one: one.address)
