@@ -34,6 +34,14 @@ def test_bodies_of_responses_that_are_not_closed() -> None:
     assert large_groups(group_user_threads(writes), 1 << 30, frozenset())  # alone, they are reported
 
 
+def test_readers_of_connections_of_http2_belong_to_their_servers() -> None:
+    reads = goroutines(1, 1000, "golang.org/x/net/http2.(*serverConn).readFrames", "IO wait")
+    serves = goroutines(2001, 1000, "golang.org/x/net/http2.(*serverConn).serve", "select")
+    every = group_user_threads([*reads, *serves])
+    (group,) = large_groups(every, 1 << 30, frozenset())
+    assert group.first.reason == "select" and len(with_companions(group, every)) == 2000
+
+
 def advice(*functions: str, reason: str) -> str:
     """Return the remedy for 1,000 goroutines with these functions on their stacks, innermost first."""
     frames = tuple(NamedFrame(1, name, 0, "server", "server.go", 7) for name in ("runtime.gopark", *functions, "runtime.goexit"))
@@ -57,6 +65,7 @@ def test_advice_by_function_and_reason() -> None:
         assert advice(serve, "net/http.(*conn).serve", reason="select").startswith("set IdleTimeout of http.Server")
         assert advice(write, "main.events", handler, reason="select") == "set WriteTimeout of http.Server"
         assert advice("sync.(*Cond).Wait", read, "main.upload", handler, reason="sync.Cond.Wait").startswith("set ReadTimeout")
+        assert "IdleConnTimeout" in advice("internal/poll.(*FD).Read", f"{prefix}ClientConn).readLoop", reason="IO wait")
     assert "PipeReader" in advice("sync.(*Mutex).Lock", "io.(*pipe).write", "main.export", reason="sync.Mutex.Lock")
     assert advice("sync.(*Mutex).Lock", "main.report", handler, reason="semacquire").startswith("unlock")
     assert advice("main.poll", reason="select").startswith("end goroutines that are not needed")

@@ -56,6 +56,10 @@ _CHANNELS = {
         "end the loop of each goroutine with a second channel or a context, and stop its ticker or timer",
     )
 }
+_CONNECTION = _Advice(
+    "Each reads a connection of an http.Transport. The connection waits for a response, or is idle.",
+    "use one http.Client for all requests, and set IdleConnTimeout of its Transport",
+)
 _BODY = "close the body of each response: defer response.Body.Close()"
 _STREAM = _Advice(
     "Each waits until the body of a response of HTTP/2 is read to its end or closed, or for a response.",
@@ -71,10 +75,7 @@ _FUNCTIONS = {
     ("net/http.(*http2clientStream).doRequest", "select"): _STREAM,
     ("net/http/internal/http2.(*clientStream).doRequest", "select"): _STREAM,
     ("golang.org/x/net/http2.(*clientStream).writeRequest", "select"): _STREAM,
-    ("net/http.(*persistConn).readLoop", "IO wait"): _Advice(
-        "Each reads a connection of an http.Transport. The connection waits for a response, or is idle.",
-        "use one http.Client for all requests, and set IdleConnTimeout of its Transport",
-    ),
+    ("net/http.(*persistConn).readLoop", "IO wait"): _CONNECTION,
     ("net/http.(*conn).serve", "IO wait"): _Advice(
         "Each serves a connection whose client sends no request.",
         "set IdleTimeout and ReadTimeout of http.Server, and close connections of clients",
@@ -93,6 +94,7 @@ def _http2(method: str) -> tuple[str, ...]:
 _WAITING = {
     "io.(*pipe).write": _Advice("", "read each pipe to its end, or close its io.PipeReader"),
     "io.(*pipe).read": _Advice("", "close the io.PipeWriter of each pipe"),
+    **dict.fromkeys(_http2("ClientConn).readLoop"), _CONNECTION),
     **dict.fromkeys(
         _http2("serverConn).serve"),
         _Advice("Each serves a connection of HTTP/2.", "set IdleTimeout of http.Server, and close connections of clients"),
@@ -113,10 +115,11 @@ _HANDLER = _Advice("", "return from the HTTP handler when the context of its req
 _CALLERS = dict.fromkeys(("net/http.(*conn).serve", *_http2("serverConn).runHandler")), _HANDLER)
 # Companions: goroutines that exist for another goroutine. Each key is the function of a companion,
 # its value a function on the stack of the other goroutine. The companion writes the requests of a
-# connection, or reads from the connection while a handler runs.
+# connection, or reads from the connection while a handler runs, or for HTTP/2.
 _COMPANIONS = {
     "net/http.(*persistConn).writeLoop": "net/http.(*persistConn).readLoop",
     "net/http.(*connReader).backgroundRead": "net/http.(*conn).serve",
+    **dict(zip(_http2("serverConn).readFrames"), _http2("serverConn).serve"))),
 }
 
 
@@ -133,7 +136,7 @@ def _find_advice(group: UserThreadGroup, advice: Mapping[str, _Advice]) -> Optio
 def _leader(group: UserThreadGroup, groups: Sequence[UserThreadGroup]) -> Optional[UserThreadGroup]:
     """Return the first of `groups` whose companions are the goroutines of a group; None if there is
     none."""
-    function = _COMPANIONS.get(_function(group))
+    function = next((_COMPANIONS[one.function] for one in group.frames if one.function in _COMPANIONS), None)
     return next((one for one in groups if any(frame.function == function for frame in one.frames)), None) if function else None
 
 
