@@ -64,7 +64,8 @@ class Keys(NamedTuple):
     """Result of a search: three unordered arrays ("Q") of form number << 48 | size number << 16 |
     offset.
 
-    The first has one element for each word found. The second has each DEFINITE block to which a
+    The first has one element for each address that was found in a form, however many words lead to
+    it. The second has each DEFINITE block to which a
     word in this form leads, once. The third has each DEFINITE block to which such a word leads from
     a root, or from a block that is not leaked. Words that lead to an INDIRECT block count for the
     leak head of its cycle. If the block is in no such cycle, they do not count."""
@@ -86,9 +87,9 @@ class Disguises(Protocol):
         ...
 
     def tries(self) -> list[tuple[int, int]]:
-        """Return two numbers for each form, if the search records no words: the number of words
-        that lead into blocks, and the number of words that lead to the first word of a block in
-        use."""
+        """Return two numbers for each form, if the search records no words: the number of different
+        addresses in blocks to which words lead, and the number of those that are in the first word
+        of a block in use. Addresses with equal hashes of 16 bits count as one."""
         ...
 
     def keys(self, sizes: Sequence[int]) -> Keys:
@@ -100,6 +101,6 @@ class Disguises(Protocol):
         `accepted`.
 
         The words are the address of the pointer; source << 32 | target, as block indices (source
-        NO_BLOCK: the pointer is in root memory); and the form number. They are ordered by source
+        NO_BLOCK: the pointer is in root memory); and form number << 16 | offset. They are ordered by source
         and address. The results of the search are freed."""
         ...

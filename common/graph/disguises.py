@@ -3,8 +3,8 @@
 A scan for aligned words that equal addresses misses pointers with tags in their upper bits, in
 packed structures, shifted, compressed to 32 bits, or in two halves. Blocks with only such pointers
 look leaked. Before such blocks are reported, memory is searched for their addresses in each of
-these forms. If nine in ten leaked blocks of one size have a pointer in the same form, the program
-uses that form.
+these forms. If nine in ten leaked blocks of one size, or a quarter of many, have a pointer in the
+same form, the program uses that form.
 
 Coincidences must not hide leaks. A random 64-bit word, decoded in a form, is the start of one of a
 million blocks with a probability of 2^-27 or less. A random 32-bit number often is the start
@@ -14,21 +14,24 @@ its words point to one offset."""
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import compress
+from itertools import islice
 from operator import or_
 from typing import Protocol
 
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.disguises import ANY_OFFSET, MOST_SEGMENTS, NARROW, STRIP, UNTAGGED, Disguise, Form, Keys
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
+from findleaks.graph.disguise_numbers import CONTRAST, CONTROLS, NumberGroups, is_varied, select
+from findleaks.graph.disguise_parameters import BASES, COMPRESSIONS, base_forms, examine_forms, page_bases, root_pointers
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merge_to_most
 from findleaks.value_classes import NamedTuple
 
 SHARE = 0.9  # the share of the leaked blocks of one size that must have a pointer of a form
 LEAST = 8  # minimum number of such blocks
+# If there are this many blocks of one size, a smaller share is enough: the others are leaked.
+MANY, MANY_SHARE = 256, 0.25
 # the same for forms that small numbers may have by chance: one counter in three may refer to a
 # block
 LEAST_NUMBERS = 32
@@ -43,9 +46,6 @@ ROOM = 64
 # least CELL bytes, random addresses rarely have one of these offsets.
 TAG_CELL, CELL = 16, 64
 WITH_LOW_TAGS = (Disguise.TAGGED, Disguise.SHIFTED_LEFT)
-# least number of pointers in one of NUMBERS on one page, or at one offset in blocks of one size
-COMPANY = 8
-_FIELD = (1 << 28) - 1  # mask of the size of a block, and of an offset in it
 LOW_TAGS = 8  # 32-bit numbers must point below this offset: V8 sets their lowest bit
 COMMON = 0.1  # minimum share of a form's words that point to an offset that is accepted
 PER_BLOCK = 16  # words of a form for each leaked block; a form with more words is dropped
@@ -64,9 +64,7 @@ EVIDENCE = 0.25  # share of the expected words in a sample that justifies a sear
 
 LEFT = (1, 2, 3, 4, 8, 12, 16)
 RIGHT = (1, 2, 3, 4)
-COMPRESSIONS = (0, 2, 3, 4)
-BASES = 6  # number of addresses that are tried as the base of 32-bit numbers
-PAGE = 4096
+MOST_POINTERS = 1 << 16  # maximum number of pointers in root memory that may be bases
 NEAR = 1 << 32  # maximum distance in bytes of heaps whose addresses have nearly the same upper bits
 
 
@@ -131,6 +129,28 @@ class Shown(NamedTuple):
     heads: int  # number of these blocks that have a pointer in this form
     live: int  # number of these blocks to which live memory has a pointer in this form
     precise: bool
+    mixed: bool = False  # see in_contrast
+    others: tuple[int, ...] = ()  # offsets to which most of the other numbers lead
+
+    def is_nearly_all(self, least: int) -> bool:
+        """Whether nearly all of the blocks, and at least `least`, have a pointer in this form."""
+        return self.heads >= max(SHARE * self.blocks, least)
+
+    def in_contrast(self, offsets: dict[int, int]) -> Shown:
+        """Return this result with `others`, if many blocks have such pointers. It is precise if none of
+        the other offsets stands out: numbers that are not pointers lead to all of them equally
+        often. `offsets`: the numbers that lead to each offset."""
+        if not self.is_large_part:
+            return self
+        others = sorted((one for one in offsets if one not in self.offsets), key=lambda one: (-offsets[one], one))[:CONTROLS]
+        stands_out = offsets[self.offsets[0]] >= CONTRAST * max(map(offsets.__getitem__, others), default=0)
+        return self._replace(precise=self.precise or stands_out, mixed=True, others=tuple(others))
+
+    @property
+    def is_large_part(self) -> bool:
+        """Whether so many blocks of this size have a pointer in this form that it is no coincidence,
+        although others have none."""
+        return self.size > 0 and self.heads >= max(MANY_SHARE * self.blocks, MANY)
 
 
 def search_disguises(
@@ -210,25 +230,25 @@ class _Search:
             Form(Disguise.SAFE_LINKED),
             Form(Disguise.RELATIVE),
             *(Form(Disguise.HALVES, base) for base in list(segments)[:BASES]),
-            *(Form(Disguise.COMPRESSED, base, shift) for base in self._bases() for shift in COMPRESSIONS),
+            *self._compressed(),
         ]
 
-    def _bases(self) -> list[int]:
-        """Return addresses that may be the base of 32-bit numbers: multiples of 4 GiB, the starts
-        of heaps, and pages to which a pointer in root memory points, because a program keeps its
-        base in such a variable."""
+    def _compressed(self) -> list[Form]:
+        """Return the forms COMPRESSED. The bases from variables are examined first."""
         starts = [start for start, _ in self._ranges]
-        found = dict.fromkeys([*(start >> 32 << 32 for start in starts), *(start & -PAGE for start in starts)])
-        low, high = min(found), self._ranges[-1].end
-        word, order = self._engine.arch.word, self._engine.arch.byteorder
-        for piece in self._memory.pieces(self._roots, PHASE):
-            if len(found) >= BASES:
-                break
-            for address in self._engine.search(piece, low, high)[:PAGE]:
-                value = int.from_bytes(piece.data[address - piece.address :][:word], order)
-                if value % PAGE == 0:
-                    found[value] = None
-        return list(found)[:BASES]
+        low, high = min(start >> 32 << 32 for start in starts), self._ranges[-1].end
+        pointers = list(islice(root_pointers(self._engine, self._memory.pieces(self._roots, PHASE), low, high), MOST_POINTERS))
+        bases = page_bases(starts, pointers)
+        found = [Form(Disguise.COMPRESSED, base, shift) for base in bases for shift in COMPRESSIONS]
+        if sum(self._counts) < MANY:
+            return found
+        return [*found, *self._examine(base_forms(pointers, self._ranges, bases))]
+
+    def _examine(self, forms: Sequence[Form]) -> list[Form]:
+        pieces = self._memory.pieces
+        memory = [(piece, True) for piece in pieces(self._roots, PHASE)]
+        memory += [(piece, False) for piece in pieces(self._memory.heap_ranges(), PHASE, whole=True)]
+        return examine_forms(self._graph, self._ranges, memory, forms, sum(self._counts))
 
     def promising(self, forms: Sequence[Form], step: int) -> list[Form]:
         """Return the forms whose words point to the start of a block more often than into its
@@ -277,53 +297,50 @@ class _Search:
             reached, reached_live = (
                 sum(counts.get(number << 48 | which << 16 | offset, 0) for which in wanted for offset in chosen) for counts in (heads, live)
             )
-            yield Shown(0 if size < 0 else self._sizes[size], blocks, number, tuple(chosen), reached, reached_live, precise)
+            one = Shown(0 if size < 0 else self._sizes[size], blocks, number, tuple(chosen), reached, reached_live, precise)
+            if form.kind in NUMBERS and len(chosen) == 1 and least >= 2 * CONTRAST << form.shift:
+                one = one.in_contrast(offsets)
+            yield one
 
     def _is_varied(self, words: array[int], form: int, offset: int) -> bool:
-        """Whether more than half of the distances of a form's relative pointers are different, and
-        the distances are not a series. Otherwise the words may be sizes or counters that happen to
-        lead to starts of blocks. Example: the number 112 in many adjacent blocks of 112 bytes."""
-        rows = [(words[at], words[at + 1]) for at in range(0, len(words), 3) if words[at + 2] == form]
-        distances = [self._blocks.address(edge & NO_BLOCK) + offset - place for place, edge in rows]
-        return 2 * len(set(distances)) > len(distances) and not _is_series(distances)
+        """Whether the distances of a form's relative pointers are not sizes or counters."""
+        rows = [(words[at], words[at + 1]) for at in range(0, len(words), 3) if words[at + 2] >> 16 == form]
+        return is_varied([place for place, _ in rows], [self._blocks.address(edge & NO_BLOCK) + offset for _, edge in rows])
 
-    def _without_lone_numbers(self, words: array[int], forms: Sequence[Form], found: Sequence[Shown]) -> array[int]:
-        """Return `words` without the small numbers that may refer to a block by chance.
+    def _without_lone_numbers(self, pairs: Sequence[tuple[int, int]], forms: Sequence[Form], found: Sequence[Shown]) -> array[int]:
+        """Return the references of the accepted pairs (form, offset), without the small numbers that
+        may refer to a block by chance.
 
         A size is typical of a form if nine in ten leaked blocks of this size have a pointer in this
-        form. A number is kept in two cases:
+        form, or many blocks and a large part of them. A number is kept in three cases:
 
-        - The size of its target is typical, and there are LEAST or more blocks of this size.
+        - Nine in ten blocks of the size of its target have a pointer, and there are LEAST of them.
         - COMPANY numbers that refer to blocks of typical sizes are on the same page, or at the same
           offset in blocks of one size.
+        - If there are many numbers that are not pointers: see NumberGroups.in_contrast.
 
         Example: a process id of 4,512 in libc refers, as a compressed pointer, to a leaked block
         36,096 bytes after the base."""
         weak = {number for number, form in enumerate(forms) if form.kind in NUMBERS}
-        places, edges, numbers = words[0::3], words[1::3], words[2::3]
-        typical = {(one.form, one.size): one.blocks for one in found if one.precise and one.heads >= SHARE * one.blocks}
-        targets = self._blocks.columns_of(array("I", (edge & NO_BLOCK for edge in edges)))
-        of_size = array("Q", (typical.get(key, 0) for key in zip(numbers, targets.size)))
-        kept = bytearray(number not in weak or blocks >= LEAST for number, blocks in zip(numbers, of_size))
+        if not any(form in weak for form, _ in pairs):
+            return self._found.references(pairs)
+        mixed = {one.form: one.offsets[0] for one in found if one.mixed and one.precise and (one.form, one.offsets[0]) in pairs}
+        controls = [(one.form, offset) for one in found if one.mixed and one.form in mixed for offset in one.others]
+        words = self._found.references(list(dict.fromkeys([*pairs, *controls])))
+        typical = {(one.form, one.size): 1 for one in found if one.precise and one.is_large_part}
+        typical.update({(one.form, one.size): one.blocks for one in found if one.precise and one.is_nearly_all(0)})
+        groups = NumberGroups(self._engine, self._blocks, words)
+        targets = self._blocks.columns_of(array("I", (edge & NO_BLOCK for edge in groups.edges)))
+        of_size = array("Q", (typical.get(key, 0) for key in zip(groups.forms, targets.size)))
+        kept = bytearray(number not in mixed and (number not in weak or blocks >= LEAST) for number, blocks in zip(groups.forms, of_size))
         if all(kept):
             return words
-        # There may be millions of words, so their groups are numbers in arrays instead of tuples.
-        sources = self._blocks.columns_of(array("I", (edge >> 32 for edge in edges)))
-        offsets = (place - start for place, start in zip(places, sources.address))
-        pages = array("Q", (number << 56 | place // PAGE for number, place in zip(numbers, places)))
-        fields = array(
-            "Q", (number << 56 | (size & _FIELD) << 28 | at & _FIELD for number, size, at in zip(numbers, sources.size, offsets))
-        )
-        for groups in (pages, fields):
-            counts = zip(*self._engine.sum_by_value(array("Q", compress(groups, of_size)), array("Q")))
-            company = {group for group, count in counts if count >= COMPANY}
-            kept = bytearray(map(or_, kept, map(company.__contains__, groups)))
-        if all(kept):
-            return words
-        result = array("Q", bytes(3 * 8 * kept.count(1)))
-        for at, column in enumerate((places, edges, numbers)):
-            result[at::3] = array("Q", compress(column, kept))
-        return result
+        if mixed:
+            kept = bytearray(map(or_, kept, groups.in_contrast(mixed, of_size)))
+        if not all(keep or form in mixed for keep, form in zip(kept, groups.forms)):
+            company = groups.in_company(of_size)
+            kept = bytearray(keep or (near and form not in mixed) for keep, near, form in zip(kept, company, groups.forms))
+        return select(words, kept)
 
     def accepted(self, forms: Sequence[Form], found: Sequence[Shown]) -> tuple[Disguised, array[int]]:
         """Return the conventions that the found forms show, and the references that are accepted by
@@ -334,7 +351,7 @@ class _Search:
             before = best.get(one.size)
             if one.precise and (before is None or _rank(one) > _rank(before)):
                 best[one.size] = one
-        shown = [one for one in best.values() if one.heads >= max(SHARE * one.blocks, _least(forms[one.form]))]
+        shown = [one for one in best.values() if one.is_nearly_all(_least(forms[one.form])) or one.is_large_part]
         pairs = {(one.form, offset): None for one in shown for offset in one.offsets}
         others = [one for one in best.values() if not any((one.form, offset) in pairs for offset in one.offsets)]
         partly = [
@@ -344,13 +361,12 @@ class _Search:
         ]
         if not shown:
             return Disguised(partly=partly), array("Q")
-        words = self._without_lone_numbers(self._found.references(list(pairs)), forms, found)
+        words = self._without_lone_numbers(list(pairs), forms, found)
         regular = {form for form, offset in pairs if forms[form].kind == Disguise.RELATIVE and not self._is_varied(words, form, offset)}
         if regular:
             shown = [one for one in shown if one.form not in regular]
             pairs = {pair: None for pair in pairs if pair[0] not in regular}
-            rows = (slice(at, at + 3) for at in range(0, len(words), 3))
-            words = array("Q", [word for row in rows if words[row][2] not in regular for word in words[row]])
+            words = select(words, bytearray(word >> 16 not in regular for word in words[2::3]))
             if not shown:
                 return Disguised(partly=partly), array("Q")
         places, edges, of_forms = words[0::3], words[1::3], words[2::3]
@@ -361,13 +377,7 @@ class _Search:
             members = sorted((one for one in shown if one.form == form), key=lambda one: (-one.heads, one.size))
             sizes = tuple(one.size for one in members if one.size)
             conventions.append(DisguiseConvention(forms[form], members[0].offsets[0], sizes, 0, 0))
-        return Disguised(conventions, partly, NONE, 0, places, edges, [number[form] for form in of_forms]), edges
-
-
-def _is_series(values: Sequence[int]) -> bool:
-    """Whether most of the differences between successive numbers are equal."""
-    steps = Counter(second - first for first, second in zip(values, values[1:]))
-    return not steps or 2 * max(steps.values()) > len(values)
+        return Disguised(conventions, partly, NONE, 0, places, edges, [number[word >> 16] for word in of_forms]), edges
 
 
 def lost_totals(graph: Graph) -> Totals:

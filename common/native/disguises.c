@@ -53,6 +53,15 @@ static bool has_excluded(const graph *g, uint32_t index, uint64_t offset, unsign
     return mask >> (first < 63 ? first : 63) & 1 || mask >> (last < 63 ? last : 63) & 1;
 }
 
+/* Count an address once, however often it is found: small numbers such as sizes, and the upper
+ * halves of plain pointers, repeat. */
+static void count_trial(disguises *d, uint32_t number, uint64_t value, bool is_start) {
+    uint64_t slot = (value * 0x9E3779B97F4A7C15u) >> 48, bit = UINT64_C(1) << slot % 64;
+    for (int which = 0; which <= is_start; which++)
+        if (!(d->tries[number][which][slot / 64] & bit))
+            d->tries[number][which][slot / 64] |= bit;
+}
+
 /* Record that the `width` bytes at `place` are a pointer to `value` if that is in a leaked
  * block. `like_tagged`: see `disguised`. */
 static void examine(const strip *s, unsigned place, unsigned width, uint32_t number, uint64_t value, bool like_tagged) {
@@ -62,10 +71,8 @@ static void examine(const strip *s, unsigned place, unsigned width, uint32_t num
     uint32_t target = block_before(b, slot_of(b, value), value, &start), source = NONE;
     if (target == NONE || (value != start && value - start >= size_of(b, target)))
         return;
-    if (!d->most) {
-        d->tries[number]++;
-        d->starts[number] += value - start < WORD && b->states[target] == IN_USE;
-    }
+    if (!d->most)
+        count_trial(d, number, value, value - start < WORD && b->states[target] == IN_USE);
     if (!d->most || place_of(d->g->lost, target) == NONE)
         return;
     if (WORD == 8 && width == 8 && is_text(s->data + place, width))

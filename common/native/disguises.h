@@ -14,6 +14,7 @@ enum { TAGGED, UNALIGNED, SHIFTED_LEFT, SHIFTED_RIGHT, COMPRESSED, HALVES = 6, S
 #define MOST_SEGMENTS 8u
 #define REACH 32 /* largest distance in bytes between the halves of a pointer; see HALVES */
 #define SMALL 0x10000u
+#define TRIAL_SLOTS 0x10000u
 #define ANY_OFFSET 0xFFFFu /* in place of all larger offsets in a block */
 
 /* A form of disguised pointers. `base`: the base of COMPRESSED and HALVES, or the key of MANGLED.
@@ -52,7 +53,9 @@ typedef struct disguises {
     /* maximum number recorded of a form; 0: none */
     uint64_t most;
     _Atomic uint64_t counts[MOST_FORMS];
-    _Atomic uint64_t tries[MOST_FORMS], starts[MOST_FORMS]; /* counted if none is recorded */
+    /* If none is recorded: by form, a bit for each hash of an address in a block that was found,
+     * and the same for addresses in the first word of a block in use. See `trial_slot`. */
+    _Atomic uint64_t (*tries)[2][TRIAL_SLOTS / 64];
     _Atomic int failed;
     disguised_list found[MOST_THREADS]; /* by thread; all in the first once sorted */
     bool sorted;

@@ -45,6 +45,11 @@ API disguises *fl_disguises_new(graph *g, const range *ranges, uint32_t range_co
         return NULL;
     d->g = g;
     d->most = most;
+    d->tries = most ? NULL : calloc(MOST_FORMS, sizeof *d->tries);
+    if (!most && !d->tries) {
+        free(d);
+        return NULL;
+    }
     memset(d->numbers, 0xff, sizeof d->numbers); /* NONE */
     const lost *l = g->lost;
     uint32_t at = 0;

@@ -46,15 +46,16 @@ static uint32_t leader_held(const lost *l, uint32_t place) {
     return of->place == place || of->cycle > 1 ? of->place : NONE;
 }
 
-/* Return keys (form << 48 | size's number << 16 | offset) of the results: one for each word
- * (`hits`), for each leak head that a form leads to (`heads`), and for each leak head that it
- * leads to from memory that is not leaked (`live`). Forms with more than `most` words, numbers that
- * look like tagged pointers, and sizes that are not in the ascending list, have no keys. Call it
- * before references are added to the graph. */
+/* Return keys (form << 48 | size's number << 16 | offset) of the results: one for each address
+ * to which words of a form lead (`hits`), for each leak head that a form leads to (`heads`), and
+ * for each leak head that it leads to from memory that is not leaked (`live`). Forms with more than
+ * `most` words, numbers that look like tagged pointers, and sizes that are not in the ascending
+ * list, have no keys. Call it before references are added to the graph. */
 API int fl_disguises_keys(disguises *d, const uint64_t *sizes, uint64_t size_count, words *hits, words *heads, words *live) {
     const graph *g = d->g;
     const lost *l = g->lost;
     /* by leak head: 2 * (form + 1), plus 1 if seen as live */
+    const disguised *before = NULL; /* the last one that was counted */
     uint32_t *seen = calloc((size_t)l->count + 1, sizeof *seen);
     int failed = seen ? sort(d) : NO_MEMORY;
     for (uint64_t at = 0; at < d->found[0].count && !failed; at++) {
@@ -65,11 +66,13 @@ API int fl_disguises_keys(disguises *d, const uint64_t *sizes, uint64_t size_cou
         if (one->like_tagged || d->counts[one->form] > d->most || number == size_count || sizes[number] != size)
             continue;
         uint64_t key = (uint64_t)one->form << 48 | number << 16 | one->offset;
-        failed = words_push(hits, key);
+        bool again = before && before->form == one->form && before->target == one->target && before->offset == one->offset;
+        before = one;
+        failed = again ? DONE : words_push(hits, key);
         if (head == NONE)
             continue;
-        uint32_t mark = 2 * (one->form + 1), before = seen[head];
-        if (before >> 1 != one->form + 1) {
+        uint32_t mark = 2 * (one->form + 1), marked = seen[head];
+        if (marked >> 1 != one->form + 1) {
             seen[head] = mark;
             failed = failed ? failed : words_push(heads, key);
         }
@@ -107,7 +110,8 @@ static int compare_sources(const void *left, const void *right) {
 }
 
 /* Return three words for each disguised pointer of the accepted kinds (form << 16 | offset), by
- * source and place: its place, source << 32 | target, form. Other results are dropped. */
+ * source and place: its place, source << 32 | target, form << 16 | offset. Other results are
+ * dropped. */
 API int fl_disguises_references(disguises *d, const uint64_t *accepted, uint64_t count, words *found) {
     int failed = sort(d);
     disguised_list *all = &d->found[0];
@@ -121,16 +125,23 @@ API int fl_disguises_references(disguises *d, const uint64_t *accepted, uint64_t
         qsort(all->items, kept, sizeof *all->items, compare_sources);
     for (uint64_t at = 0; at < kept && !failed; at++) {
         const disguised *one = &all->items[at];
-        failed = PUSH_ALL(found, one->place, (uint64_t)one->source << 32 | one->target, one->form);
+        failed = PUSH_ALL(found, one->place, (uint64_t)one->source << 32 | one->target, (uint64_t)one->form << 16 | one->offset);
     }
     return failed;
 }
 
-/* Return for each form how many words lead into blocks, and how many to the first word of a
- * block in use. */
+static uint64_t count_bits(const _Atomic uint64_t *bits) {
+    uint64_t count = 0;
+    for (unsigned at = 0; at < TRIAL_SLOTS / 64; at++)
+        count += (uint64_t)__builtin_popcountll(bits[at]);
+    return count;
+}
+
+/* Return for each form how many addresses in blocks were found, and how many of these are in the
+ * first word of a block in use. */
 API int fl_disguises_tries(const disguises *d, words *found) {
-    for (uint32_t number = 0; number < d->form_count; number++)
-        if (PUSH_ALL(found, d->tries[number], d->starts[number]))
+    for (uint32_t number = 0; number < d->form_count && d->tries; number++)
+        if (PUSH_ALL(found, count_bits(d->tries[number][0]), count_bits(d->tries[number][1])))
             return NO_MEMORY;
     return DONE;
 }
@@ -138,5 +149,6 @@ API int fl_disguises_tries(const disguises *d, words *found) {
 API void fl_disguises_free(disguises *d) {
     for (unsigned at = 0; at < MOST_THREADS; at++)
         free(d->found[at].items);
+    free(d->tries);
     free(d);
 }

@@ -1,6 +1,6 @@
 /* A program that refers to its blocks by disguised pointers, and that knows what must be said of each of its blocks.
  *
- *   disguised KIND COUNT
+ *   disguised KIND COUNT [EVERY]
  *
  * writes the lines of truth.c: COUNT blocks that only pointers in the form KIND refer to, each of which refers to a string by a plain
  * pointer; a list whose links have that form, and whose first node no pointer refers to; and lost blocks of other sizes. KIND none: no
@@ -16,6 +16,7 @@ enum { ITEM = 72, LOST = 136 };
 
 static unsigned char *table; /* of disguised pointers */
 static uintptr_t base;       /* of compressed ones */
+static uintptr_t first;      /* another base: the first block */
 static size_t table_size;
 static volatile uint32_t alone[2]; /* numbers that happen to be the compressed addresses of lost blocks */
 static volatile uintptr_t distance;  /* a number that happens to be the distance to a lost block */
@@ -32,6 +33,12 @@ static void shifted(size_t i, uintptr_t p) { put_word(8 * i, (uint64_t)p << 16 |
 static void small(size_t i, uintptr_t p) { put_word(8 * i, (uint64_t)p << 1 | (i & 1)); }
 static void pages(size_t i, uintptr_t p) { put_word(8 * i, (uint64_t)p >> 4); }
 static void compressed(size_t i, uintptr_t p) { uint32_t word = (uint32_t)((p - base) >> 3); put(4 * i, &word, 4); }
+static void compressed_by(size_t i, uintptr_t p, unsigned shift) { uint32_t word = (uint32_t)((p - base) >> shift); put(4 * i, &word, 4); }
+static void compressed0(size_t i, uintptr_t p) { compressed_by(i, p, 0); }
+static void compressed1(size_t i, uintptr_t p) { compressed_by(i, p, 1); }
+static void compressed2(size_t i, uintptr_t p) { compressed_by(i, p, 2); }
+static void compressed4(size_t i, uintptr_t p) { compressed_by(i, p, 4); }
+static void compressed_from_block(size_t i, uintptr_t p) { uint32_t word = (uint32_t)((p - first) >> 4); put(4 * i, &word, 4); }
 static void cage(size_t i, uintptr_t p) { uint32_t word = (uint32_t)p | 1; put(4 * i, &word, 4); }
 static void packed(size_t i, uintptr_t p) { table[(WORD + 1) * i] = (unsigned char)i; put((WORD + 1) * i + 1, &p, WORD); }
 static void halves(size_t i, uintptr_t p) { put(3 * WORD / 2 * i + WORD / 2, &p, WORD); }
@@ -94,7 +101,7 @@ static void random_six_bytes(size_t i, uintptr_t p) { p = near(p); put(6 * i, &p
 
 static const struct { const char *name; void (*encode)(size_t, uintptr_t); } kinds[] = {
     {"tagged", tagged}, {"low", low_bits}, {"nan", nan_boxed}, {"itype", itype}, {"topbyte", top_byte}, {"shifted", shifted}, {"small", small}, {"pages", pages},
-    {"compressed", compressed}, {"cage", cage}, {"packed", packed}, {"halves", halves}, {"crossing", page_crossing}, {"none", nothing}, {"xor", nothing},
+    {"compressed", compressed}, {"compressed0", compressed0}, {"compressed1", compressed1}, {"compressed2", compressed2}, {"compressed4", compressed4}, {"first", compressed_from_block}, {"cage", cage}, {"packed", packed}, {"halves", halves}, {"crossing", page_crossing}, {"none", nothing}, {"xor", nothing},
 #ifdef __x86_64__
     {"swapped", swapped}, {"six", six_bytes}, {"tags16", tags_below}, {"shifted16", tags_in_shifted}, {"safe", safe_linked}, {"relative", relative}, {"bytes", swapped_bytes}, {"context", context}, {"jump", jump}, {"noise-halves", random_halves}, {"noise-six", random_six_bytes},
 #endif
@@ -108,12 +115,14 @@ static NOINLINE struct block plain(size_t size) {
     return b;
 }
 
-static NOINLINE void fill_table(void (*encode)(size_t, uintptr_t), size_t count, int held) {
+/* Of `every` blocks, the last one has no pointer. */
+static NOINLINE void fill_table(void (*encode)(size_t, uintptr_t), size_t count, int kept, size_t every) {
     for (size_t i = 0; i < count; i++) {
         struct block item = plain(ITEM), text = plain(24);
         memset(text.p, 'x', 20);
         ((void **)item.p)[2] = text.p;
-        encode(i, (uintptr_t)item.p);
+        int held = kept && (!every || i % every != every - 1);
+        if (held || !kept) encode(i, (uintptr_t)item.p);
         if (held) {
             note_reachable(item, "disguised");
             note_reachable(text, "below");
@@ -150,6 +159,7 @@ int main(int argc, char **argv) {
     if (argc < 3) return 2;
     size_t count = (size_t)atoi(argv[2]);
     base = (uintptr_t)sbrk(0);
+    if (!strcmp(argv[1], "first")) first = (uintptr_t)plain(1000).p, note_reachable((struct block){(void *)first, 1000, 0}, "first");
 #ifdef __x86_64__
     getcontext(&model); /* before there are blocks whose addresses may be in registers */
 #endif
@@ -157,7 +167,7 @@ int main(int argc, char **argv) {
         if (strcmp(kinds[k].name, argv[1])) continue;
         table_size = (kinds[k].encode == page_crossing ? 4096 : 1024) * (count + 2);
         table = mmap(NULL, table_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (strcmp(argv[1], "xor")) fill_table(kinds[k].encode, count, strcmp(argv[1], "none") && strncmp(argv[1], "noise", 5));
+        if (strcmp(argv[1], "xor")) fill_table(kinds[k].encode, count, strcmp(argv[1], "none") && strncmp(argv[1], "noise", 5), argc > 3 ? (size_t)atoi(argv[3]) : 0);
         else link_by_xor(count);
         lose_some();
         scrub();

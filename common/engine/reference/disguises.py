@@ -48,7 +48,7 @@ class PureDisguises:
         bits = next((bits for bits in (47, 48) if not highest >> bits), 64) if self._word == 8 else 32
         self._mask = (1 << bits) - 1
         self._counts: Counter[int] = Counter()
-        self._tries = [[0, 0] for _ in forms]
+        self._tries: list[tuple[set[int], set[int]]] = [(set(), set()) for _ in forms]
         self._found: list[Found] = []
 
     def _made_segments(self, ranges: Sequence[Range]) -> Iterator[Range]:
@@ -177,8 +177,12 @@ class PureDisguises:
         if target < 0:
             return
         if not self._most:
-            self._tries[number][0] += 1
-            self._tries[number][1] += value - blocks.starts[target] < self._word and blocks.states[target] == State.IN_USE
+            # An address counts once, however often it is found: small numbers such as sizes, and the
+            # upper halves of plain pointers, repeat. The C engine has a bit for each hash.
+            slot = (value * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 48
+            self._tries[number][0].add(slot)
+            if value - blocks.starts[target] < self._word and blocks.states[target] == State.IN_USE:
+                self._tries[number][1].add(slot)
             return
         if self._kinds[target] not in LOST or (width == 8 and _TEXT.issuperset(data[at : at + 8])):
             return
@@ -207,11 +211,12 @@ class PureDisguises:
         return any(words >> min(at // self._word, LAST_WORD) & 1 for at in (first, first + width - 1))
 
     def tries(self) -> list[tuple[int, int]]:
-        return [(tries, starts) for tries, starts in self._tries]
+        return [(len(tries), len(starts)) for tries, starts in self._tries]
 
     def keys(self, sizes: Sequence[int]) -> Keys:
         numbers = {size: number for number, size in enumerate(sizes)}
         keys = Keys(array("Q"), array("Q"), array("Q"))
+        before: tuple[int, int, int] = (-1, -1, -1)
         seen: set[tuple[int, int]] = set()
         seen_live: set[tuple[int, int]] = set()
         for one in sorted(self._found):
@@ -222,7 +227,9 @@ class PureDisguises:
             if one.like_tagged or self._counts[one.form] > self._most or number is None:
                 continue
             key = one.form << 48 | number << 16 | one.offset
-            keys.hits.append(key)
+            if before != (one.form, one.target, one.offset):
+                keys.hits.append(key)
+            before = (one.form, one.target, one.offset)
             if head < 0:
                 continue
             if (one.form, head) not in seen:
@@ -238,7 +245,7 @@ class PureDisguises:
         wanted = frozenset(accepted)
         chosen = [one for one in self._found if (one.form, one.offset) in wanted and not self._is_accepted_as_tagged(one, wanted)]
         chosen.sort(key=lambda one: (one.source, one.place, one.form))
-        return array("Q", [word for one in chosen for word in (one.place, one.source << 32 | one.target, one.form)])
+        return array("Q", [word for one in chosen for word in (one.place, one.source << 32 | one.target, one.form << 16 | one.offset)])
 
     def _is_accepted_as_tagged(self, one: Found, wanted: frozenset[tuple[int, int]]) -> bool:
         return one.like_tagged and any(

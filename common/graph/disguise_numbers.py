@@ -1,0 +1,106 @@
+"""Tell pointers that are small numbers, such as 32-bit distances, from sizes, counters, and ids that
+lead to a block by chance."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import compress
+from operator import or_
+
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.disguises import ANY_OFFSET
+from findleaks.engine.terms import NO_BLOCK
+
+PAGE = 4096
+# least number of such pointers on one page, or at one offset in blocks of one size
+COMPANY = 8
+# If there are numbers that are not pointers, the pointers of a group must be this many times as many
+# as the numbers that lead, in this group, to any other offset in a block.
+CONTRAST = 4
+CONTROLS = 8  # number of other offsets that are compared
+_FIELD = (1 << 28) - 1  # mask of the size of a block, and of an offset in it
+
+
+class NumberGroups:
+    """References by disguised pointers, in the form of Disguises.references, in groups: numbers on
+    the same page, or at the same offset in blocks of one size."""
+
+    def __init__(self, engine: Engine, blocks: Blocks, words: array[int]) -> None:
+        self._engine = engine
+        self.places, self.edges = words[0::3], words[1::3]
+        self.forms = array("Q", (word >> 16 for word in words[2::3]))
+        self.offsets = array("Q", (word & ANY_OFFSET for word in words[2::3]))
+        # There may be millions of words, so their groups are numbers in arrays instead of tuples.
+        sources = blocks.columns_of(array("I", (edge >> 32 for edge in self.edges)))
+        offsets = (place - start for place, start in zip(self.places, sources.address))
+        self.pages = array("Q", (form << 56 | place // PAGE for form, place in zip(self.forms, self.places)))
+        self.fields = array(
+            "Q", (form << 56 | (size & _FIELD) << 28 | at & _FIELD for form, size, at in zip(self.forms, sources.size, offsets))
+        )
+        # Small blocks have the same fields; in root memory and in large blocks, pages are compared.
+        small = (edge >> 32 != NO_BLOCK and size < PAGE for edge, size in zip(self.edges, sources.size))
+        self.regions = array("Q", (1 << 63 | field if is_small else page for is_small, field, page in zip(small, self.fields, self.pages)))
+
+    def in_company(self, counted: Sequence[int]) -> bytearray:
+        """Return, for each reference, whether COMPANY references of its page or of its field have a
+        true value in `counted`."""
+        kept = bytearray(len(self.places))
+        for groups in (self.pages, self.fields):
+            counts = self._counts(groups, counted)
+            company = {group for group, count in counts.items() if count >= COMPANY}
+            kept = bytearray(map(or_, kept, map(company.__contains__, groups)))
+        return kept
+
+    def in_contrast(self, accepted: Mapping[int, int], typical: Sequence[int]) -> bytearray:
+        """Return, for each reference, whether nearly all references of its region lead to the
+        accepted offset. `accepted`: by form. `typical`: not 0 if the target has a size that
+        pointers of this form lead to."""
+        offsets = self.offsets
+        wanted = bytearray(accepted.get(form, -1) == offset for form, offset in zip(self.forms, offsets))
+        most: Counter[int] = Counter()
+        for offset in sorted(set(compress(offsets, (not one for one in wanted)))):
+            others = bytearray(one == offset and not is_wanted for one, is_wanted in zip(offsets, wanted))
+            for group, count in self._counts(self.regions, others).items():
+                most[group] = max(most[group], count)
+        counts = self._counts(self.regions, wanted)
+        pointers = {group for group, count in counts.items() if count >= COMPANY and count >= CONTRAST * most[group]}
+        # A lone number, such as the first node of a list, counts if nothing speaks against it.
+        alone = {group for group in counts if not most[group]}
+        return bytearray(
+            is_wanted and (group in pointers or (is_typical and group in alone))
+            for is_wanted, is_typical, group in zip(wanted, typical, self.regions)
+        )
+
+    def _counts(self, groups: array[int], counted: Sequence[int]) -> dict[int, int]:
+        return dict(zip(*self._engine.sum_by_value(array("Q", compress(groups, counted)), array("Q"))))
+
+
+def select(words: array[int], kept: bytearray) -> array[int]:
+    """Return the references, three words each, that have a true value in `kept`."""
+    if all(kept):
+        return words
+    result = array("Q", bytes(3 * 8 * sum(map(bool, kept))))
+    for at in range(3):
+        result[at::3] = array("Q", compress(words[at::3], kept))
+    return result
+
+
+def is_varied(places: Sequence[int], targets: Sequence[int]) -> bool:
+    """Whether the distances from these places to the addresses of `targets` are those of pointers.
+
+    Sizes or counters may happen to lead to starts of blocks. Example: the number 112 in many
+    adjacent blocks of 112 bytes. Two tests: the distances are not a series, and the distance of
+    the place before seldom leads to one of the targets."""
+    distances = [target - place for place, target in zip(places, targets)]
+    if _is_series(distances):
+        return False
+    starts = frozenset(targets)
+    return 2 * sum(place + before in starts for place, before in zip(places[1:], distances)) < len(distances)
+
+
+def _is_series(values: Sequence[int]) -> bool:
+    """Whether most of the differences between successive numbers are equal."""
+    steps = Counter(second - first for first, second in zip(values, values[1:]))
+    return not steps or 2 * max(steps.values()) > len(values)

@@ -1,0 +1,70 @@
+"""Find the parameters of disguises that a program chooses itself: the bases of 32-bit numbers, and
+the keys with which addresses are combined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from findleaks.engine.contract import Engine, Graph
+from findleaks.engine.disguises import Disguise, Form
+from findleaks.target.base import Piece, Range
+
+COMPRESSIONS = (0, 1, 2, 3, 4)
+BASES = 6  # number of addresses that are tried as the base of 32-bit numbers
+PAGE = 4096
+FROM_VARIABLES = 24  # number of pointers in root memory that are examined as bases
+BATCH = 60  # number of forms that are examined at once
+SAMPLE = 96 << 10  # bytes of memory in which they are examined
+# the least number of different addresses of starts of blocks to which a form must lead there
+STARTS = 24
+FEW = 2  # maximum number of forms with a base from a variable
+
+
+def page_bases(starts: Sequence[int], pointers: Iterable[int]) -> list[int]:
+    """Return addresses that may be the base of 32-bit numbers: multiples of 4 GiB, the starts of
+    heaps, and pages to which a pointer in root memory points, because a program keeps its base in
+    such a variable."""
+    found = dict.fromkeys([*(start >> 32 << 32 for start in starts), *(start & -PAGE for start in starts)])
+    for value in pointers:
+        if len(found) >= BASES:
+            break
+        if value % PAGE == 0:
+            found[value] = None
+    return list(found)[:BASES]
+
+
+def root_pointers(engine: Engine, pieces: Iterable[Piece], low: int, high: int) -> Iterator[int]:
+    """Yield the words in root memory that are addresses from `low` on, below `high`."""
+    word, order = engine.arch.word, engine.arch.byteorder
+    for piece in pieces:
+        for address in engine.search(piece, low, high)[:PAGE]:
+            yield int.from_bytes(piece.data[address - piece.address :][:word], order)
+
+
+def base_forms(pointers: Iterable[int], heaps: Sequence[Range], known: Sequence[int]) -> list[Form]:
+    """Return the forms with a base that is the value of a pointer in root memory to a heap. The
+    lowest ones are the best, because distances are not negative. `known`: bases that are tried in
+    any case."""
+    in_heaps = {value for value in pointers if value % 8 == 0 and any(start <= value < end for start, end in heaps)}
+    values = sorted(in_heaps.difference(known))[:FROM_VARIABLES]
+    return [Form(Disguise.COMPRESSED, value, shift) for value in values for shift in COMPRESSIONS]
+
+
+def examine_forms(
+    graph: Graph, ranges: Sequence[Range], pieces: Sequence[tuple[Piece, bool]], forms: Sequence[Form], leaks: int
+) -> list[Form]:
+    """Return the best of these forms: those whose words, in a sample of memory, lead to the starts
+    of many different blocks, and more often than elsewhere. `pieces`: pieces of memory, and
+    whether they are root memory. `leaks`: number of leaked blocks. If the sample would contain too
+    few pointers to them, the result is empty."""
+    step = -(-sum(len(piece.data) for piece, _ in pieces) // SAMPLE)
+    if leaks < STARTS * step:
+        return []
+    good: list[tuple[int, Form]] = []
+    for first in range(0, len(forms), BATCH):
+        batch = forms[first : first + BATCH]
+        trial = graph.disguises(ranges, batch, 0)
+        for piece, is_root in pieces:
+            trial.scan(piece, max(step, 1), is_root)
+        good += [(starts, form) for (tries, starts), form in zip(trial.tries(), batch) if starts >= STARTS and 2 * starts >= tries]
+    return [form for _, form in sorted(good, key=lambda one: -one[0])[:FEW]]
