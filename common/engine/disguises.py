@@ -44,9 +44,10 @@ class Disguise(IntEnum):
     MANGLED = 9  # p ^ base in an aligned word, rotated left by `shift` bits
     RELATIVE = 10  # p - a in the aligned word at address a; a multiple of 8 that is not 0
     SAFE_LINKED = 11  # p ^ (a >> 12) in the aligned word at address a, as in glibc's free lists
+    RELATIVE_32 = 12  # p - a in the aligned 32-bit number at address a; a multiple of 4 that is not 0
 
 
-NARROW = (Disguise.COMPRESSED, Disguise.HALVES)
+NARROW = (Disguise.COMPRESSED, Disguise.HALVES, Disguise.RELATIVE_32)
 """Forms that are stored as 32-bit numbers."""
 UNTAGGED = (Disguise.SIX_BYTES, Disguise.BYTE_SWAPPED, Disguise.MANGLED, Disguise.RELATIVE, Disguise.SAFE_LINKED)
 """Forms of pointers without tags in their low bits."""

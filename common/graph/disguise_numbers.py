@@ -1,5 +1,5 @@
-"""Tell pointers that are small numbers, such as 32-bit distances, from sizes, counters, and ids that
-lead to a block by chance."""
+"""Tell pointers that are small numbers, such as 32-bit distances, from sizes, counters, and ids
+that lead to a block by chance."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from findleaks.engine.terms import NO_BLOCK
 PAGE = 4096
 # least number of such pointers on one page, or at one offset in blocks of one size
 COMPANY = 8
-# If there are numbers that are not pointers, the pointers of a group must be this many times as many
-# as the numbers that lead, in this group, to any other offset in a block.
+# If there are numbers that are not pointers, the pointers of a group must be this many times as
+# many as the numbers that lead, in this group, to any other offset in a block.
 CONTRAST = 4
 CONTROLS = 8  # number of other offsets that are compared
 _FIELD = (1 << 28) - 1  # mask of the size of a block, and of an offset in it

@@ -35,7 +35,8 @@ MANY, MANY_SHARE = 256, 0.25
 # the same for forms that small numbers may have by chance: one counter in three may refer to a
 # block
 LEAST_NUMBERS = 32
-NUMBERS = (Disguise.COMPRESSED, Disguise.RELATIVE)
+DISTANCES = (Disguise.RELATIVE, Disguise.RELATIVE_32)
+NUMBERS = (Disguise.COMPRESSED, *DISTANCES)
 # the share of a form's words into these blocks that must point to offsets that count
 PRECISE = 0.75
 OFFSETS = 4  # maximum number of offsets that are accepted: links inside blocks, tags of four bits
@@ -137,9 +138,9 @@ class Shown(NamedTuple):
         return self.heads >= max(SHARE * self.blocks, least)
 
     def in_contrast(self, offsets: dict[int, int]) -> Shown:
-        """Return this result with `others`, if many blocks have such pointers. It is precise if none of
-        the other offsets stands out: numbers that are not pointers lead to all of them equally
-        often. `offsets`: the numbers that lead to each offset."""
+        """Return this result with `others`, if many blocks have such pointers. It is precise if its
+        offset stands out: numbers that are not pointers lead to all offsets equally often.
+        `offsets`: the numbers that lead to each offset."""
         if not self.is_large_part:
             return self
         others = sorted((one for one in offsets if one not in self.offsets), key=lambda one: (-offsets[one], one))[:CONTROLS]
@@ -148,8 +149,8 @@ class Shown(NamedTuple):
 
     @property
     def is_large_part(self) -> bool:
-        """Whether so many blocks of this size have a pointer in this form that it is no coincidence,
-        although others have none."""
+        """Whether so many of the blocks have a pointer that it is no coincidence, although others
+        have none."""
         return self.size > 0 and self.heads >= max(MANY_SHARE * self.blocks, MANY)
 
 
@@ -228,13 +229,12 @@ class _Search:
             Form(Disguise.BYTE_SWAPPED),
             *mangled,
             Form(Disguise.SAFE_LINKED),
-            Form(Disguise.RELATIVE),
+            *map(Form, DISTANCES),
             *(Form(Disguise.HALVES, base) for base in list(segments)[:BASES]),
             *self._compressed(),
         ]
 
     def _compressed(self) -> list[Form]:
-        """Return the forms COMPRESSED. The bases from variables are examined first."""
         starts = [start for start, _ in self._ranges]
         low, high = min(start >> 32 << 32 for start in starts), self._ranges[-1].end
         pointers = list(islice(root_pointers(self._engine, self._memory.pieces(self._roots, PHASE), low, high), MOST_POINTERS))
@@ -308,11 +308,11 @@ class _Search:
         return is_varied([place for place, _ in rows], [self._blocks.address(edge & NO_BLOCK) + offset for _, edge in rows])
 
     def _without_lone_numbers(self, pairs: Sequence[tuple[int, int]], forms: Sequence[Form], found: Sequence[Shown]) -> array[int]:
-        """Return the references of the accepted pairs (form, offset), without the small numbers that
+        """Return the references of the accepted pairs (form, offset), without small numbers that
         may refer to a block by chance.
 
-        A size is typical of a form if nine in ten leaked blocks of this size have a pointer in this
-        form, or many blocks and a large part of them. A number is kept in three cases:
+        A size is typical of a form if nine in ten leaked blocks of this size, or a large part of
+        many, have a pointer in this form. A number is kept in three cases:
 
         - Nine in ten blocks of the size of its target have a pointer, and there are LEAST of them.
         - COMPANY numbers that refer to blocks of typical sizes are on the same page, or at the same
@@ -362,7 +362,7 @@ class _Search:
         if not shown:
             return Disguised(partly=partly), array("Q")
         words = self._without_lone_numbers(list(pairs), forms, found)
-        regular = {form for form, offset in pairs if forms[form].kind == Disguise.RELATIVE and not self._is_varied(words, form, offset)}
+        regular = {form for form, offset in pairs if forms[form].kind in DISTANCES and not self._is_varied(words, form, offset)}
         if regular:
             shown = [one for one in shown if one.form not in regular]
             pairs = {pair: None for pair in pairs if pair[0] not in regular}

@@ -71,7 +71,8 @@ static void examine(const strip *s, unsigned place, unsigned width, uint32_t num
     uint32_t target = block_before(b, slot_of(b, value), value, &start), source = NONE;
     if (target == NONE || (value != start && value - start >= size_of(b, target)))
         return;
-    if (!d->most)
+    bool is_own = address >= start && address - start < size_of(b, target);
+    if (!d->most && !is_own)
         count_trial(d, number, value, value - start < WORD && b->states[target] == IN_USE);
     if (!d->most || place_of(d->g->lost, target) == NONE)
         return;
@@ -324,6 +325,36 @@ INLINE void look_at_numbers(const strip *s) {
     }
 }
 
+/* Halves of a plain pointer are no distances. */
+static void look_at_distance(const strip *s, unsigned at) {
+    const disguises *d = s->d;
+    uint32_t number = load32(s->data + at);
+    uint64_t value = s->address + at + (uint64_t)(int64_t)(int32_t)number;
+    if (number && number % 4 == 0 && in_segments(d, value) && !in_segments(d, load64(s->data + at / 8 * 8)))
+        examine(s, at, 4, d->numbers[RELATIVE_32], value, false);
+}
+
+INLINE void look_at_distances(const strip *s) {
+    const disguises *d = s->d;
+    for (unsigned segment = 0; segment < d->segment_count; segment++) {
+        int64_t low = (int64_t)(d->segments[segment].start - s->address - STRIP);
+        int64_t high = (int64_t)(d->segments[segment].end - s->address);
+        if (low > INT32_MAX || high < INT32_MIN)
+            continue;
+        low = low < INT32_MIN ? INT32_MIN : low, high = high > INT32_MAX ? INT32_MAX : high;
+        uint32_t first = (uint32_t)low, span = (uint32_t)(high - low), any = 0;
+        for (unsigned at = 0; at < STRIP / 4; at++) {
+            uint32_t number = load32(s->data + at * 4);
+            any |= (number - first <= span) & (number != 0) & (number % 4 == 0);
+        }
+        if (!any)
+            continue;
+        for (unsigned at = 0; at < STRIP; at += 4)
+            look_at_distance(s, at);
+        return;
+    }
+}
+
 INLINE void look_at_strip(const strip *s) {
     const disguises *d = s->d;
     unsigned chunks = d->numbers[UNALIGNED] == NONE && d->numbers[SIX_BYTES] == NONE ? 0 : unaligned_chunks(d, s->data);
@@ -332,6 +363,8 @@ INLINE void look_at_strip(const strip *s) {
             look_unaligned(s, chunk);
     look_at_words(s);
     look_at_numbers(s);
+    if (d->numbers[RELATIVE_32] != NONE)
+        look_at_distances(s);
 }
 
 static void look_plain(const strip *s) { look_at_strip(s); }

@@ -7,7 +7,7 @@
 #include "threads.h"
 
 /* Also in ../engine/disguises.py, which describes them. */
-enum { TAGGED, UNALIGNED, SHIFTED_LEFT, SHIFTED_RIGHT, COMPRESSED, HALVES = 6, SIX_BYTES, BYTE_SWAPPED, MANGLED, RELATIVE, SAFE_LINKED };
+enum { TAGGED, UNALIGNED, SHIFTED_LEFT, SHIFTED_RIGHT, COMPRESSED, HALVES = 6, SIX_BYTES, BYTE_SWAPPED, MANGLED, RELATIVE, SAFE_LINKED, RELATIVE_32 };
 
 #define HIGH_SHIFT (WORD == 8 ? 32u : 16u) /* shift of the upper 16 bits of an address in a word */
 #define MOST_FORMS 64u
@@ -49,12 +49,12 @@ typedef struct disguises {
     interval narrow[MOST_FORMS * MOST_SEGMENTS];    /* of aligned numbers of 32 bits */
     uint64_t mask;                                   /* bits that an address can have */
     /* by kind: the index of a form of this kind, or NONE. Used for kinds that have one form. */
-    uint32_t numbers[SAFE_LINKED + 1];
+    uint32_t numbers[RELATIVE_32 + 1];
     /* maximum number recorded of a form; 0: none */
     uint64_t most;
     _Atomic uint64_t counts[MOST_FORMS];
     /* If none is recorded: by form, a bit for each hash of an address in a block that was found,
-     * and the same for addresses in the first word of a block in use. See `trial_slot`. */
+     * and the same for addresses in the first word of a block in use. See `count_trial`. */
     _Atomic uint64_t (*tries)[2][TRIAL_SLOTS / 64];
     _Atomic int failed;
     disguised_list found[MOST_THREADS]; /* by thread; all in the first once sorted */

@@ -14,7 +14,7 @@ from variants import mark_matrix_except
 import cores
 
 FLAGS = ("-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
-LINKS = {"compressed": "compressed", "relative": "relative"}
+LINKS = {"compressed": "compressed", "relative": "relative", "relative32": "relative_32"}
 TABLES = {
     "compressed0": "compressed",
     "compressed1": "compressed",

@@ -33,10 +33,11 @@ def encoded(form: Form, address: int, extra: int, arch: Arch, place: int = 0) ->
         Disguise.SIX_BYTES: address,
         Disguise.BYTE_SWAPPED: int.from_bytes(address.to_bytes(8, "little"), "big"),
         Disguise.RELATIVE: (address - place) & MASK,
+        Disguise.RELATIVE_32: (address - place) & MASK,
         Disguise.SAFE_LINKED: address ^ place >> 12,
         Disguise.MANGLED: ((address ^ form.base) << form.shift | (address ^ form.base) >> 64 - form.shift) & MASK,
     }[form.kind]
-    width = {Disguise.COMPRESSED: 4, Disguise.SIX_BYTES: 6}.get(form.kind, arch.word)
+    width = {Disguise.COMPRESSED: 4, Disguise.RELATIVE_32: 4, Disguise.SIX_BYTES: 6}.get(form.kind, arch.word)
     return (word & (1 << 8 * width) - 1).to_bytes(width, arch.byteorder)
 
 
@@ -48,7 +49,7 @@ def forms_of(arch: Arch, base: int) -> list[Form]:
         forms += [Form(Disguise.COMPRESSED, at, shift) for at in (base, base >> 32 << 32) for shift in (0, 3, 4)]
         forms += [Form(Disguise.SIX_BYTES), Form(Disguise.BYTE_SWAPPED), Form(Disguise.HALVES, base >> 32 << 32)]
         forms += [MANGLED, Form(Disguise.MANGLED, KEY, 0), Form(Disguise.MANGLED, KEY)]
-        forms += [Form(Disguise.RELATIVE), Form(Disguise.SAFE_LINKED)]
+        forms += [Form(Disguise.RELATIVE), Form(Disguise.RELATIVE_32), Form(Disguise.SAFE_LINKED)]
     return forms
 
 

@@ -79,7 +79,7 @@ def table_of(form: Form, place: Callable[[int], int], count: int = 100, start: i
     order of the addresses. The low bits contain numbers below `low_tags`."""
     heap = Heap(graphs.X86_64, start, [32 * count, *[size] * count], 64)
     heap.root_memory[8:16] = heap.word(start)
-    targets = random.Random(count).sample(range(count), count) if form.kind == Disguise.RELATIVE else range(count)
+    targets = random.Random(count).sample(range(count), count) if form.kind in (Disguise.RELATIVE, Disguise.RELATIVE_32) else range(count)
     for number, target in enumerate(targets):
         at = start + place(number)
         block = heap.blocks[1 + target][0] + number % low_tags
@@ -99,6 +99,7 @@ FORMS = {
     "swapped halves": (Form(Disguise.HALVES, MIDDLE >> 32 << 32), lambda n: 8 * n),
     "combined with a key": (MANGLED, lambda n: 8 * n),
     "relative": (Form(Disguise.RELATIVE), lambda n: 8 * n),
+    "relative, 32 bits": (Form(Disguise.RELATIVE_32), lambda n: 4 * n),
     "safe-linked": (Form(Disguise.SAFE_LINKED), lambda n: 8 * n),
     "compressed from 4 GiB": (Form(Disguise.COMPRESSED, MIDDLE >> 32 << 32, 4), lambda n: 4 * n),
     "compressed from the heap": (Form(Disguise.COMPRESSED, MIDDLE, 3), lambda n: 4 * n),

@@ -89,7 +89,11 @@ class PureDisguises:
         numbers = self._nonzero(data, 0, 4)
         for number, form in enumerate(self._forms):
             if form.kind in NARROW:
-                for at, value in self._candidates(form, numbers):
+                for at, value in self._candidates(form, numbers, 0, address):
+                    if form.kind == Disguise.RELATIVE_32:
+                        if not self._in_segments(int.from_bytes(data[at & -8 : (at & -8) + 8], self._order)):
+                            self._examine(data, address, at, 4, number, value, roots)
+                        continue
                     whole = self._whole_word(data, at)
                     like_tagged = whole & self._mask == value
                     if form.kind == Disguise.HALVES:
@@ -132,6 +136,9 @@ class PureDisguises:
             elif form.kind == Disguise.RELATIVE:
                 sums = ((at, (address + at + word) & (1 << 64) - 1) for at, word in words if self._word == 8 and word % 8 == 0)
                 yield from ((at, value) for at, value in sums if start <= value < end)
+            elif form.kind == Disguise.RELATIVE_32:
+                near = ((at, (address + at + (word ^ 1 << 31) - (1 << 31)) & (1 << 64) - 1) for at, word in words if word % 4 == 0)
+                yield from ((at, value) for at, value in near if start <= value < end)
             elif form.kind == Disguise.SAFE_LINKED:
                 linked = ((at, word ^ (address + at) >> 12) for at, word in words if self._word == 8 and not self._in_segments(word))
                 yield from ((at, value) for at, value in linked if start <= value < end)
@@ -177,6 +184,8 @@ class PureDisguises:
         if target < 0:
             return
         if not self._most:
+            if blocks.starts[target] <= address + at < blocks.starts[target] + blocks.sizes[target]:
+                return
             # An address counts once, however often it is found: small numbers such as sizes, and the
             # upper halves of plain pointers, repeat. The C engine has a bit for each hash.
             slot = (value * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 48
