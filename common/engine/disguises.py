@@ -44,7 +44,7 @@ class Disguise(IntEnum):
     MANGLED = 9  # p ^ base in an aligned word, rotated left by `shift` bits
     RELATIVE = 10  # p - a in the aligned word at address a; a multiple of 8 that is not 0
     SAFE_LINKED = 11  # p ^ (a >> 12) in the aligned word at address a, as in glibc's free lists
-    RELATIVE_32 = 12  # p - a in the aligned 32-bit number at address a; a multiple of 4 that is not 0
+    RELATIVE_32 = 12  # p - a in the aligned 32-bit number at a; a multiple of 4 that is not 0
 
 
 NARROW = (Disguise.COMPRESSED, Disguise.HALVES, Disguise.RELATIVE_32)
@@ -88,9 +88,9 @@ class Disguises(Protocol):
         ...
 
     def tries(self) -> list[tuple[int, int]]:
-        """Return two numbers for each form, if the search records no words: the number of different
-        addresses in blocks to which words lead, and the number of those that are in the first word
-        of a block in use. Addresses with equal hashes of 16 bits count as one."""
+        """Return two numbers for each form, if the search records no words: the number of
+        different addresses in blocks to which words lead, and the number of those that are in
+        the first word of a block in use. Addresses with equal hashes of 16 bits count as one."""
         ...
 
     def keys(self, sizes: Sequence[int]) -> Keys:
@@ -102,6 +102,6 @@ class Disguises(Protocol):
         `accepted`.
 
         The words are the address of the pointer; source << 32 | target, as block indices (source
-        NO_BLOCK: the pointer is in root memory); and form number << 16 | offset. They are ordered by source
-        and address. The results of the search are freed."""
+        NO_BLOCK: the pointer is in root memory); and form number << 16 | offset. They are ordered
+        by source and address. The results of the search are freed."""
         ...

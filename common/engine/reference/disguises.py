@@ -186,8 +186,8 @@ class PureDisguises:
         if not self._most:
             if blocks.starts[target] <= address + at < blocks.starts[target] + blocks.sizes[target]:
                 return
-            # An address counts once, however often it is found: small numbers such as sizes, and the
-            # upper halves of plain pointers, repeat. The C engine has a bit for each hash.
+            # An address counts once, however often it is found: small numbers such as sizes, and
+            # the upper halves of plain pointers, repeat. The C engine has a bit for each hash.
             slot = (value * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 48
             self._tries[number][0].add(slot)
             if value - blocks.starts[target] < self._word and blocks.states[target] == State.IN_USE:
