@@ -109,3 +109,6 @@ def test_names() -> None:
     assert join_names(["shop.cache", "store.index"]) == "shop.cache and store.index"
     assert join_names(["cache", "cached"]) == "cache and cached"
     assert join_names(["$all", "$index"]) == "$all and $index"
+    assert join_names(["table.0", "table.1"]) == "table.0 and table.1"
+    assert join_names(["io::read(io::A)::table", "io::read(io::B)::table"]) == "io: read(io::A)::table and read(io::B)::table"
+    assert join_names(["all<io::A>::first", "all<io::B>::first"]) == "all<io::A>::first and all<io::B>::first"
