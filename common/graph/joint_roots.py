@@ -189,7 +189,8 @@ def find_holder(names: Sequence[str]) -> str:
 
 def _is_holder(holder: str, variables: Sequence[str]) -> bool:
     """Whether this beginning of names can be the name of a holder. GCC names static variables of
-    functions "table.0" and "table.1". A mark in brackets separates parts of a type: "read(io::A)"."""
+    functions "table.0" and "table.1". A mark in brackets separates parts of a type:
+    "read(io::A)"."""
     text = holder.replace("->", "")
     is_whole = all(text.count(left) == text.count(right) for left, right in _BRACKETS)
     return is_whole and not any(name[:1].isdigit() for name in variables)
