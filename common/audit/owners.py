@@ -138,9 +138,9 @@ def _join_variables(members: Sequence[Owner]) -> Owner:
     # Places contain commas, so " and " separates all of them.
     where = " and ".join(dict.fromkeys(one.where for one in members if one.where))
     where += "s" if first.sort == OwnerSort.MANAGED else ""
-    names = [one.name for one in members]
+    names = list(dict.fromkeys(one.name for one in members))  # a thread-local variable: one name
     # The name of a variable without a symbol begins with the name of its file, which holds nothing.
-    name = join_names(names) if all(one.has_symbol for one in members) else " and ".join(names)
+    name = join_names(names) if len(names) > 1 and all(one.has_symbol for one in members) else " and ".join(names)
     made = Owner(first.sort, name, where, members=members)
     made.words = [(one.name, value) for one in members for _, value in one.words]
     made.ranges = sorted(part for one in members for part in one.ranges)
