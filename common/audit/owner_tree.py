@@ -43,7 +43,8 @@ def _compute(session: Session) -> OwnerTree:
     reader = ContainerReader(session)
     named = find_owners(session, reader)
     tree = _compute_tree(session, reader, named)
-    if tree.retained(SHARED).bytes < LEAST * tree.total().bytes or named.all[0].apart:
+    shared = tree.retained(SHARED).bytes
+    if not shared or shared < LEAST * tree.total().bytes or named.all[0].apart:
         return OwnerTree(reader, named, tree)
 
     def join(joint: Sequence[tuple[int, ...]]) -> tuple[OwnerTree, Sequence[Totals]]:

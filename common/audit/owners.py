@@ -22,7 +22,6 @@ from findleaks.audit.stack_owners import CONTROL_NAME, find_frame_owners, find_t
 from findleaks.audit.variables import find_variables
 from findleaks.engine.dominators import NO_ROOT
 from findleaks.engine.terms import Totals
-from findleaks.formatting import join_words
 from findleaks.graph.joint_roots import join_names, replace_sets
 from findleaks.libc.loader import table_blocks
 from findleaks.libc.stacks import dtv_words, ended_thread_pointers
@@ -136,11 +135,12 @@ def _join_variables(members: Sequence[Owner]) -> Owner:
     """Return one owner for variables of one priority. Words outside memory get the name of their
     variable."""
     first = members[0]
-    where = join_words(list(dict.fromkeys(one.where for one in members if one.where)))
+    # Places contain commas, so " and " separates all of them.
+    where = " and ".join(dict.fromkeys(one.where for one in members if one.where))
     where += "s" if first.sort == OwnerSort.MANAGED else ""
-    names = [one.name for one in members]
+    names = list(dict.fromkeys(one.name for one in members))  # a thread-local variable: one name
     # The name of a variable without a symbol begins with the name of its file, which holds nothing.
-    name = join_names(names) if all(one.has_symbol for one in members) else join_words(names)
+    name = join_names(names) if len(names) > 1 and all(one.has_symbol for one in members) else " and ".join(names)
     made = Owner(first.sort, name, where, members=members)
     made.words = [(one.name, value) for one in members for _, value in one.words]
     made.ranges = sorted(part for one in members for part in one.ranges)

@@ -26,6 +26,7 @@ _MOST_STEPS = 8  # blocks whose referrers are searched to find the roots of one 
 _MOST_REFERRERS = 64  # referrers of one block; more have no common purpose
 _FAR, _FAR_IN_ALL = 1 << 12, 1 << 15  # most steps up the tree from one block, and for one sample
 _MARKS = (".", "::", "->")  # marks between the name of a holder and that of its variable
+_BRACKETS = ("()", "[]", "{}", "<>")
 
 
 def join_roots(
@@ -182,4 +183,14 @@ def find_holder(names: Sequence[str]) -> str:
     a mark: "REG." for REG.@by_id and REG.@all; "" if they have no holder in common."""
     first, last = min(names), max(names)
     common = next((at for at, pair in enumerate(zip(first, last)) if pair[0] != pair[1]), min(len(first), len(last)))
-    return first[: max((first.rfind(mark, 0, common) + len(mark) for mark in _MARKS if first.rfind(mark, 0, common) > 0), default=0)]
+    ends = [end for end in range(common, 1, -1) if first.endswith(_MARKS, 1, end)]
+    return next((first[:end] for end in ends if _is_holder(first[:end], [name[end:] for name in names])), "")
+
+
+def _is_holder(holder: str, variables: Sequence[str]) -> bool:
+    """Whether this beginning of names can be the name of a holder. GCC names static variables of
+    functions "table.0" and "table.1". A mark in brackets separates parts of a type:
+    "read(io::A)"."""
+    text = holder.replace("->", "")
+    is_whole = all(text.count(left) == text.count(right) for left, right in _BRACKETS)
+    return is_whole and not any(name[:1].isdigit() for name in variables)

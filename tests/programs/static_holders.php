@@ -1,6 +1,6 @@
 <?php
 // A class with static functions only, static variables of functions and methods, arrays inside small arrays, and an SplObjectStorage of which
-// the keys are small numbers keep texts. A global variable keeps objects of a class that has a static property. Prints each variable as
+// the keys are small numbers keep texts. Two global variables keep objects of classes that have a static property. Prints each variable as
 // findleaks names it and the number of its elements, separated by a tab, then "ready".
 class Repository
 {
@@ -35,6 +35,11 @@ class Member
     }
 }
 
+class Document extends SplFileInfo
+{
+    public static $texts = [];
+}
+
 class Dispatcher
 {
     private $listeners = [];
@@ -63,6 +68,11 @@ $others = [];
 for ($number = 0; $number < 100; $number++) {
     $others[] = new Member($number);
 }
+$documents = [];
+for ($number = 0; $number < 220; $number++) {
+    Document::$texts[] = str_repeat("document $number ", 20);
+    $documents[$number % 100] = new Document(__FILE__);
+}
 $dispatcher = new Dispatcher();
 for ($number = 0; $number < 500; $number++) {
     $number < 300 && Repository::get($number);
@@ -70,7 +80,7 @@ for ($number = 0; $number < 500; $number++) {
     $number < 200 && Repository::note($number);
     listen($dispatcher, $number);
 }
-foreach (['Repository::$cache' => 300, 'Repository::$byKind[\'orders\']' => 400, 'static $noted in Repository::note()' => 200, 'Member::$every' => 250] as $name => $count) {
+foreach (['Repository::$cache' => 300, 'Repository::$byKind[\'orders\']' => 400, 'static $noted in Repository::note()' => 200, 'Member::$every' => 250, 'Document::$texts' => 220] as $name => $count) {
     echo "$name\t$count\n";
 }
 echo "Dispatcher->listeners['save']['late']\t500\nstatic \$seen in listen()\t500\nready\n";

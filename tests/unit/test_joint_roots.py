@@ -8,12 +8,14 @@ import pytest
 from held import engines
 from word_heaps import HEAP, Memory
 
+from findleaks.audit.owner import Owner, OwnerSort
+from findleaks.audit.owners import Owners, join_owners
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
 from findleaks.engine.terms import Totals
 from findleaks.graph.joint_roots import MOST_ROOTS, find_joint_roots, join_names, join_roots
 from findleaks.target.arch import X86_64
-from findleaks.target.base import Piece
+from findleaks.target.base import Piece, Range
 
 ENTRIES = 40  # of each table
 
@@ -109,3 +111,14 @@ def test_names() -> None:
     assert join_names(["shop.cache", "store.index"]) == "shop.cache and store.index"
     assert join_names(["cache", "cached"]) == "cache and cached"
     assert join_names(["$all", "$index"]) == "$all and $index"
+    assert join_names(["table.0", "table.1"]) == "table.0 and table.1"
+    assert join_names(["io::read(io::A)::table", "io::read(io::B)::table"]) == "io: read(io::A)::table and read(io::B)::table"
+    assert join_names(["all<io::A>::first", "all<io::B>::first"]) == "all<io::A>::first and all<io::B>::first"
+
+
+def test_one_variable_of_several_threads() -> None:
+    """A thread-local variable is named once."""
+    places = [(thread, f"prog, thread-local, thread {thread}") for thread in (2, 3)]
+    owners = Owners(Owner(OwnerSort.THREAD_LOCAL, "cache", where, at, [Range(64 * at, 64 * at + 8)]) for at, where in places)
+    joined, (number,) = join_owners(owners, [(0, 1)])
+    assert joined.all[number].label == "cache (prog, thread-local, thread 2 and prog, thread-local, thread 3)"

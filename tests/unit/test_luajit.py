@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from findleaks.allocators.luajit.engine import DIFFERS, ENDS, MORE, NO_SIZE, walk_chunks
+from findleaks.allocators.luajit.instance import LuaJitAllocator
 from findleaks.allocators.luajit.layout import FENCEPOST
 from findleaks.allocators.luajit.references import (
     ADDRESS,
@@ -125,6 +126,21 @@ def test_light_userdata_of_several_states() -> None:
     values = [light(1, BASE + 8), light(0, BASE), light(0, 0x1234), 5]
     data = struct.pack("<4Q", *values)
     assert struct.unpack("<4Q", try_light_segments(memory, Piece(BASE, memoryview(data)), tables)) == (BASE + 8, BASE, values[2], 5)
+
+
+def test_each_segment_has_the_table_of_its_state() -> None:
+    """The segments of two states alternate. Pieces may begin and end in a segment, or between two."""
+    tables = [(0x55 << 40,), (0x7F << 40,)]
+    made = LuaJitAllocator.__new__(LuaJitAllocator)
+    made.memory, made._light_segments = Memory(FakeTarget({})), tables
+    made._tables_by_segment = [(BASE + 64 * at, BASE + 64 * at + 32, tables[at % 2]) for at in range(6)]
+    value = light(0, 8)
+    wanted = [(tables[at // 8 % 2][0] | 8) if at % 8 < 4 else value for at in range(48)]
+    for first in range(48):
+        for end in range(first + 1, 49):
+            data = struct.pack(f"<{end - first}Q", *[value] * (end - first))
+            found = made.decode_references(Piece(BASE + 8 * first, memoryview(data))).data
+            assert list(struct.unpack(f"<{end - first}Q", found)) == wanted[first:end]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
@@ -41,6 +42,9 @@ class LuaJitAllocator(Allocator):
         self.memory = Memory(target)
         self.problems = [Problem(state.address, state.problem, False) for state in states if state.problem]
         self._light_segments = [read_light_segments(self.memory, state.globals) for state in states]
+        self._tables_by_segment = sorted(
+            (one.start, one.end, table) for state, table in zip(states, self._light_segments) for one in state.segments
+        )
         self._heaps = [self._segment_heap(state, one) for state in states for one in state.segments]
         known = sorted([*taken, *(Range(heap.start, heap.end) for heap in self._heaps)])
         self.direct = list(find_direct(target, engine, known))
@@ -109,8 +113,8 @@ class LuaJitAllocator(Allocator):
         if len(tables) < 2:
             return decode_light_userdata(piece, tables[0]) if tables else piece
         end, parts, at = piece.address + len(piece.data), list[bytes](), piece.address
-        known = ((one.start, one.end, table) for state, table in zip(self.states, self._light_segments) for one in state.segments)
-        for start, stop, table in [*sorted(known), (end, end, ())]:
+        first, last = (bisect_left(self._tables_by_segment, (place, 0, ())) for place in (at, end))
+        for start, stop, table in [*self._tables_by_segment[max(first - 1, 0) : last], (end, end, ())]:
             start, stop = max(at, min(start, end)), max(at, min(stop, end))
             between = Piece(at, piece.data[at - piece.address : start - piece.address])
             inside = Piece(start, piece.data[start - piece.address : stop - piece.address])

@@ -21,6 +21,7 @@ _LEAST, _MOST = 0xF9, 0xFD  # its second-highest byte
 _KEPT = bytes(0 if _LEAST <= byte <= _MOST else 0xFF for byte in range(256))
 ADDRESS = (1 << 47) - 1
 _LIGHT, _OFFSET = 0x1FFFC, (1 << 39) - 1  # the type of a light userdata; the bits of its address
+_LIGHT_END = b"\xfe\xff"  # the last bytes of a light userdata
 _LAST_INDEX, _TABLE = 35, 112  # offsets in global_State: the last index (a byte), and the table
 _MOST_INDEX = 254
 
@@ -85,14 +86,17 @@ def decode_light_userdata(piece: Piece, segments: Sequence[int]) -> Piece:
 def try_light_segments(memory: Memory, piece: Piece, tables: Sequence[Sequence[int]]) -> bytes:
     """Return the data of a piece in which each light userdata is the first address that one of
     these tables gives and that is readable."""
-    data = bytearray(piece.data)
-    for at in range(-piece.address % _WORD, len(data) - _WORD + 1, _WORD):
-        value = int.from_bytes(data[at : at + _WORD], "little") if data[at + 6 : at + _WORD] == b"\xfe\xff" else 0
+    old = bytes(piece.data)
+    data, end = bytearray(old), old.find(_LIGHT_END)
+    while end >= 0:
+        at = end + len(_LIGHT_END) - _WORD
+        value = int.from_bytes(old[at : at + _WORD], "little") if at >= 0 and (piece.address + at) % _WORD == 0 else 0
         index = value >> 39 & 0xFF
         addresses = [table[index] | value & _OFFSET for table in tables if is_light(value) and index < len(table)]
         found = next((one for one in addresses if memory.read(one, 1)), None)
         if found is not None:
             data[at : at + _WORD] = found.to_bytes(_WORD, "little")
+        end = old.find(_LIGHT_END, end + 1)
     return bytes(data)
 
 

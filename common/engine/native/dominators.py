@@ -103,7 +103,7 @@ class NativeDominators(WholeTree):
     def root_sets(self, first: int, end: int, roots: array[int], blocks: array[int]) -> RootSets:
         check_references(roots, blocks, self.roots, len(self._graph.blocks))
         self._after()
-        return NativeRootSets(self._library, self._handle, (first, end), roots, blocks)
+        return NativeRootSets(self._library, self, self._handle, (first, end), roots, blocks)
 
     def _read(self) -> None:
         arrays, count = (c_void_p * 3)(), zeros("I", 1)
@@ -156,8 +156,10 @@ class NativeDominators(WholeTree):
 class NativeRootSets:
     """See dominators.RootSets; common/native/shared_roots.c."""
 
-    def __init__(self, library: CLibrary, handle: Handle, eligible: tuple[int, int], roots: array[int], blocks: array[int]) -> None:
-        self._library, self._tree = library, handle
+    def __init__(
+        self, library: CLibrary, tree: NativeDominators, handle: Handle, eligible: tuple[int, int], roots: array[int], blocks: array[int]
+    ) -> None:
+        self._library, self._tree = library, tree  # this also keeps the tree's graph
         self._references = c_array(roots), c_array(blocks)  # the C engine continues to read them
         made = library.fl_shared_roots_new(handle, *eligible, *self._references, len(blocks))
         self._handle = Handle(made, library.fl_shared_roots_free, "for the roots of shared memory")

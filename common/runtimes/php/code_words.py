@@ -11,7 +11,7 @@ Sources: Zend/zend_arena.h, zend_types.h (zend_object), zend_closures.c (zend_cl
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
@@ -20,6 +20,7 @@ from findleaks.runtimes.base import Exclusions
 from findleaks.runtimes.php.objects import Objects
 from findleaks.target.base import Range
 from findleaks.target.interruptible import interruptible
+from findleaks.value_classes import NamedTuple
 
 CLOSURE = "Closure"
 _CLASS = 2  # word of a zend_object with the address of its class
@@ -41,24 +42,42 @@ def find_arenas(memory: Memory, blocks: Blocks, compiler: int) -> Sequence[Range
     return sorted(found.values())
 
 
-def find_code_words(memory: Memory, blocks: Blocks, objects: Objects, arenas: Sequence[Range]) -> Iterator[tuple[int, int]]:
-    """Yield (index of a block, mask of words) for each object whose class is in an arena, and for
-    each closure with words that refer to arenas. Raises Interrupted."""
-    starts = [one.start for one in arenas]
+class CodeWords(NamedTuple):
+    """Words of objects that refer to code.
+
+    `masks`: (index of a block, mask of its words). `ranges`: words that no mask includes, because
+    they are too far from the start of their block."""
+
+    masks: list[tuple[int, int]]
+    ranges: list[Range]
+
+
+def find_code_words(memory: Memory, blocks: Blocks, objects: Objects, arenas: Sequence[Range]) -> CodeWords:
+    """Return the word of each object whose class is in an arena, and the words of closures that
+    refer to arenas. Raises Interrupted."""
+    starts, found = [one.start for one in arenas], CodeWords([], [])
 
     def is_code(value: int) -> bool:
         at = bisect_right(starts, value) - 1
         return at >= 0 and value < arenas[at].end
 
-    masks = [1 << before // 8 + _CLASS if is_code(entry) else 0 for entry, before in zip(objects.classes, objects.before)]
+    defined = [is_code(entry) for entry in objects.classes]
     closures = {number for number, name in enumerate(objects.names) if name == CLOSURE} if arenas else ()
     for index, number, address in interruptible(memory.target, zip(objects.blocks, objects.numbers, objects.addresses), 256):
-        mask = masks[number]
+        start = blocks.address(index)
         if number in closures:
-            words = memory.words(address, min(blocks.size(index) // 8, LAST_WORD)) or ()
+            words = memory.words(start, min(blocks.size(index) // 8, LAST_WORD)) or ()
             mask = sum(1 << at for at, word in enumerate(words) if word and is_code(word))
-        if mask:
-            yield index, mask
+            if mask:
+                found.masks.append((index, mask))
+        elif defined[number]:
+            # An SplFileInfo has 4 KiB before its zend_object.
+            place = address + 8 * _CLASS
+            if place < start + 8 * LAST_WORD:
+                found.masks.append((index, 1 << (place - start) // 8))
+            else:
+                found.ranges.append(Range(place, place + 8))
+    return found
 
 
 def add_masks(patterns: bytearray, exclusions: Sequence[Exclusion], masks: Iterable[tuple[int, int]]) -> Exclusions:

@@ -18,7 +18,7 @@ from findleaks.errors import Interrupted
 from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Part, ReferenceCounts, Runtime, Type, Variable
 from findleaks.runtimes.compared_counts import CountedValues, Style, compare_counts
 from findleaks.runtimes.count_verdict import CountVerdict
-from findleaks.runtimes.php.code_words import add_masks, find_arenas, find_code_words
+from findleaks.runtimes.php.code_words import CodeWords, add_masks, find_arenas, find_code_words
 from findleaks.runtimes.php.engine import (
     ARRAYS,
     ELEMENTS,
@@ -162,13 +162,13 @@ class Php(Runtime):
         that begin after more than MOST_USED words, and the released values."""
         ends = (Exclusion(EVERY_WORD << words & EVERY_WORD) for words in range(1, MOST_USED + 1))
         exclusions = (Exclusion(0), Exclusion(EVERY_WORD), *ends)
-        return add_masks(self._excluded[0], exclusions, self._code_words)
+        return add_masks(self._excluded[0], exclusions, self._code_words.masks)
 
     @cached_property
-    def _code_words(self) -> Sequence[tuple[int, int]]:
+    def _code_words(self) -> CodeWords:
         blocks = self._directory.blocks
         arenas = find_arenas(self._memory, blocks, self._global_names.compiler) if self._memory.size == 8 else ()
-        return list(find_code_words(self._memory, blocks, self._objects, arenas)) if arenas else []
+        return find_code_words(self._memory, blocks, self._objects, arenas) if arenas else CodeWords([], [])
 
     @cached_property
     def _excluded(self) -> tuple[bytearray, Sequence[Range]]:
@@ -212,10 +212,10 @@ class Php(Runtime):
         return released
 
     def dead(self) -> Sequence[Range]:
-        """Return the unused parts of stacks of frames, unused ends of long arrays and objects, and
-        released values."""
+        """Return the unused parts of stacks of frames, unused ends of long arrays and objects,
+        released values, and words that refer to code."""
         stacks = (part for stack in self._globals.stacks for part in stack.unused)
-        return merge_ranges([*stacks, *self._excluded[1]])
+        return merge_ranges([*stacks, *self._excluded[1], *self._code_words.ranges])
 
     def permanent_blocks(self) -> Sequence[int]:
         """Return the blocks that describe results of functions. No word refers to their start."""

@@ -90,9 +90,13 @@ class Talloc(Runtime):
         """Whether the library's data contains this number."""
         return self._is_in_data(number.to_bytes(4, self._target.arch.byteorder))
 
-    def _is_in_data(self, data: bytes) -> bool:
+    @cached_property
+    def _library_data(self) -> Sequence[bytes]:
         images = (image for image in find_images(self._target) if image.module == self._module)
-        return any(data in bytes(piece.data) for image in images for piece in image.pieces(self._target))
+        return [bytes(piece.data) for image in images for piece in image.pieces(self._target)]
+
+    def _is_in_data(self, data: bytes) -> bool:
+        return any(data in piece for piece in self._library_data)
 
     def _label(self, chunk: Chunk) -> str:
         """Return a chunk's name. The name of a string is the string itself."""
