@@ -56,10 +56,9 @@ static bool has_excluded(const graph *g, uint32_t index, uint64_t offset, unsign
 /* Count an address once, however often it is found: small numbers such as sizes, and the upper
  * halves of plain pointers, repeat. */
 static void count_trial(disguises *d, uint32_t number, uint64_t value, bool is_start) {
-    uint64_t slot = (value * 0x9E3779B97F4A7C15u) >> 48, bit = UINT64_C(1) << slot % 64;
+    uint64_t hash = (value * 0x9E3779B97F4A7C15u) >> 48;
     for (int which = 0; which <= is_start; which++)
-        if (!(d->tries[number][which][slot / 64] & bit))
-            d->tries[number][which][slot / 64] |= bit;
+        d->tries[number][which][hash / 64] |= UINT64_C(1) << hash % 64;
 }
 
 /* Record that the `width` bytes at `place` are a pointer to `value` if that is in a leaked
