@@ -192,5 +192,5 @@ def _is_holder(holder: str, variables: Sequence[str]) -> bool:
     functions "table.0" and "table.1". A mark in brackets separates parts of a type:
     "read(io::A)"."""
     text = holder.replace("->", "")
-    is_whole = all(text.count(left) == text.count(right) for left, right in _BRACKETS)
+    is_whole = all(text.count(pair[0]) == text.count(pair[1]) for pair in _BRACKETS)
     return is_whole and not any(name[:1].isdigit() for name in variables)
