@@ -49,6 +49,7 @@ TAG_CELL, CELL = 16, 64
 WITH_LOW_TAGS = (Disguise.TAGGED, Disguise.SHIFTED_LEFT)
 LOW_TAGS = 8  # 32-bit numbers must point below this offset: V8 sets their lowest bit
 COMMON = 0.1  # minimum share of a form's words that point to an offset that is accepted
+RELATIVE_PART = 0.1  # least part of the blocks of one size whose relative pointers are reported
 PER_BLOCK = 16  # words of a form for each leaked block; a form with more words is dropped
 SPARE = 1 << 16
 MOST_WORDS = 1 << 24
@@ -357,7 +358,7 @@ class _Search:
         partly = [
             Partly(one.size, forms[one.form], one.live, one.blocks)
             for one in others
-            if one.size and one.live >= _least_partly(forms[one.form]) and forms[one.form].kind not in NARROW
+            if one.size and one.live >= _least_partly(forms[one.form], one.blocks) and forms[one.form].kind not in NARROW
         ]
         if not shown:
             return Disguised(partly=partly), array("Q")
@@ -403,11 +404,10 @@ def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) 
     return found._replace(conventions=conventions, held=held, partly=[one for one in found.partly if one.size in left])
 
 
-def _least_partly(form: Form) -> int:
-    """Return how many blocks of one size must have pointers of a form, so that these are reported.
-    A size or a counter is often, by chance, equal to its distance from one of many leaked
-    blocks."""
-    return LEAST // 2 if form.kind == Disguise.RELATIVE else 1
+def _least_partly(form: Form, blocks: int) -> float:
+    """Return how many of `blocks` of one size must have pointers of a form, so that these are
+    reported. A size or a counter is often, by chance, equal to its distance from one of them."""
+    return max(LEAST // 2, RELATIVE_PART * blocks) if form.kind == Disguise.RELATIVE else 1
 
 
 def _least(form: Form) -> int:
