@@ -1,13 +1,13 @@
-"""Find the parameters of disguises that a program chooses itself: the bases of 32-bit numbers, and
-the keys with which addresses are combined."""
+"""Find the bases of compressed pointers, which a program chooses itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from findleaks.engine.contract import Engine, Graph
+from findleaks.engine.contract import Engine
 from findleaks.engine.disguises import Disguise, Form
 from findleaks.target.base import Piece, Range
+from findleaks.target.ranges import range_at
 
 COMPRESSIONS = (0, 1, 2, 3, 4)
 BASES = 6  # number of addresses that are tried as the base of 32-bit numbers
@@ -45,26 +45,25 @@ def base_forms(pointers: Iterable[int], heaps: Sequence[Range], known: Sequence[
     """Return the forms with a base that is the value of a pointer in root memory to a heap. The
     lowest ones are the best, because distances are not negative. `known`: bases that are tried in
     any case."""
-    in_heaps = {value for value in pointers if value % 8 == 0 and any(start <= value < end for start, end in heaps)}
+    in_heaps = {value for value in pointers if value % 8 == 0 and range_at(heaps, value) is not None}
     values = sorted(in_heaps.difference(known))[:FROM_VARIABLES]
     return [Form(Disguise.COMPRESSED, value, shift) for value in values for shift in COMPRESSIONS]
 
 
 def examine_forms(
-    graph: Graph, ranges: Sequence[Range], pieces: Sequence[tuple[Piece, bool]], forms: Sequence[Form], leaks: int
+    forms: Sequence[Form], leaks: int, total: int, tries: Callable[[Sequence[Form], int], list[tuple[int, int]]]
 ) -> list[Form]:
     """Return the best of these forms: those whose words, in a sample of memory, lead to the starts
-    of many different blocks, and more often than elsewhere. `pieces`: pieces of memory, and
-    whether they are root memory. `leaks`: number of leaked blocks. If the sample would contain too
-    few pointers to them, the result is empty."""
-    step = -(-sum(len(piece.data) for piece, _ in pieces) // SAMPLE)
+    of many different blocks, and more often than elsewhere. `leaks`: number of leaked blocks.
+    `total`: bytes of the memory. `tries` searches one strip in a number of strips for these forms;
+    for the result, see Disguises.tries. If the sample would contain too few pointers, the result
+    is empty."""
+    step = max(-(-total // SAMPLE), 1)
     if leaks < STARTS * step:
         return []
     good: list[tuple[int, Form]] = []
     for first in range(0, len(forms), BATCH):
         batch = forms[first : first + BATCH]
-        trial = graph.disguises(ranges, batch, 0)
-        for piece, is_root in pieces:
-            trial.scan(piece, max(step, 1), is_root)
-        good += [(starts, form) for (tries, starts), form in zip(trial.tries(), batch) if starts >= STARTS and 2 * starts >= tries]
+        found = zip(tries(batch, step), batch)
+        good += [(starts, form) for (tried, starts), form in found if starts >= STARTS and 2 * starts >= tried]
     return [form for _, form in sorted(good, key=lambda one: -one[0])[:FEW]]

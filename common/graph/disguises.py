@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from operator import or_
 from typing import Protocol
@@ -66,7 +67,7 @@ EVIDENCE = 0.25  # share of the expected words in a sample that justifies a sear
 
 LEFT = (1, 2, 3, 4, 8, 12, 16)
 RIGHT = (1, 2, 3, 4)
-MOST_POINTERS = 1 << 16  # maximum number of pointers in root memory that may be bases
+MOST_POINTERS = 1 << 16  # maximum number of pointers in roots that may be bases
 NEAR = 1 << 32  # maximum distance in bytes of heaps whose addresses have nearly the same upper bits
 
 
@@ -140,8 +141,8 @@ class Shown(NamedTuple):
 
     def in_contrast(self, offsets: dict[int, int]) -> Shown:
         """Return this result with `others`, if many blocks have such pointers. It is precise if its
-        offset stands out: numbers that are not pointers lead to all offsets equally often.
-        `offsets`: the numbers that lead to each offset."""
+        offset is much more frequent than any other: numbers that are not pointers lead to all
+        offsets equally often. `offsets`: how many numbers lead to each offset."""
         if not self.is_large_part:
             return self
         others = sorted((one for one in offsets if one not in self.offsets), key=lambda one: (-offsets[one], one))[:CONTROLS]
@@ -167,7 +168,7 @@ def search_disguises(
     if not leaks or (total > WHOLE and leaks < LEAST):
         return NOT_DISGUISED, array("Q")
     search = _Search(graph, engine, blocks, memory, roots, sizes, counts)
-    forms = search.promising(search.all_forms(mangled), -(-total // (TRIAL * STRIP)))
+    forms = search.promising(search.all_forms(mangled, total), -(-total // (TRIAL * STRIP)))
     if total > LITTLE:
         step = max(STEP, -(-total // SAMPLE))
         likely = sorted({one.form for one in search.shown(forms, step) if _is_likely(one, step)})
@@ -212,10 +213,9 @@ class _Search:
         self._ranges = merge_to_most(memory.heap_ranges(), MOST_SEGMENTS, NEAR)
         self._most = min(PER_BLOCK * sum(counts) + SPARE, MOST_WORDS)
 
-    def all_forms(self, mangled: Sequence[Form]) -> list[Form]:
+    def all_forms(self, mangled: Sequence[Form], total: int) -> list[Form]:
         """Return all forms that a program may use. Inverted addresses (~p) are not among them,
-        because programs use these for weak references, or to hide a pointer from leak checkers on
-        purpose."""
+        because programs use them for weak references, or to hide. `total`: bytes of memory."""
         if self._engine.arch.word == 4:
             return [Form(Disguise.UNALIGNED)]
         bounds = (address for start, end in self._ranges for address in (start, end - 1))
@@ -232,10 +232,10 @@ class _Search:
             Form(Disguise.SAFE_LINKED),
             *map(Form, DISTANCES),
             *(Form(Disguise.HALVES, base) for base in list(segments)[:BASES]),
-            *self._compressed(),
+            *self._compressed(total),
         ]
 
-    def _compressed(self) -> list[Form]:
+    def _compressed(self, total: int) -> list[Form]:
         starts = [start for start, _ in self._ranges]
         low, high = min(start >> 32 << 32 for start in starts), self._ranges[-1].end
         pointers = list(islice(root_pointers(self._engine, self._memory.pieces(self._roots, PHASE), low, high), MOST_POINTERS))
@@ -243,22 +243,22 @@ class _Search:
         found = [Form(Disguise.COMPRESSED, base, shift) for base in bases for shift in COMPRESSIONS]
         if sum(self._counts) < MANY:
             return found
-        return [*found, *self._examine(base_forms(pointers, self._ranges, bases))]
+        tries = partial(self._tries, roots=self._roots)
+        return [*found, *examine_forms(base_forms(pointers, self._ranges, bases), sum(self._counts), total, tries)]
 
-    def _examine(self, forms: Sequence[Form]) -> list[Form]:
-        pieces = self._memory.pieces
-        memory = [(piece, True) for piece in pieces(self._roots, PHASE)]
-        memory += [(piece, False) for piece in pieces(self._memory.heap_ranges(), PHASE, whole=True)]
-        return examine_forms(self._graph, self._ranges, memory, forms, sum(self._counts))
+    def _tries(self, forms: Sequence[Form], step: int, roots: Sequence[Range] = ()) -> list[tuple[int, int]]:
+        """Search one strip in `step` of the heaps, and of `roots`; see Disguises.tries."""
+        trial = self._graph.disguises(self._ranges, forms, 0)
+        for ranges, is_root in ((roots, True), (self._memory.heap_ranges(), False)):
+            for piece in self._memory.pieces(ranges, PHASE, whole=not is_root):
+                trial.scan(piece, step, is_root)
+        return trial.tries()
 
     def promising(self, forms: Sequence[Form], step: int) -> list[Form]:
         """Return the forms whose words point to the start of a block more often than into its
         middle. The words of other forms are mostly small numbers that happen to point into a heap;
         searching for these forms would take much time. One strip in `step` is searched."""
-        trial = self._graph.disguises(self._ranges, forms, 0)
-        for piece in self._memory.pieces(self._memory.heap_ranges(), PHASE, whole=True):
-            trial.scan(piece, step, False)
-        return [form for form, (tries, starts) in zip(forms, trial.tries()) if tries < TRIED or 2 * starts >= tries]
+        return [form for form, (tries, starts) in zip(forms, self._tries(forms, step)) if tries < TRIED or 2 * starts >= tries]
 
     def shown(self, forms: Sequence[Form], step: int) -> list[Shown]:
         """Search one strip in `step` of the memory, and return the forms found."""
