@@ -1,10 +1,12 @@
-"""Merge the words that several runtimes in one process exclude from references."""
+"""Merge words that are excluded from references: those of several runtimes in one process, and
+those for which a runtime has several reasons."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Optional
 
+from findleaks.engine.terms import Exclusion
 from findleaks.runtimes.base import Exclusions
 
 MOST_EXCLUSIONS = 255
@@ -29,3 +31,17 @@ def merge_exclusions(several: Iterable[Exclusions]) -> Optional[Exclusions]:
         patterns = (int.from_bytes(merged.patterns, "little") | added).to_bytes(len(merged.patterns), "little")
         merged = Exclusions(bytearray(patterns), exclusions)
     return merged
+
+
+def add_masks(patterns: bytearray, exclusions: Sequence[Exclusion], masks: Iterable[tuple[int, int]]) -> Exclusions:
+    """Return these exclusions with masks of further words added to them. `masks`: (index of a
+    block, mask of its words). If more than MOST_EXCLUSIONS patterns would be needed, the words of
+    the last blocks remain references."""
+    made, added, numbers = list(exclusions), bytearray(patterns), dict[tuple[int, int], int]()
+    for index, mask in masks:
+        key = added[index], mask
+        if key not in numbers and len(made) < MOST_EXCLUSIONS:
+            numbers[key] = len(made)
+            made.append(Exclusion(exclusions[key[0]].words | mask))
+        added[index] = numbers.get(key, key[0])
+    return Exclusions(added, made)

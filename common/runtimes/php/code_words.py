@@ -10,21 +10,20 @@ Sources: Zend/zend_arena.h, zend_types.h (zend_object), zend_closures.c (zend_cl
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
-from findleaks.engine.terms import LAST_WORD, Exclusion
-from findleaks.runtimes.base import Exclusions
+from findleaks.engine.terms import LAST_WORD
 from findleaks.runtimes.php.objects import Objects
 from findleaks.target.base import Range
 from findleaks.target.interruptible import interruptible
+from findleaks.target.ranges import range_at
 from findleaks.value_classes import NamedTuple
 
 CLOSURE = "Closure"
 _CLASS = 2  # word of a zend_object with the address of its class
-_MOST_ARENAS, _MOST_PATTERNS = 1 << 16, 255
+_MOST_ARENAS = 1 << 16
 _WORDS = 128  # words of compiler_globals that are read
 
 
@@ -55,11 +54,10 @@ class CodeWords(NamedTuple):
 def find_code_words(memory: Memory, blocks: Blocks, objects: Objects, arenas: Sequence[Range]) -> CodeWords:
     """Return the word of each object whose class is in an arena, and the words of closures that
     refer to arenas. Raises Interrupted."""
-    starts, found = [one.start for one in arenas], CodeWords([], [])
+    found = CodeWords([], [])
 
     def is_code(value: int) -> bool:
-        at = bisect_right(starts, value) - 1
-        return at >= 0 and value < arenas[at].end
+        return range_at(arenas, value) is not None
 
     defined = [is_code(entry) for entry in objects.classes]
     closures = {number for number, name in enumerate(objects.names) if name == CLOSURE} if arenas else ()
@@ -78,16 +76,3 @@ def find_code_words(memory: Memory, blocks: Blocks, objects: Objects, arenas: Se
             else:
                 found.ranges.append(Range(place, place + 8))
     return found
-
-
-def add_masks(patterns: bytearray, exclusions: Sequence[Exclusion], masks: Iterable[tuple[int, int]]) -> Exclusions:
-    """Return exclusions with these masks of blocks added to them. Further words remain references
-    if too many different masks would be needed."""
-    made, added, numbers = list(exclusions), bytearray(patterns), dict[tuple[int, int], int]()
-    for index, mask in masks:
-        key = added[index], mask
-        if key not in numbers and len(made) < _MOST_PATTERNS:
-            numbers[key] = len(made)
-            made.append(Exclusion(exclusions[key[0]].words | mask))
-        added[index] = numbers.get(key, key[0])
-    return Exclusions(added, made)

@@ -18,7 +18,8 @@ from findleaks.errors import Interrupted
 from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Part, ReferenceCounts, Runtime, Type, Variable
 from findleaks.runtimes.compared_counts import CountedValues, Style, compare_counts
 from findleaks.runtimes.count_verdict import CountVerdict
-from findleaks.runtimes.php.code_words import CodeWords, add_masks, find_arenas, find_code_words
+from findleaks.runtimes.merged_exclusions import add_masks
+from findleaks.runtimes.php.code_words import CodeWords, find_arenas, find_code_words
 from findleaks.runtimes.php.engine import (
     ARRAYS,
     ELEMENTS,

@@ -16,6 +16,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import EVERY_WORD, LAST_WORD, Exclusion
 from findleaks.runtimes.base import Exclusions
+from findleaks.runtimes.merged_exclusions import add_masks
 from findleaks.runtimes.talloc.layout import (
     CHILD_WORD,
     HANDLE_TO,
@@ -29,7 +30,6 @@ from findleaks.runtimes.talloc.layout import (
     Chunk,
 )
 
-_MOST_PATTERNS = 255
 _MOST_HANDLES = 1 << 20
 
 
@@ -70,8 +70,7 @@ def _find_handles(memory: Memory, chunk: Chunk, chunks: Mapping[int, Chunk], par
 
 
 def exclude_words(blocks: Blocks, chunks: Sequence[Chunk], bookkeeping: Iterator[tuple[Chunk, Collection[int]]]) -> Optional[Exclusions]:
-    """Return the words of these chunks that are not references. Further words of a chunk remain
-    references if too many different masks would be needed."""
+    """Return the words of these chunks that are not references; see `add_masks`."""
     masks = dict[int, int]()
     for chunk in chunks:
         start, size = blocks.address(chunk.block), blocks.size(chunk.block)
@@ -83,8 +82,4 @@ def exclude_words(blocks: Blocks, chunks: Sequence[Chunk], bookkeeping: Iterator
         first = (chunk.address - blocks.address(chunk.block)) // 8
         mask = sum(1 << first + word for word in words)
         masks[chunk.block] = masks.get(chunk.block, 0) | mask
-    patterns, numbers = bytearray(len(blocks)), {0: 0}
-    for block, mask in masks.items():
-        if mask in numbers or len(numbers) < _MOST_PATTERNS:
-            patterns[block] = numbers.setdefault(mask, len(numbers))
-    return Exclusions(patterns, [Exclusion(mask) for mask in numbers]) if masks else None
+    return add_masks(bytearray(len(blocks)), (Exclusion(0),), masks.items()) if masks else None
