@@ -7,7 +7,6 @@ Source: eval_jump.c (struct end_proc_data, rb_set_end_proc, rb_f_at_exit) of 2.7
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 from findleaks.allocators.memory import Memory
@@ -15,6 +14,7 @@ from findleaks.runtimes.ruby.closures import TYPE_NAME
 from findleaks.runtimes.ruby.values import Values
 from findleaks.target.base import Range
 from findleaks.target.interruptible import interruptible
+from findleaks.target.ranges import region_at
 
 NAME = "at_exit blocks"
 _FUNCTION, _DATA, _NEXT, _NEXT_WITH_LEVEL = range(4)  # words of an entry
@@ -27,12 +27,12 @@ def find_exit_blocks(
     """Yield the address of the reference to each Proc, and the Proc. `data`: the writable data of
     the library. `is_slot` tells whether an object begins at an address. `most`: the maximum number
     of entries that are read."""
-    code = [(one.start, one.end) for one in memory.target.regions() if one.executable]
+    regions = memory.target.regions()
     link = _NEXT if version >= _WITHOUT_LEVEL else _NEXT_WITH_LEVEL
 
     def is_code(address: int) -> bool:
-        at = bisect_right(code, (address, 1 << 64)) - 1
-        return at >= 0 and code[at][0] <= address < code[at][1]
+        region = region_at(regions, address)
+        return region is not None and region.executable
 
     def read(entry: int) -> Sequence[int]:
         """Return the words of an entry; nothing if there is none."""
