@@ -16,9 +16,8 @@ from findleaks.allocators.memory import Memory
 from findleaks.demangle import demangle
 from findleaks.target.base import Target
 
-TABLE, SUFFIX = "_ZTV", ".node"
+TABLE, PREFIX, SUFFIX = "_ZTV", "vtable for ", ".node"
 MOST_WORDS = 96  # words of an object that are searched for its napi_env
-_PREFIX = "vtable for "
 _ENVIRONMENTS = ("napi_env__", "node_napi_env__")
 _ENVIRONMENT_WORDS = 64  # words of a napi_env that are read
 _URL, _LONGEST = b"file://", 4096
@@ -40,7 +39,7 @@ def plural(owner: str) -> str:
 
 
 class AddonFiles:
-    """The addons of a process by the address of their napi_env."""
+    """Finds the addon to which a C++ object of Node-API belongs. Each addon has a napi_env."""
 
     def __init__(self, target: Target, directory: Directory) -> None:
         self._target, self._directory, self._memory = target, directory, Memory(target)
@@ -72,12 +71,12 @@ class AddonFiles:
     def title_of(self, table: int) -> str:
         """Return the class of the objects whose first word is `table`, or ""."""
         symbol = self._target.symbolize(table) if table else None
-        if symbol is None or table != symbol.address + 2 * self._memory.size or not symbol.name.startswith((TABLE, _PREFIX)):
+        if symbol is None or table != symbol.address + 2 * self._memory.size or not symbol.name.startswith((TABLE, PREFIX)):
             return ""
-        return demangle(symbol.name).removeprefix(_PREFIX)
+        return demangle(symbol.name).removeprefix(PREFIX)
 
     def _file(self, word: int) -> str:
-        """Return the file of the addon whose napi_env is at an address; "" if there is none."""
+        """If the napi_env of an addon is at this address, return the addon's file; otherwise ""."""
         if word not in self._files:
             block = self._directory.blocks.lookup(word) if word else None
             is_environment = block is not None and block[1] == word and self.class_of(word).endswith(_ENVIRONMENTS)
@@ -96,14 +95,14 @@ class AddonFiles:
     def _decode(self, path: bytes) -> str:
         """Return the path in a URL. It is escaped unless it is the path of a loaded file."""
         names = [one.decode("utf-8", "surrogateescape") for one in (path, unquote_to_bytes(path))]
-        known = next((one for one in names if one in self._addons), "")
+        known = next((one for one in names if one in self.addons), "")
         return known or unquote_to_bytes(path).decode("utf-8", "replace")
 
     @cached_property
-    def _addons(self) -> frozenset[str]:
-        """The loaded files of addons."""
-        return frozenset(one.path for one in self._target.modules() if one.path.endswith(SUFFIX))
+    def addons(self) -> Sequence[str]:
+        """The loaded files of addons, sorted."""
+        return sorted({one.path for one in self._target.modules() if one.path.endswith(SUFFIX)})
 
     @cached_property
     def _only_addon(self) -> str:
-        return next(iter(self._addons)) if len(self._addons) == 1 else ""
+        return self.addons[0] if len(self.addons) == 1 else ""

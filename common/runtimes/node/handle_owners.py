@@ -101,11 +101,11 @@ class HandleOwners:
         """Return the handles that the variables of one addon lead to, if there are MANY or more.
         Otherwise return a group of all handles `places`. The variable is named if only one leads to
         them."""
-        known = self._handles_by_block(places) if self._addons else {}
+        known = self._handles_by_block(places) if self._files.addons else {}
         holders = {index: its for index, (table, its) in known.items() if not self._is_of_node(table)}
         found: list[tuple[str, str, set[int]]] = []
         variables_of_addons = self._variables_of_addons
-        for file in self._addons if variables_of_addons is not None and holders else ():
+        for file in self._files.addons if variables_of_addons is not None and holders else ():
             assert variables_of_addons is not None
             for one in variables_of_addons.find(file, holders, linked=True):
                 handles = set[int]().union(*map(holders.__getitem__, one.references))
@@ -136,7 +136,7 @@ class HandleOwners:
                 break
             by_owner: dict[str, set[int]] = {}
             # If there is only one addon, it is the owner of all objects of a class of Node-API.
-            is_one = len(self._addons) < 2
+            is_one = len(self._files.addons) < 2
             for index in blocks[title][: 1 if is_one else None]:
                 owner = self._owner(all_blocks.address(index), all_blocks.size(index)) or title
                 by_owner.setdefault(owner, set()).update(handles[title] if is_one else holders[index][1])
@@ -153,10 +153,11 @@ class HandleOwners:
         return HandleGroup(f"global handles of {owner}", places) if 2 * count > len(sample) else None
 
     def _handles_by_block(self, places: Sequence[int]) -> Mapping[int, tuple[int, set[int]]]:
-        """Return the first word of each block in use that has pointers to these handles, and the
-        addresses of the handles, by the index of the block. V8's own blocks, which contain the
-        handles, are left out. A pointer counts if at least half of the blocks of its kind have one
-        at this offset; others are stale. A kind is a class of Node, or a size."""
+        """Find the blocks in use that contain pointers to these handles. Return, by the index of a
+        block, its first word, and the addresses of its handles. The blocks of V8 that contain the
+        handles themselves are left out. A pointer counts if at least half of the blocks of its kind
+        have a pointer at the same offset; others are stale. Blocks of one kind have the same class
+        of Node, or else the same size."""
         blocks, wanted = self._directory.blocks, sorted(places)
         own = {*blocks.find_all(wanted)[0], NO_BLOCK}
         found: dict[int, dict[int, int]] = {}
@@ -189,10 +190,6 @@ class HandleOwners:
         for place, one in self._references.items():
             found.setdefault(one.file, {})[place] = one.block
         return found
-
-    @cached_property
-    def _addons(self) -> Sequence[str]:
-        return sorted({one.path for one in self._target.modules() if one.path.endswith(SUFFIX)})
 
     @cached_property
     def _node(self) -> Optional[Module]:

@@ -23,7 +23,7 @@ from findleaks.demangle import demangle
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.engine.terms import NO_BLOCK, State
-from findleaks.runtimes.node.addon_files import MOST_WORDS, AddonFiles, name_class
+from findleaks.runtimes.node.addon_files import MOST_WORDS, PREFIX, TABLE, AddonFiles, name_class
 from findleaks.runtimes.v8.array_bytes import STORE
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
@@ -32,8 +32,6 @@ from findleaks.target.ranges import nonzero_pieces, region_at
 if TYPE_CHECKING:
     from findleaks.runtimes.object_graph import ObjectGraph
 
-TABLE = "_ZTV"
-PREFIX = "vtable for "
 _EXAMPLES = 64  # objects of Node-API that are examined for a live JavaScript object
 FIELDS = 8  # words read of a JavaScript object; the first are map, properties and elements
 STORE_WORDS, LENGTHS = 8, (1, 2, 3)  # words read of a store; those with lengths
