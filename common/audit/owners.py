@@ -139,7 +139,8 @@ def _join_variables(members: Sequence[Owner]) -> Owner:
     where = " and ".join(dict.fromkeys(one.where for one in members if one.where))
     where += "s" if first.sort == OwnerSort.MANAGED else ""
     names = list(dict.fromkeys(one.name for one in members))  # a thread-local variable: one name
-    # The name of a variable without a symbol begins with the name of its file, which holds nothing.
+    # A variable without a symbol is named by its file: "libjv.so, data+0x40". join_names() would
+    # take the file for the holder of the variables.
     name = join_names(names) if len(names) > 1 and all(one.has_symbol for one in members) else " and ".join(names)
     made = Owner(first.sort, name, where, members=members)
     made.words = [(one.name, value) for one in members for _, value in one.words]

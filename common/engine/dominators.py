@@ -82,7 +82,8 @@ SET = 4  # most roots in a set of RootSets
 
 
 class RootSet(NamedTuple):
-    """Roots, ascending, and the bytes that the blocks retain which exactly these roots reach."""
+    """Some roots, in ascending order. `bytes`: the memory that is retained by the blocks which all
+    of these roots reach, and no other root."""
 
     roots: tuple[int, ...]
     bytes: int

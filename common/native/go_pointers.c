@@ -5,7 +5,8 @@
 #define ARENA (UINT64_C(64) << 20)
 #define HEADER 8u         /* bytes of a malloc header */
 #define NO_HEADER 512u    /* objects up to this size have no header; their span has a bitmap */
-#define INLINE_MARKS 128u /* bytes of marks after it, if the span's last byte is its class */
+/* bytes of marks after the bitmap, if the last byte of the span is the span's class */
+#define INLINE_MARKS 128u
 #define MOST_SMALL 32768u /* larger objects have a span of their own */
 #define GROUP_BYTES 512u  /* bytes of memory that 64 bits of a bitmap describe */
 

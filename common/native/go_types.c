@@ -23,8 +23,8 @@
 
 enum { POINTER, SLICE, TEXT, INTERFACE, DIRECTORY, SECOND, INSIDE, TAGGED, UNTAGGED };
 
-/* An object that is to get a type. Up to WAITING of them wait, so that the processor fetches the
- * memory of one object while others are examined. They get their types in order. */
+/* An object whose type will be set. Up to WAITING objects wait, so that the processor fetches the
+ * memory of one object while others are examined. Their types are set in order. */
 typedef struct {
     uint64_t address, bytes, start;
     uint32_t value, index;
