@@ -70,8 +70,11 @@ def compare(said: list[list[str]], directory: Directory) -> tuple[int, int]:
         if words[0] == "freed":
             freed.add(int(words[1], 16))
         elif words[0] == "in-use":
-            used[int(words[1], 16)] = int(words[2])
-            freed -= set(range(int(words[1], 16), int(words[1], 16) + int(words[2]), 16))
+            start, size = int(words[1], 16), int(words[2])
+            used[start] = size
+            # A large block has many addresses, and there are few freed ones.
+            within = {*range(start, start + size, 16)} if size < 4096 else {at for at in freed if start <= at < start + size}
+            freed -= within
     wrong = []
     for address, usable in used.items():
         index = blocks.find(address)

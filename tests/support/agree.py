@@ -141,6 +141,12 @@ def is_rseq(address: int, one: Target, other: Target) -> bool:
     return near and all(half < 4096 for t in (one, other) for half in divmod(t.word(address), 1 << 32))
 
 
+def differing_words(start: int, left: bytes, right: bytes) -> list[int]:
+    """The addresses of the words that differ in two contents of the same range, which begins at `start`."""
+    pages = [at for at in range(0, len(left), 4096) if left[at : at + 4096] != right[at : at + 4096]]
+    return [start + at for page in pages for at in range(page, page + 4096, 8) if left[at : at + 8] != right[at : at + 8]]
+
+
 def check_agree(one: Target, other: Target) -> None:
     """Two pictures of a process that did nothing in between: the same writable memory with the same bytes, the same modules, and
     the same registers, those aside that a stop in a system call changes."""
@@ -148,8 +154,7 @@ def check_agree(one: Target, other: Target) -> None:
     for start, end in writable(one).items():
         left, right = content(one, start, end), content(other, start, end)
         if left != right:
-            differing = {start + i // 8 * 8 for i in range(end - start) if left[i] != right[i]}
-            differing = {address for address in differing if not is_rseq(address, one, other)}
+            differing = [address for address in differing_words(start, left, right) if not is_rseq(address, one, other)]
             assert not differing, f"{len(differing)} words differ, the first at {min(differing):#x}"
     assert list(one.modules()) == list(other.modules())
     for a, b in zip(one.threads(), other.threads()):
