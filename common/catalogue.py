@@ -15,11 +15,11 @@ class Opens(Enum):
     """What a command reads, and how the command line opens it. In a debugger, commands with CORES
     read files, and all others read the selected process."""
 
-    MOMENT = "a core; or a live process, which is stopped, copied and resumed"
+    TARGET = "a core; or a live process, which is stopped, copied and resumed"
     RUNNING = "a live process, which keeps running while it is read"
     DEBUGGED = "a live process, in a GDB that is started for it"
     REPEATED = "a live process, which is copied at intervals"
-    MOMENTS = "snapshots, cores and folders of them; and a live process as the last one"
+    SAMPLES = "snapshots, cores and folders of them; and a live process as the last one"
     CORES = "any number of cores and folders of them, and no process"
 
 
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
     word: str
     summary: str
     example: str
-    opens: Opens = Opens.MOMENT
+    opens: Opens = Opens.TARGET
     rereads: bool = False
     completes: str = "file"
     failed: str = "more has leaked than --fail-over allows"
@@ -103,12 +103,12 @@ _ENTRIES = (
     ),
     Entry("runtime", "list the objects of managed runtimes (CPython, Ruby, …) by type, with native bytes", "runtime --limit 10"),
     Entry("scopes", "list V8's handle scopes: their handles, what these refer to, who opened each scope", "scopes --limit 5"),
-    Entry("snapshot", "save the figures of this moment, for `diff`; or write a core", "snapshot before"),
+    Entry("snapshot", "save the current figures for `diff`, or write a core", "snapshot before"),
     Entry(
         "diff",
         "list what grew between snapshots, cores or stops of a debugger, and whether it continues",
         "diff before",
-        opens=Opens.MOMENTS,
+        opens=Opens.SAMPLES,
     ),
     Entry(
         "watch", "show what grows in a running process, in a table that is updated at intervals", "watch --every 10", opens=Opens.REPEATED

@@ -258,7 +258,7 @@ def _add_target(group: argparse._ArgumentGroup, entry: Entry) -> None:
         return argparse.SUPPRESS if entry.live else text
 
     if entry.opens is not Opens.CORES:
-        if entry.opens is not Opens.MOMENTS:
+        if entry.opens is not Opens.SAMPLES:
             group.add_argument("core", nargs="?", help=for_cores("the core file, before or after the addresses"))
         stopped = "" if entry.live else "; it is stopped while it is read, then resumed"
         group.add_argument("--pid", type=_process, metavar="PID|NAME", help=f"a live process{stopped}")

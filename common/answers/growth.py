@@ -14,8 +14,8 @@ from findleaks.results.growth import (
     GrownObjects,
     Growth,
     Interval,
-    Moment,
     Rate,
+    Sample,
     Series,
     Stayed,
     StayedOfSize,
@@ -35,7 +35,7 @@ def growth_result(found: growth.Growth, rows: Sequence[growth.Grown], limit: Opt
     first, last = (leaked_amount(found.snapshots[at]) for at in (0, -1))
     survived, why = survivors_result(found.survival, limit)
     return Growth(
-        moments=[_moment(one) for one in found.snapshots],
+        samples=[_sample(one) for one in found.snapshots],
         seconds=found.times[-1] - found.times[0] if found.times else None,
         several_processes=found.several or None,
         differences=list(differences(found.snapshots)),
@@ -59,9 +59,9 @@ def leaked_amount(snapshot: Snapshot) -> tuple[int, int]:
     return max(0, blocks - int(garbage.get("blocks", 0))), max(0, size - int(garbage.get("bytes", 0)))
 
 
-def _moment(one: Snapshot) -> Moment:
+def _sample(one: Snapshot) -> Sample:
     total, identity = one.total(), one.identity
-    return Moment(
+    return Sample(
         one.name,
         one.clock.time,
         one.clock.uptime,

@@ -39,7 +39,7 @@ from findleaks.results.verdict import Verdict
 from findleaks.session import Session
 from findleaks.session.block_directory import use_pool_file
 from findleaks.session.known_types import check_hints
-from findleaks.session.moments import close_and_collect
+from findleaks.session.repeated_reads import close_and_collect
 from findleaks.target.program import program_name
 from findleaks.types.hint_files import read_hint_file
 from findleaks.types.hints import AddressHint, UserHints

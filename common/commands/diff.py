@@ -1,4 +1,4 @@
-"""The `diff` command: list what grew between moments. A moment is a snapshot, a core, or a stop of
+"""The `diff` command: list what grew between samples. A sample is a snapshot, a core, or a stop of
 a debugger."""
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from findleaks.catalogue import suggest_word
 from findleaks.commands import Invocation, Shell, command, diff_survivors, emit_result, use_pools
 from findleaks.commands.diff_text import ROWS, headline, text
 from findleaks.commands.limits import add_limit, in_text
-from findleaks.commands.moments import gather
 from findleaks.commands.options import add_choice_of_debug_types
 from findleaks.commands.output import STACKS, add_output, output_format
 from findleaks.commands.result import warning_lines, written_lines
+from findleaks.commands.samples import gather
 from findleaks.errors import UsageError
 from findleaks.formatting import printable, wrapped
 from findleaks.history.growth import RANKED, Grown, Growth, all_series
@@ -55,9 +55,9 @@ contain them."""
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "moments",
+        "samples",
         nargs="*",
-        metavar="MOMENT",
+        metavar="SAMPLE",
         help="snapshots, cores, or folders of them, the earliest first; in a debugger, names of snapshots",
     )
     add_output(parser, "a page of curves and tables (.html), or the growth as stacks,", FILES)
@@ -99,7 +99,7 @@ class Comparison:
         current: bool = False,
     ) -> None:
         if len(snapshots) < self.least:
-            raise UsageError("diff needs at least two moments: snapshots, cores, or a folder of them")
+            raise UsageError("diff needs at least two samples: snapshots, cores, or a folder of them")
         self.growth = Growth(snapshots)
         self.current = current
         self.limit, self.by = limit, by
@@ -166,7 +166,7 @@ def _common(snapshots: Sequence[Snapshot]) -> Iterator[str]:
 
 
 def _in_shell(args: argparse.Namespace, shell: Shell) -> int:
-    """Compare the moments that are named on the command line. If a live process is among them, it
+    """Compare the samples that are named on the command line. If a live process is among them, it
     is the last."""
     from findleaks.progress import Bar
 
@@ -179,20 +179,20 @@ def _in_shell(args: argparse.Namespace, shell: Shell) -> int:
         return session
 
     try:
-        found, warnings = gather(args.moments, opened, sections(args), progress=bar)
+        found, warnings = gather(args.samples, opened, sections(args), progress=bar)
         if args.pid is not None:
             with closing(opened("")) as session:
                 found.append(take_snapshot(session, f"pid {args.pid}"))
     finally:
         bar.clear()
-    invocation = _last_moment(args, shell, found[-1]) if found else shell.invocation(None)
+    invocation = _last_sample(args, shell, found[-1]) if found else shell.invocation(None)
     return emit_result(compare(found, args, warnings), args.json, shell.out, invocation, shell.width)
 
 
-def _last_moment(args: argparse.Namespace, shell: Shell, last: Snapshot) -> Invocation:
-    """Return the Invocation for commands about the core or the process of the last moment. It has
-    no target if the moment is neither a core nor a process that still runs."""
-    word = "" if args.pid is not None else args.moments[-1]
+def _last_sample(args: argparse.Namespace, shell: Shell, last: Snapshot) -> Invocation:
+    """Return the Invocation for commands about the core or the process of the last sample. It has
+    no target if the sample is neither a core nor a process that still runs."""
+    word = "" if args.pid is not None else args.samples[-1]
     if word and os.path.isfile(word) and not is_snapshot(word):
         return shell.invocation(word)
     pid, started = last.identity.pid, last.identity.started
@@ -205,17 +205,17 @@ def _last_moment(args: argparse.Namespace, shell: Shell, last: Snapshot) -> Invo
 
 @command(arguments=_arguments, check=check, takes_snapshots=True, in_shell=_in_shell)
 def diff(session: Session, args: argparse.Namespace) -> Comparison:
-    """List what grew between two or more moments of a program: leaked blocks, what each root
+    """List what grew between two or more samples of a program: leaked blocks, what each root
     retains, and what allocators and runtimes keep. Roots are compared by name, so that addresses
-    may differ. MOMENTs are snapshots, core files, and folders of them, in the order of time. In a
-    debugger they are names of snapshots taken there, or files, and the last moment is the current
-    one. Without MOMENTs, `diff` compares all snapshots of the program.
+    may differ. SAMPLEs are snapshots, core files, and folders of them, in the order of time. In a
+    debugger they are names of snapshots taken there, or files, and the last sample is the current
+    one. Without SAMPLEs, `diff` compares all snapshots of the program.
 
-    With three or more moments, `diff` distinguishes growth that continues from growth that has
-    ended and from a saw-tooth. The rate is the median of the slopes between moments (Theil–Sen). If
-    all moments are of one process, --by survivors lists by size the blocks that were not freed."""
+    With three or more samples, `diff` distinguishes growth that continues from growth that has
+    ended and from a saw-tooth. The rate is the median of the slopes between samples (Theil–Sen). If
+    all samples are of one process, --by survivors lists by size the blocks that were not freed."""
     kept = {name: one for name, one in (debugger_snapshots(session.host) or {}).items() if isinstance(one, Snapshot)}
-    words = args.moments or _of_program(session, kept)
+    words = args.samples or _of_program(session, kept)
     for word in words:
         if word not in kept and not os.path.exists(word):
             known = suggest_word(word, kept) or f"; the snapshots are: {', '.join(kept) or 'none'}"

@@ -1,4 +1,4 @@
-"""Write the page of `diff -o FILE.html`: the text of `diff`, and the figures of every moment."""
+"""Write the page of `diff -o FILE.html`: the text of `diff`, and the figures of every sample."""
 
 from __future__ import annotations
 

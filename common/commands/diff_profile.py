@@ -1,5 +1,5 @@
 """Build the differential profile that `diff -o` writes. It has values for the first and the last
-moment: leaked groups, what roots retain by field, and memory of allocators and others."""
+sample: leaked groups, what roots retain by field, and memory of allocators and others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLOCKS = ("lost", "garbage", "root", "field")
 
 
 class Amounts(NamedTuple):
-    """Two pairs of blocks and bytes: at the first and at the last moment."""
+    """Two pairs of blocks and bytes: at the first and in the last sample."""
 
     before: tuple[int, int]
     after: tuple[int, int]
@@ -68,6 +68,6 @@ def _amounts(one: Series) -> Amounts:
 
 def _sample(path: Path, whole: Amounts, parts: Sequence[Amounts]) -> Sample:
     before, after = (
-        tuple(max(value - sum(part[moment][at] for part in parts), 0) for at, value in enumerate(whole[moment])) for moment in (0, 1)
+        tuple(max(value - sum(part[sample][at] for part in parts), 0) for at, value in enumerate(whole[sample])) for sample in (0, 1)
     )
     return Sample(tuple(Frame(frame_name(step)) for step in path), after, before)

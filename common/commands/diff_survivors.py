@@ -1,4 +1,4 @@
-"""Text of `diff` about surviving blocks: blocks that exist at every later moment of one process."""
+"""Text of `diff` about surviving blocks: blocks that exist at every later sample of one process."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def _size(one: Series) -> Optional[int]:
 
 
 def _clause(one: Survivors) -> str:
-    came, when = one.first, "of the first moment"
+    came, when = one.first, "of the first sample"
     if one.since is not None and one.since.made.blocks.value >= MIN_SEEN:
-        came, when = one.since, "made since the first moment"
+        came, when = one.since, "made since the first sample"
     if came.part is None or came.made.blocks.value < MIN_SEEN:
         return ""
     return f"Of the {one.size:,}-byte blocks {when}, {percent(came.part)} are still there."
 
 
 def percent(part: Estimate) -> str:
-    """Return a percentage: "99 %", "96 to 99 %" for a sample, "all", "none"."""
+    """Return a percentage: "99 %", "96 to 99 %" for an estimate, "all", "none"."""
     low, high = (_rounded(value) for value in (part.low, part.high))
     if low == high:
         return {"100": "all", "0": "none"}.get(low, f"{low} %")
@@ -73,7 +73,7 @@ def lines(found: Union[Survival, str], limit: int, width: int) -> Iterator[str]:
         yield f"  … {counted(len(found.sizes) - len(shown), 'more size')} (--limit 0)"
     if found.level:
         yield from wrapped(
-            f"  Estimates from a sample: one in {1 << found.level:,} of the blocks below {size(LARGE)}; percentages are 95 % intervals.",
+            f"  Estimates from one in {1 << found.level:,} of the blocks below {size(LARGE)}; percentages are 95 % intervals.",
             width,
         )
 

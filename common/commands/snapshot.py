@@ -1,4 +1,4 @@
-"""The `snapshot` command: save the figures of the process at this moment for `diff`, or write a
+"""The `snapshot` command: save the current figures of the process for `diff`, or write a
 core."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from findleaks.results import snapshots
 from findleaks.results.written import document
 from findleaks.session import Session
 from findleaks.session.host import DebuggerHost, debugger_snapshots
-from findleaks.session.moments import Ended, read_repeatedly
+from findleaks.session.repeated_reads import Ended, read_repeatedly
 from findleaks.target.base import Target
 from findleaks.target.program import program_name
 
@@ -147,7 +147,7 @@ def _milliseconds(seconds: float) -> str:
 
 @command(arguments=_arguments, subject="name", takes_snapshots=True)
 def snapshot(session: Session, args: argparse.Namespace) -> Generator[Union[Taken, WrittenCore, Series], None, None]:
-    """Save the figures of this moment: mappings, shares of memory, size classes, leaks, memory
+    """Save the current figures: mappings, shares of memory, size classes, leaks, memory
     retained by roots and fields, runtimes' types and counters, handles, threads by stack. `diff`
     compares snapshots with one another, and with cores.
 
@@ -171,13 +171,13 @@ def snapshot(session: Session, args: argparse.Namespace) -> Generator[Union[Take
         return
     taken, reason = 0, None
     try:
-        for moment in read_repeatedly(session, args.every, args.count):
+        for current in read_repeatedly(session, args.every, args.count):
             if args.weight == "core":
-                yield WrittenCore(_core(moment, args, taken + 1), moment.target, not args.every)
+                yield WrittenCore(_core(current, args, taken + 1), current.target, not args.every)
                 taken += 1
                 continue
             # Only the name of the file is known before `take_snapshot` reads the process.
-            one = take_snapshot(moment, args.name or "")
+            one = take_snapshot(current, args.name or "")
             path = destination(args, one.identity.program, one.identity.pid, one.clock.time, taken + 1)
             one = replace(one, name=path.name)
             save(one, path, __version__)
@@ -185,7 +185,7 @@ def snapshot(session: Session, args: argparse.Namespace) -> Generator[Union[Take
             if kept is not None and args.name:
                 kept.pop(args.name, None)
                 kept[args.name] = replace(one, name=args.name)
-            yield Taken(one, path, _stopped(moment.target), not args.every)
+            yield Taken(one, path, _stopped(current.target), not args.every)
     except Ended as error:
         reason = str(error)
     except (KeyboardInterrupt, Interrupted):

@@ -64,7 +64,7 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
     findleaks injects code in front of malloc, free, operator new and similar functions of the
     process's allocators, and removes it at the end. With --mmap, these are mmap, mremap, sbrk and
     munmap of libc, and the stacks are those that mapped what is still mapped. The process is
-    stopped for a moment at the beginning and at the end. `track` needs a live process on x86-64. In
+    stopped briefly at the beginning and at the end. `track` needs a live process on x86-64. In
     LLDB, `detach`, and use the command line."""
     sizes = parse_size_range(args.size) if args.size else None
     # Mappings of all sizes are recorded, because any of them may replace a part of a mapping of the
@@ -82,28 +82,28 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
         span = tracker.wait(args.seconds)
         if span.outcome.why == "ended":
             raise TargetError(f"pid {host.pid}: the process has ended{_of(span)}: its heap cannot be read any more")
-        with closing(_moment(session, host)) as moment:
-            recorded = read_records(moment, tracker.running.layout, tracker.taken)
+        with closing(_copied_session(session, host)) as copied:
+            recorded = read_records(copied, tracker.running.layout, tracker.taken)
             # The following steps read a copy of the process.
             if isinstance(session.host, LiveHost):
                 tracker.remove()
             with tracker.running.rules.lock:
                 assert tracker.names is not None
                 find = find_mapping_sites if args.mmap else find_sites
-                found = find(moment, recorded, sampling, sizes, tracker.names)
+                found = find(copied, recorded, sampling, sizes, tracker.names)
             holding = [site for site in found if site.blocks]
             if holding:
-                name_holders(moment, holding, build_owner_tree(moment))
+                name_holders(copied, holding, build_owner_tree(copied))
             modules = {hook.module for hook in tracker.hooks}
-            why = [] if found else find_reasons(moment, recorded.records, sizes, sampling, tracker.probe, span, modules, args.mmap)
-            moment.done()
+            why = [] if found else find_reasons(copied, recorded.records, sizes, sampling, tracker.probe, span, modules, args.mmap)
+            copied.done()
             tracker.remove()
             all_notes = [*notes, *tracker.notes, *tracker.names.warnings]
-            result = _result(moment, args, FoundSites(found, merge_stacks(found), why), recorded, span, all_notes, host.pid)
+            result = _result(copied, args, FoundSites(found, merge_stacks(found), why), recorded, span, all_notes, host.pid)
             if form:
                 from findleaks.commands.track_file import write
 
-                write(moment, result, found, args.output, form, any(record.mean for record in recorded.records))
+                write(copied, result, found, args.output, form, any(record.mean for record in recorded.records))
             yield result
 
 
@@ -138,7 +138,7 @@ def _host(target: Target) -> InjectionHost:
     raise TargetError(f"track works in GDB and on the command line: `detach`, then run `{where}` in a shell of the process's machine")
 
 
-def _moment(session: Session, host: InjectionHost) -> Session:
+def _copied_session(session: Session, host: InjectionHost) -> Session:
     """Return a session of the process as it is now. On the command line, it is a copy, and the
     process keeps running.
 
@@ -155,7 +155,7 @@ def _moment(session: Session, host: InjectionHost) -> Session:
 
 
 def _result(
-    moment: Session, args: argparse.Namespace, found: FoundSites, recorded: Recorded, span: Recording, notes: list[str], pid: int
+    copied: Session, args: argparse.Namespace, found: FoundSites, recorded: Recorded, span: Recording, notes: list[str], pid: int
 ) -> Plain:
     body = tracked_blocks(found, recorded, span, pid, args.limit, args.mmap)
     if recorded.missed:
@@ -164,4 +164,4 @@ def _result(
             what = "blocks were not recorded, as the table was full: --size or --sample records fewer"
         notes.append(f"{number(recorded.missed)} further {what}")
     write = partial(folded, found.sites) if args.folded else partial(text, found.entries, body, args)
-    return Plain(moment, "track", body, write, further=notes)
+    return Plain(copied, "track", body, write, further=notes)

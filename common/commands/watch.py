@@ -25,7 +25,7 @@ from findleaks.history.store import save
 from findleaks.results.growth import Watched as WatchedResult
 from findleaks.session import Session
 from findleaks.session.host import DebuggerHost, LiveHost
-from findleaks.session.moments import Ended, read_repeatedly
+from findleaks.session.repeated_reads import Ended, read_repeatedly
 
 EVERY = 5.0
 """Default interval between two snapshots, in seconds."""
@@ -34,9 +34,9 @@ COMPARED = RANKED | {"total"}
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    add_every(parser, "seconds between two moments", EVERY)
+    add_every(parser, "seconds between two samples", EVERY)
     add_seconds(parser)
-    add_destination(parser, "each moment, as with `snapshot --every`,", "FOLDER")
+    add_destination(parser, "each sample, as with `snapshot --every`,", "FOLDER")
     add_limit(parser, "rows", ROWS)
     parser.set_defaults(name=None)  # The names of the files begin with the name of the program.
 
@@ -61,7 +61,7 @@ class Watched(Comparison):
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         first, last = self.growth.snapshots[0], self.growth.snapshots[-1]
         total, name = last.total(), last.identity.program or "the program"
-        head = f"{last.name}: {name}, pid {last.identity.pid}: {size(total.bytes or 0)} {total.name}, {counted(self.taken, 'moment')}"
+        head = f"{last.name}: {name}, pid {last.identity.pid}: {size(total.bytes or 0)} {total.name}, {counted(self.taken, 'sample')}"
         head += f" since {first.name}" if self.taken > 1 else ""
         yield from wrapped(head + (f", kept in {self.folder}" if self.folder else ""), width)
         if len(self.growth.snapshots) > 1:
@@ -88,8 +88,8 @@ def watch(session: Session, args: argparse.Namespace) -> Generator[Watched, None
         raise UsageError("watch needs a running process, not a core: `findleaks watch --pid PID`, or `findleaks diff` of several cores")
     kept, taken = Thinned(), 0
     try:
-        for moment in read_repeatedly(session, args.every, lasting=args.seconds or float("inf")):
-            one = take_snapshot(moment, time.strftime("%H:%M:%S"))
+        for current in read_repeatedly(session, args.every, lasting=args.seconds or float("inf")):
+            one = take_snapshot(current, time.strftime("%H:%M:%S"))
             taken += 1
             if args.output:
                 save(one, destination(args, one.identity.program, one.identity.pid, one.clock.time, taken), __version__)

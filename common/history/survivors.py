@@ -100,14 +100,14 @@ def incomparable(snapshots: Sequence[Snapshot]) -> str:
     identities = [one.identity for one in snapshots]
     pids = list(dict.fromkeys(one.pid for one in identities))
     if None in pids:
-        return "the process of one moment is not known"
+        return "the process of one sample is not known"
     if len(pids) > 1:
-        return "the moments are of several processes: pid " + ", ".join(map(str, pids[:4]))
+        return "the samples are of several processes: pid " + ", ".join(map(str, pids[:4]))
     started, images = {one.started for one in identities}, {one.image for one in identities}
     if len(started - {None}) > 1 or len(images - {""}) > 1:
         return f"not one process: pid {pids[0]} was reused, or has run another program since"
     if None in started and "" in images:
-        return "it is not known whether the moments are of one process: not all contain its start time or its auxiliary vector"
+        return "it is not known whether the samples are of one process: not all contain its start time or its auxiliary vector"
     if len({one.allocators for one in identities}) > 1:
         return "the allocators that were found differ"
     return ""

@@ -42,7 +42,7 @@ class Measure(NamedTuple):
 
 class Sample(NamedTuple):
     """A stack, outermost frame first, and a value for each measure. No value is negative. `before`:
-    the values at the earlier moment, in a profile that compares two moments."""
+    the values at the earlier snapshot, in a profile that compares two snapshots."""
 
     stack: tuple[Frame, ...]
     values: tuple[int, ...]
@@ -53,7 +53,7 @@ class Sample(NamedTuple):
 class Profile:
     """A set of stacks with figures.
 
-    - `title`: describes the profile. `compared`: whether the samples have values of two moments.
+    - `title`: describes the profile. `compared`: whether the samples have values of two snapshots.
     - `rate`: mean bytes between two samples of the recorder, from which values are estimated; 0 if
       values are exact.
     - `default`: index of the measure that is shown first; None: the first one in bytes.

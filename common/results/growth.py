@@ -1,4 +1,4 @@
-"""The result of `diff`: what grew between moments of a program. A moment is a snapshot, a core, or
+"""The result of `diff`: what grew between samples of a program. A sample is a snapshot, a core, or
 a process."""
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from findleaks.value_classes import dataclass, field
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Moment(Record):
-    """A moment that was compared: a snapshot, a core, or a process."""
+class Sample(Record):
+    """A sample that was compared: a snapshot, a core, or a process."""
 
     name: str
     """The name of the snapshot, or the name of the file."""
@@ -34,7 +34,7 @@ class Moment(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Series(Record):
-    """One figure at every moment."""
+    """One figure in every sample."""
 
     what: str
     """The kind of figure: "lost", "root", "share" …"""
@@ -47,15 +47,15 @@ class Series(Record):
     unit: Literal["bytes", "count"]
     """Whether `before`, `after` and `delta` are bytes or numbers."""
     before: Optional[int]
-    """The figure at the first moment; None if unknown."""
+    """The figure in the first sample; None if unknown."""
     after: Optional[int]
-    """The figure at the last moment; None if unknown."""
+    """The figure in the last sample; None if unknown."""
     delta: Optional[int]
     """`after` minus `before`."""
     counts: Optional[Sequence[Optional[int]]]
-    """The number of objects or blocks at each moment."""
+    """The number of objects or blocks in each sample."""
     bytes: Optional[Sequence[Optional[int]]]
-    """The bytes at each moment."""
+    """The bytes in each sample."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,7 +63,7 @@ class Rate(Record):
     """Growth per hour, in the unit of the series, with its 95 % interval."""
 
     rate: float
-    """The median of the slopes between moments (Theil–Sen)."""
+    """The median of the slopes between samples (Theil–Sen)."""
     low: float
     """Lower end of the interval."""
     high: float
@@ -77,7 +77,7 @@ class Grown(Series):
     trend: str
     """The trend of the figure: "growing", "flat" …"""
     per_hour: Optional[Rate]
-    """The rate of growth; None if the times of the moments are unknown."""
+    """The rate of growth; None if the times of the samples are unknown."""
     inside: Sequence[Series]
     """Parts of the figure that grew with it, the innermost last."""
 
@@ -111,54 +111,54 @@ class Interval(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Cohort(Record):
-    """Blocks that were first seen at the same moment or in the same range of moments."""
+    """Blocks that were first seen in the same sample or in the same range of samples."""
 
     made: EstimatedAmount
     """All blocks of the cohort."""
     stayed: EstimatedAmount
-    """The blocks in `made` that still exist at each later moment."""
+    """The blocks in `made` that still exist in each later sample."""
     part: Optional[Interval]
     """The fraction of the blocks that was not freed, from 0 to 1."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stayed(Record):
-    """Blocks by the moment at which they were first seen."""
+    """Blocks by the sample in which they were first seen."""
 
     first: Cohort
-    """Blocks that exist at the first moment."""
+    """Blocks that exist in the first sample."""
     since: Optional[Cohort]
-    """Blocks first seen after the first and before the last moment."""
+    """Blocks first seen after the first and before the last sample."""
     newest: EstimatedAmount
-    """Blocks first seen at the last moment."""
+    """Blocks first seen in the last sample."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StayedOfSize(Record):
-    """Blocks of one size, by the moment at which they were first seen."""
+    """Blocks of one size, by the sample in which they were first seen."""
 
     size: int
     """Usable bytes of each block."""
     first: Cohort
-    """Blocks that exist at the first moment."""
+    """Blocks that exist in the first sample."""
     since: Optional[Cohort]
-    """Blocks first seen after the first and before the last moment."""
+    """Blocks first seen after the first and before the last sample."""
     newest: EstimatedAmount
-    """Blocks first seen at the last moment."""
+    """Blocks first seen in the last sample."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Survivors(Record):
-    """Blocks of one process that exist at each later moment."""
+    """Blocks of one process that exist in each later sample."""
 
     sampled: bool
     """Whether the figures are estimates from samples."""
     first: Cohort
-    """Blocks that exist at the first moment."""
+    """Blocks that exist in the first sample."""
     since: Optional[Cohort]
-    """Blocks first seen after the first and before the last moment."""
+    """Blocks first seen after the first and before the last sample."""
     newest: EstimatedAmount
-    """Blocks first seen at the last moment."""
+    """Blocks first seen in the last sample."""
     sizes: Sequence[StayedOfSize]
     """The same figures for each size of block."""
 
@@ -177,20 +177,20 @@ class GrownObjects(Record):
 class Growth(Record):
     """The result of `diff`."""
 
-    moments: Sequence[Moment]
-    """The compared moments, the earliest first."""
+    samples: Sequence[Sample]
+    """The compared samples, the earliest first."""
     seconds: Optional[float]
-    """Seconds from the first to the last moment; None if unknown."""
+    """Seconds from the first to the last sample; None if unknown."""
     several_processes: Optional[str]
-    """Why the moments certainly belong to several processes; None if they may belong to one."""
+    """Why the samples certainly belong to several processes; None if they may belong to one."""
     differences: Sequence[str]
-    """Why the moments are not fully comparable."""
+    """Why the samples are not fully comparable."""
     total: Grown
     """Resident bytes; mapped bytes if residency is unknown."""
     grown: Sequence[Grown]
     """The figures that explain the growth, those that grew most first."""
     survivors: Optional[Survivors]
-    """The blocks that were not freed between moments."""
+    """The blocks that were not freed between samples."""
     survivors_unknown: Optional[str]
     """Why `survivors` is unknown."""
     objects: Sequence[GrownObjects]

@@ -64,7 +64,7 @@ def test_between_two_stops(ask: Ask, program: Path) -> None:
     assert re.search(HELD.format(4000, 8000), output)
     assert "next: leaks diff first" in output and "next: leaks diff snapshot1" in output
     (last,) = [json.loads(line) for line in objects(output)]
-    assert [one["name"] for one in last["moments"]] == ["first", "snapshot1", "now"]
+    assert [one["name"] for one in last["samples"]] == ["first", "snapshot1", "now"]
     (row,) = [row for row in last["grown"] if row["what"] == "root" and row["name"] == "g_sessions (grows, data)"]
     assert row["counts"] == [4000, 8000, 12000]
     assert row["bytes"] == [4000 * 120, 8000 * 120, 12000 * 120]
@@ -100,7 +100,7 @@ def test_names(ask: Ask, program: Path, cores: list[Path], tmp_path: Path) -> No
     assert "no snapshot was taken; run `leaks snapshot NAME` now, and `leaks diff NAME` at a later stop" in output
     assert "; it replaces the earlier snapshot of this name" in output
     assert 'next: leaks diff "a name"' in output
-    names = [[one["name"] for one in json.loads(line)["moments"]] for line in objects(output)]
+    names = [[one["name"] for one in json.loads(line)["samples"]] for line in objects(output)]
     assert names == [["a name", "one", "now"], [file.name, "now"], ["core.0", "now"]]
     assert "no snapshot 'on', and no file of that name: did you mean 'one'?" in output
     assert json.loads(ran("diff", "--json", str(file), str(cores[1]), check=True).stdout)["total"]["delta"] == 0
@@ -110,7 +110,7 @@ def test_names(ask: Ask, program: Path, cores: list[Path], tmp_path: Path) -> No
     assert "--every needs a running process" in output and "--count needs --every" in output
     assert "/nowhere/at/all/x: the snapshot cannot be written: no such file or directory" in output
     assert len(re.findall(r"names\s+of\s+snapshots\s+taken\s+there", output)) == 1
-    assert "List what grew between two or more moments" in output and "Save the figures of this moment" in output
+    assert "List what grew between two or more samples" in output and "Save the current figures" in output
     assert "Traceback" not in output
 
 
@@ -145,8 +145,8 @@ def test_completion_in_gdb(program: Path, cores: list[Path]) -> None:
 
 
 def diff_of(answer: dict[str, Any]) -> dict[str, Any]:
-    """What must be the same in every door: all but the names of the moments."""
-    return {**answer, "moments": [{**one, "name": ""} for one in answer["moments"]]}
+    """What must be the same in every door: all but the names of the samples."""
+    return {**answer, "samples": [{**one, "name": ""} for one in answer["samples"]]}
 
 
 def test_the_same_answer_in_three_doors(program: Path, cores: list[Path], tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import browser
 import debuggers
-import moments
 import pytest
+import samples
 from growthpage import Page
 
 from findleaks.commands import Invocation
@@ -33,19 +33,19 @@ def arguments(**more: Any) -> argparse.Namespace:
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("three") / "growth.html"
-    compare(moments.moments(3, 3600.0, names=[HOSTILE]), arguments(output=str(file)))
+    compare(samples.samples(3, 3600.0, names=[HOSTILE]), arguments(output=str(file)))
     return file
 
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("many") / "growth.html"
-    compare(moments.moments(500, more=190), arguments(output=str(file)))
+    compare(samples.samples(500, more=190), arguments(output=str(file)))
     return file
 
 
 def grown(by: str = "") -> list[dict[str, Any]]:
-    (body,) = Comparison(moments.moments(3, 3600.0, names=[HOSTILE]), by=by).json()
+    (body,) = Comparison(samples.samples(3, 3600.0, names=[HOSTILE]), by=by).json()
     return json.loads(json.dumps(body))["grown"]
 
 
@@ -110,7 +110,7 @@ def test_its_tables_have_the_figures_of_the_json(three: Path, tmp_path: Path) ->
         assert sorted(cells[1:] for cells in rows) == sorted(expected)
     assert len(answer["found"]["all"]) == sum(len(answer["found"][word]) for word in WORDS)
     assert answer["title"] == "What grew: shop"
-    text = list(Comparison(moments.moments(3, 3600.0, names=[HOSTILE])).text(10_000, Invocation()))
+    text = list(Comparison(samples.samples(3, 3600.0, names=[HOSTILE])).text(10_000, Invocation()))
     assert answer["headline"] == text[0] and "+ 340 MiB" in text[0]
     assert answer["findings"] == [line[5:] for line in text if re.match(r"  \d\. ", line)] != []
     assert any(HOSTILE in cells[0] for cells in answer["found"]["lost"])  # as text
@@ -177,7 +177,7 @@ def test_what_is_under_the_pointer(three: Path, tmp_path: Path) -> None:
     return told;
     """
     answer = driven(three, script, tmp_path)
-    snapshots = moments.moments(3, 3600.0)
+    snapshots = samples.samples(3, 3600.0)
     top = grown()[0]
     for at, name in enumerate(("first", "middle", "last")):
         text = answer[name]
@@ -249,7 +249,7 @@ def test_its_colours(three: Path, tmp_path: Path, dark: bool) -> None:
         assert (level(ground) < 150) == is_dark and (level(ink) > 600) == is_dark
 
 
-def test_five_hundred_moments(many: Path, tmp_path: Path) -> None:
+def test_five_hundred_samples(many: Path, tmp_path: Path) -> None:
     script = """
     const told = {headings: {}};
     for (const one of document.querySelectorAll("#tabs button")) { await tab(one.dataset.word); told.headings[one.dataset.word] = axis(); }
@@ -261,15 +261,15 @@ def test_five_hundred_moments(many: Path, tmp_path: Path) -> None:
     told.points = Math.max(...[...document.querySelectorAll("#chart .curve")].map(one => one.getAttribute("d").split("L").length));
     told.spark = Math.max(...[...document.querySelectorAll(".spark path")].map(one => one.getAttribute("d").split("L").length));
     told.wide = document.documentElement.scrollWidth <= innerWidth;
-    $("moments").open = true;
+    $("samples").open = true;
     await sleep(60);
-    told.moments = [$("moments").querySelectorAll("tbody tr").length, $("moments").querySelector("tbody tr:last-child").innerText];
+    told.samples = [$("samples").querySelectorAll("tbody tr").length, $("samples").querySelector("tbody tr:last-child").innerText];
     return told;
     """
     answer = driven(many, script, tmp_path)
     assert answer["rows"][:2] == [100, "200 rows"] and answer["all"] == 200 and answer["rows"][2].startswith("3 more rows")
     assert answer["points"] == 500 and answer["spark"] <= 60 and answer["wide"]
-    assert answer["moments"][0] == 500 and "shop-4711-0500.snapshot" in answer["moments"][1]
+    assert answer["samples"][0] == 500 and "shop-4711-0500.snapshot" in answer["samples"][1]
     for word, texts in answer["headings"].items():
         assert len(texts) >= 6, word
         for at, one in enumerate(texts):
@@ -277,21 +277,21 @@ def test_five_hundred_moments(many: Path, tmp_path: Path) -> None:
     assert any(text["text"].endswith(" MiB") for text in answer["headings"]["grew"])
 
 
-def test_moments_without_times_and_figures(tmp_path: Path) -> None:
-    """Numbers of the moments along the axis; of the total None is shown as nothing."""
+def test_samples_without_times_and_figures(tmp_path: Path) -> None:
+    """Numbers of the samples along the axis; of the total None is shown as nothing."""
     figures = [[Figure("total", "resident", None, amount)] for amount in (1 << 30, None, 3 << 30)]
-    identity = moments.moments(1)[0].identity
+    identity = samples.samples(1)[0].identity
     compare([Snapshot(f"core.{at}", Clock(), identity, figures[at]) for at in range(3)], arguments(output=str(tmp_path / "few.html")))
     script = """
-    $("moments").open = true;
+    $("samples").open = true;
     await sleep(40);
     return {axis: axis().map(one => one.text), tabs: $("tabs").children.length, tip: await over(0.97, 0.5), empty: $("more").textContent,
-            moments: all($("moments"), "tbody tr").map(line => line.innerText)};
+            samples: all($("samples"), "tbody tr").map(line => line.innerText)};
     """
     answer = driven(tmp_path / "few.html", script, tmp_path)
-    assert {"1", "2", "3", "moment"} <= set(answer["axis"]) and answer["tabs"] == 1 and answer["empty"] == "no row matches"
+    assert {"1", "2", "3", "sample"} <= set(answer["axis"]) and answer["tabs"] == 1 and answer["empty"] == "no row matches"
     assert answer["tip"].startswith("3 of 3 core.2") and "3.0 GiB" in answer["tip"]
-    assert [line.split("\t")[-1] for line in answer["moments"]] == ["1.0 GiB", "–", "3.0 GiB"]
+    assert [line.split("\t")[-1] for line in answer["samples"]] == ["1.0 GiB", "–", "3.0 GiB"]
 
 
 def _overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -322,6 +322,6 @@ def test_between_two_stops_of_a_debugger(debugger: str, tmp_path: Path) -> None:
     assert f"written to {page} (" in " ".join(output.split()), output
     assert "end its name in .html" in output and "Traceback" not in output
     found = Page(page)
-    assert [name for name, *_ in found.meta["moments"]] == ["before", "now"]
+    assert [name for name, *_ in found.meta["samples"]] == ["before", "now"]
     rows = [row for row in found.rows("root") if row[2].startswith("g_list")]
     assert rows and rows[0][3][-1] - rows[0][3][0] == 30_000 * 40 and rows[0][4][-1] - rows[0][4][0] == 30_000

@@ -175,7 +175,7 @@ def test_its_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_two_moments(dark: bool, tmp_path: Path) -> None:
+def test_two_snapshots(dark: bool, tmp_path: Path) -> None:
     script = """
     const told = {sum: $("sum").textContent, legend: $("legend").innerText};
     told.tips = [];
@@ -186,7 +186,7 @@ def test_two_moments(dark: bool, tmp_path: Path) -> None:
     return told;
     """
     told = driven(page(tmp_path, True), script, tmp_path, dark)
-    # Widths are the larger of both moments: serve 90,000, parse_header 60,000, visit 10,000.
+    # Widths are the larger of both snapshots: serve 90,000, parse_header 60,000, visit 10,000.
     assert told["sum"] == "107 KiB → 98 KiB, − 9.8 KiB; 4 stacks"
     serve, parse, visit = (text.split("\n") for text in told["tips"])
     assert serve[:2] == ["serve [shop]", "88 KiB → 29 KiB, − 59 KiB"]

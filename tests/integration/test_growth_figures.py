@@ -73,70 +73,70 @@ def parts(answer: Any, path: str) -> Iterator[Any]:
         yield from parts(one, rest) if rest else [one]
 
 
-def amounts(moment: Snapshot) -> dict[Key, Amount]:
-    found = {(one.section, one.within, one.name): (one.number, one.bytes) for one in moment.figures}
-    assert len(found) == len(moment.figures)
+def amounts(sample: Snapshot) -> dict[Key, Amount]:
+    found = {(one.section, one.within, one.name): (one.number, one.bytes) for one in sample.figures}
+    assert len(found) == len(sample.figures)
     return found
 
 
 def measured(core: Path) -> Snapshot:
     """A snapshot of a core: its answers are the commands', and its figures add up to what these count."""
     with closing(Session(open_core(str(core)))) as session:
-        moment = take_snapshot(session, core.stem)
+        sample = take_snapshot(session, core.stem)
         for word in OPTIONS:
-            assert {**asked(session, word), "next": []} == {**json.loads(json.dumps(moment.answers[word])), "next": []}, word
+            assert {**asked(session, word), "next": []} == {**json.loads(json.dumps(sample.answers[word])), "next": []}, word
         managed = set(session.object_types.names) if session.object_types is not None else set()  # rows of the runtime's section
         typed = [one for one in asked(session, "blocks") if one.get("type") not in (None, *managed)]
     sums: Counter[tuple[str, int]] = Counter()
-    for (section, *_), amount in amounts(moment).items():
+    for (section, *_), amount in amounts(sample).items():
         sums.update({(section, at): value or 0 for at, value in enumerate(amount)})
     for section, word, path, *names in PARTS:
         for at, name in enumerate(names):
-            rows = [*parts(moment.answers[word], path), *([moment.answers["roots"]["shared"]] if section == "root" else ())]
+            rows = [*parts(sample.answers[word], path), *([sample.answers["roots"]["shared"]] if section == "root" else ())]
             assert name is None or sums[section, at] == sum(row[name] for row in rows), (section, name)
     assert sums["share", 1] == sums["total", 1]
-    totals = moment.answers["find"]["totals"]
+    totals = sample.answers["find"]["totals"]
     for at, unit in enumerate(("blocks", "bytes")):
         assert sums["kind", at] == sum(amount[unit] for amount in totals.values())
         assert sums["lost", at] + sums["garbage", at] == sum(totals[kind][unit] for kind in ("definite", "possible", "indirect"))
     for name in ("in_use", "cached", "free", "spare"):
         held = sum(
-            amount[1] or 0 for key, amount in amounts(moment).items() if key[0] == "allocator" and key[2].endswith(name.replace("_", " "))
+            amount[1] or 0 for key, amount in amounts(sample).items() if key[0] == "allocator" and key[2].endswith(name.replace("_", " "))
         )
-        assert held == sum(total[name] or 0 for total in moment.answers["caches"]["totals"])
+        assert held == sum(total[name] or 0 for total in sample.answers["caches"]["totals"])
     # Types that the first word of a block tells, not its contents or debug information.
     typed = [one for one in typed if not re.fullmatch(r"FILE|std::string|.*\[\d+\]", one["type"])]
     typed = [one for one in typed if one.get("type_from") not in ("debug-info", "inferred")]
     assert (sums["type", 0], sums["type", 1]) == (len(typed), sum(one["size"] for one in typed))
-    return moment
+    return sample
 
 
 def at(key: Key, amount: int, figures: Mapping[Key, Amount]) -> Optional[int]:
-    """The number (0) or bytes (1) of a figure at a moment: 0 if it is not there; unknown if it is a field that may not be listed."""
+    """The number (0) or bytes (1) of a figure in a sample: 0 if it is not there; unknown if it is a field that may not be listed."""
     if key in figures:
         return figures[key][amount]
     return None if key[0] in ("field", "container") and ("root", "", key[1]) in figures else 0
 
 
-def answered(moments: list[Snapshot], *words: str) -> Any:
+def answered(samples: list[Snapshot], *words: str) -> Any:
     """What `diff` says of these: its JSON."""
     args = commands.parse(commands.parser(diff, "findleaks"), ["--json", "--limit", "0", *words])
     assert args is not None
-    (body,) = compare(moments, args).json()
+    (body,) = compare(samples, args).json()
     return json.loads(json.dumps(body))
 
 
 def check(first: Path, last: Path, folder: Path) -> Mapping[Key, Any]:
-    """Every row of `diff` in every section, of a moment as it is loaded from a file and of a core; all rows by section, whole and name."""
+    """Every row of `diff` in every section, of a sample as it is loaded from a file and of a core; all rows by section, whole and name."""
     path = folder / "first.snapshot"
     save(measured(first), path, "test")
-    moments = [load(str(path)), measured(last)]
-    before, after = map(amounts, moments)
-    rows = {by: answered(moments, "--by", by)["grown"] for by in SECTIONS}
+    samples = [load(str(path)), measured(last)]
+    before, after = map(amounts, samples)
+    rows = {by: answered(samples, "--by", by)["grown"] for by in SECTIONS}
     kernel = [sum(amount[1] or 0 for key, amount in one.items() if key == ("share", "", "kernel")) for one in (before, after)]
-    total = answered(moments)
+    total = answered(samples)
     assert total["total"]["bytes"] == [sum(row["bytes"][n] for row in rows["mapping"]) + kernel[n] for n in (0, 1)]
-    assert [one["resident"] for one in total["moments"]] == total["total"]["bytes"]
+    assert [one["resident"] for one in total["samples"]] == total["total"]["bytes"]
     figures: dict[Key, Any] = {}
     for row in [total["total"], *(row for listed in rows.values() for row in listed)]:
         key = row["what"], row["within"] or "", row["name"]

@@ -79,11 +79,11 @@ def test_a_map_that_shrinks_again(map_program: Path, tmp_path: Path) -> None:
 def test_a_map_that_is_filled_at_first(map_program: Path, tmp_path: Path) -> None:
     """A warm-up that has ended is no growth."""
     with Rounds([str(map_program)], tmp_path) as one:
-        moments = []
+        samples = []
         for at, count in enumerate((2000, 9000, 6000, 0, 0, 0, 0, 0)):
             one.round(count)
-            moments.append(one.snapshot(str(at)))
-    answer, text = compared(*moments)
+            samples.append(one.snapshot(str(at)))
+    answer, text = compared(*samples)
     (row,) = [row for row in answer["grown"] if row["name"] == "g_registry (growth, data)"]
     assert row["trend"] == "plateau"
     assert "; nothing grows any more; grew at first: + " in " ".join(text.split())

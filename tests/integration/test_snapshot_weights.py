@@ -1,4 +1,4 @@
-"""`snapshot --weight core` and `--fork`: the same moment as a summary, a core or a clone, compared with later ones."""
+"""`snapshot --weight core` and `--fork`: the same state of a process as a summary, a core or a clone, compared with later ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def grown(found: dict[str, Any]) -> tuple[Any, Any]:
     return (nodes["counts"][0], nodes["counts"][-1]), (lost["counts"][0], lost["counts"][-1])
 
 
-def test_each_form_of_a_moment(running: Running) -> None:
+def test_each_form_of_a_sample(running: Running) -> None:
     """A summary, a summary of a clone, a core, one of a clone that is packed: each holds what the program had then, whatever it does
     later; and a core beside a live process is the core."""
     folder, pid = running.folder, running.pid
@@ -50,13 +50,13 @@ def test_each_form_of_a_moment(running: Running) -> None:
     for one in made.values():
         found = answer("diff", one["file"], "--pid", pid)
         assert grown(found) == ((before[0], after[0]), (before[1], after[1])), one["file"]
-        assert [row["pid"] for row in found["moments"]] == [pid, pid]
+        assert [row["pid"] for row in found["samples"]] == [pid, pid]
         assert found["survivors"]["first"]["part"]["value"] == 1, "it frees nothing"
     same = answer("diff", made["summary"]["file"], made["core"]["file"])
     assert {row["name"] for row in same["grown"] if row["delta"]} <= {"files", "kernel"}, (
         "pages of files come and go with the machine's cache"
     )
-    assert all(row["resident"] for row in same["moments"]), "what was resident is in the core's note"
+    assert all(row["resident"] for row in same["samples"]), "what was resident is in the core's note"
 
 
 def test_debuggers_read_the_core(running: Running) -> None:
@@ -73,7 +73,7 @@ def test_a_series_of_cores(running: Running, tmp_path: Path) -> None:
     ran("snapshot", "--weight", "core", "--every", "0.1", "--count", "3", "-o", str(folder), "--pid", str(running.pid), check=True)
     assert len(list(folder.glob("grows-*.core"))) == 3
     found = answer("diff", folder)
-    assert len(found["moments"]) == 3 and found["seconds"] > 0
+    assert len(found["samples"]) == 3 and found["seconds"] > 0
     assert {row["trend"] for row in found["grown"]} == {"flat"}
 
 

@@ -1,4 +1,4 @@
-"""Blocks that stay in a real program, which says at each moment where its blocks are: live snapshots and cores."""
+"""Blocks that stay in a real program, which says before each sample where its blocks are: live snapshots and cores."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ def rounds(program: Path, folder: Path, blocks: int, count: int) -> Iterator[tup
             running.kill()
 
 
-def truth(moments: list[set[Block]]) -> dict[str, Counter[int]]:
+def truth(samples: list[set[Block]]) -> dict[str, Counter[int]]:
     """Counts by size, by definition."""
-    stayed = set.intersection(*moments)
+    stayed = set.intersection(*samples)
     since, kept = Counter[int](), Counter[int]()
-    for at in range(1, len(moments) - 1):
-        new = moments[at] - moments[at - 1]
+    for at in range(1, len(samples) - 1):
+        new = samples[at] - samples[at - 1]
         since.update(size for _, size in new)
-        kept.update(size for _, size in new.intersection(*moments[at + 1 :]))
+        kept.update(size for _, size in new.intersection(*samples[at + 1 :]))
     return {
-        "first": Counter(size for _, size in moments[0]),
+        "first": Counter(size for _, size in samples[0]),
         "first stayed": Counter(size for _, size in stayed),
         "since": since,
         "since stayed": kept,
-        "newest": Counter(size for _, size in moments[-1] - moments[-2]),
+        "newest": Counter(size for _, size in samples[-1] - samples[-2]),
     }
 
 
@@ -78,17 +78,17 @@ def findleaks(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 
 def test_live_snapshots_and_a_core(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Few blocks: exact, by size. The leak's new blocks stay, those that are churned go."""
-    moments, files = [], []
+    samples, files = [], []
     with rounds(program, tmp_path, 500, 4) as (pid, on):
         for number in range(4):
-            moments.append(on())
+            samples.append(on())
             files.append(tmp_path / f"{number}.snapshot")
             if number == 2:
                 subprocess.run(["gcore", "-o", tmp_path / "core", str(pid)], check=True, capture_output=True)
                 files[-1] = tmp_path / f"core.{pid}"
             else:
                 findleaks(capsys, "snapshot", "--pid", pid, "-o", files[-1])
-        known = truth(moments)
+        known = truth(samples)
         with rounds(program, tmp_path, 500, 1) as (other, at_first):
             at_first()
             answer = json.loads(findleaks(capsys, "diff", files[0], "--pid", other, "--json"))
@@ -113,14 +113,14 @@ def test_live_snapshots_and_a_core(program: Path, tmp_path: Path, capsys: pytest
 
 def test_many_blocks(program: Path, tmp_path: Path) -> None:
     """A sample of 200,000: what is said is right within three times the error that is stated, which chance does not reach."""
-    moments, snapshots = [], []
+    samples, snapshots = [], []
     with rounds(program, tmp_path, 50_000, 3) as (pid, on):
         for number in range(3):
-            moments.append(on())
+            samples.append(on())
             with closing(Session(attach(pid))) as session:
                 identity = Identity("stays", "", pid, 1)
                 snapshots.append(Snapshot(str(number), Clock(number), identity, [], sample=taken(session)))
-    known, found = truth(moments), survival(snapshots)
+    known, found = truth(samples), survival(snapshots)
     assert isinstance(found, Survival)
     assert found.level >= 4
     for size in (KEEP, CHURN, CACHE, LEAK):

@@ -306,10 +306,10 @@ def test_api(made: Hidden) -> None:
 def test_choice_of_debug_information(tmp_path: Path) -> None:
     """`triage` and `diff` find types by debug information unless told not to."""
     program = building.compiled(tmp_path, "typed_truth.c", "-g", "-O2")
-    moments = []
+    samples = []
     for count in ("500", "1000"):
         with cores.Running([str(program), count, "1"], tmp_path / count) as running:
-            moments.append(str(running.kernel_core()))
-    for words in (["triage", "--json", *moments], ["diff", "--by", "lost", "--json", *moments]):
+            samples.append(str(running.kernel_core()))
+    for words in (["triage", "--json", *samples], ["diff", "--by", "lost", "--json", *samples]):
         assert "struct " in ran(*words, check=True).stdout
         assert "struct " not in ran(*words, "--no-debug-types", check=True).stdout

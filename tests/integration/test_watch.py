@@ -20,7 +20,7 @@ from cores import Running
 
 EVERY = 2.0
 MAX_SECONDS = 1.0
-"""From a key to the end: far less than to the next moment."""
+"""From a key to the end: far less than to the next sample."""
 TABLE = r"retained by g_sessions \(grows, data\): linked list, 4,000 → 8,000 nodes"
 
 
@@ -80,7 +80,7 @@ def test_json_has_an_object_for_each_interval_at_once(running: Running, tmp_path
     before, _ = truth(running)
     with Started("watch", "--every", "0.2", "--json", "-o", str(tmp_path / "kept"), "--pid", str(running.pid)) as started:
         first = json.loads(started.line())
-        assert (first["command"], first["ended"], len(first["moments"])) == ("watch", None, 2)
+        assert (first["command"], first["ended"], len(first["samples"])) == ("watch", None, 2)
         go_on(running)
         after, _ = truth(running)
         while not (item := json.loads(started.line()))["total"]["delta"] or not held(item)["nodes"] or held(item)["nodes"] != [after]:
@@ -90,7 +90,7 @@ def test_json_has_an_object_for_each_interval_at_once(running: Running, tmp_path
         _, errors, status = started.ended()
     assert (errors, status) == ("", 0)
     files = sorted((tmp_path / "kept").iterdir())
-    assert len(files) >= len(item["moments"])
+    assert len(files) >= len(item["samples"])
     compared = json.loads(ran("diff", "--json", str(tmp_path / "kept"), check=True).stdout)
     assert held(compared) == held(item)
 
@@ -139,7 +139,7 @@ def test_process_that_ends_says_so_in_json(running: Running) -> None:
         os.kill(running.pid, signal.SIGKILL)
         last = json.loads(started.ended()[0].splitlines()[-1])
     assert last["ended"] == f"pid {running.pid} has ended"
-    assert last["moments"][: len(before["moments"])] == before["moments"]
+    assert last["samples"][: len(before["samples"])] == before["samples"]
 
 
 def watching(running: Running, every: float = 0.2) -> Terminal:

@@ -57,13 +57,13 @@ class Rounds(Running):
     def core(self, name: str, hours: float) -> Path:
         """A core of it, of this name, as if it had been made so many hours after 2026 began."""
         made = self.gcore().rename(self.folder / f"{name}.core")
-        moment = 1_767_225_600 + hours * HOUR
-        os.utime(made, (moment, moment))
+        made_at = 1_767_225_600 + hours * HOUR
+        os.utime(made, (made_at, made_at))
         return made
 
 
-def compared(*moments: object, by: str = "") -> tuple[Answer, str]:
+def compared(*samples: object, by: str = "") -> tuple[Answer, str]:
     """What `diff` says of these: its JSON, and its text on 120 columns, lines joined by blanks."""
-    words = ["diff", "--limit", "0", *(["--by", by] if by else []), *map(str, moments)]
+    words = ["diff", "--limit", "0", *(["--by", by] if by else []), *map(str, samples)]
     answer: Answer = json.loads(ran(*words, "--json", check=True).stdout)
     return answer, ran(*words, check=True).stdout

@@ -34,8 +34,8 @@ def container(within: str, name: str, size: float, count: int, what: str = "std:
     return Figure("container", name, count, int(size * MIB), within, what)
 
 
-def growth(*moments: Sequence[Figure]) -> Growth:
-    return Growth([snapshot(at, *given) for at, given in enumerate(moments)])
+def growth(*samples: Sequence[Figure]) -> Growth:
+    return Growth([snapshot(at, *given) for at, given in enumerate(samples)])
 
 
 def labels(found: Growth) -> list[str]:
@@ -47,11 +47,11 @@ def lines(found: Growth) -> list[str]:
 
 
 def test_the_innermost_part_that_explains_it_is_named() -> None:
-    def moment(size: float, nodes: int) -> list[Figure]:
+    def sample(size: float, nodes: int) -> list[Figure]:
         parts = [field("g_shop", "Shop.cart", size), field("g_shop", "Shop.cart → Cart.items", size), field("g_shop", "Shop.names", 1)]
         return [root("g_shop", size + 2), *parts, container("g_shop", "Shop.cart → Cart.items", size, nodes), root("g_other", 7)]
 
-    found = growth(moment(3, 1000), moment(9, 3000))
+    found = growth(sample(3, 1000), sample(9, 3000))
     assert labels(found) == ["retained by g_shop → Shop.cart → Cart.items: std::map, 1,000 → 3,000 nodes"]
     assert (found.rows[0].series.delta, found.rows[0].per_hour and found.rows[0].per_hour.slope) == (6 * MIB, 6 * MIB)
     assert headline(found) == (
@@ -61,7 +61,7 @@ def test_the_innermost_part_that_explains_it_is_named() -> None:
 
 
 def test_a_root_of_which_two_fields_grow_is_divided() -> None:
-    def moment(one: float, other: float, rest: float) -> list[Figure]:
+    def sample(one: float, other: float, rest: float) -> list[Figure]:
         return [
             root("g_shop", one + other + rest),
             field("g_shop", "Shop.carts", one),
@@ -70,7 +70,7 @@ def test_a_root_of_which_two_fields_grow_is_divided() -> None:
             field("g_shop", "Shop.names → +0x8", other - 0.5),
         ]
 
-    found = growth(moment(1, 1, 2), moment(5, 3, 2.25))
+    found = growth(sample(1, 1, 2), sample(5, 3, 2.25))
     assert labels(found) == [
         "retained by g_shop → Shop.carts: std::map, 100 → 500 nodes",
         "retained by g_shop → Shop.names → +0x8, 0 → 2 blocks",
@@ -102,19 +102,19 @@ def handles(count: int, size: float) -> Figure:
 
 
 def test_handles_are_named_rather_than_what_holds_their_blocks() -> None:
-    def moment(size: float, more: float) -> list[Figure]:
+    def sample(size: float, more: float) -> list[Figure]:
         parts = [field("several roots", "environ, node, data", size), handles(int(size * 1000), size)]
         return [root("several roots", size + more), root("node, data", 1), *parts]
 
-    found = growth(moment(1, 1), moment(9, 1.5))
+    found = growth(sample(1, 1), sample(9, 1.5))
     assert labels(found) == ["V8's handle-scope blocks (isolate 1), 1,000 → 9,000 handles"]
-    found = growth(moment(1, 1), moment(9, 7))
+    found = growth(sample(1, 1), sample(9, 7))
     assert labels(found) == ["V8's handle-scope blocks (isolate 1), 1,000 → 9,000 handles", "retained by several roots, the rest"]
     assert [row.series.delta for row in found.rows if row.trend is not Trend.FLAT] == [8 * MIB, 6 * MIB]
 
 
 def test_native_memory_of_a_runtimes_types() -> None:
-    def moment(strings: int) -> list[Figure]:
+    def sample(strings: int) -> list[Figure]:
         size = strings * 1000
         return [
             Figure("root", "Ruby's heap pages", strings, size + MIB),
@@ -124,7 +124,7 @@ def test_native_memory_of_a_runtimes_types() -> None:
             Figure("share", "Ruby heap pages: runtime", None, strings * 50),
         ]
 
-    found = growth(moment(2000), moment(12_000))
+    found = growth(sample(2000), sample(12_000))
     assert labels(found) == [
         "native memory of Ruby's String, 4,000 → 24,000 objects, 2,000 → 12,000 blocks",
         "Ruby heap pages: String 4,000 → 24,000",
@@ -181,15 +181,15 @@ def test_growth_is_named_before_a_larger_saw_tooth() -> None:
 def test_pages_of_files_are_named_after_what_is_held() -> None:
     """As reading a process in a debugger makes more of them resident; but not where they are nearly all that grew."""
 
-    def moment(held: float, files: float) -> list[Figure]:
+    def sample(held: float, files: float) -> list[Figure]:
         return [root("g_shop", held), Figure("share", "files", 3, int(files * MIB), "", "files")]
 
-    found = growth(moment(1, 2), moment(3, 5))
+    found = growth(sample(1, 2), sample(3, 5))
     assert "; what grew most: + 2.0 MiB, + 2.0 MiB an hour, retained by g_shop" in headline(found)
     first, second = (line for line in lines(found) if line.startswith(("  1. ", "  2. ")))
     assert first.startswith("  1. In use, and growing, ")
     assert second.startswith("  2. More pages of files are in memory (the kernel drops them when memory is short), ")
-    assert "; what grew most: + 30 MiB, + 30 MiB an hour, files mapped, 3 files" in headline(growth(moment(1, 2), moment(3, 32)))
+    assert "; what grew most: + 30 MiB, + 30 MiB an hour, files mapped, 3 files" in headline(growth(sample(1, 2), sample(3, 32)))
 
 
 def test_all_of_a_kind_have_their_small_changes() -> None:
@@ -261,8 +261,8 @@ def test_several_processes_have_no_rates() -> None:
         ({"pid": 7, "started": 100}, {"pid": 7, "started": 900}, "pid 7 was reused in between"),
         ({"pid": 7, "image": "aa"}, {"pid": 7, "image": "bb"}, "pid 7 was reused, or has run another program since"),
     ):
-        moments = [snapshot(at, root("cache", 10 * (at + 1))) for at in range(2)]
-        found = Growth([replace(one, identity=replace(one.identity, **which)) for one, which in zip(moments, (first, last))])
+        samples = [snapshot(at, root("cache", 10 * (at + 1))) for at in range(2)]
+        found = Growth([replace(one, identity=replace(one.identity, **which)) for one, which in zip(samples, (first, last))])
         assert (found.several, found.times) == (why, None)
         assert all(row.per_hour is None and row.trend in (Trend.TWO_POINTS, Trend.FLAT) for row in found.rows)
         said = " ".join("\n".join(text(found, found.rows, 10, 200, Invocation(), False)).split())

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 import escapes
-import moments
 import pytest
+import samples
 from growthpage import Page, unpacked
 
 from findleaks import cli
@@ -24,7 +24,7 @@ from findleaks.history.figures import Figure
 from findleaks.history.snapshot import Clock, Snapshot
 from findleaks.report.files import write_file
 from findleaks.report.growth import html
-from findleaks.report.growth.html import MAX_MOMENTS, MAX_PAGE, MAX_ROWS
+from findleaks.report.growth.html import MAX_PAGE, MAX_ROWS, MAX_SAMPLES
 from findleaks.report.pack import LARGEST, pack_series
 
 WORDS = ("share", "mapping", "kind", "cache", "root", "type", "lost", "runtime", "handles", "threads")
@@ -46,7 +46,7 @@ def answers(snapshots: list[Snapshot], by: Optional[str]) -> list[dict[str, Any]
 
 @pytest.mark.parametrize("count", [2, 3, 9])
 def test_its_figures_are_those_of_the_json(count: int, tmp_path: Path) -> None:
-    snapshots = moments.moments(count, 3600.0)
+    snapshots = samples.samples(count, 3600.0)
     page, found = paged(snapshots, tmp_path)
     for word in (None, *WORDS):
         grown = answers(snapshots, word)
@@ -63,28 +63,28 @@ def test_its_figures_are_those_of_the_json(count: int, tmp_path: Path) -> None:
     assert page.series[page.meta["total"]["series"]][0] == [one.total().bytes for one in snapshots]
     assert page.meta["headline"] == next(iter(found.text(10_000, Invocation())))
     assert page.meta["times"] == [3600.0 * at for at in range(count)]
-    assert [name for name, *_ in page.meta["moments"]] == [one.name for one in snapshots]
+    assert [name for name, *_ in page.meta["samples"]] == [one.name for one in snapshots]
 
 
 def test_text_and_json_name_the_page(tmp_path: Path) -> None:
-    _, found = paged(moments.moments(3), tmp_path)
+    _, found = paged(samples.samples(3), tmp_path)
     file = tmp_path / "growth.html"
     (body,) = found.json()
     assert body["written"] == {"file": str(file), "bytes": file.stat().st_size, "format": "page", "notes": []}
     text = " ".join(" ".join(found.text(100, Invocation())).split())
     assert f"written to {file}" in text
-    (plain,) = Comparison(moments.moments(3)).json()
+    (plain,) = Comparison(samples.samples(3)).json()
     assert "written" not in plain
     assert [path.name for path in tmp_path.iterdir()] == ["growth.html"]
 
 
 def test_the_command_line_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = moments.saved(moments.moments(3), tmp_path / "series")
+    folder = samples.saved(samples.samples(3), tmp_path / "series")
     file = tmp_path / "a b.html"
     assert cli.main(["diff", str(folder), "-o", str(file), "--by", "root"]) == 0
     assert f"written to {file}" in " ".join(capsys.readouterr().out.split())
     page = Page(file)
-    assert page.meta["opened"] == "root" and len(page.meta["moments"]) == 3 and set(page.categories) == {"grew", *WORDS}
+    assert page.meta["opened"] == "root" and len(page.meta["samples"]) == 3 and set(page.categories) == {"grew", *WORDS}
     for words, line in (
         (["-o", str(tmp_path / "x.pdf")], "end its name in .html"),
         (["-o", str(tmp_path / "none" / "x.html")], "none/x.html: cannot be written: no such file or directory"),
@@ -111,7 +111,7 @@ HOSTILE = [
 
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
-    snapshots = moments.moments(3, names=HOSTILE)
+    snapshots = samples.samples(3, names=HOSTILE)
     snapshots = [
         dataclasses.replace(
             one,
@@ -123,7 +123,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     ]
     page, _ = paged(snapshots, tmp_path)
     escapes.check(page.text.encode(), "a page")
-    plain, _ = paged(moments.moments(3), tmp_path)
+    plain, _ = paged(samples.samples(3), tmp_path)
     for mark in ("<script", "</script", "<!--", "<img", "</title>"):
         assert page.text.count(mark) == plain.text.count(mark), mark
     assert "\\u003c/script>\\u003cscript>" in page.text
@@ -144,7 +144,7 @@ def noisy(count: int, each: int) -> list[Snapshot]:
             whole = "definite" if section == "lost" else ""
             for number in range(each):
                 figures.append(Figure(section, f"{name}{number}", noise.randrange(1 << 32), noise.randrange(1 << 40), whole))
-        kept.append(Snapshot(f"{at}", Clock(1e9 + at), moments.moments(1)[0].identity, figures))
+        kept.append(Snapshot(f"{at}", Clock(1e9 + at), samples.samples(1)[0].identity, figures))
     return kept
 
 
@@ -164,36 +164,36 @@ def test_many_random_figures_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_five_hundred_snapshots(tmp_path: Path) -> None:
-    snapshots = moments.moments(500, more=190)
+    snapshots = samples.samples(500, more=190)
     page, _ = paged(snapshots, tmp_path)
     assert len(page.text) < MAX_PAGE
-    assert len(page.meta["moments"]) == 500 and len(page.categories["cache"]["rows"]) == MAX_ROWS
+    assert len(page.meta["samples"]) == 500 and len(page.categories["cache"]["rows"]) == MAX_ROWS
     assert page.categories["cache"]["rest"][0] == len(answers(snapshots[:2], "cache")) - MAX_ROWS
     sessions = next(row for row in page.rows("root") if row[0] == "root" and row[2].startswith("g_sessions"))
     expected = [next(figure for figure in one.figures if figure.name.startswith("g_sessions")) for one in snapshots]
     assert sessions[3] == [figure.bytes for figure in expected] and sessions[4] == [figure.number for figure in expected]
 
 
-def test_more_moments_than_a_curve_needs(tmp_path: Path) -> None:
-    count = 2 * MAX_MOMENTS + 7
-    identity = moments.moments(1)[0].identity
+def test_more_samples_than_a_curve_needs(tmp_path: Path) -> None:
+    count = 2 * MAX_SAMPLES + 7
+    identity = samples.samples(1)[0].identity
     figures = [[Figure("total", "resident", None, at)] for at in range(count)]
     page, _ = paged([Snapshot(f"{at}", Clock(1e9 + at), identity, figures[at]) for at in range(count)], tmp_path)
-    assert len(page.meta["moments"]) == MAX_MOMENTS and page.meta["of"] == count
+    assert len(page.meta["samples"]) == MAX_SAMPLES and page.meta["of"] == count
     total = page.series[page.meta["total"]["series"]][0]
     assert total is not None
     assert (total[0], total[-1]) == (0, count - 1)
-    assert total == [ordinal - 1 for _, ordinal, _ in page.meta["moments"]] == page.meta["times"]
+    assert total == [ordinal - 1 for _, ordinal, _ in page.meta["samples"]] == page.meta["times"]
 
 
 @pytest.mark.parametrize(
     "times", [(None, 1.0, 2.0), (2.0, 1.0, 3.0), (5.0, 5.0, 5.0), (0.0, float("inf"), float("inf")), (1e300, 2e300, 3e300)], ids=str
 )
-def test_moments_without_times_are_numbered(times: tuple[Optional[float], ...], tmp_path: Path) -> None:
-    snapshots = [Snapshot(one.name, Clock(time), one.identity, one.figures) for one, time in zip(moments.moments(3), times)]
+def test_samples_without_times_are_numbered(times: tuple[Optional[float], ...], tmp_path: Path) -> None:
+    snapshots = [Snapshot(one.name, Clock(time), one.identity, one.figures) for one, time in zip(samples.samples(3), times)]
     page, _ = paged(snapshots, tmp_path)
     assert page.meta["times"] is None
-    assert [ordinal for _, ordinal, _ in page.meta["moments"]] == [1, 2, 3]
+    assert [ordinal for _, ordinal, _ in page.meta["samples"]] == [1, 2, 3]
 
 
 def test_packed_series() -> None:
@@ -205,9 +205,9 @@ def test_packed_series() -> None:
     ]
 
 
-def test_a_section_that_a_moment_lacks(tmp_path: Path) -> None:
+def test_a_section_that_a_sample_lacks(tmp_path: Path) -> None:
     """Nothing of it was found there: it is 0."""
-    snapshots = moments.moments(4)
+    snapshots = samples.samples(4)
     snapshots[1] = dataclasses.replace(snapshots[1], figures=[one for one in snapshots[1].figures if one.section != "lost"])
     page, _ = paged(snapshots, tmp_path)
     row = next(row for row in page.rows("lost") if row[2] == "64 B")

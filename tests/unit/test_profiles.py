@@ -106,7 +106,7 @@ def test_pprof(tmp_path: Path) -> None:
     assert {name: size for name, size in listed.items() if size} == own
 
 
-def test_pprof_of_two_moments(tmp_path: Path) -> None:
+def test_pprof_of_two_snapshots(tmp_path: Path) -> None:
     profile = made(300, True)
     names, samples, _ = profilefiles.pprof_samples(written(tmp_path, profile, "pprof", "a.pb.gz"))
     assert names == ["growth_of_lost_blocks/count", "growth_of_lost_bytes/bytes"]
@@ -176,7 +176,7 @@ def _heap(file: Path) -> tuple[str, Counter[tuple[int, ...]]]:
     return lines[0], sums
 
 
-def test_a_heap_profile_needs_addresses_and_one_moment() -> None:
+def test_a_heap_profile_needs_addresses_and_one_snapshot() -> None:
     names = Profile("t", BOTH, [Sample((Frame("definite"),), (1, 48))])
     threads = Profile("t", (Measure("threads", "count", "Threads"),), [Sample((Frame("main", 7),), (1,))])
     for profile, why in ((names, "stacks of addresses"), (threads, "blocks and bytes"), (made(3, True), "blocks and bytes")):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from findleaks.commands.moments import gather
+from findleaks.commands.samples import gather
 from findleaks.errors import TargetError
 from findleaks.history.figures import Figure
 from findleaks.history.growth import Growth

@@ -29,12 +29,12 @@ def sample(blocks: Blocks, most: int = MOST) -> Sample:
     return in_memory(*thinned(rows, 0, most))
 
 
-def moments(heaps: list[Blocks], most: int = MOST) -> list[Snapshot]:
+def samples(heaps: list[Blocks], most: int = MOST) -> list[Snapshot]:
     return [Snapshot(str(at), Clock(at), PROCESS, [], sample=sample(one, most)) for at, one in enumerate(heaps)]
 
 
 def said(heaps: list[Blocks], most: int = MOST) -> Survival:
-    found = survival(moments(heaps, most))
+    found = survival(samples(heaps, most))
     assert isinstance(found, Survival), found
     return found
 
@@ -55,7 +55,7 @@ def truth(heaps: list[Blocks]) -> dict[str, Counter[int]]:
 
 
 def heaps(seed: int, blocks: int, count: int) -> list[Blocks]:
-    """Moments of a heap: of some sizes all stays, of others some or none; addresses are used again."""
+    """Samples of a heap: of some sizes all stays, of others some or none; addresses are used again."""
     rng = random.Random(seed)
     stays = {24: 1.0, 72: 0.97, 200: 0.5, 312: 0.0, 4096: 0.9, 70_000: 0.8}
     places = iter(range(0x7F0000000000 + rng.getrandbits(30) * 16, 1 << 62, 1 << 18))
@@ -130,7 +130,7 @@ def test_samples_of_different_levels() -> None:
 
 def test_many_snapshots_are_compared_by_smaller_samples() -> None:
     one = {0x1000 + 32 * at: 24 for at in range(10_000)}
-    found = survival(moments([one] * 30), most=10_000)
+    found = survival(samples([one] * 30), most=10_000)
     assert isinstance(found, Survival)
     assert found.level == 5
     assert found.total.first.part is not None
@@ -144,7 +144,7 @@ def test_many_snapshots_are_compared_by_smaller_samples() -> None:
     ("change", "why"),
     [
         ({"pid": 8}, "several processes: pid 7, 8"),
-        ({"pid": None}, "the process of one moment is not known"),
+        ({"pid": None}, "the process of one sample is not known"),
         ({"started": 1001}, "pid 7 was reused"),
         ({"image": "other", "started": None}, "has run another program since"),
         ({"image": "", "started": None}, "not known whether"),
@@ -154,7 +154,7 @@ def test_many_snapshots_are_compared_by_smaller_samples() -> None:
     ],
 )
 def test_other_processes(change: dict[str, object], why: Optional[str]) -> None:
-    first, last = moments([{0x1000: 24}, {0x1000: 24}])
+    first, last = samples([{0x1000: 24}, {0x1000: 24}])
     found = survival([first, replace(last, identity=replace(PROCESS, **change))])  # type: ignore[arg-type]
     if why is None:
         assert isinstance(found, Survival)
@@ -165,7 +165,7 @@ def test_other_processes(change: dict[str, object], why: Optional[str]) -> None:
 
 
 def test_without_blocks() -> None:
-    first, last = moments([{}, {}])
+    first, last = samples([{}, {}])
     assert survival([first, replace(last, sample=None)]) == "a snapshot does not contain its blocks"
     assert said([{}, {}]).total.first.part is None
 
@@ -175,7 +175,7 @@ def test_files(tmp_path: Path) -> None:
     rng = random.Random(3)
     blocks = {rng.getrandbits(60) * 16: rng.choice((24, 100, 5000, 1 << 20)) for _ in range(20_000)}
     kept = sample(blocks)
-    (one,) = moments([blocks])
+    (one,) = samples([blocks])
     save(one, tmp_path / "one", "0")
     assert (tmp_path / "one").stat().st_size < 400_000
     back = load(str(tmp_path / "one")).sample
@@ -189,7 +189,7 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_damaged_files(tmp_path: Path) -> None:
-    first, last = moments([{0x1000: 24}, {0x1000: 24}])
+    first, last = samples([{0x1000: 24}, {0x1000: 24}])
     save(first, tmp_path / "one", "0")
     for statement, eager in (
         ("UPDATE sampling SET level = 1000", True),

@@ -1,4 +1,4 @@
-"""Moments of one process, one after the other: when there are no more, and why."""
+"""Samples of one process, one after the other: when there are no more, and why."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from findleaks.session.host import LiveHost
-from findleaks.session.moments import Ended, read_repeatedly
+from findleaks.session.repeated_reads import Ended, read_repeatedly
 
 AUXV = {3: 0x40, 9: 0x1000, 25: 0x7000}
 """Where the program's headers, its entry and its random bytes are."""
@@ -30,7 +30,7 @@ def session(auxv: dict[int, int], *later: dict[int, int]) -> Any:
     ],
 )
 def test_why_there_are_no_more(last: dict[int, int], why: str) -> None:
-    moments = read_repeatedly(session(AUXV, AUXV, last), 0.001)
-    assert [next(moments).target.auxv, next(moments).target.auxv] == [AUXV, AUXV]
+    samples = read_repeatedly(session(AUXV, AUXV, last), 0.001)
+    assert [next(samples).target.auxv, next(samples).target.auxv] == [AUXV, AUXV]
     with pytest.raises(Ended, match=f"^pid {os.getpid()} {why}$"):
-        next(moments)
+        next(samples)

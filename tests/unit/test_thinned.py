@@ -1,4 +1,4 @@
-"""Moments of a process that is watched for long: bounded, evenly spread, with the first and the last."""
+"""Samples of a process that is watched for long: bounded, evenly spread, with the first and the last."""
 
 from __future__ import annotations
 

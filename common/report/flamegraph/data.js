@@ -19,7 +19,7 @@ function column(made) {
 const depth = column(new Int32Array(NODES)), label = column(new Int32Array(NODES));
 NAMES[0] = "all";
 
-/* Of each measure: what the nodes have themselves, and with all below them, after (`own`, `sum`) and, where two moments are compared,
+/* Of each measure: what the nodes have themselves, and with all below them, after (`own`, `sum`) and, where two snapshots are compared,
    before; `wide` is what the widths show: of each node's own the larger of both, so that what has gone is seen too. */
 const measures = meta.measures.map(one => {
   const first = column(new Float64Array(NODES)), second = meta.compared ? column(new Float64Array(NODES)) : null;
@@ -66,7 +66,7 @@ function prepared(measure) {
 const change = (measure, node) => measure.sum[node] - measure.sumBefore[node];
 const percent = part => part > 0 && part < 0.0005 ? "< 0.1 %" : (part * 100).toFixed(part < 0.0995 ? 1 : 0) + " %";
 
-/* "12 MiB, 34 % of all"; of two moments "3.0 MiB → 12 MiB, + 9.0 MiB". */
+/* "12 MiB, 34 % of all"; of two snapshots "3.0 MiB → 12 MiB, + 9.0 MiB". */
 function figures(measure, node) {
   const now = amount(measure.sum[node], measure.unit), unit = measure.unit === "bytes" ? "" : " " + measure.title.toLowerCase();
   if (meta.compared) return amount(measure.sumBefore[node], measure.unit) + " → " + now + unit + ", " + signed(change(measure, node), measure.unit);

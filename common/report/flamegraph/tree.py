@@ -18,7 +18,7 @@ class Tree(NamedTuple):
     """Nodes in preorder. Children are sorted by total value, the largest first. Node 0 is the root,
     without a label (0), at depth 0.
     `own`: for each measure, the value of each node itself, without its children. A profile that
-    compares two moments has two such columns for each measure (before, after). `left_out`: number
+    compares two snapshots has two such columns for each measure (before, after). `left_out`: number
     of nodes that were too small; their values are added to their parents."""
 
     labels: Sequence[Label]
@@ -69,7 +69,7 @@ class _Growing:
                 column[node] += value
 
     def ranks(self, profile: Profile) -> list[int]:
-        """Return the main measure of each node including its descendants. If two moments are
+        """Return the main measure of each node including its descendants. If two snapshots are
         compared, it is the larger value."""
         if profile.compared:
             at = 2 * profile.main

@@ -1,11 +1,11 @@
 /* ---- the chart: curves of the chosen rows, else of those that grew most */
 const CURVES = 8, WORTH = 0.005; // rows at most; of what the first one grew by, the part from which others are drawn beside it
-const state = {category: categories.find(one => one.word === meta.opened) || categories[0], mode: "change", unit: "bytes", chosen: [], moment: -1, near: null};
+const state = {category: categories.find(one => one.word === meta.opened) || categories[0], mode: "change", unit: "bytes", chosen: [], sample: -1, near: null};
 const chart = $("chart"), tip = $("tip");
 let shown = [];      // curves: {row, name, colour, values, base}; base: what a stacked one lies on
 let frame = null;    // of the drawing: its scales
 
-const xs = meta.times || meta.moments.map(one => one[1]);
+const xs = meta.times || meta.samples.map(one => one[1]);
 const inUnit = (row, unit) => row[unit];
 const most = values => values.reduce((high, value) => Math.max(high, value === null ? 0 : Math.abs(value)), 0);
 const inCategory = unit => state.category.rows.filter(row => inUnit(row, unit));
@@ -38,7 +38,7 @@ function curves() {
   if (mode === "stacked") {
     const kept = new Set(made.map(curve => curve.row)), others = inCategory(unit).filter(row => !kept.has(row));
     if (others.length) {
-      const sum = meta.moments.map((_, at) => others.reduce((total, row) => total + (row[unit][at] || 0), 0));
+      const sum = meta.samples.map((_, at) => others.reduce((total, row) => total + (row[unit][at] || 0), 0));
       made.push({row: null, name: counted(others.length, "other row"), colour: "var(--other)", values: sum, raw: sum});
     }
     let base = new Array(COUNT).fill(0);
@@ -88,21 +88,21 @@ function ticksOf(low, high, wanted, unit) {
   return found;
 }
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200];
-/* Ticks of the axis of time: the time of day if known and of use, else what has passed; without times the moments' numbers. */
+/* Ticks of the axis of time: the time of day if known and of use, else what has passed; without times the samples' numbers. */
 function timeTicks(width) {
   const low = xs[0], high = xs[LAST], wanted = Math.max(2, Math.floor(width / 110));
   if (!meta.times) {
     const every = Math.max(1, Math.ceil(step(Math.max(1, high - low), wanted, 1))), found = [];
     for (let at = every === 1 ? low : Math.ceil(low / every) * every; at <= high; at += every) found.push([at, decimal(at)]);
     if (every > 1 && found.length && found[0][0] - low >= every / 2) found.unshift([low, decimal(low)]);
-    return [found, "moment"];
+    return [found, "sample"];
   }
   const span = high - low;
   if (meta.start === null || span < 30) {
     const [length, name] = span >= 2 * 86400 ? [86400, "d"] : span >= 2 * 3600 ? [3600, "h"] : span >= 120 ? [60, "min"] : [1, "s"];
     const every = step(span / length, wanted, 0), found = [];
     for (let at = 0; at * every * length <= span * (1 + 1e-9); at++) found.push([at * every * length, +(at * every).toPrecision(10) + " " + name]);
-    return [found, "time since the first moment"];
+    return [found, "time since the first sample"];
   }
   const days = [1, 2, 7, 14, 30, 60, 91, 182, 365].map(one => one * 86400).concat([1, 2, 5, 10, 20, 50, 100, 1000, 10000].map(one => one * 365.25 * 86400));
   const every = STEPS.concat(days).find(one => span / one <= wanted) || span;
@@ -162,8 +162,8 @@ function draw() {
   for (const curve of shown.slice().reverse()) {
     const at = shown.indexOf(curve);
     drawn("path", {d: path(curve, x, y), stroke: curve.colour, class: "curve" + (curve.total ? " total" : "") + (curve.dashed ? " dashed" : "") + (curve.base ? " edge" : ""), "data-at": at}, body);
-    if (COUNT <= 40 && !curve.base) curve.values.forEach((value, moment) => {
-      if (value !== null) drawn("circle", {cx: x(xs[moment]), cy: y(value), r: curve.total ? 2.5 : 3, fill: curve.colour, "data-at": at}, body);
+    if (COUNT <= 40 && !curve.base) curve.values.forEach((value, sample) => {
+      if (value !== null) drawn("circle", {cx: x(xs[sample]), cy: y(value), r: curve.total ? 2.5 : 3, fill: curve.colour, "data-at": at}, body);
     });
   }
   drawn("g", {id: "cross"}, chart);
@@ -228,16 +228,16 @@ function light(at) {
 function cross() {
   const group = $("cross");
   group.replaceChildren();
-  if (state.moment < 0 || !frame) { tip.hidden = true; $("said").textContent = ""; return; }
-  const at = frame.x(xs[state.moment]);
+  if (state.sample < 0 || !frame) { tip.hidden = true; $("said").textContent = ""; return; }
+  const at = frame.x(xs[state.sample]);
   drawn("line", {x1: at, x2: at, y1: frame.top, y2: frame.bottom}, group);
   for (const curve of shown) {
-    const value = curve.values[state.moment];
+    const value = curve.values[state.sample];
     if (value !== null) drawn("circle", {cx: at, cy: frame.y(value), r: 4, fill: curve.colour}, group);
   }
 }
 function describe() {
-  const at = state.moment, [name, ordinal] = meta.moments[at];
+  const at = state.sample, [name, ordinal] = meta.samples[at];
   tip.replaceChildren(element("b", decimal(ordinal) + " of " + decimal(meta.of) + "  " + name), element("div", when(at), "pale"));
   const table = element("table");
   for (const curve of shown) {
@@ -252,14 +252,14 @@ function describe() {
   }
   tip.append(table);
 }
-function point(moment, y, pageX, pageY) {
-  state.moment = moment;
+function point(sample, y, pageX, pageY) {
+  state.sample = sample;
   state.near = null;
   let least = 24;
   if (y !== null) for (const curve of shown) {
-    const value = curve.values[moment];
+    const value = curve.values[sample];
     if (value === null) continue;
-    if (curve.base) { if (y >= frame.y(value) && y <= frame.y(curve.base[moment])) { state.near = curve; least = 0; } continue; }
+    if (curve.base) { if (y >= frame.y(value) && y <= frame.y(curve.base[sample])) { state.near = curve; least = 0; } continue; }
     const away = Math.abs(frame.y(value) - y);
     if (away < least) { least = away; state.near = curve; }
   }
@@ -277,7 +277,7 @@ function nearest(x) {
   return best;
 }
 function away() {
-  state.moment = -1;
+  state.sample = -1;
   state.near = null;
   cross();
   light(-1);
@@ -290,10 +290,10 @@ chart.addEventListener("pointerleave", away);
 chart.addEventListener("blur", away);
 chart.addEventListener("click", event => { if (state.near && state.near.row) choose(toggled(state.near.row, event.ctrlKey || event.metaKey || event.shiftKey)); });
 chart.addEventListener("keydown", event => {
-  const moves = {ArrowLeft: state.moment < 0 ? LAST : state.moment - 1, ArrowRight: state.moment + 1, Home: 0, End: LAST};
+  const moves = {ArrowLeft: state.sample < 0 ? LAST : state.sample - 1, ArrowRight: state.sample + 1, Home: 0, End: LAST};
   if (!(event.key in moves)) return;
   event.preventDefault();
   const at = Math.max(0, Math.min(LAST, moves[event.key])), box = chart.getBoundingClientRect();
   point(at, null, box.left + frame.x(xs[at]), box.top + 60);
-  $("said").textContent = [meta.moments[at][0], when(at), ...shown.map(curve => curve.name + " " + amount(curve.raw[at], state.unit))].join("; ");
+  $("said").textContent = [meta.samples[at][0], when(at), ...shown.map(curve => curve.name + " " + amount(curve.raw[at], state.unit))].join("; ");
 });

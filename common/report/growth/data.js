@@ -1,6 +1,6 @@
-/* ---- the data: series of integers, packed as pack.py says; null where a moment has no value */
+/* ---- the data: series of integers, packed as pack.py says; null where a sample has no value */
 const meta = JSON.parse($("meta").textContent);
-const COUNT = meta.moments.length, LAST = COUNT - 1;
+const COUNT = meta.samples.length, LAST = COUNT - 1;
 const GROWING = meta.trends.indexOf("growing"), FLAT = meta.trends.indexOf("flat"), UNKNOWN = meta.trends.indexOf("unknown");
 const FALLING = meta.trends.indexOf("falling");
 
@@ -21,7 +21,7 @@ function unpacked() {
 }
 const series = meta.series.map(has => ({bytes: has & 2 ? unpacked() : null, count: has & 1 ? unpacked() : null}));
 
-const trends = meta.trends.map(name => name === "unknown" ? "two moments" : name);
+const trends = meta.trends.map(name => name === "unknown" ? "two samples" : name);
 let number = 0;
 const categories = meta.categories.map(one => ({...one, rows: one.rows.map(
   ([label, section, within, name, note, at, trend, hour, inside]) => row(label, section, within, name, note, series[at], trend, hour, inside, one))}));
@@ -53,9 +53,9 @@ const clock = (date, seconds) => two(date.getHours()) + ":" + two(date.getMinute
 const day = date => date.getDate() + " " + MONTHS[date.getMonth()];
 const stamp = time => { const date = new Date(time * 1000); return date.getFullYear() + "-" + two(date.getMonth() + 1) + "-" + two(date.getDate()) + " " + clock(date, true); };
 
-/* When a moment was: "2026-11-23 09:00:00, + 2 h". */
+/* When a sample was: "2026-11-23 09:00:00, + 2 h". */
 function when(at) {
-  const [, , time] = meta.moments[at];
+  const [, , time] = meta.samples[at];
   const parts = [];
   if (time !== null) parts.push(stamp(time));
   if (meta.times && at) parts.push("+ " + duration(meta.times[at]));

@@ -23,7 +23,7 @@ MAX_PAGE."""
 MIN_ROWS = 8
 MAX_PAGE = 3 << 20
 """Maximum size of the page in bytes, apart from MIN_ROWS of each category."""
-MAX_MOMENTS = 2000
+MAX_SAMPLES = 2000
 """Maximum number of samples of a curve. If there are more, this many at equal distances are
 used."""
 _NAME, _LINE = 300, 2000  # most characters of a name and of a sentence
@@ -141,7 +141,7 @@ def _page(growth: Growth, categories: Sequence[_Category], most: int, words: Wor
     grew = sorted(ranked[:most], key=lambda row: -row.series.delta)
     all_of = [_Category("grew", grew, [row.series for row in ranked[most:]]), *categories]
     count = len(growth.snapshots)
-    picked = list(range(count)) if count <= MAX_MOMENTS else [at * (count - 1) // (MAX_MOMENTS - 1) for at in range(MAX_MOMENTS)]
+    picked = list(range(count)) if count <= MAX_SAMPLES else [at * (count - 1) // (MAX_SAMPLES - 1) for at in range(MAX_SAMPLES)]
     program = visible(growth.snapshots[-1].identity.program) or "the program"
     meta = {
         "title": printable(f"What grew: {program}", _NAME),
@@ -149,7 +149,7 @@ def _page(growth: Growth, categories: Sequence[_Category], most: int, words: Wor
         "findings": _lines(words.findings),
         "differences": _lines(words.differences),
         "warnings": _lines(words.warnings),
-        "moments": [_moment(growth, at) for at in picked],
+        "samples": [_sample(growth, at) for at in picked],
         "of": count,
         "times": _times(growth, picked),
         "start": _date(growth.snapshots[0].clock.time),
@@ -174,7 +174,7 @@ def _lines(lines: Iterable[str]) -> list[str]:
     return [printable(line, _LINE) for line in list(lines)[:50]]
 
 
-def _moment(growth: Growth, at: int) -> list[object]:
+def _sample(growth: Growth, at: int) -> list[object]:
     """Return the name, the number (the first is 1), and the time of a snapshot."""
     one = growth.snapshots[at]
     return [printable(one.name, 100), at + 1, _date(one.clock.time)]

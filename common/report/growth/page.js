@@ -2,7 +2,7 @@
 const NAMES = {stacked: "Stacked", values: "Values", change: "Change since the first"};
 const TREND_MEANS = {
   growing: "its floor rises to the end", plateau: "it grew, and has ended", "saw-tooth": "it comes back to its floor", falling: "it shrinks",
-  flat: "it has hardly changed", unknown: "two moments make no trend",
+  flat: "it has hardly changed", unknown: "two samples make no trend",
 };
 
 function toggled(row, add) {
@@ -44,9 +44,9 @@ function open(category, focus) {
 $("title").textContent = meta.title;
 $("headline").textContent = meta.headline;
 {
-  const [first, last] = [meta.moments[0][2], meta.moments[LAST][2]];
+  const [first, last] = [meta.samples[0][2], meta.samples[LAST][2]];
   const from = first === null || last === null ? "" : ", " + stamp(first) + " to " + stamp(last);
-  $("span").textContent = counted(meta.of, "moment") + (COUNT < meta.of ? " (" + decimal(COUNT) + " drawn)" : "") + from;
+  $("span").textContent = counted(meta.of, "sample") + (COUNT < meta.of ? " (" + decimal(COUNT) + " drawn)" : "") + from;
 }
 $("findings").append(...meta.findings.map(text => element("li", text)));
 $("notes").append(...meta.differences.map(text => element("li", text)));
@@ -76,15 +76,15 @@ $("trend").append(new Option("any", ""), ...meta.trends.map((name, at) => {
 $("trend").onchange = list;
 $("filter").oninput = list;
 
-/* ---- the moments */
-$("moments").querySelector("summary").textContent = counted(COUNT, "moment");
-$("moments").addEventListener("toggle", () => {
-  const [head, rows] = [$("moments").querySelector("thead"), $("moments").querySelector("tbody")];
+/* ---- the samples */
+$("samples").querySelector("summary").textContent = counted(COUNT, "sample");
+$("samples").addEventListener("toggle", () => {
+  const [head, rows] = [$("samples").querySelector("thead"), $("samples").querySelector("tbody")];
   if (head.rows.length) return;
   const line = element("tr"), total = series[meta.total.series].bytes;
   line.append(...["", "Name", "When", "Total " + meta.total.name].map(text => element("th", text)));
   head.append(line);
-  rows.append(...meta.moments.map(([name, ordinal], at) => {
+  rows.append(...meta.samples.map(([name, ordinal], at) => {
     const made = element("tr");
     made.append(element("td", decimal(ordinal), "n"), element("td", name), element("td", when(at)), element("td", total ? amount(total[at], "bytes") : "–", "n"));
     return made;
@@ -103,7 +103,7 @@ theme(dark.matches ? "dark" : "light");
 
 addEventListener("keydown", event => {
   if (event.key === "Escape") {
-    if (state.moment >= 0) away();
+    if (state.sample >= 0) away();
     else if (state.chosen.length) choose([]);
     else if ($("filter").value) { $("filter").value = ""; list(); }
   } else if (event.key === "/" && !event.target.matches("input, select")) { event.preventDefault(); $("filter").focus(); }

@@ -85,7 +85,7 @@ function lineOf(row) {
   line.onclick = event => { activate(listed.indexOf(row), false); choose(toggled(row, event.ctrlKey || event.metaKey || event.shiftKey)); };
   return line;
 }
-/* At most 60 points: of more moments the lowest and the highest of each part, in their order. */
+/* At most 60 points: of more samples the lowest and the highest of each part, in their order. */
 function sparkline(row) {
   const width = 110, height = 22, points = [];
   const parts = Math.min(30, COUNT);

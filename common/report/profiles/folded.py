@@ -1,8 +1,8 @@
 """Render Brendan Gregg's folded stacks: frame names, outermost first, separated by semicolons; a
 space; a number.
 flamegraph.pl, inferno, speedscope and others read this format. The number is the value of the
-profile's main measure. If two moments are compared, there are two numbers, as difffolded.pl prints
-them and `flamegraph.pl` draws them."""
+profile's main measure. If two snapshots are compared, there are two numbers, as difffolded.pl
+prints them and `flamegraph.pl` draws them."""
 
 from __future__ import annotations
 

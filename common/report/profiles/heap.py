@@ -21,7 +21,7 @@ def require_heap_profile(profile: Profile) -> None:
     """Raise UsageError if the format cannot represent a profile."""
     units = [measure.unit for measure in profile.measures]
     if units[:2] != [COUNT, BYTES] or profile.compared:
-        raise UsageError("a heap profile needs blocks and bytes of one moment; choose another format, such as FILE.pb.gz")
+        raise UsageError("a heap profile needs blocks and bytes of one snapshot; choose another format, such as FILE.pb.gz")
     if not any(frame.address for sample in profile.samples for frame in sample.stack):
         raise UsageError("a heap profile needs stacks of addresses, not names; choose another format, such as FILE.pb.gz")
 

@@ -2,7 +2,7 @@
 message Profile of proto/profile.proto in github.com/google/pprof (as of 2024), compressed with
 gzip.
 
-The profile contains names, so readers do not need the programs. If two moments are compared, the
+The profile contains names, so readers do not need the programs. If two snapshots are compared, the
 values are differences, which are negative if something shrank, as with `pprof -diff_base`."""
 
 from __future__ import annotations

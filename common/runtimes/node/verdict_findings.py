@@ -73,7 +73,7 @@ def find_large_heap(types: Sequence[Type], is_complete: bool, graph: Optional[V8
     }
     addresses = [*(one.address for one in holders[:1]), *([example] if example is not None else [])]
     commands = (*(f"path {one:#x}" for one in addresses[:1]), "runtime --only node")
-    remedy = "compare two moments with `findleaks runtime --only node`: objects of a leaking constructor become more"
+    remedy = "compare two snapshots with `findleaks runtime --only node`: objects of a leaking constructor become more"
     yield Finding("large-v8-heap", total + garbage, title, cause, (remedy,), commands, facts)
 
 

@@ -1,5 +1,5 @@
 """Snapshots made by hand, with figures of every section: a program whose cache of sessions grows, which loses blocks, and whose other
-figures are flat, saw-tooth, or have warmed up. `moments(count)` gives them, `saved` writes them to a folder."""
+figures are flat, saw-tooth, or have warmed up. `samples(count)` gives them, `saved` writes them to a folder."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ START = 1_790_000_000.0
 KIB, MIB = 1 << 10, 1 << 20
 
 
-def moments(count: int, every: float = 60.0, more: int = 0, names: Sequence[str] = ()) -> list[Snapshot]:
+def samples(count: int, every: float = 60.0, more: int = 0, names: Sequence[str] = ()) -> list[Snapshot]:
     """`more`: further size classes and roots that change at random, but the same each time; `names`: of further lost groups."""
     noise = random.Random(7)
     flat = [noise.randrange(KIB, 4 * MIB) for _ in range(max(more, 30))]
-    return [_moment(at, count, every, more, names, noise, flat) for at in range(count)]
+    return [_sample(at, count, every, more, names, noise, flat) for at in range(count)]
 
 
-def _moment(at: int, count: int, every: float, more: int, names: Sequence[str], noise: random.Random, flat: Sequence[int]) -> Snapshot:
+def _sample(at: int, count: int, every: float, more: int, names: Sequence[str], noise: random.Random, flat: Sequence[int]) -> Snapshot:
     part = at / max(1, count - 1)
     figures = list(_figures(part, at, noise, flat))
     for number in range(more):

@@ -1,4 +1,4 @@
-"""Read the moments that `diff` compares on the command line: snapshots, cores, and directories that
+"""Read the samples that `diff` compares on the command line: snapshots, cores, and directories that
 contain them."""
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _folder(folder: str, opened: Open, sections: Optional[Set[str]], warnings: l
     except OSError as error:
         raise TargetError(f"{folder}: {(error.strerror or str(error)).lower()}") from None
     for number, name in enumerate(names):
-        progress("reading the moments", number / len(names))
+        progress("reading the samples", number / len(names))
         path = os.path.join(folder, name)
         if name.startswith(".") or not os.path.isfile(path):
             continue
