@@ -19,6 +19,7 @@ from findleaks.runtimes.garbage import GARBAGE_BYTES, GARBAGE_OBJECTS
 from findleaks.runtimes.heap_dump import DumpableRuntime
 from findleaks.runtimes.node import dead, shape, spaces
 from findleaks.runtimes.node import heap as heaps
+from findleaks.runtimes.node.isolate_heaps import list_isolate_heaps
 from findleaks.runtimes.node.memory import parts
 from findleaks.runtimes.node.objects import Objects, find_object_of_handle, objects
 from findleaks.runtimes.node.spaces import Spaces
@@ -197,7 +198,9 @@ class Node(DumpableRuntime):
     def findings(self) -> Sequence[Finding]:
         if self._javascript is None:
             return []
-        return list(find_large_heap(self._javascript_types, self._javascript.is_complete, self._javascript.graph))
+        javascript, graph, spaces = self._javascript, self._javascript.graph, self._spaces
+        divided = list_isolate_heaps(graph, self._isolates, spaces) if graph is not None and spaces is not None else ()
+        return list(find_large_heap(self._javascript_types, javascript.is_complete, graph, divided))
 
     def object_graph(self, address: Optional[int] = None) -> Optional[ObjectGraph]:
         if address is not None and range_at(self._heap_ranges, address) is None:
