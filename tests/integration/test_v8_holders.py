@@ -17,6 +17,7 @@ import truth
 import cores
 import findleaks
 from findleaks.audit.managed_holder import find_managed_path
+from findleaks.runtimes.node import addon_variables
 from findleaks.runtimes.node.addon_variables import choose_variables
 from findleaks.runtimes.node.handle_owners import HandleOwners
 from findleaks.runtimes.node.instance import Node
@@ -99,7 +100,7 @@ def test_the_holder_is_on_the_first_screen(tmp_path: Path, version: str, kind: s
 
 @pytest.mark.parametrize("version", [nodes.NEWEST, *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS[:-1])])
 @pytest.mark.parametrize("stripped", [False, pytest.param(True, marks=pytest.mark.matrix)])
-def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool) -> None:
+def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """findleaks names the variable in which the addon keeps a reference, or none if the addon does not keep it. The addon's variables
     `environment` and `isolate` lead to Node's lists of all references, and `newest` refers to the last reference."""
     file, each = addon(tmp_path), 2000
@@ -118,6 +119,11 @@ def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool) -> 
         owners = HandleOwners(node._target, node._engine, node._directory, handles, [one.address for one in node._isolates])
         chosen = Counter(choose_variables(owners._reached[str(file)]).values())
         (group, *_) = owners.groups
+        # If following takes too many words, only the variables' own words count.
+        monkeypatch.setattr(addon_variables, "_MOST_WORDS", 64)
+        limited = HandleOwners(node._target, node._engine, node._directory, handles, [one.address for one in node._isolates])
+        direct = Counter(choose_variables(limited._reached[str(file)]).values())
+    assert direct[names["all"]] == 0 == direct[names["cache"]] and (stripped or direct[names["table"]] == each)
     assert len(group.places) == 4 * each and group.in_variable == each
     assert (chosen.pop(names["all"]), chosen.pop(names["cache"]), chosen.pop(names["newest"])) == (each, each, 1)
     # Without symbols, findleaks treats each word of the array as a variable.
