@@ -161,13 +161,16 @@ def _find_holders(graph: V8Graph, types: Sequence[Type]) -> Iterator[Finding]:
             "retained_objects": retained.blocks,
             "retained_bytes": retained.bytes,
         }
-        owner = group.name.removeprefix(OWNER)
-        remedies = (*(one for one in REMEDIES if one[0] in group.name), *(one for one in OF_NODE if owner.startswith(one[0])))
-        remedy = next((text for _, text in remedies), RESET)
+        remedy = next((text for word, text in REMEDIES if word in group.name), "") or suggest_closing(group.name.removeprefix(OWNER))
         commands = (f"path {group.objects[len(group.objects) // 2]:#x}", "runtime --only node")
-        yield Finding("retained-objects", retained.bytes, f"In use, not leaked: {title}", content, (remedy,), commands, facts)
+        yield Finding("retained-objects", retained.bytes, f"In use, not leaked: {title}", content, (remedy or RESET,), commands, facts)
         return
     yield from find_retainer(graph, "Node", types, least=RETAINED, share=SHARE)
+
+
+def suggest_closing(owner: str) -> str:
+    """Return what a script should do with objects of a class of Node; "" for other owners."""
+    return next((text for beginning, text in OF_NODE if owner.startswith(beginning)), "")
 
 
 def is_constructor(name: str) -> bool:
