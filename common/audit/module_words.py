@@ -17,15 +17,18 @@ _SAMPLED, _WORDS = 64, 16  # blocks that are read, and words of each
 _MOST = 1 << 16  # blocks of the size among which leaked ones are looked for
 _SHARE = 0.9  # least fraction of the sampled blocks that have the same word
 _LEAST = 16  # blocks that are enough for a sentence
+_LIBRARY = (".so", ".node")  # parts of names of libraries, and of addons of Node
+_FUNCTION = "function "  # precedes the name of a function in a type
 _SYSTEM = ("libc.so", "libc-", "ld-", "ld.so", "libpthread", "[")
 
 
 def describe_module_word(session: Session, leak: Leak) -> tuple[str, Optional[dict[str, object]]]:
     """Return a sentence and facts about a word that nearly all blocks of a group contain. The word
     refers to a loaded file other than libc. Return ("", None) if there is no such word, or if the
-    type or the size of the blocks is not suitable: the type must be unknown, and all sizes
-    equal."""
-    if leak.type or leak.smallest != leak.largest:
+    type or the size of the blocks is not suitable: the type must be unknown, or the name of a
+    function in a library, which does not say which library it is; and all sizes must be equal."""
+    is_function = leak.type.startswith(_FUNCTION)
+    if (leak.type and not is_function) or leak.smallest != leak.largest:
         return "", None
     blocks, kinds, memory = session.directory.blocks, session.graph().kinds(), session.types.memory
     definite = int(Kind.DEFINITE)
@@ -38,6 +41,8 @@ def describe_module_word(session: Session, leak: Leak) -> tuple[str, Optional[di
     for (at, value), count in words.most_common(_WORDS):
         module = region_at(session.target.modules(), value)
         name = module.path.rsplit("/", 1)[-1] if module is not None else ""
+        if is_function and not any(part in name for part in _LIBRARY):
+            continue
         if module is None or count < max(_LEAST, _SHARE * len(sample)) or not name or name.startswith(_SYSTEM):
             continue
         symbol = session.target.symbolize(value)

@@ -1,4 +1,5 @@
-/* An addon of Node.js that loses a block of malloc in each call of `typed` (with the address of a table of the addon) and `plain`. */
+/* An addon of Node.js that loses a block of malloc in each call of `typed` (with the address of a table of the addon), `called` (with that of a
+ * function) and `plain`. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,15 +32,22 @@ static napi_value typed(napi_env env, napi_callback_info info) {
   return lose(sizeof(struct session), &session_operations);
 }
 
+void release_session(void *session) { free(session); }
+
+static napi_value called(napi_env env, napi_callback_info info) {
+  (void)env, (void)info;
+  return lose(sizeof(struct session), (const struct operations *)(size_t)release_session);
+}
+
 static napi_value plain(napi_env env, napi_callback_info info) {
   (void)env, (void)info;
   return lose(sizeof(struct session), NULL);
 }
 
 napi_value napi_register_module_v1(napi_env env, napi_value exports) {
-  const char *names[] = {"typed", "plain"};
-  const napi_callback functions[] = {typed, plain};
-  for (int at = 0; at < 2; at++) {
+  const char *names[] = {"typed", "called", "plain"};
+  const napi_callback functions[] = {typed, called, plain};
+  for (int at = 0; at < 3; at++) {
     napi_value function;
     napi_create_function(env, names[at], strlen(names[at]), functions[at], NULL, &function);
     napi_set_named_property(env, exports, names[at], function);

@@ -41,6 +41,11 @@ const holders = {
     for (let n = 0; n < total; n++) cache.set(n, (own => () => own)(Buffer.alloc(20000, 1)))
     return ['variable cache', 'Buffer']
   },
+  external () {
+    const addon = require(file)
+    for (let n = 0; n < total; n++) cache.set(n, addon.buffer())
+    return ['variable cache', 'ArrayBuffer']
+  },
   intervals () {
     for (let n = 0; n < total; n++) setInterval(handlerFor(n), 1e8 + n % 8)
     return ['variable timerListMap', 'Session']

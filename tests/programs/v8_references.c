@@ -17,6 +17,7 @@ extern int napi_create_string_utf8(napi_env, const char *, size_t, napi_value *)
 extern int napi_create_threadsafe_function(napi_env, napi_value, napi_value, napi_value, size_t, size_t, void *,
                                            void (*)(napi_env, void *, void *), void *, void *, napi_function *);
 extern int napi_unref_threadsafe_function(napi_env, napi_function);
+extern int napi_create_external_buffer(napi_env, size_t, void *, void (*)(napi_env, void *, void *), void *, napi_value *);
 enum { MOST = 1 << 15, WRAPPED = 20008 };
 struct holder { napi_ref ref; struct holder *next; long pad[3]; };
 struct watcher { void **handle; struct watcher *next; long pad[2]; };
@@ -91,6 +92,13 @@ static napi_value wrap(napi_env env, napi_info info) {
   napi_wrap(env, args[0], memset(malloc(WRAPPED), 'w', WRAPPED), release, 0, 0);
   return 0;
 }
+/* Return a Buffer whose memory the addon frees, or, with `leak`, does not free. */
+static void leak(napi_env env, void *data, void *hint) {}
+static napi_value buffer(napi_env env, napi_info info) {
+  static int made; napi_value found = 0;
+  napi_create_external_buffer(env, WRAPPED, memset(malloc(WRAPPED), 'b', WRAPPED), ++made % 2 ? release : leak, 0, &found);
+  return found;
+}
 static void export(napi_env env, napi_value exports, const char *name, napi_callback callback) {
   napi_value f; napi_create_function(env, name, (size_t)-1, callback, 0, &f);
   napi_set_named_property(env, exports, name, f);
@@ -100,6 +108,6 @@ __attribute__((visibility("default"))) napi_value napi_register_module_v1(napi_e
   export(env, exports, "keep", keep); export(env, exports, "keepInTable", keep_in_table);
   export(env, exports, "keepInCache", keep_in_cache); export(env, exports, "forget", forget);
   export(env, exports, "keepGlobal", keep_global); export(env, exports, "wrap", wrap);
-  export(env, exports, "watch", watch); export(env, exports, "listen", listen);
+  export(env, exports, "buffer", buffer); export(env, exports, "watch", watch); export(env, exports, "listen", listen);
   return exports;
 }

@@ -14,12 +14,17 @@ from urllib.parse import unquote_to_bytes
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.memory import Memory
 from findleaks.demangle import demangle
-from findleaks.target.base import Target
+from findleaks.engine.terms import State
+from findleaks.target.base import Module, Target
+from findleaks.target.ranges import region_at
 
 TABLE, PREFIX, SUFFIX = "_ZTV", "vtable for ", ".node"
 MOST_WORDS = 96  # words of an object that are searched for its napi_env
 _ENVIRONMENTS = ("napi_env__", "node_napi_env__")
 _ENVIRONMENT_WORDS = 64  # words of a napi_env that are read
+_LEVELS = 2  # levels of blocks between a backing store and what identifies its addon
+# Bytes of such a block. Larger ones, such as Node's Environment, lead to everything.
+_MOST_SMALL = 256
 _URL, _LONGEST = b"file://", 4096
 _REFERENCE_CLASSES = ("v8impl::Ref", "v8impl::TrackedFinalizer", "v8impl::(anonymous namespace)::ArrayBufferReference")
 REFERENCE, FUNCTION, TASK = "Node-API reference", "Node-API thread-safe function", "Node-API asynchronous task"
@@ -64,6 +69,32 @@ class AddonFiles:
                 return file
         return self._only_addon
 
+    def find_releasing(self, words: Sequence[int]) -> str:
+        """Return the file of the addon that releases something; "" if it is unknown. `words`: the
+        address of the function that releases it, and those of the function's arguments.
+
+        One of these words is an address in the addon, or that of its napi_env, or of a small block
+        that contains such an address, or that refers to such a block. Node's own functions have
+        blocks of their class CallbackInfo, and those of Node-API refer to a BufferFinalizer."""
+        for level in range(_LEVELS + 1):
+            found = {file for word in words for file in (self._module_of(word), self._file(word)) if file}
+            if found or level == _LEVELS:
+                return found.pop() if len(found) == 1 else ""
+            words = [word for address in words for word in self._words_of_small(address)]
+        return ""
+
+    def _module_of(self, word: int) -> str:
+        """Return the file of the addon that is loaded at an address, or ""."""
+        module = region_at(self._modules, word)
+        return module.path if module is not None else ""
+
+    def _words_of_small(self, address: int) -> Sequence[int]:
+        """Return the words of a small block that begins at an address; () if there is none."""
+        block = self._directory.blocks.lookup(address) if address else None
+        if block is None or block[1] != address or block[2] > _MOST_SMALL or block[3] != State.IN_USE:
+            return ()
+        return self._memory.words(address, block[2] // self._memory.size) or ()
+
     def class_of(self, address: int) -> str:
         """Return the class of the C++ object at an address, or ""."""
         return self.title_of(self._memory.word(address) or 0)
@@ -99,9 +130,13 @@ class AddonFiles:
         return known or unquote_to_bytes(path).decode("utf-8", "replace")
 
     @cached_property
+    def _modules(self) -> Sequence[Module]:
+        return [one for one in self._target.modules() if one.path.endswith(SUFFIX)]
+
+    @cached_property
     def addons(self) -> Sequence[str]:
         """The loaded files of addons, sorted."""
-        return sorted({one.path for one in self._target.modules() if one.path.endswith(SUFFIX)})
+        return sorted({one.path for one in self._modules})
 
     @cached_property
     def _only_addon(self) -> str:

@@ -46,11 +46,14 @@ class AddonVariables:
     def find(self, file: str, references: Iterable[int], linked: bool = False) -> Sequence[Reached]:
         """Return the variables of the addon in `file`, with the references that each leads to.
         `references`: the index of each reference's block. `linked`: whether one of these blocks may
-        lead to others, as the nodes of a std::map do."""
+        lead to others, as the nodes of a std::map do. If the variables lead to too much memory,
+        only the references to which their own words point are returned."""
         self._left = _MOST_WORDS
         wanted = frozenset(references)
         variables = ((name, self._blocks_of(words)) for name, words in self._variables(file).items())
-        return [Reached(name, self._follow(indices, wanted, linked), wanted & indices) for name, indices in variables]
+        found = [Reached(name, self._follow(indices, wanted, linked), wanted & indices) for name, indices in variables]
+        # Variables that were not followed to the end may lead to the same references.
+        return found if self._left else [one._replace(references=one.own) for one in found]
 
     def _variables(self, file: str) -> Mapping[str, Sequence[int]]:
         """Return the words of an addon's data that refer to blocks, by the name of the variable

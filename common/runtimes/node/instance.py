@@ -13,18 +13,20 @@ from findleaks.allocators.memory import Memory
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import IGNORED, NO_ROOT
+from findleaks.formatting import size
 from findleaks.runtimes.base import Count, Holders, Part, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES, GARBAGE_OBJECTS
 from findleaks.runtimes.heap_dump import DumpableRuntime
 from findleaks.runtimes.node import dead, shape, spaces
 from findleaks.runtimes.node import heap as heaps
+from findleaks.runtimes.node.isolate_heaps import list_isolate_heaps
 from findleaks.runtimes.node.memory import parts
 from findleaks.runtimes.node.objects import Objects, find_object_of_handle, objects
 from findleaks.runtimes.node.spaces import Spaces
-from findleaks.runtimes.node.verdict_findings import find_large_heap
+from findleaks.runtimes.node.verdict_findings import find_large_heap, suggest_closing
 from findleaks.runtimes.v8 import globals as globals_
-from findleaks.runtimes.v8.array_bytes import STORE
+from findleaks.runtimes.v8.array_bytes import STORE, is_store
 from findleaks.runtimes.v8.isolates import Isolate, isolates
 from findleaks.runtimes.v8.layout import Layout, Underivable, derive
 from findleaks.runtimes.v8.metadata import has_metadata
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
 COLLECTS = ("v8::internal::Heap::PerformGarbageCollection(", "v8::internal::Heap::CollectGarbage(")
 HEAP_IS_FULL, NO_MEMORY = "v8::internal::Heap::FatalProcessOutOfMemory(", "v8::internal::V8::FatalProcessOutOfMemory("
-OWNING = 1  # number of types that own memory: only backing stores
+LEAST_COVERED = 1 << 20  # fewest bytes of ArrayBuffers for the remedy that views cover few of them
 MOST = 1 << 30  # maximum bytes of a chunk in an entry of Holders, whose sizes have 32 bits
 
 
@@ -104,7 +106,7 @@ class Node(DumpableRuntime):
         if self._heap is not None:
             known = {"external": self._heap.external, "external memory reported to V8": self._heap.reported}
             found.update({name: Count(self._sum(offset), "bytes") for name, offset in known.items() if offset})
-        found["memory of ArrayBuffers"] = Count(self.objects.stored, "bytes")
+        found["memory of ArrayBuffers"] = Count(sum(self.objects.stored.values()), "bytes")
         found["handles"] = Count(sum(isolate.handles for isolate in self._isolates))
         nodes = globals_.derive(self._target) if not self._missing else None
         if nodes is not None:
@@ -197,7 +199,9 @@ class Node(DumpableRuntime):
     def findings(self) -> Sequence[Finding]:
         if self._javascript is None:
             return []
-        return list(find_large_heap(self._javascript_types, self._javascript.is_complete, self._javascript.graph))
+        javascript, graph, spaces = self._javascript, self._javascript.graph, self._spaces
+        divided = list_isolate_heaps(graph, self._isolates, spaces) if graph is not None and spaces is not None else ()
+        return list(find_large_heap(self._javascript_types, javascript.is_complete, graph, divided))
 
     def object_graph(self, address: Optional[int] = None) -> Optional[ObjectGraph]:
         if address is not None and range_at(self._heap_ranges, address) is None:
@@ -237,7 +241,9 @@ class Node(DumpableRuntime):
             data = [(0, live), (len(names), array("I", sorted(self._garbage_memory)))]
             names = [*names, STORE]
         garbage = len(names) - 1 if self._garbage_memory else 0
-        return Holders(addresses, sizes, no_types, names, blocks, OWNING, owned=[(0, made.foreign)], data=data, garbage=garbage)
+        owning = sum(map(is_store, made.names))  # they are the first types
+        owned = list(made.foreign.items())
+        return Holders(addresses, sizes, no_types, names, blocks, owning, owned=owned, data=data, garbage=garbage)
 
     @cached_property
     def _garbage_memory(self) -> frozenset[int]:
@@ -259,15 +265,32 @@ class Node(DumpableRuntime):
     def native_example(self, type_name: str) -> Optional[int]:
         """See Runtime. For objects of Node-API, return the JavaScript object to which one of them
         refers."""
-        graph = self._javascript.graph if self._javascript is not None else None
-        if graph is None or self.objects.numbers.get(type_name) not in self.objects.addon_types:
+        graph, number = self._javascript.graph if self._javascript is not None else None, self.objects.numbers.get(type_name)
+        if graph is not None and is_store(type_name) and number and number in self.objects.foreign:
+            # `find` needs no objects.
+            from findleaks.runtimes.v8.buffer_memory import find_buffer
+
+            return find_buffer(graph, self._directory.blocks.columns_of(self.objects.foreign[number]).address)
+        if graph is None or number not in self.objects.addon_types:
             return super().native_example(type_name)
         return find_object_of_handle(self._target, self._directory, self.objects.of_class(type_name), graph)
+
+    def remedies(self, type_name: str) -> Sequence[str]:
+        graph = self._javascript.graph if self._javascript is not None else None
+        if graph is None or type_name != STORE:
+            return tuple(filter(None, [suggest_closing(type_name)]))
+        from findleaks.runtimes.v8.views import measure_views  # only `verdict` needs it
+
+        views = measure_views(graph)
+        if views.bytes < LEAST_COVERED or views.covered * 2 > views.bytes:
+            return ()
+        covered = f"Buffers and other views use {size(views.covered)} of the {size(views.bytes)} of their ArrayBuffers"
+        return (f"copy the parts that are needed (Buffer.from(part)): {covered}, and each view keeps the whole ArrayBuffer",)
 
     def reported_bytes(self, name: str) -> Optional[int]:
         """Return the memory of ArrayBuffers for their type; None for others, because V8 counts only
         the sum of other reports."""
-        return self.objects.stored if name == STORE else None
+        return self.objects.stored[name] if is_store(name) else None
 
     def dead(self) -> Sequence[Range]:
         """Return unused parts of the new space, free lists, chunks that V8 has freed, and what

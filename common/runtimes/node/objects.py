@@ -24,7 +24,7 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.runtimes.node.addon_files import MOST_WORDS, PREFIX, TABLE, AddonFiles, name_class
-from findleaks.runtimes.v8.array_bytes import STORE
+from findleaks.runtimes.v8.array_bytes import STORE, name_store
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import nonzero_pieces, region_at
@@ -48,20 +48,21 @@ class Objects:
     """C++ objects by class.
 
     `blocks` has the number of each block's class, or NO_ROOT. `numbers` are the numbers of the
-    classes by name, ascending; 0 is the backing stores. `counts` are the numbers of objects,
-    `bytes` the sizes of their blocks. `stored` is the bytes of the stores' memory. Its blocks are
-    `memory` if V8 allocated them: they contain data of the program. They are `foreign` if an
-    embedder frees them: they may contain its structures. `unused` are the parts of the blocks in
-    `memory` that malloc added to the size that V8 requested. `addon_types` are the numbers of the
-    classes of Node-API objects of addons."""
+    classes by name, ascending; the first are backing stores: 0 is those of V8 and Node, and there
+    is one number for each addon that frees the memory of stores. `counts` are the numbers of
+    objects, `bytes` the sizes of their blocks. `stored` is the bytes of the stores' memory by
+    class. Its blocks are `memory` if V8 allocated them: they contain data of the program. They are
+    `foreign`, by number of the class, if an embedder frees them: they may contain its structures.
+    `unused` are the parts of the blocks in `memory` that malloc added to the size that V8
+    requested. `addon_types` are the numbers of the classes of Node-API objects of addons."""
 
     blocks: array[int]
     numbers: dict[str, int] = field(default_factory=lambda: {STORE: 0})
     counts: Counter[str] = field(default_factory=Counter)
     bytes: Counter[str] = field(default_factory=Counter)
-    stored: int = 0
+    stored: Counter[str] = field(default_factory=Counter)
     memory: array[int] = field(default_factory=lambda: array("I"))
-    foreign: array[int] = field(default_factory=lambda: array("I"))
+    foreign: dict[int, array[int]] = field(default_factory=lambda: {0: array("I")})
     unused: list[Range] = field(default_factory=list)
     addon_types: set[int] = field(default_factory=set)
 
@@ -175,7 +176,7 @@ def _belonging(target: Target, engine: Engine, addresses: Sequence[int], handles
 
 def _stores(target: Target, engine: Engine, directory: Directory, made: Objects, stores: Mapping[int, int]) -> None:
     """Add the stores. Each counts once, with its block and its shared control block."""
-    blocks, word = directory.blocks, target.arch.word
+    blocks, word, files = directory.blocks, target.arch.word, AddonFiles(target, directory)
     places = sorted(stores)
     data, missing = read_records(target, engine, places, STORE_WORDS * word)
     words = target.arch.unpack(bytes(data))
@@ -187,28 +188,34 @@ def _stores(target: Target, engine: Engine, directory: Directory, made: Objects,
     for at, place in enumerate(places):
         if at in missing or indices[at] == NO_BLOCK or own.address[at] != place:
             continue
-        made.add(STORE, indices[at], own.size[at] + shared_sizes[at])
+        store = words[STORE_WORDS * at : STORE_WORDS * (at + 1)]
+        release = _release(target, store)
+        file = files.find_releasing(release) if release and files.addons else ""
+        name = name_store(file)
+        made.add(name, indices[at], own.size[at] + shared_sizes[at])
         # Ignore the block's references: a store refers to its allocator, through which everything
         # is reachable.
         made.blocks[indices[at]] = made.blocks[shared[at]] = IGNORED
-        made.stored += words[STORE_WORDS * at + 1]
+        made.stored[name] += store[1]
         # Otherwise another owner frees the memory.
         if memories[at] and its.address[at] == memories[at]:
-            store = words[STORE_WORDS * at : STORE_WORDS * (at + 1)]
-            if _is_foreign(target, store):
-                made.foreign.append(held[at])
+            if release:
+                made.foreign.setdefault(made.numbers[name], array("I")).append(held[at])
             else:
                 made.memory.append(held[at])
                 made.unused += _unused(target, store, its.size[at])
 
 
-def _is_foreign(target: Target, store: Sequence[int]) -> bool:
-    """Return whether a store has the address of a function that frees its memory.
+def _release(target: Target, store: Sequence[int]) -> Sequence[int]:
+    """If a store has the address of a function that frees its memory, return this address and that
+    of the function's data; else ().
 
     An embedder may give the first part of a structure to a store: its block is in use to the
     end."""
-    regions = (region_at(target.regions(), word) for word in store[len(LENGTHS) + 1 :])
-    return any(region is not None and region.executable for region in regions)
+    words = store[len(LENGTHS) + 1 :]
+    regions = (region_at(target.regions(), word) for word in words)
+    first = next((at for at, region in enumerate(regions) if region is not None and region.executable), len(words))
+    return words[first : first + 2]
 
 
 def _unused(target: Target, store: Sequence[int], size: int) -> Iterator[Range]:

@@ -10,10 +10,11 @@ from findleaks.runtimes.base import Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES
 from findleaks.runtimes.node.addon_files import FUNCTION, REFERENCE, TASK, plural
+from findleaks.runtimes.node.isolate_heaps import IsolateHeap, count_heaps, describe_heaps
 from findleaks.runtimes.retained_findings import find_retainer
 from findleaks.runtimes.v8.array_bytes import ARRAY_BYTES
 from findleaks.target.interruptible import interruptible
-from findleaks.value_classes import NamedTuple
+from findleaks.value_classes import NamedTuple, replace
 
 if TYPE_CHECKING:
     from findleaks.runtimes.v8.object_graph import V8Graph
@@ -32,17 +33,29 @@ REMEDIES = (
 )
 """What an addon should do with handles, by a part of the name of their group."""
 RESET = "reset each handle when its object is no longer needed (v8::Global::Reset); settle each promise of an addon (napi_resolve_deferred)"
+OF_NODE = (
+    ("node::worker::MessagePort", "close each MessagePort that is no longer needed (port.close())"),
+    ("node::worker::Worker", "end each worker that is no longer needed (worker.terminate())"),
+    ("node::TCPWrap", "destroy each socket that is no longer needed (socket.destroy())"),
+    ("node::PipeWrap", "destroy each socket or pipe that is no longer needed (socket.destroy())"),
+    ("node::", "close or destroy each JavaScript object of this class that is no longer needed"),
+)
+"""What a script should do with objects of Node's own classes, by the beginning of the class."""
+OWNER = "global handles of "  # precedes the owner in the name of a group
+TERMINATE = "end workers that are no longer needed (worker.terminate())"
 GENERAL = ("Object", "Array")
 """Names of constructors whose objects belong to many parts of a program."""
 LARGE, MOST_IN_LARGE = 1 << 20, 8  # number of objects of a large heap, and MOST_RETAINERS for it
 
 
-def find_large_heap(types: Sequence[Type], is_complete: bool, graph: Optional[V8Graph]) -> Iterator[Finding]:
+def find_large_heap(
+    types: Sequence[Type], is_complete: bool, graph: Optional[V8Graph], heaps: Sequence[IsolateHeap] = ()
+) -> Iterator[Finding]:
     """Yield one finding, if the objects of V8's heap are large, or one object retains most of them.
-    `types`: see JavaScript.types."""
+    `types`: see JavaScript.types. `heaps`: see list_isolate_heaps."""
     total, garbage = sum(one.bytes for one in types), sum(one.own.get(GARBAGE_BYTES, 0) for one in types)
     for found in _find_holders(graph, types) if graph is not None else ():
-        yield found
+        yield _add_heap(found, heaps)
         if total + garbage < 2 * found.bytes:
             return
     if total + garbage < LEAST:
@@ -52,10 +65,11 @@ def find_large_heap(types: Sequence[Type], is_complete: bool, graph: Optional[V8
     named = [one for one in ranked if is_constructor(one.name)][:SHOWN]
     others = [one for one in ranked if not is_constructor(one.name) and one.bytes >= PART * total][:SHOWN]
     least = "" if is_complete else "at least "
-    title = f"V8's heap has {least}{number(objects)} live objects of {size(total)}"
+    title = f"{count_heaps(heaps)} {least}{number(objects)} live objects of {size(total)}"
     title += f", and {size(garbage)} of garbage that was not collected yet." if garbage >= PART * total else "."
     shares = "; ".join(_amount(one) for one in named if _whole(one) >= PART * total)
-    cause = f"Most memory by constructor, with the arrays of objects: {shares}." if shares else ""
+    cause = describe_heaps(heaps)
+    cause += f"{' ' if cause else ''}Most memory by constructor, with the arrays of objects: {shares}." if shares else ""
     internal = "; ".join(map(_amount, others))
     cause += f"{' ' if cause else ''}Arrays and other data: {internal}." if internal else ""
     holders = _name_holders(graph) if graph is not None else []
@@ -71,10 +85,25 @@ def find_large_heap(types: Sequence[Type], is_complete: bool, graph: Optional[V8
         GARBAGE_BYTES: garbage,
         "types": [{"name": one.name, "objects": one.objects, "bytes": one.bytes, **one.own} for one in ranked[: 2 * SHOWN]],
     }
+    if heaps:
+        facts["heaps"] = [one.to_json() for one in heaps]
     addresses = [*(one.address for one in holders[:1]), *([example] if example is not None else [])]
     commands = (*(f"path {one:#x}" for one in addresses[:1]), "runtime --only node")
     remedy = "compare two snapshots with `findleaks runtime --only node`: objects of a leaking constructor become more"
-    yield Finding("large-v8-heap", total + garbage, title, cause, (remedy,), commands, facts)
+    of_workers = sum(one.bytes for one in heaps if one.is_worker)
+    remedies = (TERMINATE, remedy) if 2 * of_workers > total else (remedy,)
+    yield Finding("large-v8-heap", total + garbage, title, cause, remedies, commands, facts)
+
+
+def _add_heap(found: Finding, heaps: Sequence[IsolateHeap]) -> Finding:
+    """Return the finding about retained objects with the thread whose heap they are in, if there
+    are several heaps."""
+    address = found.facts.get("address")
+    one = next((one for one in heaps if address and one.contains(int(str(address), 0))), None)
+    if one is None:
+        return found
+    cause = f"{found.cause} These objects are in the heap of {one.label()}."
+    return replace(found, cause=cause, facts={**found.facts, "heap": one.to_json()})
 
 
 def _find_example(graph: V8Graph, named: Sequence[Type]) -> tuple[str, Optional[int]]:
@@ -132,11 +161,16 @@ def _find_holders(graph: V8Graph, types: Sequence[Type]) -> Iterator[Finding]:
             "retained_objects": retained.blocks,
             "retained_bytes": retained.bytes,
         }
-        remedy = next((text for word, text in REMEDIES if word in group.name), RESET)
+        remedy = next((text for word, text in REMEDIES if word in group.name), "") or suggest_closing(group.name.removeprefix(OWNER))
         commands = (f"path {group.objects[len(group.objects) // 2]:#x}", "runtime --only node")
-        yield Finding("retained-objects", retained.bytes, f"In use, not leaked: {title}", content, (remedy,), commands, facts)
+        yield Finding("retained-objects", retained.bytes, f"In use, not leaked: {title}", content, (remedy or RESET,), commands, facts)
         return
     yield from find_retainer(graph, "Node", types, least=RETAINED, share=SHARE)
+
+
+def suggest_closing(owner: str) -> str:
+    """Return what a script should do with objects of a class of Node; "" for other owners."""
+    return next((text for beginning, text in OF_NODE if owner.startswith(beginning)), "")
 
 
 def is_constructor(name: str) -> bool:

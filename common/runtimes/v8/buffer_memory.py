@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Optional
 
 from findleaks.allocators.bulk import read_records
 from findleaks.engine.terms import NO_BLOCK
@@ -20,6 +21,22 @@ def find_garbage_memory(graph: V8Graph, addresses: Sequence[int]) -> set[int]:
 
     Memory to which no ArrayBuffer refers, such as the memory of a message, is left out."""
     wanted, live, garbage = set(addresses), set[int](), set[int]()
+    for index, words in _buffers(graph):
+        kinds = live if graph.graph is not None and graph.graph.kind(index) in LIVE else garbage
+        kinds.update(wanted.intersection(words))
+    return garbage - live
+
+
+def find_buffer(graph: V8Graph, addresses: Sequence[int]) -> Optional[int]:
+    """Return the address of a live ArrayBuffer whose memory is at one of `addresses`: of the middle
+    one of those that are found. Returns None if there is none."""
+    wanted = set(addresses)
+    found = [index for index, words in _buffers(graph) if not wanted.isdisjoint(words) and graph.object(index).is_live]
+    return graph.blocks.address(found[len(found) // 2]) if found else None
+
+
+def _buffers(graph: V8Graph) -> Iterator[tuple[int, Sequence[int]]]:
+    """Yield the index and the first words of each ArrayBuffer. Raises Interrupted."""
     maps = [n for n, first in enumerate(graph.first_objects) if first != NO_BLOCK and _BUFFER in graph.kinds_of(first)]
     for number in maps if graph.graph is not None else ():
         indices = graph.of_map(number)
@@ -28,7 +45,4 @@ def find_garbage_memory(graph: V8Graph, addresses: Sequence[int]) -> set[int]:
             some = indices[first : first + _SOME]
             data, _ = read_records(graph.target, graph.engine, graph.blocks.columns_of(some).address, 8 * count)
             words = graph.target.arch.unpack(bytes(data))
-            for at, index in enumerate(some):
-                kinds = live if graph.graph is not None and graph.graph.kind(index) in LIVE else garbage
-                kinds.update(wanted.intersection(words[count * at : count * (at + 1)]))
-    return garbage - live
+            yield from ((index, words[count * at : count * (at + 1)]) for at, index in enumerate(some))

@@ -25,6 +25,7 @@ _MOST_SOURCES = 1 << 30  # bytes of all scripts
 _LEAST_HEADER, _OLD_HEADER = 2, 4  # words of a context before its variables
 _OUTER = 1  # the word of a context that has the outer one
 _MOST_TABLE = 1 << 14  # words of a table of names
+_MOST_BOUND, _BOUND = 8, "js_bound_function"  # functions of which each is bound to the next one
 _URL = "file://"
 # Line ends in strings of one-byte and two-byte characters. No line end begins with the second byte
 # of another one, so matches at odd places hide none.
@@ -79,6 +80,18 @@ class Functions:
     def of(self, address: int) -> JavaScriptFunction:
         """Return the function at an address."""
         return self.of_shared(self.shared_of(address))
+
+    def called_by(self, address: int) -> JavaScriptFunction:
+        """Return the function at an address. For a bound function, and for a generator, return the
+        function that it calls, whose address follows the words of each object."""
+        elements, found = self._maps.metadata.offset("JSObject", "elements"), self.of(address)
+        for _ in range(_MOST_BOUND):
+            inner = self._word(address + TAG, elements + 8) if elements and not found.script else 0
+            data = self._maps.data(self._word(inner, 0))
+            if data is None or not (self._maps.is_function(self._word(inner, 0), data.instance_type) or _BOUND in self._type(inner)):
+                break
+            address, found = inner - TAG, self.of(inner - TAG)
+        return found
 
     def of_shared(self, shared: int) -> JavaScriptFunction:
         """Return the function with the SharedFunctionInfo at a tagged address."""

@@ -21,7 +21,8 @@ from findleaks.runtimes.v8.strings import Strings
 
 OBJECT = "Object"
 CODE, SHAPE, SYSTEM, STRING, CLOSURE = "(compiled code)", "(object shape)", "(system)", "(string)", "(closure)"
-CONTEXT, ARRAY = "system / Context", "(array)"
+CONTEXT, ARRAY, SYMBOL, SLICE = "system / Context", "(array)", "(symbol)", "(sliced string)"
+CALL = "Generator"  # a call of an async function that has not returned yet
 _CODE_NAMES = (
     "code instruction_stream code_data_container code_wrapper bytecode_array bytecode_wrapper shared_function_info script scope_info "
     "preparse_data feedback_vector feedback_metadata feedback_cell closure_feedback_cell_array allocation_site interpreter_data "
@@ -36,7 +37,7 @@ CATEGORIES: Mapping[str, str] = {
     **dict.fromkeys(_SHAPE_NAMES.split(), SHAPE),
     "byte_array": ARRAY,
     "js_proxy": SYSTEM,
-    "symbol": "(symbol)",
+    "symbol": SYMBOL,
     "heap_number": "(number)",
     "bigint": "(bigint)",
     "js_reg_exp": "(regexp)",
@@ -47,7 +48,7 @@ CATEGORIES: Mapping[str, str] = {
 }
 """Categories of instance types by name; other internal objects are SYSTEM."""
 
-CLASS_NAMES = {"js_arguments_object": "Arguments", "js_async_function_object": "Generator"}
+CLASS_NAMES = {"js_arguments_object": "Arguments", "js_async_function_object": CALL}
 """Names of objects whose prototypes have none, by instance type. A call of an async function that
 has not returned yet is an object of the second type."""
 
@@ -94,7 +95,7 @@ class Names:
         form = kind & (self._constant("StringRepresentationMask") or 0)
         if form == self._constant("ConsStringTag"):
             return "(concatenated string)"
-        return "(sliced string)" if form == self._constant("SlicedStringTag") else STRING
+        return SLICE if form == self._constant("SlicedStringTag") else STRING
 
     def _type(self, word: int) -> str:
         """Return the name of the instance type of the object at a tagged address; "" if unknown."""

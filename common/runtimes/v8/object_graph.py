@@ -17,11 +17,11 @@ from findleaks.runtimes.object_graph import MOST_LEVELS, NEARLY_ALL, ManagedObje
 from findleaks.runtimes.slices import run_in_slices
 from findleaks.runtimes.v8.array_bytes import STORE
 from findleaks.runtimes.v8.far_properties import FarProperty, find_far_properties
-from findleaks.runtimes.v8.functions import Functions
+from findleaks.runtimes.v8.functions import Functions, JavaScriptFunction
 from findleaks.runtimes.v8.handle_groups import HandleGroup, RetainingGroup
 from findleaks.runtimes.v8.maps import COLLECTIONS, Maps
 from findleaks.runtimes.v8.metadata import TAG, TAG_MASK
-from findleaks.runtimes.v8.names import CLOSURE, CODE, CONTEXT, SHAPE, STRING, SYSTEM, Names
+from findleaks.runtimes.v8.names import CLOSURE, CODE, CONTEXT, SHAPE, STRING, SYMBOL, SYSTEM, Names
 from findleaks.runtimes.v8.paths import NamedObjects, describe_content, describe_holder, describe_path, find_joint_variables
 from findleaks.runtimes.v8.properties import IN_ARRAY, PROPERTY_CELLS, SMI_SHIFT
 from findleaks.runtimes.v8.reachability import Reachability
@@ -79,6 +79,9 @@ class V8Graph(NamedObjects):
         if name == CLOSURE:
             return f"closure {self.functions.of(start).label()}"
         return self._show_text(start + TAG) or name
+
+    def function_of(self, index: int) -> JavaScriptFunction:
+        return self.functions.called_by(self.blocks.address(index))
 
     def _show_text(self, word: int) -> str:
         """Return the contents of the string at a tagged address, quoted; "" for other objects."""
@@ -146,7 +149,9 @@ class V8Graph(NamedObjects):
                 return self.key_text(one.key)
         kinds = self.kinds_of(storage)
         if any(one in kinds for one in PROPERTY_CELLS):  # of a global variable
-            return next((self.key_text(word) for word in self._memory.words(start, 4) or () if self._strings.is_string(word)), "")
+            words = (self._memory.words(start, 4) or ())[1:]
+            names = [self.type_of(at) if at != NO_BLOCK else "" for at in self.indices_of([word & ~TAG_MASK for word in words])]
+            return next((self.key_text(word) for word, name in zip(words, names) if self._strings.is_string(word) or name == SYMBOL), "")
         return "[…]" if "fixed_array" in kinds or "number_dictionary" in kinds else ""
 
     def name_member(self, index: int, offset: int) -> str:
@@ -256,7 +261,10 @@ class V8Graph(NamedObjects):
         return self.type_of(index) in _SPLIT or self.is_native_context(index) or self.is_global_object(index)
 
     def is_native_context(self, index: int) -> bool:
-        data = self._maps.data(self._objects.table.words[self._objects.numbers[index]])
+        return self.is_native_context_map(self._objects.numbers[index])
+
+    def is_native_context_map(self, number: int) -> bool:
+        data = self._maps.data(self._objects.table.words[number])
         return data is not None and data.instance_type == self._maps.native_context
 
     def is_global_object(self, index: int) -> bool:
@@ -370,6 +378,10 @@ class V8Graph(NamedObjects):
         """Return what determines the names of a context's variables: the ScopeInfo, and the
         size."""
         return self._word(self.blocks.address(context), IN_ARRAY), self.blocks.size(context)
+
+    def offset_of(self, class_name: str, field: str) -> int:
+        """Return the offset of a field of objects of a class of V8; 0 if it is unknown."""
+        return self._maps.metadata.offset(class_name, field) or 0
 
     def has_elements(self, number: int) -> bool:
         """Whether the objects of a map are arrays, whose references are numbered."""

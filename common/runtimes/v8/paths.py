@@ -4,7 +4,7 @@ variables, properties, modules, functions."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from typing import Optional
 
@@ -13,17 +13,23 @@ from findleaks.formatting import join_words, number, some
 from findleaks.graph.joint_roots import LEAST
 from findleaks.runtimes.joint_members import JointMembers, JointRetainer, find_joint_members
 from findleaks.runtimes.object_graph import MOST_LEVELS, MOST_NAMED, ObjectGraph, join_path
-from findleaks.runtimes.v8.functions import Functions
-from findleaks.runtimes.v8.names import CLOSURE, CONTEXT
+from findleaks.runtimes.v8.functions import Functions, JavaScriptFunction
+from findleaks.runtimes.v8.names import CALL, CLOSURE, CONTEXT, SLICE, STRING
 from findleaks.value_classes import NamedTuple
 
 _MOST_REFERRERS, _MOST_INNER = 1 << 17, 64  # objects and contexts that may name a script
 _MOST_MEMBERS = 1 << 22  # retained objects whose types are counted
-_MOST_CLOSURES = 1 << 12  # retained closures whose functions are counted
+_MOST_FUNCTIONS = 1 << 12  # retained objects of a type whose functions are counted
+_MANY_SLICES = 1000  # fewest strings that are parts of others to be reported
+_RUN = 64  # of these objects that are neighbours
+_RANKED = 8  # most frequent functions of which one is named
+_WITH_FUNCTION = {CLOSURE: "closures", CALL: "Generator"}
+"""Types of objects that have a function, with the noun for several."""
 _MOST_TYPES = 3
 _MOST_LARGE, _MOST_EXAMINED = 16, 256  # large objects below one object, and in total
 _MOST_VISITS = 8  # visits of each object, on average: nested contexts retain the same objects
 _VARIABLE = "variable "
+_GENERAL = ("Object", "Array", "Map", "Set", CONTEXT, "closure ")
 _SCRIPT = "(/"  # precedes the path of a script; the names of Node's own scripts are no paths
 _MODULE, _PROCESS = "Module", "process"  # types: modules of CommonJS, Node's object `process`
 
@@ -43,6 +49,11 @@ class NamedObjects(ObjectGraph):
 
     def title_of(self, index: int) -> str:
         """Return the type of an object; for a closure also its function."""
+        raise NotImplementedError
+
+    def function_of(self, index: int) -> JavaScriptFunction:
+        """Return the function of a closure, or of a call of an async function; for a bound
+        function, the function that it calls."""
         raise NotImplementedError
 
     def length_of(self, index: int) -> str:
@@ -71,6 +82,10 @@ class NamedObjects(ObjectGraph):
         """Whether an object is the context of all global variables."""
         raise NotImplementedError
 
+    def is_native_context_map(self, number: int) -> bool:
+        """Whether the objects of the map with this number are such contexts."""
+        raise NotImplementedError
+
     def is_global_object(self, index: int) -> bool:
         """Whether the properties of an object are the global variables."""
         raise NotImplementedError
@@ -96,8 +111,15 @@ def describe_holder(graph: NamedObjects, index: int) -> str:
     """Return the last object with a name on a path to an object: "variable emitter
     (/app/server.js)"; "" if there is none."""
     path = list(graph.path(index))[-MOST_LEVELS:]
-    named = [step.text for step in (_steps(graph, path) if path else ()) if step.is_named]
-    return named[-1] if named else ""
+    if graph.is_global_object(index):
+        return "the global object"
+    steps = list(_steps(graph, path)) if path else []
+    named = [step.text for step in steps if step.is_named]
+    if named or not steps:
+        return named[-1] if named else ""
+    # The last property of an object whose constructor is not a general one: "Agent.requests".
+    members = [step.text for step in steps if "." in step.text and not step.text.startswith(_GENERAL)]
+    return f"{members[-1]} ({graph.describe_root(index)})" if members else ""
 
 
 def _steps(graph: NamedObjects, path: list[int]) -> Iterator[_Step]:
@@ -177,18 +199,38 @@ def describe_content(graph: NamedObjects, index: int) -> str:
         return ""
     members = tree.members(index, int(index >= 0), _MOST_MEMBERS)
     numbers, names = graph.labels()
-    counts = Counter[str]()
+    counts, contexts = Counter[str](), 0
     for label, count in Counter(map(numbers.__getitem__, members)).items():
         counts[names[label]] += count
-    closures = (one for one in members if names[numbers[one]] == CLOSURE)
-    functions = Counter(graph.functions.of(graph.blocks.address(one)) for one in islice(closures, _MOST_CLOSURES))
-    shown = []
+        contexts += count if graph.is_native_context_map(label) else 0
+    # Each context has hundreds of objects of V8 itself, which would hide it.
+    shown = [f"{number(contexts)} contexts of scripts (vm.createContext, ShadowRealm)"] if contexts > 1 else []
     for name, count in counts.most_common():
-        if name == CLOSURE and functions:
-            function, most = functions.most_common(1)[0]
-            share = "" if most == sum(functions.values()) else ", most of them"
-            shown.append(f"{number(count)} closures{share} {function.label()}")
+        if name in _WITH_FUNCTION:
+            shown.append(_describe_functions(graph, name, count, [one for one in members if names[numbers[one]] == name]))
         elif not name.startswith("(") and name != CONTEXT:
             shown.append(f"{number(count)} {name}")
     least = "at least " if len(members) == _MOST_MEMBERS else ""
+    slices = counts[SLICE]
+    if slices >= _MANY_SLICES and 2 * slices > counts[STRING]:
+        shown.insert(0, f"{number(slices)} parts of strings, which keep the whole strings in memory")
     return f"It retains {least}{some(shown, _MOST_TYPES)}." if shown else ""
+
+
+def _describe_functions(graph: NamedObjects, name: str, count: int, objects: Sequence[int]) -> str:
+    """Return the number of closures, or of calls of async functions, with the function of most of
+    them: "50,000 closures onData (app.js:9)". A function of the program is preferred to one of
+    Node's own scripts, because the latter is the same for many causes."""
+    # Runs of objects, because the functions of neighbours may alternate.
+    step = -(-len(objects) // _MOST_FUNCTIONS) * _RUN
+    sample = [one for first in range(0, len(objects), step) for one in objects[first : first + _RUN]]
+    functions = Counter(graph.function_of(one) for one in sample)
+    ranked = [pair for pair in functions.most_common(_RANKED) if pair[0].script]
+    own = (pair for pair in ranked if _SCRIPT in f"({pair[0].script}" and 2 * pair[1] >= ranked[0][1])
+    function, most = next(own, ranked[0] if ranked else (None, 0))
+    noun = _WITH_FUNCTION[name] if count > 1 else _WITH_FUNCTION[name].removesuffix("s")
+    if function is None:
+        return f"{number(count)} {noun}"
+    of = "" if name == CLOSURE else " of"
+    share = "" if most == len(sample) else f"{of}, most of them" if 2 * most > len(sample) else f"{of}, many of them"
+    return f"{number(count)} {noun}{share or of} {function.label()}"
