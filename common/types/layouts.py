@@ -11,6 +11,7 @@ from typing import Optional
 from findleaks.debuginfo.type_table import UNKNOWN, VOID, Field, FieldKind, Flag, Kind, TypeTable
 from findleaks.engine.type_spread import NO_FEATURE, Feature, Role, TypeSpread
 from findleaks.engine.type_spread import Flag as ReferenceFlag
+from findleaks.types.alternatives import find_alternatives
 from findleaks.types.buffers import DANGLING, find_array_flags, find_buffer
 from findleaks.types.embedding import STRUCTURES, Embedding
 from findleaks.types.erasure import find_erased
@@ -261,6 +262,10 @@ class _Walk:
         stored = self._layouts.embedding.stored.get(number)
         if stored is not None:
             self.type(stored, at, owner, inside, depth + 1, node)
+            return
+        library = find_alternatives(table, number, name) if "<" in name else None
+        if library is not None:
+            self._choices(library.members, number, at, owner, inside, depth, node, library.tag)
             return
         variants = [one for one in fields if one.kind >= FieldKind.VARIANT]
         if variants:
