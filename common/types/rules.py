@@ -192,6 +192,12 @@ class Rules:
         other objects follow it (tails.py)."""
         return number in self._open or self._layouts.flexible(number) is not None
 
+    def _may_repeat(self, pointee: int, size: int) -> bool:
+        """Whether a block of `size` bytes may be an array of structs. Links of lists are seldom in
+        arrays."""
+        own = self._table.size_of(pointee)
+        return 0 < own * 2 <= size and self.sizes.fits(size // own * own, size) and pointee not in self._layouts.pointees(pointee)
+
     def _may_extend_to(self, number: int, size: int) -> bool:
         """Whether the allocator returns a block of `size` bytes for a smaller struct that ends with
         an array, for some number of elements."""
@@ -319,6 +325,17 @@ class Rules:
         found = [number for number in self._embedding.of_sizes(self.sizes.least(size), size) if self._modules[number] & wanted]
         return [Candidate(Spec(number), Level.LEARNED) for number in found if self._layouts.has_pointers(number)]
 
+    @cached_property
+    def _pointed(self) -> set[int]:
+        """The types that some pointer of the debug information refers to."""
+        table = self._table
+        return {table.bare(table.targets[number]) for number in range(len(table)) if table.kinds[number] == Kind.POINTER}
+
+    def alternatives(self, size: int) -> Sequence[Candidate]:
+        """Return the types of `of_size` that some pointer refers to, except those of the standard
+        library. A type without pointers to it is only a member or a local variable."""
+        return [one for one in self.of_size(size) if one.spec.type in self._pointed and not self._embedding.is_library(one.spec.type)]
+
     def is_of_program(self, number: int) -> bool:
         """Whether a module other than the C library has a type."""
         return bool(self._modules[self._table.bare(number)] & self._usable)
@@ -364,6 +381,10 @@ class Rules:
             # Its vtable is not known: the block is of this class or of a derived one.
             return [Candidate(Spec(number), Level.BASE) for number in fitting[:MOST_CANDIDATES]]
         level = Level.EXACT if offset == 0 and fitting == [pointee] else Level.CONTAINER
+        if fitting and offset == 0 and pointee not in fitting and self._may_repeat(pointee, size):
+            # An array of two strings has the content of a struct with two strings.
+            others = [Candidate(Spec(number, False, of.node), Level.UNION) for number in fitting[:MOST_CANDIDATES]]
+            return [*others, Candidate(Spec(pointee, True, of.node), Level.UNION)]
         if fitting:
             fitting += [one for one in whole if one not in fitting and self._may_extend_to(one, size)]
         if len(fitting) > 1:
