@@ -130,7 +130,7 @@ class Fingerprints:
             for layout, count in Counter(map(self._heap.layout, blocks)).items()
             if self._element(layout) != Kind.VOID
             and self._rules.is_of_program(self._layouts.specs[layout].type)
-            and not self._has_rest(layout, size)
+            and not self._rules.has_rest(self._layouts.specs[layout], size)
         )
         for layout, count, size, classes in rows:
             for of in (size, 0) if self._varies(layout) else (size,):
@@ -144,12 +144,6 @@ class Fingerprints:
                     )
                     self._by_size.setdefault(of, []).append(layout)
                 self._models[layout, of].learn(size, classes, count)
-
-    def _has_rest(self, layout: int, size: int) -> bool:
-        """Whether blocks of `size` bytes have room for a second value of a type, but do not have
-        one as far as is known."""
-        spec = self._layouts.specs[layout]
-        return not spec.many and not spec.parts and not self._rules.is_open(spec.type) and self._layouts.size_of(spec) * 2 <= size
 
     @property
     def layouts(self) -> set[int]:

@@ -163,8 +163,7 @@ class Judge:
 
     def _has_rest(self, one: Candidate, found: Pointers) -> bool:
         """Whether blocks with a type would have room for another value of it, but are no arrays."""
-        is_whole = one.level != Level.BASE or one.spec.many or one.spec.parts or self._rules.is_open(one.spec.type)
-        return not is_whole and self._layouts.size_of(one.spec) * 2 <= found.size
+        return one.level == Level.BASE and self._rules.has_rest(one.spec, found.size)
 
     def _with_typed(self, candidates: Sequence[Candidate], typed: Counter[Spec], found: Pointers) -> Sequence[Candidate]:
         """Add the most frequent types of the typed blocks that pointers of the rule refer to."""

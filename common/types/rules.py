@@ -310,7 +310,7 @@ class Rules:
                 # The size of a type that is only declared is unknown, so any block would fit.
                 pointees = [pointee for pointee in of.pointees if self._table.size_of(pointee)]
                 every = [one for pointee in pointees for one in self._of_pointee(pointee, of, offset, size)]
-                self._known[key] = [Candidate(one.spec, max(one.level, Level.UNION)) for one in every]
+                self._known[key] = [Candidate(one.spec, max(one.level, Level.UNION)) for one in every if not self.has_rest(one.spec, size)]
             elif of.sort == Sort.ANY:
                 self._known[key] = self.of_size(size, of.owner) if offset == 0 else ()
             else:
@@ -345,6 +345,11 @@ class Rules:
         array. The block may be larger than its size class."""
         is_whole = self.sizes.least_request(size) <= self._layouts.size_of(spec) <= size
         return not spec.many and (is_whole or self.is_open(spec.type))
+
+    def has_rest(self, spec: Spec, size: int) -> bool:
+        """Whether blocks of `size` bytes have room for a second value of a type, but do not have
+        one as far as is known."""
+        return not spec.many and not spec.parts and not self.is_open(spec.type) and self._layouts.size_of(spec) * 2 <= size
 
     def is_array_of_size(self, spec: Spec, size: int) -> bool:
         """Whether the allocator returns a block of `size` bytes for an array of a type's values."""

@@ -319,6 +319,17 @@ def test_rivals(clients: int, flags: str, tmp_path: Path) -> None:
     assert figures.part(figures.leaked, "none") < 0.6, figures.leaked
 
 
+@pytest.mark.matrix
+@pytest.mark.parametrize("flags", RUST)
+def test_stale_variants(flags: str, tmp_path: Path) -> None:
+    """A stale word of an enum does not make a large block a value of a small type. Uninitialised blocks may get a wrong inferred type."""
+    figures = measured("typed_pipeline.rs", tmp_path, 300, 1, "--edition=2021", *flags.split())
+    check(figures)
+    every = figures.held + figures.leaked
+    assert every["sure wrong"] == 0, figures.wrong[:12]
+    assert every["inferred wrong"] <= 0.02 * sum(every.values()), figures.wrong[:12]
+
+
 def test_unions(tmp_path: Path) -> None:
     """A pointer in a union does not give a block a type that is only declared, because the size of this type is unknown."""
     figures = measured("typed_unions.c", tmp_path, 40, 1, "-O1")
