@@ -52,10 +52,15 @@ static uint64_t rank_of(matching *m, const option *one, unsigned mode, uint64_t 
     return counts[WRONG] ? 0 : 1 + ((uint64_t)counts[STRONG] << 32 | (mode == BY_SHAPE ? 0 : counts[WEAK]));
 }
 
-/* Return whether the block may get the only option, even without pointers. `level` is the level of
- * its claim. At UNION, the block may be text that another member refers to. */
-static bool suffices(const spread *s, uint32_t level, uint64_t start, uint64_t size) {
-    return level != LEVEL_LEARNED && !(level == LEVEL_UNION && begins_with_text(s, start, size));
+/* Return whether the block may get the only option, even without pointers. At UNION, the block may
+ * be text or numbers that another member refers to, so an array of pointers needs a pointer. */
+static bool suffices(const spread *s, uint32_t claim, uint64_t start, uint64_t size) {
+    uint32_t level = level_of(claim), group = s->bounds.items[claim & LAYOUT_MASK];
+    if (level != LEVEL_UNION)
+        return level != LEVEL_LEARNED;
+    const elements *one = group < s->bounds.items[(claim & LAYOUT_MASK) + 1] ? &s->groups.items[group] : NULL;
+    bool is_pointers = one && !one->start && !one->count && one->stride == WORD && one->first < one->last;
+    return !is_pointers && !begins_with_text(s, start, size);
 }
 
 /* Return the claim of the option that fits best; 0 if there is none. Arrays are skipped.
@@ -83,7 +88,7 @@ static uint32_t choose(matching *m, const option *options, uint32_t count, unsig
     if (mode == BY_SHAPE)
         return number == 1 && best >> 32 >= LEAST_STRONG ? claim : 0;
     if (mode == BY_CONTENT && number == 1)
-        return best > 1 || (alternatives == 1 && (is_likely || suffices(m->s, level_of(claim), start, size))) ? claim : 0;
+        return best > 1 || (alternatives == 1 && (is_likely || suffices(m->s, claim, start, size))) ? claim : 0;
     if (mode == BY_CONTENT && !all_base)
         return 0;
     return choose_by_end(m->s, options, count, ranks, best, start);
@@ -125,7 +130,7 @@ uint32_t decide(matching *m, const decision *d, const followed *p) {
     uint32_t keyed = d->first_key < d->last_key ? claim_of_key(s, d, feature_value(s, d->feature, p->owner, p->place, p->index)) : 0;
     if (keyed) {
         uint32_t counts[COUNTS] = {0};
-        compare_block(m, keyed & LAYOUT_MASK, start, size, 1, counts);
+        compare_block(m, keyed & LAYOUT_MASK, start, used_size(s, p, keyed & LAYOUT_MASK), 1, counts);
         if (m->asked || m->failed)
             return 0;
         if (!counts[WRONG])

@@ -9,6 +9,7 @@
 #define SMALL_NUMBER (UINT64_C(1) << 20)
 #define LEAST_TEXT 3u /* fewest characters of a word that is text */
 #define LEAST_LONG 5u /* the same where the layout has a number */
+#define FIRST_WORDS 4u /* words of a block that begins_alike compares */
 
 /* Classes of words: ../engine/type_spread.py, WordClass. */
 enum { ZERO, SMALL, NUMBER, TEXT, CODE_ADDRESS, STATIC_ADDRESS, BLOCK_START, BLOCK_MIDDLE, MISSING };
@@ -18,55 +19,6 @@ static uint32_t answer_of(matching *m, uint64_t sort, uint32_t reference, uint64
     m->failed = m->failed ? m->failed : rule_answer(m->s, sort, reference, offset, third, &answer);
     m->asked |= answer == UNKNOWN_RULE;
     return answer;
-}
-
-/* Whether an untyped block may be of a type that a pointer with this reference refers to. */
-static bool is_possible(matching *m, uint32_t reference, uint64_t offset, uint64_t start, uint64_t size, unsigned depth) {
-    const spread *s = m->s;
-    uint32_t list = answer_of(m, POSSIBLE_LAYOUTS, reference, offset, size);
-    if (list == UNKNOWN_RULE)
-        return true;
-    uint32_t first = s->choice_bounds.items[list], last = s->choice_bounds.items[list + 1];
-    if (!depth)
-        return first < last;
-    for (uint32_t at = first; at < last; at++) {
-        uint32_t counts[COUNTS] = {0};
-        compare_block(m, s->choices.items[at], start, size, depth - 1, counts);
-        if (!counts[WRONG])
-            return true;
-    }
-    return false;
-}
-
-/* `own` is the start of the block that contains the pointer. This is m->block, or a block to which
- * m->block refers. */
-static int compare_pointer(matching *m, uint32_t reference, uint64_t value, uint64_t own, unsigned depth) {
-    const spread *s = m->s;
-    uint8_t flags = reference < s->flag_count ? s->flags[reference] : ANYTHING;
-    uint64_t start = 0;
-    if (flags & ANYTHING)
-        return is_mapped(s, value) ? LOOSE : NEUTRAL;
-    uint32_t index = used_block(s, value, &start);
-    if (index == NONE)
-        return is_mapped(s, value) ? LOOSE : flags & OPTIONAL ? NEUTRAL : WRONG;
-    uint64_t offset = value - start;
-    uint32_t layout = layout_of(s, index);
-    if (is_too_far(s, reference, offset))
-        return NEUTRAL;
-    if (layout) {
-        uint32_t agrees = answer_of(m, AGREES, reference, offset_in_element(s, layout, offset), layout);
-        if (agrees == UNKNOWN_RULE)
-            return NEUTRAL;
-        return agrees == 2 ? STRONG : agrees ? WEAK : flags & NUMBER_POSSIBLE ? NEUTRAL : WRONG;
-    }
-    /* Nearly every block fits a union that has a number. But text has no type of the union. */
-    if (flags & OPTIONAL && begins_with_text(s, value, size_of(s->b, index) - offset))
-        return LOOSE;
-    if (is_possible(m, reference, offset, start, size_of(s->b, index), depth))
-        return WEAK;
-    /* A block may contain objects that refer to each other, or the head of a list or tree to which
-     * the nodes refer. */
-    return (start == own || start == m->block) && offset ? LOOSE : flags & OPTIONAL ? NEUTRAL : WRONG;
 }
 
 /* Whether a word is text of at least `least` characters. */
@@ -89,6 +41,80 @@ static bool is_long_text(const spread *s, uint64_t value) {
     for (unsigned at = 0; at < WORD; at++)
         bytes[at] = (uint8_t)(value >> 8 * (BIG ? WORD - 1 - at : at));
     return is_text(bytes, LEAST_LONG) && !is_mapped(s, value);
+}
+
+/* Whether the first words of a block may be those of a layout, as far as is known without a look at
+ * other blocks: text, for example, is no pointer. */
+static bool begins_alike(const spread *s, uint32_t layout, uint64_t start, uint64_t size) {
+    uint32_t group = s->bounds.items[layout];
+    if (group == s->bounds.items[layout + 1] || s->groups.items[group].start)
+        return true;
+    const elements *one = &s->groups.items[group];
+    uint64_t length = size < FIRST_WORDS * WORD ? size : FIRST_WORDS * WORD, value;
+    const uint8_t *data = memory_at(s->pieces, s->piece_count, start, length);
+    for (uint32_t at = one->first; at < one->last; at++) {
+        uint64_t offset = s->slots.items[at].offset;
+        if (offset + WORD <= length && !(flags_of(s, s->slots.items[at].reference) & (ANYTHING | OPTIONAL | NUMBER_POSSIBLE)) &&
+            (value = word_of(s, data, start, length, offset)) && !is_mapped(s, value))
+            return false;
+    }
+    for (uint32_t at = one->first_check; at < one->last_check; at++) {
+        check_of_word check = s->checks.items[at];
+        if (check.offset + WORD <= length && check.role != PLAIN && (value = word_of(s, data, start, length, check.offset)) && !is_mapped(s, value))
+            return false;
+    }
+    return true;
+}
+
+/* Whether an untyped block may be of a type that a pointer with this reference refers to. */
+static bool is_possible(matching *m, uint32_t reference, uint64_t offset, uint64_t start, uint64_t size, unsigned depth) {
+    const spread *s = m->s;
+    uint32_t list = answer_of(m, POSSIBLE_LAYOUTS, reference, offset, size);
+    if (list == UNKNOWN_RULE)
+        return true;
+    uint32_t first = s->choice_bounds.items[list], last = s->choice_bounds.items[list + 1];
+    for (uint32_t at = first; at < last; at++) {
+        uint32_t counts[COUNTS] = {0};
+        if (!depth && begins_alike(s, s->choices.items[at], start, size))
+            return true;
+        if (!depth)
+            continue;
+        compare_block(m, s->choices.items[at], start, size, depth - 1, counts);
+        if (!counts[WRONG])
+            return true;
+    }
+    return false;
+}
+
+/* `own` is the start of the block that contains the pointer. This is m->block, or a block to which
+ * m->block refers. */
+static int compare_pointer(matching *m, uint32_t reference, uint64_t value, uint64_t own, unsigned depth) {
+    const spread *s = m->s;
+    uint8_t flags = reference < s->flag_count ? s->flags[reference] : ANYTHING;
+    uint64_t start = 0;
+    if (flags & ANYTHING)
+        return is_mapped(s, value) ? LOOSE : is_long_text(s, value) ? TEXT_NUMBER : NEUTRAL;
+    uint32_t index = used_block(s, value, &start);
+    if (index == NONE)
+        return is_mapped(s, value) ? LOOSE : flags & OPTIONAL ? NEUTRAL : WRONG;
+    uint64_t offset = value - start;
+    uint32_t layout = layout_of(s, index);
+    if (is_too_far(s, reference, offset))
+        return NEUTRAL;
+    if (layout) {
+        uint32_t agrees = answer_of(m, AGREES, reference, offset_in_element(s, layout, offset), layout);
+        if (agrees == UNKNOWN_RULE)
+            return NEUTRAL;
+        return agrees == 2 ? STRONG : agrees ? WEAK : flags & NUMBER_POSSIBLE ? NEUTRAL : WRONG;
+    }
+    /* Nearly every block fits a union that has a number. But text has no type of the union. */
+    if (flags & OPTIONAL && begins_with_text(s, value, size_of(s->b, index) - offset))
+        return LOOSE;
+    if (is_possible(m, reference, offset, start, size_of(s->b, index), depth))
+        return WEAK;
+    /* A block may contain objects that refer to each other, or the head of a list or tree to which
+     * the nodes refer. */
+    return (start == own || start == m->block) && offset ? LOOSE : flags & OPTIONAL ? NEUTRAL : WRONG;
 }
 
 /* Whether the first word of a block is an address in a block. Blocks of text or numbers seldom
@@ -156,7 +182,7 @@ void compare_block(matching *m, uint32_t layout, uint64_t start, uint64_t size, 
         m->block = start;
     compare_words(m, layout, start, size, depth, counts);
     /* A struct may begin with a magic number that is text. But if no pointer fits, text in place of
-     * a number means that the block is text. */
+     * a number or a void pointer means that the block is text. */
     counts[WRONG] += counts[TEXT_NUMBER] && !counts[STRONG] && !counts[WEAK];
 }
 

@@ -42,7 +42,7 @@ _SHARED, _BUFFER = "std::__1::__shared_ptr_emplace<", "::_Storage"
 stores the value. The type of the value is the template argument of the control block
 (__memory/shared_ptr.h, 19)."""
 
-_LIBRARIES = ("std::", "__gnu_cxx::", "core::", "alloc::")
+_LIBRARIES = ("std::", "__gnu_cxx::", "core::", "alloc::", "hashbrown::")
 _STORAGE = (
     *STORAGE,
     "std::__detail::_Hash_node_value",

@@ -15,12 +15,13 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.debuginfo.type_table import Kind
-from findleaks.engine.type_spread import SMALL_NUMBER, Choosing, Level, Role, TypeSpread, WordClass
+from findleaks.engine.type_spread import MOST_OPTIONS, SMALL_NUMBER, Choosing, Level, Role, TypeSpread, WordClass
 from findleaks.types.content import Content
 from findleaks.types.discriminants import find_discriminants
 from findleaks.types.heap import HeapView
 from findleaks.types.layouts import Layouts
 from findleaks.types.rules import Candidate, Rules
+from findleaks.types.specs import Spec
 
 # Likelihoods are logarithms. A *witness* of a type is a block of this type that was learned.
 WORDS = 24  # Words at the start of a block that are compared.
@@ -122,12 +123,14 @@ class Fingerprints:
 
     def learn(self, typed: array[int]) -> None:
         """Learn from these typed blocks, except arrays of void pointers, which may have anything,
-        and types that only the C library has."""
+        types that only the C library has, and types with less than half the size of the block."""
         rows = (
             (layout, count, size, classes)
             for size, classes, blocks in self._by_classes(typed)
             for layout, count in Counter(map(self._heap.layout, blocks)).items()
-            if self._element(layout) != Kind.VOID and self._rules.is_of_program(self._layouts.specs[layout].type)
+            if self._element(layout) != Kind.VOID
+            and self._rules.is_of_program(self._layouts.specs[layout].type)
+            and not self._rules.has_rest(self._layouts.specs[layout], size)
         )
         for layout, count, size, classes in rows:
             for of in (size, 0) if self._varies(layout) else (size,):
@@ -217,10 +220,49 @@ class Fingerprints:
             fitting = [row for at, row in enumerate(rows) if mask >> at & 1]
             likely = [layout for likelihood, layout in fitting if fitting[0][0] - likelihood < MARGIN]
             if len(likely) == 1:
-                yield likely[0], some
+                yield likely[0], self._without_rivals(likely[0], some)
             elif likely and self._begin_alike(likely):
                 options = [Candidate(self._layouts.specs[layout], Level.FINGERPRINT) for layout in likely]
                 yield from self._content.group_by_choice(options, Choosing.BY_END, some).items()
+
+    def _without_rivals(self, layout: int, blocks: Sequence[int]) -> Sequence[int]:
+        """Return the blocks that a type fits better than all types without witnesses, and better
+        than arrays of its first member. All values of a type without witnesses may be leaked, so
+        that its fingerprint is not known."""
+        by_size: dict[int, list[int]] = {}
+        for index, size in zip(blocks, self._heap.blocks.columns_of(array("I", blocks)).size):
+            by_size.setdefault(size, []).append(index)
+        chosen, found = Candidate(self._layouts.specs[layout], Level.LEARNED), []
+        for size, some in by_size.items():
+            rivals = [one for one in self._rules.alternatives(size) if self._is_unseen(one, chosen.spec)]
+            rivals += [Candidate(spec, Level.LEARNED) for spec in self._arrays_like(chosen.spec, size)]
+            if not rivals:
+                found += some
+                continue
+            best = self._content.choose([chosen, *rivals][:MOST_OPTIONS], Choosing.BY_CONTENT, some)
+            found += [index for index, spec in zip(some, best) if spec == chosen.spec]
+        return found
+
+    def _arrays_like(self, chosen: Spec, size: int) -> Sequence[Spec]:
+        """Return the arrays that may have the content of a struct in blocks of `size` bytes: an
+        array of two strings has the content of a struct with two strings."""
+        specs, table = (self._layouts.specs[layout] for layout in self.layouts), self._layouts.table
+        arrays = [spec for spec in specs if spec.many and not spec.parts and table.kinds[table.bare(spec.type)] == Kind.STRUCT]
+        if chosen.many or chosen.parts:
+            return ()
+        return [
+            spec
+            for spec in arrays
+            if self._layouts.embedding.has(chosen.type, 0, table.bare(spec.type)) and self._rules.is_array_of_size(spec, size)
+        ]
+
+    def _is_unseen(self, one: Candidate, chosen: Spec) -> bool:
+        """Whether a type has no witnesses, and neither it nor the chosen type begins with the other
+        one."""
+        number, has, bare = self._layouts.number(one.spec), self._layouts.embedding.has, self._layouts.table.bare
+        if number in self.layouts:
+            return False
+        return not has(one.spec.type, 0, bare(chosen.type)) and not has(chosen.type, 0, bare(one.spec.type))
 
     def _begin_alike(self, likely: Sequence[int]) -> bool:
         """Whether all of these types begin with the smallest of them."""

@@ -45,6 +45,7 @@ LEAST_NONE = 8  # If so many blocks fit no candidate, the rule makes no claim.
 FEW = 16  # Fewer blocks may be only the start of a list, the rest of which has other types.
 MOST_KEPT = 16  # If there are more candidates, those that fit hardly any block are dropped.
 MOST_ADDED = 4  # Most types of typed blocks that become candidates, too.
+MOST_READ = 256  # Bytes of a block that are read in Python.
 LEAST_ALIKE = 3  # Fewest blocks with one value of a feature that get a type by elimination.
 
 Rows = dict[int, tuple[int, int, int]]
@@ -112,11 +113,38 @@ class Judge:
             and (not votes or (best.level == Level.LEARNED and len(known) >= FEW))
             and self._fits_alone(best, candidates, left, len(sample), found.size)
         ):
-            return self._rules.claim(best) if best.level == Level.LEARNED else self.decide([best])
+            # All arrays of void pointers share one rule. Later ones may refer to other types.
+            return self._rules.claim(best) if best.level == Level.LEARNED and of.owner else self.decide([best])
         self._earlier[key] = candidates
         # Blocks that fit no candidate are text or buffers.
         unfit = dict.fromkeys(self._content.find_unfit([one.spec for one in candidates], left))
-        return self._decide(arrays, candidates, *self._separate({**typed_rows, **untyped}, {**unfit, **known}, candidates, every))
+        vague = self._find_vague(candidates, [block for block in left if block not in unfit])
+        if vague:
+            known = {block: spec for block, spec in known.items() if block in typed or self._count_words(block) > 1}
+        return self._decide(arrays, candidates, *self._separate({**typed_rows, **untyped}, {**unfit, **known, **vague}, candidates, every))
+
+    def _find_vague(self, candidates: Sequence[Candidate], blocks: Sequence[int]) -> dict[int, Spec]:
+        """Return the blocks that fit only an array of void pointers. Such a type fits nearly all
+        blocks, so it never is the best one. If there are such blocks, then a block with one pointer
+        may also be an array of void pointers."""
+        arrays = [at for at, one in enumerate(candidates[:MOST_COMPARED]) if self._is_void_array(one.spec)]
+        if len(arrays) != 1 or not blocks:
+            return {}
+        masks = self._content.fits([self._layouts.number(one.spec) for one in candidates[:MOST_COMPARED]], blocks)
+        alone = [block for block, mask in zip(blocks, masks) if mask == 1 << arrays[0]]
+        chosen = self._content.choose([candidates[arrays[0]]], Choosing.BY_CONTENT, alone)
+        return {block: spec for block, spec in zip(alone, chosen) if spec is not None}
+
+    def _is_void_array(self, spec: Spec) -> bool:
+        table = self._layouts.table
+        bare = table.bare(spec.type)
+        return spec.many and not spec.parts and table.kinds[bare] == Kind.POINTER and table.kinds[table.pointee(bare)] == Kind.VOID
+
+    def _count_words(self, block: int) -> int:
+        """Return how many words of a block are not zero."""
+        size, word = self._heap.blocks.columns_of(array("I", [block])).size[0], self._heap.arch.word
+        data = self._heap.bytes(self._heap.blocks.address(block), min(size, MOST_READ))
+        return sum(any(data[at : at + word]) for at in range(0, len(data), word))
 
     def _by_manager(self, feature: int, found: Pointers) -> Optional[int]:
         """Return the answer for the values of type-erased wrappers: the manager names the type.
@@ -135,8 +163,7 @@ class Judge:
 
     def _has_rest(self, one: Candidate, found: Pointers) -> bool:
         """Whether blocks with a type would have room for another value of it, but are no arrays."""
-        is_whole = one.level != Level.BASE or one.spec.many or one.spec.parts or self._rules.is_open(one.spec.type)
-        return not is_whole and self._layouts.size_of(one.spec) * 2 <= found.size
+        return one.level == Level.BASE and self._rules.has_rest(one.spec, found.size)
 
     def _with_typed(self, candidates: Sequence[Candidate], typed: Counter[Spec], found: Pointers) -> Sequence[Candidate]:
         """Add the most frequent types of the typed blocks that pointers of the rule refer to."""

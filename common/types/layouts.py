@@ -11,9 +11,11 @@ from typing import Optional
 from findleaks.debuginfo.type_table import UNKNOWN, VOID, Field, FieldKind, Flag, Kind, TypeTable
 from findleaks.engine.type_spread import NO_FEATURE, Feature, Role, TypeSpread
 from findleaks.engine.type_spread import Flag as ReferenceFlag
+from findleaks.types.alternatives import find_alternatives
 from findleaks.types.buffers import DANGLING, find_array_flags, find_buffer
 from findleaks.types.embedding import STRUCTURES, Embedding
 from findleaks.types.erasure import find_erased
+from findleaks.types.flexible import find_tail
 from findleaks.types.nodes import find_container_node, is_node
 from findleaks.types.specs import Packed, Spec
 from findleaks.types.trait_objects import TRAIT_OBJECT
@@ -172,24 +174,8 @@ class Layouts:
         """Return offset and element type of the array at the end of a struct that may be longer
         than declared; None if there is none."""
         if number not in self._tails:
-            self._tails[number] = self._tail(number)
+            self._tails[number] = find_tail(self.table, number)
         return self._tails[number]
-
-    def _tail(self, number: int) -> Optional[tuple[int, int]]:
-        table = self.table
-        number = table.bare(number)
-        if table.kinds[number] != Kind.STRUCT:
-            return None
-        rows = range(table.first_field[number], table.first_field[number + 1])
-        last = max(
-            (row for row in rows if table.field_kinds[row] == FieldKind.MEMBER), key=lambda row: table.field_offsets[row], default=-1
-        )
-        if last < 0 or table.field_bits[last] or not table.field_offsets[last]:
-            return None
-        array = table.bare(table.field_types[last])
-        if table.kinds[array] == Kind.ARRAY and table.counts[array] <= 1:
-            return table.field_offsets[last], table.bare(table.targets[array])
-        return None
 
     def _make(self, spec: Spec) -> Sequence[Elements]:
         if spec.parts:
@@ -276,6 +262,10 @@ class _Walk:
         stored = self._layouts.embedding.stored.get(number)
         if stored is not None:
             self.type(stored, at, owner, inside, depth + 1, node)
+            return
+        library = find_alternatives(table, number, name) if "<" in name else None
+        if library is not None:
+            self._choices(library.members, number, at, owner, inside, depth, node, library.tag)
             return
         variants = [one for one in fields if one.kind >= FieldKind.VARIANT]
         if variants:
@@ -382,14 +372,14 @@ class _Walk:
         discriminant, if these are known. `references`: the variants that have a pointer here."""
         size, distance = self._table.size_of(tag.type), tag.offset - offset
         has_values = all(one.kind == FieldKind.VARIANT and not one.value >> 32 for one, _ in references)
-        is_plain = all(reference.sort == Sort.POINTER and not reference.counted for _, reference in references)
+        is_plain = all(reference.sort == Sort.POINTER for _, reference in references)
         is_readable = size in (1, 4) or (size == 8 and not self._layouts.big_endian)
         if not (has_values and is_plain and is_readable) or abs(distance) >= 128:
             return made
         sort = Feature.ONE_BYTE if size == 1 else Feature.FOUR_BYTES
-        return made._replace(
-            tag=sort << 8 | distance + 128, cases=tuple((one.value, reference.pointees[0]) for one, reference in references)
-        )
+        cases = tuple((one.value, self._layouts.refer(reference)) for one, reference in references)
+        used = {reference.used for _, reference in references if reference.counted}
+        return made._replace(tag=sort << 8 | distance + 128, cases=cases, used=used.pop() if len(used) == 1 else 0)
 
     def _pointer(self, number: int, at: int, owner: int, inside: int, node: int) -> None:
         table = self._table

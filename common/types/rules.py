@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.debuginfo.type_table import VOID, FieldKind, Flag, Kind
+from findleaks.debuginfo.type_table import VOID, Flag, Kind
 from findleaks.engine.type_spread import (
     DECISION,
     DEFERRED,
@@ -24,6 +24,7 @@ from findleaks.engine.type_spread import (
     TypeSpread,
 )
 from findleaks.engine.type_spread import Flag as ReferenceFlag
+from findleaks.types.agreement import Agreement, is_inside
 from findleaks.types.embedding import STRUCTURES, Embedding
 from findleaks.types.layouts import Layouts, Reference, Sort
 from findleaks.types.sizes import SizeClasses
@@ -58,6 +59,7 @@ class Rules:
         to."""
         self._spread, self._table = spread, embedding.table
         self._embedding, self._layouts, self.sizes = embedding, layouts, sizes
+        self._agreement = Agreement(embedding, layouts)
         self._modules, self._usable = modules, usable
         self._known: dict[tuple[int, int, int], Sequence[Candidate]] = {}
         # Keys of _known, by pointees.
@@ -84,7 +86,7 @@ class Rules:
         if sort == Question.RULE:
             return self._rule(reference, offset, third)
         if sort == Question.AGREES:
-            return self._agrees(reference, offset, third)
+            return self._agreement.agrees(reference, offset, third)
         of, found = self._layouts.references[reference], self.candidates(reference, offset, third)
         if of.sort == Sort.POINTER:
             self._possible.setdefault(of.pointees[0], {})[sort << 32 | reference, offset, third] = None
@@ -121,7 +123,7 @@ class Rules:
                 return NO_CLAIM if of.sort == Sort.DATA else DEFERRED
             self._hinted.add((reference, offset, size))
             return hinted
-        if self._is_inside(of, offset):
+        if is_inside(of, offset):
             return NO_CLAIM
         found = self.candidates(reference, offset, size)
         if not found:
@@ -132,11 +134,6 @@ class Rules:
         if len(found) == 1 and not found[0].spec.parts and (found[0].level != Level.ARRAY or of.is_certain):
             return self.claim(found[0])
         return DEFERRED
-
-    def _is_inside(self, of: Reference, offset: int) -> bool:
-        """Whether the buffer of a vector is a part of a block, such as the memory that a small
-        vector has for its first elements. Then the block is not an array of elements."""
-        return offset > 0 and of.counted and of.is_certain and not of.used & ReferenceFlag.TABLE
 
     def is_packable(self, of: Reference, offset: int) -> bool:
         """Whether such pointers may refer to a part of a block (packing.py)."""
@@ -194,6 +191,21 @@ class Rules:
         """Whether blocks with a type may be larger than the type, because it ends with an array or
         other objects follow it (tails.py)."""
         return number in self._open or self._layouts.flexible(number) is not None
+
+    def _may_repeat(self, pointee: int, size: int) -> bool:
+        """Whether a block of `size` bytes may be an array of structs. Links of lists are seldom in
+        arrays."""
+        own = self._table.size_of(pointee)
+        return 0 < own * 2 <= size and self.sizes.fits(size // own * own, size) and pointee not in self._layouts.pointees(pointee)
+
+    def _may_extend_to(self, number: int, size: int) -> bool:
+        """Whether the allocator returns a block of `size` bytes for a smaller struct that ends with
+        an array, for some number of elements."""
+        tail = self._layouts.flexible(number)
+        if tail is None or self._table.sizes[number] >= size or self._embedding.is_library(number):
+            return False
+        first, step = tail[0], self._table.sizes[tail[1]]
+        return step > 0 and self.sizes.fits(first + (size - first) // step * step, size)
 
     def openable(self, found: Pointers) -> Sequence[int]:
         """Return the types after which other objects may follow in the blocks that these pointers
@@ -253,7 +265,8 @@ class Rules:
         The rule consists of the values of the discriminant with one type, which must be certain. If
         there are none, return None if the block has the size of a pointee, else NO_CLAIM: the word
         may be an old pointer of another variant, to memory that has been allocated again."""
-        found = {value: self._of_pointee(pointee, of, offset, size) for value, pointee in sorted(of.cases)}
+        cases = {value: self._layouts.references[number] for value, number in sorted(of.cases)}
+        found = {value: self._of_pointee(case.pointees[0], case, offset, size) for value, case in cases.items()}
         claims = {value: self.claim(some[0]) for value, some in found.items() if len(some) == 1 and some[0].level.is_certain}
         if not claims:
             return None if any(self._is_size_of(one.spec, size) for some in found.values() for one in some) else NO_CLAIM
@@ -297,7 +310,7 @@ class Rules:
                 # The size of a type that is only declared is unknown, so any block would fit.
                 pointees = [pointee for pointee in of.pointees if self._table.size_of(pointee)]
                 every = [one for pointee in pointees for one in self._of_pointee(pointee, of, offset, size)]
-                self._known[key] = [Candidate(one.spec, max(one.level, Level.UNION)) for one in every]
+                self._known[key] = [Candidate(one.spec, max(one.level, Level.UNION)) for one in every if not self.has_rest(one.spec, size)]
             elif of.sort == Sort.ANY:
                 self._known[key] = self.of_size(size, of.owner) if offset == 0 else ()
             else:
@@ -312,6 +325,17 @@ class Rules:
         found = [number for number in self._embedding.of_sizes(self.sizes.least(size), size) if self._modules[number] & wanted]
         return [Candidate(Spec(number), Level.LEARNED) for number in found if self._layouts.has_pointers(number)]
 
+    @cached_property
+    def _pointed(self) -> set[int]:
+        """The types that some pointer of the debug information refers to."""
+        table = self._table
+        return {table.bare(table.targets[number]) for number in range(len(table)) if table.kinds[number] == Kind.POINTER}
+
+    def alternatives(self, size: int) -> Sequence[Candidate]:
+        """Return the types of `of_size` that some pointer refers to, except those of the standard
+        library. A type without pointers to it is only a member or a local variable."""
+        return [one for one in self.of_size(size) if one.spec.type in self._pointed and not self._embedding.is_library(one.spec.type)]
+
     def is_of_program(self, number: int) -> bool:
         """Whether a module other than the C library has a type."""
         return bool(self._modules[self._table.bare(number)] & self._usable)
@@ -321,6 +345,11 @@ class Rules:
         array. The block may be larger than its size class."""
         is_whole = self.sizes.least_request(size) <= self._layouts.size_of(spec) <= size
         return not spec.many and (is_whole or self.is_open(spec.type))
+
+    def has_rest(self, spec: Spec, size: int) -> bool:
+        """Whether blocks of `size` bytes have room for a second value of a type, but do not have
+        one as far as is known."""
+        return not spec.many and not spec.parts and not self.is_open(spec.type) and self._layouts.size_of(spec) * 2 <= size
 
     def is_array_of_size(self, spec: Spec, size: int) -> bool:
         """Whether the allocator returns a block of `size` bytes for an array of a type's values."""
@@ -357,6 +386,12 @@ class Rules:
             # Its vtable is not known: the block is of this class or of a derived one.
             return [Candidate(Spec(number), Level.BASE) for number in fitting[:MOST_CANDIDATES]]
         level = Level.EXACT if offset == 0 and fitting == [pointee] else Level.CONTAINER
+        if fitting and offset == 0 and pointee not in fitting and self._may_repeat(pointee, size):
+            # An array of two strings has the content of a struct with two strings.
+            others = [Candidate(Spec(number, False, of.node), Level.UNION) for number in fitting[:MOST_CANDIDATES]]
+            return [*others, Candidate(Spec(pointee, True, of.node), Level.UNION)]
+        if fitting:
+            fitting += [one for one in whole if one not in fitting and self._may_extend_to(one, size)]
         if len(fitting) > 1:
             level = Level.BASE
             if of.owner in fitting:
@@ -381,40 +416,3 @@ class Rules:
         if offset == 0 and own < size:
             found.append(Candidate(Spec(pointee, False, of.node), Level.BASE))
         return found
-
-    def _agrees(self, reference: int, offset: int, layout: int) -> int:
-        """Return whether blocks with this layout have what the pointer refers to: 0 no, 1 possibly,
-        2 yes."""
-        of, spec = self._layouts.references[reference], self._layouts.specs[layout]
-        if any(self._embedding.has(number, at, pointee) for number, at in self._places(spec, offset) for pointee in of.pointees):
-            return 2
-        if self._may_be_head(of, spec, offset) or self._is_inside(of, offset) or (offset and self._is_storage_at(of, spec, offset)):
-            return 1
-        # The members of a type that is only declared are unknown.
-        is_any = of.sort in (Sort.ANY, Sort.DATA, Sort.TRAIT_OBJECT, Sort.ERASED) or not self._table.size_of(spec.type)
-        return int(is_any or (of.sort == Sort.POINTER and not self._is_whole(of.pointees[0])))
-
-    def _is_storage_at(self, of: Reference, spec: Spec, offset: int) -> bool:
-        """Whether a content has an array of bytes at an offset, in which a program may store other
-        objects. Also true at the end of the content, if the pointer may be the end of a vector."""
-        is_end = of.counted and not spec.many and not spec.parts and offset == self._layouts.size_of(spec)
-        return is_end or any(self._embedding.has_bytes(number, at) for number, at in self._places(spec, offset))
-
-    def _places(self, spec: Spec, offset: int) -> Sequence[tuple[int, int]]:
-        """Return the types of which a content has values at an offset, with the offset in the
-        value."""
-        if spec.parts:
-            return [(part.type, inside) for part in spec.parts if (inside := part.inside(offset)) >= 0]
-        own = self._layouts.size_of(spec)
-        return [(spec.type, offset % own if spec.many and own else offset)]
-
-    def _may_be_head(self, of: Reference, spec: Spec, offset: int) -> bool:
-        """Whether a block with this content may have the head of a list or tree at an offset, if
-        the pointer refers to nodes of a standard container. The head is an object of the
-        nodes' base class."""
-        bases = [one.type for one in self._table.fields_of(of.node) if one.kind == FieldKind.BASE and not one.offset] if of.node else ()
-        return any(self._embedding.has(number, at, base) for number, at in self._places(spec, offset) for base in bases)
-
-    def _is_whole(self, pointee: int) -> bool:
-        """Whether the members of a type are known."""
-        return self._table.kinds[pointee] in STRUCTURES and self._table.sizes[pointee] > 0

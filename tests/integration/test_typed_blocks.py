@@ -283,6 +283,53 @@ def test_slots(flags: str, tmp_path: Path) -> None:
     assert figures.part(figures.leaked, "none") < 0.2, figures.leaked
 
 
+@pytest.mark.parametrize(
+    ("units", "flags"), [(20, "-O2"), *(pytest.param(150, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
+)
+def test_flexible_nodes(units: int, flags: str, tmp_path: Path) -> None:
+    """A list link does not tell a struct of this size from one that ends with an array. Void pointers, unions, and short text in a union
+    give few blocks a wrong type, and none that is certain."""
+    figures = measured("typed_compiler.c", tmp_path, units, 1, *flags.split())
+    check(figures)
+    every = figures.held + figures.leaked
+    assert every["sure wrong"] == 0, figures.wrong[:12]
+    assert every["inferred wrong"] <= 0.01 * sum(every.values()), figures.wrong[:12]
+
+
+@pytest.mark.parametrize(
+    ("rooms", "flags"), [(40, "-O2"), *(pytest.param(400, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
+)
+def test_alternatives(rooms: int, flags: str, tmp_path: Path) -> None:
+    """The index of a std::variant, and the flag of a std::optional, make the types of the values certain, also if the value is a vector."""
+    figures = measured("typed_game.cpp", tmp_path, rooms, 1, "-std=c++17", *flags.split())
+    check(figures)
+    assert not figures.wrong, figures.wrong[:12]
+    assert figures.part(figures.held, "sure right") > 0.9, figures.held
+
+
+@pytest.mark.parametrize(
+    ("clients", "flags"), [(100, "-O2"), *(pytest.param(2000, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
+)
+def test_rivals(clients: int, flags: str, tmp_path: Path) -> None:
+    """A third of the leaked blocks has types of which no block is reachable, but whose content fits a type with reachable blocks. They get
+    no type. Neither do blocks that are an array of two structs, or a struct with two members."""
+    figures = measured("typed_daemon.c", tmp_path, clients, 1, *flags.split())
+    assert not figures.wrong, figures.wrong[:12]
+    assert figures.part(figures.held, "none") < 0.05, figures.held
+    assert figures.part(figures.leaked, "none") < 0.6, figures.leaked
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("flags", RUST)
+def test_stale_variants(flags: str, tmp_path: Path) -> None:
+    """A stale word of an enum does not make a large block a value of a small type. Uninitialised blocks may get a wrong inferred type."""
+    figures = measured("typed_pipeline.rs", tmp_path, 300, 1, "--edition=2021", *flags.split())
+    check(figures)
+    every = figures.held + figures.leaked
+    assert every["sure wrong"] == 0, figures.wrong[:12]
+    assert every["inferred wrong"] <= 0.02 * sum(every.values()), figures.wrong[:12]
+
+
 def test_unions(tmp_path: Path) -> None:
     """A pointer in a union does not give a block a type that is only declared, because the size of this type is unknown."""
     figures = measured("typed_unions.c", tmp_path, 40, 1, "-O1")

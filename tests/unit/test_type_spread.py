@@ -291,6 +291,35 @@ def test_an_address_of_characters_is_no_text(engine: Engine) -> None:
 
 
 @ENGINES
+def test_a_void_pointer_is_no_text(engine: Engine) -> None:
+    """A block with text in place of a void pointer contradicts the type. Two characters may be a number, but then an array of pointers that
+    is a member of a union needs an address."""
+    for text, fits, claimed in ((b"abcdef", 0, False), (b"ab", 1, False), ((0x10000).to_bytes(8, "little"), 1, True)):
+        spread = one_heap(engine, {0x10000: int.from_bytes(text, "little")})
+        pointers = spread.add_layout((0, 8, 0, 0, 1, 0, 0), (0, 5))
+        spread.set_flags(bytearray([Flag.ANYTHING] * 6))
+        member = pointers | Level.UNION << LEVEL_SHIFT
+        spread.set_memory([Range(0x10000, 0x11000)], [])
+        assert spread.fits([pointers], array("I", [0])) == array("Q", [fits]), text
+        assert spread.choose([member, NOT_ARRAY, 8], Choosing.BY_CONTENT, array("I", [0])) == array("I", [member * claimed]), text
+
+
+@ENGINES
+def test_the_target_of_a_target_is_no_text(engine: Engine) -> None:
+    """Block 0 refers to block 1, which refers to block 2. All may be nodes of a list, unless block 2 begins with text."""
+    for first, fits in ((0, 1), (int.from_bytes(b"abcdef", "little"), 0)):
+        spread = one_heap(engine, {0x10000: 0x10020, 0x10020: 0x10040, 0x10040: first})
+        node = spread.add_layout((0, 24, 1, 0, 1, 0, 0), (0, 5))
+        spread.set_flags(bytearray(6))
+        spread.set_memory([Range(0x10000, 0x11000)], [])
+        choices = spread.add_choices([node])
+        while (found := spread.fits([node], array("I", [0]))) is None:
+            questions = spread.questions()
+            spread.answer(questions, array("I", [choices] * (len(questions) // QUESTION)))
+        assert found == array("Q", [fits])
+
+
+@ENGINES
 def test_contradictions_are_retracted_with_what_follows_from_them(engine: Engine) -> None:
     """The root makes block 0 a node, block 2 makes it a leaf: the claims of block 0, and of block 1, to which it refers, are dropped."""
     spread = one_heap(engine, {0x8000: 0x10000, 0x8008: 0x10040, 0x10000: 0x10020, 0x10040: 0x10000})

@@ -83,7 +83,7 @@ class Chooser:
                 return one.claim
         keyed = decision.keys.get(feature_value(self._spread, decision.feature, owner, place, index), 0) if decision.keys else 0
         if keyed:
-            counts = self.compare(keyed & LAYOUT_MASK)
+            counts = self.compare(keyed & LAYOUT_MASK, used_size(self._spread, reference, place, index, keyed & LAYOUT_MASK))
             if self.asked:
                 return 0
             if not counts[WRONG]:
@@ -102,10 +102,16 @@ class Chooser:
             return every[LOOSE] >= first[LOOSE] + LEAST_VOID
         return every[STRONG] + every[WEAK] > first[STRONG] + first[WEAK]
 
-    def _suffices(self, level: int) -> bool:
-        """Return whether the block may get the only option, even without pointers. `level` is the
-        level of its claim. At UNION, the block may be text that another member refers to."""
-        return level != Level.LEARNED and not (level == Level.UNION and self._spread.begins_with_text(self._start, self._size))
+    def _suffices(self, claim: int) -> bool:
+        """Return whether the block may get the only option, even without pointers. At UNION, the
+        block may be text or numbers that another member refers to, so an array of pointers needs a
+        pointer."""
+        level, groups = claim >> LEVEL_SHIFT & LEVEL_MASK, self._spread.layouts[claim & LAYOUT_MASK]
+        if level != Level.UNION:
+            return level != Level.LEARNED
+        one, word = groups[0] if groups else None, self._spread.blocks.arch.word
+        is_pointers = one is not None and not one.start and not one.number and one.stride == word and bool(one.slots)
+        return not is_pointers and not self._spread.begins_with_text(self._start, self._size)
 
     def choose(self, options: Sequence[Option], how: Choosing) -> int:
         """Return the claim of the option that fits the block best; 0 if no option is chosen. `how`
@@ -128,7 +134,7 @@ class Chooser:
             return equal[0].claim if len(equal) == 1 and best[0] >= LEAST_STRONG else 0
         if len(equal) == 1 and how == Choosing.BY_CONTENT:
             claim = equal[0].claim
-            is_only = len(options) == 1 and (is_likely or self._suffices(claim >> LEVEL_SHIFT & LEVEL_MASK))
+            is_only = len(options) == 1 and (is_likely or self._suffices(claim))
             return claim if best != (0, 0) or is_only else 0
         if how == Choosing.BY_CONTENT and any(one.claim >> LEVEL_SHIFT & LEVEL_MASK != Level.BASE for one in equal):
             return 0

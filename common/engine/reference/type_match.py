@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # What the comparison of a word with a layout finds; also the indices of the counts.
 WRONG, STRONG, WEAK, LOOSE, TEXT_NUMBER = range(5)
 COUNTS = 5
+FIRST_WORDS = 4  # Words of a block that _begins_alike compares.
 NEUTRAL = -1  # The word fits any layout. Such words are not counted.
 
 
@@ -36,10 +37,10 @@ class Matching:
     def compare(self, layout: int, start: int, size: int, depth: int, counts: list[int]) -> None:
         """Compare a block with a layout. Count the words that contradict the layout (WRONG), fit it
         well (STRONG), may fit it (WEAK), are an address where it has any pointer (LOOSE), or are
-        text where it has a number (TEXT_NUMBER); these are indices of `counts`. Stop at the first
-        wrong word. An array at the end of a struct may have more elements than are in use, so it is
-        compared only up to its first wrong element. `depth`: number of levels of pointers whose
-        untyped targets are compared, too."""
+        text where it has a number or a void pointer (TEXT_NUMBER); these are indices of `counts`.
+        Stop at the first wrong word. An array at the end of a struct may have more elements than
+        are in use, so it is compared only up to its first wrong element. `depth`: number of levels
+        of pointers whose untyped targets are compared, too."""
         self._block = start if depth else self._block
         self._compare_words(layout, start, size, depth, counts)
         # A struct may begin with a magic number that is text. But if no pointer fits, text in place
@@ -78,7 +79,7 @@ class Matching:
         flags = self._flags[reference] if reference < len(self._flags) else Flag.ANYTHING
         is_mapped = range_at(spread.mapped, value) is not None
         if flags & Flag.ANYTHING:
-            return LOOSE if is_mapped else NEUTRAL
+            return LOOSE if is_mapped else TEXT_NUMBER if self._is_long_text(value) else NEUTRAL
         index = spread.used_block(value)
         if index < 0:
             return LOOSE if is_mapped else NEUTRAL if flags & Flag.OPTIONAL else WRONG
@@ -106,13 +107,26 @@ class Matching:
         start, size = spread.blocks.address(index), spread.blocks.size(index)
         number = self._answer(Question.POSSIBLE, reference, offset, size)
         if number == UNKNOWN or not depth:
-            return number == UNKNOWN or bool(spread.choices[number])
+            return number == UNKNOWN or any(self._begins_alike(layout, start, size) for layout in spread.choices[number])
         for layout in spread.choices[number]:
             counts = [0] * COUNTS
             self.compare(layout, start, size, depth - 1, counts)
             if not counts[WRONG]:
                 return True
         return False
+
+    def _begins_alike(self, layout: int, start: int, size: int) -> bool:
+        """Whether the first words of a block may be those of a layout, as far as is known without a
+        look at other blocks: text, for example, is no pointer."""
+        spread, groups = self._spread, self._spread.layouts[layout]
+        if not groups or groups[0].start:
+            return True
+        word, certain = spread.blocks.arch.word, Flag.ANYTHING | Flag.OPTIONAL | Flag.NUMBER
+        flags = [(offset, self._flags[one] if one < len(self._flags) else 0) for offset, one in groups[0].slots]
+        offsets = [offset for offset, flag in flags if not flag & certain]
+        offsets += [offset for offset, role in groups[0].checks if role != Role.PLAIN]
+        values = [spread.memory.word(start + offset) for offset in offsets if offset + word <= min(size, FIRST_WORDS * word)]
+        return all(not value or range_at(spread.mapped, value) is not None for value in values)
 
     def _word(self, role: int, value: int) -> int:
         spread = self._spread
