@@ -40,6 +40,7 @@ from findleaks.unwind.stacks import NamedFrame, Namer
 from findleaks.value_classes import NamedTuple, dataclass
 
 _OFTEN = 8  # fewest frames of one function that count as a recursion
+_EXPLAINED = 8  # damaged places that are examined until the cause of one is known
 _NEAR_ABORT = 8  # innermost frames among which that of abort() is
 FRAMES = 64  # maximum number of frames that are read from the stack of the thread that crashed
 
@@ -280,13 +281,16 @@ def own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:
 
 
 def _damages(session: Session) -> list[Damage]:
-    """Return the damaged places of all heaps, as `verify` reports them. Only the first is
-    explained."""
+    """Return the damaged places of all heaps, as `verify` reports them. Those before the first
+    whose cause is known are explained, at most _EXPLAINED; this one is moved to the front."""
     found: list[Damage] = []
+    explainer, cause = Explainer(session), -1
     for allocator in session.directory.allocators:
         problems, _ = check_heap(session, allocator)
-        corrupt = [problem for problem in problems if problem.corrupt]
-        if corrupt and not found:
-            found.append(Explainer(session).explain(allocator.name, corrupt.pop(0)))
-        found += [Damage(problem, allocator.name) for problem in corrupt]
-    return found
+        for problem in problems:
+            if problem.corrupt:
+                is_explained = cause < 0 and len(found) < _EXPLAINED
+                found.append(explainer.explain(allocator.name, problem) if is_explained else Damage(problem, allocator.name))
+                if found[-1].cause and cause < 0:
+                    cause = len(found) - 1
+    return [found[cause], *found[:cause], *found[cause + 1 :]] if cause > 0 else found
