@@ -57,6 +57,8 @@ SEPARATE static long execute(struct command *one, int more) {
     }
     return result + one->value;
 }
+char *mapped_words;
+SEPARATE static long read_mapped(long index) { return mapped_words[index]; }
 SEPARATE static long read_local(void) { return local_config->id; }
 SEPARATE static long read_segment(long offset) {
     long found;
@@ -104,6 +106,11 @@ int main(int count, char **words) {
         volatile char *shared = mmap(0, 1 << 13, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         shared = mremap((void *)shared, 1 << 13, 1 << 14, MREMAP_MAYMOVE);
         return shared[9000];
+    }
+    if (!strcmp(word, "unmapped")) {
+        mapped_words = mmap(0, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        munmap(mapped_words, 1 << 20);
+        return (int)read_mapped(5000);
     }
     if (!strcmp(word, "switched") || !strcmp(word, "switched-twice")) {
         struct command *command = calloc(1, sizeof *command);

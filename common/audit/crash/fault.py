@@ -205,20 +205,37 @@ class _FaultReader:
         if base is not None and one.base != RSP and not self._is_mapped(base):
             # Either register may be the index: movzbl (%rax,%rdx), and movzbl table(%rax).
             if one.scaled != NONE and one.scale == 1:
-                pointer = self._registers.get(one.scaled)
-                return self._index(one, one.base, base) if pointer is not None and self._is_mapped(pointer) else None
+                return self._either(one, base)
             if one.scaled == NONE and self._is_mapped(one.displacement or 0):
                 return self._index(one, one.base, base)
-            origin = self._tracer.origin(0, one.base, base) or self._tracer.passed(one.base, base)
-            return Fault("pointer", 0, one.name, one.base, value=base, origin=origin)
+            return self._unmapped(one, one.base, base)
         index = self._registers.get(one.scaled) if one.scaled != NONE else None
         return self._index(one, one.scaled, index) if index is not None else None
+
+    def _either(self, one: Instruction, base: int) -> Optional[Fault]:
+        """Return the fault of an access at the sum of two registers, of which `base` is not mapped.
+        If the other one is mapped, `base` is the index. If neither is mapped, the index is the
+        smaller one, if it fits in 32 bits and the other does not."""
+        other = self._registers.get(one.scaled)
+        if other is None:
+            return None
+        if self._is_mapped(other):
+            return self._index(one, one.base, base)
+        if _is_narrow(base) == _is_narrow(other):
+            return None
+        return self._unmapped(one, *((one.scaled, other) if _is_narrow(base) else (one.base, base)))
+
+    def _unmapped(self, one: Instruction, register: int, value: int) -> Fault:
+        """Return the fault of an access through a pointer in a register."""
+        origin = self._tracer.origin(0, register, value) or self._tracer.passed(register, value)
+        return Fault("pointer", 0, one.name, register, value=value, origin=origin)
 
     def _index(self, one: Instruction, register: int, value: int) -> Fault:
         return Fault("index", 0, one.name, register, value=_number(value, 64, True), origin=self._tracer.origin(0, register, value))
 
     def _is_mapped(self, address: int) -> bool:
-        return region_at(self._target.regions(), address) is not None
+        region = region_at(self._target.regions(), address)
+        return region is not None and region.readable
 
     def _protection(self, one: Instruction) -> Optional[Fault]:
         if one.name == "ret":
@@ -250,6 +267,11 @@ class _FaultReader:
 def _number(value: int, bits: int, is_signed: bool) -> int:
     value &= (1 << bits) - 1
     return value - (1 << bits) if is_signed and value >> (bits - 1) else value
+
+
+def _is_narrow(value: int) -> bool:
+    """Whether a register contains a signed number of 32 bits."""
+    return abs(_number(value, 64, True)) < 1 << 31
 
 
 def _is_valid(address: int) -> bool:
