@@ -257,6 +257,9 @@ class Describer:
         block = self.block(index)
         offset = address - block.address
         member = field_at(self.session, address) if block.type else ""
+        owned = self.session.directory.owner(address)
+        if block.state == STATES[State.METADATA] and owned is not None:
+            member = owned.allocator.locate(address)
         place = f"{offset:,} byte{'' if offset == 1 else 's'} into " if offset else ""
         place = f"{member}, {place}" if member and offset else place
         article = "" if offset == 0 else ("an " if block.phrase()[0] in "aeiou" else "a ")
@@ -298,6 +301,9 @@ class Describer:
             shown = member or shortened(symbol)
             phrase = f"{shown}{where} ({name}, {section})" if shown else f"{name}+{address - module.bias:#x}{where}, {section}"
             return AddressDescription(address, "module", phrase, region=region, symbol=symbol, root=root, source=source, member=member)
+        thread, phrase = self._in_thread_local_storage(address, region)
+        if thread is not None:
+            return AddressDescription(address, "mapping", phrase, region=region, thread=thread.tid, root=root)
         name = shortened(region.name) or "anonymous"
         phrase = (
             f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}{self._managed(address)}"
@@ -343,6 +349,20 @@ class Describer:
         if size is None or pointer - size <= frames:
             return f"{phrase}; or its thread-local data, tp{from_tp:+#x}" if from_tp >= -_TLS_GUESS else phrase
         return local if from_tp >= -size else phrase
+
+    def _in_thread_local_storage(self, address: int, region: Region) -> tuple[Optional[Thread], str]:
+        """Describe an address in thread-local storage that is not on a stack, such as that of the
+        main thread. Return the thread and the description; (None, "") for other addresses."""
+        named = find_thread_local(self.session, address)
+        for thread in self._threads.values():
+            pointer = thread.thread_pointer
+            who, from_tp = f"thread {self._numbers[thread.tid]} (tid {thread.tid})", address - pointer
+            if named is not None and named.thread == thread.tid:
+                return thread, f"{named.label} ({named.module}, thread-local, {who})"
+            size = self._below_pointer(pointer) if pointer in region else None
+            if size is not None and -size <= from_tp < (control_block(self.target, pointer).end - pointer):
+                return thread, f"thread-local data or control block of {who}, tp{from_tp:+#x}"
+        return None, ""
 
     def _below_pointer(self, pointer: int) -> Optional[int]:
         """Return the size in bytes of the memory below a thread pointer that contains thread-local

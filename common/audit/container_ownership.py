@@ -5,12 +5,14 @@ A stale pointer (in a structure that was not cleared, in a buffer, in a reused b
 one node of a std::map. Nodes point to their parents, so the whole map is reachable from that
 pointer. Without this module, the map would count as shared by the pointer and the map's head. The
 head is the only owner if the links of the map are intact, and if as many nodes are found as the
-head counts."""
+head counts. An array of pointers to the nodes is not stale: the buckets of a hash table whose nodes
+are also in a list. Then the head is not the only owner."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from findleaks.allocators.bulk import find_pointers
@@ -19,7 +21,7 @@ from findleaks.audit.containers.btrees import HIGHEST, recognise_btree
 from findleaks.audit.containers.glib import recognise_glib_head
 from findleaks.audit.containers.hashes import recognise_unordered_map
 from findleaks.audit.containers.lists import recognise_counted_list, recognise_ring
-from findleaks.audit.containers.reader import ContainerReader
+from findleaks.audit.containers.reader import BlockPlace, ContainerReader
 from findleaks.audit.containers.recognise import first_recognised
 from findleaks.audit.containers.trees import recognise_gnu_tree, recognise_llvm_tree
 from findleaks.audit.owner import OwnerSort
@@ -36,6 +38,10 @@ MAX_BYTES = 1 << 26
 MAX_POINTERS = 50_000  # words of variables are examined up to this number: about a second
 # Most bytes of a structure that may contain heads; larger blocks are arrays and buffers.
 MAX_BLOCK = 1 << 14
+
+_STRUCTURE = 64  # a block with more pointers is an array
+_SAMPLED = 2048  # words of an array that are examined
+_MOST_READ = 8192  # blocks that are examined as arrays: 0.2 s
 
 _SURE = (
     recognise_glib_head,
@@ -67,19 +73,93 @@ def find_container_owners(session: Session, reader: ContainerReader, named: Owne
                 if index >= 0 and parts[index] == NO_ROOT:
                     parts[index] = len(container_owners)
                     container_owners.append(holder)
-    heads = ((node, container.nodes) for node, container in _find_heads(session, reader, named))
-    for node, nodes in chain(heads, *(runtime.containers() for runtime in session.runtimes)):
+    pointers = _Pointers(reader)
+    heads = ((node, found.nodes, number) for node, found, number in _find_heads(session, reader, named, pointers))
+    managed = ((node, nodes, -1) for runtime in session.runtimes for node, nodes in runtime.containers())
+    claims: dict[int, tuple[Sequence[int], int]] = {}
+    for node, nodes, number in chain(heads, managed):
         session.report_progress("finding containers", 0.0)
         # 4 bytes for each block, so it is allocated only if a container exists.
         parts = parts or array("I", [NO_ROOT]) * len(reader.blocks)
         blocks, _ = reader.blocks.find_all(nodes)
         if reader.blocks.claim(parts, blocks, len(container_owners)):
+            if number >= 0:
+                claims[len(container_owners)] = nodes, number
             container_owners.append(node)
+    for number in _find_shared(reader, parts, claims, pointers):
+        for index in reader.blocks.find_all(claims[number][0])[0]:
+            if parts[index] == number:
+                parts[index] = NO_ROOT
     return parts, container_owners
 
 
-def _find_heads(session: Session, reader: ContainerReader, named: Owners) -> Iterator[tuple[int, Container]]:
-    """Yield (node of the owner, container); each container once."""
+class _Pointers:
+    """The pointers to the heap in variables, and in arrays to which variables refer directly or
+    through one structure: for each, the number of the variable, and the value."""
+
+    def __init__(self, reader: ContainerReader) -> None:
+        self.owners, self.values = array("I"), array("Q")
+        self._reader, self._seen = reader, set[int]()
+        self._left = _MOST_READ
+
+    def add(self, owner: int, value: int) -> None:
+        self.owners.append(owner)
+        self.values.append(value)
+
+    def add_arrays(self, owner: int, place: BlockPlace) -> None:
+        """Add the pointers of a block, if it is an array, or else those of the arrays to which it
+        refers."""
+        values = self._read(place)
+        if len(values) > _STRUCTURE:
+            self._add_array(owner, values)
+            return
+        for value in values if self._left > 0 else ():
+            self._left -= 1
+            one = self._reader.place(value)
+            if one is not None and not one.offset and one.size >= LEAST * self._reader.size and one.block not in self._seen:
+                self._seen.add(one.block)
+                self._add_array(owner, self._read(one))
+
+    def _read(self, place: BlockPlace) -> Sequence[int]:
+        size = min(place.size, _SAMPLED * self._reader.size)
+        self._left -= 1
+        if self._left < 0:
+            return ()
+        try:
+            data = self._reader.target.read(place.start, size)
+        except UnreadableMemory:
+            return ()
+        return find_pointers(self._reader.engine, Piece(place.start, memoryview(data)), self._reader.low, self._reader.high)[1]
+
+    def _add_array(self, owner: int, values: Sequence[int]) -> None:
+        if len(values) >= LEAST and len(self.values) < MAX_POINTERS:
+            for value in values:
+                self.add(owner, value)
+
+
+def _find_shared(
+    reader: ContainerReader, parts: array[int], claims: Mapping[int, tuple[Sequence[int], int]], pointers: _Pointers
+) -> list[int]:
+    """Return the claims on containers to whose nodes an array in another variable refers.
+    `claims`: the nodes of each container, and the variable that owns it."""
+    if not claims:
+        return []
+    every = Counter(pointers.owners)
+    held: dict[tuple[int, int], set[int]] = {}
+    for owner, value in zip(pointers.owners, pointers.values):
+        if every[owner] < LEAST:
+            continue
+        index = reader.blocks.find(value)
+        claim = parts[index] if index >= 0 else NO_ROOT
+        if claim in claims and claims[claim][1] != owner:
+            held.setdefault((claim, owner), set()).add(index)
+    # Nine in ten, so that the variable is an array of nodes
+    return sorted({claim for (claim, owner), nodes in held.items() if len(nodes) >= max(LEAST, every[owner] * 9 // 10)})
+
+
+def _find_heads(session: Session, reader: ContainerReader, named: Owners, found: _Pointers) -> Iterator[tuple[int, Container, int]]:
+    """Yield (node of the owner, container, number of the variable); each container once. Add the
+    pointers of variables to `found`."""
     heaps = session.heap_ranges()
     if not heaps:
         return
@@ -94,8 +174,9 @@ def _find_heads(session: Session, reader: ContainerReader, named: Owners) -> Ite
                 pointers += 1
                 if range_at(heaps, value) is None:
                     continue
+                found.add(number, value)
                 if _has_plausible_count(reader, address):
-                    yield from ((root_node(number), made) for made in _intact_container_at(reader, address))
+                    yield from ((root_node(number), made, number) for made in _intact_container_at(reader, address))
                 place = reader.place(value)
                 if place is None or place.block in seen or place.offset or place.size > MAX_BLOCK or looked > MAX_BYTES:
                     continue
@@ -103,7 +184,8 @@ def _find_heads(session: Session, reader: ContainerReader, named: Owners) -> Ite
                 looked += place.size
                 if len(seen) % 256 == 0:
                     session.report_progress("finding containers", 0.0)
-                yield from ((place.block, made) for made in _find_in_block(reader, place.start, place.size))
+                found.add_arrays(number, place)
+                yield from ((place.block, made, number) for made in _find_in_block(reader, place.start, place.size))
 
 
 def _find_in_block(reader: ContainerReader, start: int, size: int) -> Iterator[Container]:

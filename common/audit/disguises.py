@@ -46,7 +46,7 @@ _WORDING = {
     Disguise.RELATIVE: _Wording("relative pointer", "distance from the pointer itself", "offset_ptr of Boost"),
     Disguise.RELATIVE_32: _Wording("relative pointer", "32-bit distance from the pointer itself"),
     Disguise.SAFE_LINKED: _Wording("safe-linked pointer", "address XOR own address >> 12", "glibc's free lists"),
-    Disguise.MANGLED: _Wording("mangled pointer", "address combined with glibc's pointer guard", "jmp_buf"),
+    Disguise.MANGLED: _Wording("mangled pointer", "address XOR a random key"),
 }
 
 

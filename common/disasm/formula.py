@@ -75,7 +75,7 @@ class _Run:
         """Execute an instruction; return the address of the next one, or None at the end."""
         if one.name in ("endbr64", "nop"):
             return one.end
-        if one.fs or one.locked:
+        if one.fs or one.gs or one.locked:
             raise Unknown
         if one.name in ("call", "jmp"):
             to = one.target if one.target is not None else self._source(one)

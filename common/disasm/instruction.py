@@ -19,7 +19,8 @@ class Instruction(NamedTuple):
     operand in the order of Intel's manual. A single operand is the destination, except for push,
     call and jmp, where it is the source. A memory operand has a `displacement`, in bytes from
     `base` + `scaled` * `scale`; with base RIP it is the address itself, with `fs` it is relative to
-    the thread pointer. For a copy from memory to memory only the first operand is recorded.
+    the thread pointer, and with `gs` to another address. For a copy from memory to memory only the
+    first operand is recorded.
     `immediate` is signed, as in capstone. `width` is the size of the first operand in bytes.
     `target` is the destination of a direct call, jump or branch. `locked`: the instruction is
     atomic."""
@@ -38,6 +39,7 @@ class Instruction(NamedTuple):
     fs: bool = False
     target: Optional[int] = None
     locked: bool = False
+    gs: bool = False
 
     @property
     def end(self) -> int:
@@ -68,7 +70,7 @@ class Instruction(NamedTuple):
         """Return the address of the memory operand; None if there is no such operand, or if a value
         that it needs is unknown. `value`: returns the value of a register, None if it is unknown.
         `thread_pointer`: 0 if it is unknown."""
-        if self.displacement is None or (self.fs and not thread_pointer):
+        if self.displacement is None or self.gs or (self.fs and not thread_pointer):
             return None
         address = self.displacement + (thread_pointer if self.fs else 0)
         for register, times in ((self.base, 1), (self.scaled, self.scale)):

@@ -28,7 +28,7 @@ class Decoder:
 
         self._capstone: Any = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
         self._capstone.detail = True
-        self._fs = x86_const.X86_REG_FS
+        self._fs, self._gs = x86_const.X86_REG_FS, x86_const.X86_REG_GS
         self._numbers: dict[int, int] = {}
         for register in range(1, x86_const.X86_REG_ENDING):
             name = self._capstone.reg_name(register)
@@ -59,7 +59,7 @@ class Decoder:
         detail = insn._raw.detail.contents.arch.x86
         count = detail.op_count
         destination = source = base = scaled = NONE
-        scale, displacement, immediate, width, fs, target = 1, None, None, 0, False, None
+        scale, displacement, immediate, width, fs, gs, target = 1, None, None, 0, False, False, None
         for number in range(count):
             operand = detail.operands[number]
             kind, value = operand.type, operand.value
@@ -75,7 +75,8 @@ class Decoder:
             elif displacement is None:
                 place = value.mem
                 base, scaled = self._numbers.get(place.base, NONE), self._numbers.get(place.index, NONE)
-                scale, displacement, fs = place.scale, place.disp, place.segment == self._fs
+                scale, displacement = place.scale, place.disp
+                fs, gs = place.segment == self._fs, place.segment == self._gs
                 if base == RIP:
                     displacement += insn.address + insn.size
         if immediate is not None and (name in ("call", "jmp") or name.startswith(("j", "loop"))):
@@ -83,6 +84,7 @@ class Decoder:
         return Instruction(
             *(insn.address, insn.size, name, destination, source, base, scaled, scale, displacement, immediate, width, fs, target),
             detail.prefix[0] == _LOCK,
+            gs,
         )
 
 

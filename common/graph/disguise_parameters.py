@@ -1,4 +1,5 @@
-"""Find the bases of compressed pointers, which a program chooses itself."""
+"""Find the bases of compressed pointers, and the keys of mangled ones, which a program chooses
+itself."""
 
 from __future__ import annotations
 
@@ -18,6 +19,13 @@ SAMPLE = 96 << 10  # bytes of memory in which they are examined
 # the least number of different addresses of starts of blocks to which a form must lead there
 STARTS = 24
 FEW = 2  # maximum number of forms with a base from a variable
+KEYS = 48  # number of random words in root memory that are examined as keys
+KEY_SAMPLE = 4 << 20  # bytes of memory in which they are examined
+# A random key leads to the starts of blocks by chance only rarely; see graph/disguises.py.
+KEY_STARTS = 8
+ROTATIONS = (0, 17)  # bits; glibc rotates by 17
+_KEY_BITS = range(14, 51)  # numbers of set bits that nearly all random words of 64 bits have
+_TEXT = frozenset(range(0x20, 0x7F))
 
 
 def page_bases(starts: Sequence[int], pointers: Iterable[int]) -> list[int]:
@@ -50,20 +58,50 @@ def base_forms(pointers: Iterable[int], heaps: Sequence[Range], known: Sequence[
     return [Form(Disguise.COMPRESSED, value, shift) for value in values for shift in COMPRESSIONS]
 
 
+def find_key_forms(
+    engine: Engine,
+    pieces: Iterable[Piece],
+    known: Sequence[Form],
+    leaks: int,
+    total: int,
+    tries: Callable[[Sequence[Form], int], list[tuple[int, int]]],
+) -> list[Form]:
+    """Return the forms of pointers that the program combines with a key in a variable: a word in
+    root memory that looks random, and is not an address. `known`: forms with keys that are tried
+    in any case. For the other arguments, see examine_forms."""
+    keys = {form.base for form in known}
+    found: dict[int, None] = {}
+    for piece in pieces:
+        for address in engine.search(piece, 1 << 48, 0xFFFF << 48)[:PAGE]:
+            data = bytes(piece.data[address - piece.address :][:8])
+            value = int.from_bytes(data, engine.arch.byteorder)
+            # Text, tables of small numbers, and floating-point numbers with few digits are no keys.
+            is_random = bin(value).count("1") in _KEY_BITS and len(set(data)) >= 6 and not _TEXT.issuperset(data)
+            if is_random and value not in keys and len(found) < KEYS:
+                found[value] = None
+    forms = [Form(Disguise.MANGLED, value, shift) for value in found for shift in ROTATIONS]
+    return examine_forms(forms, leaks, total, tries, KEY_SAMPLE, KEY_STARTS)
+
+
 def examine_forms(
-    forms: Sequence[Form], leaks: int, total: int, tries: Callable[[Sequence[Form], int], list[tuple[int, int]]]
+    forms: Sequence[Form],
+    leaks: int,
+    total: int,
+    tries: Callable[[Sequence[Form], int], list[tuple[int, int]]],
+    sample: int = SAMPLE,
+    least: int = STARTS,
 ) -> list[Form]:
     """Return the best of these forms: those whose words, in a sample of memory, lead to the starts
     of many different blocks, and more often than elsewhere. `leaks`: number of leaked blocks.
     `total`: bytes of the memory. `tries` searches one strip in a number of strips for these forms;
     for the result, see Disguises.tries. If the sample would contain too few pointers, the result
-    is empty."""
-    step = max(-(-total // SAMPLE), 1)
-    if leaks < STARTS * step:
+    is empty. `sample`: bytes of it. `least`: the least number of blocks."""
+    step = max(-(-total // sample), 1)
+    if leaks < least * step:
         return []
     good: list[tuple[int, Form]] = []
     for first in range(0, len(forms), BATCH):
         batch = forms[first : first + BATCH]
         found = zip(tries(batch, step), batch)
-        good += [(starts, form) for (tried, starts), form in found if starts >= STARTS and 2 * starts >= tried]
+        good += [(starts, form) for (tried, starts), form in found if starts >= least and 2 * starts >= tried]
     return [form for _, form in sorted(good, key=lambda one: -one[0])[:FEW]]

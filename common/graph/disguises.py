@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import islice
 from operator import or_
 from typing import Protocol
@@ -24,7 +23,7 @@ from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.disguises import ANY_OFFSET, MOST_SEGMENTS, NARROW, STRIP, UNTAGGED, Disguise, Form, Keys
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
 from findleaks.graph.disguise_numbers import CONTRAST, CONTROLS, NumberGroups, is_varied, select
-from findleaks.graph.disguise_parameters import BASES, COMPRESSIONS, base_forms, examine_forms, page_bases, root_pointers
+from findleaks.graph.disguise_parameters import BASES, COMPRESSIONS, base_forms, examine_forms, find_key_forms, page_bases, root_pointers
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merge_to_most
 from findleaks.value_classes import NamedTuple
@@ -69,7 +68,6 @@ LEFT = (1, 2, 3, 4, 8, 12, 16)
 RIGHT = (1, 2, 3, 4)
 MOST_POINTERS = 1 << 16  # maximum number of pointers in roots that may be bases
 NEAR = 1 << 32  # maximum distance in bytes of heaps whose addresses have nearly the same upper bits
-
 
 NONE = Totals(0, 0)
 PHASE = "searching for disguised pointers"
@@ -229,6 +227,7 @@ class _Search:
             Form(Disguise.SIX_BYTES),
             Form(Disguise.BYTE_SWAPPED),
             *mangled,
+            *find_key_forms(self._engine, self._memory.pieces(self._roots, PHASE), mangled, sum(self._counts), total, self._tries),
             Form(Disguise.SAFE_LINKED),
             *map(Form, DISTANCES),
             *(Form(Disguise.HALVES, base) for base in list(segments)[:BASES]),
@@ -243,13 +242,13 @@ class _Search:
         found = [Form(Disguise.COMPRESSED, base, shift) for base in bases for shift in COMPRESSIONS]
         if sum(self._counts) < MANY:
             return found
-        tries = partial(self._tries, roots=self._roots)
-        return [*found, *examine_forms(base_forms(pointers, self._ranges, bases), sum(self._counts), total, tries)]
+        return [*found, *examine_forms(base_forms(pointers, self._ranges, bases), sum(self._counts), total, self._tries)]
 
-    def _tries(self, forms: Sequence[Form], step: int, roots: Sequence[Range] = ()) -> list[tuple[int, int]]:
-        """Search one strip in `step` of the heaps, and of `roots`; see Disguises.tries."""
+    def _tries(self, forms: Sequence[Form], step: int, with_roots: bool = True) -> list[tuple[int, int]]:
+        """Search one strip in `step` of the heaps and, `with_roots`, of root memory; see
+        Disguises.tries."""
         trial = self._graph.disguises(self._ranges, forms, 0)
-        for ranges, is_root in ((roots, True), (self._memory.heap_ranges(), False)):
+        for ranges, is_root in ((self._roots if with_roots else (), True), (self._memory.heap_ranges(), False)):
             for piece in self._memory.pieces(ranges, PHASE, whole=not is_root):
                 trial.scan(piece, step, is_root)
         return trial.tries()
@@ -258,7 +257,7 @@ class _Search:
         """Return the forms whose words point to the start of a block more often than into its
         middle. The words of other forms are mostly small numbers that happen to point into a heap;
         searching for these forms would take much time. One strip in `step` is searched."""
-        return [form for form, (tries, starts) in zip(forms, self._tries(forms, step)) if tries < TRIED or 2 * starts >= tries]
+        return [form for form, (tries, starts) in zip(forms, self._tries(forms, step, False)) if tries < TRIED or 2 * starts >= tries]
 
     def shown(self, forms: Sequence[Form], step: int) -> list[Shown]:
         """Search one strip in `step` of the memory, and return the forms found."""

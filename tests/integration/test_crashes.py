@@ -39,6 +39,7 @@ def test_messages_of_glibc(word: str, program: Path, tmp_path: Path) -> None:
     [
         ("throw", "no route to host 17"),
         ("rethrown", "no route to host 23"),
+        ("nested", "cannot read the table"),
         ("number", ""),
         ("string", "a plain text"),
         ("object", "an object of class string"),
@@ -49,7 +50,13 @@ def test_exceptions(word: str, what: str, program: Path, tmp_path: Path) -> None
     match = re.search("throwing an instance of '(.*)'", printed)
     assert match is not None
     assert word in ("string", "object") or what in printed  # libstdc++ prints text only for a std::exception
-    assert crash(core)["evidence"]["exception"] == {"type": match[1], "what": what}
+    found = crash(core)
+    assert found["evidence"]["exception"] == {"type": match[1], "what": what}
+    inner = [{"type": "Refused", "what": "no route to host 17"}] if word == "nested" else []
+    assert found["evidence"]["nested_exceptions"] == inner
+    if inner:  # std::throw_with_nested is compiled into the program
+        assert found["evidence"]["function"].startswith("parse_header")
+        assert found["cause"] == "It contains Refused: no route to host 17."
 
 
 unoptimized = building.fixture("crashes.cpp", "-std=c++17", "-O0", "-w", name="unoptimized")

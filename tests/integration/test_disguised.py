@@ -42,7 +42,9 @@ FORMS = {
     "safe": ("safe_linked", "safe-linked pointers (address XOR own address >> 12"),
     "relative": ("relative", "relative pointers (distance from the pointer itself"),
     "bytes": ("byte_swapped", "byte-swapped pointers (address in the other"),
-    "jump": ("mangled", "mangled pointers (address combined with glibc's pointer guard"),
+    "jump": ("mangled", "mangled pointers (address XOR a random key"),
+    "keyed": ("mangled", "mangled pointers (address XOR a random key"),
+    "rotated": ("mangled", "mangled pointers (address XOR a random key"),
     "xor": ("linked", "XOR links (addresses of both neighbours"),
 }
 IN_FOUR_BYTES = ("packed", "halves", "crossing", "xor", "none", "noise-random", "noise-text", "noise-counters")

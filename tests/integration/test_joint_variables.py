@@ -69,3 +69,12 @@ def test_variables_without_symbols(make: Make) -> None:
 def test_variables_that_retain_most_alone(make: Make) -> None:
     core = make("o")
     assert {"first_own (joint, data)", "second_own (joint, data)"} <= {one["name"] for one in roots(core)}
+
+
+@pytest.mark.parametrize(
+    ("mode", "names"), [("l", {"jobs"}), ("a", {"jobs", "newest", "job_slots"}), ("h", {"jobs", "newest", "job_table"})]
+)
+def test_a_list_whose_nodes_are_in_an_array(mode: str, names: set[str], make: Make) -> None:
+    """A single pointer to a node is stale: the list alone retains its nodes. An array of pointers to the nodes retains them, too."""
+    (found,) = (one for one in roots(make(mode)) if one["retained_blocks"] >= 2 * COUNT)
+    assert set(found["name"].removesuffix(" (joint, data)").replace(" and ", ", ").split(", ")) == names

@@ -126,6 +126,7 @@ def test_one_pointer_to_a_middle_is_one_fact(tmp_path: Path) -> None:
     assert (first["evidence"]["head"]["size"], first["evidence"]["head"]["heads"], pointer["offset"]) == (81928, 1, 16384)
     assert "All of it is reached through one pointer into the middle of one block." in first["text"]
     assert f"The word at {pointer['address']} points 16,384 B into the block of 81,928 B at {group['examples'][0]}" in first["cause"]
+    assert first["cause"].endswith(" The word is in middle (one, data).")
 
 
 def test_several_causes_are_all_reported(program: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 struct task { long id; long (*run)(struct task *); char name[48]; };
+struct command { int code; int length; struct command *next; const char *text; long value; };
 struct config { long id; long scale; struct config *parent; char *name; };
 
 long common_factor;
@@ -38,6 +39,33 @@ SEPARATE static long recurse(long count) {
     frame[0] = (char)count;
     return count ? recurse(count - 1) + frame[0] : 0;
 }
+__thread struct config *local_config;
+long results;
+SEPARATE static void count_result(struct command *one) { results += one->value; }
+/* Compilers translate this to a jump through a table. */
+SEPARATE static long execute(struct command *one, int more) {
+    long result = 0;
+    switch (one->code) {
+        case 0: result = one->length * 3; break;
+        case 1: result = one->text[0] + more; count_result(one); break;
+        case 2: result = one->next->value * 7 + more; break;
+        case 3: count_result(one); result = one->value % 5; break;
+        case 4: result = one->value << 2; results = result; break;
+        case 5: result = one->value ^ 0x55; results++; break;
+        case 6: result = one->next->next->value; break;
+        default: result = -1;
+    }
+    return result + one->value;
+}
+char *mapped_words;
+SEPARATE static long read_mapped(long index) { return mapped_words[index]; }
+SEPARATE static long read_local(void) { return local_config->id; }
+SEPARATE static long read_segment(long offset) {
+    long found;
+    __asm__ volatile("mov %%gs:(%1), %0" : "=r"(found) : "r"(offset));
+    return found;
+}
+SEPARATE static char *allocate(size_t size) { char *block = malloc(size); block[size - 1] = 0; return block; }
 SEPARATE static void forget(struct config **one) { *one = current->parent; }
 SEPARATE static long read_changed(struct config *one) { /* the null pointer is not the argument, but replaced it */
     forget(&one);
@@ -74,8 +102,43 @@ int main(int count, char **words) {
         fprintf(stderr, "file=%s ", path);
         return mapped[5000];
     }
+    if (!strcmp(word, "beyond")) { /* the mapping is larger than its memory */
+        volatile char *shared = mmap(0, 1 << 13, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        shared = mremap((void *)shared, 1 << 13, 1 << 14, MREMAP_MAYMOVE);
+        return shared[9000];
+    }
+    if (!strcmp(word, "unmapped")) {
+        mapped_words = mmap(0, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        munmap(mapped_words, 1 << 20);
+        return (int)read_mapped(5000);
+    }
+    if (!strcmp(word, "switched") || !strcmp(word, "switched-twice")) {
+        struct command *command = calloc(1, sizeof *command);
+        kept[2] = command;
+        kept[3] = calloc(1, sizeof *command);
+        command->code = word[8] ? 6 : 2;
+        command->next = word[8] ? (void *)kept[3] : 0;
+        fprintf(stderr, "command=%p next=%p", (void *)command, kept[3]);
+        return (int)execute(command, count);
+    }
+    if (!strcmp(word, "thread-local")) return (int)read_local();
+    if (!strcmp(word, "segment")) return (int)read_segment(0x28);
+    if (!strcmp(word, "poisoned")) { /* a freed block is overwritten; malloc takes its first word for a link */
+        kept[6] = malloc(200);
+        kept[7] = malloc(200);
+        fprintf(stderr, "freed=%p ", kept[7]);
+        release((void *)kept[6]);
+        release((void *)kept[7]);
+        *(volatile uintptr_t *)kept[7] = (uintptr_t)kept[7] >> 12 ^ 0x4e4f53494f504350; /* "PCPOISON" */
+        kept[4] = allocate(200);
+        kept[5] = allocate(200);
+    }
     if (!strcmp(word, "interior")) release((char *)kept[1] + 16);
-    if (!strcmp(word, "stack")) { char local[64] = "text"; fprintf(stderr, "local=%p ", local); release(local); }
+    if (!strcmp(word, "stack")) { /* the size before the pointer is 0, which is invalid */
+        struct { _Alignas(16) long head[2]; char text[64]; } local = {{0, 0}, "text"};
+        fprintf(stderr, "local=%p ", local.text);
+        release(local.text);
+    }
     if (!strcmp(word, "static")) release(static_buffer);
     if (!strcmp(word, "twice")) { free(kept[1]); release(kept[1]); }
     if (!strcmp(word, "marked")) { /* a zero byte past the end of a block makes glibc take it for a free block; it is freed once */

@@ -69,6 +69,13 @@ __attribute__((noinline)) static long deeper(long count) {
 
 __attribute__((noinline)) static void parse_header(const char *word) {
     if (!strcmp(word, "throw")) throw Refused("no route to host 17", 3);
+    if (!strcmp(word, "nested")) {
+        try {
+            throw Refused("no route to host 17", 3);
+        } catch (const std::exception &) {
+            std::throw_with_nested(std::runtime_error("cannot read the table"));
+        }
+    }
     if (!strcmp(word, "literal")) throw Literal();
     if (!strcmp(word, "member")) throw Member();
     if (!strcmp(word, "array")) throw Array();

@@ -57,6 +57,9 @@ static void counters(size_t i, uintptr_t p) { (void)p; for (uint32_t n = 0; n < 
 static void numbers(size_t i, uintptr_t p) { (void)p; for (int n = 0; n < 16; n++) { uint32_t word = random_word() & 0xffffff; put(64 * i + 4 * n, &word, 4); } }
 
 #ifdef __x86_64__
+static volatile uint64_t key = UINT64_C(0x8f1bbcdc5a82799e); /* of the program itself */
+static void keyed(size_t i, uintptr_t p) { put_word(8 * i, p ^ key); }
+static void rotated(size_t i, uintptr_t p) { put_word(8 * i, (p ^ key) << 17 | (p ^ key) >> 47); }
 static void swapped(size_t i, uintptr_t p) { put_word(8 * i, p << 32 | p >> 32); }
 static void six_bytes(size_t i, uintptr_t p) { put(6 * i, &p, 6); }
 static void tags_below(size_t i, uintptr_t p) { put_word(8 * i, p | (uint64_t)(i % 60000 + 1) << 48 | (i & 15)); }
@@ -103,7 +106,7 @@ static const struct { const char *name; void (*encode)(size_t, uintptr_t); } kin
     {"tagged", tagged}, {"low", low_bits}, {"nan", nan_boxed}, {"itype", itype}, {"topbyte", top_byte}, {"shifted", shifted}, {"small", small}, {"pages", pages},
     {"compressed", compressed}, {"compressed0", compressed0}, {"compressed1", compressed1}, {"compressed2", compressed2}, {"compressed4", compressed4}, {"first", compressed_from_block}, {"cage", cage}, {"packed", packed}, {"halves", halves}, {"crossing", page_crossing}, {"none", nothing}, {"xor", nothing},
 #ifdef __x86_64__
-    {"swapped", swapped}, {"six", six_bytes}, {"tags16", tags_below}, {"shifted16", tags_in_shifted}, {"safe", safe_linked}, {"relative", relative}, {"bytes", swapped_bytes}, {"context", context}, {"jump", jump}, {"noise-halves", random_halves}, {"noise-six", random_six_bytes},
+    {"swapped", swapped}, {"six", six_bytes}, {"tags16", tags_below}, {"shifted16", tags_in_shifted}, {"safe", safe_linked}, {"relative", relative}, {"bytes", swapped_bytes}, {"context", context}, {"jump", jump}, {"keyed", keyed}, {"rotated", rotated}, {"noise-halves", random_halves}, {"noise-six", random_six_bytes},
 #endif
     {"noise-random", random_bytes}, {"noise-text", letters}, {"noise-counters", counters}, {"noise-numbers", numbers},
 };

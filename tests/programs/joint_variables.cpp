@@ -63,6 +63,27 @@ static void fill_maps() {
     }
 }
 
+/* A list that counts its nodes, and an array of pointers to them. `newest` is one more pointer to a node, like a stale one. */
+struct job { struct job *next, *before, *chain; long id; char *text; };
+struct job *job_slots[512], **job_table, *newest;
+struct { struct job *first, *last; long count; } jobs;
+
+static void fill_jobs(struct job **slots) {
+    for (long each = 0; each < COUNT; each++) {
+        struct job *made = static_cast<struct job *>(calloc(1, sizeof *made));
+        made->id = each;
+        made->text = static_cast<char *>(calloc(1, 600));
+        made->before = jobs.last;
+        (jobs.last ? jobs.last->next : jobs.first) = made;
+        jobs.last = newest = made;
+        jobs.count++;
+        if (slots) {
+            made->chain = slots[each % 512];
+            slots[each % 512] = made;
+        }
+    }
+}
+
 static void fill_own() {
     for (int each = 0; each < COUNT; each++) {
         first_own.push_back(static_cast<char *>(calloc(1, 300)));
@@ -75,8 +96,12 @@ static void fill_own() {
 }
 
 int main(int, char **arguments) {
+    job_table = static_cast<struct job **>(calloc(512, sizeof(void *)));
     for (const char *each = arguments[1]; *each; each++)
-        *each == 't' ? fill_tables() : *each == 'm' ? fill_maps() : fill_own();
+        *each == 'l'   ? fill_jobs(nullptr)
+        : *each == 'a' ? fill_jobs(job_slots)
+        : *each == 'h' ? fill_jobs(job_table)
+        : *each == 't' ? fill_tables() : *each == 'm' ? fill_maps() : fill_own();
     puts("ready");
     fflush(stdout);
     for (;;)

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from findleaks.audit.findings.figures import LEAKED
+from findleaks.audit.findings.large_shares import classify_shared_memory
 from findleaks.audit.findings.leaked_mappings import _find_example
 from findleaks.engine.terms import Kind
 from findleaks.session import Session
@@ -91,3 +92,15 @@ def test_the_example_is_a_mapping_that_leaked() -> None:
     session = cast(Session, SimpleNamespace(directory=directory, graph=lambda: SimpleNamespace(kind=kinds.__getitem__)))
     assert _find_example(session, LEAKED) == 0x5000
     assert _find_example(session, (Kind.POSSIBLE,)) == 0x3000
+
+
+def test_kinds_of_shared_memory() -> None:
+    names = ["/memfd:frame (deleted)", "/SYSV00000000 (deleted)", "/dev/shm/a", "anon_inode:[io_uring]", "anon_inode:[perf_event]", ""]
+    assert [classify_shared_memory(name) for name in names] == [
+        "memfd mapping",
+        "System V segment",
+        "POSIX shared memory mapping",
+        "mapping of io_uring",
+        "mapping of the kernel",
+        "anonymous shared mapping",
+    ]

@@ -62,7 +62,7 @@ class Glibc(Allocator):
         self.mangled: Optional[bool] = None
         self.judge = Judge(self.memory, engine)
         # problems of lists in thread caches whose first block has a wrong size, with this block
-        self._misfits: list[tuple[Problem, int]] = []
+        self.misfits: list[tcache.Misfit] = []
         self.balances: list[ArenaBalance] = []  # one for each arena, filled by `mark_blocks`
         # (cache, number of the list, blocks)
         self.kept: list[tuple[tcache.Tcache, int, array[int]]] = []
@@ -122,10 +122,11 @@ class Glibc(Allocator):
         self.tcaches = tcache.find_tcaches(self, self.target.threads()) if self.spans else self.tcaches
         for cache in self.tcaches.caches:
             whose = f"of thread {cache.tid} " if cache.tid else ""
-            for what, misfit in cache.bad:
-                problem = Problem(cache.address, f"thread cache {whose}at {cache.address:#x}: {what}")
+            for what, index, misfit in cache.bad:
+                place = Range(cache.head(index), cache.head(index) + word) if misfit else None
+                problem = Problem(cache.address, f"thread cache {whose}at {cache.address:#x}: {what}", damaged=place)
                 self.problems.append(problem)
-                self._misfits += [(problem, misfit)] if misfit else []
+                self.misfits += [tcache.Misfit(problem, cache, index, misfit)] if misfit else []
         blind = bool(self.spans) and not self.target.threads()
         if self._cached() and (blind or self.tcaches.unread):
             unread = counted(len(self.tcaches.unread), "thread")
@@ -184,7 +185,7 @@ class Glibc(Allocator):
         damaged = {problem.damaged.start for problem in self.problems if problem.damaged}
         # If a damaged size word was reported, it explains a list with a wrong size and a wrong sum
         # of its arena, so these are not reported.
-        explained = {id(problem) for problem, block in self._misfits if block - self.memory.size in damaged}
+        explained = {id(one.problem) for one in self.misfits if one.first - self.memory.size in damaged}
         self.problems[:] = [problem for problem in self.problems if id(problem) not in explained]
         wrong = [span.arena for span in self.spans if any(span.first <= place < span.end for place in damaged)]
         self.balances = check_arenas(self.instance.arenas, walked, self.problems, wrong)
@@ -208,12 +209,12 @@ class Glibc(Allocator):
                 entries, problem = free_lists.follow_list(self, head, max(length, free_lists.SHORT))
                 cached += entries
                 self.kept.append((cache, index, entries))
-                if problem:
+                if problem and (entries or not any(one.cache is cache and one.number == index for one in self.misfits)):
                     whose = f" of thread {cache.tid}" if cache.tid else ""
                     what = f"thread cache{whose}, list {index}: after {len(entries)} entries {problem}"
                     if entries:
                         what += f"; the link to it is in the freed block at {entries[-1]:#x}"
-                    link = entries[-1] if entries else cache.address + cache.layout.entries + index * self.memory.size
+                    link = entries[-1] if entries else cache.head(index)
                     self.problems.append(Problem(head, what, damaged=Range(link, link + self.memory.size)))
         unknown = [(address, "a thread cache's entry") for address in blocks.set_state(cached, State.CACHED)]
         for arena in self.instance.arenas:
@@ -272,6 +273,10 @@ class Glibc(Allocator):
         span = self._span(address)
         if span is None:
             return ""
+        for cache in self.tcaches.caches:
+            if cache.address <= address < cache.address + cache.layout.size:
+                index = (address - cache.head(0)) // self.memory.size
+                return f"list {index} of {cache.name}" if index >= 0 else cache.name
         arena = span.arena
         if arena.top <= address < arena.top + arena.top_size:
             return f"top of {arena.name}"
@@ -292,7 +297,7 @@ class Glibc(Allocator):
     def verify(self, blocks: Blocks) -> Iterator[Optional[Problem]]:
         from findleaks.allocators.glibc.verify import verify  # only `verify` needs it
 
-        return verify(self)
+        return verify(self, blocks)
 
     def caches(self, blocks: Blocks) -> list[Cache]:
         """Return a class for each size of a thread cache's list, and ranges above (see

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
+from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.layout import FLAG_BITS, SMALL_TCACHE_BINS, TCACHES, TcacheLayout
 from findleaks.target.base import Thread
 from findleaks.target.ranges import region_at
@@ -30,6 +31,7 @@ class BadList(NamedTuple):
     """A list that does not fit its counter or its size."""
 
     what: str  # a phrase
+    number: int  # of the list
     misfit: int = 0  # first block of the list, if its size is wrong; else 0
 
 
@@ -45,6 +47,10 @@ class Tcache:
     good: int = 0
     bad: list[BadList] = field(default_factory=list)
 
+    def head(self, index: int) -> int:
+        """Return the address of the head of a list."""
+        return self.address + self.layout.entries + index * self.layout.word
+
     @property
     def name(self) -> str:
         """ "thread 17's cache", or a name with the address if the thread is unknown"""
@@ -56,6 +62,16 @@ class Tcaches(NamedTuple):
 
     caches: list[Tcache]
     unread: list[int]  # threads whose cache could not be read
+
+
+class Misfit(NamedTuple):
+    """A list of a thread cache that starts at something other than a chunk of its size. `problem`:
+    what is reported."""
+
+    problem: Problem
+    cache: Tcache
+    number: int  # of the list
+    first: int
 
 
 def find_tcaches(glibc: HeapView, threads: Sequence[Thread]) -> Tcaches:
@@ -181,7 +197,7 @@ def _read_tcache(glibc: HeapView, pointer: int, layout: TcacheLayout) -> Optiona
         length = fill - count if layout.slots else count
         if not first:
             if length:
-                cache.bad.append(BadList(f"list {index} is empty, its counter says {length}"))
+                cache.bad.append(BadList(f"list {index} is empty, its counter says {length}", index))
             continue
         size = memory.word(first - memory.size) if glibc.owns(first) and first % glibc.granule == 0 else None
         fits = size is not None and (index >= SMALL_TCACHE_BINS or size & ~FLAG_BITS == least + index * glibc.granule)
@@ -189,6 +205,7 @@ def _read_tcache(glibc: HeapView, pointer: int, layout: TcacheLayout) -> Optiona
             cache.good += 1
         else:
             what = f"list {index} starts at {first:#x}, "
-            cache.bad.append(BadList(what + "its counter says 0") if fits else BadList(what + "which is not a chunk of its size", first))
+            wrong = (what + "its counter says 0", index) if fits else (what + "which is not a chunk of its size", index, first)
+            cache.bad.append(BadList(*wrong))
         cache.lists.append((index, first, length))
     return cache

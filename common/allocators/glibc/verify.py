@@ -6,6 +6,7 @@ Sources: malloc/malloc.c of 2.26 to 2.43: do_check_malloc_state, do_check_chunk,
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Optional
@@ -19,13 +20,15 @@ from findleaks.allocators.glibc.tcache import Tcache
 from findleaks.allocators.glibc.verify_bins import Bins
 from findleaks.allocators.glibc.verify_chunks import Headers
 from findleaks.allocators.glibc.view import GlibcView
+from findleaks.engine.contract import Blocks
 from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges, range_at, subtract
 
+MAX_SEARCHED = 200_000  # blocks that are searched for an overwritten link
 MAX_PROBLEMS = 100  # problems of one sort that are reported one by one
 
 
-def verify(heap: GlibcView) -> Iterator[Optional[Problem]]:
+def verify(heap: GlibcView, blocks: Blocks) -> Iterator[Optional[Problem]]:
     """Yield every problem that is not yet in heap.problems; see Allocator.verify."""
     heap.checked = {
         "chunk headers": 0,
@@ -35,6 +38,7 @@ def verify(heap: GlibcView) -> Iterator[Optional[Problem]]:
     }
     free: set[int] = set()
     _remove_consequences(heap)
+    _find_overwritten_links(heap, blocks)
     for arena in heap.instance.arenas:
         yield from _check_arena(heap, arena, free)
     yield from _check_entries(heap, free)
@@ -52,6 +56,29 @@ def _remove_consequences(heap: GlibcView) -> None:
         return explained and range_at(unread, problem.address) is not None and heap.owns(problem.address)
 
     heap.problems[:] = [problem for problem in heap.problems if not follows(problem)]
+
+
+def _find_overwritten_links(heap: GlibcView, blocks: Blocks) -> None:
+    """Find the blocks from which malloc took the wrong heads of thread caches' lists.
+
+    malloc returns the first block of a list, and makes the link in it the new head. If the link was
+    overwritten while the block was free, the head is what the program wrote, decoded like a link.
+    The block is in use again, and its first word is unchanged until the program writes to it."""
+    word = heap.memory.size
+    for problem, cache, index, first in heap.misfits:
+        if problem not in heap.problems or index >= SMALL_TCACHE_BINS:
+            continue
+        size = 3 * word + index * heap.granule
+        starts = blocks.columns_of(array("I", blocks.of_sizes(size, size, MAX_SEARCHED))).address
+        is_mangled = heap.mangled is not False
+        found = [start for start in starts if heap.memory.word(start) == (first ^ start >> 12 if is_mangled else first)]
+        if len(found) != 1:
+            continue
+        what = f"{problem.what}: malloc took it from the first word of the block at {found[0]:#x}, "
+        what += "which was overwritten while the block was free; the block is in use again"
+        heap.problems[heap.problems.index(problem)] = problem._replace(what=what, damaged=Range(found[0], found[0] + word))
+        head = Range(cache.head(index), cache.head(index) + word)
+        heap.problems[:] = [one for one in heap.problems if one.damaged != head]
 
 
 def _check_arena(heap: GlibcView, arena: GlibcArena, free: set[int]) -> Iterator[Optional[Problem]]:

@@ -10,7 +10,7 @@ from findleaks.allocators.base import Heap
 from findleaks.allocators.glibc.arenas import GlibcSpan
 from findleaks.allocators.glibc.heap_view import HeapView
 from findleaks.allocators.glibc.reconcile import ArenaBalance
-from findleaks.allocators.glibc.tcache import Tcache, Tcaches
+from findleaks.allocators.glibc.tcache import Misfit, Tcache, Tcaches
 from findleaks.allocators.mappings import MappedChunk
 from findleaks.engine.contract import Blocks
 from findleaks.target.base import Piece, Range
@@ -23,6 +23,7 @@ class GlibcView(HeapView, Protocol):
     mapped: list[MappedChunk]
     unclaimed: list[Range]
     tcaches: Tcaches
+    misfits: list[Misfit]
     balances: list[ArenaBalance]
     kept: list[tuple[Tcache, int, array[int]]]
     checked: dict[str, int]

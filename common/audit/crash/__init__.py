@@ -5,6 +5,7 @@ made from outside (gcore, `kill -ABRT`) has none."""
 
 from __future__ import annotations
 
+import re
 import signal
 from collections import Counter
 from collections.abc import Sequence
@@ -36,10 +37,11 @@ from findleaks.target.notes import SI_TKILL
 from findleaks.target.ranges import region_at
 from findleaks.unwind.frames import FrameRegisters, Trace, Unwinder
 from findleaks.unwind.managed_frames import NativeStack
-from findleaks.unwind.stacks import NamedFrame, Namer
+from findleaks.unwind.stacks import NamedFrame, Namer, without_parameters
 from findleaks.value_classes import NamedTuple, dataclass
 
 _OFTEN = 8  # fewest frames of one function that count as a recursion
+_EXPLAINED = 8  # damaged places that are examined until the cause of one is known
 _NEAR_ABORT = 8  # innermost frames among which that of abort() is
 FRAMES = 64  # maximum number of frames that are read from the stack of the thread that crashed
 
@@ -274,19 +276,33 @@ def _runtime_message(session: Session, thread: Thread, places: Sequence[tuple[in
 
 
 def own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:
-    """Return the innermost frame that is not in a library of _LIBRARIES; if all are, the innermost
-    frame."""
-    return next((frame for frame in frames if not frame.module.startswith(_LIBRARIES)), frames[0] if frames else None)
+    """Return the innermost frame that is not in a library of _LIBRARIES, and not a function of the
+    C++ library that was compiled into the program. If there is none, return the innermost frame
+    outside of these libraries, or else the innermost frame."""
+    found = [frame for frame in frames if not frame.module.startswith(_LIBRARIES)] or frames[:1]
+    return next((frame for frame in found if not _is_standard(frame.function)), found[0] if found else None)
+
+
+def _is_standard(function: str) -> bool:
+    """Whether a function is in namespace std. Templates have a return type before the name, which
+    may be in this namespace, too: "std::vector<int> parse<int>(char const*)"."""
+    name = re.sub(r"<[^<>]*>", "", without_parameters(function))
+    while name != (name := re.sub(r"<[^<>]*>", "", name)):
+        pass
+    return name.rsplit(" ", 1)[-1].startswith(("std::", "__gnu_cxx::"))
 
 
 def _damages(session: Session) -> list[Damage]:
-    """Return the damaged places of all heaps, as `verify` reports them. Only the first is
-    explained."""
+    """Return the damaged places of all heaps, as `verify` reports them. Those before the first
+    whose cause is known are explained, at most _EXPLAINED; this one is moved to the front."""
     found: list[Damage] = []
+    explainer, cause = Explainer(session), -1
     for allocator in session.directory.allocators:
         problems, _ = check_heap(session, allocator)
-        corrupt = [problem for problem in problems if problem.corrupt]
-        if corrupt and not found:
-            found.append(Explainer(session).explain(allocator.name, corrupt.pop(0)))
-        found += [Damage(problem, allocator.name) for problem in corrupt]
-    return found
+        for problem in problems:
+            if problem.corrupt:
+                is_explained = cause < 0 and len(found) < _EXPLAINED
+                found.append(explainer.explain(allocator.name, problem) if is_explained else Damage(problem, allocator.name))
+                if found[-1].cause and cause < 0:
+                    cause = len(found) - 1
+    return [found[cause], *found[:cause], *found[cause + 1 :]] if cause > 0 else found

@@ -28,6 +28,7 @@ from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.audit.crash.abort_message import read_text
+from findleaks.audit.crash.nested_exceptions import find_nested_parts
 from findleaks.demangle import demangle_type
 from findleaks.engine.terms import State
 from findleaks.session import Session
@@ -36,6 +37,7 @@ from findleaks.target.base import Target, Thread
 from findleaks.target.encoded_numbers import signed
 from findleaks.value_classes import NamedTuple
 
+_MOST_NESTED = 8  # maximum number of exceptions inside another that are read
 STACK = 64 << 10  # bytes of the stack that are searched
 THROWN = 32  # bytes from the unwinder's record to the object
 TYPE = {8: 80, 4: 48}
@@ -63,10 +65,12 @@ _TERMINATE = ("std::terminate", "__cxxabiv1::__terminate", "__cxa_rethrow", "__c
 
 class CppException(NamedTuple):
     """An exception. `type`: the demangled type. `what`: the text that what() returns, or a thrown
-    string; "" if unknown."""
+    string; "" if unknown. `nested`: the exception inside this one, the one inside that, and so
+    on."""
 
     type: str
     what: str
+    nested: tuple[CppException, ...] = ()
 
 
 def is_terminating(functions: list[str]) -> bool:
@@ -87,14 +91,33 @@ def describe_termination(functions: Sequence[str]) -> str:
 def find_exception(session: Session, thread: Thread) -> Optional[CppException]:
     """Return the exception that the innermost frames refer to; None if there is none."""
     memory = Memory(session.target)
-    for found in _records(session, memory, thread):
-        record = _first_thrown(memory, found)
-        typeinfo = memory.word(record - TYPE[memory.size])
-        names = session.types.primary_bases(typeinfo) if typeinfo else []
-        type_name = demangle_type(names[0]) if names else ""
-        if type_name:
-            return CppException(type_name, _text(session.target, memory, names, record + THROWN))
+    for record in _records(session, memory, thread):
+        outer, inner = _read_exception(session, memory, record + THROWN)
+        nested: list[CppException] = []
+        while inner and len(nested) < _MOST_NESTED:
+            one, inner = _read_exception(session, memory, inner)
+            if one is None:
+                break
+            nested.append(one)
+        if outer is not None:
+            return outer._replace(nested=tuple(nested))
     return None
+
+
+def _read_exception(session: Session, memory: Memory, thrown: int) -> tuple[Optional[CppException], int]:
+    """Return the exception of a thrown object, None if it has no type; and the address of the
+    object inside it, 0 if there is none."""
+    record = _first_thrown(memory, thrown - THROWN)
+    thrown = record + THROWN
+    typeinfo = memory.word(record - TYPE[memory.size])
+    parts = find_nested_parts(memory, typeinfo, thrown) if typeinfo else None
+    names = session.types.primary_bases(typeinfo) if typeinfo else []
+    type_name = demangle_type(names[0]) if names else ""
+    if parts is not None:
+        names = session.types.primary_bases(parts.typeinfo)
+    if not type_name or not names:
+        return None, 0
+    return CppException(type_name, _text(session.target, memory, names, thrown)), parts.inner if parts is not None else 0
 
 
 def _records(session: Session, memory: Memory, thread: Thread) -> Iterator[int]:

@@ -38,7 +38,10 @@ _BUS_ALIGNMENT, _BUS_PAGE, _BUS_HARDWARE = 1, 2, (4, 5)  # BUS_ADRALN, BUS_ADRER
 _TRAPS = ("ud2", "ud1", "ud0", "int3")
 _PRIVILEGED = ("hlt", "cli", "sti", "in", "out", "rdmsr", "wrmsr", "lgdt", "lidt", "invlpg", "wbinvd", "clts", "swapgs")
 _ALIGNED = ("movap", "movdqa", "movnt", "vmovap", "vmovdqa", "vmovnt")
+_MASK = (1 << 64) - 1
 _USER = 1 << 47  # the end of the addresses of processes, with four levels of page tables
+# By the start of the name that Linux gives to a mapping that has no file in a file system
+_WITHOUT_FILE = {"/anon_hugepage": "huge-page", "/dev/zero (deleted)": "shared-memory", "/SYSV": "shared-memory"}
 _REACH = 64  # bytes: an access that faults is less than this beyond the operand's address
 
 
@@ -52,11 +55,16 @@ class Fault:
     - "refused": the instruction is invalid or privileged
     - "not-aligned": an instruction accessed `address`, which is not a multiple of `width`
     - "file": the thread accessed a mapping of `file` at `file_offset`, where the file has no page
+    - "shared-memory": like "file", for shared memory that is not in a file
+    - "huge-page": like "file", for memory that was mapped with MAP_HUGETLB
     - "hardware": the memory is defective
     - "return": the return address `value`, at `address`, is not a valid address, or is not code
     - "call": the thread called `value`, which is not a valid address, or is not code
+    - "jump": the thread jumped to `value` in the same way
     - "pointer": an instruction used the pointer `value`
     - "index": an instruction used the index `value` of an array
+    - "segment": an instruction accessed memory relative to the register gs, which contains `value`
+      (0 if unknown)
 
     `register` is the number of the register that contained the divisor, pointer or index; NONE if
     it was in memory. `origin` is where the divisor, pointer or index was loaded from."""
@@ -99,7 +107,8 @@ def _without_code(target: Target, number: int, code: int, address: Optional[int]
     region = region_at(target.regions(), address)
     if code != _BUS_PAGE or region is None or not region.name.startswith("/"):
         return None
-    return Fault("file", address=address, file=region.name, file_offset=address - region.start + region.file_offset)
+    kind = next((kind for start, kind in _WITHOUT_FILE.items() if region.name.startswith(start)), "file")
+    return Fault(kind, address=address, file=region.name, file_offset=address - region.start + region.file_offset)
 
 
 class _FaultReader:
@@ -120,6 +129,8 @@ class _FaultReader:
             return self._division(one)
         if number == signal.SIGILL:
             return Fault("trap" if one.name in _TRAPS else "refused", instruction=one.name) if one.name else None
+        if number == signal.SIGSEGV and one.gs:
+            return self._segment(one, address)
         if number == signal.SIGSEGV and address is not None and code > 0:
             return self._access(one, address)
         if number in (signal.SIGSEGV, signal.SIGBUS) and code == SI_KERNEL and address is None:
@@ -163,14 +174,21 @@ class _FaultReader:
         return None
 
     def _call(self, level: int, call: Instruction, value: int) -> Optional[Fault]:
+        kind = "jump" if call.name == "jmp" else "call"
         if call.displacement is not None:
             place = self._tracer.operand(level)
             if place is None or self._memory.word(place) != value:
-                return Fault("call", 0, call.name, value=value)
-            return Fault("call", 0, call.name, address=place, value=value, origin=Origin("memory", level, place))
+                return Fault(kind, 0, call.name, value=value)
+            return Fault(kind, 0, call.name, address=place, value=value, origin=Origin("memory", level, place))
         is_known = call.source >= 0 and self._tracer.known(level).get(call.source) == value
         origin = self._tracer.origin(level, call.source, value) if is_known else None
-        return Fault("call", 0, call.name, call.source, value=value, origin=origin)
+        return Fault(kind, 0, call.name, call.source, value=value, origin=origin)
+
+    def _segment(self, one: Instruction, address: Optional[int]) -> Fault:
+        """Return the fault of an access relative to gs, which programs rarely set."""
+        offset = one._replace(gs=False).operand_address(self._registers.get)
+        base = (address - offset) & _MASK if address is not None and offset is not None else 0
+        return Fault("segment", 0, one.name, address=address, value=base if base < _USER else 0)
 
     def _access(self, one: Instruction, address: int) -> Optional[Fault]:
         """Return the pointer or the index from which an instruction computed an address."""
@@ -181,23 +199,43 @@ class _FaultReader:
 
     def _pointer(self, one: Instruction) -> Optional[Fault]:
         base = self._registers.get(one.base) if one.base not in (NONE, RIP) else None
+        if base is not None and one.fs:
+            # The distance from the thread pointer
+            return self._index(one, one.base, base) if one.scaled == NONE else None
         if base is not None and one.base != RSP and not self._is_mapped(base):
             # Either register may be the index: movzbl (%rax,%rdx), and movzbl table(%rax).
             if one.scaled != NONE and one.scale == 1:
-                pointer = self._registers.get(one.scaled)
-                return self._index(one, one.base, base) if pointer is not None and self._is_mapped(pointer) else None
+                return self._either(one, base)
             if one.scaled == NONE and self._is_mapped(one.displacement or 0):
                 return self._index(one, one.base, base)
-            origin = self._tracer.origin(0, one.base, base) or self._tracer.passed(one.base, base)
-            return Fault("pointer", 0, one.name, one.base, value=base, origin=origin)
+            return self._unmapped(one, one.base, base)
         index = self._registers.get(one.scaled) if one.scaled != NONE else None
         return self._index(one, one.scaled, index) if index is not None else None
+
+    def _either(self, one: Instruction, base: int) -> Optional[Fault]:
+        """Return the fault of an access at the sum of two registers, of which `base` is not mapped.
+        If the other one is mapped, `base` is the index. If neither is mapped, the index is the
+        smaller one, if it fits in 32 bits and the other does not."""
+        other = self._registers.get(one.scaled)
+        if other is None:
+            return None
+        if self._is_mapped(other):
+            return self._index(one, one.base, base)
+        if _is_narrow(base) == _is_narrow(other):
+            return None
+        return self._unmapped(one, *((one.scaled, other) if _is_narrow(base) else (one.base, base)))
+
+    def _unmapped(self, one: Instruction, register: int, value: int) -> Fault:
+        """Return the fault of an access through a pointer in a register."""
+        origin = self._tracer.origin(0, register, value) or self._tracer.passed(register, value)
+        return Fault("pointer", 0, one.name, register, value=value, origin=origin)
 
     def _index(self, one: Instruction, register: int, value: int) -> Fault:
         return Fault("index", 0, one.name, register, value=_number(value, 64, True), origin=self._tracer.origin(0, register, value))
 
     def _is_mapped(self, address: int) -> bool:
-        return region_at(self._target.regions(), address) is not None
+        region = region_at(self._target.regions(), address)
+        return region is not None and region.readable
 
     def _protection(self, one: Instruction) -> Optional[Fault]:
         if one.name == "ret":
@@ -223,12 +261,17 @@ class _FaultReader:
     def _operand(self, one: Instruction) -> Optional[int]:
         """Return the address of the memory operand of the instruction at the pc; None if there is
         none, or if it is unknown."""
-        return one.operand_address(self._registers.get)
+        return one.operand_address(self._registers.get, self._tracer.thread_pointer)
 
 
 def _number(value: int, bits: int, is_signed: bool) -> int:
     value &= (1 << bits) - 1
     return value - (1 << bits) if is_signed and value >> (bits - 1) else value
+
+
+def _is_narrow(value: int) -> bool:
+    """Whether a register contains a signed number of 32 bits."""
+    return abs(_number(value, 64, True)) < 1 << 31
 
 
 def _is_valid(address: int) -> bool:

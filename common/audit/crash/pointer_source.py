@@ -8,6 +8,7 @@ from typing import Optional
 from findleaks.allocators.memory import Memory
 from findleaks.audit.address_info import STATES, BlockInfo, Describer
 from findleaks.audit.crash.value_origin import Origin, Tracer
+from findleaks.audit.thread_local_names import find_thread_local
 from findleaks.disasm.registers import ARGUMENTS
 from findleaks.engine.terms import State
 from findleaks.session import Session
@@ -21,8 +22,8 @@ _FREED = (STATES[State.FREE], STATES[State.CACHED])
 
 class Place(NamedTuple):
     """What is at an address. `phrase`: the description that `whatis` prints. `block`: the block
-    that contains the address, or None. `is_freed`: whether this block is free. `sort`: see
-    AddressDescription."""
+    that contains the address, or None. `is_freed`: whether this block is free. `sort`:
+    "thread-local" for a thread-local variable; else see AddressDescription."""
 
     address: int
     phrase: str
@@ -50,7 +51,8 @@ def describe_place(session: Session, address: int) -> Place:
     """Return what is at an address."""
     found = Describer(session).answer(address)
     is_freed = found.block is not None and found.block.state in _FREED
-    return Place(address, found.phrase, found.block, found.member, is_freed, found.sort)
+    is_thread_local = found.block is None and find_thread_local(session, address) is not None
+    return Place(address, found.phrase, found.block, found.member, is_freed, "thread-local" if is_thread_local else found.sort)
 
 
 def describe_source(session: Session, tracer: Tracer, frames: list[NamedFrame], origin: Optional[Origin]) -> Optional[PointerSource]:

@@ -2,14 +2,15 @@
 
 The instruction before a place ran before it, unless it never falls through, or unless a jump or an
 exception leads to the place. So the function is decoded as a whole, together with the parts of it
-that the compiler moved elsewhere and that jump back. Nothing is certain in a function with a jump
-table, because the destinations are unknown."""
+that the compiler moved elsewhere and that jump back. Nothing is certain in a function with an
+indirect jump whose destinations are unknown (see jump_tables.py)."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, Optional
 
+from findleaks.audit.crash.jump_tables import find_destinations
 from findleaks.disasm.effects import ALL_GENERAL, effect
 from findleaks.disasm.functions import resolve_stub
 from findleaks.disasm.instruction import Instruction
@@ -22,6 +23,8 @@ from findleaks.unwind.frames import Unwinder
 from findleaks.value_classes import NamedTuple
 
 _LARGEST = 32 << 10  # bytes of a function that are decoded
+# Bytes of all functions that are decoded for one thread, to limit the time (about 0.1 s for 8 KiB)
+_MOST_BYTES = 128 << 10
 _STUB = 64  # bytes of a function that only jumps to another one
 _MOST_PARTS = 8  # maximum number of moved parts of a function that are decoded
 _ARITHMETIC = ("add", "sub", "inc", "dec", "and", "or")
@@ -62,6 +65,7 @@ class CodeReader:
         self._decoded: dict[int, list[tuple[Any, Effect]]] = {}
         self._joined: dict[int, Optional[set[int]]] = {}
         self._leaving: dict[int, bool] = {}
+        self._left = _MOST_BYTES
 
     def at(self, address: int) -> Optional[Instruction]:
         """Return the instruction at an address; None if its bytes are not an instruction."""
@@ -116,7 +120,7 @@ class CodeReader:
         """Whether a function computes new values of the argument in `register` only from its old
         value, as strlen() does (add $16, %rdi)."""
         extent = self._unwinder.extent(function)
-        if extent is None or extent.end - extent.start > _LARGEST or self._targets(extent) is None:
+        if extent is None or extent.end - extent.start > _LARGEST or self._targets(extent, extent) is None:
             return False
         for insn, one in self._instructions(extent):
             step = _step(decoder().instruction(insn), one)
@@ -164,7 +168,7 @@ class CodeReader:
         found: set[int] = set()
         parts, seen = [extent], {extent.start}
         while parts:
-            targets = self._targets(parts.pop())
+            targets = self._targets(parts.pop(), extent)
             if targets is None:
                 return None
             for target in targets:
@@ -179,16 +183,20 @@ class CodeReader:
                     parts.append(part)
         return found
 
-    def _targets(self, part: Range) -> Optional[set[int]]:
+    def _targets(self, part: Range, function: Range) -> Optional[set[int]]:
         """Return the addresses to which the jumps and exceptions in a part of a function lead;
         None if some are unknown."""
         instructions, pads = self._instructions(part), self._unwinder.landing_pads(part.start)
         if pads is None or not instructions or instructions[-1][1].address + instructions[-1][1].size < part.end:
             return None
-        found = set(pads)
-        for insn, one in instructions:
+        found, code = set(pads), None
+        for at, (insn, one) in enumerate(instructions):
             if one.flow == "unknown" and insn.insn_name() == "jmp" and not self._is_tail_call(insn):
-                return None
+                code = code or [decoder().instruction(insn) for insn, _ in instructions]
+                destinations = find_destinations(self._target, code, at, function)
+                if destinations is None:
+                    return None
+                found |= destinations
             if one.flow in ("jump", "branch") and one.target:
                 found.add(one.target)
         return found
@@ -203,7 +211,9 @@ class CodeReader:
 
     def _instructions(self, extent: Range) -> list[tuple[Any, Effect]]:
         if extent.start not in self._decoded:
-            self._decoded[extent.start] = [(insn, effect(insn)) for insn in self._decode(extent)]
+            self._left -= extent.end - extent.start
+            code = self._decode(extent) if self._left >= 0 else ()
+            self._decoded[extent.start] = [(insn, effect(insn)) for insn in code]
         return self._decoded[extent.start]
 
     def _decode(self, extent: Range, whole: bool = True) -> Any:

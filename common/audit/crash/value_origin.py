@@ -65,7 +65,7 @@ class Tracer:
         1 after a call of an address that is not code, else 0."""
         self.target, self.frames = target, frames
         self.reader = CodeReader(target, unwinder)
-        self._memory, self._thread_pointer, self._exact = Memory(target), thread_pointer, exact
+        self._memory, self.thread_pointer, self._exact = Memory(target), thread_pointer, exact
         self._registers, self._names = registers, target.arch.dwarf_registers
         self._code: dict[int, Optional[StraightCode]] = {}
         self._left = _MOST_VALUES
@@ -287,7 +287,7 @@ class Tracer:
         """Return the address of the memory operand of instruction `at`."""
         step: Instruction = code.steps[at].code
         return step.operand_address(
-            lambda register: self._value(level, code, at, register, depth - 1) if depth > 0 else None, self._thread_pointer
+            lambda register: self._value(level, code, at, register, depth - 1) if depth > 0 else None, self.thread_pointer
         )
 
     def _callee(self, step: Instruction) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from findleaks.audit.crash import Crash, read_crash
+from findleaks.audit.crash.cpp_exception import CppException
 from findleaks.audit.findings.crash_causes import cause_facts, describe_causes, describe_reason
 from findleaks.formatting import counted, number, shortened
 from findleaks.runtimes.finding import Finding
@@ -105,11 +106,19 @@ def _describe(found: Crash, address: int, target: Target) -> str:
 def _cause(found: Crash) -> str:
     """Return sentences about the cause: the pointer, the heap, and how the process ended."""
     value = f"The value of the panic has the type {shortened(found.value_type)}." if found.value_type else ""
+    nested = f"It contains {_describe_nested(found.exception)}." if found.exception is not None and found.exception.nested else ""
     handled = f"The handler of {found.signal} ended the process with abort()." if found.is_handled else ""
     causes = [describe_causes(found), _describe_freed(found), _describe_damage(found)]
     if found.released is not None:
         causes.reverse()  # free() only detected the damage: describe the damage first
-    return " ".join(filter(None, (value, *causes, handled)))
+    return " ".join(filter(None, (value, nested, *causes, handled)))
+
+
+def _describe_nested(found: CppException) -> str:
+    """Return the exceptions inside an exception: "std::out_of_range: at; which contains …"."""
+    return ", which contains ".join(
+        f"{shortened(one.type, 200)}{f': {shortened(one.what, _WIDEST)}' if one.what else ''}" for one in found.nested
+    )
 
 
 def _describe_damage(found: Crash) -> str:
@@ -156,6 +165,7 @@ def _facts(found: Crash) -> dict[str, object]:
         "message": found.message or found.runtime_message or None,
         "value_type": found.value_type or None,
         "exception": {"type": exception.type, "what": exception.what} if exception else None,
+        "nested_exceptions": [{"type": one.type, "what": one.what} for one in exception.nested] if exception else [],
         "panic": {"message": panic.message or None, "place": panic.place} if panic else None,
         "freed_object": {"address": hex(found.freed.address), "size": found.freed.size, "register": found.freed.register}
         if found.freed

@@ -31,6 +31,9 @@ def describe_reason(found: Crash, target: Target) -> str:
         "refused": f"{fault.instruction} is an invalid or privileged instruction",
         "hardware": f"it accessed address {fault.address or 0:#x}, where the memory is defective",
         "file": f"it accessed address {fault.address or 0:#x}, where a page of a mapped file is missing",
+        "shared-memory": f"it accessed address {fault.address or 0:#x}, where a page of shared memory is missing",
+        "huge-page": f"it accessed address {fault.address or 0:#x}, where a huge page is missing",
+        "segment": _describe_segment(fault),
         "return": f"it returned to {value}, {invalid}",
     }
     if fault.kind == "not-aligned":
@@ -38,6 +41,8 @@ def describe_reason(found: Crash, target: Target) -> str:
         return f"it accessed address {fault.address or 0:#x}{of}"
     if fault.kind == "call" and found.address is None:
         return f"it called {value}, which is not a valid address"
+    if fault.kind == "jump" and found.address is None:
+        return f"it jumped to {value}, which is not a valid address"
     if fault.kind == "pointer" and found.address is None:
         return f"it used {value} as a pointer, which is not a valid address"
     if fault.kind == "index" and found.address is None:
@@ -62,11 +67,22 @@ def describe_causes(found: Crash) -> str:
     return " ".join(sentences)
 
 
+def _describe_segment(fault: Fault) -> str:
+    if fault.address is None:
+        return "it accessed an address relative to the register gs, which is not a valid address"
+    return f"it accessed address {fault.address:#x}, relative to the register gs, which contains {fault.value:#x}"
+
+
 def _describe_fault(fault: Fault) -> list[str]:
     if fault.kind == "file":
         name = shortened(fault.file, _WIDEST)
         where = f"The access was at offset {number(fault.file_offset)} of {name}."
         return [f"{where} The file was truncated, or could not be read or extended."]
+    if fault.kind == "shared-memory":
+        where = f"The access was at offset {number(fault.file_offset)} of {shortened(fault.file, _WIDEST)}."
+        return [f"{where} This offset is beyond the end of the shared memory, or the kernel had no page for it."]
+    if fault.kind == "huge-page":
+        return ["The memory was mapped with MAP_HUGETLB. Probable cause: the kernel had no free huge page (vm.nr_hugepages)."]
     if fault.kind == "trap":
         return ["Compilers generate trap instructions for __builtin_trap(), failed checks, and code that must not be reached."]
     if fault.kind == "return":
@@ -83,7 +99,7 @@ def _noun(fault: Fault) -> str:
         return f"The divisor{of}"
     if fault.kind == "index":
         return f"The index{of}"
-    if fault.kind not in ("pointer", "call"):
+    if fault.kind not in ("pointer", "call", "jump"):
         return ""
     return f"The {'null ' if fault.value == 0 else ''}pointer{of}"
 
@@ -113,7 +129,7 @@ def _phrase(place: Place) -> str:
     """Return the description of a place for a sentence with "loaded from"."""
     block = place.block
     if block is None:
-        return shortened(place.phrase if place.sort == "module" else f"{place.address:#x} ({place.phrase})", _WIDEST)
+        return shortened(place.phrase if place.sort in ("module", "thread-local") else f"{place.address:#x} ({place.phrase})", _WIDEST)
     member = f"{shortened(place.member)}, at " if place.member else ""
     phrase = shortened(block.phrase(), _WIDEST)
     article = "an" if phrase[0] in "aeiou" else "a"
@@ -138,7 +154,7 @@ def _describe_released(found: Crash, place: Place) -> list[str]:
         # Under other conditions, this call may have freed the block, or the block only seems to be
         # free because its neighbour is damaged.
         sentences.append("The block was already free.")
-    elif place.sort in ("stack", "module"):
+    elif place.sort in ("stack", "module", "thread-local"):
         sentences.append("No allocator returned this address.")
     if found.source is not None:
         sentences += _describe_source("The pointer", found.source, found.text)
@@ -180,7 +196,7 @@ def cause_facts(found: Crash) -> dict[str, object]:
 
 def _fault_facts(fault: Fault) -> dict[str, object]:
     is_division = fault.kind.startswith("division")
-    has_value = is_division or fault.kind in ("return", "call", "pointer", "index")
+    has_value = is_division or fault.kind in ("return", "call", "jump", "pointer", "index")
     return {
         "kind": fault.kind,
         "instruction": fault.instruction or None,

@@ -27,7 +27,14 @@ from findleaks.value_classes import NamedTuple
 
 _NAMED = 3  # maximum number of names of shared memory in a finding
 _MANY = 32  # minimum number of mappings in a finding
-_KINDS = {"/memfd:": "memfd mapping", "/SYSV": "System V segment", "/dev/shm/": "POSIX shared memory mapping"}
+_KINDS = {
+    "/memfd:": "memfd mapping",
+    "/SYSV": "System V segment",
+    "/dev/shm/": "POSIX shared memory mapping",
+    "anon_inode:[io_uring]": "mapping of io_uring",
+    "anon_inode:": "mapping of the kernel",
+}
+_OF_KERNEL = "anon_inode:"  # memory that the process shares with the kernel only
 METASPACE = "metaspace"  # name of the part of a JVM's memory that contains class metadata
 DEFINE_CLASS = "JVM_DefineClassWithSource"  # the function of libjvm that defines a class
 # This text precedes the type in the names of counters of class loaders
@@ -44,15 +51,28 @@ def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Fin
     # it.
     if share is None or share.count < _MANY or not is_large(share.bytes, accounting.total):
         return
-    names = [region.name for region in session.target.regions() if region.name.startswith(SHARED) or not (region.private or region.name)]
-    kinds = Counter(next((kind for start, kind in _KINDS.items() if name.startswith(start)), _OTHER) for name in names)
-    title = f"{size(share.bytes)} are shared memory: {some([counted(count, kind) for kind, count in kinds.most_common()], 3)}."
+    regions = [one for one in session.target.regions() if one.name.startswith(SHARED) or not (one.private or one.name.startswith("/"))]
+    names = [region.name for region in regions]
+    kinds = Counter(map(classify_shared_memory, names))
+    title = f"{size(share.bytes)} are shared memory: {some([_count_mappings(count, kind) for kind, count in kinds.most_common()], 3)}."
     named = [f"{shortened(part.name.removesuffix(DELETED), 60)} ({size(part.bytes)})" for part in share.parts if part.name]
     cause = f"The largest: {', '.join(named[:_NAMED])}." if named else ""
-    cause = f"{cause} Other processes may use it, too.".strip()
+    if not all(name.startswith(_OF_KERNEL) for name in names):
+        cause = f"{cause} Other processes may use it, too.".strip()
     facts: dict[str, object] = {"mappings": share.count, "kinds": dict(kinds)}
     commands = (f"whatis {share.parts[0].address:#x}",)
     yield Finding("shared-memory", share.bytes, title, cause, (), commands, facts, _resident(share, accounting))
+
+
+def classify_shared_memory(name: str) -> str:
+    """Return the kind of a mapping of shared memory, in the singular. `name`: that of the
+    mapping."""
+    return next((kind for start, kind in _KINDS.items() if name.startswith(start)), _OTHER)
+
+
+def _count_mappings(count: int, kind: str) -> str:
+    noun, of, rest = kind.partition(" of ")
+    return f"{counted(count, noun)}{of}{rest}"
 
 
 class DataFile(NamedTuple):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from findleaks.audit.accounting import Accounting
+from findleaks.audit.address_info import Describer
 from findleaks.audit.diagnostics import managed_heaps
 from findleaks.audit.findings.figures import BlockFigures
 from findleaks.audit.findings.free_memory import to_sentence
 from findleaks.audit.findings.retained import describe_size
 from findleaks.audit.findings.significance import is_significant
+from findleaks.audit.leak_groups import suggest_mapping_track
 from findleaks.audit.unread_memory import UnreadMemory, find_unread_memory
 from findleaks.engine.terms import Kind
 from findleaks.formatting import counted, number, size
@@ -39,10 +41,11 @@ def find_unread_heaps(session: Session, accounting: Accounting, figures: BlockFi
     elif unread.is_most:
         largest = _largest(accounting)
         looks = [f"whatis {largest:#x}", f"refs {largest:#x}"] if largest else []
-        commands = [*(["runtime"] if session.runtimes else []), *looks] or ["map"]
+        tracked = suggest_mapping_track(session) if largest and not session.runtimes else ()
+        commands = [*(["runtime"] if session.runtimes else []), *looks, *tracked] or ["map"]
         left = max(unread.bytes - reported, 0)
         resident = left if accounting.known else None
-        cause = _describe_code(session, largest)
+        cause = " ".join(filter(None, (_describe_code(session, largest), _describe_content(session, largest))))
         yield Finding("unread-memory", left, unread.sentences(), cause, (), tuple(commands), unread.result().to_json(), resident)
 
 
@@ -79,6 +82,14 @@ def _describe_code(session: Session, address: int) -> str:
     return f"The mapping at {address:#x} ({size(region.size)}) is executable, as memory for the code of a JIT compiler is."
 
 
+def _describe_content(session: Session, address: int) -> str:
+    """Return a sentence about the beginning of the mapping at an address; "" if it is not
+    recognised."""
+    describer = Describer(session)
+    content = describer.content(describer.answer(address)).removeprefix("; ") if address else ""
+    return f"The mapping at {address:#x} {content}." if content and not content.endswith("with zeros") else ""
+
+
 def find_unattributed_memory(session: Session, accounting: Accounting) -> Iterator[Finding]:
     """Yield one finding if much memory is unattributed."""
     share = accounting.share(ShareSort.UNKNOWN)
@@ -87,8 +98,10 @@ def find_unattributed_memory(session: Session, accounting: Accounting) -> Iterat
         title = f"{size(share.bytes)} in {number(share.count)} mappings are unattributed: no known allocator or runtime owns them"
         title += f"{managed_heaps(session)}."
         title += "" if accounting.known else " It is unknown how much of it was ever touched."
-        cause = f"The largest, at {most.address:#x}, has {size(most.bytes)}. {_describe_code(session, most.address)}".rstrip()
+        described = (_describe_code(session, most.address), _describe_content(session, most.address))
+        cause = " ".join(filter(None, (f"The largest, at {most.address:#x}, has {size(most.bytes)}.", *described)))
         facts: dict[str, object] = {"mappings": share.count, "largest": hex(most.address), "largest_bytes": most.bytes}
-        commands = (f"whatis {most.address:#x}", f"refs {most.address:#x}", *(["runtime"] if session.runtimes else []))
+        more = ("runtime",) if session.runtimes else suggest_mapping_track(session)
+        commands = (f"whatis {most.address:#x}", f"refs {most.address:#x}", *more)
         resident = share.bytes if accounting.known else None
         yield Finding("unknown-owner", share.bytes, title, cause, (), commands, facts, resident)
