@@ -24,7 +24,7 @@ from findleaks.runtimes.go.finalizer_cycles import find_finalizer_cycles
 from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_groups, with_companions
 from findleaks.runtimes.go.goroutines import CallFrame, Goroutines
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, anonymous, heap
-from findleaks.runtimes.go.holders import find_holders
+from findleaks.runtimes.go.holders import find_free_slots, find_holders
 from findleaks.runtimes.go.mappings import NativeMemory, find_mappings
 from findleaks.runtimes.go.memstats import MemStats, mem_stats
 from findleaks.runtimes.go.metadata import Metadata, metadata
@@ -375,8 +375,11 @@ class Go(Runtime):
         return self._ranges if self._heap is not None else []
 
     def dead(self) -> Sequence[Range]:
-        """Return pages that belong to no span in use."""
-        return subtract(self._ranges, [*self._of(OBJECTS), *self._of(MANUAL)]) if self._has_spans else []
+        """Return pages that belong to no span, and free slots that refer to native memory."""
+        native = self._directory.ranges() if self._directory is not None else []
+        slots = find_free_slots(self._objects, self._engine, native) if native and self._objects is not None else []
+        pages = subtract(self._ranges, [*self._of(OBJECTS), *self._of(MANUAL)]) if self._has_spans else []
+        return merge_ranges([*pages, *slots])
 
     def bookkeeping(self) -> Sequence[Range]:
         found = self._processors
