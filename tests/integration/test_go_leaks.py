@@ -55,6 +55,11 @@ KINDS = {
         "go-finalizer-cycles",
         r"Probably leaked: finalizers of .* in (20,0|19,9)\d\d objects .*: (20,000|19,9\d\d) main\.node .* break cycles",
     ),
+    "handles": (
+        5_000,
+        "go-finalizers",
+        r"finalizers that have not run .* in main\.\(\*Handle\)\.close \(\S+\): .*(5,000|4,99\d) main\.Handle .* keep finalizers",
+    ),
     "finalizers": (
         20_000,
         "go-finalizers",

@@ -334,11 +334,16 @@ class Go(Runtime):
         known = sum(one.bytes for one in [*many, *maps, *arrays])
         held = list(find_retainer(self._object_graph, self.name, self._types, known))
         if not held or held[0].facts["type"] in TIMERS:
-            timers, queued = find_timers(self._object_graph, live), find_queued_finalizers(self._object_graph, live, self._user_threads)
+            timers, queued = find_timers(self._object_graph, live), self._find_queued(live)
             cycles = find_finalizer_cycles(self._object_graph, self._objects, live)
             held = [*timers, *queued, *cycles] or held
         held = held or list(find_large_types(self._object_graph, self.name, self._types, known))
         return [*found, *(add_site(add_remedy(one), self._sites) for one in held)]
+
+    def _find_queued(self, live: int) -> Iterable[Finding]:
+        if self._object_graph is None or self._objects is None:
+            return ()
+        return find_queued_finalizers(self._object_graph, live, self._user_threads, len(self._objects.queued))
 
     def _channel_of(self, one: UserThread) -> str:
         """Return the type of the channel from which a goroutine receives; "" if it is unknown."""
