@@ -12,7 +12,7 @@ from findleaks.results.runtimes import ObjectType, RetainingObject, Runtime, Run
 from findleaks.results.stacks import Deadlock
 from findleaks.runtimes import base as managed
 from findleaks.runtimes.base import Part, Site
-from findleaks.runtimes.directory import find, find_frames
+from findleaks.runtimes.directory import find_frames
 from findleaks.session import Session
 
 RETAINERS = 5  # number of the objects of each runtime that retain the most
@@ -30,10 +30,10 @@ class FoundRuntimes(NamedTuple):
 def describe_runtimes(
     session: Session, only: Optional[str] = None, native: bool = True, by_package: bool = False, limit: Optional[int] = None
 ) -> FoundRuntimes:
-    """Return every managed runtime, or only the runtime with the name `only`. `native`: whether to
+    """Return every managed runtime, or those that the module `only` has found. `native`: whether to
     find leaked objects, native memory of objects, and what objects retain in the managed heap.
     `limit`: number of types and sites in the result (0, None: all)."""
-    runtimes = find(session.target, session.engine, session.directory, [only]) if only else session.runtimes
+    runtimes = [one for one in session.runtimes if not only or one.module == only]
     group = package_of_type if by_package else str
     found = list_runtime_holdings(session, runtimes, native, group)
     if native:

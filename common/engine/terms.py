@@ -34,7 +34,7 @@ class Heuristic(IntFlag):
     """Interior pointers that count as start references.
 
     p is the pointer, b the block's start, sz its usable size, W the bytes of a word. Users choose
-    from memcheck's four rules; allocators and runtimes select three more. AUTO: the rules that
+    from memcheck's four rules; allocators and runtimes select four more. AUTO: the rules that
     graph/conventions.py finds in use."""
 
     NONE = 0
@@ -51,6 +51,7 @@ class Heuristic(IntFlag):
     DICT_VALUES = 32
     # Free-threaded CPython: p == b + W, n = *(word*)b > 0, and n + 1 words fill most of the block.
     ITEMS = 128
+    EVERY = 256  # every pointer into a block, as Go's collector does. No block is POSSIBLE.
     AUTO = 64  # interior references are recorded for `Graph.interiors`
 
 

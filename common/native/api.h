@@ -125,6 +125,7 @@ API int fl_graph_heuristics(struct graph *g, unsigned wanted, const range *vtabl
 
 /* interiors.c */
 API void fl_graph_note(struct graph *g);
+API void fl_graph_count_interiors(struct graph *g);
 API uint64_t fl_interior_keys(const struct graph *g, uint64_t *at, uint64_t *all, uint64_t budget, uint64_t *keys);
 API void fl_interior_count_free(struct counting *c);
 API struct counting *fl_interior_count_new(const struct graph *g);

@@ -78,6 +78,7 @@ typedef struct graph {
     uint64_t label_width;
     const uint32_t *label_ranks;
     bool noting; /* interior references */
+    bool counts_interiors; /* all references are start references */
     inners inners;
     words root_words; /* where those from roots are stored, in the same order */
     uint64_t *promoted; /* see interiors.c: start references from reachable blocks lead here */

@@ -21,6 +21,9 @@ void interiors_free(graph *g) {
 /* Record interior references; call it before scanning. */
 API void fl_graph_note(graph *g) { g->noting = true; }
 
+/* Count references to the interior of blocks as start references; call it before scanning. */
+API void fl_graph_count_interiors(graph *g) { g->counts_interiors = true; }
+
 int interiors_reserve(inners *list, uint64_t more) {
     while (list->capacity < list->count + more)
         if (!grow(&list->items, list->capacity, &list->capacity, sizeof *list->items))

@@ -25,14 +25,14 @@ INLINE void resolve(const blocks *b, const stretch *s, batch *c) {
 
 /* Return a candidate's edge, or NONE. Does not check whether the block is in use, which would
  * cost a cache miss. */
-INLINE uint32_t edge_of(const blocks *b, const batch *c, uint32_t at) {
+INLINE uint32_t edge_of(const blocks *b, const batch *c, uint32_t at, uint32_t interior) {
     uint32_t index = c->indices[at];
     if (index == NONE)
         return NONE;
     uint64_t offset = c->values[at] - c->starts[at];
     if (!offset)
         return index << INDEX_SHIFT;
-    return offset < size_of(b, index) ? index << INDEX_SHIFT | INTERIOR : NONE;
+    return offset < size_of(b, index) ? index << INDEX_SHIFT | interior : NONE;
 }
 
 /* Return the block in use that contains the word at `address`, and its start, or NONE. Addresses
@@ -59,7 +59,7 @@ INLINE void look_up_as(const search *how, stretch *s, batch *c) {
     uint32_t count = s->count, insides = s->insides;
     resolve(b, s, c);
     for (uint32_t at = 0; at < c->count; at++) {
-        uint32_t edge = edge_of(b, c, at), source = c->places[at];
+        uint32_t edge = edge_of(b, c, at, how->interior), source = c->places[at];
         if (edge == NONE)
             continue;
         if (from_blocks) {
@@ -133,7 +133,7 @@ void filter_words(const search *how, const uint8_t *data, uint32_t first, uint32
 }
 
 search search_of(const graph *g, origin from) {
-    return (search){g->b, g->patterns, g->exclusions, g->low, g->span, from, has_popcnt(), has_avx2()};
+    return (search){g->b, g->patterns, g->exclusions, g->low, g->span, from, g->counts_interiors ? 0 : INTERIOR, has_popcnt(), has_avx2()};
 }
 
 void find_references(const search *how, stretch *s, batch *candidates) {

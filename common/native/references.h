@@ -49,6 +49,7 @@ typedef struct {
     const exclusion *exclusions;
     uint64_t low, span;
     origin from;
+    uint32_t interior; /* INTERIOR, or 0 if interior references count as start references */
     bool popcnt, avx2;
 } search;
 

@@ -181,6 +181,7 @@ class Runtime:
 
     name: str  # "Ruby"
     version: str  # "3.1.2", or "" if unknown
+    module = ""  # "ruby": the module that has found it, see directory.find
     where: str  # "libruby-3.1.so.3.1.2"
     problems: list[Problem]
     maps_unreferenced_memory = False  # whether it has mappings to which no word in memory refers

@@ -73,15 +73,17 @@ def heap_owners(files: Sequence[str], allocators: Collection[str]) -> list[str]:
     return sorted(found, reverse=True)  # the JVM, V8, Ruby, CPython
 
 
-def find(target: Target, engine: Engine, directory: Directory, names: Sequence[str] = ()) -> list[Runtime]:
-    """Return the runtimes in the process: all, or those whose module has one of `names`."""
+def find(target: Target, engine: Engine, directory: Directory) -> list[Runtime]:
+    """Return the runtimes in the process."""
     found: list[Runtime] = []
     for module in FINDERS:
         if module in ONLY_IN and not find_modules(target, ONLY_IN[module]):
             continue
-        if not names or module.rsplit(".", 1)[-1] in names:
-            finder: Finder = importlib.import_module(module).find
-            found += finder(target, engine, directory)
+        finder: Finder = importlib.import_module(module).find
+        made = finder(target, engine, directory)
+        for one in made:
+            one.module = module.rsplit(".", 1)[-1]
+        found += made
     return found
 
 

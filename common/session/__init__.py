@@ -24,7 +24,7 @@ from findleaks.graph.roots import dead_ranges, kernel_words, library_words, regi
 from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
 from findleaks.injection.own_memory import own_memory
 from findleaks.libc.stdio_buffers import find_buffers
-from findleaks.session.block_directory import compute_directory
+from findleaks.session.block_directory import compute_directory, find_runtimes
 from findleaks.session.debug_information import DebugInformation
 from findleaks.session.host import Host
 from findleaks.session.interior_structures import Structures
@@ -238,9 +238,7 @@ class Session(DebugInformation):
     @cached_property
     def runtimes(self) -> Sequence[Runtime]:
         """Every managed runtime in the process."""
-        from findleaks.runtimes.directory import find  # imported here: few commands need it
-
-        return find(self.target, self.engine, self.directory)
+        return find_runtimes(self)
 
     @cached_property
     def object_types(self) -> Optional[ObjectTypes]:

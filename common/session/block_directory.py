@@ -18,6 +18,7 @@ from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
     from findleaks.allocators.described.file import PoolFile
+    from findleaks.runtimes.base import Runtime
     from findleaks.session import Session
 
 LARGEST = 1 << 44  # mappings with more bytes are ignored, because a damaged core may claim any size
@@ -41,7 +42,8 @@ def compute_directory(session: Session) -> Directory:
 
     The search for leaked mappings needs a session with all other blocks. The session may compute a
     graph with other roots, and mappings that are found change the indices of blocks. Therefore
-    everything that was computed so far is then dropped."""
+    everything that was computed so far is then dropped. The runtimes are kept if the blocks remain
+    the same."""
     made = _walk_heaps(session, ())
     # The session can then be used as if this function had returned
     session.__dict__["directory"] = made
@@ -57,11 +59,25 @@ def compute_directory(session: Session) -> Directory:
         session.drop_computed()
         raise
     if found.has_own_graph:
+        runtimes = session.__dict__.get("runtimes")
         session.drop_computed()
+        if runtimes is not None and not found.ranges:
+            # They depend on the blocks, not on the graph. Some take long to read.
+            session.__dict__["runtimes"] = runtimes
     if found.ranges:
         made = _walk_heaps(session, found.ranges)
         made.mappings.doubtful = found.doubtful
     return made
+
+
+def find_runtimes(session: Session) -> Sequence[Runtime]:
+    """Return the runtimes in the process. If the search for leaked mappings has found them, they
+    are not read again."""
+    from findleaks.runtimes.directory import find  # imported here: few commands need it
+
+    directory = session.directory
+    known: Optional[Sequence[Runtime]] = session.__dict__.get("runtimes")
+    return find(session.target, session.engine, directory) if known is None else known
 
 
 def use_pool_file(session: Session, file: Optional[PoolFile]) -> None:

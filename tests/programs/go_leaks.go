@@ -1,6 +1,6 @@
 // Leaks of kinds that users report. Arguments: KIND COUNT. Kinds: "bodies" (HTTP responses that are not closed), "timers" (time.AfterFunc),
 // "tickers" (goroutines with time.Tick), "senders" (goroutines that send to a channel from which nobody receives), "history" (a map of
-// slices that grow), "finalizers" (one waits for a lock, so that no other runs), "headers" (slices of 16 bytes, each in
+// slices that grow), "finalizers" (one waits for a lock, so that no other runs), "handles" (the same, of small objects), "headers" (slices of 16 bytes, each in
 // a large array), "documents" (slices of half a large array each), "contexts" and "deadlines" (contexts that are not cancelled),
 // "syncmap" (a sync.Map that grows), "list" (a linked list). Prints "ready".
 package main
@@ -117,6 +117,21 @@ type node struct {
 	data  [1000]byte
 }
 
+type Handle struct{ owner *Session }
+
+func (h *Handle) close() {
+	lock.Lock()
+	total++
+	lock.Unlock()
+}
+
+//go:noinline
+func handles(count int) {
+	for i := 0; i < count; i++ {
+		runtime.SetFinalizer(&Handle{}, (*Handle).close)
+	}
+}
+
 //go:noinline
 func cycles(count int) {
 	for i := 0; i < count; i++ {
@@ -203,6 +218,11 @@ func main() {
 		}
 	case "cycles":
 		cycles(count)
+		runtime.GC()
+		runtime.GC()
+	case "handles":
+		lock.Lock()
+		handles(count)
 		runtime.GC()
 		runtime.GC()
 	case "finalizers":

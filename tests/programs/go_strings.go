@@ -1,4 +1,5 @@
-// COUNT strings of C, of 200 bytes, are never freed. COUNT / 50 goroutines have a block of malloc on their stacks only. Prints "ready".
+// COUNT strings of C, of 200 bytes, are never freed. COUNT / 50 goroutines have a block of malloc on their stacks only. COUNT objects refer to
+// a block of 152 bytes each: one in ten is kept, the collector has freed the others, but not their blocks. Prints "ready".
 package main
 
 /*
@@ -8,9 +9,11 @@ import "C"
 
 import (
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 )
 
 type Name struct{ text string }
@@ -19,6 +22,22 @@ var total int
 
 //go:noinline
 func encode(name *Name) { total += int(*C.CString(name.text)) }
+
+type Record struct {
+	number int
+	block  unsafe.Pointer
+}
+
+var records []*Record
+
+//go:noinline
+func load(number int) {
+	one := &Record{number, C.calloc(1, 152)}
+	if number%10 == 0 {
+		records = append(records, one)
+	}
+	total += one.number
+}
 
 //go:noinline
 func hold(started chan bool) {
@@ -38,6 +57,11 @@ func main() {
 		}
 		encode(&Name{strings.Repeat("n", 199)})
 	}
+	for i := 0; i < count; i++ {
+		load(i)
+	}
+	runtime.GC()
+	runtime.GC() // the second collection sweeps what the first one found
 	os.Stdout.WriteString("ready\n")
 	time.Sleep(time.Hour)
 }

@@ -247,8 +247,8 @@ class Oracle:
         CPython's."""
         first, size, offset, own = self.word(block.start), block.size, value - block.start, self.size
         wanted = self.heuristics
-        if block.start % own or size < own:
-            return False
+        if wanted & Heuristic.EVERY or block.start % own or size < own:
+            return bool(wanted & Heuristic.EVERY)
         asked = range(max(0, size - 3 * own + 1), size + 1)  # sizes that may have been asked for
         if wanted & Heuristic.LENGTH64 and offset == 8 <= size and any(n - 8 == self.number(block.start, 8) for n in asked):
             return True

@@ -69,6 +69,20 @@ def test_heuristics(seed: int, count: int, granule: int, heaps: int, density: fl
     assert said["kinds"] == bytes(oracle.kinds)
 
 
+@given(**HEAPS)
+@settings(max_examples=graphs.share(50))
+def test_interior_references_that_count(seed: int, count: int, granule: int, heaps: int, density: float, arch: Arch) -> None:
+    """No block is possibly lost. The blocks that roots reach are the same."""
+    heap = graphs.random_heap(seed, count, granule, heaps, density, arch=arch)
+    said = graphs.everything(graphs.native(arch), heap, Heuristic.EVERY)
+    assert said == graphs.everything(graphs.pure(arch), heap, Heuristic.EVERY)
+    oracle, plain = graphs.Oracle(heap, Heuristic.EVERY), graphs.Oracle(heap)
+    assert said["references"] == oracle.references
+    assert said["kinds"] == bytes(oracle.kinds)
+    live = (Kind.REACHABLE, Kind.POSSIBLE)
+    assert [kind == Kind.REACHABLE for kind in oracle.kinds] == [kind in live for kind in plain.kinds]
+
+
 @given(**HEAPS, others=st.sampled_from((0, 16, 63)))
 @settings(max_examples=graphs.share(60))
 def test_items_after_their_number(seed: int, count: int, granule: int, heaps: int, density: float, arch: Arch, others: int) -> None:

@@ -180,6 +180,7 @@ SIGNATURES = {
     "fl_graph_heuristics": (c_int, [_HANDLE, c_uint, _RANGES, c_uint32, _U64S, c_uint64]),
     "fl_graph_exclude_words": (None, [_HANDLE, _U8S, _U64S]),
     "fl_graph_note": (None, [_HANDLE]),
+    "fl_graph_count_interiors": (None, [_HANDLE]),
     "fl_interior_keys": (c_uint64, [_HANDLE, _U64S, _U64S, c_uint64, _U64S]),
     "fl_interior_count_new": (c_void_p, [_HANDLE]),
     "fl_interior_count_free": (None, [_HANDLE]),

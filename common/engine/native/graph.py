@@ -46,7 +46,9 @@ class NativeGraph:
         self._handle = Handle(made, library.fl_graph_free, "for the heap's graph")
         if heuristics & Heuristic.AUTO:
             library.fl_graph_note(self._handle)
-        heuristics &= ~Heuristic.AUTO
+        if heuristics & Heuristic.EVERY:
+            library.fl_graph_count_interiors(self._handle)
+        heuristics &= ~(Heuristic.AUTO | Heuristic.EVERY)
         if heuristics:
             words = array("Q", types)
             library.fl_graph_heuristics(self._handle, int(heuristics), *c_ranges(merge_ranges(vtables)), c_array(words), len(words))

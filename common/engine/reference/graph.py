@@ -51,7 +51,8 @@ class PureGraph(LostBlocks):
         self._segments, self._ends = spans(self.blocks)
         self._address_bytes = self._address_byte_table()
         self._noted: Optional[list[Noted]] = [] if heuristics & Heuristic.AUTO else None
-        heuristics &= ~Heuristic.AUTO
+        self._interior_bit = 0 if heuristics & Heuristic.EVERY else 1
+        heuristics &= ~(Heuristic.AUTO | Heuristic.EVERY)
         self._heuristic_facts = HeuristicFacts(blocks, heuristics, vtables, types) if heuristics else None
         # Targets of interior references of roots and reachable blocks.
         self._interior: set[int] = set()
@@ -113,7 +114,7 @@ class PureGraph(LostBlocks):
             if patterns and patterns[source] and self.excluded.has(source, address, target, value):
                 continue
             offset = value - starts[target]
-            if offset == 0:
+            if offset == 0 or (offset < sizes[target] and not self._interior_bit):
                 edges.append(target << 1)
             elif offset < sizes[target]:
                 if self._heuristic_facts:
@@ -341,7 +342,7 @@ class PureGraph(LostBlocks):
         offset = value - blocks.starts[index]
         if offset == 0:
             return index << 1
-        return index << 1 | 1 if offset < blocks.sizes[index] else -1
+        return index << 1 | self._interior_bit if offset < blocks.sizes[index] else -1
 
     def _root(self, value: int, address: int) -> None:
         edge = self.resolve(value)

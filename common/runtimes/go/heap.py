@@ -53,7 +53,7 @@ MAX_SLOTS = 1 << 16  # maximum number of addresses tried as the start of an aren
 MAX_LOOKS = 1 << 18
 
 SAMPLE = 16  # mspans of an arena that are checked
-CHECKED = 4096  # mspans of a heap in which elemsize is looked for
+CHECKED = 512  # mspans of a heap in which elemsize is looked for
 OFTEN = 1 << 14  # spans between two checks for the user's interrupt
 
 

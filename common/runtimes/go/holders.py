@@ -7,8 +7,9 @@ from array import array
 from collections.abc import Sequence
 
 from findleaks.allocators.bulk import MOST_RANGES, search_ranges
+from findleaks.engine.columns import BlockColumns
 from findleaks.engine.contract import Engine, Graph
-from findleaks.engine.terms import NO_BLOCK
+from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.runtimes.base import Holders
 from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.objects import UNTYPED, HeapObjects
@@ -18,17 +19,31 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import merge_to_most, range_at
 
 
-def find_holders(objects: HeapObjects, engine: Engine, graph: Graph, native: Sequence[Range]) -> Holders:
-    """Return the objects with a word that points into `native`, the allocators' heaps.
+def find_free_slots(objects: HeapObjects, engine: Engine, native: Sequence[Range]) -> list[Range]:
+    """Return the free slots with a word that points into `native`. Go does not clear a slot when
+    it frees the object, so the object's pointers to memory of C code remain."""
+    columns = _find_slots(objects, engine, native, State.FREE)[1]
+    return [Range(address, address + size) for address, size in zip(columns.address, columns.size)]
 
-    A type for each type of Go follows for live objects, then one for the garbage of each type. An
-    object with a finalizer counts as live: the finalizer may free what the object refers to."""
+
+def _find_slots(objects: HeapObjects, engine: Engine, native: Sequence[Range], state: State) -> tuple[array[int], BlockColumns]:
+    """Return the slots in this state with a word that points into `native`: indices and columns."""
     found: set[int] = set()
     searched = merge_to_most(native, MOST_RANGES)
     for piece in objects.pieces(joined_ranges(objects.spans)):
         found.update(objects.blocks.find_all(search_ranges(engine, piece, searched))[0])
     indices = array("I", sorted(found - {NO_BLOCK}))
-    columns = objects.blocks.columns_of(indices)
+    states = objects.blocks.columns_of(indices).state
+    indices = array("I", (index for index, one in zip(indices, states) if one == state))
+    return indices, objects.blocks.columns_of(indices)
+
+
+def find_holders(objects: HeapObjects, engine: Engine, graph: Graph, native: Sequence[Range]) -> Holders:
+    """Return the objects with a word that points into `native`, the allocators' heaps.
+
+    A type for each type of Go follows for live objects, then one for the garbage of each type. An
+    object with a finalizer counts as live: the finalizer may free what the object refers to."""
+    indices, columns = _find_slots(objects, engine, native, State.IN_USE)
     names = objects.names
     titles = [*(names.title(value) for value in range(2 * len(names.names))), UNTYPED]
     count, finalized, types = len(titles), objects.finalized, array("I")

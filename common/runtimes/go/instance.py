@@ -24,7 +24,7 @@ from findleaks.runtimes.go.finalizer_cycles import find_finalizer_cycles
 from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_groups, with_companions
 from findleaks.runtimes.go.goroutines import CallFrame, Goroutines
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, anonymous, heap
-from findleaks.runtimes.go.holders import find_holders
+from findleaks.runtimes.go.holders import find_free_slots, find_holders
 from findleaks.runtimes.go.mappings import NativeMemory, find_mappings
 from findleaks.runtimes.go.memstats import MemStats, mem_stats
 from findleaks.runtimes.go.metadata import Metadata, metadata
@@ -334,11 +334,16 @@ class Go(Runtime):
         known = sum(one.bytes for one in [*many, *maps, *arrays])
         held = list(find_retainer(self._object_graph, self.name, self._types, known))
         if not held or held[0].facts["type"] in TIMERS:
-            timers, queued = find_timers(self._object_graph, live), find_queued_finalizers(self._object_graph, live, self._user_threads)
+            timers, queued = find_timers(self._object_graph, live), self._find_queued(live)
             cycles = find_finalizer_cycles(self._object_graph, self._objects, live)
             held = [*timers, *queued, *cycles] or held
         held = held or list(find_large_types(self._object_graph, self.name, self._types, known))
         return [*found, *(add_site(add_remedy(one), self._sites) for one in held)]
+
+    def _find_queued(self, live: int) -> Iterable[Finding]:
+        if self._object_graph is None or self._objects is None:
+            return ()
+        return find_queued_finalizers(self._object_graph, live, self._user_threads, len(self._objects.queued))
 
     def _channel_of(self, one: UserThread) -> str:
         """Return the type of the channel from which a goroutine receives; "" if it is unknown."""
@@ -375,8 +380,11 @@ class Go(Runtime):
         return self._ranges if self._heap is not None else []
 
     def dead(self) -> Sequence[Range]:
-        """Return pages that belong to no span in use."""
-        return subtract(self._ranges, [*self._of(OBJECTS), *self._of(MANUAL)]) if self._has_spans else []
+        """Return pages that belong to no span, and free slots that refer to native memory."""
+        native = self._directory.ranges() if self._directory is not None else []
+        slots = find_free_slots(self._objects, self._engine, native) if native and self._objects is not None else []
+        pages = subtract(self._ranges, [*self._of(OBJECTS), *self._of(MANUAL)]) if self._has_spans else []
+        return merge_ranges([*pages, *slots])
 
     def bookkeeping(self) -> Sequence[Range]:
         found = self._processors

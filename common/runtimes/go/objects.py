@@ -23,7 +23,7 @@ from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
-from findleaks.engine.terms import State, Totals
+from findleaks.engine.terms import Heuristic, State, Totals
 from findleaks.errors import Interrupted
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.garbage import mark_objects
@@ -214,7 +214,7 @@ class HeapObjects:
     def mark(self, cut: Sequence[Range] = ()) -> Graph:
         """Return a graph in which all live objects are marked, and garbage is classified. `cut`:
         sorted, disjoint ranges of words that do not count as references."""
-        graph = self._engine.graph(self.blocks)
+        graph = self._engine.graph(self.blocks, Heuristic.EVERY)
         graph.set_labels(self.types, array("I", [1]) * (2 * len(self.names.names)))
         for piece in self.pointers.all_pieces():
             self._cut_timers(piece)

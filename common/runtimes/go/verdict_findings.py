@@ -45,6 +45,7 @@ _REMEDIES = {
 }
 _LEAST_HELD = 4 << 20  # least bytes of live objects for a finding about timers or finalizers
 # The function of the goroutine that runs finalizers, by version.
+_MANY_QUEUED = 1000  # finalizers that have not run, although the goroutine that runs them waits
 _FINALIZER_LOOPS = ("runtime.runFinalizers", "runtime.runfinq")
 _PART_ALLOCATED = 4  # a site that allocated 1 / this of the live objects is named
 _PART_CALLED = 16  # a function is named if its closures are 1 / this of the retained objects
@@ -136,17 +137,22 @@ def _blocks(row: tuple[str, Totals]) -> int:
     return row[1].blocks
 
 
-def find_queued_finalizers(graph: GoGraph, live: int, threads: Sequence[UserThread]) -> Iterator[Finding]:
+def find_queued_finalizers(graph: GoGraph, live: int, threads: Sequence[UserThread], queued: int) -> Iterator[Finding]:
     """Yield a finding if finalizers that have not run retain at least half of the bytes of live
-    objects (`live`). `threads`: all goroutines."""
-    for held in retained_by(graph, QUEUE, live):
-        one = next((one for one in threads if any(frame.function in _FINALIZER_LOOPS for frame in one.frames)), None)
-        frame = find_own_frame(one.frames) if one is not None else None
+    objects (`live`), or if there are many and the goroutine that runs them waits: small objects may
+    refer to much memory of C code. `threads`: all goroutines. `queued`: the number of finalizers
+    that have not run."""
+    one = next((one for one in threads if any(frame.function in _FINALIZER_LOOPS for frame in one.frames)), None)
+    frame = find_own_frame(one.frames) if one is not None else None
+    if frame is not None and is_library(frame.function):
+        frame = None
+    waits = one is not None and frame is not None and bool(one.reason) and queued >= _MANY_QUEUED
+    for held in retained_by(graph, QUEUE, live, waits):
         title = f"In use, not leaked: finalizers that have not run yet retain {held.amount}."
         cause = f"Most by type: {held.types}."
         remedies: tuple[str, ...] = ("release what objects need with a method such as Close, not with finalizers",)
         facts = {**held.facts, "function": None, "reason": None}
-        if one is not None and frame is not None and not is_library(frame.function):
+        if one is not None and frame is not None:
             state = one.reason or one.state
             place = f" ({shortened(frame.place())})" if frame.line else ""
             cause = (
@@ -169,14 +175,14 @@ class Held(NamedTuple):
     members: Callable[[int], Sequence[int]]
 
 
-def retained_by(graph: GoGraph, name: str, live: int) -> Iterator[Held]:
+def retained_by(graph: GoGraph, name: str, live: int, any_amount: bool = False) -> Iterator[Held]:
     """Yield what the root with this name retains, if that is at least half of the bytes of live
-    objects (`live`)."""
-    found = graph.root_tree if live >= _LEAST_HELD else None
+    objects (`live`), or if `any_amount` is true."""
+    found = graph.root_tree if live >= _LEAST_HELD or any_amount else None
     if found is None:
         return
     for at, (group, totals) in enumerate(zip(found.groups, found.totals)):
-        if group.name != name or 2 * totals.bytes < live:
+        if group.name != name or (2 * totals.bytes < live and not any_amount):
             continue
         rows = graph.types_below(found.tree, root_node(at))
         types = rows[:_MOST_TYPES]
