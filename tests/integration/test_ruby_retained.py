@@ -1,4 +1,4 @@
-"""`roots` names the Procs, Methods, finalizers, threads and fibers that retain native memory of Ruby's objects."""
+"""`roots` names the Procs, Bindings, Methods, StringIOs, finalizers, threads and fibers that retain native memory of Ruby's objects."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ HOLDERS = {
     r"\$procs": "procs",
     r"\$methods": "methods",
     r"\$all": "global",
+    r"\$bindings": "bindings",
+    r"\$outputs": "StringIO",
+    r"captured variables of methods of Router": "methods with blocks",
+    r"blocks of trap": "trap",
+    r"fiber-local variables :batch of threads": "threads",
     r"finalizers of objects of Object": "finalizers",
     r"local variable or argument of (Object#)?in_thread \(.*ruby_retained\.rb:\d+\)": "thread",
     r"local variable or argument of (Object#)?in_fiber \(.*ruby_retained\.rb:\d+\)": "fiber",
