@@ -43,6 +43,29 @@ def test_holders_of_texts(version: str, tmp_path: Path) -> None:
         assert found[0]["retained_blocks"] >= COUNT
 
 
+SHORT = """
+module Shop; NAMES = Array.new(150_000) { |number| "name #{number}" }; end
+GC.start
+puts "ready"
+$stdout.flush
+sleep
+"""
+
+
+@pytest.mark.parametrize("version", mark_matrix_except(rubies.READ, rubies.SYSTEM))
+def test_a_holder_of_objects_without_native_memory(version: str, tmp_path: Path) -> None:
+    """The texts are in the slots of their objects. `verdict` names the variable that retains the objects."""
+    ruby, source = rubies.get(version), tmp_path / "short.rb"
+    source.write_text(SHORT)
+    with cores.Running([*ruby.words, str(source)], tmp_path, dict(ruby.environment)) as program:
+        found = json.loads(debuggers.findleaks("verdict", "--json", str(program.gcore())))
+    (finding,) = [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
+    (variable,) = finding["evidence"]["variables"]
+    assert variable["name"] == "Shop::NAMES"
+    assert 150_000 * 40 <= variable["bytes"] < 150_000 * 50
+    assert "Variables that retain it: Shop::NAMES (" in finding["cause"]
+
+
 FIBERS = """
 require "fiber"
 class Feed
