@@ -8,6 +8,7 @@ from findleaks.formatting import shortened
 from findleaks.session import Session
 from findleaks.target.arch import I386, X86_64
 from findleaks.target.ranges import region_at
+from findleaks.unwind.frames import CALL_BYTES, follows_call
 
 TOP = 2048  # bytes at the upper end of a stack that are searched for its outermost frames
 _LIBRARIES = ("libc.so", "libc-", "ld-", "libpthread", "libboost_context")
@@ -51,12 +52,10 @@ def find_stack_function(session: Session, start: int, end: int, in_block: bool =
 
 
 def _is_return_address(session: Session, address: int) -> bool:
-    """Whether this address follows a call instruction: on x86, E8 with a 32-bit offset, or FF /2 of
-    two to seven bytes."""
+    """Whether this address follows a call instruction of x86."""
     if session.target.arch.name not in (X86_64.name, I386.name):
         return False
     try:
-        code = session.target.read(address - 7, 7)
+        return follows_call(session.target.read(address - CALL_BYTES, CALL_BYTES))
     except UnreadableMemory:
         return False
-    return code[2] == 0xE8 or any(code[at] == 0xFF and code[at + 1] >> 3 & 7 == 2 for at in range(6))

@@ -61,7 +61,8 @@ class TopRetainer(NamedTuple):
     reached: Totals
     # The field that retains most of the root's memory; None if no field does
     field: Optional[RetainedNode]
-    # Variables and frames of managed languages that retain the most
+    # Variables and frames of managed languages that retain the most, with the blocks that they
+    # retain. Their objects that are not blocks are counted only for the order.
     variables: Sequence[tuple[Owner, Totals]]
     tree: Dominators
     node: int  # number of the root in `tree`
@@ -160,7 +161,7 @@ def find_top_retainer(session: Session) -> Optional[TopRetainer]:
     if most < 0:
         return None
     programs = (number for number, owner in enumerate(named.all) if owner.sort == OwnerSort.MANAGED or owner.is_managed_frame)
-    order = sorted(programs, key=lambda number: (-totals[number].bytes, number))[:NAMED]
+    order = sorted(programs, key=lambda number: (-totals[number].bytes - named.all[number].objects.bytes, number))[:NAMED]
     variables = [(named.all[number], totals[number]) for number in order]
     found = TopRetainer(named.all[most], totals[most], reached, None, variables, tree, root_node(most))
     if not found.is_most:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.errors import UnreadableMemory
+from findleaks.target.arch import X86_64
 from findleaks.target.base import MappedMemory, Module, Range, Region, Thread
 from findleaks.unwind.cfi import FrameTable, Malformed, Row, Rule
 from findleaks.value_classes import NamedTuple
@@ -16,7 +17,15 @@ if TYPE_CHECKING:
     from findleaks.unwind.code_tables import CodeTable
 
 DEEPEST = 4096  # most frames of one thread
+CALL_BYTES = 7  # most bytes of a call instruction of x86
 _NO_NUMBER = -1  # number of a register without a DWARF number
+_SYSCALL = b"\x0f\x05"  # instruction of x86-64
+
+
+def follows_call(code: bytes) -> bool:
+    """Whether these CALL_BYTES bytes of x86 code end in a call: E8 with a 32-bit offset, or FF /2
+    of two to seven bytes."""
+    return code[2] == 0xE8 or any(code[at] == 0xFF and code[at + 1] >> 3 & 7 == 2 for at in range(CALL_BYTES - 1))
 
 
 class Frame(NamedTuple):
@@ -309,15 +318,27 @@ class Unwinder:
                 return False
         return registers.get(self._fp) == 0
 
+    def _is_leaf_after_call(self, pc: int, sp: int) -> bool:
+        """Whether `pc` follows a system call of x86-64, and the word on top of the stack is the
+        address after a call. On the stack of a new thread, this word is no such address."""
+        target = self.target
+        if target.arch.name != X86_64.name or target.read(pc - len(_SYSCALL), len(_SYSCALL)) != _SYSCALL:
+            return False
+        returns = target.word(sp)
+        return self.executable(returns) and follows_call(target.read(returns - CALL_BYTES, CALL_BYTES))
+
     def _by_chain(self, registers: dict[int, int], pc: int, exact: bool) -> Optional[tuple[dict[int, int], str]]:
         """Unwind one frame without call frame information.
-        After a call to an invalid address, the return address is on top of the stack. JIT code
-        maintains the chain of frame pointers, or of stack pointers (Arch.back_chain)."""
+        The return address is on top of the stack after a call to an invalid address, and at the
+        system call of clone and clone3, which have no information there. JIT code maintains the
+        chain of frame pointers, or of stack pointers (Arch.back_chain)."""
         word, sp, link = self.target.arch.word, registers[self._sp], self._link
         try:
             if exact and not self.executable(pc):
                 if link != _NO_NUMBER:
                     return {**registers, self._pc: registers.get(link, 0) & self.code_mask}, "return address"
+                return {**registers, self._pc: self.target.word(sp), self._sp: sp + word}, "return address"
+            if exact and self._is_leaf_after_call(pc, sp):
                 return {**registers, self._pc: self.target.word(sp), self._sp: sp + word}, "return address"
             if self.target.arch.back_chain:
                 outer = self.target.word(sp)

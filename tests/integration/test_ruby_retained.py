@@ -1,4 +1,4 @@
-"""`roots` names the Procs, Methods, finalizers, threads and fibers that retain native memory of Ruby's objects."""
+"""`roots` names the Procs, Bindings, Methods, StringIOs, finalizers, threads and fibers that retain native memory of Ruby's objects."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ HOLDERS = {
     r"\$procs": "procs",
     r"\$methods": "methods",
     r"\$all": "global",
+    r"\$bindings": "bindings",
+    r"\$outputs": "StringIO",
+    r"captured variables of methods of Router": "methods with blocks",
+    r"blocks of trap": "trap",
+    r"fiber-local variables :batch of threads": "threads",
     r"finalizers of objects of Object": "finalizers",
     r"local variable or argument of (Object#)?in_thread \(.*ruby_retained\.rb:\d+\)": "thread",
     r"local variable or argument of (Object#)?in_fiber \(.*ruby_retained\.rb:\d+\)": "fiber",
@@ -36,6 +41,29 @@ def test_holders_of_texts(version: str, tmp_path: Path) -> None:
         assert len(found) == 1, (kind, [one["name"] for one in roots][:20])
         assert COUNT * BYTES < found[0]["retained_bytes"] < COUNT * (BYTES + 600), (kind, found[0]["retained_bytes"])
         assert found[0]["retained_blocks"] >= COUNT
+
+
+SHORT = """
+module Shop; NAMES = Array.new(150_000) { |number| "name #{number}" }; end
+GC.start
+puts "ready"
+$stdout.flush
+sleep
+"""
+
+
+@pytest.mark.parametrize("version", mark_matrix_except(rubies.READ, rubies.SYSTEM))
+def test_a_holder_of_objects_without_native_memory(version: str, tmp_path: Path) -> None:
+    """The texts are in the slots of their objects. `verdict` names the variable that retains the objects."""
+    ruby, source = rubies.get(version), tmp_path / "short.rb"
+    source.write_text(SHORT)
+    with cores.Running([*ruby.words, str(source)], tmp_path, dict(ruby.environment)) as program:
+        found = json.loads(debuggers.findleaks("verdict", "--json", str(program.gcore())))
+    (finding,) = [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
+    (variable,) = finding["evidence"]["variables"]
+    assert variable["name"] == "Shop::NAMES"
+    assert 150_000 * 40 <= variable["bytes"] < 150_000 * 50
+    assert "Variables that retain it: Shop::NAMES (" in finding["cause"]
 
 
 FIBERS = """

@@ -95,6 +95,29 @@ def test_a_call_to_nowhere(program: Path, tmp_path: Path) -> None:
     assert functions(stack)[-4:] == ["main", "__libc_start_call_main", "__libc_start_main", "_start"]
 
 
+CREATE = """
+#include <pthread.h>
+static void *run(void *argument) { return argument; }
+__attribute__((noinline)) static int create(pthread_t *thread) { return pthread_create(thread, 0, run, 0) + 1; }
+int main(void) { pthread_t thread; return create(&thread); }
+"""
+
+
+def test_a_thread_that_creates_another(tmp_path: Path) -> None:
+    """At the system call of clone3 and clone there is no call frame information. The caller's address is on top of the stack."""
+    (tmp_path / "create.c").write_text(CREATE)
+    subprocess.run(["gcc", "-O1", "-pthread", "-o", "create", "create.c"], cwd=tmp_path, check=True)
+    core = str(tmp_path / "core.create")
+    stops = ["set disable-randomization on", "catch syscall clone3 clone", "run", f"generate-core-file {core}", "kill"]
+    command = ["gdb", "-batch", "-nx", *(word for one in stops for word in ("-ex", one)), str(tmp_path / "create")]
+    subprocess.run(command, capture_output=True, check=True)
+    (stack,) = asked(core)["stacks"]
+    names = functions(stack)
+    assert names[0] in ("clone3", "__clone3", "clone", "__clone"), names
+    assert names[-5:] == ["create", "main", "__libc_start_call_main", "__libc_start_main", "_start"], names
+    assert stack["complete"]
+
+
 def test_gdb_sees_the_same(program: Path, tmp_path: Path) -> None:
     """Return addresses, frame by frame, of an interpreter with threads. (Without libc's debug symbols, whose inlined frames are none.)"""
     code = "import threading, time, sys\ndef f(n):\n f(n - 1) if n else time.sleep(600)\n"

@@ -91,7 +91,7 @@ def work(worker)
   Struct.new(:one, :other).new(1, 2).each { |one| one.to_s }
   fiber = Fiber.new { 3.times { |one| Fiber.yield fibonacci(one + 3) } }
   3.times { fiber.resume }
-  eval("[1, 2].each { |one| fibonacci(one) }", binding, "made.rb", 40)
+  eval("park; [1, 2].each { |one| fibonacci(one); [1].each { park } }", binding, "made.rb", 40)
 end
 
 threads = [Thread.new { sleep }, Thread.new { Queue.new.pop }]

@@ -1,7 +1,11 @@
 # For each kind of holder, texts that only this holder retains. It prints the number of the texts of each kind and the line of its holder,
 # then "ready", and waits.
-COUNT, BYTES = 3000, 2000
-$procs, $methods = [], []
+require "stringio"
+
+COUNT, BYTES, THREADS = 3000, 2000, 8
+$procs, $methods, $bindings, $outputs = [], [], [], []
+
+class Router; end
 
 def texts(kind)
   Array.new(COUNT) { |number| (kind + number.to_s).ljust(BYTES, "x") }
@@ -9,6 +13,27 @@ end
 
 def close(text)
   -> { text }
+end
+
+# The block of class_eval has no local variables. Its environment is between those of `define_method` and `route`.
+def route(number, text)
+  Router.class_eval { define_method("route_#{number}") { text } }
+end
+
+def keep_binding(text)
+  $bindings << binding
+end
+
+def output(text)
+  $outputs << StringIO.new(text)
+end
+
+def trap_with(texts)
+  Signal.trap("USR2") { texts.size }
+end
+
+def buffer_in_threads(texts)
+  texts.each_slice(COUNT / THREADS) { |some| Thread.new { Thread.current[:batch] = some; Thread.stop } }
 end
 
 def finalize(text)
@@ -29,6 +54,11 @@ end
 texts("proc").each { |text| $procs << close(text) }
 texts("method").each { |text| $methods << text.method(:size) }
 texts("finalizer").each { |text| finalize(text) }
+texts("route").each_with_index { |text, number| route(number, text) }
+texts("binding").each { |text| keep_binding(text) }
+texts("output").each { |text| output(text) }
+trap_with(texts("trap"))
+buffer_in_threads(texts("buffer"))
 Thread.new { in_thread }
 FIBER = Fiber.new { in_fiber }
 FIBER.resume
@@ -36,7 +66,7 @@ FIBER.resume
 $all = [texts("global")]
 local = $all[0]
 3.times { GC.start }
-Thread.pass until Thread.list.count(&:stop?) == 1
+Thread.pass until Thread.list.count(&:stop?) == 1 + THREADS
 puts "ready"
 $stdout.flush
 sleep

@@ -76,6 +76,9 @@ def _top_retainer(session: Session, accounting: Accounting) -> Optional[TopRetai
     needs, is computed only if a finding is possible."""
     used = sum(store.in_use for store in accounting.stores)
     if used < HELD or used < GROWN * denominator_without_files(accounting):
+        # Objects outside of blocks, if it is known what retains them
+        used += sum(one.object_bytes for one in accounting.native if one.bytes >= HELD and one.runtime.object_nodes() is not None)
+    if used < HELD or used < GROWN * denominator_without_files(accounting):
         return None
     from findleaks.audit.top_retainer import find_top_retainer
 
@@ -107,7 +110,8 @@ def _find_managed_objects(
             continue
         if one.object_bytes > one.held.bytes and 2 * retained.get(one.name, 0) >= one.bytes:
             continue
-        named = [(owner, held) for owner, held in (grown.variables if grown is not None else ()) if held.bytes >= SHOWN * one.bytes]
+        holders = ((owner, _add_objects(one, owner, held)) for owner, held in (grown.variables if grown is not None else ()))
+        named = [(owner, held) for owner, held in holders if held.bytes >= SHOWN * one.bytes]
         if not (one.unreported or one.bytes >= MUCH or _is_concentrated(one, named) or _has_shared_retainer(session, one, grown)):
             continue
         is_garbage = one.is_native_garbage and 2 * one.garbage_native > one.held.bytes
@@ -145,6 +149,13 @@ def _find_managed_objects(
             remedies.append(one.runtime.garbage_remedy)
         resident = _resident_upper_bound(one, accounting, figures)
         yield Finding("held-by-managed-objects", one.bytes, title, cause, tuple(remedies), tuple(commands), facts, resident)
+
+
+def _add_objects(one: RuntimeHoldings, owner: Owner, held: Totals) -> Totals:
+    """Return the memory that a variable retains, with its objects if the finding is about the
+    memory that objects occupy."""
+    occupied = owner.objects.bytes if one.object_bytes > one.held.bytes else 0
+    return Totals(held.blocks, held.bytes + occupied)
 
 
 def _name_holder(owner: Owner) -> str:

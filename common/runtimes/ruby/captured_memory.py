@@ -1,14 +1,16 @@
-"""Find the memory outside of slots through which Procs, Methods, Queues and Enumerators refer to
-objects.
+"""Find the memory outside of slots through which Procs, Bindings, Methods, Queues, Enumerators and
+StringIOs refer to objects.
 
 A Proc refers to the receiver of its block and to the environment of the method or block whose local
 variables it captured. This environment refers to the enclosing environment. Procs that were created
-by the same call share an environment. A Method refers to its receiver. A Queue refers to the Array
-of its elements. An Enumerator refers to its receiver, its arguments and its fiber; a Generator to
-its block.
+by the same call share an environment. A Binding refers to what a Proc refers to. A Method refers
+to its receiver. A Queue refers to the Array of its elements. An Enumerator refers to its receiver,
+its arguments and its fiber; a Generator to its block; a StringIO to its String.
 
-Sources: those of closures.py; proc.c (struct METHOD), thread_sync.c (struct rb_queue) and
-enumerator.c (struct enumerator, struct generator) of the same versions."""
+Sources: those of closures.py; vm_core.h (rb_binding_t, which begins with a struct rb_block);
+proc.c (struct METHOD), thread_sync.c (struct rb_queue), enumerator.c (struct enumerator, struct
+generator) and ext/stringio/stringio.c (struct StringIO, which begins with the String and the
+encoding in either order) of the same versions."""
 
 from __future__ import annotations
 
@@ -17,7 +19,17 @@ from collections.abc import Iterator
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.ruby.closures import DEEPEST, LOCAL, TAG, TYPE_NAME, read_environment
 
-_SIZES = {TYPE_NAME: 16, "method": 8, "queue": 32, "sized_queue": 32, "enumerator": 32, "generator": 16}
+_WITH_ENVIRONMENT = (TYPE_NAME, "binding")
+_SIZES = {
+    TYPE_NAME: 16,
+    "binding": 16,
+    "method": 8,
+    "queue": 32,
+    "sized_queue": 32,
+    "enumerator": 32,
+    "generator": 16,
+    "strio": 16,
+}
 """Bytes at the start of the data that contain the references, by the name of the data type. A queue
 begins with its list of waiting threads and a number."""
 CAPTURING = tuple(_SIZES)  # names of the data types
@@ -34,7 +46,7 @@ def find_captured_memory(memory: Memory, type_name: str, slot: int, flag: int, p
         return
     if flag != _EMBEDDED:
         yield data, _SIZES[type_name]
-    environment = captured[1] if type_name == TYPE_NAME else 0
+    environment = captured[1] if type_name in _WITH_ENVIRONMENT else 0
     for _ in range(DEEPEST):
         found = read_environment(memory, environment)
         if found is None:

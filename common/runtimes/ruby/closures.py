@@ -82,6 +82,6 @@ def read_environment(memory: Memory, address: int) -> Optional[Environment]:
         return None
     number, rest = divmod(address - words[3], 8)
     is_environment = IMEMOS[(words[0] >> IMEMO_SHIFT & IMEMO_MASK) % len(IMEMOS)] == "env"
-    if not is_environment or words[2] != address or rest or not _AFTER < number <= _AFTER + _MOST:
+    if not is_environment or words[2] != address or rest or not _AFTER <= number <= _AFTER + _MOST:
         return None
     return Environment(words[3], number - _AFTER, found[0], found[1], words[1])

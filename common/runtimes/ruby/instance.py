@@ -165,14 +165,12 @@ class Ruby(DumpableHeap):
         return Holders(addresses, sizes, types, names, owning=len(owning), pages=self._inside)
 
     def reported_bytes(self, name: str) -> Optional[int]:
-        """Return the bytes that T_DATA of this class reported. They are known if the free function
-        subtracts them (reported.py)."""
+        """Return the bytes that T_DATA of this class reported; see reported.py and base.Runtime."""
         return self._reported_totals.get(name)
 
     @cached_property
     def _reported_totals(self) -> Mapping[str, int]:
-        """The bytes that each type's objects reported. A type is left out if the bytes of one of
-        its objects are unknown."""
+        """The bytes that each type's objects reported. Types with unknown bytes are left out."""
         sorts = self._census.sorts
         offsets = [self._report_offsets.get(sort.data) for sort in sorts]
         unknown = {name for name, offset in zip(self._names, offsets) if offset is None}
@@ -228,8 +226,7 @@ class Ruby(DumpableHeap):
 
     @cached_property
     def _objects(self) -> Optional[tuple[Objects, array[int]]]:
-        """Return the objects, and the addresses of their buffers without references to native
-        memory."""
+        """Return the objects, and the addresses of their buffers without native memory."""
         if not self._variables.variables:
             return None
         slots, ranges = self._slots(), subtract(self.pages.ranges(), self.pages.behind(self._inside))
@@ -266,7 +263,8 @@ class Ruby(DumpableHeap):
         words = Exported(self._exported("rb_cObject") or 0, *(getters.get(name, 0) for name in GETTERS))
         methods = self._select(lambda sort: sort.flags == c.METHOD_ENTRY)
         named = interruptible(self._target, classes)
-        starts = Starts(named, singular, self._select_data(THREAD), methods, self._layout.objspace, lambda: self._value_stacks)
+        space, machines = self._layout.objspace, self._machines
+        starts = Starts(named, singular, self._select_data(THREAD), methods, space, machines, lambda: self._value_stacks)
         return Finder(self._memory, self._engine, self._values, self.pages.slot, words, starts, self._data, self._layout.numbers).find()
 
     @cached_property
@@ -277,13 +275,18 @@ class Ruby(DumpableHeap):
         holders = (self._memory.word(slot + DATA) or 0 for name in (THREAD, FIBER) for slot in self._select_data(name))
         return frames.value_stacks(holders) if frames is not None else ()
 
+    @property
+    def _machines(self) -> list[Range]:
+        """The structures of virtual machines (rb_vm_t)."""
+        found = (self._directory.blocks.lookup(self._memory.word(slot + DATA) or 0) for slot in self._select_data(VM))
+        return [Range(one[1], one[1] + one[2]) for one in found if one is not None]
+
     def _select_data(self, name: str) -> array[int]:
         """Return the addresses of the typed T_DATA whose data type has this name."""
         return self._select(lambda sort: self._wrapped(sort.data) == name if sort.data else False)
 
     def _select(self, is_wanted: Callable[[c.Sort], bool]) -> array[int]:
-        """Return the addresses of the slots of the wanted groups, in ascending order (type code
-        "Q")."""
+        """Return the addresses of the slots of the wanted groups, ascending (type code "Q")."""
         wanted = bytearray(map(is_wanted, self._census.sorts)) + b"\0"
         return self._census.addresses(wanted, array("I", bytes(4 * len(wanted))))[0] if any(wanted) else array("Q")
 
@@ -309,8 +312,7 @@ class Ruby(DumpableHeap):
         slots, ranges = self._slots(), subtract(self.pages.ranges(), self.pages.behind(self._inside))
         objects = slots.objects((), ranges, self._inside, finds_deleted=True)
         names = [*self._names, OTHER if self._census.left else ""]
-        # The arena is scanned as a whole, because it may have many buffers with small gaps between
-        # them.
+        # The arena is scanned as a whole: it may have many buffers with small gaps between them.
         arena = [self._transient.arena] if self._transient is not None else []
         return build_object_table(self._census, names, slots, objects, self._opaque(), merge_ranges([*ranges, *arena]))
 
@@ -331,9 +333,8 @@ class Ruby(DumpableHeap):
 
         blocks = self._directory.blocks
         yield from (self._layout.objspace, self._traces.entries, *self._io_buffers)
-        for found in (blocks.lookup(self._memory.word(slot + DATA) or 0) for slot in self._select_data(VM)):
-            if found is not None:
-                yield from find_frozen_strings(self._memory, found[1], found[2])
+        for start, end in self._machines:
+            yield from find_frozen_strings(self._memory, start, end - start)
         classes = self._select(lambda sort: sort.tag in (c.T_CLASS, c.T_MODULE, c.T_ICLASS))
         yield from find_subclass_entries(self._memory, blocks, interruptible(self._target, classes), self._variables.extension)
 

@@ -2,7 +2,8 @@
 instruction.
 
 Sources: vm_core.h (struct rb_iseq_struct, rb_iseq_constant_body, rb_iseq_location_struct,
-iseq_insn_info) and iseq.c (struct succ_index_table, iseq_insn_info_entry) of 2.7.4, 3.1.2, 3.3.8.
+iseq_insn_info) and iseq.c (struct succ_index_table, iseq_insn_info_entry) of 2.7.4, 3.1.2, 3.3.8;
+vm_backtrace.c (calculate_iseq_label) of 3.4.1.
 The location {path, base label, label, …} follows members whose size depends on the version. It is
 recognised by its three objects."""
 
@@ -20,6 +21,11 @@ _BODY = 16  # offset in a struct rb_iseq
 _BODY_WORDS = 48  # words of the body in which the location is searched
 _MOST_ENTRIES = 1 << 16
 _LINES_BYTES = 32  # size of a struct iseq_insn_info
+# The next members of the body: local_table, catch_table, parent_iseq, local_iseq. The body begins
+# with the type of the sequence.
+_PARENT, _IS_BLOCK = 16, 2
+_MOST_PARENTS = 64
+_EVALUATED = "<compiled>"
 # The index of a table of lines: positions with a number of their own, so many in a word; positions
 # of a block, and of a word in it.
 _IMMEDIATE, _GROUP, _GROUP_BITS = 54, 9, 7
@@ -112,7 +118,7 @@ class SequenceReader:
         at = self._find_location(body) if body and head is not None else 0
         if not at or not body or head is None:
             return None
-        path, label = self._path(memory.word(body + at) or 0), self._values.text(memory.word(body + at + 16) or 0, LONGEST_PATH)
+        path, label = self._path(memory.word(body + at) or 0), self._label(address, body, at)
         lines = memory.words(body + at + self._lines, 4)
         if not path or not label or lines is None:
             return None
@@ -120,6 +126,25 @@ class SequenceReader:
         count = memory.halves(sizes)[0]
         known = not positions and 0 < count < _MOST_ENTRIES
         return Instructions(label, path, head[1], memory.halves(head[0])[1], entries, count if known else 0, index)
+
+    def _label(self, address: int, body: int, at: int) -> str:
+        """Return the label of a sequence. Since Ruby 3.4, that of evaluated text, and those of the
+        blocks in it, have the name _EVALUATED. Ruby prints the label of the method or block that
+        evaluates the text instead (calculate_iseq_label)."""
+        label = self._values.text(self._memory.word(body + at + 16) or 0, LONGEST_PATH) or ""
+        if not label.endswith(_EVALUATED):
+            return label
+        parent = at + self._lines + _LINES_BYTES + _PARENT
+        blocks, outer = 0, self._memory.word(body + parent + 8) or 0  # the sequence of the method
+        for _ in range(_MOST_PARENTS):
+            if not body or address == outer:
+                break
+            blocks += (self._memory.int32(body) or 0) == _IS_BLOCK
+            address = self._memory.word(body + parent) or 0
+            body = self._memory.word(address + _BODY) or 0 if address and address % 8 == 0 else 0
+        method = self._values.text(self._memory.word(body + at + 16) or 0, LONGEST_PATH) if body and address == outer else ""
+        levels = f"block ({blocks} levels) in " if blocks > 1 else "block in " if blocks else ""
+        return f"{levels}{method}" if method else label
 
     def local_table(self, address: int) -> int:
         """Return the address of the IDs of the local variables of a sequence; 0 if unknown. In the

@@ -12,6 +12,7 @@ gen_ivtbl) of 2.7.4, 3.1.2, 3.3.8 and 3.4.1."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Optional
@@ -35,6 +36,7 @@ _HEAD, _NATIVE_WORDS = 40, 4
 """Number of words at the beginning of a thread, one of which is its pthread_t, or points to its
 rb_native_thread; number of words that are read of a rb_native_thread."""
 
+MANY = 8  # threads whose variables of one name have one name in findleaks
 _VARIABLES = 8  # offset of the variables in a struct gen_ivtbl, which begins with their number
 _MOST = 1 << 20  # maximum number of objects in the global table, and of words in a stack of values
 
@@ -50,17 +52,23 @@ class ThreadVariables:
         self._threads, self._data = threads, data
 
     def find(self) -> Iterator[tuple[str, int, int]]:
-        """Yield the name of each variable, the address of the reference, and the value."""
+        """Yield the name of each variable, the address of the reference, and the value. A variable
+        that MANY threads have is named without the thread."""
+        found = [(owner, kind, *one) for owner, kind, named in self._of_threads() for one in named if one[0]]
+        counts = Counter((kind, name) for _, kind, name, _, _ in found)
+        for owner, kind, name, address, value in found:
+            many = counts[kind, name] >= MANY
+            yield f"{kind}s :{name} of threads" if many else f"{owner}'s {kind} :{name}", address, value
+
+    def _of_threads(self) -> Iterator[tuple[str, str, Iterator[tuple[str, int, int]]]]:
+        """Yield the name of each thread, the kind of its variables, and the variables."""
         for slot in self._threads:
             thread = self._memory.word(slot + DATA)
             table = self._find_fiber_locals(thread) if thread else None
             if thread and table is not None:
                 owner = self._label(slot, thread)
-                yield from self._named(f"{owner}'s fiber-local variable", self._fiber_locals(table))
-                yield from self._named(f"{owner}'s thread variable", self._thread_variables(slot))
-
-    def _named(self, kind: str, found: Iterator[tuple[str, int, int]]) -> Iterator[tuple[str, int, int]]:
-        return ((f"{kind} :{name}", address, value) for name, address, value in found if name)
+                yield owner, "fiber-local variable", self._fiber_locals(table)
+                yield owner, "thread variable", self._thread_variables(slot)
 
     def _find_fiber_locals(self, thread: int) -> Optional[int]:
         """Return the address of the table of fiber-local variables, which is read from the thread's

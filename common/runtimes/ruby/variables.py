@@ -1,6 +1,6 @@
 """List Ruby's variables: global variables, constants, variables of classes, modules and threads,
-variables that Procs captured, finalizers, blocks of at_exit, and words on stacks of values. If a
-variable refers to an object, the variables of the object are listed, too.
+variables that Procs captured, finalizers, blocks of at_exit and trap, and words on stacks of
+values. If a variable refers to an object, the variables of the object are listed, too.
 
 Sources: variable.c (rb_global_tbl, struct rb_global_entry, struct rb_global_variable; the entry is
 in internal.h in 2.7) of 2.7.4, 3.1.2 and 3.3.8. `rb_global_tbl` is an id table of
@@ -13,6 +13,7 @@ Finalizers: gc.c (rb_objspace_t, define_final0) of these versions."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
@@ -20,8 +21,8 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.base import Variable
 from findleaks.runtimes.ruby import census as c
-from findleaks.runtimes.ruby.block_methods import find_block_methods
-from findleaks.runtimes.ruby.closures import Closures
+from findleaks.runtimes.ruby.block_methods import BlockMethod, find_block_methods
+from findleaks.runtimes.ruby.closures import TYPE_NAME, Closures
 from findleaks.runtimes.ruby.exit_blocks import NAME as EXIT_BLOCKS
 from findleaks.runtimes.ruby.exit_blocks import find_exit_blocks
 from findleaks.runtimes.ruby.instruction_sequences import SequenceReader
@@ -36,11 +37,13 @@ from findleaks.target.interruptible import interruptible
 
 MOST = 1 << 17  # maximum number of variables listed
 DEEPEST = 3  # maximum depth of objects in objects whose variables are listed
+MANY = 64  # methods whose captured variables have one name
 FEWEST = 8  # minimum number of entries of the table of global variables
 SET = "Set"
 QUEUES, QUEUED = ("queue", "sized_queue"), 24
 """Data types of queues; offset in a struct rb_queue of the pointer to the Array of its elements."""
 
+_TOP = "TOPLEVEL_BINDING"  # the constant that refers to the local variables of the main program
 _HAS_FINALIZERS = 1 << 7  # FL_FINALIZE
 _MOST_STACK_WORDS = 1 << 22  # of all stacks of values; words of further ones get no names
 _SPACE_WORDS = 256  # words of an object space that are searched for the table of finalizers
@@ -84,7 +87,8 @@ class Found(NamedTuple):
 class Starts(NamedTuple):
     """Addresses of objects at which the search begins. `classes`: classes and modules. `singular`:
     objects with singleton methods. `threads`: Thread objects. `methods`: method entries.
-    `object_space`: the rb_objspace_t, 0 if unknown.
+    `object_space`: the rb_objspace_t, 0 if unknown. `machines`: the structures of virtual machines
+    (rb_vm_t).
     `stacks` returns the stacks of values of threads and fibers."""
 
     classes: Iterable[int]
@@ -92,6 +96,7 @@ class Starts(NamedTuple):
     threads: Sequence[int]
     methods: Sequence[int]
     object_space: int = 0
+    machines: Sequence[Range] = ()
     stacks: Callable[[], Sequence[ValueStack]] = tuple
 
 
@@ -128,15 +133,15 @@ class Finder:
         If several variables refer to an object, only the first in this order is listed: global
         variables, constants, variables of classes, variables of the program's `main`, fiber-local
         variables and thread variables, variables that the blocks of methods captured, finalizers,
-        blocks of at_exit, words on stacks of values. Words in frames of methods that are written in
-        Ruby precede those of methods in C, such as the receiver of `sleep`."""
+        blocks of at_exit and trap, words on stacks of values. Words in frames of methods that are
+        written in Ruby precede those of methods in C, such as the receiver of `sleep`."""
         if self._symbols.ids is None:
             return Found([], [], self._members.number_of)
         for found in (self._globals, self._of_classes, self._of_main, self._threads.find, self._of_methods, self._finalizers):
             for name, address, value in found():
-                self._take(name, address, value, 0)
-        for address, value in self._exit_blocks():
-            self._take(EXIT_BLOCKS, address, value, DEEPEST)
+                self._take(name, address, value, 0, is_local=name == _TOP)
+        for name, address, value in self._hooks():
+            self._take(name, address, value, DEEPEST)
         of_functions: dict[int, tuple[str, int]] = {}
         for name, address, value, has_line in self._of_frames():
             if has_line:
@@ -252,12 +257,26 @@ class Finder:
                     yield from self._named(prefix, one)
 
     def _of_methods(self) -> Iterator[tuple[str, int, int]]:
-        for one in find_block_methods(self._memory, self._engine, self._tables, self._starts.methods):
-            method = self._symbols.name(one.serial)
-            is_singleton = (self._memory.word(one.owner) or 0) & self._values.singleton
-            owner = f"singleton method {method}" if is_singleton else f"{self._values.class_name(one.owner)}#{method}"
-            for name, address, value in self._closures.variables(one.proc) if method else ():
-                yield f"{owner}'s captured variable {name}", address, value
+        """Yield the variables that the blocks of methods captured. The variables of MANY methods
+        that have a description in common have one name."""
+        methods = find_block_methods(self._memory, self._engine, self._tables, self._starts.methods)
+        found = [(one.proc, *self._describe_method(one)) for one in methods]
+        counts = Counter(group for _, _, group in found)
+        for proc, method, group in found:
+            joint = f"captured variables of {group}" if counts[group] >= MANY else ""
+            for name, address, value in self._closures.variables(proc) if method else ():
+                yield joint or f"{method}'s captured variable {name}", address, value
+
+    def _describe_method(self, one: BlockMethod) -> tuple[str, str]:
+        """Return the description of a method, and of the methods that are grouped with it: those of
+        the same class, or those of the same name in singleton classes or classes without a name.
+        The descriptions are "" if the name is unknown."""
+        name, owner = self._symbols.name(one.serial), self._values.class_name(one.owner)
+        if not name:
+            return "", ""
+        if (self._memory.word(one.owner) or 0) & self._values.singleton:
+            return f"singleton method {name}", f"singleton methods {name}"
+        return f"{owner}#{name}", f"methods {name} of classes without a name" if owner.startswith("#<") else f"methods of {owner}"
 
     def _of_frames(self) -> Iterator[tuple[str, int, int, bool]]:
         """Yield the words on stacks of values, up to the end of the innermost frame, each with
@@ -286,6 +305,16 @@ class Finder:
                 for one in found:
                     yield f"finalizers of objects of {self._values.class_name(self._kind(one.key)[1])}", one.address, one.value
                 return
+
+    def _hooks(self) -> Iterator[tuple[str, int, int]]:
+        """Yield the Procs of at_exit and trap. Those of trap are the only Procs to which the
+        structure of the virtual machine refers (trap_list of rb_vm_t)."""
+        for address, value in self._exit_blocks():
+            yield EXIT_BLOCKS, address, value
+        for start, end in self._starts.machines:
+            for place, words in self._memory.scan(start, end):
+                procs = ((at, word) for at, word in enumerate(words) if word and word % 8 == 0 and self._slot_at(word) is not None)
+                yield from (("blocks of trap", place + 8 * at, word) for at, word in procs if self._values.typed_data(word)[0] == TYPE_NAME)
 
     def _exit_blocks(self) -> Iterator[tuple[int, int]]:
         return find_exit_blocks(self._memory, self._values, self._data, lambda value: self._slot_at(value) is not None, self._version, MOST)
