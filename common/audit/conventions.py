@@ -27,6 +27,8 @@ _MEANINGS = {
     "stdstring": "begin with the header of an old std::string (stdstring) and are referenced behind it",
     "multipleinheritance": "are referenced at the part of a base class (multipleinheritance)",
 }
+_COUNTED = "begin with a number that can be an element count (newarray) and are referenced behind it"
+"""Instead of the meaning of newarray, if the elements do not show that it is `new T[n]`."""
 
 STRUCTURES = {
     Structure.HASHBROWN: ("hashbrown", "hash table", "of Rust (HashMap, HashSet)"),
@@ -87,7 +89,8 @@ def describe_conventions(learned: Learned, word: int) -> Iterator[str]:
     the program added".
     `word`: size of a pointer in bytes."""
     for name in list_heuristic_names(learned.heuristics):
-        yield f"blocks that {_MEANINGS[name]} count as reachable"
+        meaning = _MEANINGS[name] if learned.has_arrays or name != "newarray" else _COUNTED
+        yield f"blocks that {meaning} count as reachable"
     tagged = [one for one in learned.conventions if one.offset < 2 * word and not one.heuristic]
     if len(tagged) > 1:
         every = () if any(not one.sizes for one in tagged) else tuple(sorted({size for one in tagged for size in one.sizes}))

@@ -14,6 +14,8 @@ from findleaks.target.ranges import nonzero_pieces, region_at
 
 _SMALLEST_FILE = {8: 216, 4: 148}  # bytes by the size of words
 _LARGEST_FILE = 1024
+_ROUNDING = 5  # words by which the allocator rounds sizes up at most
+_READ_OF_ARRAY = 4096  # bytes of an array that are read
 _LIBRARIES = ("libstdc++", "libc++")
 _ABI = re.compile(rb"N10__cxxabiv1")  # in names of type_info classes, also in stripped files
 
@@ -26,10 +28,31 @@ def is_array(target: Target, start: int, size: int, count: int, vtable: int) -> 
     if count == 1:
         return size >= word and memory.word(start) == vtable
     most = size // count
-    # The allocator rounds up by at most this much.
-    least = max(word, (size - 5 * word) // count // word * word)
+    least = max(word, (size - _ROUNDING * word) // count // word * word)
     sizes = range(most // word * word, least - 1, -word)
     return any(memory.word(start + element) == vtable == memory.word(start + (count - 1) * element) for element in sizes)
+
+
+def has_counted_elements(target: Target, address: int, size: int) -> bool:
+    """Whether the first word of a block can be the count of alike elements that fill the rest of
+    the block, except for the allocator's rounding: the word at one offset is an address of mapped
+    memory in some elements, and 0 in the others.
+
+    `new T[n]` stores n only if T has a destructor. Most such classes own something, so they have a
+    pointer. Without this test, nearly every small number would be such a count: any count below
+    the rounding divides each size, if the rounding is tolerated."""
+    memory, word = Memory(target), target.arch.word
+    count, *words = memory.words(address, min(size, _READ_OF_ARRAY) // word) or (0,)
+    if not 0 < count <= size // word:
+        return False
+    least = max(word, (size - word - _ROUNDING * word) // count // word * word)
+    for element in range((size - word) // count // word * word, least - 1, -word):
+        step = element // word
+        for column in range(min(step, len(words))):
+            values = words[column : count * step : step]
+            if any(values) and all(not value or region_at(target.regions(), value) is not None for value in values):
+                return True
+    return False
 
 
 def is_file(target: Target, first: int, address: int, size: int) -> bool:

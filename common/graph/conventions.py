@@ -82,12 +82,19 @@ class Learned(NamedTuple):
     heuristics: Heuristic = Heuristic.NONE  # rules applied to the whole heap, by contents
     # blocks reachable only by these, including blocks that only they reach
     held: Totals = Totals(0, 0)
+    # whether the blocks that NEWARRAY explains have elements (ArrayTest)
+    has_arrays: bool = False
 
 
 NO_CONVENTIONS = Learned()
 
 HeuristicMatcher = Callable[[int, int, int], Heuristic]
 """(address, usable size, offset) -> memcheck's heuristics that fit a pointer to that offset."""
+
+ArrayTest = Callable[[int, int], bool]
+"""(address, usable size) -> whether the elements of `new T[n]` follow the number in the first word.
+A number that can be the count of elements is no evidence: reference counts, kinds and lengths of
+C programs can be, too."""
 
 
 class Candidate(NamedTuple):
@@ -156,6 +163,7 @@ def learn_conventions(
     engine: Engine,
     word: int,
     fits: HeuristicMatcher,
+    has_elements: ArrayTest,
     budget: int,
     progress: Callable[[str, float], None],
     known: Sequence[Rule] = (),
@@ -180,10 +188,11 @@ def learn_conventions(
     found = candidates(interiors.rows(max(MIN_BLOCKS_A_SIZE, len(keys) >> MIN_SHARE_BITS)))
     rules = rules_of(found, _held(interiors, found, len(blocks), budget, report), word) if found else []
     rules = sorted({*rules, *known})
-    sample = list(_sampled(blocks, keys[:: max(1, len(keys) // SAMPLE)], frozenset(rules), fits))
+    sample = list(_sampled(blocks, keys[:: max(1, len(keys) // SAMPLE)], frozenset(rules), fits, has_elements))
     unexplained = _by_content(sample, len(keys))
     if unexplained:
-        return Learned(heuristics=unexplained)
+        counted = [one.has_elements for one in sample if not one.explained and one.fitting & Heuristic.NEWARRAY]
+        return Learned(heuristics=unexplained, has_arrays=sum(counted) > HALF * len(counted))
     if not rules:
         return NO_CONVENTIONS
     before = graph.totals(Kind.POSSIBLE)
@@ -227,15 +236,19 @@ class Sampled(NamedTuple):
     offset: int
     explained: bool  # a rule explains the pointer
     fitting: Heuristic  # heuristics that fit the block's contents
+    has_elements: bool  # whether NEWARRAY fits, and the elements as well
 
 
-def _sampled(blocks: Blocks, keys: Iterable[int], rules: frozenset[Rule], fits: HeuristicMatcher) -> Iterator[Sampled]:
+def _sampled(
+    blocks: Blocks, keys: Iterable[int], rules: frozenset[Rule], fits: HeuristicMatcher, has_elements: ArrayTest
+) -> Iterator[Sampled]:
     """Yield a sample of pointers, one for each key."""
     for key in keys:
         index, offset = key >> 32, key & MAX_OFFSET
-        size = blocks.size(index)
+        address, size = blocks.address(index), blocks.size(index)
         explained = (0, offset) in rules or (size, offset) in rules
-        yield Sampled(offset, explained, fits(blocks.address(index), size, offset))
+        fitting = fits(address, size, offset)
+        yield Sampled(offset, explained, fitting, bool(fitting & Heuristic.NEWARRAY) and has_elements(address, size))
 
 
 def _by_content(sample: Sequence[Sampled], count: int) -> Heuristic:
@@ -254,8 +267,9 @@ def _by_content(sample: Sequence[Sampled], count: int) -> Heuristic:
 
 def _named(sample: Sequence[Sampled], offset: int) -> str:
     """Return memcheck's name for a convention if the contents of nearly all sampled blocks fit its
-    rule; otherwise ""."""
-    its = Counter(one.fitting for one in sample if one.explained and one.offset == offset)
+    rule; otherwise "". For newarray, the elements must fit as well."""
+    named = (one for one in sample if one.explained and one.offset == offset)
+    its = Counter(one.fitting if one.has_elements else one.fitting & ~Heuristic.NEWARRAY for one in named)
     least = max(1, MIN_SHARE * sum(its.values()))
     fitting = ((name, sum(number for one, number in its.items() if one & heuristic)) for name, heuristic in BY_CONTENT.items())
     return next((name for name, number in fitting if number >= least), "")

@@ -85,8 +85,10 @@ int php_array_at(memory *m, candidate *c) {
         return NOTHING;
     if (!packed && slots != places && slots != 2 * (uint64_t)places)
         return NOTHING;
-    uint64_t least = (uint64_t)places * (packed ? PACKED_ELEMENT : ELEMENT), left = end_of(c) - c->pointer;
-    if (least > left || (packed ? left / 2 > least : left - least > c->size / 2) || !are_slots(m, c->start, slots, packed ? 0 : used))
+    /* The elements of packed arrays may also have 32 bytes. The allocator may round the size up
+     * by half. */
+    uint64_t most = (uint64_t)places * ELEMENT, least = packed ? (uint64_t)places * PACKED_ELEMENT : most, left = end_of(c) - c->pointer;
+    if (least > left || (left > most && left - most > c->size / 2) || !are_slots(m, c->start, slots, packed ? 0 : used))
         return NOTHING;
     c->used = count;
     c->places = places;

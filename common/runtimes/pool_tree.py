@@ -103,6 +103,25 @@ def find_large_node(top: PoolNode) -> Optional[PoolNode]:
     return one
 
 
+def find_alike_pools(top: PoolNode, words: Words, remedies: Iterable[str] = ()) -> list[Finding]:
+    """Return one finding if several outermost pools with the same name have, together with the
+    pools below them, at least HELD bytes and most of the memory. `top`: their parent, without a
+    name."""
+    named: dict[str, list[PoolNode]] = {}
+    for one in top.children:
+        named.setdefault(one.name, []).append(one)
+    name, alike = max(named.items(), key=lambda row: sum(one.bytes_below for one in row[1]), default=("", []))
+    total = sum(one.bytes_below for one in alike)
+    if len(alike) < 2 or total < max(HELD, PART * top.bytes_below):
+        return []
+    largest = max(alike, key=lambda one: one.bytes_below)
+    noun, part = words.pool.rpartition(" ")[2], 100 * total // top.bytes_below
+    title = f"In use: {number(len(alike))} {words.pool}s {name}, which are below no other {noun}, have {size(total)}, {part} %"
+    cause = f"The largest, at {largest.address:#x}, has {size(largest.bytes_below)}."
+    facts = {noun: [name], words.pools: len(alike) + sum(one.below for one in alike), "address": f"{largest.address:#x}"}
+    return [Finding(words.kind, total, f"{title} of {words.all}.", cause, tuple(remedies), ("runtime",), facts, of_blocks=False)]
+
+
 def describe_large_pool(one: PoolNode, top: PoolNode, words: Words, remedies: Iterable[str] = (), of_blocks: bool = True) -> Finding:
     """Return a finding about a pool and the pools below it. `top`: see `find_large_node`."""
     part, noun = 100 * one.bytes_below // max(top.bytes_below, 1), words.pool.rpartition(" ")[2]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
+from findleaks.block_types.shapes import has_counted_elements
 from findleaks.engine.contract import Graph
 from findleaks.engine.disguises import Disguise, Form
 from findleaks.engine.terms import LAST_WORD, Heuristic, Kind
@@ -268,9 +269,9 @@ class ReferenceGraphs:
         session = self._session
         word = session.target.arch.word
         known = [rule for runtime in session.runtimes for rule in runtime.interior_offsets()]
-        return learn_conventions(
-            graph, session.directory.blocks, session.engine, word, self._heuristic_matcher, session.budget, session.report_progress, known
-        )
+        matchers = self._heuristic_matcher, self._has_elements
+        blocks = session.directory.blocks
+        return learn_conventions(graph, blocks, session.engine, word, *matchers, session.budget, session.report_progress, known)
 
     def _read_number(self, address: int, length: int) -> Optional[int]:
         """Return the number in `length` bytes of memory; None if they cannot be read."""
@@ -292,3 +293,7 @@ class ReferenceGraphs:
         vtables = self._session.types.vtables()
         word = self._session.target.arch.word
         return heuristic_matcher(word, self._read_number, lambda value: range_at(vtables, value) is not None)
+
+    def _has_elements(self, start: int, size: int) -> bool:
+        """Whether a block has the elements of `new T[n]`, in a process that may use C++."""
+        return has_counted_elements(self._session.target, start, size) and self._session.types.may_have_strings

@@ -20,9 +20,9 @@ CONNECTIONS, ENDED = 50, 20
 NODE, PAGE = 40, 4096
 
 
-def build(folder: Path) -> Path:
+def build(folder: Path, name: str = "apr_pools.c") -> Path:
     flags = subprocess.run(["pkg-config", "--cflags", "--libs", "apr-1"], check=True, capture_output=True, text=True).stdout.split()
-    return building.compiled(folder, "apr_pools.c", "-O1", *flags)
+    return building.compiled(folder, name, "-O1", *flags)
 
 
 program = building.by(build)
@@ -119,3 +119,21 @@ def test_unmanaged_pools(program: Path, tmp_path: Path) -> None:
     assert objects == {**named, "connection": CONNECTIONS - ENDED}
     (finding,) = [one for one in found("verdict", core)["findings"] if one["finding"] == "apr-pool"]
     assert "the APR pool server and 31 pools below it have 29 MiB" in finding["text"]
+
+
+@pytest.mark.parametrize("is_malloc", [False, pytest.param(True, marks=pytest.mark.matrix)])
+def test_pools_to_which_nothing_refers(is_malloc: bool, tmp_path: Path) -> None:
+    """Pools without a parent are found by their nodes, also if the allocator belongs to none of them. Destroyed ones are not listed."""
+    environment = {"LD_LIBRARY_PATH": str(aprs.without_mmap())} if is_malloc else None
+    with cores.Running([str(build(tmp_path, "apr_unmanaged.c"))], tmp_path / "run", environment) as made:
+        core = str(made.kernel_core())
+    (one,) = found("runtime", core)["runtimes"]
+    objects = {row["name"]: row["objects"] for row in one["types"]}
+    assert objects == {"apr_global_pool": 1, "apr_initialize": 1, "shared": 500, "own": 100}
+    if is_malloc:  # nodes are blocks
+        groups = {group["type"]: group["blocks"] for group in found("find", core)["groups"]}
+        assert groups == {"shared": 500, "own": 100}
+        return
+    (finding,) = [one for one in found("verdict", core)["findings"] if one["finding"] == "apr-pool"]
+    assert "500 APR pools shared, which are below no other pool, have 12 MiB" in finding["text"]
+    assert "apr_pool_destroy" in str(finding)

@@ -73,6 +73,28 @@ def test_a_header_that_is_the_length(program: Path, tmp_path: Path) -> None:
     assert said["totals"] == plain["totals"]
 
 
+def test_a_small_number_is_not_the_count_of_an_array(program: Path, tmp_path: Path) -> None:
+    """Nearly every small number would be the element count of new T[n], if only sizes were compared."""
+    with cores.Running([str(program), "8", "200", "k"], tmp_path) as run:
+        records = truth.parse(run.output)
+        core = str(run.kernel_core())
+    (one,) = find(core)["heuristics"]["conventions"]
+    assert (one["offset"], one["heuristic"], one["blocks"]) == (8, None, 203)
+    assert truth.compare(records, truth.ask(core)[0]).perfect
+
+
+def test_arrays_of_objects(tmp_path: Path) -> None:
+    """The same number before objects is the count of new T[n], in a process with C++."""
+    program = building.compiled(tmp_path, "counted_arrays.cpp", "-O1")
+    names = []
+    for word in ("arrays", "kinds"):
+        with cores.Running([str(program), word], tmp_path / word) as run:
+            (one,) = find("--pid", str(run.pid))["heuristics"]["conventions"]
+        assert (one["offset"], one["blocks"]) == (8, 600)
+        names.append(one["heuristic"])
+    assert names == ["newarray", None]
+
+
 def test_a_header_before_links(program: Path, tmp_path: Path) -> None:
     """Links explain the pointers to half of the blocks, but the header of all of them is found."""
     with cores.Running([str(program), "24", "200", "r"], tmp_path) as run:

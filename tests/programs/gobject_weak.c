@@ -1,11 +1,12 @@
-/* Leaks 2,000 instances of GSimpleAction: 1,000 of them have a signal handler whose data is the instance itself, and 1,000 have a weak
- * reference. An array keeps 2,000 more instances of the same two kinds. Prints "ready". */
+/* Leaks 3,000 instances of GSimpleAction: 1,000 of them have a signal handler whose data is the instance itself, 1,000 have a weak
+ * reference, and 1,000 have a GWeakRef in leaked memory or in an array. An array keeps 3,000 more instances of the same kinds. Prints "ready". */
 #include <gio/gio.h>
 #include <stdio.h>
 #include <unistd.h>
 
 enum { COUNT = 1000 };
-GSimpleAction *kept[2 * COUNT];
+GSimpleAction *kept[3 * COUNT];
+static GWeakRef references[COUNT];
 
 static void ended(gpointer data, GObject *instance) {
     (void)data;
@@ -22,13 +23,15 @@ static __attribute__((noinline)) GSimpleAction *make(int number) {
     GSimpleAction *action = g_simple_action_new("action", NULL);
     if (number < COUNT)
         g_signal_connect(action, "activate", G_CALLBACK(activated), action);
-    else
+    else if (number < 2 * COUNT)
         g_object_weak_ref((GObject *)action, ended, NULL);
+    else
+        g_weak_ref_init(number % 2 ? g_new0(GWeakRef, 1) : &references[number - 2 * COUNT], action);
     return action;
 }
 
 int main(void) {
-    for (int number = 0; number < 2 * COUNT; number++) {
+    for (int number = 0; number < 3 * COUNT; number++) {
         make(number);
         kept[number] = make(number);
     }

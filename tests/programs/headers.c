@@ -1,15 +1,15 @@
 /* A program whose own allocator puts a header in front of each block, and that knows what must be said of each of its blocks.
  *
- *   headers BYTES COUNT [l|r]
+ *   headers BYTES COUNT [l|r|k]
  *
  * writes the lines of truth.c: COUNT blocks of many sizes with a header of BYTES, held by pointers behind it; a few large ones of sizes of
  * their own; lost ones; and blocks that only pointers to no particular place of theirs hold, which stay possible. With l a header begins with
- * the length of what is behind it, in 8 bytes. With r half of the COUNT blocks are in a ring with links to both neighbours, and each of them
- * refers to one of the others. */
+ * the length of what is behind it, in 8 bytes; with k, with a small number, such as a kind or a reference count. With r half of the COUNT
+ * blocks are in a ring with links to both neighbours, and each of them refers to one of the others. */
 #include "truth.h"
 
 static size_t header;
-static int lengths;
+static int lengths, kinds;
 static void *volatile held;     /* a list through the first words of what is behind the headers */
 static void *volatile roots[512];
 static unsigned root_count;
@@ -21,6 +21,7 @@ static NOINLINE struct block allocate(size_t size) {
     if (!b.p) abort();
     fill(b.p, malloc_usable_size(b.p));
     if (lengths) *(volatile uint64_t *)b.p = size;
+    if (kinds) *(volatile uint64_t *)b.p = 2 + size / 8 % 7;
     *(void *volatile *)behind(b) = NULL;
     return b;
 }
@@ -83,6 +84,7 @@ int main(int argc, char **argv) {
     if (argc < 3) return 2;
     header = (size_t)atoi(argv[1]);
     lengths = argc > 3 && argv[3][0] == 'l';
+    kinds = argc > 3 && argv[3][0] == 'k';
     struct rng r;
     seed(&r, 88172645463325252u);
     (argc > 3 && argv[3][0] == 'r' ? hold_ring : hold_some)((unsigned)atoi(argv[2]), usual, 10, "header");

@@ -13,7 +13,7 @@ class Garbage
 }
 const KINDS = ['UnsetProperty', 'NullProperty', 'DynamicProperty', 'NullElement', 'TrueElement', 'NullReference', 'StaticProperty', 'FixedArray',
     'Generator_', 'LinkedList', 'Storage', 'WeakKey', 'WeakValue', 'WeakTarget',
-    'HeapValue', 'ArrayObject_', 'ClosureVariable', 'Captured', 'FunctionStatic', 'ArrayIterator_', 'Fiber_', 'FixedNull', 'NullTyped', 'ShiftList'];
+    'HeapValue', 'ArrayObject_', 'ClosureVariable', 'Captured', 'FunctionStatic', 'ArrayIterator_', 'Fiber_', 'FixedNull', 'NullTyped', 'ShiftList', 'FileName'];
 foreach (KINDS as $kind) {
     eval("class $kind extends Garbage {}");
 }
@@ -161,6 +161,16 @@ for ($number = 0; $number < NUMBER; $number++) {
     $name(null);
 }
 unset($holder, $list, $array, $generator, $storage, $map, $queue, $closure, $fiber, $item, $target, $name);
+function name_files()
+{
+    for ($number = 0; $number < NUMBER; $number++) {
+        $list = array_fill(0, 250, new FileName());  // two pages, which the next object takes
+        $list = null;
+        $kept[] = new SplFileInfo('some/name');
+    }
+    return $kept;
+}
+$files = name_files();
 function run()
 {
     sweep(100);

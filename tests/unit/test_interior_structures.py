@@ -99,12 +99,12 @@ class Image:
         start = HEAP + len(self.heap)
         self.root(self.block(first + bytes(24) + self.words(start + tag) + bytes(8)) + tag)
 
-    def php_array(self, places: int, slots: int) -> None:
-        """`slots`: 2 of a packed array."""
+    def php_array(self, places: int, slots: int, element: int, more: int = 0) -> None:
+        """`slots`: 2 of a packed array. `element`: bytes of an element. `more`: bytes by which the allocator rounds up."""
         used = self.rng.randint(0, places)
         numbers = [0xFFFFFFFF, *(range(used) if slots > 2 else ())]
         index = self.rng.choices(numbers, k=slots)
-        start = self.block(self.numbers(*index) + self.rng.randbytes(places * (16 if slots == 2 else 32)))
+        start = self.block(self.numbers(*index) + self.rng.randbytes(places * element + more))
         self.roots += (
             self.numbers(1, -slots) + self.words(start + 4 * slots) + self.numbers(used, self.rng.randint(0, used), places, 0) + bytes(64)
         )
@@ -192,7 +192,8 @@ class Image:
         if self.arch.word == 8:
             for shift in (3, 6):
                 for slots in (2, 1 << shift, 2 << shift):
-                    self.php_array(1 << shift, slots)
+                    self.php_array(1 << shift, slots, 16 if slots == 2 else 32)
+            self.php_array(256, 2, 32, 12288 - 8200)  # PHP 8.1, in three pages
             for count in (0, 1, 4):
                 self.php_arguments(count, 1 + count % 2)
             for offset in (8, 80):

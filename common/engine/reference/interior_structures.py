@@ -269,8 +269,10 @@ class Recogniser:
             return None
         if places & (places - 1) or not count <= used <= places or not (packed or slots in (places, 2 * places)):
             return None
-        least = places * (PACKED_ELEMENT if packed else ELEMENT)
-        if least > left or (left // 2 > least if packed else left - least > (c.end - c.start) // 2):
+        # The elements of packed arrays may also have 32 bytes. The allocator may round the size up
+        # by half.
+        least, most = places * (PACKED_ELEMENT if packed else ELEMENT), places * ELEMENT
+        if least > left or left - most > (c.end - c.start) // 2:
             return None
         return Recognised(Structure.PHP_ARRAY, count, places) if self._are_slots(c.start, slots, 0 if packed else used) else None
 

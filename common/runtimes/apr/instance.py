@@ -17,10 +17,10 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.formatting import size
 from findleaks.runtimes.apr.holders import PoolObjects, Reference, find_spans, list_pointers
-from findleaks.runtimes.apr.pools import NODE, Node, Pool, PoolReader, find_unmanaged
+from findleaks.runtimes.apr.pools import NODE, Node, Pool, PoolReader, find_by_nodes, find_unmanaged
 from findleaks.runtimes.base import NO_OBJECT, ObjectTypes, Part, Runtime, Type
 from findleaks.runtimes.finding import Finding
-from findleaks.runtimes.pool_tree import PoolNode, Words, add_up, describe_large_pool, find_large_node
+from findleaks.runtimes.pool_tree import PoolNode, Words, add_up, describe_large_pool, find_alike_pools, find_large_node
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges, merge_to_most
 
@@ -30,6 +30,8 @@ WITHOUT_POOLS = ("ld-", "ld.", "libc.", "libc-")
 they may contain stale addresses of pools."""
 WORDS = Words("apr-pool", "APR pool", "pools", "APR's pools")
 REMEDIES = ("clear or destroy the pool when its memory is no longer needed, or allocate from the pool of a request or an operation",)
+
+UNMANAGED = ("pass each of these pools to apr_pool_destroy when its memory is no longer needed: no other pool destroys them",)
 
 
 class Apr(Runtime):
@@ -51,8 +53,10 @@ class Apr(Runtime):
     def pools(self) -> Sequence[Pool]:
         """The outermost pool and all pools below it, then each unmanaged pool and those below
         it."""
-        unmanaged = find_unmanaged(self._memory, self._engine, self._directory.blocks)
-        roots = dict.fromkeys((self._root, *unmanaged))
+        blocks, heaps = self._directory.blocks, self._directory.ranges()
+        unmanaged = find_unmanaged(self._memory, self._engine, blocks)
+        shared = find_by_nodes(self._memory, self._engine, blocks, heaps)
+        roots = dict.fromkeys((self._root, *unmanaged, *shared))
         found = [pool for root in roots for pool in self._reader.read(root)]
         self.problems += [Problem(address, what, False) for address, what in self._reader.problems]
         return found
@@ -68,7 +72,7 @@ class Apr(Runtime):
         top = next(iter(nodes.values()), None)
         large = find_large_node(top) if top is not None else None
         if top is None or large is None:
-            return []
+            return find_alike_pools(top, WORDS, UNMANAGED) if top is not None and not top.name else []
         inside = any(self._is_block(pool.nodes[0]) for pool in self.pools[:1] if pool.nodes)
         pool = next(one for one in self.pools if one.address == large.address)
         return [self._add_holder(describe_large_pool(large, top, WORDS, REMEDIES, inside), pool)]

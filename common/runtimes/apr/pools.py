@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Optional
 
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.target.base import Target
+from findleaks.engine.terms import State
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import subtract
 from findleaks.value_classes import NamedTuple
 
 WORDS = 14  # words of a pool that are read
@@ -26,6 +29,8 @@ OWNER = 4  # words before `owner` (the pool that destroys the allocator) in apr_
 ALLOCATOR_BYTES = (200, 224)  # least and greatest size of a block of malloc with an apr_allocator_t
 ROOT_TAG = "apr_global_pool"
 MOST_POOLS, MOST_NODES = 1 << 20, 1 << 22
+LEAST_NODE, LARGEST_BLOCK = 1 << 13, 1 << 20  # bytes of blocks of malloc that may be first nodes
+MOST_PAGES = 1 << 18  # pages of anonymous mappings that may be first nodes
 LARGEST = 1 << 40  # most bytes of a node
 LONGEST = 64  # most bytes of a tag that are read
 
@@ -81,6 +86,32 @@ def find_unmanaged(memory: Memory, engine: Engine, blocks: Blocks) -> Iterator[i
         words = memory.words(owner, WORDS) if owner and owner % 8 == 0 else None
         if words is not None and words[SELF] + NODE == owner and words[ACTIVE] and (words[PARENT], words[ALLOCATOR]) == (0, allocator):
             yield owner
+
+
+def find_by_nodes(memory: Memory, engine: Engine, blocks: Blocks, heaps: Sequence[Range]) -> Iterator[int]:
+    """Yield the pools without a parent whose allocator belongs to no pool
+    (apr_pool_create_unmanaged_ex), ascending. Their first nodes are large blocks of malloc, or
+    begin with a page of an anonymous mapping; `heaps` are the mappings with blocks. A pool that was
+    destroyed is in its first node, too, but this node is in the free lists of the allocator."""
+    indices = blocks.of_sizes(LEAST_NODE, LARGEST_BLOCK, MOST_POOLS)
+    regions = [Range(one.start, one.end) for one in memory.target.regions() if one.readable and one.writable and not one.name]
+    pages = (page for start, end in subtract(regions, heaps) for page in range(start, end, 1 << PAGE_SHIFT))
+    places = array("Q", sorted({*map(blocks.address, indices), *islice(pages, MOST_PAGES)}))
+    first = NODE // memory.size
+    records, _ = read_records(memory.target, engine, places, NODE + WORDS * memory.size)
+    words = engine.arch.words(records)
+    free: dict[int, set[int]] = {}
+    for number, place in enumerate(places):
+        at = number * (first + WORDS) + first
+        if words[at + SELF] != place or words[at + PARENT] or not words[at + ACTIVE]:
+            continue
+        allocator = words[at + ALLOCATOR]
+        if allocator not in free:
+            index, nodes = blocks.find(allocator), PoolReader(memory).free_nodes(allocator)
+            is_block = index >= 0 and blocks.address(index) == allocator and blocks.state(index) == State.IN_USE
+            free[allocator] = {node.start for node in nodes} if is_block else set(places)
+        if place not in free[allocator]:
+            yield place + NODE
 
 
 def _tag(memory: Memory, pool: int) -> Optional[str]:

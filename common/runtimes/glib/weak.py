@@ -4,9 +4,12 @@
   instances with handlers.
 - The data of an instance has records of its weak references, watched closures and toggle
   references. Each record begins with the address of the instance.
+- The data of an instance lists the places of its GWeakRefs, each of which has the address of the
+  instance.
 
-Source: gobject/gobject.c (WeakRefStack, CArray, ToggleRefStack), gsignal.c (struct _Handler),
-glib/gdataset.c (struct _GData) of GLib 2.74 and 2.84, 64-bit targets."""
+Source: gobject/gobject.c (WeakRefStack, CArray, ToggleRefStack, weak_locations, WeakRefData),
+gsignal.c (struct _Handler), glib/gdataset.c (struct _GData) of GLib 2.74 and 2.84, 64-bit
+targets."""
 
 from __future__ import annotations
 
@@ -52,5 +55,29 @@ def find_record_words(memory: Memory, engine: Engine, instances: Sequence[int], 
             continue
         end = at + 8 + DATUM * count
         for record, destroy in zip(words[1::3], words[2::3]):
+            yield from _weak_locations(memory, record, instance) if record else ()
             if record and library.start <= destroy < library.end and memory.word(record) == instance:
                 yield Range(record, record + 8)
+
+
+def _weak_locations(memory: Memory, record: int, instance: int) -> Iterator[Range]:
+    """Yield the GWeakRefs that refer to an instance, if one of its data is the list of them: up to
+    GLib 2.78, the address of a GSList; later, a count and then a place, or the address of several
+    places. The lowest bit of a GWeakRef is a lock."""
+    words = memory.words(record, 2)
+    if words is None:
+        return
+    count = words[0] >> 32 & 0xFFFF
+    places = [words[1]] if count == 1 else memory.words(words[1], count) if 1 < count <= MOST_DATA and words[1] else None
+    if not places or not _is_weak(memory, places[0], instance):
+        places, at = [], words[0]
+        while at and len(places) < MOST_DATA:
+            place, at = memory.words(at, 2) or (0, 0)
+            if not _is_weak(memory, place, instance):
+                return
+            places.append(place)
+    yield from (Range(place, place + 8) for place in places if _is_weak(memory, place, instance))
+
+
+def _is_weak(memory: Memory, place: int, instance: int) -> bool:
+    return bool(place) and (memory.word(place) or 0) & ~1 == instance

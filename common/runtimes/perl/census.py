@@ -6,6 +6,7 @@ to 5.40."""
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
@@ -13,10 +14,11 @@ from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.perl.arenas import Values
 from findleaks.allocators.perl.instance import PerlArenas
-from findleaks.allocators.perl.layout import ARRAY, CODE, ENTRIES, FORMAT, FREE, HASH, LVALUE, MAGIC, NAMED_HASHES, STRING
+from findleaks.allocators.perl.layout import ARRAY, CODE, ENTRIES, FORMAT, FREE, HASH, HEAD, INTEGER, LVALUE, MAGIC, NAMED_HASHES, STRING
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import LAST_WORD, NO_BLOCK, Totals
 from findleaks.runtimes.perl import values as v
+from findleaks.runtimes.perl.shared_keys import list_keys, read_buckets
 from findleaks.runtimes.perl.structures import ANON, AUX, CODE_BYTES, XSUB, Structures, Sub, read_sub
 from findleaks.target.base import Range, Target
 from findleaks.value_classes import NamedTuple
@@ -115,15 +117,29 @@ class Census:
 
     def _read_strings(self, values: Values, buffers: Sequence[int]) -> None:
         """Leave out the unused ends of strings. The third word of a body is the length. Extensions
-        store structures in values that have memory for characters but are no strings. Operations
-        and variables do not: what is left there is what the block had before."""
+        store structures in values that have memory for characters but are no strings. Operations,
+        variables and numbers do not: what is left there is what the block had before."""
+        self._leave_out_numbers(values, buffers)
         columns = zip(values.bodies, values.flags, values.unions, buffers)
         plain = [one for one in columns if one[3] != NO_BLOCK and STRING <= one[1] & FREE <= MAGIC and not one[1] & v.REFERENCE]
         strings = sorted((body + 16, union) for body, flags, union, _ in plain if flags & v.TEXT)
         data, missing = read_records(self._target, self._engine, [place for place, _ in strings], 8)
         lengths = zip(self._target.arch.words(data), strings)
         ends = [(union, union + length) for number, (length, (_, union)) in enumerate(lengths) if number not in missing]
-        self._end_blocks([*ends, *((union, union) for _, flags, union, _ in plain if flags & (v.TEXT | v.TEMPORARY) in _TEMPORARY)])
+        unused = ((union, union) for _, flags, union, _ in plain if flags & (v.TEXT | v.TEMPORARY) in _TEMPORARY or v.is_number(flags))
+        self._end_blocks([*ends, *unused])
+
+    def _leave_out_numbers(self, values: Values, buffers: Sequence[int]) -> None:
+        """Leave out integers that are the address of a value, such as the results of refaddr(). An
+        integer has no part in the reference count of a value. Integers that are other addresses
+        may be pointers of an extension."""
+        starts = [one.start for one in self._arenas.interpreter.values]
+        ends = [one.start + HEAD * one.slots for one in self._arenas.interpreter.values]
+        for address, flags, union, buffer in zip(values.addresses, values.flags, values.unions, buffers):
+            if buffer != NO_BLOCK and flags & FREE == INTEGER and not flags & v.REFERENCE and union < ends[bisect_right(starts, union) - 1]:
+                index = self._blocks.find(address)
+                if index >= 0 and union >= starts[0]:
+                    self.patterns[index] = v.NO_WORD
 
     def _keep_memory(self, values: Values) -> None:
         """Keep values without text that have memory for it, and were never strings or numbers.
@@ -304,6 +320,10 @@ class Census:
         interpreter, variables = self._arenas.interpreter, self._arenas.variables()
         self.interpreter_words = frozenset(variables)
         self._keep_operations(variables)
+        for one in self.hashes:
+            if one.address in self.interpreter_words:
+                entries = read_buckets(self._memory, self._memory.word(one.address) or 0, one.union)
+                self._end_blocks([(start, end + 7 & -8) for start, end in list_keys(self._target, self._engine, entries)])
         words: Sequence[int] = variables[:_STACKS] if interpreter.struct else ()
         if len(words) < _STACKS:
             return

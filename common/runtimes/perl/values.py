@@ -31,6 +31,12 @@ TEMPORARY = 0x00060000  # SVs_PADTMP, SVs_PADSTALE: of an operation, or of a var
 _NUMBER = 0x3300  # SVf_IOK, SVf_NOK and their private forms
 _WEAK = 0x80000000  # SVprv_WEAKREF
 
+
+def is_number(flags: int) -> bool:
+    """Whether a value that has memory for characters is a number, which was a string before."""
+    return bool(flags & _NUMBER) and not flags & (TEXT | REFERENCE | BLESSED | MAGICAL)
+
+
 NO_WORD, NO_BODY, NO_UNION, NO_BACK_REFERENCES, NO_OBJECT = range(1, 6)
 """Indices into EXCLUSIONS; see also FIRST_TAIL."""
 EXCLUSIONS = (

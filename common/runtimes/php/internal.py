@@ -5,7 +5,8 @@ In the block of an object, the data of its class precedes the zend_object. In ge
 the data follows it.
 
 Sources: ext/spl/spl_observer.c, spl_fixedarray.c, spl_array.c, spl_dllist.c, spl_heap.c,
-Zend/zend_weakrefs.c, zend_generators.h, zend_fibers.h of PHP 8.1 to 8.4, 64-bit."""
+spl_directory.c and .h, Zend/zend_weakrefs.c, zend_generators.h, zend_fibers.h of PHP 8.1 to 8.4,
+64-bit."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from findleaks.runtimes.php.tables import TABLE as TABLE_BYTES
 from findleaks.target.base import Range
 from findleaks.value_classes import NamedTuple
 
-TABLE, FIXED, ARRAY_OBJECT, LIST, HEAP, WEAK, GENERATOR, FIBER = range(8)
+TABLE, FIXED, ARRAY_OBJECT, LIST, HEAP, WEAK, GENERATOR, FIBER, FILE = range(9)
 COUNTS = {LIST: 16, HEAP: 32}  # offset of the number of values in the structure of a list or heap
 WEAK_MAP = "WeakMap"
 KINDS = {
@@ -38,6 +39,7 @@ KINDS = {
     "WeakReference": WEAK,
     "Generator": GENERATOR,
     "Fiber": FIBER,
+    "SplFileInfo": FILE,
 }
 PARENT = 16  # offset of the parent in a zend_class_entry
 MOST_PARENTS = 32
@@ -46,6 +48,7 @@ NEXT_KEY = 40  # offset in a HashTable of the next free number: the largest key 
 SLOT = 4  # bytes of a hash slot
 PACKED = 4  # flag of a table (HASH_FLAG_PACKED): the keys are small numbers
 SMALLEST_PAGE = 1 << 10  # bytes of a page of a fiber's stack
+END_OF_FILE = 184  # offset in a spl_filesystem_object behind the members of open files
 END_OF_OBJECT = 56  # bytes of a zend_object with one property, as in a zend_generator
 FIBER_WORDS = 32  # words of a zend_fiber that are searched for an address in its stack
 
@@ -102,6 +105,13 @@ class InternalObjects:
         the zval of its array."""
         base = self._bases.get(self._objects.numbers[place], "")
         return KINDS.get(base) == ARRAY_OBJECT and self._objects.addresses[place] > self._blocks.address(self._objects.blocks[place])
+
+    def file_names(self) -> Iterator[Range]:
+        """Yield the unused memory of objects of SplFileInfo and its subclasses. It is for the name
+        of a directory's entry, of up to 4 KiB, and PHP does not clear it."""
+        for address, start in self._each(FILE):
+            if start + END_OF_FILE < address:
+                yield Range(start + END_OF_FILE, address)
 
     def collection(self, place: int) -> Optional[Collection]:
         """Return the values of object number `place`; None if it is no collection, or is empty."""

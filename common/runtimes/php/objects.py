@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
-from findleaks.allocators.zend.layout import SIZES
+from findleaks.allocators.zend.layout import PAGE, SIZES
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.runtimes.php.engine import VALUE
@@ -23,7 +23,8 @@ from findleaks.value_classes import NamedTuple
 FLAGS_AT = 28  # offset in a 64-bit zend_class_entry: ce_flags 4, default_properties_count 4
 USE_GUARDS = 1 << 11 | 1 << 24 | 1 << 30  # ZEND_ACC_USE_GUARDS of different versions
 OBJECT = 40  # bytes of a zend_object before its properties
-SMALLER = dict(zip(SIZES, (0, *SIZES)))  # for each size of blocks, the next smaller one
+# for each size of blocks below a page, the next smaller one
+SMALLER = dict(zip(SIZES, (0, *SIZES)))
 
 
 class Objects(NamedTuple):
@@ -58,7 +59,8 @@ def find_unused_ends(memory: Memory, objects: Objects) -> Iterator[tuple[int, in
     before = objects.before
     for index, number, length in zip(objects.blocks, objects.numbers, objects.lengths):
         size = before[number] + length
-        if used[number] < length and SMALLER.get(size, size) < before[number] + used[number]:
+        smaller = SMALLER.get(size, max(SIZES[-1], size - PAGE))
+        if used[number] < length and smaller < before[number] + used[number]:
             yield index, before[number] + used[number]
 
 

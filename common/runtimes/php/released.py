@@ -17,7 +17,7 @@ from findleaks.runtimes.php.objects import OBJECT, Objects, properties_bytes
 from findleaks.target.base import Range
 from findleaks.target.interruptible import interruptible
 
-MOST_WEAK = 1 << 17
+MOST_WORDS = 1 << 17
 
 
 class Released:
@@ -28,12 +28,12 @@ class Released:
         self.runs, self.unused = array("Q"), list[Range]()
         self._memory, self._blocks, self._objects = memory, blocks, objects
         self._reader = FrameReader(memory, version)
-        self._has_many_weak = False
+        self._has_many_words = False
 
     @property
     def is_full(self) -> bool:
-        """Whether some frames or weak references were not read."""
-        return self._reader.left < 0 or self._has_many_weak
+        """Whether some frames, weak references or file names were not read."""
+        return self._reader.left < 0 or self._has_many_words
 
     def add_objects(self) -> None:
         """Add the properties of objects."""
@@ -47,17 +47,18 @@ class Released:
                 append(VALUE)
 
     def add_internal(self, internal: InternalObjects, tables: Iterable[int]) -> None:
-        """Add the values of collections, weak references, and the frames of generators and
-        fibers. `tables` are addresses of possible tables of the engine."""
+        """Add the values of collections, weak references, names of files, and the frames of
+        generators and fibers. `tables` are addresses of possible tables of the engine."""
         for one in interruptible(self._memory.target, internal.collections()):
             self.runs.extend((one.first, one.places, one.stride))
             size = self._blocks.size(self._blocks.find(one.storage))
             used = one.first + one.places * one.stride
             if used < one.storage + size:
                 self.unused.append(Range(used, one.storage + size))
-        weak = list(islice(internal.weak_words(tables), MOST_WEAK + 1))
-        self._has_many_weak = len(weak) > MOST_WEAK
-        self.unused += weak[:MOST_WEAK]
+        for words in (internal.weak_words(tables), internal.file_names()):
+            found = list(islice(words, MOST_WORDS + 1))
+            self._has_many_words |= len(found) > MOST_WORDS
+            self.unused += found[:MOST_WORDS]
         for frame, block in interruptible(self._memory.target, internal.frames()):
             self._add(self._reader.read(frame), block)
         for start, page in internal.stacks():

@@ -17,7 +17,7 @@ from findleaks.runtimes.base import Variable
 from findleaks.runtimes.php.engine import VALUE
 from findleaks.runtimes.php.internal import InternalObjects
 from findleaks.runtimes.php.objects import Objects
-from findleaks.runtimes.php.tables import ARRAY, OBJECT, REFERENCE, Tables, read_string
+from findleaks.runtimes.php.tables import ARRAY, BUCKET, OBJECT, REFERENCE, Tables, read_string
 from findleaks.target.interruptible import interruptible
 
 # The properties of a class are reported like variables only if it has at most this many objects
@@ -114,10 +114,10 @@ class Names:
 
     def _key(self, address: int, offset: int) -> str:
         """Return the key of the element at an address, as "[17]" or "['name']". Elements of packed
-        arrays have 16 bytes, and follow hash slots of 8 bytes. Other elements have 32 bytes, and
-        their `offset` in the block is a multiple of 32."""
+        arrays have 16 bytes (32 up to PHP 8.1), and follow hash slots of 8 bytes. Other elements
+        have 32 bytes, and their `offset` in the block is a multiple of 32."""
         if offset % VALUE == 8:
-            return f"[{(offset - 8) // VALUE}]"
+            return f"[{(offset - 8) // (BUCKET if self._tables.buckets_only else VALUE)}]"
         words = self._memory.words(address, 4) if offset % 32 == 0 else None
         if words is None:
             return ""

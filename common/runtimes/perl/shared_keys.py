@@ -1,0 +1,53 @@
+"""Find the keys that the hashes of a Perl interpreter share.
+
+PL_strtab is the hash of these keys. Each of its entries is a block of malloc with a struct
+shared_he: the entry (HE), and then the key (HEK) as {hash, length, characters, NUL, flags}.
+
+Sources: hv.h (struct he, struct hek, struct shared_he), hv.c (S_share_hek_flags) of Perl 5.36 to
+5.40, 64-bit."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+
+from findleaks.allocators.bulk import read_records
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
+from findleaks.errors import Interrupted
+from findleaks.target.base import Target
+
+_ENTRY = 24  # bytes of a struct he
+_BYTES = _ENTRY + 8 + 2  # bytes of a struct shared_he with an empty key
+_LONGEST = 1 << 31
+_MOST_BUCKETS = 1 << 27
+_MOST_KEYS = 1 << 27
+
+
+def read_buckets(memory: Memory, body: int, buckets: int) -> array[int]:
+    """Return the addresses of the first entries of PL_strtab; none if the hash with this body and
+    these buckets is another one."""
+    header = memory.words(body, 4)
+    words = memory.words(buckets, header[3] + 1) if header is not None and buckets and header[3] < _MOST_BUCKETS else None
+    entries = array("Q", sorted(filter(None, words or ())))
+    first = memory.words(entries[0], 2) if entries else None
+    return entries if first is not None and first[1] == entries[0] + _ENTRY else array("Q")
+
+
+def list_keys(target: Target, engine: Engine, entries: array[int]) -> Iterator[tuple[int, int]]:
+    """Yield the start and the end of each shared key, given the first entries of PL_strtab. Raises
+    Interrupted."""
+    left = _MOST_KEYS
+    while entries and left > 0:
+        if target.interrupted():
+            raise Interrupted
+        left -= len(entries)
+        data, missing = read_records(target, engine, entries, _ENTRY + 8)
+        words, halves = target.arch.words(data), target.arch.words32(data)
+        following = array("Q")
+        for number, (entry, after, key, length) in enumerate(zip(entries, words[::4], words[1::4], halves[7::8])):
+            if number not in missing and key == entry + _ENTRY and length < _LONGEST:
+                yield entry, entry + _BYTES + length
+                if after:
+                    following.append(after)
+        entries = array("Q", sorted(set(following)))
