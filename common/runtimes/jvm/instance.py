@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import BinaryIO, Optional
@@ -25,9 +24,9 @@ from findleaks.runtimes.jvm.cleaning import is_cleaned
 from findleaks.runtimes.jvm.concurrent import ConcurrentHeap, concurrent_heap
 from findleaks.runtimes.jvm.concurrent_spaces import concurrent_spaces
 from findleaks.runtimes.jvm.holders import find_example, find_holders
-from findleaks.runtimes.jvm.java_classes import CLASS, ClassReader, class_of
+from findleaks.runtimes.jvm.java_classes import ClassReader
 from findleaks.runtimes.jvm.layout import ObjectLayout, read_layout
-from findleaks.runtimes.jvm.loaders import list_holders
+from findleaks.runtimes.jvm.loaders import count_loader_types
 from findleaks.runtimes.jvm.native_roots import NativeRoots
 from findleaks.runtimes.jvm.object_graph import JavaGraph
 from findleaks.runtimes.jvm.objects import JavaObjects
@@ -35,7 +34,7 @@ from findleaks.runtimes.jvm.reachability import Reachability
 from findleaks.runtimes.jvm.remedies import find_remedies
 from findleaks.runtimes.jvm.spaces import Dead, ObjectRange, Space
 from findleaks.runtimes.jvm.tables import Tables
-from findleaks.runtimes.jvm.threads import java_stacks
+from findleaks.runtimes.jvm.threads import java_stacks, list_thread_blocks
 from findleaks.runtimes.jvm.tracking import Tracking
 from findleaks.runtimes.jvm.verdict_findings import find_retained_objects, find_unused_heap
 from findleaks.runtimes.object_graph import GARBAGE, ObjectGraph, ObjectRoot
@@ -51,7 +50,6 @@ _UNREAD = (
 )
 LOADERS_OF_TYPE = "class loaders of type "
 """The beginning of the names of counters that count class loaders of one type."""
-_REFLECTION = ".reflect.DelegatingClassLoader"
 # A type gets a counter if it has this many loaders; maximum number of such counters
 MANY_LOADERS, MOST_LOADER_TYPES = 10, 3
 
@@ -288,16 +286,7 @@ class HotSpot(DumpableRuntime):
 
     @cached_property
     def _loader_types(self) -> Mapping[str, int]:
-        """The number of class loaders of each type, the largest number first. The JVM's own class
-        loaders for reflection are last: it has one for each method that is often called."""
-        layout = self._layout
-        if layout is None:
-            return {}
-        reader = ClassReader(self._tables)
-        klasses = (class_of(self._tables, layout, holder) for holder in list_holders(self._tables, reader) if holder)
-        names = (reader.name(klass) for klass in klasses if klass)
-        found = Counter(name for name in names if name and name != CLASS).most_common()
-        return dict(sorted(found, key=lambda one: one[0].endswith(_REFLECTION)))
+        return count_loader_types(self._tables, self._layout) if self._layout is not None else {}
 
     def note(self) -> str:
         if not self.lists_objects:
@@ -336,6 +325,9 @@ class HotSpot(DumpableRuntime):
 
     def parts(self) -> Sequence[Part]:
         return self._parts
+
+    def permanent_blocks(self) -> Sequence[int]:
+        return list_thread_blocks(self._tables, self._directory.blocks)
 
     def reserved(self) -> Sequence[Range]:
         return parts.reserved(self._tables, self._concurrent)
