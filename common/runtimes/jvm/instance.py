@@ -250,7 +250,8 @@ class HotSpot(DumpableRuntime):
     def remedies(self, type_name: str) -> Sequence[str]:
         found = (one.klass for one in (self._objects.classes if self._objects is not None else ()) if one.name == type_name)
         klass = next(found, 0)
-        return list(find_remedies(self._tables, ClassReader(self._tables), klass, self.reference_chain(type_name)))
+        plain = self._object_graph is not None and self._object_graph.refers_to_nothing(self.native_example(type_name) or 0)
+        return list(find_remedies(self._tables, ClassReader(self._tables), klass, self.reference_chain(type_name), not plain))
 
     def frees_garbage(self, type_name: str) -> bool:
         return is_cleaned(self._tables, self._engine, self._objects, self._reach, type_name)
