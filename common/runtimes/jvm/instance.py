@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -19,12 +20,14 @@ from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import type_with_garbage
 from findleaks.runtimes.heap_dump import DumpableRuntime
 from findleaks.runtimes.jvm import parts, spaces, tracked_blocks, tracking
+from findleaks.runtimes.jvm.arena_chunks import list_arena_chunks
 from findleaks.runtimes.jvm.classes import ClassCounts, count_classes
 from findleaks.runtimes.jvm.cleaning import is_cleaned
 from findleaks.runtimes.jvm.concurrent import ConcurrentHeap, concurrent_heap
 from findleaks.runtimes.jvm.concurrent_spaces import concurrent_spaces
 from findleaks.runtimes.jvm.holders import find_example, find_holders
 from findleaks.runtimes.jvm.java_classes import ClassReader
+from findleaks.runtimes.jvm.jni_libraries import list_loaded_libraries
 from findleaks.runtimes.jvm.layout import ObjectLayout, read_layout
 from findleaks.runtimes.jvm.loaders import count_loader_types
 from findleaks.runtimes.jvm.native_roots import NativeRoots
@@ -170,8 +173,7 @@ class HotSpot(DumpableRuntime):
         return Reachability(self._tables, self._engine, objects, self._native_roots(objects))
 
     def _native_roots(self, objects: JavaObjects) -> NativeRoots:
-        arguments = self._tables, self._engine, self._directory, self._module, objects.blocks, objects.layout.references
-        return NativeRoots(*arguments)
+        return NativeRoots(self._tables, self._engine, self._directory, self._module, objects.blocks, objects.layout.references)
 
     def write_heap_dump(self, out: BinaryIO, report: Callable[[float], None]) -> Optional[list[str]]:
         """Write a heap dump; see DumpableRuntime."""
@@ -246,6 +248,9 @@ class HotSpot(DumpableRuntime):
     def native_example(self, type_name: str) -> Optional[int]:
         example = find_example(self._holders, type_name) if self._holders is not None else None
         return example if example is not None else super().native_example(type_name)
+
+    def loaded_libraries(self) -> Sequence[str]:
+        return list_loaded_libraries(self._target, self._module)
 
     def remedies(self, type_name: str) -> Sequence[str]:
         found = (one.klass for one in (self._objects.classes if self._objects is not None else ()) if one.name == type_name)
@@ -329,6 +334,9 @@ class HotSpot(DumpableRuntime):
 
     def permanent_blocks(self) -> Sequence[int]:
         return list_thread_blocks(self._tables, self._directory.blocks)
+
+    def temporary_blocks(self) -> array[int]:
+        return list_arena_chunks(self._tables, self._engine, self._directory.blocks)
 
     def reserved(self) -> Sequence[Range]:
         return parts.reserved(self._tables, self._concurrent)
