@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple, Optional
 
 from findleaks.arg_types import SizeRange
 from findleaks.audit.block_rows import BlockFilters, BlockRows
-from findleaks.audit.managed_graph import find_object
+from findleaks.audit.managed_graph import FoundObject, find_object
 from findleaks.audit.references import find_root_references
 from findleaks.engine.terms import Kind, State
 from findleaks.session import Session
 
 _TRIED = 16  # maximum number of root words that are tried for one block
+_SAMPLED, _LEAST = 8, 2  # blocks whose owners are compared: most, and fewest
+_OWNERS = 4  # last objects of a path that are examined
+_MOST_BLOCKS = 1 << 16  # of one size
 
 
 class ManagedPath(NamedTuple):
     """The path, as text, to the managed object through which a block is reachable. `address`: the
-    address of the block."""
+    address of the block. `remedies`: what frees the memory of objects on this path."""
 
     address: int
     path: str
+    remedies: Sequence[str] = ()
+
+
+class LivingOwner(NamedTuple):
+    """A type of managed objects, and one of them: its address, and the path to it, as text.
+    `blocks`: the number of reachable blocks of the size that was searched for. `remedies`: see
+    Runtime.remedies."""
+
+    type: str
+    blocks: int
+    address: int
+    path: str
+    remedies: Sequence[str]
 
 
 def find_managed_path(session: Session, size: int, count: int) -> Optional[ManagedPath]:
@@ -39,6 +56,47 @@ def find_managed_path(session: Session, size: int, count: int) -> Optional[Manag
     for one in islice(find_root_references(session, low, low + blocks.size(chain[0])), _TRIED):
         found = find_object(session, one.address) if one.address else None
         path = found.graph.describe_path(found.object.block) if found is not None and found.graph.graph is not None else ""
-        if path:
-            return ManagedPath(blocks.address(index), path)
+        if path and found is not None:
+            return ManagedPath(blocks.address(index), path, _find_remedies(session, found))
+    return None
+
+
+def _find_remedies(session: Session, found: FoundObject) -> Sequence[str]:
+    """Return what frees the memory of the last object on the path to a managed object for which
+    this is known. For example, a statement of a database belongs to a connection, which is to be
+    closed."""
+    names = [found.graph.type_of(one) for one in found.graph.path(found.object.block)]
+    runtime = next((one for one in session.runtimes if one.name == found.runtime), None)
+    some = (runtime.remedies(name) for name in dict.fromkeys(names[: -_OWNERS - 1 : -1])) if runtime is not None else ()
+    return next(filter(None, some), ())
+
+
+def find_living_owner(session: Session, size: int) -> Optional[LivingOwner]:
+    """Return the type of the managed objects that refer to the start of blocks of this usable size,
+    if these blocks are reachable and all sampled ones have such an object of one type. Objects of
+    this type may have owned leaked blocks of the same size. Returns None if there is no such
+    type."""
+    if not any(runtime.lists_objects and not runtime.objects_are_native for runtime in session.runtimes):
+        return None
+    filters = BlockFilters({Kind.REACHABLE}, {State.IN_USE}, SizeRange(size, size), None, None)
+    indices = list(islice(BlockRows(session, filters).indices(), _MOST_BLOCKS))
+    owners = [_find_owner(session, index) for index in indices[:: max(len(indices) // _SAMPLED, 1)][:_SAMPLED]]
+    if len(owners) < _LEAST or None in owners or len({one.object.type for one in owners if one is not None}) != 1:
+        return None
+    found = owners[len(owners) // 2]
+    if found is None:
+        return None
+    one, path = found.object, found.graph.describe_path(found.object.block) if found.graph.graph is not None else ""
+    remedies = next((runtime.remedies(one.type) for runtime in session.runtimes if runtime.name == found.runtime), ())
+    return LivingOwner(one.type, len(indices), one.address, path, remedies)
+
+
+def _find_owner(session: Session, index: int) -> Optional[FoundObject]:
+    """Return a live managed object with a word that is the start of a block; None if there is
+    none."""
+    start = session.directory.blocks.address(index)
+    for one in islice(find_root_references(session, start, start + 1), _TRIED):
+        found = find_object(session, one.address) if one.address else None
+        if found is not None and found.object.is_live is not False:
+            return found
     return None

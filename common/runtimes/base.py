@@ -252,6 +252,11 @@ class Runtime:
         graph = self.object_graph()
         return graph.example(type_name) if graph is not None else None
 
+    def loaded_libraries(self) -> Sequence[str]:
+        """Return the names of native libraries that the program loaded, and that are neither part
+        of the runtime nor of the system; () if unknown."""
+        return ()
+
     def remedies(self, type_name: str) -> Sequence[str]:
         """Return what frees native memory of objects of a type; () if unknown."""
         return ()
@@ -339,6 +344,11 @@ class Runtime:
     def permanent_blocks(self) -> Sequence[int]:
         """Return the starts of blocks that the runtime never frees. They are roots."""
         return ()
+
+    def temporary_blocks(self) -> array[int]:
+        """Return the blocks in use, by index ("I", ascending), that the runtime itself uses for a
+        short time, such as the memory of its compilers. They explain no growth."""
+        return array("I")
 
     def object_types(self) -> Optional[ObjectTypes]:
         """Return the types of its objects, if each is an allocator's block; else None."""

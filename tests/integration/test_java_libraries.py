@@ -22,9 +22,49 @@ NETTY = (
     ("io.netty:netty-buffer:4.1.107.Final", "04eb1231c86a7011c48cd443a25dc2f397137e5ee0aac2f12f1c503f11f09e2a"),
     ("io.netty:netty-common:4.1.107.Final", "1231e7bd5f523d97280b89adefb3521132d45c22791318b9e0d462bd3ba1b8e9"),
 )
+SQLITE = (
+    ("org.xerial:sqlite-jdbc:3.45.1.0", "f5f5404fa5a60f9e0b15e7bea2ea2d137e255f01babd0bfcb9dafcd2e3bf9cd2"),
+    ("org.slf4j:slf4j-api:1.7.36", "d3ef575e3e4979678dc01bf1dcce51021493b4d11fb7f1be8ad982877c16a1c0"),
+)
 JNA = ("net.java.dev.jna:jna:5.18.1", "260c4b1e22b1db9e110ee441c4f13ce115f841fa48c41d78750986214b395557")
+JETTY = (
+    ("org.eclipse.jetty:jetty-webapp:9.4.54.v20240208", "46e934cafe13ad32163e762a20b568646c84c617dd969cc067e1f7eb6ff1bd98"),
+    ("org.eclipse.jetty:jetty-server:9.4.54.v20240208", "96a3e929207cab7612aef2ed9e80a2d1514bd5cfba118f6d040677ae483398f3"),
+    ("org.eclipse.jetty:jetty-servlet:9.4.54.v20240208", "8c2ffd1cc57f618faf8b212eb78405bb2d7f0b814ba3a3acaf784be702be7766"),
+    ("org.eclipse.jetty:jetty-http:9.4.54.v20240208", "90e44ea0dba911fe23b7cc4554ea8761e92dfd803401e3888fe6eb10a07944e7"),
+    ("org.eclipse.jetty:jetty-io:9.4.54.v20240208", "fd2b9b44fc4da25b6b15017f686d4c50e2cb4d68beca9602194ad9cefb97f777"),
+    ("org.eclipse.jetty:jetty-util:9.4.54.v20240208", "0025f8470828d60dc93e6b5c33c015630b6b05a23afa8173ee7e60b928a4521e"),
+    ("org.eclipse.jetty:jetty-security:9.4.54.v20240208", "7d17ec768603c33746f9f6f98849d7c9f8bc439a53d9e247702e19cea6c75ec8"),
+    ("org.eclipse.jetty:jetty-xml:9.4.54.v20240208", "42b67d0d40ba0cfd9d047aae81a79a98ec759d872d1f8cfe0f6b9933dc1ea066"),
+    ("javax.servlet:javax.servlet-api:3.1.0", "af456b2dd41c4e82cf54f3e743bc678973d9fe35bd4d3071fa05c7e5333b8482"),
+)
+UNDERTOW = (
+    ("io.undertow:undertow-core:2.2.30.Final", "ba99936dc8def4881ea497cc3535817d4e48247cb80424326d27473ac1ea7241"),
+    ("io.undertow:undertow-servlet:2.2.30.Final", "1564e8ef46998664e15a47b81b6cf31e2f2bdf83fb50887a933a462a28dfc42d"),
+    ("org.jboss.xnio:xnio-api:3.8.7.Final", "3403d19c9c590dec94308295aff0f4a91217c6973b5015800acc9bf0e1359cae"),
+    ("org.jboss.xnio:xnio-nio:3.8.7.Final", "e39811c7f60f53b2724907e8683f28963d42cdffacd9bdfa2353631ffe81c0f4"),
+    ("org.jboss.logging:jboss-logging:3.4.1.Final", "8efe877d93e5e1057a1388b2950503b88b0c28447364fde08adbec61e524eeb8"),
+    ("org.jboss.threads:jboss-threads:3.1.0.Final", "c9396af3b47ddddbce14335aaad5b85b49fa704f11e33da1c450fae3c3b98079"),
+    ("org.wildfly.common:wildfly-common:1.5.4.Final", "9fda3caf8bd528dec56ebc70daf78f5a9ff5d0bfcea8b3e41ab7ae838747e46a"),
+    ("org.wildfly.client:wildfly-client-config:1.0.1.Final", "80a4e963ce94ebb043ecb0f2c0e77d327f23dc87d81350b863752eedfa2c3bb3"),
+    (
+        "org.jboss.spec.javax.servlet:jboss-servlet-api_4.0_spec:2.0.0.Final",
+        "641fb980e96e766cd08f4daf54dbb6c4b104154f74f50c5eb0f5c24f47e77565",
+    ),
+    (
+        "org.jboss.spec.javax.annotation:jboss-annotations-api_1.3_spec:2.0.1.Final",
+        "afc4e3b8701119c9a2ceb8cebe3fd1869a269de768d7d56e7b5051827a132368",
+    ),
+)
+LWJGL = (
+    ("org.lwjgl:lwjgl:3.3.3", "dc9c7b2d48e8396d68895f8902ffa01e46253de44dfe927533ff09457ebfeec4"),
+    ("org.lwjgl:lwjgl:3.3.3:jar:natives-linux", "e663738c519a06f6d659882fa8e4e09af7f10e921929ee5cc54a7587f62ed4c9"),
+)
 SESSIONS = 15_000
-ITERATORS, OPTIONS, DICTIONARIES, DEPLOYMENTS, BUFFERS = 9000, 2000, 300, 40, 1500
+ITERATORS, OPTIONS, DICTIONARIES, DEPLOYMENTS, BUFFERS, MESHES, STREAMS, CONNECTIONS = 9000, 2000, 300, 40, 1500, 1000, 300, 400
+WEB_XML = """<web-app xmlns="http://xmlns.jcp.org/xml/ns/javaee" version="3.1">
+<servlet><servlet-name>page</servlet-name><servlet-class>RedeployedLeaks</servlet-class></servlet>
+<servlet-mapping><servlet-name>page</servlet-name><url-pattern>/page</url-pattern></servlet-mapping></web-app>"""
 
 pytestmark = pytest.mark.matrix
 
@@ -130,3 +170,95 @@ def test_web_applications_that_are_redeployed(tmp_path: Path) -> None:
     metadata = finding(found, "class-metadata")
     assert metadata["evidence"]["loaders_by_type"][loader] == DEPLOYMENTS
     assert hooks in metadata["cause"] and metadata["cause"].index(loader) < metadata["cause"].index("DelegatingClassLoader")
+
+
+HOLDERS = {
+    "local": (("thread-local variable RedeployedLeaks.CONTEXT",), "ThreadLocal.remove()"),
+    "handler": (("java.util.logging.Logger static .global → ",), "Logger.removeHandler()"),
+    "timer": (("java.util.TimerThread.contextClassLoader → ", "task queues of "), "Timer.cancel() for each java.util.Timer"),
+    "thread": (("java.lang.Thread.contextClassLoader → ", 'stack of Java thread "Thread-'), "end "),
+    "bean": (("java.lang.management.ManagementFactory static .platformMBeanServer → ",), "MBeanServer.unregisterMBean()"),
+}
+"""By leak: what verdict's finding names (one of these), and the beginning of the remedy."""
+
+
+@pytest.mark.parametrize("leak", HOLDERS)
+@pytest.mark.parametrize(
+    ("server", "version", "collector"),
+    [("Jetty", "25.0.2", "-XX:+UseParallelGC"), ("Undertow", "8", "-XX:+UseG1GC")],
+    ids=["jetty", "undertow"],
+)
+def test_class_loaders_of_other_servers(server: str, version: str, collector: str, leak: str, tmp_path: Path) -> None:
+    """In JDK 8, each lambda of the servlet has a ClassLoaderData with the class loader of the servlet, which counts once."""
+    libraries = path_of(*(JETTY if server == "Jetty" else UNDERTOW))
+    classes = tmp_path / "application" / "WEB-INF" / "classes"
+    classes.mkdir(parents=True)
+    (classes.parent / "web.xml").write_text(WEB_XML)
+    jvms.compile_java(truth.PROGRAMS / "RedeployedLeaks.java", classes, "--release", "8", "-cp", libraries)
+    words = (str(tmp_path / "application"), str(DEPLOYMENTS), leak)
+    with run_version(tmp_path, version, f"Redeployed{server}", libraries, *words, options=(collector,)) as running:
+        found = verdict("--pid", str(running.pid))
+    held, (holders, remedy) = finding(found, "retained-objects"), HOLDERS[leak]
+    loader = "org.eclipse.jetty.webapp.WebAppClassLoader" if server == "Jetty" else "java.net.URLClassLoader"
+    text = f"{held['text']} {held['cause']}"
+    # Unused parts of the Java heap may be larger.
+    assert held in found["findings"][:2] and found["findings"][0]["finding"] in ("retained-objects", "unused-java-heap")
+    assert any(holder in text for holder in holders) and (loader in text or "RedeployedLeaks" in text)
+    assert held["try"][0].startswith(remedy)
+    assert held["bytes"] > 0.9 * 500_000 * DEPLOYMENTS
+    metadata = [one for one in found["findings"] if one["finding"] == "class-metadata"]
+    assert all(one["evidence"]["loaders_by_type"][loader] == DEPLOYMENTS for one in metadata)
+    assert metadata or server == "Jetty"
+
+
+def test_memory_of_lwjgl(tmp_path: Path) -> None:
+    """These direct buffers have no Cleaner, so the remedy is not to drop them."""
+    with run_until_ready(tmp_path, "LwjglMemory", path_of(*LWJGL), str(MESHES)) as running:
+        held = finding(verdict("--pid", str(running.pid)), "held-by-managed-objects")
+    (top, *_) = held["evidence"]["types"]
+    assert top["name"] == "java.nio.DirectByteBuffer" and top["native_bytes"] > 30_000 * MESHES
+    assert "java.lang.Class of LwjglMemory static .MESHES" in held["cause"]
+    assert held["try"] == [
+        "free these buffers as their library documents (LWJGL: MemoryUtil.memFree()): the collector frees only the objects"
+    ]
+
+
+@pytest.mark.parametrize("version", [jvms.SYSTEM, "8"])
+def test_connections_of_sqlite(version: str, tmp_path: Path) -> None:
+    """Objects of several classes refer to each database, so no class alone retains it. The core lacks residency."""
+    with run_version(tmp_path, version, "SqliteConnections", path_of(*SQLITE), str(CONNECTIONS)) as running:
+        found = verdict(str(running.kernel_core()))
+    held = finding(found, "held-by-many")
+    assert found["findings"][0] == held and held["bytes"] > 75_000 * CONNECTIONS
+    assert "org.sqlite.jdbc4.JDBC4Connection.db → org.sqlite.core.NativeDB" in held["cause"]
+    assert held["try"] == ["close() of each org.sqlite.jdbc4.JDBC4Connection that is not needed any more, as in try-with-resources"]
+
+
+@pytest.mark.parametrize("version", ["25.0.2", "8"])
+@pytest.mark.parametrize(("kind", "kept"), [("in", "some"), ("out", "none")])
+def test_streams_of_zstd_that_were_collected(version: str, kind: str, kept: str, tmp_path: Path) -> None:
+    """The native memory is leaked, and the objects that owned it are gone. If there are such objects with memory of the same size, they are
+    named, and else the library."""
+    with run_version(tmp_path, version, "ZstdStreams", path_of(ZSTD), str(STREAMS), kind, kept) as running:
+        found = verdict("--pid", str(running.pid))
+    lost = finding(found, "lost")
+    assert found["findings"][0] == lost and "libzstd-jni-" in lost["cause"]
+    name = "com.github.luben.zstd.ZstdInputStreamNoFinalizer"
+    if kept == "some":
+        owner = lost["evidence"]["living_owner"]
+        assert (owner["type"], owner["blocks"]) == (name, STREAMS // 10)
+        assert f"blocks of this size are in use by objects of {name}" in lost["cause"]
+        assert "java.lang.Class of ZstdStreams static .KEPT → " in lost["cause"]
+        assert lost["try"] == [f"close() of each {name} that is not needed any more, as in try-with-resources"]
+    else:
+        assert "living_owner" not in lost["evidence"] and not lost["try"]
+        assert "is the only library that the program loaded" in lost["cause"]
+
+
+def run_version(folder: Path, version: str, program: str, libraries: str, *words: str, options: tuple[str, ...] = ()) -> cores.Running:
+    """As `run_until_ready`, with a JVM of another version."""
+    jvms.compile_java(truth.PROGRAMS / f"{program}.java", folder, "--release", "8", "-cp", libraries)
+    command = jvms.command(version, folder, program, *words, options=("-Xmx256m", *(options or ("-XX:+UseSerialGC",))))
+    paths = (str(folder), f"-Djava.class.path={folder}")  # the words that have the class path
+    command = [word.replace(str(folder), f"{folder}:{libraries}") if word in paths else word for word in command]
+    return cores.Running(command, folder / "run")

@@ -12,29 +12,32 @@ from verdicts import finding, verdict
 from cores import Running
 
 PAGES = 20_000 * 1040
-LOCALS, QUEUE, WEAK, HOOKS = "locals", "queue", "weak", "hooks"
+LOCALS, QUEUE, WEAK, HOOKS, TIMERS = "locals", "queue", "weak", "hooks", "timers"
 ROOTS = {
     LOCALS: "thread-local variable JavaRetainers.CONTEXT of 8 threads",
     QUEUE: 'stack of Java thread "',  # that of main, or of the thread of the pool
     WEAK: "static variable JavaRetainers.STATISTICS",
     HOOKS: "static variable java.lang.ApplicationShutdownHooks.hooks",
+    TIMERS: "task queues of 200 timers",
 }
 PATHS = {
     LOCALS: "java.lang.ThreadLocal$ThreadLocalMap$Entry.value → JavaRetainers$Context",
     QUEUE: "java.util.concurrent.ThreadPoolExecutor.workQueue → java.util.concurrent.LinkedBlockingQueue.head",
     WEAK: "java.util.WeakHashMap$Entry.value → JavaRetainers$Statistics.page → JavaRetainers$Page.content",
     HOOKS: "java.lang.Object[] → JavaRetainers$1.pages → JavaRetainers$Page[] → JavaRetainers$Page.content",
+    TIMERS: "java.util.TaskQueue.queue → java.util.TimerTask[] → JavaRetainers$2.val$page → JavaRetainers$Page.content → byte[]",
 }
 REMEDIES = {
     LOCALS: "ThreadLocal.remove() at the end of each task",
     QUEUE: "a bounded queue for the ThreadPoolExecutor",
     WEAK: "values of a WeakHashMap that do not refer to their keys",
     HOOKS: "Runtime.removeShutdownHook()",
+    TIMERS: "Timer.cancel() for each java.util.Timer",
 }
-QUICK = ((jvms.SYSTEM, LOCALS), ("25.0.2", WEAK), ("8", HOOKS))
+QUICK = ((jvms.SYSTEM, LOCALS), ("25.0.2", WEAK), ("8", HOOKS), ("8", TIMERS))
 EACH = [
     *(("21.0.4", kind) for kind in ROOTS),
-    *((version, kind) for version in ("8", "11", jvms.SYSTEM, "25.0.2") for kind in (WEAK, HOOKS)),
+    *((version, kind) for version in ("8", "11", jvms.SYSTEM, "25.0.2") for kind in (WEAK, HOOKS, TIMERS)),
 ]
 LEAST = 0.5  # least part of the pages: stale words may refer to the objects of a few threads, or to an element of the queue
 
@@ -51,5 +54,5 @@ def test_cause_and_remedy(version: str, kind: str, tmp_path: Path) -> None:
     assert LEAST * PAGES < held["evidence"]["retained_bytes"] < PAGES * 1.3
     assert PATHS[kind] in held["cause"]
     assert held["try"][0].startswith(REMEDIES[kind])
-    # The same objects are in no other finding.
-    assert [one["finding"] for one in found["findings"] if one["finding"] in ("held-by-managed-objects", "live-objects")] == []
+    # The same objects are in no other finding. Of the 200 threads, those of JDK 8 are behind the start of their blocks.
+    assert [one["finding"] for one in found["findings"] if one["finding"] in ("held-by-managed-objects", "live-objects", "possible")] == []

@@ -24,6 +24,8 @@ from findleaks.target.copied import CopiedProcess
 INTERPRETED = "-Xint"
 """Starts the JVM without its compiler threads, which allocate and free memory at any time. Without them, the memory of an idle JVM does not
 change."""
+INLINED = ("Thread::Thread()", "CodeBuffer::create_patch_overflow()")
+"""Functions in which the constructor of an arena is inlined in some versions."""
 QUIET = ("SIGSEGV", "SIGQUIT", "SIGPIPE")  # the JVM's own: it asks itself and is asked by jcmd with them
 
 
@@ -138,17 +140,27 @@ def malloc_sites(pid: int, version: str) -> dict[tuple[int, ...], tuple[int, int
 
 @pytest.mark.parametrize("version", mark_matrix_except([jvms.SYSTEM, "21.0.4", "25.0.2"], "25.0.2"))
 def test_every_block_has_its_site(tmp_path: Path, version: str) -> None:
-    """By the headers that NMT puts in front of blocks: as many, of as many bytes, as NMT counts of each stack."""
+    """By the headers that NMT puts in front of blocks: as many, of as many bytes, as NMT counts of each stack. And the blocks of arenas."""
     with java(tmp_path, INTERPRETED, "-XX:NativeMemoryTracking=detail", version=version) as running:
         malloc_sites(running.pid, version)
         before = malloc_sites(running.pid, version)
         with CopiedProcess(running.pid) as target:
-            (runtime,) = (runtime for runtime in Session(target).runtimes if runtime.name == "JVM")
+            session = Session(target)
+            (runtime,) = (runtime for runtime in session.runtimes if runtime.name == "JVM")
             assert runtime.recorded
             (recording,) = runtime.recordings()
             sizes = [target.word(address) for address in recording.addresses]
+            temporary = set(session.directory.blocks.columns_of(runtime.temporary_blocks()).address)
+            names = [[symbol.name for symbol in map(target.symbolize, one.frames) if symbol] for one in recording.sites]
         after = malloc_sites(running.pid, version)
     assert recording.warnings == [] and len(recording.addresses) > 3000
+    # The chunks of arenas, by their form, are the blocks that functions of Arena and ChunkPool requested.
+    takes = [(stack[:1] and stack[0] in INLINED) or any("Arena::" in name or "ChunkPool::" in name for name in stack) for stack in names]
+    usual = [length for chunk in (1 << 10, 10 << 10, 32 << 10) for length in range(chunk - 64, chunk + 64)]
+    rows = zip(recording.addresses, recording.site_of, sizes)
+    chunks = {address: site for address, site, size in rows if size in usual}
+    wrong = [names[chunks[one]] if one in chunks else "" for one in temporary ^ {one for one, site in chunks.items() if takes[site]}]
+    assert not wrong and len(temporary) > 20
     found = {site: [0, 0] for site in range(len(recording.sites))}
     for site, size in zip(recording.site_of, sizes):
         found[site][0] += 1

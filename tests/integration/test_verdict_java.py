@@ -45,6 +45,17 @@ def test_held_from_java(tmp_path: Path) -> None:
         assert one["findings"][0] == held
 
 
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", ["8", "25.0.2"])
+def test_held_by_a_thread_local_variable(version: str, tmp_path: Path) -> None:
+    """The remedies free the memory itself, and the value of the variable."""
+    jvms.compile_java(ROOT / "tests/programs/HeldDeflaters.java", tmp_path, "--release", "8")
+    with Running(jvms.command(version, tmp_path, "HeldDeflaters", str(COUNT), "local", options=("-Xmx64m",)), tmp_path / "run") as run:
+        held = finding(verdict("--pid", str(run.pid)), "held-by-managed-objects")
+    assert "(thread-local variable HeldDeflaters.local)" in held["cause"]
+    assert [remedy.partition("()")[0] for remedy in held["try"]] == ["end", "ThreadLocal.remove"]
+
+
 @pytest.mark.parametrize("count", [pytest.param(3000, marks=pytest.mark.matrix), 800])
 def test_class_loaders_that_a_list_keeps(count: int, tmp_path: Path) -> None:
     """The finding names the static variable that keeps the class loaders, and suggests the path to one of them. 800 class loaders have only

@@ -89,12 +89,28 @@ public class JavaRetainers {
         }
     }
 
+    /** Timers that are never cancelled: the thread of each waits for its tasks. */
+    private static void fillTimers() {
+        for (int timer = 0; timer < COUNT / 100; timer++) {
+            Timer one = new Timer("timer", true);
+            for (int task = 0; task < 100; task++) {
+                Page page = new Page();
+                one.schedule(new TimerTask() {
+                    public void run() {
+                        page.content[0]++;
+                    }
+                }, 3_600_000L + task);
+            }
+        }
+    }
+
     /** Return the pool of threads whose queue retains the pages, null if there is none. */
     private static ExecutorService fill(String kind) throws Exception {
         switch (kind) {
             case "locals": fillThreadLocals(); return null;
             case "queue": return fillQueue();
             case "weak": fillWeakMap(); return null;
+            case "timers": fillTimers(); return null;
             default: fillShutdownHooks(); return null;
         }
     }

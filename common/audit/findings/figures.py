@@ -7,6 +7,7 @@ leaked."""
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Optional
@@ -42,6 +43,14 @@ def format_amount(held: int, resident: Optional[int]) -> str:
     if resident is None or size(resident) == size(held):
         return size(held)
     return f"{size(held)} ({size(resident)} of it resident)"
+
+
+def exclude_figures(whole: Figures, parts: Sequence[Figures]) -> Figures:
+    """Return the figures of the blocks that are in none of the parts."""
+    resident = whole.resident
+    for part in parts:
+        resident = None if resident is None or part.resident is None else max(resident - part.resident, 0)
+    return Figures(whole.blocks - sum(part.blocks for part in parts), whole.bytes - sum(part.bytes for part in parts), resident)
 
 
 class BlockFigures:
@@ -99,10 +108,14 @@ class BlockFigures:
         starts = {blocks.find(start) for start, _ in mappings}
         return sorted(index for index in starts if graph.kind(index) == Kind.INDIRECT and graph.leader(index) not in starts)
 
-    def most_common_size(self, kind: Kind) -> tuple[int, int]:
+    def most_common_size(self, kind: Kind, excluded: Iterable[array[int]] = ()) -> tuple[int, int]:
         """Return a usable size and the number of blocks with this size: the size whose blocks of
-        this kind have the most bytes together."""
-        return _most_bytes(self._graph.sizes(kind))
+        this kind have the most bytes together. `excluded`: indices ("I") of reachable blocks that
+        do not count."""
+        left = Counter(dict(self._graph.sizes(kind)))
+        for part in excluded:
+            left.subtract(self._session.directory.blocks.columns_of(part).size)
+        return _most_bytes(list(left.items()))
 
     @cached_property
     def _resident(self) -> list[int]:

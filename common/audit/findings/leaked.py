@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.audit.conventions import describe_conventions
 from findleaks.audit.diagnostics import is_trusted
 from findleaks.audit.disguises import describe_disguises as disguise_sentences
-from findleaks.audit.findings.figures import LEAKED, BlockFigures, Figures
+from findleaks.audit.findings.figures import LEAKED, BlockFigures, Figures, exclude_figures
 from findleaks.audit.findings.significance import LEAST, PART
 from findleaks.audit.interior_heads import find_largest_head
 from findleaks.audit.leak_groups import (
@@ -35,9 +35,12 @@ from findleaks.audit.reference_evidence import (
 from findleaks.audit.site_groups import group_leaks_by_site
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.engine.terms import Kind, State, Totals
-from findleaks.formatting import blocks, number, shortened, size, some
+from findleaks.formatting import blocks, number, printable, shortened, size, some
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
+
+if TYPE_CHECKING:
+    from findleaks.audit.managed_holder import LivingOwner
 
 # Fewest bytes of uncollected garbage for a finding; it must also be PART of all memory in use
 LEAST_GARBAGE = 1 << 20
@@ -62,7 +65,7 @@ def find_leaked_memory(session: Session, figures: BlockFigures, possible_reporte
         return Finding("no-blocks", 0, title, resident=0)
     graph, doubtful, leaks = (
         session.graph(),
-        _exclude(figures.of(Kind.POSSIBLE), figures.of_mappings(Kind.POSSIBLE)),
+        exclude_figures(figures.of(Kind.POSSIBLE), figures.of_mappings(Kind.POSSIBLE)),
         _leaks(session, figures),
     )
     facts: dict[str, object] = {
@@ -88,21 +91,16 @@ def find_leaked_memory(session: Session, figures: BlockFigures, possible_reporte
     doubt = "" if facts["trusted"] else " Memory is missing or corrupt: these blocks may be referenced from there."
     cause = " ".join(filter(None, (cause, *_describe_evidence(session), _describe_disguised(session))))
     title = f"Leaked: {leaks.amount} in {blocks(leaks.blocks)} that nothing refers to{maybe}.{doubt}"
-    return Finding("lost", leaks.bytes, title, cause, (), tuple(commands), facts, leaks.resident)
+    owner = facts.get("living_owner")
+    remedies = tuple(owner["remedies"]) if isinstance(owner, dict) else ()
+    return Finding("lost", leaks.bytes, title, cause, remedies, tuple(commands), facts, leaks.resident)
 
 
 def _leaks(session: Session, figures: BlockFigures) -> Figures:
     """Return the figures of leaked blocks. Garbage that a collector has not freed yet is left out.
     So are leaked mappings and the blocks that only they refer to, because another finding reports
     them."""
-    return _exclude(figures.of(*LEAKED), [_garbage(session, figures), *figures.of_mappings(*LEAKED)])
-
-
-def _exclude(whole: Figures, parts: Sequence[Figures]) -> Figures:
-    resident = whole.resident
-    for part in parts:
-        resident = None if resident is None or part.resident is None else max(resident - part.resident, 0)
-    return Figures(whole.blocks - sum(part.blocks for part in parts), whole.bytes - sum(part.bytes for part in parts), resident)
+    return exclude_figures(figures.of(*LEAKED), [_garbage(session, figures), *figures.of_mappings(*LEAKED)])
 
 
 def _garbage(session: Session, figures: BlockFigures) -> Figures:
@@ -188,12 +186,43 @@ def _describe_largest(session: Session, amount: int, facts: dict[str, object]) -
     text, module = describe_module_word(session, groups[0])
     if module is not None:
         cause, facts["module"] = f"{cause} {text}", module
+    owner = _find_living_owner(session, groups[0])
+    if owner is not None:
+        cause = f"{cause} {_describe_living_owner(owner)}"
+        facts["living_owner"] = {**owner._asdict(), "address": hex(owner.address)}
+    elif module is None and not groups[0].type:
+        cause = " ".join(filter(None, [cause, _describe_loaded_libraries(session)]))
     sited = _describe_largest_site(session, amount)
     if sited is not None:
         facts["site"], words = sited
         cause, commands = f"{cause} {words}", ["find --by site --kind definite"]
     example = groups[0].examples[0]
     return cause, [*commands, f"whatis {example:#x}", suggest_about(groups[0]), *suggest_track(session, groups[0])]
+
+
+def _find_living_owner(session: Session, leak: Leak) -> Optional[LivingOwner]:
+    """Return the managed objects that own blocks of the same size as the leaked ones; None if there
+    are none. The objects that owned the leaked blocks are gone."""
+    if leak.smallest != leak.largest or not session.runtimes:
+        return None
+    from findleaks.audit.managed_holder import find_living_owner  # few processes need it
+
+    return find_living_owner(session, leak.smallest)
+
+
+def _describe_living_owner(owner: LivingOwner) -> str:
+    sentence = f"{blocks(owner.blocks)} of this size {'is' if owner.blocks == 1 else 'are'} in use by objects of {shortened(owner.type)}"
+    sentence += f", one of which is reached by {shortened(owner.path, 400)}" if owner.path else ""
+    return f"{sentence}: such objects may have owned the leaked blocks, too."
+
+
+def _describe_loaded_libraries(session: Session) -> str:
+    """Return a sentence about the libraries that a program of a runtime loaded, or ""."""
+    libraries = [name for runtime in session.runtimes for name in runtime.loaded_libraries()]
+    if not libraries:
+        return ""
+    names, what = some(list(map(printable, libraries)), 3), "is the only library" if len(libraries) == 1 else "are the libraries"
+    return f"Outside of the runtime, {names} {what} that the program loaded, and may have allocated these blocks."
 
 
 def _describe_largest_site(session: Session, amount: int) -> Optional[tuple[dict[str, object], str]]:
@@ -236,7 +265,7 @@ def _describe_top(leak: Leak, amount: int) -> str:
 
 def find_possible_leaks(session: Session, figures: BlockFigures) -> Iterator[Finding]:
     """Yield one finding if much of the memory in use is possibly leaked."""
-    found = _exclude(figures.of(Kind.POSSIBLE), figures.of_mappings(Kind.POSSIBLE))
+    found = exclude_figures(figures.of(Kind.POSSIBLE), figures.of_mappings(Kind.POSSIBLE))
     in_use = session.directory.blocks.totals(State.IN_USE)
     if found.bytes < LEAST_POSSIBLE or found.bytes < PART * in_use.bytes:
         return

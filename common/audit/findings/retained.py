@@ -9,7 +9,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.audit.accounting import Accounting
-from findleaks.audit.findings.figures import BlockFigures, Figures, format_amount
+from findleaks.audit.findings.figures import BlockFigures, Figures, exclude_figures, format_amount
 from findleaks.audit.findings.free_memory import to_sentence
 from findleaks.audit.findings.significance import PART, denominator_without_files
 from findleaks.audit.managed import RuntimeHoldings
@@ -33,6 +33,10 @@ fraction GROWN of the memory without files."""
 SPREAD = 6 << 20
 """Fewest resident bytes that no single root retains for a finding; twice as many mapped bytes if
 residency is unknown. An idle JVM has 9 MiB, of which 4 MiB are resident."""
+
+EXPLAINED = 0.25
+"""Managed objects explain reachable memory if they have at least this fraction of its bytes, with
+the memory that each type retains. Objects of several types may retain the rest together."""
 
 SHOWN = 0.05
 """A variable is named if it retains at least this fraction of the memory of managed objects."""
@@ -281,23 +285,23 @@ def _retained_by_managed_heap(session: Session, found: TopRetainer, retained: Fi
     title += f"{blocks(retained.blocks)}, {part} % of the reachable memory."
     most, count = found.most_common_size()
     facts.update({"size": most, "blocks_of_size": count})
-    sentence, path = _describe_managed_path(session, most, count, facts)
+    sentence, path, remedies = _describe_managed_path(session, most, count, facts)
     cause = describe_size(most, count) + sentence
     commands = ("runtime", *path, f"roots {shell_quoted(found.owner.word)} --depth 4", f"blocks --size {most} --limit 10")
-    return Finding("held-from-managed-heap", retained.bytes, title, cause, (), commands, facts, retained.resident)
+    return Finding("held-from-managed-heap", retained.bytes, title, cause, remedies, commands, facts, retained.resident)
 
 
-def _describe_managed_path(session: Session, most: int, count: int, facts: dict[str, object]) -> tuple[str, list[str]]:
+def _describe_managed_path(session: Session, most: int, count: int, facts: dict[str, object]) -> tuple[str, list[str], tuple[str, ...]]:
     """Return a sentence with the path through managed objects to one of `count` blocks of size
-    `most`, and the command that prints the whole path. Returns ("", []) if no path is found. Adds
-    the path to the facts."""
+    `most`, the command that prints the whole path, and remedies. Returns ("", [], ()) if no path is
+    found. Adds the path to the facts."""
     from findleaks.audit.managed_holder import find_managed_path
 
     found = find_managed_path(session, most, count)
     if found is None:
-        return "", []
+        return "", [], ()
     facts["path"] = found.path
-    return f" One of them is reached by {shortened(found.path, 400)}.", [f"path {found.address:#x}"]
+    return f" One of them is reached by {shortened(found.path, 400)}.", [f"path {found.address:#x}"], tuple(found.remedies)
 
 
 def describe_size(most: int, count: int) -> str:
@@ -314,23 +318,25 @@ def _find_many_roots(session: Session, accounting: Accounting, figures: BlockFig
     or many structures."""
     used = sum(store.in_use for store in accounting.stores)
     reached = figures.of(Kind.REACHABLE) if found is not None and not found.is_most else Figures(0, 0, 0)
+    temporary = [runtime.temporary_blocks() for runtime in session.runtimes] if reached.bytes >= SPREAD else []
+    reached = exclude_figures(reached, [figures.of_blocks(temporary, Kind.REACHABLE)])
     # If managed objects retain much memory, their types explain it better.
-    managed = any(_exclude_uncertain(one).bytes >= HELD for one in accounting.native)
+    managed = any(_exclude_uncertain(one).bytes >= max(HELD, EXPLAINED * reached.bytes) for one in accounting.native)
     resident, least = (reached.bytes, 2 * SPREAD) if reached.resident is None else (reached.resident, SPREAD)
     if managed or resident < max(least, MOST * used) or used < GROWN * denominator_without_files(accounting):
         return
-    most, count = figures.most_common_size(Kind.REACHABLE)
+    most, count = figures.most_common_size(Kind.REACHABLE, temporary)
     amount = format_amount(reached.bytes, reached.resident)
     title = f"In use, not leaked: {amount} in {blocks(reached.blocks)} are reachable, and no single root retains half of it."
     cause = describe_size(most, count)
     facts: dict[str, object] = {"blocks": reached.blocks, "size": most, "blocks_of_size": count}
-    sentence, path = _describe_managed_path(session, most, count, facts)
+    sentence, path, remedies = _describe_managed_path(session, most, count, facts)
     shared, part = describe_shared_part(session)
     cause += sentence + shared
     if part is not None:
         facts["shared"] = part
     commands = (*path, "roots", f"blocks --size {most} --kind reachable --limit 10")
-    yield Finding("held-by-many", reached.bytes, title, cause, (), commands, facts, reached.resident)
+    yield Finding("held-by-many", reached.bytes, title, cause, remedies, commands, facts, reached.resident)
 
 
 def describe_shared_part(session: Session, least: float = PART) -> tuple[str, Optional[dict[str, object]]]:

@@ -17,16 +17,16 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from findleaks.allocators.bulk import MOST_RANGES, read_records
+from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into, read_records
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.jvm.engine import FIXED
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.object_graph import GARBAGE
-from findleaks.target.base import Range, Target
+from findleaks.target.base import Piece, Range, Target
 from findleaks.target.interruptible import interruptible
-from findleaks.target.ranges import merge_to_most, region_at
+from findleaks.target.ranges import merge_to_most
 
-_WORD, _BOX = 8, "java.lang.Long"
+_BOX = "java.lang.Long"
 _MOST = 1 << 16  # objects of a class that are read
 _SOME = 1 << 14  # objects that are read together
 
@@ -41,40 +41,44 @@ def find_cleanup_classes(
     indices: the objects with a word that points into `native`. kinds: see `find_holders`. Raises
     Interrupted."""
     numbers = {one.name: number for number, one in enumerate(objects.classes) if one.kind == FIXED}
-    pairs = {
-        inner: numbers[outer] for name, inner in numbers.items() for outer in [name.partition("$")[0]] if outer != name and outer in numbers
-    }
-    wanted = {number: array("I") for pair in pairs.items() for number in pair}
-    for index in indices if pairs else ():
+    nested: dict[int, list[int]] = {}
+    for name, number in numbers.items():
+        outermost = name.partition("$")[0]
+        if outermost != name and outermost in numbers:
+            nested.setdefault(numbers[outermost], []).append(number)
+    wanted = {number: array("I") for outer, some in nested.items() for number in (outer, *some)}
+    for index in indices if nested else ():
         found = wanted.get(objects.numbers[index])
         if found is not None and len(found) < _MOST and (kinds is None or kinds[index] not in GARBAGE):
             found.append(index)
-    ranges = merge_to_most(native, MOST_RANGES)
+    reader = _AddressReader(objects, engine, target, merge_to_most(native, MOST_RANGES))
     result: dict[int, int] = {}
     shared: set[int] = set()
-    for inner, outer in pairs.items():
-        if wanted[inner] and 2 * len(wanted[outer]) >= len(wanted[inner]):
-            used = {word for words in _read_addresses(objects, engine, target, wanted[outer], ranges) for word in words}
-            same = sum(not used.isdisjoint(words) for words in _read_addresses(objects, engine, target, wanted[inner], ranges))
-            if 2 * same > len(wanted[inner]):
+    for outer, some in nested.items():
+        some = [inner for inner in some if wanted[inner] and 2 * len(wanted[outer]) >= len(wanted[inner])]
+        used = {address for _, address in reader.read(wanted[outer])} if some else set()
+        for inner in some:
+            same = {at for at, address in reader.read(wanted[inner]) if address in used}
+            if 2 * len(same) > len(wanted[inner]):
                 result[inner] = outer
                 shared |= used
     boxes = array("I", (index for index in indices if objects.numbers[index] == numbers.get(_BOX)) if shared else ())
-    words_of_boxes = _read_addresses(objects, engine, target, boxes, ranges) if boxes else ()
-    return result, {index for index, words in zip(boxes, words_of_boxes) if not shared.isdisjoint(words)}
+    return result, {boxes[at] for at, address in reader.read(boxes) if address in shared}
 
 
-def _read_addresses(
-    objects: JavaObjects, engine: Engine, target: Target, indices: array[int], ranges: Sequence[Range]
-) -> Iterator[list[int]]:
-    """Yield the words of each object that are addresses in `ranges`. The objects are of one
-    class."""
-    size = objects.classes[objects.numbers[indices[0]]].size
-    for first in interruptible(target, range(0, len(indices), _SOME)):
-        starts = objects.blocks.columns_of(indices[first : first + _SOME]).address.tolist()
-        data, _ = read_records(target, engine, starts, size)
-        words = memoryview(data).cast("B")
-        for at in range(len(starts)):
-            record = words[at * size : (at + 1) * size]
-            values = (int.from_bytes(record[place : place + _WORD], target.arch.byteorder) for place in range(0, size - _WORD + 1, _WORD))
-            yield [value for value in values if region_at(ranges, value) is not None]
+class _AddressReader:
+    """Reads addresses in `ranges` from objects."""
+
+    def __init__(self, objects: JavaObjects, engine: Engine, target: Target, ranges: Sequence[Range]) -> None:
+        self._objects, self._engine, self._target, self._ranges = objects, engine, target, ranges
+
+    def read(self, indices: array[int]) -> Iterator[tuple[int, int]]:
+        """Yield each word of the objects that is an address in the ranges, after the position of
+        its object in `indices`. The objects are of one class."""
+        objects = self._objects
+        size = objects.classes[objects.numbers[indices[0]]].size if indices else 0
+        for first in interruptible(self._target, range(0, len(indices), _SOME)):
+            starts = objects.blocks.columns_of(indices[first : first + _SOME]).address.tolist()
+            data, _ = read_records(self._target, self._engine, starts, size)
+            places, values = find_pointers_into(self._engine, Piece(0, memoryview(data)), self._ranges)
+            yield from ((first + place // size, value) for place, value in zip(places, values))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from array import array
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import BinaryIO, Optional
@@ -20,14 +20,16 @@ from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import type_with_garbage
 from findleaks.runtimes.heap_dump import DumpableRuntime
 from findleaks.runtimes.jvm import parts, spaces, tracked_blocks, tracking
+from findleaks.runtimes.jvm.arena_chunks import list_arena_chunks
 from findleaks.runtimes.jvm.classes import ClassCounts, count_classes
 from findleaks.runtimes.jvm.cleaning import is_cleaned
 from findleaks.runtimes.jvm.concurrent import ConcurrentHeap, concurrent_heap
 from findleaks.runtimes.jvm.concurrent_spaces import concurrent_spaces
 from findleaks.runtimes.jvm.holders import find_example, find_holders
-from findleaks.runtimes.jvm.java_classes import CLASS, ClassReader, class_of
+from findleaks.runtimes.jvm.java_classes import ClassReader
+from findleaks.runtimes.jvm.jni_libraries import list_loaded_libraries
 from findleaks.runtimes.jvm.layout import ObjectLayout, read_layout
-from findleaks.runtimes.jvm.loaders import list_holders
+from findleaks.runtimes.jvm.loaders import count_loader_types
 from findleaks.runtimes.jvm.native_roots import NativeRoots
 from findleaks.runtimes.jvm.object_graph import JavaGraph
 from findleaks.runtimes.jvm.objects import JavaObjects
@@ -35,7 +37,7 @@ from findleaks.runtimes.jvm.reachability import Reachability
 from findleaks.runtimes.jvm.remedies import find_remedies
 from findleaks.runtimes.jvm.spaces import Dead, ObjectRange, Space
 from findleaks.runtimes.jvm.tables import Tables
-from findleaks.runtimes.jvm.threads import java_stacks
+from findleaks.runtimes.jvm.threads import java_stacks, list_thread_blocks
 from findleaks.runtimes.jvm.tracking import Tracking
 from findleaks.runtimes.jvm.verdict_findings import find_retained_objects, find_unused_heap
 from findleaks.runtimes.object_graph import GARBAGE, ObjectGraph, ObjectRoot
@@ -51,7 +53,6 @@ _UNREAD = (
 )
 LOADERS_OF_TYPE = "class loaders of type "
 """The beginning of the names of counters that count class loaders of one type."""
-_REFLECTION = ".reflect.DelegatingClassLoader"
 # A type gets a counter if it has this many loaders; maximum number of such counters
 MANY_LOADERS, MOST_LOADER_TYPES = 10, 3
 
@@ -172,8 +173,7 @@ class HotSpot(DumpableRuntime):
         return Reachability(self._tables, self._engine, objects, self._native_roots(objects))
 
     def _native_roots(self, objects: JavaObjects) -> NativeRoots:
-        arguments = self._tables, self._engine, self._directory, self._module, objects.blocks, objects.layout.references
-        return NativeRoots(*arguments)
+        return NativeRoots(self._tables, self._engine, self._directory, self._module, objects.blocks, objects.layout.references)
 
     def write_heap_dump(self, out: BinaryIO, report: Callable[[float], None]) -> Optional[list[str]]:
         """Write a heap dump; see DumpableRuntime."""
@@ -249,10 +249,14 @@ class HotSpot(DumpableRuntime):
         example = find_example(self._holders, type_name) if self._holders is not None else None
         return example if example is not None else super().native_example(type_name)
 
+    def loaded_libraries(self) -> Sequence[str]:
+        return list_loaded_libraries(self._target, self._module)
+
     def remedies(self, type_name: str) -> Sequence[str]:
         found = (one.klass for one in (self._objects.classes if self._objects is not None else ()) if one.name == type_name)
         klass = next(found, 0)
-        return list(find_remedies(self._tables, ClassReader(self._tables), klass, self.reference_chain(type_name)))
+        plain = self._object_graph is not None and self._object_graph.refers_to_nothing(self.native_example(type_name) or 0)
+        return list(find_remedies(self._tables, ClassReader(self._tables), klass, self.reference_chain(type_name), not plain))
 
     def frees_garbage(self, type_name: str) -> bool:
         return is_cleaned(self._tables, self._engine, self._objects, self._reach, type_name)
@@ -288,16 +292,7 @@ class HotSpot(DumpableRuntime):
 
     @cached_property
     def _loader_types(self) -> Mapping[str, int]:
-        """The number of class loaders of each type, the largest number first. The JVM's own class
-        loaders for reflection are last: it has one for each method that is often called."""
-        layout = self._layout
-        if layout is None:
-            return {}
-        reader = ClassReader(self._tables)
-        klasses = (class_of(self._tables, layout, holder) for holder in list_holders(self._tables, reader) if holder)
-        names = (reader.name(klass) for klass in klasses if klass)
-        found = Counter(name for name in names if name and name != CLASS).most_common()
-        return dict(sorted(found, key=lambda one: one[0].endswith(_REFLECTION)))
+        return count_loader_types(self._tables, self._layout) if self._layout is not None else {}
 
     def note(self) -> str:
         if not self.lists_objects:
@@ -336,6 +331,12 @@ class HotSpot(DumpableRuntime):
 
     def parts(self) -> Sequence[Part]:
         return self._parts
+
+    def permanent_blocks(self) -> Sequence[int]:
+        return list_thread_blocks(self._tables, self._directory.blocks)
+
+    def temporary_blocks(self) -> array[int]:
+        return list_arena_chunks(self._tables, self._engine, self._directory.blocks)
 
     def reserved(self) -> Sequence[Range]:
         return parts.reserved(self._tables, self._concurrent)

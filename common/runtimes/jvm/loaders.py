@@ -8,17 +8,20 @@ have a separate ClassLoaderData."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from findleaks.errors import Interrupted
 from findleaks.runtimes.jvm.classes import list_classes, list_loader_data
-from findleaks.runtimes.jvm.java_classes import ClassReader
+from findleaks.runtimes.jvm.java_classes import CLASS, ClassReader, class_of
+from findleaks.runtimes.jvm.layout import ObjectLayout
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.target.base import Range
 
 CHUNK = 32  # objects of a chunk; then their number (32 bits) and the next chunk
 _MOSTCHUNKS = 1 << 16
+_REFLECTION = ".reflect.DelegatingClassLoader"
 _LOOK = 1 << 10  # chunks between two checks for Ctrl-C
 
 
@@ -47,6 +50,17 @@ def read_loaders(tables: Tables, reader: ClassReader, heap: Range) -> Iterator[L
 def list_holders(tables: Tables, reader: ClassReader) -> Iterator[int]:
     """Yield the holder of each class loader; see Loader."""
     return (_holder(tables, reader, data) for data in list_loader_data(tables))
+
+
+def count_loader_types(tables: Tables, layout: ObjectLayout) -> dict[str, int]:
+    """Return the number of class loaders of each type, the largest number first. The JVM's own
+    class loaders for reflection are last: it has one for each method that is often called. In JDK 8
+    and 11, each hidden class has a ClassLoaderData with the class loader of another class."""
+    reader = ClassReader(tables)
+    klasses = (class_of(tables, layout, holder) for holder in {*list_holders(tables, reader)} if holder)
+    names = (reader.name(klass) for klass in klasses if klass)
+    found = Counter(name for name in names if name and name != CLASS).most_common()
+    return dict(sorted(found, key=lambda one: one[0].endswith(_REFLECTION)))
 
 
 def _holder(tables: Tables, reader: ClassReader, data: int) -> int:

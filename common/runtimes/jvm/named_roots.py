@@ -1,9 +1,11 @@
-"""Find what static variables, thread-local variables and class loaders retain in the Java heap.
+"""Find what static variables, thread-local variables, timers and class loaders retain in the Java
+heap.
 
 A thread-local variable has an entry in the map of each thread: Thread.threadLocals →
-ThreadLocal$ThreadLocalMap.table → Entry {referent: the ThreadLocal, value}.
+ThreadLocal$ThreadLocalMap.table → Entry {referent: the ThreadLocal, value}. A java.util.Timer has a
+thread, and a queue with its tasks: TimerThread.queue → TaskQueue.queue → TimerTask[].
 
-Source: OpenJDK 8 to 25, java/lang/Thread.java, java/lang/ThreadLocal.java."""
+Source: OpenJDK 8 to 25, java/lang/Thread.java, java/lang/ThreadLocal.java, java/util/Timer.java."""
 
 from __future__ import annotations
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 _STATIC, _THREAD_LOCAL = "static variable", "thread-local variable"
 _THREAD, _LOADER = "java.lang.Thread", "java.lang.ClassLoader"
 _MAPS = ("threadLocals", "inheritableThreadLocals")
+_TIMER_THREAD = "java.util.TimerThread"
 _MOST_OBJECTS = 64  # objects that roots refer to, and that get a row
 _LEAST_SHARE = 50  # divisor: the part of all objects that such an object must retain
 _MOST_LOOKED_AT = 1 << 12  # objects of which a chain of references is searched
@@ -45,7 +48,7 @@ class NamedRoots:
         """Return the roots, the largest first. The objects of a class loader include those of the
         static variables of its classes. `least`: roots that are neither variables nor class loaders
         must retain this many bytes."""
-        found = [*self._statics(), *self._thread_locals(), *self._loaders()]
+        found = [*self._statics(), *self._thread_locals(), *self._timers(), *self._loaders()]
         found += self._objects(max(least, self._tree.total().bytes // _LEAST_SHARE))
         listed = (one for one in found if one.retained.bytes >= _LEAST)
         return sorted(listed, key=lambda one: (-one.retained.bytes, one.address, one.name))
@@ -115,6 +118,24 @@ class NamedRoots:
     def _entries(self, thread: int, field: str) -> Iterator[int]:
         table = self._graph.reference(self._graph.reference(thread, field), "table")
         return (entry for entry in self._graph.elements(table) if entry >= 0)
+
+    def _timers(self) -> Iterator[ObjectRoot]:
+        """Yield one root for the task queues of all timers. The stack of a timer's thread refers to
+        the queue and to some of its tasks, too, so each of these may be retained by no object."""
+        graph, tree = self._graph, self._tree
+        queues: dict[int, list[int]] = {}
+        for thread in interruptible(graph.target, graph.instances(_TIMER_THREAD)):
+            queue = graph.reference(thread, "queue")
+            table = graph.reference(queue, "queue")
+            parts = [one for one in (queue, table, *graph.elements(table)) if one >= 0 and one not in self._attributed]
+            found = [one for one in dict.fromkeys(parts) if tree.idom(one) in (thread, root_node(0))]
+            queues[thread] = sorted(found, key=lambda one: tree.retained(one).bytes)
+            self._attributed.update(found)
+        totals = {queue: Totals.sum_of(map(tree.retained, parts)) for queue, parts in queues.items() if parts}
+        if totals:
+            largest = max(totals, key=lambda queue: totals[queue].bytes)
+            name = f"task {'queue' if len(queues) == 1 else 'queues'} of {counted(len(queues), 'timer')}"
+            yield self._root("threads", name, queues[largest][-1], len(totals), Totals.sum_of(totals.values()))
 
     def _loaders(self) -> Iterator[ObjectRoot]:
         """Yield one root for all class loaders of a type."""

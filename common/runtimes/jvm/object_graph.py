@@ -318,6 +318,11 @@ class JavaGraph(ObjectGraph):
         field = next((one for one in known if one.name == name and one.is_reference), None)
         return self._find(self._decode(self._word(self.blocks.address(index) + field.offset))) if field is not None else -1
 
+    def refers_to_nothing(self, address: int) -> bool:
+        """Return whether all references in the fields of an object are null."""
+        index = self.blocks.find(address)
+        return index >= 0 and not any(one.value for one in self.fields_of(index, 0) if one.is_reference)
+
     def text_field(self, index: int, name: str) -> str:
         """Return the text of a field of an object that is a String, or ""."""
         text = self.reference(index, name)

@@ -20,6 +20,7 @@ _BUFFER, _CACHE = "java.nio.DirectByteBuffer", "sun.nio.ch.Util$BufferCache"
 _ARENA = "jdk.internal.foreign."
 _NETTY = "io.netty.buffer."
 _STREAM = "ZStreamRef"  # the end of the names of the classes that own the memory of zlib
+_LOCAL = "thread-local variable"
 _MOST_INTERFACES = 1 << 12
 
 # A part of the name of a root, or of a path that begins there -> what frees the retained objects
@@ -28,17 +29,31 @@ _OF_RETAINERS = {
     "java.sql.DriverManager.registeredDrivers": "DriverManager.deregisterDriver() when the application that registered the driver ends",
     "java.util.logging.LogManager": "Logger.removeHandler() when the application that added the handler ends",
     "java.lang.ref.Finalizer.unfinalized": "find out what the thread Finalizer waits for, and replace finalize() by close()",
-    "thread-local variable": "ThreadLocal.remove() at the end of each task: the threads of a pool keep the value",
-    "java.util.TimerThread": "Timer.cancel() for each Timer that is not needed any more",
+    _LOCAL: "ThreadLocal.remove() at the end of each task: the threads of a pool keep the value",
+    "java.util.TimerT": "Timer.cancel() for each java.util.Timer that is not needed any more: its thread keeps its tasks",
+    "task queue": "Timer.cancel() for each java.util.Timer that is not needed any more: its thread keeps its tasks",
+    "java.util.TaskQueue.queue": "Timer.purge() after TimerTask.cancel(): a cancelled task stays in the queue until its time has come",
     "ScheduledThreadPoolExecutor$DelayedWorkQueue": "setRemoveOnCancelPolicy(true) of the ScheduledThreadPoolExecutor, for cancelled tasks",
     "java.util.concurrent.ThreadPoolExecutor.workQueue": "a bounded queue for the ThreadPoolExecutor, with a RejectedExecutionHandler",
+    ".threadLocals →": "ThreadLocal.remove() at the end of each task: the threads of a pool keep the value",
+    "com.sun.jmx.interceptor.": "MBeanServer.unregisterMBean() when the application that registered the MBean ends",
+    ".contextClassLoader →": "end the threads that an application started when the application ends: each keeps its context class loader",
+    " classes ": "end what keeps the class loaders of these classes: each class loader has a copy of the variable",
     "java.util.WeakHashMap$Entry.value": "values of a WeakHashMap that do not refer to their keys; otherwise it never removes the entries",
 }
 
 
-def find_remedies(tables: Tables, reader: ClassReader, klass: int, path: str) -> Iterator[str]:
+def find_remedies(tables: Tables, reader: ClassReader, klass: int, path: str, has_cleaner: bool = True) -> Iterator[str]:
     """Yield what frees the native memory of objects of a class. `path`: the types on a path from a
-    root to one of its live objects, or ""."""
+    root to one of its live objects, or "". `has_cleaner`: False for a direct buffer that refers to
+    no other object, so that the collector does not free its memory."""
+    yield from _find_owner_remedies(tables, reader, klass, path, has_cleaner)
+    if _LOCAL in path and _CACHE not in path:
+        yield _OF_RETAINERS[_LOCAL]
+
+
+def _find_owner_remedies(tables: Tables, reader: ClassReader, klass: int, path: str, has_cleaner: bool) -> Iterator[str]:
+    """Yield what frees the memory, whatever refers to the objects."""
     name = reader.name(klass)
     if name.endswith(_STREAM):
         yield "end() of java.util.zip.Inflater and Deflater, or close() of the stream that has one, as soon as it is not needed any more"
@@ -47,6 +62,8 @@ def find_remedies(tables: Tables, reader: ClassReader, klass: int, path: str) ->
     elif name == _BUFFER and _NETTY in path:
         yield f"release() of each {_NETTY}ByteBuf that is not needed any more"
         yield "-Dio.netty.leakDetection.level=paranoid, with which Netty logs where it allocated buffers that were not released"
+    elif name == _BUFFER and not has_cleaner:
+        yield "free these buffers as their library documents (LWJGL: MemoryUtil.memFree()): the collector frees only the objects"
     elif name == _BUFFER:
         yield "-XX:MaxDirectMemorySize=BYTES limits direct buffers; the collector frees them, so drop or reuse them"
     elif name == SEGMENT:
@@ -60,7 +77,7 @@ def find_remedies(tables: Tables, reader: ClassReader, klass: int, path: str) ->
 def find_retainer_remedies(text: str) -> Iterator[str]:
     """Yield what frees objects that a root retains. `text`: the name of the root, and the path from
     there to the objects."""
-    yield from (remedy for part, remedy in _OF_RETAINERS.items() if part in text)
+    yield from dict.fromkeys(remedy for part, remedy in _OF_RETAINERS.items() if part in text)
 
 
 def _interfaces(tables: Tables, reader: ClassReader, klass: int) -> set[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
+from findleaks.engine.contract import Blocks
 from findleaks.runtimes.jvm.tables import Tables
 
 MAX_THREADS = 1 << 16
@@ -34,6 +35,15 @@ def _linked_threads(tables: Tables) -> Iterator[int]:
             return
         yield thread
         thread = tables.word("JavaThread", "_next", thread)
+
+
+def list_thread_blocks(tables: Tables, blocks: Blocks) -> list[int]:
+    """Return the starts of the blocks that contain JavaThreads behind their start: with biased
+    locking (JDK 8 to 17), the address of a thread is a multiple of 2,048, and nothing refers to the
+    start of its block."""
+    looked_up = ((thread, blocks.lookup(thread)) for thread in java_threads(tables))
+    found = ((thread, one[1]) for thread, one in looked_up if one is not None)
+    return [block for thread, block in found if block != thread]
 
 
 def thread_object(tables: Tables, thread: int) -> int:

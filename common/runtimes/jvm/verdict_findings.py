@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Less unused memory is not reported: bytes, and 1 / _PART of the resident heap.
 _LEAST, _PART = 64 << 20, 2
+_MOST_RETAINED = 8  # objects on the path to what an object retains
 _NAME, _VIRTUAL_THREAD = "JVM", "java.lang.VirtualThread"
 
 
@@ -49,8 +50,9 @@ def find_retained_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[F
     found = next(find_retainer(graph, _NAME, types), None) or next(_find_named_root(graph, types), None)
     if found is None:
         return
-    example = _describe_example(graph, types, int(str(found.facts["address"]), 16))
-    text = f"{found.facts['root']} {found.facts['path']} {example}"
+    address = int(str(found.facts["address"]), 16)
+    example = _describe_example(graph, types, address) or _describe_retained(graph, address)
+    text = f"{found.facts['root']} {found.facts['path']} {found.cause} {example}"
     commands = (*found.commands, "stacks") if _VIRTUAL_THREAD in text else found.commands
     yield replace(found, cause=found.cause + example, remedies=tuple(find_retainer_remedies(text)), commands=commands)
 
@@ -63,7 +65,8 @@ def _find_named_root(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Findin
     root = next(iter(list_named_roots(graph, int(least))), None) if live >= LEAST_LIVE else None
     if root is None or root.retained.bytes < least:
         return
-    verb = "together retain" if root.members else "retain" if root.sort == "class-loader" else "retains"
+    is_plural = root.sort == "class-loader" or root.name.startswith("task queues")
+    verb = "together retain" if root.members else "retain" if is_plural else "retains"
     title = f"In use, not leaked: {shortened(root.name, 120)} {verb} {size(root.retained.bytes)} in "
     title += f"{number(root.retained.blocks)} objects of {_NAME}."
     path = graph.describe_path(graph.blocks.find(root.address))
@@ -84,3 +87,15 @@ def _describe_example(graph: JavaGraph, types: Sequence[Type], retainer: int) ->
         return ""
     text = graph.describe_chain(path[path.index(index) :])
     return f" One of {number(largest.objects)} {shortened(largest.name)} is reached by {shortened(text, 400)}."
+
+
+def _describe_retained(graph: JavaGraph, retainer: int) -> str:
+    """Return a sentence with the path from the object at `retainer` to the largest object that it
+    retains, that to the largest one that this retains, and so on; "" if it refers to none."""
+    tree, path = graph.dominators, [graph.blocks.find(retainer)]
+    while tree is not None and len(path) < _MOST_RETAINED:
+        largest = next(iter(tree.children(path[-1], 1)), None)
+        if largest is None or not graph.link(path[-1], largest.block).address:
+            break
+        path.append(largest.block)
+    return f" The path to the largest object that it retains: {shortened(graph.describe_chain(path), 400)}." if len(path) > 1 else ""
