@@ -25,7 +25,7 @@ ENTRY = "findleaks.gdb.batch:run"
 
 
 def drop_pid_option(words: Sequence[str]) -> list[str]:
-    """Return the words for GDB, without --pid and its value."""
+    """Return the command line that GDB executes: these words without --pid and its value."""
     rest = iter(words)
     kept = []
     for word in rest:

@@ -25,7 +25,8 @@ def find_pointers(engine: Engine, piece: Piece, low: int, high: int) -> tuple[ar
 
 
 def find_pointers_into(engine: Engine, piece: Piece, ranges: Sequence[Range]) -> tuple[array[int], Words]:
-    """Return the same for the words whose value is in one of a few ranges."""
+    """Return the addresses (ascending) and the values of the aligned words in the piece whose value
+    is in one of a few ranges."""
     addresses = search_ranges(engine, piece, ranges)
     values, _ = engine.gather((piece,), addresses, engine.arch.word)
     return addresses, engine.arch.words(values)

@@ -63,8 +63,8 @@ class Blocks:
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a data frame with the columns address, size, state, kind, allocator, arena, type,
-        type_from, type_sure, site and group. Columns of words are categories. `group` is the same
-        number for all blocks of one leak, and 2**32 - 1 for blocks that are not leaked. Raises
+        type_from, type_sure, site and group. Text columns have the type category. `group` is the
+        same number for all blocks of one leak, and 2**32 - 1 for blocks that are not leaked. Raises
         FindleaksError if pandas is not installed."""
         pd: Any = _module("pandas")
         np: Any = _module("numpy")
@@ -95,8 +95,8 @@ class Blocks:
         )
 
     def to_arrow(self) -> pyarrow.Table:
-        """Return an Arrow table with the columns of `to_pandas`. Columns of words are dictionaries.
-        Raises FindleaksError if pyarrow is not installed."""
+        """Return an Arrow table with the columns of `to_pandas`. Text columns are
+        dictionary-encoded. Raises FindleaksError if pyarrow is not installed."""
         pa: Any = _module("pyarrow")
         table, count = self._table, len(self._table.address)
 

@@ -348,7 +348,7 @@ def sum_retained_by_type(session: Session, holders: Sequence[Holders], leaked_to
 
 
 def _insert_type(one: Holders, place: int) -> Holders:
-    """Return the holders with one more type at `place`, which no object has."""
+    """Return the holders with a new type at index `place`. No object has the new type."""
 
     def number(kind: int) -> int:
         return kind + 1 if place <= kind < len(one.names) else kind

@@ -87,9 +87,9 @@ class Area:
         return sum(self.sums[state * COLUMNS : (state + 1) * COLUMNS])
 
     def held(self, state: int, *pages: PageState) -> int:
-        """Return the bytes of blocks in a state that lie in pages of these states (default: all).
-        `state`: engine.terms.State (FREE includes memory that is in no block) or
-        engine.pages.FOREIGN."""
+        """Return how many bytes of blocks in this state are on pages in the states `pages`
+        (default: on all pages). `state`: engine.terms.State (FREE includes memory that is in no
+        block) or engine.pages.FOREIGN."""
         return sum(self.sums[page * COLUMNS + state] for page in pages or PageState)
 
     def address(self, number: int) -> int:

@@ -1,17 +1,18 @@
 """Rules that recognise a library's objects by tags and invariants in their first bytes.
 
-A rule is a line `NAME: TEST; TEST; …`, a table of rules a file of such lines; `#` begins a comment.
-A place is the offset of a member in bytes. Behind a pointer come further offsets: "0.56" is the
-member at offset 56 of the object that the word at offset 0 points to. The tests:
+A rule is a line `NAME: TEST; TEST; …`. A table of rules is a file of such lines; `#` begins a
+comment. A place is the offset of a member in bytes. If the member is a pointer, further offsets
+follow it: "0.56" is the member at offset 56 of the object that the word at offset 0 points to. The
+tests:
 
-- `u8 PLACE = VALUES`, `u32 …`, `word …`: a number. VALUES are numbers and ranges ("1..4") with "|"
-  between them. `self` is the address of the object, `self+48` an address in it, `@PLACE` the word
-  at another place.
+- `u8 PLACE = VALUES`, `u32 PLACE = VALUES` or `word PLACE = VALUES`: a number. VALUES are numbers
+  and ranges ("1..4") with "|" between them. `self` is the address of the object, `self+48` an
+  address in it, `@PLACE` the word at another place.
 - `code PLACE = GLOB`: a pointer to code of a file whose name matches, such as "libssl*".
-- `text PLACE = GLOB`: a pointer to a text that matches. `{PLACE}` in NAME inserts this text.
-  `{gtype PLACE}` inserts the name of GLib's type whose address is at a place. The rule fails if it
-  is no type of objects. `{class PLACE}` inserts the C++ type whose mangled name, as in
-  std::type_info, is the text at a place.
+- `text PLACE = GLOB`: a pointer to a C string that matches. `{PLACE}` in NAME inserts this string.
+  `{gtype PLACE}` inserts the name of the GLib type whose address is at a place. The rule fails if
+  this type is not a type of objects. `{class PLACE}` inserts the C++ type whose mangled name, as in
+  std::type_info, is the string at a place.
 - `size = 48..` or `size = 48..64`: usable bytes of the block.
 - `at = 0|8`: offsets of the object in its block (default: 0).
 - `loaded = GLOB`: the process has loaded a file whose name matches. Use it if other programs may

@@ -157,8 +157,8 @@ class Types:
         return _construction(symbol.name) if symbol is not None else ""
 
     def _symbol_class(self, word: int) -> str:
-        """Return the class whose vtable symbol covers `word`, at least two words into it; without
-        RTTI."""
+        """Return the class whose vtable symbol covers `word`, at least two words after the symbol's
+        address; "" if there is none. This needs no RTTI."""
         symbol = self._target.symbolize(word)
         size = self._target.arch.word
         if symbol is None or word - symbol.address < 2 * size or word % size:

@@ -156,8 +156,9 @@ class Rtti:
         return any(base is not None and self.has_virtual_bases(base, depth + 1) for base in found)
 
     def primary_bases(self, address: int) -> list[str]:
-        """Mangled names of a class and of its bases at offset 0 that it inherits from alone, the
-        class first; a fundamental type or a pointer has no bases. [] without a readable name."""
+        """Return the mangled names of a class, of its base, of the base of this base, and so on. A
+        base counts only if it is the only one of its class, and is at offset 0. A fundamental type
+        or a pointer has no bases. Returns [] if the name is unreadable."""
         names: list[str] = []
         info = self.typeinfo(address)
         if info is None:

@@ -183,8 +183,8 @@ def folded(stacks: Iterable[tuple[Sequence[NamedFrame], int]]) -> Iterator[str]:
 
 
 def line(frame: NamedFrame, width: int) -> str:
-    """One frame. The last word is the file with its code, or the language of a managed function. A
-    line that is too long has no parameters."""
+    """Return the line of one frame. It ends with the module that contains the code, or with the
+    language of a managed function. If the line is too long, the parameters are omitted."""
     module = printable(frame.module or frame.kind, 40)
     if not frame.function or not module:
         return frame_label(frame, width)

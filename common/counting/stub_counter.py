@@ -1,6 +1,6 @@
 """Count calls with a stub in front of the function, which the process itself executes.
 
-The process is stopped only for tables and at the end."""
+The process is stopped only to install the stub, to make a table, and at the end."""
 
 from __future__ import annotations
 

@@ -79,4 +79,4 @@ ZEROING = _names(
 """Instructions whose result does not depend on the sources if both are the same register."""
 
 STORES = re.compile(r"v?mov(?!s[bwq]$)\w*|set\w+|fn?st\w*|v?stmxcsr|v?extract\w+|v?pextr\w")
-"""Instructions that write, but do not read, a first operand in memory."""
+"""Instructions that write their first operand without reading it, if it is in memory."""

@@ -37,8 +37,8 @@ class Blocks(Protocol):
     takes about 7 bytes a block in the C engine."""
 
     def append(self, starts: Sequence[int], sizes: Sequence[int], states: Sequence[int]) -> None:
-        """Append all of these blocks, or none. ValueError unless their addresses ascend and are
-        above all previous blocks."""
+        """Append all of these blocks, or none. Raises ValueError unless their addresses ascend and
+        are above those of all previous blocks."""
 
     def append_runs(self, runs: array[int], bits: bytes = b"") -> None:
         """Append runs of equal blocks (array "Q", `RUN` words each), all or none. ValueError if
@@ -194,8 +194,8 @@ class Graph(Protocol):
         this."""
 
     def mark_starts(self, budget: int) -> bool:
-        """Visit about `budget` blocks. Return True when all blocks are marked that are reachable
-        through start references from the roots recorded so far."""
+        """Visit about `budget` blocks, and return whether the marking is complete. This marks all
+        blocks that are reachable through start references from the roots recorded so far."""
 
     def holds(self, words: Sequence[int]) -> bool:
         """Return whether `mark_starts` reached every block that one of these words refers to. If

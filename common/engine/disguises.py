@@ -88,9 +88,9 @@ class Disguises(Protocol):
         ...
 
     def tries(self) -> list[tuple[int, int]]:
-        """Return two numbers for each form, if the search records no words: the number of
-        different addresses in blocks to which words lead, and the number of those that are in
-        the first word of a block in use. Addresses with equal hashes of 16 bits count as one."""
+        """Return two numbers for each form: how many different addresses in blocks the search found
+        with this form, and how many of them are in the first word of a block in use. Addresses with
+        equal hashes of 16 bits count as one. Only for a search that records no words."""
         ...
 
     def keys(self, sizes: Sequence[int]) -> Keys:

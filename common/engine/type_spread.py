@@ -122,8 +122,9 @@ LENGTHS = Flag.LENGTH * 3  # The bits of LENGTH.
 
 
 class WordClass(IntEnum):
-    """The low four bits of a class of words. The bits above are the size of the block for
-    BLOCK_START, the offset in the block for BLOCK_MIDDLE, and the address for CODE and STATIC."""
+    """What a word contains: the low four bits of the number that classifies a word. The bits above
+    are the size of the block for BLOCK_START, the offset in the block for BLOCK_MIDDLE, and the
+    address for CODE and STATIC."""
 
     ZERO = 0
     SMALL = 1

@@ -115,14 +115,16 @@ static uint64_t after_attributes(const blocks *b, const uint8_t *data, uint64_t 
     return at < left / WORD ? first : NO_WORD;
 }
 
-/* Set the patterns (see fl_graph_exclude_words) of the objects in the piece that have unused words,
- * if they have that of their type, lives[type]. `kinds`, a byte for each type, has the bits
- * HAS_FRAME, IS_FRAME, IS_SET, HAS_ITEMS and HAS_ATTRIBUTES; `found` and `offsets`: see fl_objects.
+/* Set the patterns (see fl_graph_exclude_words) of the objects in the piece that have unused words.
+ * Only objects that still have the pattern of their type, lives[type], get another one. `kinds`, a
+ * byte for each type, has the bits HAS_FRAME, IS_FRAME, IS_SET, HAS_ITEMS and HAS_ATTRIBUTES;
+ * `found` and `offsets`: see fl_objects.
  *
  * grown[type] excludes the table in a set; 0: there is no such pattern. tails[64 * p + n] excludes
- * what pattern p does, and the words from n on; 0: there is no such pattern. A larger number means
- * that it is not made yet: it is replaced by WANTED, and the caller makes the pattern and passes
- * the piece again. There are no patterns for words from LAST_WORD on. For longer frames, and for
+ * the words that pattern p excludes, and the words from n on; 0: there is no such pattern. A number
+ * of WANTED or more means that the pattern does not exist yet. It is replaced by WANTED, and the
+ * caller makes the pattern and passes the piece again. There are no patterns for words from
+ * LAST_WORD on. For longer frames, and for
  * longer objects with items whose unused part is not zeros, the bounds of this part are added to
  * `rest`. */
 API int fl_object_remains(const blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, const uint8_t *kinds, const uint8_t *lives,

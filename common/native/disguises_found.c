@@ -93,8 +93,8 @@ static bool is_in(uint64_t number, uint64_t offset, const uint64_t *accepted, ui
     return false;
 }
 
-/* Return whether a pointer is of an accepted kind. If tagged pointers are, too, what looks like one
- * is one. */
+/* Return whether a pointer is of an accepted kind. A number that may also be the lower half of a
+ * tagged pointer is rejected if tagged pointers to this word are accepted. */
 static bool is_accepted(const disguises *d, const disguised *one, const uint64_t *accepted, uint64_t count) {
     uint64_t start = one->offset & ~(uint64_t)(WORD - 1);
     return is_in(one->form, one->offset, accepted, count) && !(one->like_tagged && is_in(d->numbers[TAGGED], start, accepted, count));

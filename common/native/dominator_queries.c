@@ -244,7 +244,7 @@ API void fl_dominators_arrays(const dominators *d, const void **arrays, uint32_t
     *count = d->count;
 }
 
-/* Return the place of a block. Takes a pass over all places if the block is in a leaf tree. */
+/* Return the place of a block. If it is in a leaf tree, this takes a pass over all places. */
 API uint32_t fl_dominators_place(const dominators *d, uint32_t index) { return place_of_block(d, index, 0); }
 
 API uint32_t fl_dominators_count(const dominators *d, uint32_t place) { return count_at(d, place); }

@@ -1,6 +1,6 @@
-/* Looks up what other entries state of variables and functions: those that they complete
- * (DW_AT_specification) or are instances of (DW_AT_abstract_origin). All look-ups of one hop are
- * sorted, so that each unit's abbreviations are read once. */
+/* Looks up attributes that variables and functions take from other entries: from the entry that
+ * they complete (DW_AT_specification) or are an instance of (DW_AT_abstract_origin). All look-ups
+ * of one hop are sorted, so that each unit's abbreviations are read once. */
 #include "dwarf.h"
 #include <stdlib.h>
 

@@ -17,8 +17,8 @@ API void fl_types_free(types *t) {
 
 API types *fl_types_new(void) { return calloc(1, sizeof(types)); }
 
-/* Key of the type that an attribute refers to. A signature takes a row, with the key of the byte
- * after the entry's first one. */
+/* Set *type to the key of the type that an attribute refers to. For a type signature, add a row.
+ * The key of the row is `key` + 1: the second byte of the entry, which is the key of no entry. */
 static int type_of(types *t, uint64_t key, const value *v, uint64_t *type) {
     *type = v->is == NOTHING ? KEY_VOID : v->is == KEY ? v->number : KEY_UNKNOWN;
     if (v->is != SIG)
@@ -397,7 +397,7 @@ static int next_entry(types *t) {
     return DONE;
 }
 
-/* Read about `limit` bytes; *at: how far. Return 0 at the end of the section. */
+/* Read about `limit` bytes, and set *at to the new offset. Return 0 at the section's end. */
 API int fl_types_read(types *t, uint64_t limit, uint64_t *at) {
     const source *from = t->sources.items[t->sources.count - 1];
     uint64_t begin = t->at;

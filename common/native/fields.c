@@ -20,7 +20,7 @@ typedef struct fields {
     /* the place of the last block in a leaf tree: that of the next one is often near */
     uint32_t found;
     uint64_t *children; /* one bit for each place after the owner's: set if the node is a child */
-    /* by place after the owner's: 0: no field; 1 + the only field; 1 + `fields`: several */
+    /* for each place after the owner's: 0: no field; 1 + n: field n only; 1 + `fields`: several */
     uint32_t *labels;
     /* children to search; `both`: those that several fields reach, searched first */
     words queue, both;
@@ -39,8 +39,8 @@ API void fl_fields_free(fields *f) {
     FREE_ALL(f->children, f->labels, f->queue.items, f->both.items, f->starts, f->heads, f->ends, f->all, f->sums, f);
 }
 
-/* Create the search for the node at `place` in `d`, which is complete and outlives it. `span`:
- * the number of its places, 0 if it was not reached. */
+/* Create the search for the node at `place` in the tree `d`. The tree must be complete, and must
+ * outlive the search. `span`: the number of the node's places; 0 if the node was not reached. */
 API fields *fl_fields_new(const dominators *d, uint32_t place, uint32_t span, uint32_t count) {
     fields *f = calloc(1, sizeof *f);
     if (!f)

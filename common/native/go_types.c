@@ -165,8 +165,8 @@ static void serve_waiting_plain(search *s) { serve_waiting_as(s); }
 POPCNT static void serve_waiting_popcnt(search *s) { serve_waiting_as(s); }
 static void serve_waiting(search *s) { (s->popcnt ? serve_waiting_popcnt : serve_waiting_plain)(s); }
 
-/* Give the object at `address` a type: a number * 2, + 1 for an array of it. `bytes`: what it
- * needs at least, 0 if unknown. */
+/* Give the object at `address` a type. `value`: the number of the type * 2, + 1 for an array of
+ * this type. `bytes`: the minimum size of the object; 0 if unknown. */
 static void assign(search *s, uint64_t address, uint32_t value, uint64_t bytes) {
     if (value >> 1 >= s->known->numbers || !s->known->sizes[value >> 1] || class_of(s->known, address) >= RAW)
         return;

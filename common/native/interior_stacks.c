@@ -2,9 +2,10 @@
  *
  * Boost.Context (src/asm/jump_x86_64_sysv_elf_gas.S, 1.61 and newer): a suspended context is a
  * pointer to {MXCSR, x87 control word, [stack guard,] r12, r13, r14, r15, rbx, rbp, rip}.
- * Coroutine2 and Fiber keep a control block above, at the stack's top, and refer to that only.
- * C++20 coroutines (GCC and Clang): a frame begins with {resume, destroy}; an awaiter in it that
- * others refer to keeps its handle, the frame's start. */
+ * Coroutine2 and Fiber keep a control block at the top of the stack, above this context, and refer
+ * only to the control block. C++20 coroutines (GCC and Clang): a frame begins with {resume,
+ * destroy}. If other memory refers to an awaiter inside the frame, the awaiter contains the
+ * coroutine's handle, which is the address of the frame's start. */
 #include "interior_structures.h"
 
 #define LEAST_STACK 1024u

@@ -83,8 +83,8 @@ int dominators_leaves(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Of the 64 blocks of a word of `left_out`, move the numbers of those that are not left out to the
- * end of the numbers that were kept before. */
+/* A word of `left_out` describes 64 blocks. Append the numbers of those blocks that are not left
+ * out to the numbers kept so far. */
 static void keep_numbers(dominators *d, uint64_t word) {
     uint32_t *numbers = d->numbers, kept = d->kept;
     uint64_t index = word * 64, left = ~d->left_out[word];

@@ -102,8 +102,8 @@ static int read_area(uint64_t area, const uint8_t *data, const uint64_t *classes
     return DONE;
 }
 
-/* Return a code for what is wrong with the position of a group inside another, or alone; 0 if
- * nothing is. */
+/* Return a code for what is wrong with the position of a group; 0 if it is right. `around`: the
+ * group that contains it, or NULL. */
 static unsigned misplaced(const group *g, const group *around, const range *regions, uint32_t region_count) {
     if (!around) {
         if (!maplen_of(g) && freeable(g))
@@ -187,8 +187,9 @@ static int cut(const groups *found, uint64_t lone, uint64_t span, words *batches
     return b.slots ? batch_push(batches, &b) : DONE;
 }
 
-/* Read these areas' groups to `records`, ascending, outer before inner; how to read their slots to
- * `batches`; problems to `wrong`; sums by label and class to `sums`, which is zeroed. */
+/* Read the groups of these areas. Outputs: `records`: the groups, ascending, outer before inner;
+ * `batches`: how to read their slots; `wrong`: problems; `sums`, which the caller has zeroed: sums
+ * by label and class. */
 API int fl_read_groups(const piece *pieces, uint64_t count, const uint64_t *areas, uint64_t area_count, const uint64_t *classes,
                        uint64_t class_count, const range *regions, uint32_t region_count, uint64_t lone, uint64_t span, words *records,
                        words *batches, words *wrong, uint64_t *sums) {

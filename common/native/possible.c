@@ -54,7 +54,7 @@ static int count_below(graph *g, possible_heads *p, int64_t *budget) {
     return DONE;
 }
 
-/* Find the heads; call it after marking. Returns 1 if work is left. */
+/* Find the heads. Call this function after marking. Returns 1 if work is left. */
 int find_heads(graph *g, int64_t budget) {
     possible_heads *p = g->possible;
     if (!p && !(p = g->possible = calloc(1, sizeof *p)))

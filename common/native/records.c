@@ -73,7 +73,7 @@ static int resized(records *r, uint64_t capacity) {
     return DONE;
 }
 
-/* Return a key's number, adding the key if it is new; NONE if there are too many, or without
+/* Return a key's number, adding the key if it is new; NONE if there are too many keys, or if out of
  * memory (see *code). */
 static uint32_t numbered(records *r, const uint64_t *key, int *code) {
     uint64_t mask = 2 * r->capacity - 1, at = hashed(key) & mask;

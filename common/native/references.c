@@ -100,7 +100,8 @@ static void filter(const search *how, const uint8_t *data, uint32_t first, uint3
 }
 
 #ifdef VECTORS
-/* The same, four words at a time: a table of 16 cases moves the places that pass to the front. */
+/* As filter, for four words at a time. A table of 16 cases moves the places of the words that pass
+ * to the front. */
 AVX2 static void filter_avx2(const search *how, const uint8_t *data, uint32_t first, uint32_t count, batch *c) {
     static const uint32_t fronts[16][4] = {
         {0, 0, 0, 0}, {0, 0, 0, 0}, {1, 0, 0, 0}, {0, 1, 0, 0}, {2, 0, 0, 0}, {0, 2, 0, 0}, {1, 2, 0, 0}, {0, 1, 2, 0},

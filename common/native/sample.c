@@ -51,9 +51,9 @@ INLINE void addresses(const blocks *b, uint32_t index, uint32_t count, unsigned 
     starts[count] = start;
 }
 
-/* Choose the blocks that may be in a sample: those with hashes up to `below`, and possibly large
- * ones, because the next block is far. Sizes and states are not read here: reading them takes
- * longer than computing hashes. */
+/* Choose the blocks that may be in a sample: those with hashes up to `below`, and those that may be
+ * large, because the next block starts far behind them. Sizes and states are not read here: reading
+ * them takes longer than computing hashes. */
 static uint32_t choose(const uint64_t *starts, uint32_t count, uint64_t below, uint32_t *chosen) {
     uint32_t choices = 0;
     for (uint32_t at = 0; at < count; at++) {

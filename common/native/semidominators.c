@@ -102,7 +102,7 @@ int dominators_sort(dominators *d, int64_t *budget) {
 }
 
 /* Remove the last edge, and return its source. Release the memory of removed edges from time to
- * time, because `labels` and `ancestors` take up as much meanwhile. */
+ * time, to compensate for the pages of `labels` and `ancestors` that become resident. */
 INLINE uint32_t next_source(dominators *d) {
     uint32_t source = (uint32_t)d->others.items[--d->others.count];
     if (d->others.count % RELEASED == 0 && d->others.count) {

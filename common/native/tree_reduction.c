@@ -206,8 +206,8 @@ int dominators_collapse(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Insert collapsed trees' blocks after their tops. For ranks that are done, `above` is the
- * place, `weights` the next free place below it. */
+/* Insert the blocks of each collapsed tree after the top of the tree. For ranks that are done,
+ * `above` has the place of the rank, and `weights` the next free place below it. */
 int dominators_grow(dominators *d, int64_t *budget) {
     if (!d->order)
         return DONE;

@@ -156,7 +156,7 @@ static int claim_target(spread *s, const followed *p, uint32_t claim) {
     return DONE;
 }
 
-/* Compare a certain claim of a block with the rule of another pointer to it. */
+/* A block has a claim that is certain. Compare it with the rule of another pointer to the block. */
 static int compare(spread *s, uint32_t index, uint32_t found, uint32_t reference, uint64_t offset) {
     uint32_t layout = layout_of(s, index), agrees = 0;
     if ((found & LAYOUT_MASK) == layout || found >> LEVEL_SHIFT >= LEVEL_BASE)
@@ -170,8 +170,8 @@ static int compare(spread *s, uint32_t index, uint32_t found, uint32_t reference
     return words_push(&s->disputes, index);
 }
 
-/* Give the block that a pointer refers to the claim that a decision chooses. If it chooses none,
- * or if the block has a claim, note the pointer. */
+/* Let a decision choose a claim for the block that a pointer refers to, and set this claim. If the
+ * decision chooses none, or if the block already has a claim, note the pointer. */
 static int follow_decision(spread *s, const decision *d, const followed *p) {
     if (s->claims[p->index])
         return note_pointer(s, p);

@@ -56,8 +56,8 @@ static uint64_t size_up_to_map(const map_table *t, uint64_t count, const uint8_t
     return size;
 }
 
-/* Write the tagged addresses to which the fields of an object refer, without those in shared
- * memory, to `targets`, and its map's number to `owners`. */
+/* Append to `targets` the tagged addresses in the fields of an object, except addresses in shared
+ * memory. For each, append the number of the object's map to `owners`. */
 static void add_references(const uint32_t *row, const uint8_t *object, uint64_t size, uint32_t number, uint64_t *state, uint64_t *targets,
                            uint32_t *owners) {
     for (uint32_t field = 0; field < FIELDS && row[FIELD + field]; field++) {

@@ -19,8 +19,8 @@ static void spread(const uint64_t *values, const uint64_t *weights, uint64_t cou
 }
 
 /* Write distinct values, ascending, to `values`, and their sums of weights to `sums`; return
- * their number. `sums` contains the weights first, unless each weight is 1 (`equal`). The spare
- * arrays have the same size. */
+ * their number. The caller passes the weights in `sums`, unless each weight is 1 (`equal`). The
+ * spare arrays have the same size. */
 API uint64_t fl_sum_by_value(uint64_t *values, uint64_t *sums, uint64_t count, bool equal, uint64_t *spare, uint64_t *spare_sums) {
     uint64_t seen[PASSES][BUCKETS];
     uint64_t *from = values, *to = spare, *weights = sums, *weights_to = spare_sums, found = 0;

@@ -128,7 +128,7 @@ static int visit_alone(const visitor *v, int64_t budget) {
 }
 
 /* Threads that mark together. When a thread waits, the others put half of their queued blocks
- * into `pool`, from which it takes. */
+ * into `pool`, and the waiting thread takes blocks from there. */
 typedef struct {
     graph *g;
     unsigned phase;

@@ -154,7 +154,7 @@ class Leaks(Record):
     garbage_heads: int = field(default=0, metadata=INTERNAL)
     """Number of leak heads that are in `garbage`."""
     definite: int = field(default=0, metadata=INTERNAL)
-    """Bytes of the definitely lost groups that no line suppressed, including their indirect
+    """Bytes of the definitely lost groups that are not suppressed, including their indirect
     blocks."""
 
     @property

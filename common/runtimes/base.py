@@ -1,6 +1,5 @@
-"""The interface of a runtime reader.
-
-To add a runtime, add a file or folder with a finder, and list it in FINDERS of directory.py.
+"""The interface of a runtime reader. To add a runtime, add a file or folder with a finder, and list
+it in FINDERS of directory.py.
 
 A runtime has its own heap, whose objects refer to native blocks, and counters of its memory.
 Readers call nothing in the target: they use exported symbols, the code of exported functions, and
@@ -346,8 +345,8 @@ class Runtime:
         return ()
 
     def temporary_blocks(self) -> array[int]:
-        """Return the blocks in use, by index ("I", ascending), that the runtime itself uses for a
-        short time, such as the memory of its compilers. They explain no growth."""
+        """Return the indices ("I", ascending) of blocks that the runtime itself uses for a short
+        time, such as the memory of its compilers. They explain no growth."""
         return array("I")
 
     def object_types(self) -> Optional[ObjectTypes]:

@@ -41,7 +41,7 @@ class Recognised(NamedTuple):
 
 
 class Structures(NamedTuple):
-    """The structures that were found."""
+    """The structures that interior pointers of a graph refer to."""
 
     found: tuple[Recognised, ...] = ()  # the structure with the most bytes first
     rows: array[int] = array("Q")  # see ROW in engine/interior_structures.py

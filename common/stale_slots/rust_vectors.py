@@ -25,8 +25,8 @@ Around = Callable[[int], Iterable[tuple[int, "Type"]]]
 
 
 class _VectorHead(NamedTuple):
-    """The fields of a head. Capacity, first element and length are numbers of elements of `each`
-    bytes."""
+    """The fields of a Vec or VecDeque, the head of its storage. `capacity`, `first` and `length`
+    are counted in elements of `each` bytes."""
 
     start: int
     capacity: int

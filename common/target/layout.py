@@ -39,7 +39,7 @@ def top_of(word: int) -> int:
 
 
 def loads_of(headers: Sequence[elf.Segment], size: int, word: int, data: Optional[Runs] = None) -> list[Load]:
-    """Return the PT_LOADs of a core file of `size` bytes, by address, up to `top_of`.
+    """Return the PT_LOADs of a core file of `size` bytes, sorted by address, up to `top_of(word)`.
     `data` are the parts of the file that are not holes. If segments overlap in the file, each byte
     belongs to the first segment that contains it. No program writes such cores, but in a hostile
     core 60,000 segments may contain the same megabytes."""

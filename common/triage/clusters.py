@@ -123,9 +123,9 @@ def _hold_no_remains(leaders: Sequence[Leader], work: _Work) -> bool:
 
 
 def _halves(leaders: list[Leader], work: _Work) -> Optional[list[list[Leader]]]:
-    """Divide the leak heads into two sides, if these are different leaks: those with a certain
-    class in a certain word, and the others. Returns None if all are of one leak, or if no
-    comparisons are left."""
+    """Divide the leak heads into two sides: those that have a chosen class of value in a chosen
+    word, and the others. Returns None if all leak heads belong to one leak, or if the allowed
+    number of comparisons is used up."""
     best, chosen = TOGETHER, None
     width = max(len(leader.shape.words) for leader in leaders)
     columns = [[_broad(leader.shape.words[at]) if at < len(leader.shape.words) else ZERO for leader in leaders] for at in range(width)]

@@ -1,8 +1,10 @@
-"""Find buffers: arrays of elements whose type the owner's type names, although its pointer does not
-say so, or of which only a part is in use.
+"""Find buffers: the arrays in which containers store their elements.
 
-Sources, Rust's library: alloc/src/vec/mod.rs (Vec), alloc/src/collections/vec_deque/mod.rs
-(VecDeque, with head since 1.67), alloc/src/raw_vec/mod.rs (RawVecInner, whose pointer is one to
+The pointer to a buffer may have another type than the elements, such as a pointer to bytes. Then
+the type of the container names the type of the elements. Often only a part of a buffer is in use.
+
+Sources in Rust's library: alloc/src/vec/mod.rs (Vec), alloc/src/collections/vec_deque/mod.rs
+(VecDeque, with head since 1.67), alloc/src/raw_vec/mod.rs (RawVecInner, which has a pointer to
 bytes, since 1.83), hashbrown's src/raw/mod.rs (RawTable: the elements end at the control bytes)."""
 
 from __future__ import annotations
@@ -87,8 +89,8 @@ def _find_pointer(table: TypeTable, number: int, depth: int) -> Optional[int]:
 
 
 def _length(table: TypeTable, number: int, pointer: int, is_ring: bool) -> int:
-    """Return the flags for the member with the number of elements; 0 if it is too far from the
-    pointer. Deques without `head` number their elements in another way."""
+    """Return the flags for the member `len`, which has the number of elements. Return 0 if `len` is
+    not within reach after the pointer, or if a ring has no `head` in the word before `len`."""
     offsets = {one.name: one.offset for one in table.fields_of(number)}
     words, rest = divmod(offsets.get("len", pointer) - pointer, table.word)
     flags = Flag.LENGTH * words

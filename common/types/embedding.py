@@ -137,7 +137,8 @@ class Embedding:
         return found
 
     def places(self, inner: int) -> dict[int, list[int]]:
-        """Map offsets to the named types that have `inner` there, itself included at 0."""
+        """Map offsets to the named types that contain `inner` at this offset. Offset 0 includes
+        `inner` itself."""
         found = self._known.get(inner)
         if found is None:
             found = self._known[inner] = {0: [inner]}

@@ -63,7 +63,7 @@ class Managed(NamedTuple):
 
 
 def find_managed(table: TypeTable, types: Sequence[int]) -> Managed:
-    """Return the types that a manager names for the values of its wrappers. `types`: the manager's
+    """Return the type of the values that a manager copies and deletes. `types`: the manager's
     class, and the manager's template argument, if it has one."""
     name = table.text(table.names[types[0]]) if types else ""
     arguments = [part.type for part in table.parts_of(types[0]) if part.kind == PartKind.TYPE_ARGUMENT] if types else []

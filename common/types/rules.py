@@ -136,7 +136,8 @@ class Rules:
         return DEFERRED
 
     def is_packable(self, of: Reference, offset: int) -> bool:
-        """Whether such pointers may refer to a part of a block (packing.py)."""
+        """Whether pointers with this reference, to this offset of a block, may refer to a part of
+        the block (packing.py)."""
         kind = self._table.kinds[of.pointees[0]] if of.sort == Sort.POINTER else Kind.VOID
         is_derived = offset == 0 and self._table.flags[of.pointees[0]] & Flag.POLYMORPHIC if of.pointees else False
         is_known = kind == Kind.POINTER or (kind in STRUCTURES and self._layouts.has_pointers(of.pointees[0]))

@@ -77,8 +77,8 @@ class Unwinder:
     `steps` unwinds it."""
 
     def __init__(self, target: MappedMemory, tables: Sequence[CodeTable] = (), steps: Sequence[StepCode] = ()) -> None:
-        """`tables`: descriptions of code that precede call frame information. `steps`: functions
-        that unwind code without a description."""
+        """`tables`: descriptions of code, which take precedence over call frame information.
+        `steps`: functions that unwind code without a description."""
         self.target, self.code_tables, self._steps = target, tables, steps
         self._names = target.arch.dwarf_registers
         arch = target.arch

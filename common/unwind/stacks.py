@@ -73,8 +73,8 @@ class Stack:
 
 
 class Namer:
-    """Names frames, cached by address. `sources`: for lines and inlined functions. Code that the
-    unwinder's tables describe is named by these."""
+    """Names frames, and caches the names by address. `sources` has lines and inlined functions. The
+    unwinder's tables name the code that they describe."""
 
     def __init__(self, target: Target, unwinder: Unwinder, sources: Optional[Sources] = None) -> None:
         self._target, self._unwinder, self._sources = target, unwinder, sources

@@ -66,7 +66,7 @@ def at(program: Path, running: Running) -> Places:
 TOTAL = (20 + 15 + 10 + 12 + 3 * 7) * THREADS * (THREADS + 1) // 2
 
 
-@pytest.mark.platform("x86-64", "`count`, in GDB and by it", "`count`, in LLDB")
+@pytest.mark.platform("x86-64", "`count`, in GDB and on the command line", "`count`, in LLDB")
 def test_every_call_by_its_stack(door: Words, running: Running, at: Places) -> None:
     """Also two stacks that are the same for their innermost 3,000 bytes, and frames of varying size."""
     before = code(running.pid, at)

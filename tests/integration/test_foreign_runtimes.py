@@ -169,7 +169,9 @@ def test_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.platform("AArch64", "live, in GDB", "live, in LLDB", "cores of gcore", "`count`, in GDB and by it", "`count`, in LLDB")
+@pytest.mark.platform(
+    "AArch64", "live, in GDB", "live, in LLDB", "cores of gcore", "`count`, in GDB and on the command line", "`count`, in LLDB"
+)
 def test_the_suite_inside() -> None:
     """What `make test-arm64` runs."""
     assert arm64_tests.main([]) == 0

@@ -38,7 +38,7 @@ def test_every_door_gives_one_answer(program: Path, tmp_path: Path) -> None:
         assert answers(lldb(["leaks blocks --json"], "-p", pid)) == expected
 
 
-@pytest.mark.platform("i386", "`count`, in GDB and by it")
+@pytest.mark.platform("i386", "`count`, in GDB and on the command line")
 @pytest.mark.parametrize("door", [DOORS["command line"], pytest.param(DOORS["gdb"], marks=pytest.mark.matrix)], ids=["alone", "gdb"])
 def test_every_call_is_counted_by_its_stack(door: Words, tmp_path: Path) -> None:
     built = tmp_path / "counting"

@@ -27,7 +27,7 @@ ROWS = {
             "cores of gcore",
             "minidumps",
             "`--fork`",
-            "`count`, in GDB and by it",
+            "`count`, in GDB and on the command line",
             "`count`, in LLDB",
             "`count --inject`, `track`",
             "a wheel with the C engine",

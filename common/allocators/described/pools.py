@@ -191,7 +191,7 @@ class PoolReader:
             self.report(at, f"the slab at {at:#x} of the pool at {pool:#x} {claim}: it and the further slabs are not read")
             return None
         if not self._fits(at, at + size):
-            self.report(at, f"the slab at {at:#x} has {size:,} bytes, which are not in one block in use, or not mapped: it is not read")
+            self.report(at, f"the slab at {at:#x} ({size:,} bytes) is neither in one block in use nor mapped outside heaps: it is not read")
             return None
         first, end = at + form.header, at + size
         stride = 0

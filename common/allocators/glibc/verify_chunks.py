@@ -101,7 +101,7 @@ class Headers:
                 yield make_size_word_problem(memory, chunk, why, head ^ NON_MAIN_ARENA)
 
     def _behind_free(self, chunk: int, head: int, before: int) -> Iterator[Problem]:
-        """Check a header that marks the chunk before it free."""
+        """Check a header that marks the chunk before it as free."""
         memory, word = self.memory, self.memory.size
         if not before:
             why = "it marks the block before it as free, but this is the first block of its heap"

@@ -70,7 +70,7 @@ class Live:
 def find_moved(
     target: Target, engine: Engine, live: Live, roots: Iterable[Range], heaps: Iterable[Range], registers: Iterable[int], everywhere: bool
 ) -> dict[int, int]:
-    """Return {block: place of its pointer} for the blocks whose pointer was moved.
+    """Return, for each block whose pointer was moved, the address to which it was moved.
 
     With `everywhere`, pages without the flag are examined, too. `heaps`, `roots` and `registers`
     are searched for references."""

@@ -53,11 +53,11 @@ def _read_padding(memory: Memory, page: MimallocPage, block: int) -> tuple[int, 
 
 
 def are_padded(memory: Memory, pages: Sequence[MimallocPage], live: Live) -> bool:
-    """Return whether blocks end with a padding. This is so if at least a quarter of a sample of
-    blocks have the right canary.
+    """Return whether blocks end with a padding: at least a quarter of a sample of blocks must have
+    the right canary.
 
-    If a list is broken, not all of them have it, because free blocks then look like blocks in
-    use."""
+    A quarter is enough, because if a free list is damaged, free blocks look like blocks in use, and
+    do not have the canary."""
     votes = count = 0
     for page in pages:
         if not any(page.keys) or not page.used or count >= VOTES:

@@ -43,7 +43,8 @@ _MOST_DAMAGE = 64  # after this number of corrupt chunks, the rest of a run is i
 
 
 class Part(NamedTuple):
-    """Adjacent blocks, some thousands. Longer arrays would be copied each time they grow."""
+    """Up to some thousands of adjacent blocks. Blocks are stored in parts because one long array
+    would be copied each time it grows."""
 
     starts: array[int]
     sizes: array[int]
@@ -232,8 +233,8 @@ def walk(memory: Memory, engine: Engine, layout: Old, start: int, chunk: int, li
 
 
 def _overrun(memory: Memory, made: Segment, layout: Old, at: int, place: int, before: int) -> None:
-    """Report that the headers from `at` to the one before `place`, whose psize is `before`, were
-    overwritten, and append their blocks."""
+    """Report that the headers from `at` to the last one before `place` were overwritten, and append
+    their blocks. `before`: the psize in the header at `place`."""
     header = layout.overhead
     _, size, state = made.last()
     # The first word of the header belongs to the block before, and may be intact.

@@ -1,4 +1,4 @@
-"""All lookaside buffers of one SQLite as an Allocator."""
+"""All lookaside buffers of one copy of the SQLite library, as an Allocator."""
 
 from __future__ import annotations
 

@@ -88,11 +88,11 @@ def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problem
                 number, location = flags >> 16 & 0xFF, flags >> 24 & 3
                 if location == IN_USE and number >= len(place.sizes):
                     problems.append(
-                        Problem(pointer, f"span of {page << shift:#x} has size class {number}, which does not exist: it is not read")
+                        Problem(pointer, f"the span at {page << shift:#x} has size class {number}, which does not exist: it is not read")
                     )
                 elif location > 2:
                     problems.append(
-                        Problem(pointer, f"span of {page << shift:#x} is on list {location}, which does not exist: it is not read")
+                        Problem(pointer, f"the span at {page << shift:#x} is on list {location}, which does not exist: it is not read")
                     )
                 else:
                     number = number if location == IN_USE else 0  # free pages still have a class

@@ -202,9 +202,10 @@ class CodeReader:
         return found
 
     def _is_tail_call(self, insn: Any) -> bool:
-        """Whether an indirect jump leaves the function: it jumps to an address in a member or
-        variable, without an index, as jump tables have one, and the frame is already removed.
-        Interpreters jump to the address in a member within their frame."""
+        """Whether an indirect jump leaves the function. Two conditions must be true: the address is
+        loaded from a member or variable without an index (the load from a jump table has an index),
+        and the frame is already removed. Interpreters also jump to an address in a member, but have
+        not removed their frame."""
         one = insn.operands[0]
         is_memory = one.type == 3  # X86_OP_MEM
         return bool(is_memory and not one.mem.index and self._is_frameless(insn.address))

@@ -73,7 +73,7 @@ class BlockFigures:
     def of_blocks(self, members: Iterable[array[int]], *kinds: Kind) -> Figures:
         """Return the figures of the blocks in `members` that have one of these kinds.
 
-        `members`: indices ("I"), in parts."""
+        `members`: arrays ("I") of indices of blocks."""
         count, held, resident = 0, 0, 0
         for part in members:
             self._session.report_progress("counting what is resident", 0.0)

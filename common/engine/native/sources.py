@@ -31,7 +31,8 @@ def checksum(folder: str = FOLDER) -> int:
 
 
 def library_name(word: int, byteorder: str, name: str = "_native.so") -> str:
-    """Return the file name, or path, of the library for such targets; `name` is that for x86-64."""
+    """Return the file name, or path, of the library for targets with this word size (in bytes) and
+    byte order. `name`: the file name, or path, of the library for x86-64."""
     stem, ending = os.path.splitext(name)
     return stem + VARIANTS[word, byteorder] + ending
 

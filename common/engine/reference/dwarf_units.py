@@ -28,7 +28,7 @@ class Malformed(Exception):
 
 
 class LimitExceeded(Exception):
-    """The files ask for more work than intact ones of their size."""
+    """Reading the files would take more work than intact files of their size need."""
 
 
 class Value(NamedTuple):

@@ -78,8 +78,8 @@ def _movable(name: str, one: Instruction, code: bytes) -> None:
 
 
 def _operand(one: Instruction, code: bytes) -> Optional[int]:
-    """Return the offset in the instruction of its displacement of four bytes; None if uncertain. An
-    immediate operand of 0, 1, 2 or 4 bytes follows the displacement."""
+    """Return the offset at which the four bytes of the displacement begin in the instruction; None
+    if uncertain. An immediate operand of 0, 1, 2 or 4 bytes follows the displacement."""
     assert one.displacement is not None
     wanted = (one.displacement - one.end).to_bytes(4, "little", signed=True)
     found = [at for at in (one.size - 4 - size for size in (0, 1, 2, 4)) if at > 0 and code[at : at + 4] == wanted]

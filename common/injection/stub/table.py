@@ -216,7 +216,7 @@ def store_value(shared: Union[mmap.mmap, memoryview], entries: int, key: int, va
 
 
 class Rule(NamedTuple):
-    """A rule: see `pack`. `executes`: whether it has EXECUTES."""
+    """A decoded rule. `pack` describes the fields. `executes`: whether EXECUTES is set."""
 
     kind: int
     how: int

@@ -102,7 +102,7 @@ class FrameReader(ManagedFrames):
     library_files = re.compile(r"<frozen|/lib(?:64)?/python\d[\d.]*t?/(?!.*(-packages|gems)/)")
 
     def __init__(self, target: Target, memory: Memory, runtime: Optional[Runtime], types: Optional[Types], symbol: Symbol) -> None:
-        """`symbol`: _PyRuntime."""
+        """`symbol`: the symbol _PyRuntime."""
         self._target, self._memory, self._symbol = target, memory, symbol
         self._states: Mapping[int, Sequence[int]] = {}
         self._named: dict[tuple[int, int], NamedFrame] = {}

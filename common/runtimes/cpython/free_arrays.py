@@ -42,13 +42,15 @@ _LIST = _Array("list", _LISTS, _NEXT - 1)
 
 
 def _apart(first: int) -> Sequence[_Array]:
-    """Return arrays of dictionaries and of tables, with a count after each array."""
+    """Return the arrays of lists, of dictionaries and of tables. Each array is followed by its
+    count."""
     second = first + ENTRIES + 1
     return (_LIST, _Array("dict", first, second - 1), _Array("", second, second + ENTRIES))
 
 
 def _together(first: int) -> Sequence[_Array]:
-    """Return arrays of dictionaries and of tables, with both counts after both arrays."""
+    """Return the arrays of lists, of dictionaries and of tables. The count of dictionaries and the
+    count of tables both follow the array of tables."""
     count = first + 2 * ENTRIES
     return (_LIST, _Array("dict", first, count), _Array("", first + ENTRIES, count, True))
 

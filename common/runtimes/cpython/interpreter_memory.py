@@ -330,8 +330,8 @@ class _Reader:
         return free[2][2] if free is not None and self._known.flags[free[1]] & SUBCLASSES["tuple"] else -1
 
     def is_free(self, value: int, name: str) -> bool:
-        """Return whether a freed object of this type, or with "" a dictionary's table, is at
-        `value`."""
+        """Return whether a freed object of the type `name` is at `value`. If `name` is "", return
+        whether a dictionary's table is there."""
         if name:
             free = self._free_object(value)
             return free is not None and bool(self._known.flags[free[1]] & SUBCLASSES[name])

@@ -123,8 +123,8 @@ class GLib(Runtime):
                         yield index, word
 
     def _is_instance(self, word: int, offset: int, size: int, place: int, count: int) -> bool:
-        """Whether the word at `offset` of a block of `size` bytes is the first of an instance or a
-        variant. `count`: the count of references, if it is a GObject. That of a freed one is 0."""
+        """Whether an instance or a variant begins at `offset` of a block of `size` bytes. `word`:
+        the word there. `count`: the reference count of a GObject, which is 0 if it was freed."""
         one = self._types.get(word)
         if one is not None:
             fits = offset == one.private and size >= one.private + one.size

@@ -16,7 +16,8 @@ _STRUCTURES = {
     "map": ("internal/runtime/maps.Map", "runtime.hmap"),
     "table": ("internal/runtime/maps.table",),
 }
-"""Structures of objects without a descriptor, by the sort of their key in TypeNames."""
+"""Names of the structures of objects that have no type descriptor, by the sort of the object (the
+first part of its key in TypeNames)."""
 
 
 def name_member(types: Types, names: TypeNames, value: int, offset: int) -> str:

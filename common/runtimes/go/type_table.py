@@ -79,7 +79,8 @@ class TypeNames:
         return self._numbers.get(key, NONE)
 
     def add_name(self, name: str) -> int:
-        """Return the number of a new type with this name, that is never searched for."""
+        """Add a type that has only a name, and return its number. The number is always new, even if
+        another type has the same name."""
         return self._add(("name", len(self.names)), name, 0, 0)
 
     def value(self, address: int, is_array: bool = False) -> int:

@@ -86,7 +86,7 @@ class Types:
         return next((one for one in self.sections if one.start <= address < one.end), None)
 
     def _at(self, address: int) -> Optional[Type]:
-        """Return the type at this address, or None if it is no type of a module."""
+        """Return the type at this address, or None if no module has a type there."""
         section, memory = self._section(address), self._memory
         data = memory.read(address, HEADER + 8) if section is not None and address % 8 == 0 else b""
         if section is None or len(data) < HEADER + 8:

@@ -32,7 +32,7 @@ def handle_blocks(tables: Tables, first: Optional[int]) -> Iterator[int]:
 
 
 def active_handles(tables: Tables, thread: int) -> Optional[int]:
-    """Return the address of the first block in use of a JavaThread."""
+    """Return the address of the first JNIHandleBlock in use of a JavaThread."""
     return tables.word("JavaThread", "_active_handles", thread) or tables.word("Thread", "_active_handles", thread)
 
 

@@ -72,7 +72,8 @@ class AddonVariables:
                     yield image.module, piece.address + at * self._memory.size, word
 
     def _follow(self, indices: set[int], wanted: frozenset[int], linked: bool) -> frozenset[int]:
-        """Return the references that these blocks lead to."""
+        """Return the blocks in `wanted` that are reachable from the blocks `indices` in a few
+        steps. `linked`: see `find`."""
         found: set[int] = set()
         steps: dict[int, int] = {}  # number of further steps allowed after each block
         pending = [(indices, _MOST_STEPS)]

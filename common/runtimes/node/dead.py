@@ -26,8 +26,8 @@ AREA = 3  # words of {start, top, limit}, to which a space or its allocator poin
 
 def dead(target: Target, engine: Engine, spaces: Spaces, others: Sequence[int]) -> list[Range]:
     """Return dead parts of these spaces, sorted and disjoint; [] if the chunks are inconsistent.
-    Only for a process that was not stopped in a collection. Ignores chunks that contain one of
-    `others`, addresses in memory that is not V8's."""
+    Call this only for a process that was not stopped in a collection. `others`: addresses in memory
+    that is not V8's. Freed chunks that contain one of them are ignored."""
     if spaces.problems or spaces.wild:
         return []
     memory, known = Memory(target), sorted(others)
@@ -44,7 +44,7 @@ def dead(target: Target, engine: Engine, spaces: Spaces, others: Sequence[int]) 
 
 
 def _left(space: Space) -> Iterator[Range]:
-    """Yield the unused rests of the linear allocation areas, each within one of the space's
+    """Yield the unused ends of the linear allocation areas, each within one of the space's
     chunks."""
     starts = [chunk.start for chunk in space.chunks]
     for start, end in space.left:

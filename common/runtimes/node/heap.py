@@ -38,10 +38,10 @@ LENGTH = 256  # maximum number of bytes read of a called function
 
 
 class Heap(NamedTuple):
-    """Offsets from the isolate: `heap`, and counters of external memory in bytes.
+    """Offsets from the start of an isolate: of its heap, and of two counters of bytes.
 
-    `reported` is the memory reported to V8, `external` that of backing stores
-    (process.memoryUsage()'s external); 0: unknown."""
+    The counter at `reported` has the memory reported to V8. The counter at `external` has the
+    memory of backing stores (process.memoryUsage()'s external). An offset is 0 if it is unknown."""
 
     heap: int
     reported: int

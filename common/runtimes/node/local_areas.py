@@ -24,7 +24,7 @@ MOST_LOCAL = 256  # objects of a heap that may be a LocalHeap
 
 
 def local_areas(memory: Memory, heap: int, chunks: Sequence[Range]) -> Iterator[Range]:
-    """Yield the unused rests of the areas of local heaps. `heap` is the address of an isolate's
+    """Yield the unused ends of the areas of local heaps. `heap` is the address of an isolate's
     heap, `chunks` are V8's pages, ascending."""
     starts = [chunk.start for chunk in chunks]
     waiting = _objects_of(memory, heap, _read_words(memory, heap, HEAP_WORDS))

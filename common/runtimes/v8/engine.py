@@ -51,7 +51,7 @@ class Step(IntEnum):
 
 
 class Size(NamedTuple):
-    """How the size of objects is computed; all numbers are in bytes.
+    """How the size of objects is computed. Sizes and offsets are in bytes.
 
     A COUNTED size is `base` + number * `unit`, rounded up to a multiple of `align`. The number has
     `width` bytes (1, 2 or 4) at offset `at`, is shifted right by `shift` bits and masked with

@@ -85,8 +85,9 @@ class DebugInformation:
         return found if found and not position and found[-1].method == blob.method else ()
 
     def original_pc(self, blob: CodeBlob, pc: int, sp: int) -> Optional[int]:
-        """Return the return address that the JVM replaced by `pc`, the address of a handler, when
-        it invalidated the code of a frame whose stack pointer is `sp`; None if it did not."""
+        """Return the original return address of a frame whose code the JVM invalidated. The JVM
+        then replaced the return address by `pc`, the address of a handler. `sp`: the stack pointer
+        of the frame. Returns None if `pc` is not the address of a handler."""
         if pc not in self._handlers(blob):
             return None
         offset = self._tables.int32("nmethod", "_orig_pc_offset", blob.address)
@@ -138,7 +139,7 @@ class DebugInformation:
         return 0
 
     def _read_positions(self, blob: CodeBlob) -> dict[int, int]:
-        """Return the position of the innermost scope by the offset of an address in the code."""
+        """Map offsets in the code to the position of the innermost scope at each offset."""
         parts = self._parts(blob)
         size = parts.positions_end - parts.positions if parts is not None else 0
         offsets = [self._tables.fields.get(("PcDesc", name)) for name in ("_pc_offset", "_scope_decode_offset")]

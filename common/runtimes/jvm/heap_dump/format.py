@@ -34,7 +34,7 @@ class HprofFile:
         self._out.write(struct.pack(">BII", tag, 0, len(body)) + body)
 
     def string(self, identifier: int, text: bytes) -> None:
-        """Write a text, to which other records refer."""
+        """Write a string. Other records refer to it by `identifier`."""
         self.record(STRING, struct.pack(">Q", identifier) + text)
 
     def load_class(self, number: int, identifier: int, name: int) -> None:

@@ -127,7 +127,8 @@ class HeapDumpWriter:
         file.class_dump(one.identifier, others, self.classes.instance_bytes(one.klass), self._statics(one, data), fields)
 
     def _statics(self, one: DumpClass, data: bytes) -> Iterator[tuple[int, int, bytes]]:
-        """Yield text, type and value of static fields, and of references of the mirror."""
+        """Yield the identifier of the name, the type, and the value of each static field, and of
+        each reference in the class's mirror (its java.lang.Class object)."""
         for field in one.fields:
             if field.is_static:
                 yield field.symbol, field.kind, self._value(data, field.offset, field.kind)

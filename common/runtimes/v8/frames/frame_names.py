@@ -172,8 +172,8 @@ class FrameNames:
         return handler is not None and any(self.heap.memory.word(place) == handler.start for place in places)
 
     def _checked(self, array: int, raw: int) -> int:
-        """Return the offset in the bytecode from that in the (tagged) array; -1 if it is not in
-        it."""
+        """Return the offset in the bytecode for the offset `raw` from the tagged address of the
+        array; -1 if it is not in the bytecode."""
         offset = raw + 1 - self._bytecode.header
         return offset if self._bytecode.contains(array, offset) else -1
 

@@ -1,7 +1,7 @@
-"""Read the functions that optimized code executes at a call, also inlined ones.
+"""Read which functions optimized code executes at a call, including inlined functions.
 
-The deoptimization data of the code have for each call a translation: a list of instructions that
-describe the frames of the interpreter to which the frame is converted if the code is deoptimized.
+For each call, the deoptimization data of the code has a translation: a list of instructions that
+describe the interpreter's frames to which the frame is converted if the code is deoptimized.
 
 Sources: V8 7.8 to 13.6 (Node 12 to 24), src/objects/code.h and deoptimization-data.h
 (DeoptimizationData), src/deoptimizer/deoptimizer.h, translation-opcode.h, translation-array.cc,
