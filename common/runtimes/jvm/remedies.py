@@ -21,6 +21,7 @@ _ARENA = "jdk.internal.foreign."
 _NETTY = "io.netty.buffer."
 _STREAM = "ZStreamRef"  # the end of the names of the classes that own the memory of zlib
 _LOCAL = "thread-local variable"
+_OF_TIMERS = "Timer.cancel() for each java.util.Timer that is not needed any more: its thread keeps its tasks"
 _MOST_INTERFACES = 1 << 12
 
 # A part of the name of a root, or of a path that begins there -> what frees the retained objects
@@ -30,8 +31,9 @@ _OF_RETAINERS = {
     "java.util.logging.LogManager": "Logger.removeHandler() when the application that added the handler ends",
     "java.lang.ref.Finalizer.unfinalized": "find out what the thread Finalizer waits for, and replace finalize() by close()",
     _LOCAL: "ThreadLocal.remove() at the end of each task: the threads of a pool keep the value",
-    "java.util.TimerT": "Timer.cancel() for each java.util.Timer that is not needed any more: its thread keeps its tasks",
-    "task queue": "Timer.cancel() for each java.util.Timer that is not needed any more: its thread keeps its tasks",
+    "java.util.TimerT": _OF_TIMERS,
+    "task queue of 1 timer": _OF_TIMERS,
+    "task queues of ": _OF_TIMERS,
     "java.util.TaskQueue.queue": "Timer.purge() after TimerTask.cancel(): a cancelled task stays in the queue until its time has come",
     "ScheduledThreadPoolExecutor$DelayedWorkQueue": "setRemoveOnCancelPolicy(true) of the ScheduledThreadPoolExecutor, for cancelled tasks",
     "java.util.concurrent.ThreadPoolExecutor.workQueue": "a bounded queue for the ThreadPoolExecutor, with a RejectedExecutionHandler",
