@@ -30,11 +30,12 @@ class ManagedPath(NamedTuple):
 
 class LivingOwner(NamedTuple):
     """A type of managed objects, and one of them: its address, and the path to it, as text.
-    `blocks`: the number of reachable blocks of the size that was searched for. `remedies`: see
-    Runtime.remedies."""
+    `blocks`: the number of reachable blocks of the size that was searched for; objects of the type
+    refer to each of the `sampled` ones. `remedies`: see Runtime.remedies."""
 
     type: str
     blocks: int
+    sampled: int
     address: int
     path: str
     remedies: Sequence[str]
@@ -78,17 +79,23 @@ def find_living_owner(session: Session, size: int) -> Optional[LivingOwner]:
     type."""
     if not any(runtime.lists_objects and not runtime.objects_are_native for runtime in session.runtimes):
         return None
+    count = dict(session.graph().sizes(Kind.REACHABLE)).get(size, 0)
+    if count < _LEAST:
+        return None
     filters = BlockFilters({Kind.REACHABLE}, {State.IN_USE}, SizeRange(size, size), None, None)
-    indices = list(islice(BlockRows(session, filters).indices(), _MOST_BLOCKS))
-    owners = [_find_owner(session, index) for index in indices[:: max(len(indices) // _SAMPLED, 1)][:_SAMPLED]]
-    if len(owners) < _LEAST or None in owners or len({one.object.type for one in owners if one is not None}) != 1:
+    every = max(min(count, _MOST_BLOCKS) // _SAMPLED, 1)
+    owners: list[FoundObject] = []
+    for index in islice(BlockRows(session, filters).indices(), 0, every * _SAMPLED, every):
+        owner = _find_owner(session, index)  # searches all roots
+        if owner is None or (owners and owner.object.type != owners[0].object.type):
+            return None
+        owners.append(owner)
+    if len(owners) < _LEAST:
         return None
     found = owners[len(owners) // 2]
-    if found is None:
-        return None
     one, path = found.object, found.graph.describe_path(found.object.block) if found.graph.graph is not None else ""
     remedies = next((runtime.remedies(one.type) for runtime in session.runtimes if runtime.name == found.runtime), ())
-    return LivingOwner(one.type, len(indices), one.address, path, remedies)
+    return LivingOwner(one.type, count, len(owners), one.address, path, remedies)
 
 
 def _find_owner(session: Session, index: int) -> Optional[FoundObject]:

@@ -88,6 +88,16 @@ def test_the_first_finding_is_the_cause(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.matrix
+def test_finalizers_that_wait_beside_a_cache(tmp_path: Path) -> None:
+    """The objects are small, but may refer to much memory of C code. Neither finding replaces the other."""
+    with Running([str(build(tmp_path, "", STRIPPED, name="go_leaks")), "cached", "5000"], tmp_path / "run") as run:
+        found = json.loads(findleaks("verdict", "--json", "--pid", str(run.pid)))["findings"]
+    assert found[0]["finding"] == "retained-objects" and found[0]["bytes"] >= 8000 * 4096 and "main.main" in said(found[0])
+    (held,) = (one for one in found if one["finding"] == "go-finalizers")
+    assert re.search(KINDS["handles"][2], said(held)), said(held)
+
+
+@pytest.mark.matrix
 def test_handles_of_cgo(tmp_path: Path) -> None:
     with Running([str(build(tmp_path, "", STRIPPED, name="go_handles", cgo=True)), "20000"], tmp_path / "run") as run:
         found = first_finding("--pid", str(run.pid))

@@ -247,12 +247,19 @@ def test_streams_of_zstd_that_were_collected(version: str, kind: str, kept: str,
     if kept == "some":
         owner = lost["evidence"]["living_owner"]
         assert (owner["type"], owner["blocks"]) == (name, STREAMS // 10)
-        assert f"blocks of this size are in use by objects of {name}" in lost["cause"]
+        assert owner["inferred"] is True and owner["sampled"] == 8
+        assert (
+            f"are reachable, and objects of {name} refer to all 8 sampled ones" in lost["cause"]
+            and "Inferred from the size" in lost["cause"]
+        )
         assert "java.lang.Class of ZstdStreams static .KEPT → " in lost["cause"]
-        assert lost["try"] == [f"close() of each {name} that is not needed any more, as in try-with-resources"]
+        remedy = f"close() of each {name} that is not needed any more, as in try-with-resources"
+        assert lost["try"] == [f"if such objects owned the blocks: {remedy}"]
     else:
         assert "living_owner" not in lost["evidence"] and not lost["try"]
-        assert "is the only library that the program loaded" in lost["cause"]
+        libraries = lost["evidence"]["loaded_libraries"]
+        assert "the process has loaded only libzstd-jni-" in lost["cause"] and "Inferred from this" in lost["cause"]
+        assert len(libraries["names"]) == 1 and libraries["inferred"] is True
 
 
 def run_version(folder: Path, version: str, program: str, libraries: str, *words: str, options: tuple[str, ...] = ()) -> cores.Running:

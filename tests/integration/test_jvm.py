@@ -140,8 +140,9 @@ def malloc_sites(pid: int, version: str) -> dict[tuple[int, ...], tuple[int, int
 
 @pytest.mark.parametrize("version", mark_matrix_except([jvms.SYSTEM, "21.0.4", "25.0.2"], "25.0.2"))
 def test_every_block_has_its_site(tmp_path: Path, version: str) -> None:
-    """By the headers that NMT puts in front of blocks: as many, of as many bytes, as NMT counts of each stack. And the blocks of arenas."""
-    with java(tmp_path, INTERPRETED, "-XX:NativeMemoryTracking=detail", version=version) as running:
+    """By the headers that NMT puts in front of blocks: as many, of as many bytes, as NMT counts of each stack. And the blocks of arenas
+    and of padded arrays: those of the Parallel collector's task queues."""
+    with java(tmp_path, INTERPRETED, "-XX:+UseParallelGC", "-XX:NativeMemoryTracking=detail", version=version) as running:
         malloc_sites(running.pid, version)
         before = malloc_sites(running.pid, version)
         with CopiedProcess(running.pid) as target:
@@ -152,6 +153,7 @@ def test_every_block_has_its_site(tmp_path: Path, version: str) -> None:
             sizes = [target.word(address) for address in recording.addresses]
             temporary = set(session.directory.blocks.columns_of(runtime.temporary_blocks()).address)
             names = [[symbol.name for symbol in map(target.symbolize, one.frames) if symbol] for one in recording.sites]
+            permanent = set(runtime.permanent_blocks())
         after = malloc_sites(running.pid, version)
     assert recording.warnings == [] and len(recording.addresses) > 3000
     # The chunks of arenas, by their form, are the blocks that functions of Arena and ChunkPool requested.
@@ -161,6 +163,9 @@ def test_every_block_has_its_site(tmp_path: Path, version: str) -> None:
     chunks = {address: site for address, site, size in rows if size in usual}
     wrong = [names[chunks[one]] if one in chunks else "" for one in temporary ^ {one for one, site in chunks.items() if takes[site]}]
     assert not wrong and len(temporary) > 20
+    rows = zip(recording.addresses, recording.site_of, sizes)
+    arrays = [size for address, site, size in rows if address in permanent and "PSPromotionManager::initialize()" in names[site]]
+    assert max(arrays) > 1024
     found = {site: [0, 0] for site in range(len(recording.sites))}
     for site, size in zip(recording.site_of, sizes):
         found[site][0] += 1

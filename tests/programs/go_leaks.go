@@ -1,7 +1,7 @@
 // Leaks of kinds that users report. Arguments: KIND COUNT. Kinds: "bodies" (HTTP responses that are not closed), "timers" (time.AfterFunc),
 // "tickers" (goroutines with time.Tick), "senders" (goroutines that send to a channel from which nobody receives), "history" (a map of
-// slices that grow), "finalizers" (one waits for a lock, so that no other runs), "handles" (the same, of small objects), "headers" (slices of 16 bytes, each in
-// a large array), "documents" (slices of half a large array each), "contexts" and "deadlines" (contexts that are not cancelled),
+// slices that grow), "finalizers" (one waits for a lock, so that no other runs), "handles" (the same, of small objects), "cached" (the same, and a
+// large cache), "headers" (slices of 16 bytes, each in a large array), "documents" (slices of half a large array each), "contexts" and "deadlines" (contexts that are not cancelled),
 // "syncmap" (a sync.Map that grows), "list" (a linked list). Prints "ready".
 package main
 
@@ -117,6 +117,8 @@ type node struct {
 	data  [1000]byte
 }
 
+var pages []*[4096]byte
+
 type Handle struct{ owner *Session }
 
 func (h *Handle) close() {
@@ -220,7 +222,13 @@ func main() {
 		cycles(count)
 		runtime.GC()
 		runtime.GC()
-	case "handles":
+	case "handles", "cached":
+		if os.Args[1] == "cached" {
+			pages = make([]*[4096]byte, 8000)
+			for i := range pages {
+				pages[i] = new([4096]byte)
+			}
+		}
 		lock.Lock()
 		handles(count)
 		runtime.GC()

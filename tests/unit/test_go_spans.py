@@ -31,10 +31,10 @@ def test_bits_before_memory_that_is_not_mapped(engine: Any, bits: bytes, used: i
     assert sum(blocks.state(index) == State.IN_USE for index in range(SLOTS)) == used
 
 
-MSPAN = struct.Struct("<QQQQQQHHB3x")
+MSPAN = struct.Struct("<QQQQQQHHB3xI4x")
 FIELDS = {
     **{name: (8 * at, 8) for at, name in enumerate(("startAddr", "npages", "largeType", "specials", "allocBits", "elemsize"))},
-    **{"freeindex": (48, 2), "nelems": (50, 2), "spanclass": (52, 1)},
+    **{"freeindex": (48, 2), "nelems": (50, 2), "spanclass": (52, 1), "sweepgen": (56, 4)},
 }
 
 
@@ -55,12 +55,34 @@ class TypesOfMSpan:
         return Field(name, FIELDS[name][1], FIELDS[name][0])
 
 
-def test_only_spans_of_large_objects_have_a_type() -> None:
-    """Go does not clear the type of a large object if the mspan describes small objects later."""
-    mspans = [MSPAN.pack(HEAP, 1, 0x400000, 0, BITS, 704, 11, 11, 62), MSPAN.pack(HEAP + 8192, 5, 0x400000, 0, BITS, 40960, 1, 1, 0)]
+def read(*mspans: bytes) -> ObjectSpans:
+    """Read mspans of 1 page, and of 5 pages."""
     starts, ends = array("Q", [HEAP, HEAP + 8192]), array("Q", [HEAP + 8192, HEAP + 6 * 8192])
     spans = SpanTable(starts, ends, bytes([OBJECTS, OBJECTS]), array("Q", [0x500000, 0x500000 + MSPAN.size]))
     memory = Memory(FakeTarget({0x500000: b"".join(mspans)}))
     found = read_spans(memory, graphs.native(), Heap(0, [HEAP], spans, [0], 0), cast(Types, TypesOfMSpan()))
     assert found is not None
-    assert [(one.size, one.kind, one.large) for one in found] == [(704, 62, 0), (40960, 0, 0x400000)]
+    return found
+
+
+def test_only_spans_of_large_objects_have_a_type() -> None:
+    """Go does not clear the type of a large object if the mspan describes small objects later."""
+    small, large = (
+        MSPAN.pack(HEAP, 1, 0x400000, 0, BITS, 704, 11, 11, 62, 8),
+        MSPAN.pack(HEAP + 8192, 5, 0x400000, 0, BITS, 40960, 1, 1, 0, 8),
+    )
+    assert [(one.size, one.kind, one.large) for one in read(small, large)] == [(704, 62, 0), (40960, 0, 0x400000)]
+
+
+@pytest.mark.parametrize(
+    ("sweepgen", "freeindex", "used"),
+    [(7, 0, 11), (8, 0, 1), (7, 4, 4), (11, 4, 4), (6, 4, 4)],
+    ids=["allocBits are old", "swept", "sweeping begins", "cached", "not swept"],
+)
+def test_span_that_is_swept(sweepgen: int, freeindex: int, used: int) -> None:
+    """While Go replaces allocBits, objects that are newer than the last collection look free. Such a span has only objects. allocBits has
+    one object."""
+    small = MSPAN.pack(HEAP, 1, 0, 0, BITS, 704, freeindex, 11, 62, sweepgen)
+    spans = read(small, MSPAN.pack(HEAP + 8192, 5, 0, 0, BITS, 40960, 1, 1, 0, 8))
+    blocks = build_blocks(Memory(FakeTarget({HEAP: bytes(8192), BITS: b"\x01".ljust(128, b"\0")})), graphs.native(), spans)
+    assert sum(blocks.state(index) == State.IN_USE for index in range(11)) == used

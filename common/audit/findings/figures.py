@@ -110,11 +110,12 @@ class BlockFigures:
 
     def most_common_size(self, kind: Kind, excluded: Iterable[array[int]] = ()) -> tuple[int, int]:
         """Return a usable size and the number of blocks with this size: the size whose blocks of
-        this kind have the most bytes together. `excluded`: indices ("I") of reachable blocks that
-        do not count."""
-        left = Counter(dict(self._graph.sizes(kind)))
+        this kind have the most bytes together. `excluded`: indices ("I") of blocks that do not
+        count."""
+        left, kinds = Counter(dict(self._graph.sizes(kind))), self._graph.kinds()
         for part in excluded:
-            left.subtract(self._session.directory.blocks.columns_of(part).size)
+            of_kind = array("I", (index for index in part if kinds[index] == kind))
+            left.subtract(self._session.directory.blocks.columns_of(of_kind).size)
         return _most_bytes(list(left.items()))
 
     @cached_property

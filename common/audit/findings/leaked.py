@@ -92,7 +92,7 @@ def find_leaked_memory(session: Session, figures: BlockFigures, possible_reporte
     cause = " ".join(filter(None, (cause, *_describe_evidence(session), _describe_disguised(session))))
     title = f"Leaked: {leaks.amount} in {blocks(leaks.blocks)} that nothing refers to{maybe}.{doubt}"
     owner = facts.get("living_owner")
-    remedies = tuple(owner["remedies"]) if isinstance(owner, dict) else ()
+    remedies = tuple(f"if such objects owned the blocks: {one}" for one in owner["remedies"]) if isinstance(owner, dict) else ()
     return Finding("lost", leaks.bytes, title, cause, remedies, tuple(commands), facts, leaks.resident)
 
 
@@ -189,9 +189,12 @@ def _describe_largest(session: Session, amount: int, facts: dict[str, object]) -
     owner = _find_living_owner(session, groups[0])
     if owner is not None:
         cause = f"{cause} {_describe_living_owner(owner)}"
-        facts["living_owner"] = {**owner._asdict(), "address": hex(owner.address)}
+        facts["living_owner"] = {**owner._asdict(), "address": hex(owner.address), "inferred": True}
     elif module is None and not groups[0].type:
-        cause = " ".join(filter(None, [cause, _describe_loaded_libraries(session)]))
+        libraries = [name for runtime in session.runtimes for name in runtime.loaded_libraries()]
+        if libraries:
+            cause = f"{cause} {_describe_loaded_libraries(libraries)}"
+            facts["loaded_libraries"] = {"names": libraries, "inferred": True}
     sited = _describe_largest_site(session, amount)
     if sited is not None:
         facts["site"], words = sited
@@ -211,18 +214,17 @@ def _find_living_owner(session: Session, leak: Leak) -> Optional[LivingOwner]:
 
 
 def _describe_living_owner(owner: LivingOwner) -> str:
-    sentence = f"{blocks(owner.blocks)} of this size {'is' if owner.blocks == 1 else 'are'} in use by objects of {shortened(owner.type)}"
-    sentence += f", one of which is reached by {shortened(owner.path, 400)}" if owner.path else ""
-    return f"{sentence}: such objects may have owned the leaked blocks, too."
+    sampled = number(owner.sampled) if owner.blocks == owner.sampled else f"{number(owner.sampled)} sampled ones"
+    sentence = f"{blocks(owner.blocks)} of this size are reachable, and objects of {shortened(owner.type)} refer to all {sampled}."
+    sentence += f" One of these objects is reached by {shortened(owner.path, 400)}." if owner.path else ""
+    return f"{sentence} Inferred from the size: such objects may have owned the leaked blocks, too."
 
 
-def _describe_loaded_libraries(session: Session) -> str:
-    """Return a sentence about the libraries that a program of a runtime loaded, or ""."""
-    libraries = [name for runtime in session.runtimes for name in runtime.loaded_libraries()]
-    if not libraries:
-        return ""
-    names, what = some(list(map(printable, libraries)), 3), "is the only library" if len(libraries) == 1 else "are the libraries"
-    return f"Outside of the runtime, {names} {what} that the program loaded, and may have allocated these blocks."
+def _describe_loaded_libraries(libraries: Sequence[str]) -> str:
+    """Return a sentence about the libraries that a program of a runtime loaded."""
+    is_one, names = len(libraries) == 1, some(list(map(printable, libraries)), 3)
+    text = f"Except for libraries of the runtime and of the system, the process has loaded {'only ' if is_one else ''}{names}."
+    return f"{text} Inferred from this: {'this library' if is_one else 'one of them'} may have allocated the leaked blocks."
 
 
 def _describe_largest_site(session: Session, amount: int) -> Optional[tuple[dict[str, object], str]]:

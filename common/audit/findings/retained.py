@@ -35,8 +35,8 @@ SPREAD = 6 << 20
 residency is unknown. An idle JVM has 9 MiB, of which 4 MiB are resident."""
 
 EXPLAINED = 0.25
-"""Managed objects explain reachable memory if they have at least this fraction of its bytes, with
-the memory that each type retains. Objects of several types may retain the rest together."""
+"""Types of managed objects explain reachable memory if they retain at least this fraction of its
+bytes, each type alone. Otherwise, objects of several types may retain it together."""
 
 SHOWN = 0.05
 """A variable is named if it retains at least this fraction of the memory of managed objects."""

@@ -333,11 +333,13 @@ class Go(Runtime):
         found += arrays
         known = sum(one.bytes for one in [*many, *maps, *arrays])
         held = list(find_retainer(self._object_graph, self.name, self._types, known))
-        if not held or held[0].facts["type"] in TIMERS:
-            timers, queued = find_timers(self._object_graph, live), self._find_queued(live)
-            cycles = find_finalizer_cycles(self._object_graph, self._objects, live)
-            held = [*timers, *queued, *cycles] or held
+        is_other = bool(held) and held[0].facts["type"] not in TIMERS
+        queued = list(self._find_queued(0 if is_other else live))
+        if not is_other:
+            timers, cycles = find_timers(self._object_graph, live), find_finalizer_cycles(self._object_graph, self._objects, live)
+            held = [*timers, *(one for one in queued if 2 * one.bytes >= live), *cycles] or held
         held = held or list(find_large_types(self._object_graph, self.name, self._types, known))
+        held += [one for one in queued if one not in held]
         return [*found, *(add_site(add_remedy(one), self._sites) for one in held)]
 
     def _find_queued(self, live: int) -> Iterable[Finding]:

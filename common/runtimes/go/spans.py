@@ -2,8 +2,8 @@
 
 Sources: Go 1.18 to 1.26, src/runtime: mheap.go (mspan, spanClass, special), mbitmap.go
 (mspan.isFree: slot k has an object if k < freeindex, or if its bit in allocBits is set), malloc.go
-(mallocgcLarge: only large objects, of size class 0, set largeType). The offsets of fields come from
-the type descriptor of runtime.mspan."""
+(mallocgcLarge: only large objects, of size class 0, set largeType), mgcsweep.go (sweep). The
+offsets of fields come from the type descriptor of runtime.mspan."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from findleaks.target.base import Range
 GRANULE = 8
 _BITS = 128  # bytes of allocBits that are read: spans have at most 1,024 slots
 _MAX_SLOTS = 8 * _BITS
-_FIELDS = ("startAddr", "npages", "freeindex", "nelems", "allocBits", "spanclass", "elemsize")
+_FIELDS = ("startAddr", "npages", "freeindex", "nelems", "allocBits", "spanclass", "elemsize", "sweepgen")
 _OPTIONAL = ("largeType", "specials")
 _TYPECODES = {1: "B", 2: "H", 4: "I", 8: "Q"}  # by size in bytes
 _MAX_SPECIALS = 1 << 16  # records of one span
@@ -54,13 +54,18 @@ def read_spans(memory: Memory, engine: Engine, heap: Heap, types: Types) -> Opti
     if missing:
         return None
     columns = [_column(data, one.size, len(starts), places.get(name)) for name in (*_FIELDS, *_OPTIONAL)]
-    firsts, pages, free, slots, bits, kinds, sizes, large, specials = columns
+    firsts, pages, free, slots, bits, kinds, sizes, sweeps, large, specials = columns
     largest = ARENA * len(heap.arenas)
     for start, end, first, count, used, most, size in zip(starts, ends, firsts, pages, free, slots, sizes):
         if first != start or count * PAGE != end - start or end - start > largest:
             return None
         if not (size and 0 < most <= _MAX_SLOTS and size * most <= end - start and used <= most and size % GRANULE == 0):
             return None
+    # To sweep a span, Go sets freeindex to 0, and then replaces allocBits. In between, objects that
+    # are newer than the last collection look free. All slots of such a span count as objects.
+    # sweepgen is odd while a span is swept, and while a thread caches it. The latter has
+    # freeindex > 0.
+    free = array("Q", [most if sweep & 1 and not used else used for sweep, used, most in zip(sweeps, free, slots)])
     # Go does not clear largeType when it reuses an mspan for small objects.
     large = array("Q", [0 if kind >> 1 else one for kind, one in zip(kinds, large)])
     return ObjectSpans(starts, ends, sizes, slots, free, bytes(kinds), bits, large, specials)

@@ -44,8 +44,8 @@ _REMEDIES = {
     "runtime/cgo.": "call Delete for each cgo.Handle that C no longer needs",
 }
 _LEAST_HELD = 4 << 20  # least bytes of live objects for a finding about timers or finalizers
-# The function of the goroutine that runs finalizers, by version.
 _MANY_QUEUED = 1000  # finalizers that have not run, although the goroutine that runs them waits
+# The function of the goroutine that runs finalizers, by version.
 _FINALIZER_LOOPS = ("runtime.runFinalizers", "runtime.runfinq")
 _PART_ALLOCATED = 4  # a site that allocated 1 / this of the live objects is named
 _PART_CALLED = 16  # a function is named if its closures are 1 / this of the retained objects

@@ -20,7 +20,8 @@ from findleaks.runtimes.jvm.tables import Tables
 from findleaks.target.interruptible import interruptible
 
 _SIZES = (1 << 10, 10 << 10, 32 << 10)  # of chunks, before the constant is subtracted
-_SLACK = 64  # the largest constant; also the most bytes of a block that are in no chunk
+_CONSTANTS = {4: (20, 24), 8: (40,)}  # by bytes of a word
+_SLACK = 64  # most bytes by which a block and the data of its chunk differ from the size
 _NMT = 16  # bytes of NMT's header
 _HEADERS = (2, 3)  # words of a chunk before its data; `_len` is the last one
 _READ = 5  # words of a block that are read
@@ -53,7 +54,7 @@ def _is_chunk(blocks: Blocks, word: int, words: Sequence[int], usable: int, size
     for start in (0, _NMT):
         following, rest = words[start // word], words[start // word + 1 :]
         for length in (rest[header - 2] for header in _HEADERS if start + header * word <= _READ * word):
-            if size - _SLACK <= length <= size and usable - _SLACK <= start + length < usable:
+            if size - length in _CONSTANTS[word] and usable - _SLACK <= start + length < usable:
                 if not following or blocks.find(following) >= 0:
                     return True
     return False

@@ -19,7 +19,7 @@ from findleaks.runtimes.base import Count, Holders, Part, Site, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import type_with_garbage
 from findleaks.runtimes.heap_dump import DumpableRuntime
-from findleaks.runtimes.jvm import parts, spaces, tracked_blocks, tracking
+from findleaks.runtimes.jvm import parts, permanent_blocks, spaces, tracked_blocks, tracking
 from findleaks.runtimes.jvm.arena_chunks import list_arena_chunks
 from findleaks.runtimes.jvm.classes import ClassCounts, count_classes
 from findleaks.runtimes.jvm.cleaning import is_cleaned
@@ -37,7 +37,7 @@ from findleaks.runtimes.jvm.reachability import Reachability
 from findleaks.runtimes.jvm.remedies import find_remedies
 from findleaks.runtimes.jvm.spaces import Dead, ObjectRange, Space
 from findleaks.runtimes.jvm.tables import Tables
-from findleaks.runtimes.jvm.threads import java_stacks, list_thread_blocks
+from findleaks.runtimes.jvm.threads import java_stacks
 from findleaks.runtimes.jvm.tracking import Tracking
 from findleaks.runtimes.jvm.verdict_findings import find_retained_objects, find_unused_heap
 from findleaks.runtimes.object_graph import GARBAGE, ObjectGraph, ObjectRoot
@@ -333,7 +333,7 @@ class HotSpot(DumpableRuntime):
         return self._parts
 
     def permanent_blocks(self) -> Sequence[int]:
-        return list_thread_blocks(self._tables, self._directory.blocks)
+        return permanent_blocks.list_permanent_blocks(self._tables, self._engine, self._directory, self._module)
 
     def temporary_blocks(self) -> array[int]:
         return list_arena_chunks(self._tables, self._engine, self._directory.blocks)

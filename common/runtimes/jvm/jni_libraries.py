@@ -8,16 +8,21 @@ from findleaks.target.base import Module, Target
 from findleaks.target.modules import DELETED
 
 _SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "[")
+_JNI = "/jni/"  # in Debian, libraries of Java programs are in such folders of the system
 _ENDS = (".so", ".dylib")
+# Beginnings of names: the launcher of JDK 8 is not in the folder of libjvm
+_OTHERS = ("libjli.", "libjemalloc", "libmimalloc", "libtcmalloc")
 
 
 def list_loaded_libraries(target: Target, libjvm: Module) -> list[str]:
     """Return their names: libraries that are neither in the folder of the JDK nor in a folder of
-    the system. The files of libraries that were extracted from a jar are often deleted."""
+    the system, and no allocators. The files of libraries that were extracted from a jar are often
+    deleted."""
     home = os.path.dirname(os.path.dirname(libjvm.path)) + "/"  # lib/server/libjvm.so
     found = []
     for module in target.modules():
         path = module.path.removesuffix(DELETED)
-        if path.endswith(_ENDS) and not path.startswith((home, *_SYSTEM)):
-            found.append(os.path.basename(path))
+        name, is_system = os.path.basename(path), path.startswith(_SYSTEM) and _JNI not in path
+        if name.endswith(_ENDS) and not is_system and not path.startswith(home) and not name.startswith(_OTHERS):
+            found.append(name)
     return list(dict.fromkeys(found))

@@ -57,7 +57,7 @@ def count_loader_types(tables: Tables, layout: ObjectLayout) -> dict[str, int]:
     class loaders for reflection are last: it has one for each method that is often called. In JDK 8
     and 11, each hidden class has a ClassLoaderData with the class loader of another class."""
     reader = ClassReader(tables)
-    klasses = (class_of(tables, layout, holder) for holder in {*list_holders(tables, reader)} if holder)
+    klasses = (class_of(tables, layout, holder) for holder in dict.fromkeys(list_holders(tables, reader)) if holder)
     names = (reader.name(klass) for klass in klasses if klass)
     found = Counter(name for name in names if name and name != CLASS).most_common()
     return dict(sorted(found, key=lambda one: one[0].endswith(_REFLECTION)))

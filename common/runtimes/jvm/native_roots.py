@@ -61,7 +61,7 @@ from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.thread_words import words_without_objects
 from findleaks.runtimes.jvm.threads import java_thread_stacks, java_threads
 from findleaks.runtimes.object_graph import ObjectWord
-from findleaks.target.base import Module, Piece, Range, Thread
+from findleaks.target.base import Module, Piece, Range, Target, Thread
 from findleaks.target.elf import occurrences
 from findleaks.target.ranges import intersection, merge_ranges, nonzero_pieces, region_at
 
@@ -120,7 +120,7 @@ class NativeRoots:
         self._region_size = region_size(tables) if region_addresses(tables) else 0
         self._text = (0, 0)  # the block that was searched last for text, and the end of its text
         self._unused_words = {*buffer_words(tables), *stale_handles(tables), *idle_monitors(tables)}
-        data = self._data_ranges()
+        data = list_data_ranges(self._tables.target, self._module)
         arenas = unused_parts(tables, find_others(tables, engine, directory, data))
         chunks = free_chunks(tables, engine, data, directory)
         self._unused_parts = merge_ranges([*arenas, *chunks, *words_without_objects(tables)])
@@ -158,7 +158,7 @@ class NativeRoots:
         """Yield the words with the address of the object at `start` that `find` counts as roots.
         `name_thread` returns the name of the thread that has this JavaThread, or ""."""
         target = self._tables.target
-        for part in self._data_ranges():
+        for part in list_data_ranges(self._tables.target, self._module):
             for piece in nonzero_pieces(target, *part):
                 yield from (ObjectWord(address, start) for address in self._search(piece, start))
         yield from sorted(self._block_words(start, excluded), key=lambda one: (not one.name, one.address))
@@ -240,14 +240,9 @@ class NativeRoots:
 
     def _data(self) -> Iterator[list[int]]:
         """Yield the objects to which libjvm's data refers."""
-        for start, end in self._data_ranges():
+        for start, end in list_data_ranges(self._tables.target, self._module):
             for piece in nonzero_pieces(self._tables.target, start, end):
                 yield self.starts(self._pointers(piece)[1])
-
-    def _data_ranges(self) -> list[Range]:
-        regions = self._tables.target.regions()
-        parts = [Range(region.start, region.end) for region in regions if region.readable and region.writable]
-        return intersection(merge_ranges(parts), [Range(self._module.start, self._module.end)])
 
     def _blocks(self, excluded: Collection[int]) -> Iterator[RootObjects]:
         """Yield the objects to which blocks of malloc refer."""
@@ -387,3 +382,9 @@ class NativeRoots:
         GiB, and a compressed reference next to another number may look like its address."""
         regions = self._tables.target.regions()
         return merge_ranges([Range(region.start, region.end) for region in regions if region.readable and region.start >= _LOWEST_NATIVE])
+
+
+def list_data_ranges(target: Target, module: Module) -> list[Range]:
+    """Return the memory of a module's variables."""
+    parts = [Range(region.start, region.end) for region in target.regions() if region.readable and region.writable]
+    return intersection(merge_ranges(parts), [Range(module.start, module.end)])

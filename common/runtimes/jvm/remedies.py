@@ -8,6 +8,7 @@ documentation of Netty 4.1 (ReferenceCounted, ResourceLeakDetector)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from findleaks.formatting import shortened
@@ -21,7 +22,11 @@ _ARENA = "jdk.internal.foreign."
 _NETTY = "io.netty.buffer."
 _STREAM = "ZStreamRef"  # the end of the names of the classes that own the memory of zlib
 _LOCAL = "thread-local variable"
+_OF_LOCALS = "ThreadLocal.remove() at the end of each task: the threads of a pool keep the value"
+_OF_TIMERS = "Timer.cancel() for each java.util.Timer that is not needed any more: its thread keeps its tasks"
 _MOST_INTERFACES = 1 << 12
+_COPIES = re.compile(r"static variable \S+ of [\d,]+ classes ")
+_OF_COPIES = "end what keeps the class loaders of these classes: each class loader has a copy of the variable"
 
 # A part of the name of a root, or of a path that begins there -> what frees the retained objects
 _OF_RETAINERS = {
@@ -29,16 +34,16 @@ _OF_RETAINERS = {
     "java.sql.DriverManager.registeredDrivers": "DriverManager.deregisterDriver() when the application that registered the driver ends",
     "java.util.logging.LogManager": "Logger.removeHandler() when the application that added the handler ends",
     "java.lang.ref.Finalizer.unfinalized": "find out what the thread Finalizer waits for, and replace finalize() by close()",
-    _LOCAL: "ThreadLocal.remove() at the end of each task: the threads of a pool keep the value",
-    "java.util.TimerT": "Timer.cancel() for each java.util.Timer that is not needed any more: its thread keeps its tasks",
-    "task queue": "Timer.cancel() for each java.util.Timer that is not needed any more: its thread keeps its tasks",
+    _LOCAL: _OF_LOCALS,
+    "java.util.TimerT": _OF_TIMERS,
+    "task queue of 1 timer": _OF_TIMERS,
+    "task queues of ": _OF_TIMERS,
     "java.util.TaskQueue.queue": "Timer.purge() after TimerTask.cancel(): a cancelled task stays in the queue until its time has come",
     "ScheduledThreadPoolExecutor$DelayedWorkQueue": "setRemoveOnCancelPolicy(true) of the ScheduledThreadPoolExecutor, for cancelled tasks",
     "java.util.concurrent.ThreadPoolExecutor.workQueue": "a bounded queue for the ThreadPoolExecutor, with a RejectedExecutionHandler",
-    ".threadLocals →": "ThreadLocal.remove() at the end of each task: the threads of a pool keep the value",
+    ".threadLocals →": _OF_LOCALS,
     "com.sun.jmx.interceptor.": "MBeanServer.unregisterMBean() when the application that registered the MBean ends",
     ".contextClassLoader →": "end the threads that an application started when the application ends: each keeps its context class loader",
-    " classes ": "end what keeps the class loaders of these classes: each class loader has a copy of the variable",
     "java.util.WeakHashMap$Entry.value": "values of a WeakHashMap that do not refer to their keys; otherwise it never removes the entries",
 }
 
@@ -49,7 +54,7 @@ def find_remedies(tables: Tables, reader: ClassReader, klass: int, path: str, ha
     no other object, so that the collector does not free its memory."""
     yield from _find_owner_remedies(tables, reader, klass, path, has_cleaner)
     if _LOCAL in path and _CACHE not in path:
-        yield _OF_RETAINERS[_LOCAL]
+        yield _OF_LOCALS
 
 
 def _find_owner_remedies(tables: Tables, reader: ClassReader, klass: int, path: str, has_cleaner: bool) -> Iterator[str]:
@@ -78,6 +83,8 @@ def find_retainer_remedies(text: str) -> Iterator[str]:
     """Yield what frees objects that a root retains. `text`: the name of the root, and the path from
     there to the objects."""
     yield from dict.fromkeys(remedy for part, remedy in _OF_RETAINERS.items() if part in text)
+    if _COPIES.match(text):
+        yield _OF_COPIES
 
 
 def _interfaces(tables: Tables, reader: ClassReader, klass: int) -> set[str]:

@@ -1,0 +1,48 @@
+"""Find blocks to whose start nothing refers, although the JVM uses them: those of threads, and
+those of padded arrays, such as the Parallel collector's task queues.
+
+The elements of a padded array begin at cache lines, and so does the first one, which may be behind
+the start of the array's block. Only the address of the first element is stored. The JVM never frees
+these arrays. With Native Memory Tracking (NMT), a header of NMT precedes an array. Other blocks may
+look like arrays, but a variable of libjvm refers to them, too.
+
+Source: OpenJDK 8 to 25, src/hotspot/share/memory/padded.hpp and padded.inline.hpp (PaddedArray,
+Padded2DArray and PaddedPrimitiveArray: create_unfreeable)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into
+from findleaks.allocators.directory import Directory
+from findleaks.engine.contract import Engine
+from findleaks.runtimes.jvm.native_roots import list_data_ranges
+from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.jvm.threads import list_thread_blocks
+from findleaks.target.base import Module
+from findleaks.target.interruptible import interruptible
+from findleaks.target.ranges import merge_to_most, nonzero_pieces
+
+_LINES = (64, 128)  # bytes to which arrays are aligned, by processor and version
+_HEADERS = (0, 16)  # bytes of NMT's header
+
+
+def list_permanent_blocks(tables: Tables, engine: Engine, directory: Directory, libjvm: Module) -> list[int]:
+    """Return the starts of these blocks. Raises Interrupted."""
+    return [*list_thread_blocks(tables, directory.blocks), *_list_padded_arrays(tables, engine, directory, libjvm)]
+
+
+def _list_padded_arrays(tables: Tables, engine: Engine, directory: Directory, libjvm: Module) -> Iterator[int]:
+    """Yield the starts of the blocks of padded arrays to which variables of libjvm refer."""
+    target, searched = tables.target, merge_to_most(directory.ranges(), MOST_RANGES)
+    for start, end in interruptible(target, list_data_ranges(target, libjvm)):
+        for piece in nonzero_pieces(target, start, end):
+            for address in sorted({*find_pointers_into(engine, piece, searched)[1]}):
+                found = directory.blocks.lookup(address) if address % _LINES[0] == 0 else None
+                if found is not None and found[1] != address and _is_first_line(found[1], address):
+                    yield found[1]
+
+
+def _is_first_line(block: int, address: int) -> bool:
+    """Return whether the array in a block begins at an address."""
+    return any(-(-(block + header) // line) * line == address for header in _HEADERS for line in _LINES)

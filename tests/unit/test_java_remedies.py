@@ -1,0 +1,24 @@
+"""Test which remedies are suggested for what a root of the Java heap retains."""
+
+from __future__ import annotations
+
+import pytest
+
+from findleaks.runtimes.jvm.remedies import find_retainer_remedies
+
+
+@pytest.mark.parametrize(
+    ("text", "remedies"),
+    [
+        ("static variable App.CACHE of 1,240 classes java.lang.Class static .CACHE", ["end what keeps the class loaders"]),
+        ("task queues of 200 timers java.util.TimerThread.queue", ["Timer.cancel() for each java.util.Timer"]),
+        ("static variable A.b java.util.TimerTask.c java.util.TaskQueue.queue", ["Timer.cancel()", "Timer.purge()"]),
+        ('stack of Java thread "task queue" App.pages', []),
+        ('stack of Java thread "all classes loader" App.pages', []),
+    ],
+)
+def test_remedies_of_retainers(text: str, remedies: list[str]) -> None:
+    """The name of a thread leads to no remedy."""
+    found = list(find_retainer_remedies(text))
+    assert len(found) == len(remedies)
+    assert all(one.startswith(remedy) for one, remedy in zip(found, remedies))
