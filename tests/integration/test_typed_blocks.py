@@ -319,6 +319,13 @@ def test_rivals(clients: int, flags: str, tmp_path: Path) -> None:
     assert figures.part(figures.leaked, "none") < 0.6, figures.leaked
 
 
+def test_a_struct_like_an_array(tmp_path: Path) -> None:
+    """Leaked structs with two members are not taken for arrays of two such members, which are reachable, if no such struct is reachable."""
+    figures = measured("typed_pairs.cpp", tmp_path, 200, 1, "-O1")
+    assert not figures.wrong, figures.wrong[:12]
+    assert (figures.held["sure right"], figures.leaked["none"]) == (400, 200), figures
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize("flags", RUST)
 def test_stale_variants(flags: str, tmp_path: Path) -> None:
