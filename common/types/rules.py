@@ -392,7 +392,7 @@ class Rules:
             others = [Candidate(Spec(number, False, of.node), Level.UNION) for number in fitting[:MOST_CANDIDATES]]
             return [*others, Candidate(Spec(pointee, True, of.node), Level.UNION)]
         if fitting:
-            fitting += [one for one in whole if one not in fitting and self._may_extend_to(one, size)]
+            fitting += [one for one in whole if self._may_extend_to(one, size) and one not in fitting]
         if len(fitting) > 1:
             level = Level.BASE
             if of.owner in fitting:
