@@ -297,11 +297,15 @@ def test_flexible_nodes(units: int, flags: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rooms", "flags"), [(40, "-O2"), *(pytest.param(400, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
+    ("rooms", "flags"),
+    [
+        (40, "-O2 -std=c++20"),
+        *(pytest.param(400, f"{flags} -std=c++17", marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto")),
+    ],
 )
 def test_alternatives(rooms: int, flags: str, tmp_path: Path) -> None:
     """The index of a std::variant, and the flag of a std::optional, make the types of the values certain, also if the value is a vector."""
-    figures = measured("typed_game.cpp", tmp_path, rooms, 1, "-std=c++17", *flags.split())
+    figures = measured("typed_game.cpp", tmp_path, rooms, 1, *flags.split())
     check(figures)
     assert not figures.wrong, figures.wrong[:12]
     assert figures.part(figures.held, "sure right") > 0.9, figures.held
