@@ -13,6 +13,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from functools import cached_property
 from typing import Optional
 
 from findleaks.debuginfo.type_table import Kind
@@ -251,10 +252,22 @@ class Fingerprints:
         in blocks of `size` bytes."""
         if (layout, size) not in self._rivals:
             chosen, known = self._layouts.specs[layout], self.layouts
-            unseen = [one for one in self._rules.alternatives(size) if self._layouts.number(one.spec) not in known]
+            unseen = [one for one in self._alternatives(size) if self._layouts.number(one.spec) not in known]
             found = [one for one in unseen if not self._is_part(one.spec, chosen)]
             self._rivals[layout, size] = [*found, *self._arrays_like(chosen, size, known)]
         return self._rivals[layout, size]
+
+    @cached_property
+    def _pointed(self) -> set[int]:
+        """The types that some pointer of the debug information refers to."""
+        table = self._layouts.table
+        return {table.bare(table.targets[number]) for number in range(len(table)) if table.kinds[number] == Kind.POINTER}
+
+    def _alternatives(self, size: int) -> Sequence[Candidate]:
+        """Return the types of Rules.of_size that some pointer refers to, except those of the
+        standard library. A type without pointers to it is only a member or a local variable."""
+        is_library = self._layouts.embedding.is_library
+        return [one for one in self._rules.of_size(size) if one.spec.type in self._pointed and not is_library(one.spec.type)]
 
     def _arrays_like(self, chosen: Spec, size: int, known: AbstractSet[int]) -> Sequence[Candidate]:
         """Return the arrays that may have the content of a struct in blocks of `size` bytes: an

@@ -330,6 +330,14 @@ def test_a_struct_like_an_array(tmp_path: Path) -> None:
     assert (figures.held["sure right"], figures.leaked["none"]) == (400, 200), figures
 
 
+@pytest.mark.parametrize("flags", [pytest.param(one, marks=[] if one == "-O" else pytest.mark.matrix) for one in RUST])
+def test_variants_with_buffers(flags: str, tmp_path: Path) -> None:
+    """A word of an enum refers to the buffer of a container or to a struct. All of the struct is in use."""
+    figures = measured("typed_variants.rs", tmp_path, 300, 1, "--edition=2021", *flags.split())
+    assert not figures.wrong, figures.wrong[:12]
+    assert figures.part(figures.held, "none") < 0.02, figures.held
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize("flags", RUST)
 def test_stale_variants(flags: str, tmp_path: Path) -> None:
