@@ -10,7 +10,8 @@ from findleaks.engine.type_spread import FARTHEST, FARTHEST_TABLE, LAYOUT_MASK, 
 if TYPE_CHECKING:
     from findleaks.engine.reference.type_spread import PureTypeSpread
 
-LIMITED = LENGTHS | Flag.RING | Flag.TABLE | Flag.END  # The flags of references whose blocks may have a limit.
+# The flags of references whose blocks may have a limit.
+LIMITED = LENGTHS | Flag.RING | Flag.TABLE | Flag.END
 
 
 def limits_of(spread: PureTypeSpread, reference: int, claim: int) -> int:
