@@ -266,7 +266,8 @@ class Rules:
         The rule consists of the values of the discriminant with one type, which must be certain. If
         there are none, return None if the block has the size of a pointee, else NO_CLAIM: the word
         may be an old pointer of another variant, to memory that has been allocated again."""
-        claims, is_fitting = {}, False
+        claims: dict[int, int] = {}
+        is_fitting = False
         for value, number in sorted(of.cases):
             case = self._layouts.references[number]
             found = () if is_inside(case, offset) else self._of_pointee(case.pointees[0], case, offset, size)
