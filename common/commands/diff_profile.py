@@ -19,7 +19,7 @@ BLOCKS = ("lost", "garbage", "root", "field")
 
 
 class Amounts(NamedTuple):
-    """Two pairs of blocks and bytes: at the first and in the last sample."""
+    """Two pairs of blocks and bytes: in the first and in the last sample."""
 
     before: tuple[int, int]
     after: tuple[int, int]
@@ -67,7 +67,5 @@ def _amounts(one: Series) -> Amounts:
 
 
 def _sample(path: Path, whole: Amounts, parts: Sequence[Amounts]) -> Sample:
-    before, after = (
-        tuple(max(value - sum(part[sample][at] for part in parts), 0) for at, value in enumerate(whole[sample])) for sample in (0, 1)
-    )
+    before, after = (tuple(max(value - sum(part[end][at] for part in parts), 0) for at, value in enumerate(whole[end])) for end in (0, 1))
     return Sample(tuple(Frame(frame_name(step)) for step in path), after, before)

@@ -1,4 +1,4 @@
-"""Text of `diff` about surviving blocks: blocks that exist at every later sample of one process."""
+"""Text of `diff` about surviving blocks: blocks that exist in every later sample of one process."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Block = tuple[int, int]
 """The address, and the usable size in bytes."""
 
 
-class Sample(NamedTuple):
+class BlockSample(NamedTuple):
     """A sample of blocks in use.
 
     `level`: the level of the sample (engine/sampling.py). `rows`: its number of blocks. `blocks`: a
@@ -36,21 +36,21 @@ class Sample(NamedTuple):
         return self.rows >> max(level - self.level, 0)
 
 
-def in_memory(level: int, rows: array[int]) -> Sample:
+def in_memory(level: int, rows: array[int]) -> BlockSample:
     """Return a sample that consists of these rows of address, size and level. The rows are not
     copied."""
 
     def blocks(least: int) -> set[Block]:
         return {(address, size) for address, size, own in triples(rows) if own >= least}
 
-    return Sample(level, len(rows) // COLUMNS, blocks)
+    return BlockSample(level, len(rows) // COLUMNS, blocks)
 
 
 def triples(rows: array[int]) -> Iterator[tuple[int, int, int]]:
     return zip(rows[::COLUMNS], rows[1::COLUMNS], rows[2::COLUMNS])
 
 
-def taken(session: Session, most: int = MOST) -> Sample:
+def taken(session: Session, most: int = MOST) -> BlockSample:
     """Take a sample of a session's blocks in use, with checks for Ctrl-C."""
     blocks, found = session.directory.blocks, NO_SAMPLE
     for first in range(0, len(blocks), session.budget):
@@ -59,7 +59,7 @@ def taken(session: Session, most: int = MOST) -> Sample:
     return in_memory(*found)
 
 
-def common_level(samples: Sequence[Sample], most: int) -> int:
+def common_level(samples: Sequence[BlockSample], most: int) -> int:
     """Return the lowest level at which the samples can be compared, and together have at most about
     `most` blocks."""
     level = max(one.level for one in samples)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from findleaks.history.figures import Figure
-from findleaks.history.sample import Sample
+from findleaks.history.sample import BlockSample
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Snapshot:
     figures: Sequence[Figure]
     answers: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    sample: Optional[Sample] = None
+    sample: Optional[BlockSample] = None
 
     def total(self) -> Figure:
         """Return the resident bytes; the mapped bytes if residency is unknown."""

@@ -9,7 +9,7 @@ from typing import Optional
 
 from findleaks.engine.sampling import MAX_LEVEL, level_of
 from findleaks.errors import TargetError
-from findleaks.history.sample import MOST, Block, Sample
+from findleaks.history.sample import MOST, Block, BlockSample
 
 _SIGN, _WORD = 1 << 63, 1 << 64
 
@@ -22,7 +22,7 @@ def opened(path: str) -> sqlite3.Connection:
     return base
 
 
-def write(base: sqlite3.Connection, sample: Sample) -> None:
+def write(base: sqlite3.Connection, sample: BlockSample) -> None:
     """Fill the tables `sampling` and `sample`."""
     rows = [(_signed(address), min(size, _SIGN - 1), level_of(address, size)) for address, size in sample.blocks(sample.level)]
     rows.sort(key=lambda row: (-row[2], row[0]))
@@ -35,7 +35,7 @@ def _signed(word: int) -> int:
     return word - _WORD if word >= _SIGN else word
 
 
-def sample(base: sqlite3.Connection, path: str) -> Optional[Sample]:
+def sample(base: sqlite3.Connection, path: str) -> Optional[BlockSample]:
     """Return the sample of a snapshot. Its blocks are read when they are needed. Raises ValueError
     if it is damaged, and sqlite3.Error if it cannot be read."""
     head = base.execute("SELECT level, rows FROM sampling").fetchone()
@@ -44,7 +44,7 @@ def sample(base: sqlite3.Connection, path: str) -> Optional[Sample]:
     level, rows = (int(str(word)) for word in head)
     if not (0 <= level <= MAX_LEVEL and 0 <= rows <= MOST):
         raise ValueError("its sample of blocks is inconsistent")
-    return Sample(level, rows, lambda least: _blocks(path, rows, least))
+    return BlockSample(level, rows, lambda least: _blocks(path, rows, least))
 
 
 def _blocks(path: str, rows: int, least: int) -> set[Block]:

@@ -22,7 +22,7 @@ from typing import NamedTuple, Optional, Union
 
 from findleaks.engine.sampling import probability
 from findleaks.errors import TargetError
-from findleaks.history.sample import Block, Sample, common_level
+from findleaks.history.sample import Block, BlockSample, common_level
 from findleaks.history.snapshot import Snapshot
 from findleaks.history.trend import MIN_POINTS, Z_95
 
@@ -123,7 +123,7 @@ class _Seen(NamedTuple):
     newest: Counter[int]
 
 
-def _counted(samples: Sequence[Sample], level: int) -> Survival:
+def _counted(samples: Sequence[BlockSample], level: int) -> Survival:
     seen, last = _Seen(Counter(), Counter(), Counter(), Counter(), Counter()), len(samples) - 1
     before: set[Block] = set()
     # For each block of the preceding snapshot: the first snapshot that contains it.

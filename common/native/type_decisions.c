@@ -121,7 +121,7 @@ uint32_t decide(matching *m, const decision *d, const followed *p) {
     uint64_t size = size_of(s->b, p->index), start = p->start;
     for (uint32_t at = d->first; at < d->last; at++) {
         const option *one = &s->options.items[at];
-        bool found = one->single != NOT_ARRAY && is_array(m, one, start, used_size(s, p, one->claim & LAYOUT_MASK));
+        bool found = one->single != NOT_ARRAY && is_array(m, one, start, used_size(s, p, one->claim));
         if (m->asked || m->failed)
             return 0;
         if (found)
@@ -130,7 +130,7 @@ uint32_t decide(matching *m, const decision *d, const followed *p) {
     uint32_t keyed = d->first_key < d->last_key ? claim_of_key(s, d, feature_value(s, d->feature, p->owner, p->place, p->index)) : 0;
     if (keyed) {
         uint32_t counts[COUNTS] = {0};
-        compare_block(m, keyed & LAYOUT_MASK, start, used_size(s, p, keyed & LAYOUT_MASK), 1, counts);
+        compare_block(m, keyed & LAYOUT_MASK, start, used_size(s, p, keyed), 1, counts);
         if (m->asked || m->failed)
             return 0;
         if (!counts[WRONG])

@@ -145,10 +145,10 @@ API int fl_spread_seed_words(spread *s, const uint64_t *sought, const uint32_t *
 static int claim_target(spread *s, const followed *p, uint32_t claim) {
     if (claim_block(s, p->index, p->start, claim, !p->certain, p->owner))
         return NO_MEMORY;
-    uint8_t flags = flags_of(s, p->reference);
-    if (!(flags & LIMITED))
+    uint8_t flags = limits_of(s, p, claim);
+    if (!flags)
         return DONE;
-    uint64_t used = used_size(s, p, claim & LAYOUT_MASK);
+    uint64_t used = used_size(s, p, claim);
     if (!s->limits && !(s->limits = calloc((size_t)s->b->count + 1, sizeof *s->limits)))
         return NO_MEMORY;
     if (used < LIMIT_BYTES)

@@ -12,6 +12,7 @@ typedef struct spread spread;
 #define LEVEL_MASK 15u
 #define INFERRED (1u << 28)
 #define DISPUTED (1u << 29) /* the whole claim of a disputed block, which has no layout */
+#define LEVEL_ARRAY 5u
 #define LEVEL_BASE 6u /* claims of this level and of higher ones are inferred */
 #define LEVEL_UNION 7u
 #define LEVEL_LEARNED 8u
@@ -204,10 +205,13 @@ typedef struct {
 bool begins_with_text(const spread *s, uint64_t start, uint64_t size);
 void compare_block(matching *m, uint32_t layout, uint64_t start, uint64_t size, unsigned depth, uint32_t *counts);
 
-/* type_used.c. used_size: return the bytes of the block that a pointer refers to that are in use,
- * if the block has this layout. is_empty_element: return whether the element that is being visited
+/* type_used.c. limits_of: return the flags of a pointer that say which part of its block is in use,
+ * if the block gets this claim; 0 if all of it is. A member of an enum may refer to the buffer of a
+ * container or, depending on the discriminant, to one object. used_size: return the bytes of the
+ * block that are in use. is_empty_element: return whether the element that is being visited
  * is one of a table and not in use; each element has `stride` bytes. */
-uint64_t used_size(const spread *s, const followed *p, uint32_t layout);
+uint8_t limits_of(const spread *s, const followed *p, uint32_t claim);
+uint64_t used_size(const spread *s, const followed *p, uint32_t claim);
 bool is_empty_element(const spread *s, uint64_t stride);
 
 /* type_decisions.c. Decide which claim the block gets that a pointer refers to. Return 0 if no

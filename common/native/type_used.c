@@ -16,9 +16,13 @@ static uint64_t stride_of(const spread *s, uint32_t layout) {
     return first < s->bounds.items[layout + 1] ? s->groups.items[first].stride : 0;
 }
 
-uint64_t used_size(const spread *s, const followed *p, uint32_t layout) {
-    uint64_t size = size_of(s->b, p->index), stride = stride_of(s, layout), room = stride ? size / stride : 0;
-    uint8_t flags = flags_of(s, p->reference);
+uint8_t limits_of(const spread *s, const followed *p, uint32_t claim) {
+    return level_of(claim) < LEVEL_ARRAY ? 0 : flags_of(s, p->reference) & LIMITED;
+}
+
+uint64_t used_size(const spread *s, const followed *p, uint32_t claim) {
+    uint64_t size = size_of(s->b, p->index), stride = stride_of(s, claim & LAYOUT_MASK), room = stride ? size / stride : 0;
+    uint8_t flags = limits_of(s, p, claim);
     uint32_t distance = flags >> LENGTH_SHIFT & 3;
     if (flags & TABLE)
         return p->value - p->start;

@@ -84,7 +84,7 @@ class Grown(Series):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EstimatedAmount(Record):
-    """A number of blocks and their bytes. If only a sample of the blocks was stored, both are
+    """A number of blocks and their bytes. If only a part of the blocks was stored, both are
     estimates with 95 % intervals."""
 
     blocks: int
@@ -152,7 +152,7 @@ class Survivors(Record):
     """Blocks of one process that exist in each later sample."""
 
     sampled: bool
-    """Whether the figures are estimates from samples."""
+    """Whether the figures are estimates, because snapshots contain only a part of the blocks."""
     first: Cohort
     """Blocks that exist in the first sample."""
     since: Optional[Cohort]

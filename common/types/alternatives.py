@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
-from findleaks.debuginfo.type_table import VOID, Field, FieldKind, TypeTable
+from findleaks.debuginfo.type_table import VOID, Field, FieldKind, Kind, TypeTable
 from findleaks.value_classes import NamedTuple
 
-MOST_ALTERNATIVES = 64
+MOST_ALTERNATIVES = 64  # A variant with as many alternatives is read as a union.
 
 _OPTIONALS = ("std::_Optional_payload_base<", "std::__1::__optional_destruct_base<")
 _VARIANTS = ("std::__detail::__variant::_Variant_storage<", "std::__1::__variant_detail::__base<")
@@ -22,6 +22,7 @@ _VALUES = ("_M_value", "__val_")  # The value of an optional, in a union.
 _ENGAGED = ("_M_engaged", "__engaged_")  # 1 if an optional has a value.
 _INDICES = ("_M_index", "__index", "__index_")  # The number of the alternative of a variant.
 _FIRST, _REST = ("_M_first", "__head"), ("_M_rest", "__tail")  # Members of the union of a variant.
+_STORED = "_M_storage"  # The value in such a member of libstdc++.
 
 
 class Alternatives(NamedTuple):
@@ -54,7 +55,16 @@ def find_alternatives(table: TypeTable, number: int, name: str) -> Optional[Alte
             rest = next((one for one in inner if one.name in _REST), None)
             if first is None:
                 break
-            members.append(first._replace(kind=FieldKind.VARIANT, value=len(members)))
+            members.append(first._replace(kind=FieldKind.VARIANT, type=_type_of_value(table, first.type), value=len(members)))
             inner = table.fields_of(table.bare(rest.type)) if rest is not None else []
-    is_whole = all(not one.offset for one in members)
+    is_whole = len(members) < MOST_ALTERNATIVES and all(not one.offset for one in members)
     return Alternatives(tag, members) if members and is_whole else None
+
+
+def _type_of_value(table: TypeTable, number: int) -> int:
+    """Return the type of the value in a member of a variant's union. In C++20, libstdc++ has the
+    value in another union, beside an empty struct."""
+    fields = table.fields_of(table.bare(number))
+    inner = (table.bare(one.type) for one in fields if not one.offset and table.kinds[table.bare(one.type)] == Kind.UNION)
+    values = (one.type for union in inner for one in table.fields_of(union) if one.name == _STORED and not one.offset)
+    return next(values, number)

@@ -12,6 +12,8 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cached_property
 from typing import Optional
 
 from findleaks.debuginfo.type_table import Kind
@@ -120,6 +122,7 @@ class Fingerprints:
         self._spread, self._heap, self._layouts, self._content, self._rules = spread, heap, layouts, content, rules
         self._models: dict[tuple[int, int], _Model] = {}  # By layout and size; size 0: of any size.
         self._by_size: dict[int, list[int]] = {}
+        self._rivals: dict[tuple[int, int], Sequence[Candidate]] = {}  # By layout and size.
 
     def learn(self, typed: array[int]) -> None:
         """Learn from these typed blocks, except arrays of void pointers, which may have anything,
@@ -132,6 +135,7 @@ class Fingerprints:
             and self._rules.is_of_program(self._layouts.specs[layout].type)
             and not self._rules.has_rest(self._layouts.specs[layout], size)
         )
+        self._rivals.clear()
         for layout, count, size, classes in rows:
             for of in (size, 0) if self._varies(layout) else (size,):
                 if (layout, of) not in self._models:
@@ -223,7 +227,8 @@ class Fingerprints:
                 yield likely[0], self._without_rivals(likely[0], some)
             elif likely and self._begin_alike(likely):
                 options = [Candidate(self._layouts.specs[layout], Level.FINGERPRINT) for layout in likely]
-                yield from self._content.group_by_choice(options, Choosing.BY_END, some).items()
+                for layout, chosen in self._content.group_by_choice(options, Choosing.BY_END, some).items():
+                    yield layout, self._without_rivals(layout, chosen)
 
     def _without_rivals(self, layout: int, blocks: Sequence[int]) -> Sequence[int]:
         """Return the blocks that a type fits better than all types without witnesses, and better
@@ -234,8 +239,7 @@ class Fingerprints:
             by_size.setdefault(size, []).append(index)
         chosen, found = Candidate(self._layouts.specs[layout], Level.LEARNED), []
         for size, some in by_size.items():
-            rivals = [one for one in self._rules.alternatives(size) if self._is_unseen(one, chosen.spec)]
-            rivals += [Candidate(spec, Level.LEARNED) for spec in self._arrays_like(chosen.spec, size)]
+            rivals = self._find_rivals(layout, size)
             if not rivals:
                 found += some
                 continue
@@ -243,26 +247,49 @@ class Fingerprints:
             found += [index for index, spec in zip(some, best) if spec == chosen.spec]
         return found
 
-    def _arrays_like(self, chosen: Spec, size: int) -> Sequence[Spec]:
+    def _find_rivals(self, layout: int, size: int) -> Sequence[Candidate]:
+        """Return the types without witnesses, and the arrays, that may have the content of a type
+        in blocks of `size` bytes."""
+        if (layout, size) not in self._rivals:
+            chosen, known = self._layouts.specs[layout], self.layouts
+            unseen = [one for one in self._alternatives(size) if self._layouts.number(one.spec) not in known]
+            found = [one for one in unseen if not self._is_part(one.spec, chosen)]
+            self._rivals[layout, size] = [*found, *self._arrays_like(chosen, size, known)]
+        return self._rivals[layout, size]
+
+    @cached_property
+    def _pointed(self) -> set[int]:
+        """The types that some pointer of the debug information refers to."""
+        table = self._layouts.table
+        return {table.bare(table.targets[number]) for number in range(len(table)) if table.kinds[number] == Kind.POINTER}
+
+    def _alternatives(self, size: int) -> Sequence[Candidate]:
+        """Return the types of Rules.of_size that some pointer refers to, except those of the
+        standard library. A type without pointers to it is only a member or a local variable."""
+        is_library = self._layouts.embedding.is_library
+        return [one for one in self._rules.of_size(size) if one.spec.type in self._pointed and not is_library(one.spec.type)]
+
+    def _arrays_like(self, chosen: Spec, size: int, known: AbstractSet[int]) -> Sequence[Candidate]:
         """Return the arrays that may have the content of a struct in blocks of `size` bytes: an
-        array of two strings has the content of a struct with two strings."""
-        specs, table = (self._layouts.specs[layout] for layout in self.layouts), self._layouts.table
-        arrays = [spec for spec in specs if spec.many and not spec.parts and table.kinds[table.bare(spec.type)] == Kind.STRUCT]
+        array of two strings has the content of a struct with two strings. `known`: the layouts of
+        typed blocks."""
         if chosen.many or chosen.parts:
             return ()
+        specs, table = map(self._layouts.specs.__getitem__, known), self._layouts.table
+        arrays = [spec for spec in specs if spec.many and not spec.parts and table.kinds[table.bare(spec.type)] == Kind.STRUCT]
         return [
-            spec
+            Candidate(spec, Level.LEARNED)
             for spec in arrays
             if self._layouts.embedding.has(chosen.type, 0, table.bare(spec.type)) and self._rules.is_array_of_size(spec, size)
         ]
 
-    def _is_unseen(self, one: Candidate, chosen: Spec) -> bool:
-        """Whether a type has no witnesses, and neither it nor the chosen type begins with the other
-        one."""
-        number, has, bare = self._layouts.number(one.spec), self._layouts.embedding.has, self._layouts.table.bare
-        if number in self.layouts:
+    def _is_part(self, one: Spec, chosen: Spec) -> bool:
+        """Whether one of two types begins with the other one. A struct that begins with an element
+        of an array is another type than the array, as a struct with two strings is."""
+        has, bare = self._layouts.embedding.has, self._layouts.table.bare
+        if chosen.many and 2 * self._layouts.size_of(chosen) <= self._layouts.size_of(one):
             return False
-        return not has(one.spec.type, 0, bare(chosen.type)) and not has(chosen.type, 0, bare(one.spec.type))
+        return has(one.type, 0, bare(chosen.type)) or has(chosen.type, 0, bare(one.type))
 
     def _begin_alike(self, likely: Sequence[int]) -> bool:
         """Whether all of these types begin with the smallest of them."""

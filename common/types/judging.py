@@ -127,12 +127,11 @@ class Judge:
         """Return the blocks that fit only an array of void pointers. Such a type fits nearly all
         blocks, so it never is the best one. If there are such blocks, then a block with one pointer
         may also be an array of void pointers."""
-        arrays = [at for at, one in enumerate(candidates[:MOST_COMPARED]) if self._is_void_array(one.spec)]
+        arrays = [one for one in candidates if self._is_void_array(one.spec)]
         if len(arrays) != 1 or not blocks:
             return {}
-        masks = self._content.fits([self._layouts.number(one.spec) for one in candidates[:MOST_COMPARED]], blocks)
-        alone = [block for block, mask in zip(blocks, masks) if mask == 1 << arrays[0]]
-        chosen = self._content.choose([candidates[arrays[0]]], Choosing.BY_CONTENT, alone)
+        alone = self._content.find_unfit([one.spec for one in candidates if one not in arrays], blocks)
+        chosen = self._content.choose(arrays, Choosing.BY_CONTENT, alone)
         return {block: spec for block, spec in zip(alone, chosen) if spec is not None}
 
     def _is_void_array(self, spec: Spec) -> bool:

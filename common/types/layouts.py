@@ -377,8 +377,10 @@ class _Walk:
         if not (has_values and is_plain and is_readable) or abs(distance) >= 128:
             return made
         sort = Feature.ONE_BYTE if size == 1 else Feature.FOUR_BYTES
-        cases = tuple((one.value, self._layouts.refer(reference)) for one, reference in references)
-        used = {reference.used for _, reference in references if reference.counted}
+        used = {reference.used for _, reference in references if reference.counted and reference.used}
+        # The word has only one set of flags. Without flags, old elements would be followed.
+        known = [(one.value, reference) for one, reference in references if len(used) < 2 or reference.used not in used]
+        cases = tuple((value, self._layouts.refer(reference)) for value, reference in known)
         return made._replace(tag=sort << 8 | distance + 128, cases=cases, used=used.pop() if len(used) == 1 else 0)
 
     def _pointer(self, number: int, at: int, owner: int, inside: int, node: int) -> None:

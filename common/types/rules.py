@@ -266,11 +266,16 @@ class Rules:
         The rule consists of the values of the discriminant with one type, which must be certain. If
         there are none, return None if the block has the size of a pointee, else NO_CLAIM: the word
         may be an old pointer of another variant, to memory that has been allocated again."""
-        cases = {value: self._layouts.references[number] for value, number in sorted(of.cases)}
-        found = {value: self._of_pointee(case.pointees[0], case, offset, size) for value, case in cases.items()}
-        claims = {value: self.claim(some[0]) for value, some in found.items() if len(some) == 1 and some[0].level.is_certain}
+        claims: dict[int, int] = {}
+        is_fitting = False
+        for value, number in sorted(of.cases):
+            case = self._layouts.references[number]
+            found = () if is_inside(case, offset) else self._of_pointee(case.pointees[0], case, offset, size)
+            is_fitting = is_fitting or any(self._is_size_of(one.spec, size) for one in found)
+            if len(found) == 1 and not found[0].spec.parts and found[0].level.is_certain:
+                claims[value] = self.claim(found[0])
         if not claims:
-            return None if any(self._is_size_of(one.spec, size) for some in found.values() for one in some) else NO_CLAIM
+            return None if is_fitting else NO_CLAIM
         return DECISION | self._spread.add_decision([], of.tag, list(claims), list(claims.values()))
 
     def _trait_object(self, size: int, others: Sequence[Candidate]) -> int:
@@ -325,17 +330,6 @@ class Rules:
         wanted = self._usable & (self._modules[owner] if owner else self._usable)
         found = [number for number in self._embedding.of_sizes(self.sizes.least(size), size) if self._modules[number] & wanted]
         return [Candidate(Spec(number), Level.LEARNED) for number in found if self._layouts.has_pointers(number)]
-
-    @cached_property
-    def _pointed(self) -> set[int]:
-        """The types that some pointer of the debug information refers to."""
-        table = self._table
-        return {table.bare(table.targets[number]) for number in range(len(table)) if table.kinds[number] == Kind.POINTER}
-
-    def alternatives(self, size: int) -> Sequence[Candidate]:
-        """Return the types of `of_size` that some pointer refers to, except those of the standard
-        library. A type without pointers to it is only a member or a local variable."""
-        return [one for one in self.of_size(size) if one.spec.type in self._pointed and not self._embedding.is_library(one.spec.type)]
 
     def is_of_program(self, number: int) -> bool:
         """Whether a module other than the C library has a type."""
@@ -392,7 +386,7 @@ class Rules:
             others = [Candidate(Spec(number, False, of.node), Level.UNION) for number in fitting[:MOST_CANDIDATES]]
             return [*others, Candidate(Spec(pointee, True, of.node), Level.UNION)]
         if fitting:
-            fitting += [one for one in whole if one not in fitting and self._may_extend_to(one, size)]
+            fitting += [one for one in whole if self._may_extend_to(one, size) and one not in fitting]
         if len(fitting) > 1:
             level = Level.BASE
             if of.owner in fitting:

@@ -191,6 +191,7 @@ CONTENT = [
     ("slices", 2000, r"Buffers and other views use 2\d\d KiB of the 38 MiB of their ArrayBuffers"),
     pytest.param("once", 40_000, rf"0,000 closures, [^,]*(onceWrapper|anonymous \({SCRIPT}:\d+)", marks=pytest.mark.matrix),
     pytest.param("calls", 40_000, rf"40,000 Generator of handle \({SCRIPT}:\d+\)", marks=pytest.mark.matrix),
+    pytest.param("named", 200_000, r"200,000 Generator[,.]", marks=pytest.mark.matrix),
     pytest.param("strings", 20_000, "20,000 parts of strings, which keep the whole strings", marks=pytest.mark.matrix),
     pytest.param("contexts", 100, r"100 contexts of scripts \(vm\.createContext, ShadowRealm\)", marks=pytest.mark.matrix),
     pytest.param("pairs", 600_000, r"global variable audit retains .* It retains 600,000 Outer, 600,000 Inner", marks=pytest.mark.matrix),

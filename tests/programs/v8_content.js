@@ -1,9 +1,11 @@
 // Argument: what it holds, and how many. "buffers": with memory outside of V8's heap. "pairs": objects of two kinds. "closures": functions
 // whose names are computed. "once": functions that Node binds, and those that they call. "calls": calls of an async function that wait.
-// "slices": parts of large buffers. "strings": parts of long strings. "contexts": contexts of scripts.
+// "named": objects of a class with the name of such calls. "slices": parts of large buffers. "strings": parts of long strings.
+// "contexts": contexts of scripts.
 'use strict'
 class Outer { constructor (n) { this.inner = new Inner(n) } }
 class Inner { constructor (n) { this.n = n } }
+class Generator { constructor (work) { this.work = work } }
 
 const emitter = new (require('events'))().setMaxListeners(0)
 const vm = require('vm')
@@ -22,6 +24,7 @@ const kinds = {
   pairs: n => new Outer(n),
   once: n => emitter.once('data', onData(new Outer(n))),
   calls: handle,
+  named: () => new Generator(onData),
   slices: () => Buffer.alloc(20000, 1).subarray(0, 100),
   strings: n => String.fromCharCode(97 + n % 20).repeat(2000).concat(n).split('x')[0].substring(10, 60),
   contexts: n => vm.createContext({ n }),

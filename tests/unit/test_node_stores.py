@@ -58,7 +58,7 @@ def test_words_behind_the_length_hold_nothing() -> None:
     image.store(16, 40, largest=40)  # may grow
     found = image.objects()
     assert found.unused == [Range(short + 128, short + 136), Range(odd + 16, odd + 24)]
-    assert (found.counts[STORE], found.stored, len(found.memory)) == (6, 128 + 12 + 24 + 20 + 16 + 16, 5)
+    assert (found.counts[STORE], found.stored[STORE], len(found.memory)) == (6, 128 + 12 + 24 + 20 + 16 + 16, 5)
 
 
 def test_any_word_of_a_store_may_be_wrong() -> None:

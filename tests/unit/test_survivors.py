@@ -15,7 +15,7 @@ import pytest
 from findleaks.answers.growth import survivors_result
 from findleaks.engine.sampling import MAX_LEVEL, level_of, thinned
 from findleaks.errors import TargetError
-from findleaks.history.sample import MOST, Sample, in_memory
+from findleaks.history.sample import MOST, BlockSample, in_memory
 from findleaks.history.snapshot import Clock, Identity, Snapshot
 from findleaks.history.store import load, save
 from findleaks.history.survivors import Estimate, Survival, survival
@@ -24,7 +24,7 @@ Blocks = dict[int, int]
 PROCESS = Identity("program", "ab", 7, 1000, ("glibc 2.36",), "image")
 
 
-def sample(blocks: Blocks, most: int = MOST) -> Sample:
+def sample(blocks: Blocks, most: int = MOST) -> BlockSample:
     rows = array("Q", [word for start, size in blocks.items() for word in (start, size, level_of(start, size))])
     return in_memory(*thinned(rows, 0, most))
 

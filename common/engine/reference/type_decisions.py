@@ -75,7 +75,7 @@ class Chooser:
     def decide(self, decision: Decision, reference: int, owner: int, place: int, index: int) -> int:
         """Return the claim of the block that the pointer at `place` refers to, or 0."""
         for one in decision.options:
-            used = used_size(self._spread, reference, place, index, one.claim & LAYOUT_MASK)
+            used = used_size(self._spread, reference, place, index, one.claim)
             found = one.single != NOT_ARRAY and self._is_array(one, used)
             if self.asked:
                 return 0
@@ -83,7 +83,7 @@ class Chooser:
                 return one.claim
         keyed = decision.keys.get(feature_value(self._spread, decision.feature, owner, place, index), 0) if decision.keys else 0
         if keyed:
-            counts = self.compare(keyed & LAYOUT_MASK, used_size(self._spread, reference, place, index, keyed & LAYOUT_MASK))
+            counts = self.compare(keyed & LAYOUT_MASK, used_size(self._spread, reference, place, index, keyed))
             if self.asked:
                 return 0
             if not counts[WRONG]:

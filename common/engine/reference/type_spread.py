@@ -14,7 +14,7 @@ from findleaks.engine.reference.pieces import Pieces
 from findleaks.engine.reference.type_decisions import Chooser, Decision, options_of
 from findleaks.engine.reference.type_features import separate, values_of
 from findleaks.engine.reference.type_match import WRONG, is_text
-from findleaks.engine.reference.type_used import is_empty, is_too_far, used_size
+from findleaks.engine.reference.type_used import is_empty, is_too_far, limits_of, used_size
 from findleaks.engine.terms import State
 from findleaks.engine.type_spread import (
     DECISION,
@@ -23,7 +23,6 @@ from findleaks.engine.type_spread import (
     GROUP,
     INFERRED,
     LAYOUT_MASK,
-    LENGTHS,
     LEVEL_MASK,
     LEVEL_SHIFT,
     MOST_LAYOUTS,
@@ -308,9 +307,9 @@ class PureTypeSpread:
     def _claim_target(self, reference: int, place: int, index: int, claim: int, inferred: bool, owner: int) -> None:
         """Claim the block that a pointer refers to, and note which part of it is in use."""
         self._claim(index, claim, inferred, owner)
-        flags = self.flags[reference] if reference < len(self.flags) else 0
-        if flags & (LENGTHS | Flag.TABLE | Flag.END):
-            self._limits[index] = used_size(self, reference, place, index, claim & LAYOUT_MASK), bool(flags & Flag.TABLE)
+        flags = limits_of(self, reference, claim)
+        if flags:
+            self._limits[index] = used_size(self, reference, place, index, claim), bool(flags & Flag.TABLE)
 
     def _claim(self, index: int, claim: int, inferred: bool, origin: int) -> None:
         level = claim >> LEVEL_SHIFT & LEVEL_MASK

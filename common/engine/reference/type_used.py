@@ -5,16 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from findleaks.engine.type_spread import FARTHEST, FARTHEST_TABLE, LENGTHS, Flag
+from findleaks.engine.type_spread import FARTHEST, FARTHEST_TABLE, LAYOUT_MASK, LENGTHS, LEVEL_MASK, LEVEL_SHIFT, Flag, Level
 
 if TYPE_CHECKING:
     from findleaks.engine.reference.type_spread import PureTypeSpread
 
+# The flags of references whose blocks may have a limit.
+LIMITED = LENGTHS | Flag.RING | Flag.TABLE | Flag.END
 
-def used_size(spread: PureTypeSpread, reference: int, place: int, index: int, layout: int) -> int:
-    """Return the bytes of a block that are in use, if it has this layout, and the pointer at
-    `place` refers to it."""
+
+def limits_of(spread: PureTypeSpread, reference: int, claim: int) -> int:
+    """Return the flags of a pointer that say which part of its block is in use, if the block gets
+    this claim; 0 if all of it is. A member of an enum may refer to the buffer of a container or,
+    depending on the discriminant, to one object."""
     flags = spread.flags[reference] if reference < len(spread.flags) else 0
+    return flags & LIMITED if claim >> LEVEL_SHIFT & LEVEL_MASK >= Level.ARRAY else 0
+
+
+def used_size(spread: PureTypeSpread, reference: int, place: int, index: int, claim: int) -> int:
+    """Return the bytes of a block that are in use, if it gets this claim, and the pointer at
+    `place` refers to it."""
+    flags, layout = limits_of(spread, reference, claim), claim & LAYOUT_MASK
     start, size, word, read = spread.blocks.address(index), spread.blocks.size(index), spread.blocks.arch.word, spread.memory.word
     value = read(place) or 0
     if flags & Flag.TABLE:

@@ -1,5 +1,5 @@
 """Render growth over time as one HTML page, from page.html, page.css and the scripts. For each
-category, the page contains the samples of the series that changed most. The size of the embedded
+category, the page contains the values of the series that changed most. The size of the embedded
 data is limited."""
 
 from __future__ import annotations

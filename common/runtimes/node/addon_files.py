@@ -7,6 +7,7 @@ the addon's file as a std::string. Since Node 16, it has %20 in place of a space
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from urllib.parse import unquote_to_bytes
@@ -25,6 +26,7 @@ _ENVIRONMENT_WORDS = 64  # words of a napi_env that are read
 _LEVELS = 2  # levels of blocks between a backing store and what identifies its addon
 # Bytes of such a block. Larger ones, such as Node's Environment, lead to everything.
 _MOST_SMALL = 256
+_MOST_MISSES = 1024  # successive memory that one function releases and that belongs to no addon
 _URL, _LONGEST = b"file://", 4096
 _REFERENCE_CLASSES = ("v8impl::Ref", "v8impl::TrackedFinalizer", "v8impl::(anonymous namespace)::ArrayBufferReference")
 REFERENCE, FUNCTION, TASK = "Node-API reference", "Node-API thread-safe function", "Node-API asynchronous task"
@@ -49,6 +51,7 @@ class AddonFiles:
     def __init__(self, target: Target, directory: Directory) -> None:
         self._target, self._directory, self._memory = target, directory, Memory(target)
         self._files: dict[int, str] = {}
+        self._misses: Counter[int] = Counter()  # Successive calls of `find_releasing`, by function.
         # Index of the word at which `find` found a napi_env, by the first word of the object
         self._offsets: dict[int, int] = {}
 
@@ -75,12 +78,19 @@ class AddonFiles:
 
         One of these words is an address in the addon, or that of its napi_env, or of a small block
         that contains such an address, or that refers to such a block. Node's own functions have
-        blocks of their class CallbackInfo, and those of Node-API refer to a BufferFinalizer."""
+        blocks of their class CallbackInfo, and those of Node-API refer to a BufferFinalizer. The
+        search takes long if there is no such address. So after _MOST_MISSES of these in a row, a
+        function is treated as one that releases nothing of addons."""
+        if self._misses[words[0]] >= _MOST_MISSES:
+            return ""
+        some = set(words)
         for level in range(_LEVELS + 1):
-            found = {file for word in words for file in (self._module_of(word), self._file(word)) if file}
-            if found or level == _LEVELS:
+            found = {file for word in some for file in (self._module_of(word), self._file(word)) if file}
+            if found:
+                self._misses[words[0]] = 0
                 return found.pop() if len(found) == 1 else ""
-            words = [word for address in words for word in self._words_of_small(address)]
+            some = {word for address in some for word in self._words_of_small(address)} if level < _LEVELS else set()
+        self._misses[words[0]] += 1
         return ""
 
     def _module_of(self, word: int) -> str:

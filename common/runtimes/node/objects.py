@@ -185,7 +185,7 @@ def _stores(target: Target, engine: Engine, directory: Directory, made: Objects,
     shared, shared_sizes = blocks.find_all([stores[place] for place in places])
     held, _ = blocks.find_all(memories)
     own, its = blocks.columns_of(indices), blocks.columns_of(held)
-    for at, place in enumerate(places):
+    for at, place in interruptible(target, enumerate(places), 256):
         if at in missing or indices[at] == NO_BLOCK or own.address[at] != place:
             continue
         store = words[STORE_WORDS * at : STORE_WORDS * (at + 1)]

@@ -23,6 +23,8 @@ OBJECT = "Object"
 CODE, SHAPE, SYSTEM, STRING, CLOSURE = "(compiled code)", "(object shape)", "(system)", "(string)", "(closure)"
 CONTEXT, ARRAY, SYMBOL, SLICE = "system / Context", "(array)", "(symbol)", "(sliced string)"
 CALL = "Generator"  # a call of an async function that has not returned yet
+CALLS = frozenset(("js_generator_object", "js_async_function_object", "js_async_generator_object"))
+"""Instance types of objects that have such a name and a function."""
 _CODE_NAMES = (
     "code instruction_stream code_data_container code_wrapper bytecode_array bytecode_wrapper shared_function_info script scope_info "
     "preparse_data feedback_vector feedback_metadata feedback_cell closure_feedback_cell_array allocation_site interpreter_data "

@@ -21,7 +21,7 @@ from findleaks.runtimes.v8.functions import Functions, JavaScriptFunction
 from findleaks.runtimes.v8.handle_groups import HandleGroup, RetainingGroup
 from findleaks.runtimes.v8.maps import COLLECTIONS, Maps
 from findleaks.runtimes.v8.metadata import TAG, TAG_MASK
-from findleaks.runtimes.v8.names import CLOSURE, CODE, CONTEXT, SHAPE, STRING, SYMBOL, SYSTEM, Names
+from findleaks.runtimes.v8.names import CALLS, CLOSURE, CODE, CONTEXT, SHAPE, STRING, SYMBOL, SYSTEM, Names
 from findleaks.runtimes.v8.paths import NamedObjects, describe_content, describe_holder, describe_path, find_joint_variables
 from findleaks.runtimes.v8.properties import IN_ARRAY, PROPERTY_CELLS, SMI_SHIFT
 from findleaks.runtimes.v8.reachability import Reachability
@@ -81,6 +81,8 @@ class V8Graph(NamedObjects):
         return self._show_text(start + TAG) or name
 
     def function_of(self, index: int) -> JavaScriptFunction:
+        if self.type_of(index) != CLOSURE and CALLS.isdisjoint(self.kinds_of(index)):
+            return JavaScriptFunction("", "", 0)  # the program's own class has the name CALL
         return self.functions.called_by(self.blocks.address(index))
 
     def _show_text(self, word: int) -> str:

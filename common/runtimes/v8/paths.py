@@ -3,6 +3,7 @@ variables, properties, modules, functions."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
@@ -23,13 +24,16 @@ _MOST_FUNCTIONS = 1 << 12  # retained objects of a type whose functions are coun
 _MANY_SLICES = 1000  # fewest strings that are parts of others to be reported
 _RUN = 64  # of these objects that are neighbours
 _RANKED = 8  # most frequent functions of which one is named
+_AMOUNTS = (("", 1), (", most of them", 0.5), (", many of them", 0.1), (", for example", 0))
+"""What precedes the function that this part of the objects has."""
 _WITH_FUNCTION = {CLOSURE: "closures", CALL: "Generator"}
 """Types of objects that have a function, with the noun for several."""
 _MOST_TYPES = 3
 _MOST_LARGE, _MOST_EXAMINED = 16, 256  # large objects below one object, and in total
 _MOST_VISITS = 8  # visits of each object, on average: nested contexts retain the same objects
 _VARIABLE = "variable "
-_GENERAL = ("Object", "Array", "Map", "Set", CONTEXT, "closure ")
+# Beginnings of titles of objects that have many purposes: such objects, texts, and V8's own objects
+_GENERAL = re.compile(r'(Object|Array|Map|Set)\b|system / Context|closure |["(]')
 _SCRIPT = "(/"  # precedes the path of a script; the names of Node's own scripts are no paths
 _MODULE, _PROCESS = "Module", "process"  # types: modules of CommonJS, Node's object `process`
 
@@ -118,7 +122,7 @@ def describe_holder(graph: NamedObjects, index: int) -> str:
     if named or not steps:
         return named[-1] if named else ""
     # The last property of an object whose constructor is not a general one: "Agent.requests".
-    members = [step.text for step in steps if "." in step.text and not step.text.startswith(_GENERAL)]
+    members = [step.text for step in steps if "." in step.text and not _GENERAL.match(step.text)]
     return f"{members[-1]} ({graph.describe_root(index)})" if members else ""
 
 
@@ -232,5 +236,5 @@ def _describe_functions(graph: NamedObjects, name: str, count: int, objects: Seq
     if function is None:
         return f"{number(count)} {noun}"
     of = "" if name == CLOSURE else " of"
-    share = "" if most == len(sample) else f"{of}, most of them" if 2 * most > len(sample) else f"{of}, many of them"
-    return f"{number(count)} {noun}{share or of} {function.label()}"
+    amount = next(word for word, least in _AMOUNTS if most >= least * len(sample))
+    return f"{number(count)} {noun}{amount}{of} {function.label()}"

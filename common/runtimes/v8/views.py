@@ -51,8 +51,8 @@ def measure_views(graph: V8Graph) -> Coverage:
             covered[buffer] = covered.get(buffer, 0) + length
         else:
             empty.add(buffer)
-    buffers = sorted(covered.keys() - empty)
     place = graph.offset_of("JSArrayBuffer", "byte_length")
+    buffers = sorted(covered.keys() - empty) if place else []
     data, missing = read_records(graph.target, graph.engine, array("Q", (one - TAG + place for one in buffers)), 8)
     lengths = {one: length for at, (one, length) in enumerate(zip(buffers, graph.target.arch.unpack(bytes(data)))) if at not in missing}
     known = {one: length for one, length in lengths.items() if length < _MOST_LENGTH}
