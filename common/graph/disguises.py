@@ -22,16 +22,14 @@ from typing import Protocol
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.disguises import ANY_OFFSET, MOST_SEGMENTS, NARROW, STRIP, UNTAGGED, Disguise, Form, Keys
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
-from findleaks.graph.disguise_numbers import CONTRAST, CONTROLS, NumberGroups, is_varied, select
+from findleaks.graph.disguise_numbers import CONTRAST, MANY, SHARE, NumberGroups, Shown, is_varied, select
 from findleaks.graph.disguise_parameters import BASES, COMPRESSIONS, base_forms, examine_forms, find_key_forms, page_bases, root_pointers
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merge_to_most
 from findleaks.value_classes import NamedTuple
 
-SHARE = 0.9  # the share of the leaked blocks of one size that must have a pointer of a form
-LEAST = 8  # minimum number of such blocks
-# If there are this many blocks of one size, a smaller share is enough: the others are leaked.
-MANY, MANY_SHARE = 256, 0.25
+# the least number of leaked blocks of one size that must have a pointer of a form
+LEAST = 8
 # the same for forms that small numbers may have by chance: one counter in three may refer to a
 # block
 LEAST_NUMBERS = 32
@@ -49,7 +47,6 @@ TAG_CELL, CELL = 16, 64
 WITH_LOW_TAGS = (Disguise.TAGGED, Disguise.SHIFTED_LEFT)
 LOW_TAGS = 8  # 32-bit numbers must point below this offset: V8 sets their lowest bit
 COMMON = 0.1  # minimum share of a form's words that point to an offset that is accepted
-RELATIVE_PART = 0.1  # least part of the blocks of one size whose relative pointers are reported
 PER_BLOCK = 16  # words of a form for each leaked block; a form with more words is dropped
 SPARE = 1 << 16
 MOST_WORDS = 1 << 24
@@ -119,41 +116,6 @@ class Disguised(NamedTuple):
 NOT_DISGUISED = Disguised()
 
 
-class Shown(NamedTuple):
-    """A form of pointers, with the leaked blocks of one size (0: of all sizes) that have such
-    pointers."""
-
-    size: int
-    blocks: int  # leaked blocks of this size
-    form: int
-    offsets: tuple[int, ...]
-    heads: int  # number of these blocks that have a pointer in this form
-    live: int  # number of these blocks to which live memory has a pointer in this form
-    precise: bool
-    mixed: bool = False  # see in_contrast
-    others: tuple[int, ...] = ()  # offsets to which most of the other numbers lead
-
-    def is_nearly_all(self, least: int) -> bool:
-        """Whether nearly all of the blocks, and at least `least`, have a pointer in this form."""
-        return self.heads >= max(SHARE * self.blocks, least)
-
-    def in_contrast(self, offsets: dict[int, int]) -> Shown:
-        """Return this result with `others`, if many blocks have such pointers. It is precise if its
-        offset is much more frequent than any other: numbers that are not pointers lead to all
-        offsets equally often. `offsets`: how many numbers lead to each offset."""
-        if not self.is_large_part:
-            return self
-        others = sorted((one for one in offsets if one not in self.offsets), key=lambda one: (-offsets[one], one))[:CONTROLS]
-        stands_out = offsets[self.offsets[0]] >= CONTRAST * max(map(offsets.__getitem__, others), default=0)
-        return self._replace(precise=self.precise or stands_out, mixed=True, others=tuple(others))
-
-    @property
-    def is_large_part(self) -> bool:
-        """Whether so many of the blocks have a pointer that it is no coincidence, although others
-        have none."""
-        return self.size > 0 and self.heads >= max(MANY_SHARE * self.blocks, MANY)
-
-
 def search_disguises(
     graph: Graph, engine: Engine, blocks: Blocks, memory: Memory, roots: Sequence[Range], mangled: Sequence[Form] = ()
 ) -> tuple[Disguised, array[int]]:
@@ -210,6 +172,7 @@ class _Search:
         self._most_frequent = max(range(len(counts)), key=counts.__getitem__, default=0)
         self._ranges = merge_to_most(memory.heap_ranges(), MOST_SEGMENTS, NEAR)
         self._most = min(PER_BLOCK * sum(counts) + SPARE, MOST_WORDS)
+        self._tried = 0  # groups (form and size of blocks) with words
 
     def all_forms(self, mangled: Sequence[Form], total: int) -> list[Form]:
         """Return all forms that a program may use. Inverted addresses (~p) are not among them,
@@ -266,7 +229,9 @@ class _Search:
             self._found.scan(piece, step, True)
         for piece in self._memory.pieces(self._memory.heap_ranges(), PHASE, whole=step > 1):
             self._found.scan(piece, step, False)
-        return list(self._judged(forms, self._found.keys(self._sizes)))
+        result = list(self._judged(forms, self._found.keys(self._sizes)))
+        self._tried += sum(one.size > 0 for one in result)
+        return result
 
     def _judged(self, forms: Sequence[Form], keys: Keys) -> Iterator[Shown]:
         """Yield one result for each group of words with the same form and block size."""
@@ -292,12 +257,14 @@ class _Search:
             # If the starts of blocks are one number apart in this form, every small number points
             # to a start.
             apart = not narrow or least >= 2 << form.shift
-            precise = sum(offsets[one] for one in chosen) >= PRECISE * words and apart
+            there = sum(offsets[one] for one in chosen)
+            precise = there >= PRECISE * words and apart
             wanted = range(len(self._sizes)) if size < 0 else (size,)
             reached, reached_live = (
                 sum(counts.get(number << 48 | which << 16 | offset, 0) for which in wanted for offset in chosen) for counts in (heads, live)
             )
-            one = Shown(0 if size < 0 else self._sizes[size], blocks, number, tuple(chosen), reached, reached_live, precise)
+            of_size = 0 if size < 0 else self._sizes[size]
+            one = Shown(of_size, blocks, number, tuple(chosen), reached, reached_live, precise, words - there)
             if form.kind in NUMBERS and len(chosen) == 1 and least >= 2 * CONTRAST << form.shift:
                 one = one.in_contrast(offsets)
             yield one
@@ -357,7 +324,7 @@ class _Search:
         partly = [
             Partly(one.size, forms[one.form], one.live, one.blocks)
             for one in others
-            if one.size and one.live >= _least_partly(forms[one.form], one.blocks) and forms[one.form].kind not in NARROW
+            if one.size and forms[one.form].kind not in NARROW and not one.is_weak(forms[one.form], self._tried)
         ]
         if not shown:
             return Disguised(partly=partly), array("Q")
@@ -401,12 +368,6 @@ def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) 
     held = before.minus(after)
     left = frozenset(graph.leader_sizes())
     return found._replace(conventions=conventions, held=held, partly=[one for one in found.partly if one.size in left])
-
-
-def _least_partly(form: Form, blocks: int) -> float:
-    """Return how many of `blocks` of one size must have pointers of a form, so that these are
-    reported. A size or a counter is often, by chance, equal to its distance from one of them."""
-    return max(LEAST // 2, RELATIVE_PART * blocks) if form.kind == Disguise.RELATIVE else 1
 
 
 def _least(form: Form) -> int:
