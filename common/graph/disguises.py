@@ -23,7 +23,7 @@ from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.disguises import ANY_OFFSET, MOST_SEGMENTS, NARROW, STRIP, UNTAGGED, Disguise, Form, Keys
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
 from findleaks.graph.disguise_numbers import CONTRAST, MANY, SHARE, NumberGroups, Shown, is_varied, select
-from findleaks.graph.disguise_parameters import BASES, COMPRESSIONS, base_forms, examine_forms, find_key_forms, page_bases, root_pointers
+from findleaks.graph.disguise_parameters import BASES, COMPRESSIONS, base_forms, examine_forms, find_key_forms, page_bases, root_words
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merge_to_most
 from findleaks.value_classes import NamedTuple
@@ -200,7 +200,7 @@ class _Search:
     def _compressed(self, total: int) -> list[Form]:
         starts = [start for start, _ in self._ranges]
         low, high = min(start >> 32 << 32 for start in starts), self._ranges[-1].end
-        pointers = list(islice(root_pointers(self._engine, self._memory.pieces(self._roots, PHASE), low, high), MOST_POINTERS))
+        pointers = list(islice(root_words(self._engine, self._memory.pieces(self._roots, PHASE), low, high), MOST_POINTERS))
         bases = page_bases(starts, pointers)
         found = [Form(Disguise.COMPRESSED, base, shift) for base in bases for shift in COMPRESSIONS]
         if sum(self._counts) < MANY:

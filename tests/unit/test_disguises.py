@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import graphs
 import pytest
-from disguised import HIGH, LOW, MANGLED, MASK, MIDDLE, Heap, classified, encoded, finish, random_heap
+from disguised import HIGH, KEY, LOW, MANGLED, MASK, MIDDLE, Heap, classified, encoded, finish, random_heap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.disguises import ANY_OFFSET, Disguise, Form
 from findleaks.engine.terms import Kind
+from findleaks.graph.disguise_parameters import KEYS, find_key_forms
 from findleaks.graph.disguises import LEAST, Disguised, lost_totals, search_disguises, with_effect
 from findleaks.target.arch import Arch
+from findleaks.target.base import Piece
 
 
 def everything(engine: Engine, heap: Heap, forms: Sequence[Form], step: int, most: int) -> dict[str, Any]:
@@ -246,6 +248,40 @@ def test_hashes_in_a_large_heap_are_no_pointers(kind: str) -> None:
         assert not (found.conventions or found.partly) and graph.totals(Kind.DEFINITE).blocks == 2_526, seed
         by_chance += len({at for at, _, _ in heap.blocks}.intersection(numbers))
     assert by_chance
+
+
+RANDOM = [0x8F1BBCDC5A82799E + 0x9E3779B97F4A7C15 * number & MASK for number in range(60)]
+"""Different words that look random."""
+
+
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        (RANDOM[:2], RANDOM[:2]),
+        ([KEY], []),  # known
+        ([0x3FF8000000000000, int.from_bytes(b"any text", "little"), 0xFFF90000012345F7], []),  # float, text, tagged pointer
+        (RANDOM, RANDOM[:KEYS]),
+    ],
+    ids=["random", "known", "others", "many"],
+)
+def test_words_that_are_examined_as_keys(words: Sequence[int], keys: Sequence[int]) -> None:
+    tried: list[Form] = []
+    examined: list[int] = []
+
+    def pieces() -> Iterator[Piece]:
+        for number, word in enumerate(words):
+            examined.append(word)
+            yield graphs.piece(MIDDLE + 8 * number, bytearray(word.to_bytes(8, "little")))
+
+    def tries(forms: Sequence[Form], step: int) -> list[tuple[int, int]]:
+        tried.extend(forms)
+        return [(8, 8 if form.base == RANDOM[1] and form.shift else 7) for form in forms]
+
+    found = find_key_forms(graphs.native(), pieces(), [MANGLED], 100, 1 << 20, tries)
+    assert [form.base for form in tried if not form.shift] == list(keys) and len(tried) == 2 * len(keys)
+    assert found == [Form(Disguise.MANGLED, RANDOM[1], 17)] * (RANDOM[1] in keys)
+    assert len(examined) <= KEYS + 1
+    assert find_key_forms(graphs.native(), pieces(), [], 7, 1 << 20, tries) == [] and len(tried) == 2 * len(keys)  # too few leaks
 
 
 def test_a_list_that_nothing_holds_stays_lost() -> None:
