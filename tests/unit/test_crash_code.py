@@ -17,7 +17,7 @@ from findleaks.disasm.instruction import Instruction
 from findleaks.disasm.registers import RIP
 from findleaks.target.base import Range
 
-FUNCTION, TABLE, OTHER = Range(0x1000, 0x1100), 0x3000, 0x5000
+FUNCTION, TABLE, OTHER, MOVED = Range(0x1000, 0x1100), 0x3000, 0x5000, 0x7000
 PLACES = (0x1010, 0x1020, 0x1030, 0x1040)
 RAX, RDX, RSI, RDI, RSP, RBX = 0, 2, 6, 7, 4, 3
 
@@ -30,7 +30,7 @@ def code(*words: dict[str, Any]) -> list[Instruction]:
 
 def destinations(data: bytes, *words: dict[str, Any], mode: str = "r--") -> Optional[set[int]]:
     """Return the destinations of the last of the instructions. `data`: the memory at TABLE."""
-    target = FakeTarget({TABLE: data, OTHER: b"text" * 4}, permissions={TABLE: mode, OTHER: "r--"})
+    target = FakeTarget({TABLE: data, OTHER: b"text" * 4, MOVED: bytes(16)}, permissions={TABLE: mode, OTHER: "r--", MOVED: "r-x"})
     return find_destinations(target, code(*words), len(words) - 1, FUNCTION)
 
 
@@ -63,6 +63,14 @@ def test_the_comparison_of_another_register_shows_nothing() -> None:
     assert destinations(distances(*PLACES), *below, TABLE_IN_RDX, *JUMP) == set(PLACES)
 
 
+def test_the_comparison_of_an_older_value_shows_nothing() -> None:
+    """RDI was compared, and then set to RSI; or RSI was compared, and then set to RDI."""
+    for copied, compared in (((RDI, RSI), RDI), ((RSI, RDI), RSI)):
+        copy = {"name": "mov", "destination": copied[0], "source": copied[1], "width": 4}
+        older = [{**BOUND[0], "destination": compared, "immediate": 0}, BOUND[1]]
+        assert destinations(distances(*PLACES, 0x9000), *older, copy, TABLE_IN_RDX, *JUMP) == set(PLACES)
+
+
 def test_the_start_of_the_table_may_be_set_far_before() -> None:
     call = {"name": "call", "target": 0x9000}
     assert destinations(distances(*PLACES), TABLE_IN_RDX, call, *BOUND, *JUMP) == set(PLACES[:3])
@@ -86,6 +94,10 @@ def test_unknown_destinations() -> None:
     assert destinations(distances(*PLACES), *BOUND, *JUMP) is None
     assert destinations(distances(0x8000, *PLACES), *BOUND, TABLE_IN_RDX, *JUMP) is None
     assert destinations(distances(*PLACES[:2]), *BOUND, TABLE_IN_RDX, *JUMP) is None  # cut
+    # Two tables. The first case of one of them is in another part of the function.
+    other = [{**TABLE_IN_RDX, "displacement": TABLE + 12}, TABLE_IN_RDX, {"name": "call", "target": 0x9000}]
+    moved = distances(*PLACES[:3], MOVED - 12)
+    assert destinations(moved, *other, *BOUND, *JUMP) is None
     member = {"name": "mov", "destination": RAX, "base": RDI, "displacement": 8, "width": 8}
     assert destinations(distances(*PLACES), member, JUMP[-1]) is None
 
