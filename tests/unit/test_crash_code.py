@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import struct
+from types import SimpleNamespace
 from typing import Any, Optional
 
 import pytest
@@ -13,6 +14,7 @@ from findleaks.audit.crash import straight_code
 from findleaks.audit.crash.fault import find_fault
 from findleaks.audit.crash.jump_tables import find_destinations
 from findleaks.audit.crash.straight_code import CodeReader
+from findleaks.audit.findings.crash_causes import describe_reason
 from findleaks.disasm.instruction import Instruction
 from findleaks.disasm.registers import RIP
 from findleaks.target.base import Range
@@ -135,3 +137,20 @@ def test_the_bytes_that_are_decoded_are_limited(monkeypatch: pytest.MonkeyPatch)
     reader = CodeReader(target, OneFunction(0x100))  # type: ignore[arg-type]
     assert [reader.before(start + 0x80, False, start) is not None for start in (0x1000, 0x1100, 0x1200)] == [True, True, False]
     assert reader.before(0x1080, False, 0x1000) is not None
+
+
+@pytest.mark.parametrize(
+    ("registers", "code", "found"),
+    [
+        ({RAX: 0x28}, 1, "it accessed address 0x7028, relative to the register gs, which contains 0x7000"),
+        ({}, 1, "it accessed address 0x7028, relative to the register gs"),  # rax is unknown
+        ({RAX: 0x9000}, 1, "it accessed address 0x7028, relative to the register gs"),  # gs is unknown
+        ({RAX: 0x28}, 0, ""),  # another process sent the signal
+    ],
+)
+def test_accesses_relative_to_gs(registers: dict[int, int], code: int, found: str) -> None:
+    target = FakeTarget({0x1000: b"\x65\x48\x8b\x18" + b"\x90" * 0xFC}, permissions={0x1000: "r-x"})  # mov %gs:(%rax), %rbx
+    reader = CodeReader(target, OneFunction(0x100))  # type: ignore[arg-type]
+    tracer: Any = SimpleNamespace(frames=[SimpleNamespace(pc=0x1000)], reader=reader, known=lambda level: registers, thread_pointer=0)
+    crash: Any = SimpleNamespace(fault=find_fault(target, tracer, signal.SIGSEGV, code, 0x7028), address=0x7028)
+    assert describe_reason(crash, target) == found
