@@ -27,9 +27,9 @@ PART = 16  # bytes: malloc aligns blocks to this number, so stale pointers lead 
 # lead to blocks by chance
 EXPECTED = 0.001
 LEAST_RELATIVE = 4  # minimum number of relative pointers that are reported
-RELATIVE_PART = 0.1  # least part of the blocks of one size whose relative pointers are reported
+REPORTED = 0.1  # least share of the blocks of one size whose pointers are reported
 PAGE = 4096
-# least number of small numbers that are pointers on one page, or at one offset in blocks of one size
+# least number of small numbers that are pointers on a page, or at an offset in blocks of one size
 COMPANY = 8
 # If there are numbers that are not pointers, the pointers of a group must be this many times as
 # many as the numbers that lead, in this group, to any other offset in a block.
@@ -68,10 +68,11 @@ class Shown(NamedTuple):
         return self._replace(precise=self.precise or stands_out, mixed=True, others=tuple(others))
 
     def is_weak(self, form: Form, tried: int) -> bool:
-        """Whether the pointers from live memory are too few to be reported, because numbers may
-        lead to these blocks by chance. `tried`: see _may_be_chance."""
+        """Whether the pointers from live memory are too few to be reported: they do not matter, or
+        numbers may lead to these blocks by chance. `tried`: see _may_be_chance."""
         # A size or a counter often equals the distance from a block.
-        if form.kind == Disguise.RELATIVE and self.live < max(LEAST_RELATIVE, RELATIVE_PART * self.blocks):
+        least = LEAST_RELATIVE if form.kind == Disguise.RELATIVE else 1
+        if self.live < max(least, REPORTED * self.blocks):
             return True
         return _may_be_chance(self.live, self.elsewhere, self.offsets, self.size, tried)
 

@@ -26,7 +26,7 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges, range_at, subtract
 
 MAX_SEARCHED = 200_000  # blocks that are searched for overwritten links
-MAX_SIMILAR = 16  # blocks whose first words differ from a head of a list only in the number of a page
+MAX_SIMILAR = 16  # blocks whose first words may differ from a wrong head only in the page number
 _PAGE_BITS = {8: 36, 4: 20}  # of the number of a page, by word size
 MAX_PROBLEMS = 100  # problems of one sort that are reported one by one
 
