@@ -147,6 +147,16 @@ def select(words: array[int], kept: bytearray) -> array[int]:
     return result
 
 
+def are_shifted(addresses: Sequence[int]) -> bool:
+    """Whether nearly all of these addresses, below 4 GiB, are multiples of 256, as numbers that are
+    read at the byte before them.
+
+    Example: V8 stores the integer 0x123456 as 0x0012345600000000. The eight bytes from the fourth
+    one on are 0x12345600. If blocks are 128 bytes apart, counters lead to one offset in every
+    second block."""
+    return sum(not address % 256 for address in addresses) >= SHARE * len(addresses)
+
+
 def is_varied(places: Sequence[int], targets: Sequence[int]) -> bool:
     """Whether the distances from these places to the addresses of `targets` are those of pointers.
 

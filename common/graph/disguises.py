@@ -20,9 +20,9 @@ from operator import or_
 from typing import Protocol
 
 from findleaks.engine.contract import Blocks, Engine, Graph
-from findleaks.engine.disguises import ANY_OFFSET, MOST_SEGMENTS, NARROW, STRIP, UNTAGGED, Disguise, Form, Keys
+from findleaks.engine.disguises import ANY_OFFSET, MOST_SEGMENTS, NARROW, STRIP, UNTAGGED, Disguise, Disguises, Form, Keys
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
-from findleaks.graph.disguise_numbers import CONTRAST, MANY, SHARE, NumberGroups, Shown, is_varied, select
+from findleaks.graph.disguise_numbers import CONTRAST, MANY, SHARE, NumberGroups, Shown, are_shifted, is_varied, select
 from findleaks.graph.disguise_parameters import BASES, COMPRESSIONS, base_forms, examine_forms, find_key_forms, page_bases, root_words
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merge_to_most
@@ -47,6 +47,7 @@ TAG_CELL, CELL = 16, 64
 WITH_LOW_TAGS = (Disguise.TAGGED, Disguise.SHIFTED_LEFT)
 LOW_TAGS = 8  # 32-bit numbers must point below this offset: V8 sets their lowest bit
 COMMON = 0.1  # minimum share of a form's words that point to an offset that is accepted
+MOST_COMPARED = 4096  # blocks of one size whose addresses are examined
 PER_BLOCK = 16  # words of a form for each leaked block; a form with more words is dropped
 SPARE = 1 << 16
 MOST_WORDS = 1 << 24
@@ -224,14 +225,18 @@ class _Search:
 
     def shown(self, forms: Sequence[Form], step: int) -> list[Shown]:
         """Search one strip in `step` of the memory, and return the forms found."""
-        self._found = self._graph.disguises(self._ranges, forms, self._most)
-        for piece in self._memory.pieces(self._roots, PHASE):
-            self._found.scan(piece, step, True)
-        for piece in self._memory.pieces(self._memory.heap_ranges(), PHASE, whole=step > 1):
-            self._found.scan(piece, step, False)
+        self._found = self._search(forms, step)
         result = list(self._judged(forms, self._found.keys(self._sizes)))
         self._tried += sum(one.size > 0 for one in result)
         return result
+
+    def _search(self, forms: Sequence[Form], step: int) -> Disguises:
+        found = self._graph.disguises(self._ranges, forms, self._most)
+        for piece in self._memory.pieces(self._roots, PHASE):
+            found.scan(piece, step, True)
+        for piece in self._memory.pieces(self._memory.heap_ranges(), PHASE, whole=step > 1):
+            found.scan(piece, step, False)
+        return found
 
     def _judged(self, forms: Sequence[Form], keys: Keys) -> Iterator[Shown]:
         """Yield one result for each group of words with the same form and block size."""
@@ -273,6 +278,28 @@ class _Search:
         """Whether the distances of a form's relative pointers are not sizes or counters."""
         rows = [(words[at], words[at + 1]) for at in range(0, len(words), 3) if words[at + 2] >> 16 == form]
         return is_varied([place for place, _ in rows], [self._blocks.address(edge & NO_BLOCK) + offset for _, edge in rows])
+
+    def _without_small_numbers(self, shown: Sequence[Shown], forms: Sequence[Form]) -> Sequence[Shown]:
+        """Return the results whose words are not small numbers. The memory is searched again for
+        these forms, but only below 4 GiB, and few programs have such results."""
+        if not shown or self._ranges[0].start >> 32:
+            return shown
+        numbers = {form: number for number, form in enumerate(dict.fromkeys(one.form for one in shown))}
+        pairs = [(numbers[one.form], offset) for one in shown for offset in one.offsets]
+        words = self._search([forms[form] for form in numbers], 1).references(list(dict.fromkeys(pairs)))
+        return [
+            one for one in shown if not any(self._are_small_numbers(words, numbers[one.form], offset, one.size) for offset in one.offsets)
+        ]
+
+    def _are_small_numbers(self, words: array[int], form: int, offset: int, size: int) -> bool:
+        """Whether the words of a form that lead to blocks of one size are small numbers at other
+        places in larger words."""
+        targets = [words[at + 1] & NO_BLOCK for at in range(0, len(words), 3) if words[at + 2] == form << 16 | offset]
+        found = [self._blocks.address(target) + offset for target in targets if self._blocks.size(target) == size]
+        if not found or max(found) >> 32 or not are_shifted(found):
+            return False
+        others = self._blocks.columns_of(array("I", self._blocks.of_sizes(size, size, MOST_COMPARED))).address
+        return offset > 0 or not are_shifted(others)
 
     def _without_lone_numbers(self, pairs: Sequence[tuple[int, int]], forms: Sequence[Form], found: Sequence[Shown]) -> array[int]:
         """Return the references of the accepted pairs (form, offset), without small numbers that
@@ -321,15 +348,19 @@ class _Search:
         shown = [one for one in best.values() if one.is_nearly_all(_least(forms[one.form])) or one.is_large_part]
         pairs = {(one.form, offset): None for one in shown for offset in one.offsets}
         others = [one for one in best.values() if not any((one.form, offset) in pairs for offset in one.offsets)]
-        partly = [
-            Partly(one.size, forms[one.form], one.live, one.blocks)
-            for one in others
-            if one.size and forms[one.form].kind not in NARROW and not one.is_weak(forms[one.form], self._tried)
-        ]
+        few = [one for one in others if one.size and forms[one.form].kind not in NARROW and not one.is_weak(forms[one.form], self._tried)]
+        partly = [Partly(one.size, forms[one.form], one.live, one.blocks) for one in self._without_small_numbers(few, forms)]
         if not shown:
             return Disguised(partly=partly), array("Q")
         words = self._without_lone_numbers(list(pairs), forms, found)
         regular = {form for form, offset in pairs if forms[form].kind in DISTANCES and not self._is_varied(words, form, offset)}
+        sized = [one for one in shown if one.size]
+        small = {(one.form, one.size) for one in sized if any(self._are_small_numbers(words, one.form, at, one.size) for at in one.offsets)}
+        regular.update(form for form, _ in small if all((one.form, one.size) in small for one in sized if one.form == form))
+        if any(form not in regular for form, _ in small):
+            shown = [one for one in shown if (one.form, one.size) not in small]
+            sizes = self._blocks.columns_of(array("I", (edge & NO_BLOCK for edge in words[1::3]))).size
+            words = select(words, bytearray((word >> 16, size) not in small for word, size in zip(words[2::3], sizes)))
         if regular:
             shown = [one for one in shown if one.form not in regular]
             pairs = {pair: None for pair in pairs if pair[0] not in regular}

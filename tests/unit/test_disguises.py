@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import graphs
 import pytest
-from disguised import HIGH, KEY, LOW, MANGLED, MASK, MIDDLE, Heap, classified, encoded, finish, random_heap
+from disguised import HIGH, LOW, MANGLED, MASK, MIDDLE, Heap, classified, encoded, engines, finish, judged, random_heap, table_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from findleaks.engine.contract import Engine, Graph
+from findleaks.engine.contract import Engine
 from findleaks.engine.disguises import ANY_OFFSET, Disguise, Form
 from findleaks.engine.terms import Kind
-from findleaks.graph.disguise_parameters import KEYS, find_key_forms
-from findleaks.graph.disguises import LEAST, Disguised, lost_totals, search_disguises, with_effect
+from findleaks.graph.disguises import LEAST
 from findleaks.target.arch import Arch
-from findleaks.target.base import Piece
 
 
 def everything(engine: Engine, heap: Heap, forms: Sequence[Form], step: int, most: int) -> dict[str, Any]:
@@ -58,35 +56,6 @@ def test_the_engines_agree(seed: int, arch: Arch, step: int, most: int) -> None:
             {name: one[name] for name in ("before", "keys", "leaders")} if not one["references"] else {} for one in (first, second)
         )
     assert first == second
-
-
-def engines() -> list[Engine]:
-    return [graphs.native(), graphs.pure()]
-
-
-def judged(engine: Engine, heap: Heap) -> tuple[Disguised, Graph]:
-    graph = classified(engine, heap)
-    before = lost_totals(graph)
-    blocks = graph.blocks  # type: ignore[attr-defined]
-    found, references = search_disguises(graph, engine, blocks, heap, heap.roots, [MANGLED])
-    if references:
-        graph.connect(references)
-        finish(graph)
-        found = with_effect(found, before, graph, blocks)
-    return found, graph
-
-
-def table_of(form: Form, place: Callable[[int], int], count: int = 100, start: int = MIDDLE, size: int = 72, low_tags: int = 1) -> Heap:
-    """A block that a root refers to. It has a pointer in this form to each other block: relative pointers in random order, others in the
-    order of the addresses. The low bits contain numbers below `low_tags`."""
-    heap = Heap(graphs.X86_64, start, [32 * count, *[size] * count], 64)
-    heap.root_memory[8:16] = heap.word(start)
-    targets = random.Random(count).sample(range(count), count) if form.kind in (Disguise.RELATIVE, Disguise.RELATIVE_32) else range(count)
-    for number, target in enumerate(targets):
-        at = start + place(number)
-        block = heap.blocks[1 + target][0] + number % low_tags
-        heap.put(0, place(number), encoded(form, block, 7 * number + 1, heap.arch, at))
-    return heap
 
 
 FORMS = {
@@ -200,103 +169,6 @@ def test_few_blocks_or_too_few_of_a_group_are_no_convention() -> None:
         found, graph = judged(engine, some)
         assert not found.conventions and graph.totals(Kind.DEFINITE).blocks == 100
         assert [(one.size, one.blocks, one.of) for one in found.partly] == [(72, 80, 100)]
-
-
-@pytest.mark.parametrize(
-    ("form", "pointers", "count", "reported"),
-    [
-        (Disguise.RELATIVE, 3, 3, False),
-        (Disguise.RELATIVE, 6, 6, True),
-        (Disguise.RELATIVE, 6, 100, False),
-        (Disguise.RELATIVE, 20, 100, True),
-        (Disguise.TAGGED, 1, 100, False),
-        (Disguise.TAGGED, 3, 100, False),
-        (Disguise.TAGGED, 3, 3, False),
-        (Disguise.TAGGED, 12, 100, True),
-        (Disguise.UNALIGNED, 2, 2_526, False),
-        (Disguise.UNALIGNED, 200, 2_526, False),
-        (Disguise.UNALIGNED, 255, 2_526, True),
-    ],
-)
-def test_few_pointers_are_not_reported(form: Disguise, pointers: int, count: int, reported: bool) -> None:
-    """A size or a counter may be the distance from a leaked block by chance. In other forms, two or three words may be numbers."""
-    shift = form == Disguise.UNALIGNED
-    for engine in engines() if count < 1000 else [graphs.native()]:
-        found, graph = judged(engine, table_of(Form(form), lambda n: 8 * (n % pointers) + shift, count=count))
-        assert not found.conventions and graph.totals(Kind.DEFINITE).blocks == count
-        assert [(one.size, one.blocks, one.of) for one in found.partly] == ([(72, pointers, count)] if reported else [])
-
-
-HASHES: dict[str, Callable[[int, int], bytes]] = {
-    "unaligned": lambda number, extra: bytes(4) + number.to_bytes(12, "little"),
-    "tagged": lambda number, extra: (number | (extra + 1) << 48).to_bytes(8, "little"),
-    "shifted left": lambda number, extra: (number << 16 | extra).to_bytes(8, "little"),
-    "shifted right": lambda number, extra: (number >> 3).to_bytes(8, "little"),
-}
-"""Functions that return a number, such as the hash of a string, in a form of disguised pointers."""
-
-
-@pytest.mark.parametrize("kind", HASHES)
-def test_hashes_in_a_large_heap_are_no_pointers(kind: str) -> None:
-    """A program at low addresses, such as Node.js. Some hashes in its heap equal the addresses of leaked blocks by chance."""
-    by_chance = 0
-    for seed in range(8):
-        rng = random.Random(seed)
-        heap = Heap(graphs.X86_64, LOW, [1 << 18, *[120] * 2_526], 64)
-        heap.root_memory[8:16] = heap.word(LOW)
-        numbers = [rng.getrandbits(24) * 8 for _ in range(1 << 14)]
-        heap.put(0, 0, b"".join(HASHES[kind](number, rng.getrandbits(15)) for number in numbers))
-        found, graph = judged(graphs.native(), heap)
-        assert not (found.conventions or found.partly) and graph.totals(Kind.DEFINITE).blocks == 2_526, seed
-        by_chance += len({at for at, _, _ in heap.blocks}.intersection(numbers))
-    assert by_chance
-
-
-RANDOM = [0x8F1BBCDC5A82799E + 0x9E3779B97F4A7C15 * number & MASK for number in range(60)]
-"""Different words that look random."""
-
-
-@pytest.mark.parametrize(
-    ("words", "keys"),
-    [
-        (RANDOM[:2], RANDOM[:2]),
-        ([KEY], []),  # known
-        ([0x3FF8000000000000, int.from_bytes(b"any text", "little"), 0xFFF90000012345F7], []),  # float, text, tagged pointer
-        (RANDOM, RANDOM[:KEYS]),
-    ],
-    ids=["random", "known", "others", "many"],
-)
-def test_words_that_are_examined_as_keys(words: Sequence[int], keys: Sequence[int]) -> None:
-    tried: list[Form] = []
-    examined: list[int] = []
-
-    def pieces() -> Iterator[Piece]:
-        for number, word in enumerate(words):
-            examined.append(word)
-            yield graphs.piece(MIDDLE + 8 * number, bytearray(word.to_bytes(8, "little")))
-
-    def tries(forms: Sequence[Form], step: int) -> list[tuple[int, int]]:
-        tried.extend(forms)
-        return [(8, 8 if form.base == RANDOM[1] and form.shift else 7) for form in forms]
-
-    found = find_key_forms(graphs.native(), pieces(), [MANGLED], 100, 1 << 20, tries)
-    assert [form.base for form in tried if not form.shift] == list(keys) and len(tried) == 2 * len(keys)
-    assert found == [Form(Disguise.MANGLED, RANDOM[1], 17)] * (RANDOM[1] in keys)
-    assert len(examined) <= KEYS + 1
-    assert find_key_forms(graphs.native(), pieces(), [], 7, 1 << 20, tries) == [] and len(tried) == 2 * len(keys)  # too few leaks
-
-
-@pytest.mark.parametrize("distance", range(0, 128, 16))
-def test_small_integers_of_v8_are_no_swapped_pointers(distance: int) -> None:
-    """V8 stores a small integer in the upper half of a word. With swapped bytes, one below 2^24 is a multiple of 256. If blocks are 128
-    bytes apart, counters lead to one offset in every second block."""
-    for engine in (graphs.native(), graphs.pure())[: 2 if not distance else 1]:
-        heap = Heap(graphs.X86_64, LOW, [(1 << 14) - 16 + distance, *[120] * 600], 64)
-        heap.root_memory[8:16] = heap.word(LOW)
-        integers = [int.from_bytes(at.to_bytes(4, "little"), "big") for at in range(LOW, LOW + len(heap.heap), 256)]
-        heap.put(0, 0, b"".join(heap.word(one << 32) for one in integers))
-        found, graph = judged(engine, heap)
-        assert not (found.conventions or found.partly) and graph.totals(Kind.DEFINITE).blocks == 600
 
 
 def test_a_list_that_nothing_holds_stays_lost() -> None:
